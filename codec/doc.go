@@ -1,0 +1,2 @@
+// Package codec turns byte streams into frames and back.
+package codec

@@ -1,0 +1,2 @@
+// Package timing holds loopwheel's hierarchical timing wheel.
+package timing
