@@ -1,0 +1,120 @@
+package codec
+
+import (
+	"errors"
+	"fmt"
+)
+
+// DefaultMax is the largest frame, in bytes, that a codec takes whose Max is zero.
+const DefaultMax = 64 << 10
+
+// Errors of this package's codecs. They come wrapped, with the length seen and the limit;
+// test for them with errors.Is.
+var (
+	// ErrTooLong: a frame is longer than the codec's Max, or than its length field can say.
+	ErrTooLong = errors.New("codec: frame too long")
+
+	// ErrMalformed: the bytes cannot be a frame of this codec.
+	ErrMalformed = errors.New("codec: malformed frame")
+
+	// ErrConfig: the codec's own fields make no sense. See Validator.
+	ErrConfig = errors.New("codec: bad configuration")
+
+	// ErrContract: a codec answered a Decoder with something that Codec forbids, such as more bytes
+	// consumed than there were. It is the codec's bug, not the peer's.
+	ErrContract = errors.New("codec: Decode broke its contract")
+)
+
+// A Codec finds frames in a stream of bytes, and makes frames into bytes.
+//
+// The codecs of this package are plain comparable values with no state: one value serves all connections
+// and any goroutine. A codec that must remember something between calls implements Stateful, and
+// then belongs to one connection and to the goroutine of that connection's loop.
+type Codec interface {
+	// Decode looks for the first whole frame at the start of data, which is never empty when a
+	// Decoder calls:
+	//
+	//	data holds              advance                   frame        err
+	//	less than a frame       0                         nil          nil
+	//	exactly one frame       len(data)                 the frame    nil
+	//	more than one           the length of the first   the first    nil
+	//	something to skip       the bytes to skip, > 0    nil          nil
+	//	what cannot be a frame  any                       any          why
+	//
+	// After less than a frame Decode is called again with the same bytes and more behind them; after
+	// anything else, with what follows the advance bytes. An error is final and ends the connection.
+	//
+	// A frame may be a piece of data, so it is valid for only as long as data is. An empty
+	// message is an empty slice that is not nil. Decode does not change data and does not keep it.
+	Decode(data []byte) (advance int, frame []byte, err error)
+
+	// AppendFrame appends the wire form of frame to dst and returns the longer slice. It keeps
+	// neither slice, and they must not overlap. It refuses what Decode would refuse to
+	// read; with an error it returns dst as long as it was.
+	AppendFrame(dst, frame []byte) ([]byte, error)
+}
+
+// Stateful is implemented by a codec that has state of its own for each connection: a handshake, a
+// message in fragments, a compression window.
+type Stateful interface {
+	Codec
+
+	// New returns the codec of one new connection. It may be called on any goroutine, several at once.
+	New() Codec
+}
+
+// Resumer is implemented by a codec that has to search for the end of a frame, so that a
+// long frame that arrives in many pieces is not searched from its start for each piece.
+type Resumer interface {
+	// DecodeFrom is Decode for data whose first seen bytes an earlier call has examined, with the
+	// answer that they are less than a frame. DecodeFrom(data, 0) is Decode(data).
+	DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error)
+}
+
+// Responder is implemented by a codec that has something to say to the peer by itself: the
+// answer to a handshake, a pong.
+type Responder interface {
+	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after each
+	// Decode, before the frame that Decode found is delivered. The bytes are sent as they
+	// are, not framed again.
+	AppendReply(dst []byte) []byte
+}
+
+// Sizer is implemented by a codec that knows how long a frame is before all of it is there,
+// so that a buffer can be made large enough once.
+type Sizer interface {
+	// FrameSize returns the length in bytes on the wire of the frame at the start of data, or false if data
+	// does not show it yet or cannot be a frame. The peer chose that length: it is at most what
+	// the codec's limit allows, and no promise that as many bytes will ever come.
+	FrameSize(data []byte) (size int, ok bool)
+}
+
+// Validator is implemented by a codec whose fields can be set to something that makes no
+// sense. Servers call it when they start. The codecs of this package return the same error from Decode and
+// AppendFrame.
+type Validator interface {
+	// Validate returns nil or an error that names the field. The errors of this package wrap ErrConfig.
+	Validate() error
+}
+
+// limit returns the number of bytes that a Max field stands for.
+func limit(max int) int {
+	if max == 0 {
+		return DefaultMax
+	}
+	return max
+}
+
+func validateMax(codec string, max int) error {
+	if max < 0 {
+		return fmt.Errorf("%w: %s.Max %d is negative (0 means %d)", ErrConfig, codec, max, DefaultMax)
+	}
+	return nil
+}
+
+// tooLong stays out of line, and so do the other makers of errors, to keep the paths that succeed short.
+//
+//go:noinline
+func tooLong(n uint64, max int) error {
+	return fmt.Errorf("%w: %d bytes, limit %d", ErrTooLong, n, max)
+}

@@ -1,0 +1,228 @@
+package codec
+
+import "fmt"
+
+// A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece until the
+// next one comes. It belongs to one goroutine. The zero Decoder must be given a codec with Init first.
+//
+// For each piece call Next until it says that there is nothing more:
+//
+//	for more := true; more; {
+//		var frame []byte
+//		data, frame, more, err = d.Next(data)
+//		if err != nil {
+//			return err // the stream is lost: d.Release()
+//		}
+//		if frame != nil {
+//			... // valid until the next call of a method of d
+//		}
+//	}
+//
+// Between two calls of Next the caller may also
+//
+//   - stop for ever: Release gives back what the Decoder holds;
+//   - stop for now: Keep stores the rest of the piece, and Next(nil) goes on with it later;
+//   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
+//
+// Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
+// bytes are never copied; the others are copied at most a few times, however small the
+// pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
+// large as the bytes in it, or 512 bytes: the length that a peer announces is not
+// believed until a quarter of it has come.
+type Decoder struct {
+	codec Codec
+	pool  *Pool
+
+	// buf[off:] are the bytes left over, and all of buf if nothing is: then buf is empty but may
+	// still carry the last frame.
+	buf []byte
+	off int
+	// seen is how many of the bytes left over are known to be less than a frame.
+	seen int
+}
+
+// Init makes d ready for a stream framed by c, or by c.New() if c is Stateful. Buffers come from p,
+// or from the garbage collector if p is nil.
+func (d *Decoder) Init(c Codec, p *Pool) {
+	*d = Decoder{pool: p}
+	d.SetCodec(c)
+}
+
+// Codec returns the codec in use, which is the stream's own if the one given was Stateful.
+func (d *Decoder) Codec() Codec { return d.codec }
+
+// SetCodec decodes what follows with c, or with c.New() if c is Stateful. If the Decoder is not in
+// the middle of a piece, call Next(nil) afterwards: the bytes left over may be whole
+// frames now.
+func (d *Decoder) SetCodec(c Codec) {
+	if s, ok := c.(Stateful); ok {
+		c = s.New()
+	}
+	d.codec = c
+	d.seen = 0
+}
+
+// Buffered returns the number of bytes left over.
+func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
+
+// Next takes one step: it decodes what was left over followed by data, and returns the part of data
+// that it has not used.
+//
+//   - frame is not nil: the next frame. more says whether to call Next again with rest.
+//   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
+//   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest is empty.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call.
+//
+// frame is valid until the next call of a method, and for no longer than data is.
+func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
+	if len(d.buf) != 0 {
+		return d.nextBuffered(data)
+	}
+	if len(data) == 0 {
+		d.Release()
+		return nil, nil, false, nil
+	}
+	n, frame, err := d.codec.Decode(data)
+	if err != nil || n <= 0 || n > len(data) {
+		err = d.stop(n, frame, err, data)
+		return nil, nil, false, err
+	}
+	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.buf != nil, nil
+}
+
+// stop ends a piece with an error, or with less than a frame, which it keeps.
+func (d *Decoder) stop(n int, frame []byte, err error, data []byte) error {
+	if err := check(n, len(data), frame, err); err != nil {
+		return err
+	}
+	d.Keep(data)
+	d.seen = len(data)
+	return nil
+}
+
+// check returns err, or an error if a codec answered against the contract.
+func check(n, size int, frame []byte, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case n < 0 || n > size:
+		return fmt.Errorf("%w: it consumed %d of %d bytes", ErrContract, n, size)
+	case n == 0 && frame != nil:
+		return fmt.Errorf("%w: it returned a frame and consumed nothing", ErrContract)
+	}
+	return nil
+}
+
+// nextBuffered is Next when something is left over. It copies as little of data as it takes to complete the
+// first frame: once all that was left over is used, the rest is decoded where it is.
+func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err error) {
+	left := d.Buffered()
+	rest = data
+	for {
+		if window := d.buf[d.off:]; len(window) > d.seen {
+			n, frame, err := d.decode(window)
+			if err := check(n, len(window), frame, err); err != nil {
+				return nil, nil, false, err
+			}
+			if n > 0 {
+				return d.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+			}
+			d.seen = len(window)
+		}
+		if len(rest) == 0 {
+			return nil, nil, false, nil
+		}
+		rest = rest[d.take(rest):]
+	}
+}
+
+func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
+	if r, ok := d.codec.(Resumer); ok && d.seen > 0 {
+		return r.DecodeFrom(window, d.seen)
+	}
+	return d.codec.Decode(window)
+}
+
+// consume drops n bytes of the buffer, of which the first left are from earlier pieces and the others copies
+// of the first ones of data. It returns what of data is still to be decoded.
+func (d *Decoder) consume(n, left int, data []byte) []byte {
+	d.seen = 0
+	if n >= left {
+		d.buf, d.off = d.buf[:0], 0
+		return data[n-left:]
+	}
+	d.buf = d.buf[:d.off+left]
+	d.off += n
+	return data
+}
+
+// take copies some of data behind what is left over, and returns how much: up to the end
+// of the frame if the codec can tell, else as much as there is already.
+func (d *Decoder) take(data []byte) int {
+	have := d.Buffered()
+	want, room := max(have, minBuffer), 0
+	if size, ok := d.frameSize(d.buf[d.off:]); ok && size > have {
+		want, room = size-have, size
+	}
+	n := min(len(data), want)
+	d.grow(n, room)
+	d.buf = append(d.buf, data[:n]...)
+	return n
+}
+
+func (d *Decoder) frameSize(data []byte) (size int, ok bool) {
+	if s, ok := d.codec.(Sizer); ok {
+		return s.FrameSize(data)
+	}
+	return 0, false
+}
+
+// grow makes room for n more bytes, in a frame of size bytes altogether if size is not 0.
+func (d *Decoder) grow(n, size int) {
+	if cap(d.buf)-len(d.buf) >= n {
+		return
+	}
+	window := d.buf[d.off:]
+	need := len(window) + n
+	if d.off >= len(window) && cap(d.buf) >= need {
+		// The bytes consumed pay for moving the others.
+		d.buf, d.off = append(d.buf[:0], window...), 0
+		return
+	}
+	buf := append(d.pool.get(room(need, size)), window...)
+	d.pool.put(d.buf)
+	d.buf, d.off = buf, 0
+}
+
+// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not known.
+func room(need, size int) int {
+	switch {
+	case size == 0:
+		return 2 * need
+	case size/4 > need:
+		return 4 * need
+	}
+	return max(need, size)
+}
+
+// Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if
+// that is nothing. Next continues with it.
+func (d *Decoder) Keep(data []byte) {
+	if d.Buffered() == 0 {
+		d.Release()
+	}
+	if len(data) == 0 {
+		return
+	}
+	size, _ := d.frameSize(data)
+	d.grow(len(data), size)
+	d.buf = append(d.buf, data...)
+}
+
+// Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may be used again.
+func (d *Decoder) Release() {
+	if d.buf != nil {
+		d.pool.put(d.buf)
+	}
+	d.buf, d.off, d.seen = nil, 0, 0
+}

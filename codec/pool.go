@@ -1,0 +1,52 @@
+package codec
+
+import "math/bits"
+
+const (
+	minBuffer   = 512       // the smallest buffer of a Decoder
+	maxPooled   = 64 << 10  // the largest one that a Pool keeps
+	poolClasses = 8         // powers of two from minBuffer to maxPooled
+	classBytes  = 256 << 10 // how much of each class a Pool keeps
+)
+
+// A Pool keeps buffers that Decoders have given back, for the next ones that need one. The zero
+// Pool is ready for use. It holds at most 2 MiB, in buffers of 512 bytes to 64 KiB; larger ones are
+// left to the garbage collector.
+//
+// A Pool and the Decoders that share it belong to one goroutine.
+type Pool struct {
+	free [poolClasses][][]byte
+}
+
+// get returns an empty buffer with room for n bytes at least.
+func (p *Pool) get(n int) []byte {
+	if n > maxPooled {
+		return make([]byte, 0, n)
+	}
+	class := classOf(n)
+	if p != nil {
+		if free := p.free[class]; len(free) > 0 {
+			b := free[len(free)-1]
+			free[len(free)-1] = nil
+			p.free[class] = free[:len(free)-1]
+			return b
+		}
+	}
+	return make([]byte, 0, minBuffer<<class)
+}
+
+// put takes back a buffer that came from get and that nobody uses any more.
+func (p *Pool) put(b []byte) {
+	if p == nil || cap(b) > maxPooled || cap(b) < minBuffer {
+		return
+	}
+	class := classOf(cap(b))
+	if free := p.free[class]; len(free)*cap(b) < classBytes {
+		p.free[class] = append(free, b[:0])
+	}
+}
+
+// classOf returns the class of buffers that have room for n bytes, 0 < n <= maxPooled.
+func classOf(n int) int {
+	return bits.Len(uint(n-1) / minBuffer)
+}
