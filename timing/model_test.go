@@ -1,0 +1,325 @@
+package timing
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A choice source: a seeded generator for the model test, the fuzzer's bytes for the fuzz target.
+type chooser interface{ uint64n(n uint64) uint64 }
+
+type randomChooser struct{ *rand.Rand }
+
+func (r randomChooser) uint64n(n uint64) uint64 { return r.Uint64N(n) }
+
+// model is the obvious implementation: a slice sorted by tick and, within one, by order of addition.
+type model struct {
+	t      testing.TB
+	c      chooser
+	w      *Wheel
+	timers []*modelTimer // sorted
+	gone   []Timer       // stale handles
+	seq    uint64
+	now    time.Duration
+	round  int // number of Advances so far
+	inside bool
+	depth  int
+	ran    int
+}
+
+type modelTimer struct {
+	tick   uint64
+	seq    uint64
+	when   time.Duration
+	period time.Duration
+	round  int // added overdue in this Advance, so not to run before the next; else 0
+	handle Timer
+}
+
+func newModel(t testing.TB, c chooser, tick time.Duration) *model {
+	return &model{t: t, c: c, w: New(Config{Tick: tick})}
+}
+
+// delay returns a delay in ticks and a bit, of any magnitude up to 2^50 ticks, sometimes not positive.
+func (m *model) delay() time.Duration {
+	bits := min(m.c.uint64n(51), 61-uint64(levelBits(m.w.tick)))
+	if m.c.uint64n(2) == 0 {
+		bits = min(bits, m.c.uint64n(13)) // near ones too, that share ticks and slots
+	}
+	d := time.Duration(m.c.uint64n(1<<bits)) * m.w.tick
+	if m.c.uint64n(8) == 0 {
+		return -d
+	}
+	return d + time.Duration(m.c.uint64n(uint64(m.w.tick)))
+}
+
+func levelBits(tick time.Duration) (n int) {
+	for ; tick > 0; tick >>= 1 {
+		n++
+	}
+	return n
+}
+
+// insert files x in the model by the documented rules.
+func (m *model) insert(x *modelTimer, when time.Duration) {
+	x.when, x.round = when, 0
+	m.seq++
+	x.seq = m.seq
+	if when <= m.now {
+		x.tick = uint64(m.now / m.w.tick)
+		if m.inside {
+			x.round = m.round
+		}
+	} else {
+		x.tick = uint64((when-1)/m.w.tick) + 1
+	}
+	i, _ := slices.BinarySearchFunc(m.timers, x, func(a, b *modelTimer) int {
+		return cmp.Or(cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq))
+	})
+	m.timers = slices.Insert(m.timers, i, x)
+}
+
+func (m *model) remove(x *modelTimer) {
+	i := slices.Index(m.timers, x)
+	m.timers = slices.Delete(m.timers, i, i+1)
+}
+
+func (m *model) pick() *modelTimer {
+	if len(m.timers) == 0 {
+		return nil
+	}
+	// The front of the slice is the batch that is running: its neighbours are picked often.
+	n := len(m.timers)
+	if m.c.uint64n(2) == 0 {
+		n = min(n, 4)
+	}
+	return m.timers[m.c.uint64n(uint64(n))]
+}
+
+func (m *model) add(period time.Duration) {
+	x := &modelTimer{period: period}
+	when := m.now + m.delay()
+	m.insert(x, when)
+	if period > 0 {
+		x.handle = m.w.Every(when, period, func() { m.called(x) })
+	} else {
+		x.handle = m.w.At(when, func() { m.called(x) })
+	}
+}
+
+// next returns the timer that has to run now, nil if none.
+func (m *model) next() *modelTimer {
+	for _, x := range m.timers {
+		if x.tick > uint64(m.now/m.w.tick) {
+			return nil
+		}
+		if !m.inside || x.round != m.round {
+			return x
+		}
+	}
+	return nil
+}
+
+// called is every timer's callback.
+func (m *model) called(x *modelTimer) {
+	want := m.next()
+	if want != x {
+		m.t.Fatalf("at %d: ran %+v, want %+v", m.now, x, want)
+	}
+	m.ran++
+	m.remove(x)
+	if x.period > 0 {
+		m.insert(x, x.when+((m.now-x.when)/x.period+1)*x.period)
+	} else {
+		m.gone = append(m.gone, x.handle)
+	}
+	for range m.c.uint64n(3) {
+		m.change()
+	}
+}
+
+// change does one thing that a callback may do as well.
+func (m *model) change() {
+	switch m.c.uint64n(8) {
+	case 0, 1, 2:
+		if len(m.timers) < 2000 {
+			m.add(0)
+		}
+	case 3:
+		if len(m.timers) < 2000 && m.c.uint64n(8) == 0 {
+			m.add(1 + max(m.delay(), 0))
+		}
+	case 4:
+		// The wheel fills and empties by turns.
+		if x := m.pick(); x != nil && (m.seq/3000%2 == 1 || m.c.uint64n(16) == 0) {
+			m.stop(x)
+		}
+	case 5, 6:
+		if x := m.pick(); x != nil {
+			when := m.now + m.delay()
+			m.remove(x)
+			m.insert(x, when)
+			if !m.w.Reset(x.handle, when) {
+				m.t.Fatalf("Reset of pending %+v: false", x)
+			}
+		}
+	case 7:
+		if len(m.gone) > 0 {
+			h := m.gone[m.c.uint64n(uint64(len(m.gone)))]
+			if m.w.Stop(h) || m.w.Reset(h, m.now) || m.w.Pending(h) {
+				m.t.Fatalf("stale handle %+v is pending", h)
+			}
+		}
+	}
+}
+
+func (m *model) stop(x *modelTimer) {
+	if when, ok := m.w.When(x.handle); !ok || when != x.when {
+		m.t.Fatalf("When of %+v: %d, %v", x, when, ok)
+	}
+	if !m.w.Stop(x.handle) {
+		m.t.Fatalf("Stop of pending %+v: false", x)
+	}
+	m.remove(x)
+	m.gone = append(m.gone, x.handle)
+}
+
+func (m *model) advance() {
+	bits := min(m.c.uint64n(32), m.c.uint64n(32), 61-uint64(levelBits(m.w.tick)))
+	if m.c.uint64n(2) == 0 {
+		bits = min(bits, 4)
+	}
+	now := m.now + time.Duration(m.c.uint64n(1<<bits))*m.w.tick + time.Duration(m.c.uint64n(uint64(m.w.tick)))
+	if when, ok := m.w.Next(); ok && m.c.uint64n(4) == 0 {
+		now = when
+	}
+	told := now
+	if m.c.uint64n(16) == 0 {
+		told -= time.Duration(m.c.uint64n(1 << 40)) // the clock steps back
+	}
+	budget := 0
+	if m.c.uint64n(2) == 0 {
+		budget = 1 + int(m.c.uint64n(20))
+	}
+	m.now = max(m.now, told)
+	m.round++
+	m.ran = 0
+	before := m.w.Stats()
+	m.inside = true
+	fired := m.w.Advance(told, budget)
+	left := m.next()
+	m.inside = false
+	m.checkAdvance(before, fired, budget, left, told)
+}
+
+func (m *model) checkAdvance(before Stats, fired, budget int, left *modelTimer, told time.Duration) {
+	if fired != m.ran {
+		m.t.Fatalf("Advance returned %d, ran %d", fired, m.ran)
+	}
+	after := m.w.Stats()
+	touched := int(after.Fired - before.Fired + after.Cascaded - before.Cascaded)
+	if budget > 0 && touched > budget {
+		m.t.Fatalf("Advance touched %d timers, budget %d", touched, budget)
+	}
+	if left != nil && (budget == 0 || touched < budget) {
+		m.t.Fatalf("Advance to %d left %+v", m.now, left)
+	}
+	if left != nil {
+		if when, ok := m.w.Next(); !ok || when > told {
+			m.t.Fatalf("work left at %d, but Next is %d, %v", told, when, ok)
+		}
+	}
+}
+
+func (m *model) checkNext() {
+	when, ok := m.w.Next()
+	if m.w.Len() != len(m.timers) || ok != (len(m.timers) > 0) {
+		m.t.Fatalf("Len %d, Next %v; want %d", m.w.Len(), ok, len(m.timers))
+	}
+	if ok && when > timeOf(m.timers[0].tick, m.w.tick) {
+		m.t.Fatalf("Next %d is after %+v", when, m.timers[0])
+	}
+}
+
+func (m *model) drain() {
+	var want, got []time.Duration
+	for _, x := range m.timers {
+		want = append(want, x.when)
+		m.gone = append(m.gone, x.handle)
+	}
+	slices.Sort(want)
+	m.w.Drain(func(when time.Duration) { got = append(got, when) })
+	if !slices.Equal(got, want) {
+		m.t.Fatalf("Drain visited %d, want %d", got, want)
+	}
+	m.timers = nil
+}
+
+func (m *model) step() {
+	if m.c.uint64n(4) == 0 {
+		m.advance()
+	} else {
+		m.change()
+	}
+	m.checkNext()
+}
+
+// 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31.
+func TestWheelAgainstModel(t *testing.T) {
+	for _, tick := range []time.Duration{1, 7, 50 * time.Microsecond, time.Millisecond} {
+		t.Run(tick.String(), func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t, randomChooser{rand.New(rand.NewPCG(1, uint64(tick)))}, tick)
+			peak := 0
+			for i := range 100_000 {
+				m.step()
+				if i%500 == 0 {
+					m.w.validate(t)
+				}
+				peak = max(peak, len(m.timers))
+				if m.now > 1<<61 { // a tick of 1 ms gets to the end of time
+					m.now, m.timers, m.gone = 0, nil, nil
+					m.w = New(Config{Tick: tick})
+				}
+				if i%20_000 == 19_999 {
+					m.drain()
+				}
+			}
+			t.Logf("%+v, peak %d", m.w.Stats(), peak)
+			m.drain()
+			m.w.validate(t)
+		})
+	}
+}
+
+// byteChooser reads choices from a fuzzer's input, and is out of them at its end.
+type byteChooser struct{ data []byte }
+
+func (b *byteChooser) uint64n(n uint64) uint64 {
+	var v uint64
+	for m := n - 1; m > 0 && len(b.data) > 0; m >>= 8 {
+		v = v<<8 | uint64(b.data[0])
+		b.data = b.data[1:]
+	}
+	return v % n
+}
+
+// The seed corpus is in testdata/fuzz/FuzzWheel.
+func FuzzWheel(f *testing.F) {
+	f.Fuzz(func(t *testing.T, tick uint32, data []byte) {
+		if tick == 0 || len(data) > 1<<14 {
+			t.Skip()
+		}
+		c := &byteChooser{data}
+		m := newModel(t, c, time.Duration(tick))
+		for len(c.data) > 0 && m.now < 1<<61 {
+			m.step()
+			m.w.validate(t)
+		}
+		m.drain()
+		m.w.validate(t)
+	})
+}

@@ -1,0 +1,24 @@
+package timing
+
+// Stats says what a [Wheel] has done and what it holds. Counters start at 0 and only grow.
+type Stats struct {
+	Pending  int            // timers, a periodic one counting once; as Len
+	Levels   [numLevels]int // of these, how many are on each level; the lowest has the nearest deadlines
+	Overdue  int            // of these, how many were due before they were added and wait for the next Advance
+	Fired    uint64         // callbacks run
+	Skipped  uint64         // periods of periodic timers that were missed and passed over
+	Cascaded uint64         // steps of timers from one level to a lower one
+}
+
+// Stats returns the wheel's numbers. It copies counters and is cheap enough to call at any time.
+func (w *Wheel) Stats() Stats {
+	s := Stats{
+		Pending:  w.Len(),
+		Overdue:  w.counts[overdueLevel],
+		Fired:    w.fired,
+		Skipped:  w.skipped,
+		Cascaded: w.cascaded,
+	}
+	copy(s.Levels[:], w.counts[:])
+	return s
+}

@@ -1,0 +1,173 @@
+package timing
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Config holds the settings of a [Wheel]. The zero Config is ready to use.
+type Config struct {
+	// Tick is the resolution: deadlines are rounded up to a multiple of it. 0 means time.Millisecond.
+	// A negative Tick is a programmer's error: New panics.
+	Tick time.Duration
+}
+
+// Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The zero
+// Timer was never pending. A Timer is stale once its callback has run, or it was stopped or drained;
+// a stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Pending and When report
+// false and touch nothing.
+type Timer struct {
+	wheel uint32
+	index uint32
+	gen   uint32
+}
+
+// Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback, runs there.
+// Make one with [New].
+//
+// At, Stop and Reset take constant time whatever the number of timers and however far off they are, and
+// do not allocate once the wheel has grown to its largest size. It keeps that memory for timers to come;
+// [Wheel.Drain] gives it back.
+type Wheel struct {
+	slab
+	pos       uint64        // the wheel is at this tick: everything before it has run
+	now       time.Duration // the latest time that Advance was told
+	told      time.Duration // the last time that Advance was told; earlier than now if the clock stepped back
+	wake      time.Duration // Advance has nothing to do before this
+	tick      time.Duration
+	id        uint32
+	levels    uint32             // bit k: level k has a timer
+	cascading int                // the level whose slot at pos is being moved down, or 0
+	advancing bool               // inside Advance
+	behind    bool               // now has moved on and pos has not, as there was nothing to do
+	occupied  [numLevels]uint64  // bit s of [k]: slot s of level k has a timer
+	counts    [numLevels + 1]int // timers per level, and those overdue
+	fired     uint64
+	skipped   uint64
+	cascaded  uint64
+}
+
+// wheelIDs numbers the wheels, so that a handle of one means nothing to another.
+var wheelIDs atomic.Uint32
+
+// New returns an empty Wheel whose time is 0. It panics if the Config makes no sense.
+func New(cfg Config) *Wheel {
+	if cfg.Tick < 0 {
+		panic("timing: New with a negative Tick")
+	}
+	if cfg.Tick == 0 {
+		cfg.Tick = time.Millisecond
+	}
+	w := &Wheel{tick: cfg.Tick}
+	w.reset()
+	return w
+}
+
+// reset makes w an empty wheel with no memory but the sentinels', and all handles handles of another wheel.
+func (w *Wheel) reset() {
+	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
+	}
+	w.slab = slab{}
+	w.grow()
+	w.used = numLists
+	for i := range uint32(numLists) {
+		*w.node(i) = node{next: i, prev: i}
+	}
+	w.wake = math.MaxInt64
+}
+
+// At has f called by the first Advance whose time is not before when, rounded up to a tick. If when is not
+// after the wheel's time, that is the next Advance: never this one, and never inline. Callbacks run in
+// the order of their deadlines, and those of one tick in the order they were added. It panics if f is nil.
+func (w *Wheel) At(when time.Duration, f func()) Timer {
+	if f == nil {
+		panic("timing: At with a nil func")
+	}
+	i := w.alloc()
+	*w.call(i) = f
+	w.file(i, when)
+	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+}
+
+// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on its own,
+// so a period that is no multiple of the tick does not drift. Periods that have been missed when f is due are
+// skipped, and counted in [Stats].Skipped: f runs once, not in a burst, and its next call is the first one
+// after the time given to Advance. The timer is pending, with its next deadline, while f runs: a panic of f
+// does not end it, [Wheel.Stop] does. It panics if f is nil or period is not positive.
+func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
+	if f == nil {
+		panic("timing: Every with a nil func")
+	}
+	if period <= 0 {
+		panic("timing: Every with a period that is not positive")
+	}
+	i := w.alloc()
+	w.setPeriod(i, period)
+	*w.call(i) = f
+	w.file(i, first)
+	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+}
+
+// Stop removes t and reports whether that prevented a future call: true for a pending timer, a periodic one
+// inside its own callback included; false once it has run, was stopped, or is no timer of w. The callback
+// and the timer's memory are free at once.
+func (w *Wheel) Stop(t Timer) bool {
+	if !w.Pending(t) {
+		return false
+	}
+	w.unlink(t.index)
+	w.release(t.index)
+	return true
+}
+
+// Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic timer
+// when is the next call, to which those after it are aligned. It reports false, and does nothing,
+// if t is not pending: unlike time.Timer, a timer that has fired is not started again.
+func (w *Wheel) Reset(t Timer, when time.Duration) bool {
+	if !w.Pending(t) {
+		return false
+	}
+	w.unlink(t.index)
+	w.file(t.index, when)
+	return true
+}
+
+// Pending reports whether t is going to call its function.
+func (w *Wheel) Pending(t Timer) bool {
+	return t.wheel == w.id && w.node(t.index).gen == t.gen
+}
+
+// When returns the deadline of a pending timer, as it was given or, of a periodic one, calculated.
+func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
+	if !w.Pending(t) {
+		return 0, false
+	}
+	return w.node(t.index).when, true
+}
+
+// Len returns the number of pending timers. A periodic one counts once.
+func (w *Wheel) Len() int {
+	n := 0
+	for _, c := range w.counts {
+		n += c
+	}
+	return n
+}
+
+// Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none is pending. It
+// is never later than that, and earlier only if the timer it was for has been stopped or moved away. If work is
+// left because a budget ran out, or timers were added that are already due, it is a time not after the one last
+// given to Advance.
+func (w *Wheel) Next() (when time.Duration, ok bool) {
+	if w.levels == 0 && w.counts[overdueLevel] == 0 {
+		return 0, false
+	}
+	if w.wake <= w.now {
+		return min(w.told, timeOf(w.pos, w.tick)), true
+	}
+	level := bits.TrailingZeros32(w.levels)
+	slot := bits.TrailingZeros64(w.occupied[level])
+	return timeOf(w.node(listOf(level, slot)).tick, w.tick), true
+}
