@@ -189,8 +189,8 @@ func (d *Decoder) grow(n, size int) {
 		d.buf, d.off = append(d.buf[:0], window...), 0
 		return
 	}
-	buf := append(d.pool.get(room(need, size)), window...)
-	d.pool.put(d.buf)
+	buf := append(d.pool.Get(room(need, size)), window...)
+	d.pool.Put(d.buf)
 	d.buf, d.off = buf, 0
 }
 
@@ -222,7 +222,7 @@ func (d *Decoder) Keep(data []byte) {
 // Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may be used again.
 func (d *Decoder) Release() {
 	if d.buf != nil {
-		d.pool.put(d.buf)
+		d.pool.Put(d.buf)
 	}
 	d.buf, d.off, d.seen = nil, 0, 0
 }

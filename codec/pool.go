@@ -18,8 +18,8 @@ type Pool struct {
 	free [poolClasses][][]byte
 }
 
-// get returns an empty buffer with room for n bytes at least.
-func (p *Pool) get(n int) []byte {
+// Get returns an empty buffer with room for n bytes at least.
+func (p *Pool) Get(n int) []byte {
 	if n > maxPooled {
 		return make([]byte, 0, n)
 	}
@@ -35,8 +35,8 @@ func (p *Pool) get(n int) []byte {
 	return make([]byte, 0, minBuffer<<class)
 }
 
-// put takes back a buffer that came from get and that nobody uses any more.
-func (p *Pool) put(b []byte) {
+// Put takes back a buffer that came from Get and that nobody uses any more.
+func (p *Pool) Put(b []byte) {
 	if p == nil || cap(b) > maxPooled || cap(b) < minBuffer {
 		return
 	}

@@ -1,0 +1,144 @@
+package loop
+
+import (
+	"errors"
+	"io"
+)
+
+// Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
+// runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
+// has passed. Closing again does nothing.
+func (c *Conn) Close() { c.CloseWithError(nil) }
+
+// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is not lost.
+func (c *Conn) CloseWithError(err error) {
+	c.loop.owner.check("Conn.Close")
+	c.shut(err)
+}
+
+// shut begins the end of c, if it has not begun yet.
+func (c *Conn) shut(err error) {
+	if c.state >= stateClosing {
+		return
+	}
+	c.err = err
+	c.end()
+	c.endSoon()
+}
+
+// endSoon has closeTurn called when this turn ends.
+func (c *Conn) endSoon() {
+	if !c.isEnding {
+		c.isEnding = true
+		c.loop.closing = append(c.loop.closing, c)
+	}
+}
+
+// end stops everything that c does, except for flushing.
+func (c *Conn) end() {
+	c.state = stateClosing
+	c.gone.Store(true)
+	for c.timers != nil {
+		c.timers.cancel()
+	}
+	c.stopIdle()
+	if !c.decoding {
+		c.input.Release()
+	}
+}
+
+// closeTurn closes c at the end of a turn, or later if it has output that the socket does not take yet.
+func (c *Conn) closeTurn() {
+	c.isEnding = false
+	if c.state != stateClosing {
+		return
+	}
+	if !c.full && !c.drop {
+		c.writeOut()
+	}
+	if c.out.size == 0 || c.drop || c.lost {
+		c.finish(c.drop)
+		return
+	}
+	if l := c.loop; !l.wheel.Pending(c.closeTimer) {
+		c.closeTimer = l.wheel.At(l.after(l.server.cfg.closeTimeout), c.closeLate)
+	}
+}
+
+// closeLate gives up flushing.
+func (c *Conn) closeLate() {
+	c.loop.current = nil
+	c.loop.count.cut++
+	c.finish(true)
+}
+
+// finish is the end of c. Hard: what the peer has not taken is dropped, in the kernel too.
+func (c *Conn) finish(hard bool) {
+	if c.state == stateClosed {
+		return
+	}
+	l := c.loop
+	c.state = stateClosed
+	l.remove(c)
+	l.wheel.Stop(c.closeTimer)
+	l.wheel.Stop(c.retry)
+	c.out.release(&l.pool)
+	if !c.lost {
+		c.sock.Close(hard)
+	}
+	l.count.closed++
+	if c.err == ErrIdle {
+		l.count.evicted++
+	}
+	l.server.left(c)
+	c.callOnClose()
+	for _, f := range c.after {
+		c.callAfter(f)
+	}
+	c.handler, c.after, c.sock = nil, nil, nil
+}
+
+func (c *Conn) callOnClose() {
+	c.loop.current = nil
+	defer c.rescueTeardown()
+	c.handler.OnClose(c, c.err)
+}
+
+func (c *Conn) callAfter(f func(error)) {
+	c.loop.current = nil
+	defer c.rescueTeardown()
+	f(c.err)
+}
+
+// rescueTeardown logs a panic in OnClose; the teardown goes on.
+func (c *Conn) rescueTeardown() {
+	if v := recover(); v != nil {
+		c.loop.current = c
+		_ = c.loop.panicked(v)
+		c.loop.current = nil
+	}
+}
+
+// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending (a half-close:
+// shutdown, nc -N) still gets the output that waits for it.
+func (c *Conn) peerClosed(err error) {
+	if c.state == stateClosed {
+		return
+	}
+	halfClosed := errors.Is(err, io.EOF)
+	c.shut(cause(err))
+	if halfClosed && c.out.size > 0 && !c.drop && c.sock.Linger() {
+		c.full = false // closeTurn writes, and waits for the rest
+	} else {
+		c.lost = true
+	}
+	c.endSoon()
+}
+
+// cause returns the reason that OnClose sees for an error of the engine.
+func cause(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return err
+}

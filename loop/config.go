@@ -1,0 +1,174 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// Defaults of Server's fields.
+const (
+	DefaultMaxOutbound  = 1 << 20          // Server.MaxOutbound, bytes
+	DefaultMaxMailbox   = 65536            // Server.MaxMailbox, functions
+	DefaultCloseTimeout = 5 * time.Second  // Server.CloseTimeout
+	DefaultDrainTimeout = 30 * time.Second // Server.DrainTimeout
+	DefaultTurnBudget   = time.Millisecond // Server.TurnBudget
+)
+
+// config is a Server's fields with the defaults filled in.
+type config struct {
+	loops        int
+	maxConns     int
+	maxOutbound  int
+	maxMailbox   int
+	closeTimeout time.Duration
+	drainTimeout time.Duration
+	turnBudget   time.Duration
+	listeners    []*listener
+}
+
+// validate checks all fields and names the one that is wrong.
+func (s *Server) validate() (config, error) {
+	cfg := config{
+		loops:        cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0)),
+		maxConns:     s.MaxConns,
+		maxOutbound:  cmp.Or(s.MaxOutbound, DefaultMaxOutbound),
+		maxMailbox:   cmp.Or(s.MaxMailbox, DefaultMaxMailbox),
+		closeTimeout: cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
+		drainTimeout: cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
+		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
+	}
+	if cfg.maxConns == 0 {
+		cfg.maxConns = connsFromDescriptors(cfg.loops)
+	}
+	if err := s.validateNumbers(); err != nil {
+		return cfg, err
+	}
+	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout}
+	for i, l := range append([]Listener{main}, s.Listeners...) {
+		field := "Server"
+		if i > 0 {
+			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		}
+		ln, err := s.validateListener(field, l)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.listeners = append(cfg.listeners, ln)
+	}
+	return cfg, nil
+}
+
+func (s *Server) validateNumbers() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+		zero  string
+	}{
+		{"IdleTimeout", int64(s.IdleTimeout), "never"},
+		{"IdleJitter", int64(s.IdleJitter), "none"},
+		{"NumLoops", int64(s.NumLoops), "GOMAXPROCS"},
+		{"MaxConns", int64(s.MaxConns), "from the limit of open files"},
+		{"MaxOutbound", int64(s.MaxOutbound), "DefaultMaxOutbound"},
+		{"MaxMailbox", int64(s.MaxMailbox), "DefaultMaxMailbox"},
+		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
+		{"DrainTimeout", int64(s.DrainTimeout), "DefaultDrainTimeout"},
+		{"TurnBudget", int64(s.TurnBudget), "DefaultTurnBudget"},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", f.name, f.zero)
+		}
+	}
+	if s.IdleJitter > 0 && s.IdleTimeout == 0 {
+		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
+	}
+	return nil
+}
+
+func (s *Server) validateListener(field string, l Listener) (*listener, error) {
+	ln := &listener{
+		server:      s,
+		codec:       cmp.Or(l.Codec, s.Codec, codec.Codec(codec.Raw{})),
+		accept:      l.Accept,
+		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
+	}
+	if ln.accept == nil {
+		ln.accept = s.Accept
+	}
+	if ln.accept == nil {
+		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
+	}
+	if l.IdleTimeout < 0 {
+		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
+	}
+	if v, ok := ln.codec.(codec.Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
+		}
+	}
+	var err error
+	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
+		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
+	}
+	ln.field = field + ".Addr"
+	return ln, nil
+}
+
+// splitAddr takes "tcp://host:port" or "unix://path" apart.
+func splitAddr(addr string) (network, address string, err error) {
+	network, address, ok := strings.Cut(addr, "://")
+	if !ok {
+		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
+	}
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return "", "", fmt.Errorf(`want "%s://host:port": %w`, network, err)
+		}
+	case "unix":
+		if address == "" {
+			return "", "", errors.New("the path of the socket is missing")
+		}
+	default:
+		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
+	}
+	return network, address, nil
+}
+
+// connsFromDescriptors derives Server.MaxConns: the limit of open files, less what loops, listeners, logs and the
+// program's own files need, and less a share for sockets that are being accepted (two descriptors for a moment).
+func connsFromDescriptors(loops int) int {
+	const unlimited = 1 << 20
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return unlimited
+	}
+	n := int(min(uint64(lim.Cur), unlimited))
+	return max(1, n-n/16-32-8*loops)
+}
+
+// removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.
+func removeStale(network, address string) {
+	if network != "unix" || strings.HasPrefix(address, "@") {
+		return
+	}
+	if info, err := os.Lstat(address); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return
+	}
+	c, err := net.DialTimeout(network, address, time.Second)
+	if err == nil {
+		_ = c.Close()
+		return
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(address)
+	}
+}

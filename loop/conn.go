@@ -1,0 +1,242 @@
+package loop
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// States of a connection.
+const (
+	stateOpening uint8 = iota // in Accept
+	stateOpen
+	stateClosing // Close was called: output is flushed, nothing else happens
+	stateClosed  // OnClose has been called, or is about to be
+)
+
+// A Conn is one connection. It lives on one loop, and only there may its methods be called; elsewhere hold its Ref.
+// In builds with the race detector a call from another goroutine panics.
+type Conn struct {
+	loop    *Loop
+	sock    engine.Socket
+	handler Handler
+	input   codec.Decoder
+	reply   codec.Responder // the codec's, if it is one
+	out     outbox
+	err     error // why it closes
+
+	state    uint8
+	isDirty  bool // in loop.dirty
+	isEnding bool // in loop.closing
+	full     bool // the socket took less than it was given; Writable will be called
+	drop     bool // output is not worth flushing
+	lost     bool // the socket is gone
+	decoding bool // within the decoding of a piece of input
+	stamps   bool // somebody wants to know lastWrite
+
+	idle       idleState
+	opened     time.Duration
+	lastRead   time.Duration
+	lastWrite  time.Duration
+	timers     *record // set by AfterFunc and Every
+	closeTimer timing.Timer
+	retry      timing.Timer // of a full socket whose engine cannot tell
+	retryIn    time.Duration
+
+	id     uint64
+	place  int // in loop.conns
+	remote net.Addr
+	local  net.Addr
+	log    *zerolog.Logger
+	after  []func(err error)
+	gone   atomic.Bool // closing or closed, for other goroutines
+}
+
+// Loop returns the loop that c lives on. Any goroutine may call it.
+func (c *Conn) Loop() *Loop { return c.loop }
+
+// Ref returns the address under which other goroutines reach c. Any goroutine may call it.
+func (c *Conn) Ref() Ref { return Ref{c} }
+
+// ID returns a number that no other connection of the Server has or had, from 1. Any goroutine may call it.
+func (c *Conn) ID() uint64 { return c.id }
+
+// RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a unix socket has
+// an address without a name.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call it.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// Log returns Server.Logger with the connection's ID and remote address in each line.
+func (c *Conn) Log() *zerolog.Logger {
+	c.loop.owner.check("Conn.Log")
+	if c.log == nil {
+		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.remote).Logger()
+		c.log = &log
+	}
+	return c.log
+}
+
+// Codec returns the codec in use: the connection's own if the one given was codec.Stateful.
+func (c *Conn) Codec() codec.Codec {
+	c.loop.owner.check("Conn.Codec")
+	return c.input.Codec()
+}
+
+// SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in hand, even if it arrived
+// with it. Bytes that have arrived but were less than a frame are decoded anew, after the current callback. A nil codec
+// means codec.Raw.
+func (c *Conn) SetCodec(cd codec.Codec) {
+	c.loop.owner.check("Conn.SetCodec")
+	if cd == nil {
+		cd = codec.Raw{}
+	}
+	c.input.SetCodec(cd)
+	c.reply, _ = c.input.Codec().(codec.Responder)
+	if !c.decoding && c.input.Buffered() > 0 {
+		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+	}
+}
+
+// AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is attached to a
+// connection but is not its handler. Functions run in the order they were added. If c is closed
+// already, f runs at once.
+func (c *Conn) AfterClose(f func(err error)) {
+	c.loop.owner.check("Conn.AfterClose")
+	if f == nil {
+		panic("loop: Conn.AfterClose with a nil func")
+	}
+	if c.state == stateClosed {
+		f(c.err)
+		return
+	}
+	c.after = append(c.after, f)
+}
+
+// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of the loop.
+type sink Conn
+
+func (s *sink) Readable(p []byte) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.lastRead = l.now
+	l.count.bytesIn += uint64(len(p))
+	if c.state == stateOpen {
+		c.decode(p)
+	}
+	l.leave()
+}
+
+func (s *sink) Writable() {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.writable()
+	l.leave()
+}
+
+func (s *sink) Closed(err error) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.peerClosed(err)
+	l.leave()
+}
+
+// decode delivers the messages in data, which follows what was left over before.
+func (c *Conn) decode(data []byte) {
+	l := c.loop
+	l.current = c
+	c.decoding = true
+	defer c.decoded()
+	for more := true; more; {
+		var msg []byte
+		var err error
+		data, msg, more, err = c.input.Next(data)
+		if c.reply != nil {
+			c.sendReply()
+		}
+		if err == nil && msg != nil {
+			l.count.messages++
+			err = c.handler.OnMessage(c, msg)
+		}
+		if err != nil {
+			c.shut(err)
+		}
+		if c.state != stateOpen {
+			return
+		}
+	}
+}
+
+// decoded ends decode, after a panic too.
+func (c *Conn) decoded() {
+	c.decoding = false
+	if v := recover(); v != nil {
+		c.shut(c.loop.panicked(v))
+	}
+	if c.state != stateOpen {
+		c.input.Release()
+	}
+}
+
+// decodeMore decodes what is left over, after the codec was changed outside of decode.
+func (c *Conn) decodeMore(*Conn) { c.decode(nil) }
+
+// open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
+func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
+	l.enter()
+	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, opened: l.now, lastRead: l.now, lastWrite: l.now}
+	accepted := !l.draining && c.accept(ln)
+	if accepted {
+		l.add(c)
+	} else {
+		c.refuse()
+	}
+	l.leave()
+	if !accepted {
+		return nil
+	}
+	return (*sink)(c)
+}
+
+// accept reports whether c has a handler now. A panic refuses, too.
+func (c *Conn) accept(ln *listener) bool {
+	l := c.loop
+	l.current = c
+	defer func() {
+		if v := recover(); v != nil {
+			c.handler = nil
+			_ = l.panicked(v)
+		}
+	}()
+	c.input.Init(ln.codec, &l.pool)
+	c.reply, _ = c.input.Codec().(codec.Responder)
+	if ln.idleTimeout > 0 {
+		c.setIdleTimeout(ln.idleTimeout)
+	}
+	c.handler = ln.accept(c)
+	if c.state == stateOpening {
+		c.state = stateOpen
+	}
+	return c.handler != nil
+}
+
+// refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
+func (c *Conn) refuse() {
+	c.loop.count.refused++
+	c.end()
+	c.writeOut()
+	c.state = stateClosed
+	c.lost = true
+	c.out.release(&c.loop.pool)
+	c.loop.server.left(c)
+}

@@ -1,0 +1,82 @@
+package loop_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+func echo(c *loop.Conn, line []byte) error { return c.Send(line) }
+
+// start runs srv until the test ends, and returns the address of its first listener.
+func start(t *testing.T, srv *loop.Server) net.Addr {
+	t.Helper()
+	if srv.Addr == "" {
+		srv.Addr = "tcp://127.0.0.1:0"
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Start(ctx); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := srv.Wait(); err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+	})
+	return srv.LocalAddr()
+}
+
+func dial(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+func TestEcho(t *testing.T) {
+	addr := start(t, &loop.Server{
+		Codec:  codec.Lines{},
+		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+	})
+	c := dial(t, addr)
+	r := bufio.NewReader(c)
+	for _, line := range []string{"hello\n", "\n", "bye\n"} {
+		c.Write([]byte(line))
+		if got, err := r.ReadString('\n'); got != line || err != nil {
+			t.Fatalf("%q, %v; want %q", got, err, line)
+		}
+	}
+}
+
+type recorder struct {
+	once   sync.Once
+	closed chan error
+}
+
+func (*recorder) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
+func (r *recorder) OnClose(_ *loop.Conn, err error)        { r.once.Do(func() { r.closed <- err }) }
+
+func TestIdleEviction(t *testing.T) {
+	rec := &recorder{closed: make(chan error, 1)}
+	addr := start(t, &loop.Server{
+		Accept:      func(*loop.Conn) loop.Handler { return rec },
+		IdleTimeout: 50 * time.Millisecond,
+	})
+	dial(t, addr)
+	if err := <-rec.closed; !errors.Is(err, loop.ErrIdle) {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,173 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// drainBatch is how many connections a draining loop closes in one turn.
+	drainBatch = 128
+
+	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
+	stuckTimeout = 5 * time.Second
+)
+
+// supervise waits for the end and carries it out.
+func (s *Server) supervise(ctx context.Context) {
+	defer close(s.done)
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-s.failed:
+		s.Logger.Error().Err(failure).Msg("an event loop has ended: the server drains")
+	}
+	close(s.draining)
+	s.closeListeners()
+	cut, stuck := s.drain()
+	if stuck != nil {
+		s.err = errors.Join(failure, stuck)
+		return
+	}
+	err := errors.Join(failure, s.stopEngine())
+	if err == nil && cut > 0 {
+		err = &DrainError{Cut: cut}
+	}
+	s.err = err
+}
+
+// stopEngine ends alarm and engine.
+func (s *Server) stopEngine() error {
+	close(s.alarm.quit)
+	return s.engine.Stop()
+}
+
+// drain closes all connections and runs OnStop on each loop. It returns how many had to be cut, or an error if a
+// loop does not answer.
+func (s *Server) drain() (cut int, stuck error) {
+	before := s.Stats().Cut
+	s.tellLoops((*Loop).beginDrain)
+	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
+		s.tellLoops((*Loop).cutAll)
+	}
+	timeout := time.After(stuckTimeout)
+	s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained })
+	s.tellLoops(func(l *Loop) { l.ending = true })
+	if !s.await(timeout, func(l *Loop) <-chan struct{} { return l.ended }) {
+		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
+	}
+	s.accept.Wait()
+	return int(s.Stats().Cut - before), nil
+}
+
+// tellLoops has f run on each loop that has not ended.
+func (s *Server) tellLoops(f func(l *Loop)) {
+	for _, l := range s.loops {
+		_ = l.urge(func() { f(l) })
+	}
+}
+
+// await waits for a channel of each loop, and reports whether all were closed in time.
+func (s *Server) await(timeout <-chan time.Time, of func(l *Loop) <-chan struct{}) bool {
+	for _, l := range s.loops {
+		select {
+		case <-of(l):
+		case <-timeout:
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) notEnded() (which string) {
+	for _, l := range s.loops {
+		select {
+		case <-l.ended:
+		default:
+			which += fmt.Sprintf("loop %d with %d connections; ", l.index, l.load.Load())
+		}
+	}
+	return which
+}
+
+// beginDrain closes the connections of a loop, a batch in each turn. Those that open from now on are refused.
+func (l *Loop) beginDrain() {
+	l.draining = true
+	l.closeBatch(slices.Clone(l.conns))
+}
+
+func (l *Loop) closeBatch(conns []*Conn) {
+	n := min(len(conns), drainBatch)
+	for _, c := range conns[:n] {
+		c.shut(ErrServerClosed)
+	}
+	if n < len(conns) {
+		_ = l.urge(func() { l.closeBatch(conns[n:]) })
+	}
+}
+
+// checkDrained is called at the end of a turn.
+func (l *Loop) checkDrained() {
+	if l.draining && len(l.conns) == 0 {
+		l.drainedOnce.Do(func() { close(l.drained) })
+	}
+}
+
+// cutAll ends what is still flushing.
+func (l *Loop) cutAll() {
+	for _, c := range slices.Clone(l.conns) {
+		c.shut(ErrServerClosed)
+		if c.state == stateClosing {
+			c.closeLate()
+		}
+	}
+}
+
+// stop empties the mailbox and runs OnStop.
+func (l *Loop) stop() {
+	select {
+	case <-l.ended:
+		return
+	default:
+	}
+	l.mail.close()
+	for l.runMail(never) || l.mail.len() > 0 {
+	}
+	l.settle()
+	if l.server.OnStop != nil {
+		l.current = nil
+		l.runOnStop()
+	}
+	close(l.ended)
+}
+
+func (l *Loop) runOnStop() {
+	defer l.rescue()
+	l.server.OnStop(l)
+}
+
+// broke ends a loop whose engine has ended unasked.
+func (l *Loop) broke(err error) {
+	l.enter()
+	l.draining = true
+	for _, c := range slices.Clone(l.conns) {
+		c.drop = true
+		c.shut(err)
+	}
+	l.settle()
+	l.checkDrained()
+	l.stop()
+}
+
+// drainState is a loop's part in the drain.
+type drainState struct {
+	draining    bool
+	ending      bool
+	drainedOnce sync.Once
+	drained     chan struct{} // closed when draining and without connections
+	ended       chan struct{} // closed after OnStop
+}

@@ -1,0 +1,56 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
+var (
+	// ErrClosed: the connection is closed, or closing.
+	ErrClosed = errors.New("loop: connection closed")
+
+	// ErrIdle: the peer sent nothing for the idle timeout.
+	ErrIdle = errors.New("loop: idle timeout")
+
+	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
+	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
+
+	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
+	ErrMailboxFull = errors.New("loop: mailbox full")
+
+	// ErrServerClosed: the server is draining, or has ended.
+	ErrServerClosed = errors.New("loop: server closed")
+
+	// ErrTooManyConns: Server.MaxConns connections are open already. It appears in the log and in what a
+	// refused peer sees: a reset.
+	ErrTooManyConns = errors.New("loop: too many connections")
+)
+
+var (
+	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
+	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
+)
+
+// A PanicError is the reason of a connection that was closed because its code panicked.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // the stack of the goroutine, as debug.Stack formats it
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("loop: panic: %v", e.Value) }
+
+// Unwrap returns the value given to panic if that was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// A DrainError says that the drain was not complete when its time was over.
+type DrainError struct {
+	Cut int // connections that were cut, with output not sent or a callback not finished
+}
+
+func (e *DrainError) Error() string {
+	return fmt.Sprintf("loop: drain timeout: %d connections were cut", e.Cut)
+}

@@ -1,0 +1,277 @@
+package loop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// Idle is a kind of silence.
+type Idle uint8
+
+// The kinds of silence that OnIdle watches for.
+const (
+	IdleRead     Idle = iota // nothing received
+	IdleWrite                // nothing sent: no byte was taken by the system
+	IdleBoth                 // neither
+	WriteStalled             // output is pending, and not one byte of it moved
+)
+
+// idleState is what a connection has for its silence: hooks, the idle timeout, and one timer for all of them, which is
+// due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it looks at the
+// stamps and moves itself. So a message costs a store, and a period costs one move.
+type idleState struct {
+	timeout time.Duration // 0: never
+	jitter  time.Duration // added to it, chosen once
+	hooks   []*record     // in the order they were added
+	timer   timing.Timer
+	due     time.Duration // when it is due
+	check   func()        // the method checkIdle, made once
+	waiting bool          // output has been pending since stalled, at least
+	stalled time.Duration // when the pending output moved last, or began to wait
+	unsent  int           // what the kernel held then, -1 if it does not tell
+}
+
+// An idleHook is what OnIdle was given, and how far it has got.
+type idleHook struct {
+	kind  Idle
+	d     time.Duration
+	f     func(n int)
+	n     int           // firings since the last activity
+	since time.Duration // that activity
+	next  time.Duration // the next firing
+}
+
+// OnIdle has f run on the loop when c was silent for d, counted from the last activity of that kind (or the opening of c),
+// and again each d as long as it stays silent, with n = 1, 2, 3 and so on. Activity starts at 1 again. It is never early, also if the loop was late itself: bytes that wait in
+// the socket count as received, and a firing that is late puts off the next one, so there is never a burst. If a deadline
+// of a hook equals that of the idle timeout, the hook runs first.
+//
+// It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A d of 0 or less, or a nil
+// f, panics here. After Close it does nothing and returns the zero Timer.
+func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
+	c.loop.owner.check("Conn.OnIdle")
+	checkIdle("Conn.OnIdle", d)
+	if f == nil {
+		panic("loop: Conn.OnIdle with a nil func")
+	}
+	if k > WriteStalled {
+		panic(fmt.Sprintf("loop: Conn.OnIdle with an unknown kind %d", k))
+	}
+	if c.state >= stateClosing {
+		return Timer{}
+	}
+	r := c.newRecord(nil)
+	if k != IdleRead && !c.stamps {
+		c.stamps = true
+		if c.lastWrite != c.opened { // roughly known so far
+			c.lastWrite = c.loop.clock()
+		}
+	}
+	since := c.lastActivity(k)
+	r.hook = &idleHook{kind: k, d: d, f: f, since: since, next: later(since, d)}
+	c.idle.hooks = append(c.idle.hooks, r)
+	c.refileIdle()
+	return r.timer()
+}
+
+func checkIdle(method string, d time.Duration) {
+	if d <= 0 {
+		panic("loop: " + method + " with an idle time of " + d.String() + ": it must be positive")
+	}
+}
+
+// SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted from the last one. 0
+// means never. A negative d panics.
+func (c *Conn) SetIdleTimeout(d time.Duration) {
+	c.loop.owner.check("Conn.SetIdleTimeout")
+	if d < 0 {
+		panic("loop: Conn.SetIdleTimeout with a negative time")
+	}
+	if c.state < stateClosing {
+		c.setIdleTimeout(d)
+	}
+}
+
+func (c *Conn) setIdleTimeout(d time.Duration) {
+	c.idle.timeout, c.idle.jitter = d, 0
+	if spread := c.loop.server.IdleJitter; spread > 0 && d > 0 {
+		c.idle.jitter = rand.N(spread)
+	}
+	c.refileIdle()
+}
+
+// IdleDeadline returns when c will be evicted if nothing is received until then, and false if never.
+func (c *Conn) IdleDeadline() (time.Time, bool) {
+	c.loop.owner.check("Conn.IdleDeadline")
+	when := c.evictAt()
+	if when == never || c.state >= stateClosing {
+		return time.Time{}, false
+	}
+	return c.loop.server.base.Add(when), true
+}
+
+func (c *Conn) evictAt() time.Duration {
+	if c.idle.timeout == 0 {
+		return never
+	}
+	return later(later(c.lastRead, c.idle.timeout), c.idle.jitter)
+}
+
+// later returns t + d, or never.
+func later(t, d time.Duration) time.Duration {
+	if d > never-t {
+		return never
+	}
+	return t + d
+}
+
+// refileIdle moves the timer to the earliest deadline.
+func (c *Conn) refileIdle() {
+	s, w := &c.idle, c.loop.wheel
+	due := c.evictAt()
+	for _, r := range s.hooks {
+		due = min(due, c.hookDue(r.hook))
+	}
+	pending := w.Pending(s.timer)
+	switch {
+	case pending && due == s.due:
+	case due == never:
+		w.Stop(s.timer)
+	case pending:
+		w.Reset(s.timer, due)
+	default:
+		if s.check == nil {
+			s.check = c.checkIdle
+		}
+		s.timer = w.At(due, s.check)
+	}
+	s.due = due
+}
+
+// hookDue returns when h fires next as things are.
+func (c *Conn) hookDue(h *idleHook) time.Duration {
+	if h.kind == WriteStalled && c.out.size == 0 {
+		return never
+	}
+	if last := c.lastActivity(h.kind); last > h.since {
+		h.since, h.n = last, 0
+		h.next = later(last, h.d)
+	}
+	return h.next
+}
+
+func (c *Conn) lastActivity(k Idle) time.Duration {
+	switch k {
+	case IdleRead:
+		return c.lastRead
+	case IdleWrite:
+		return c.lastWrite
+	case IdleBoth:
+		return max(c.lastRead, c.lastWrite)
+	default:
+		return max(c.idle.stalled, c.lastWrite)
+	}
+}
+
+func (h *idleHook) reset(d time.Duration) {
+	h.d, h.n = d, 0
+	h.next = later(h.since, d)
+}
+
+// checkIdle runs when the timer is due: what is due indeed fires, and the timer goes to the next deadline.
+func (c *Conn) checkIdle() {
+	l := c.loop
+	l.current = c
+	now := l.clock()
+	looked := false
+	for {
+		r := c.dueHook(now)
+		evict := c.evictAt() <= now
+		if r == nil && !evict {
+			break
+		}
+		if !looked && (evict || r.hook.kind != IdleWrite) {
+			looked = true
+			if c.lookAtSocket(now) {
+				continue
+			}
+		}
+		if r == nil {
+			c.shut(ErrIdle)
+		} else {
+			r.hook.fire(now)
+		}
+		if c.state >= stateClosing {
+			break
+		}
+	}
+	if c.state < stateClosing {
+		c.refileIdle()
+	}
+	l.current = nil
+}
+
+// dueHook returns the hook with the earliest deadline of those that are due, the first of equals.
+func (c *Conn) dueHook(now time.Duration) (due *record) {
+	for _, r := range c.idle.hooks {
+		if when := c.hookDue(r.hook); when <= now && (due == nil || when < due.hook.next) {
+			due = r
+		}
+	}
+	return due
+}
+
+// lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came while it was busy, or while
+// the process was stopped; output that moved within the kernel.
+func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
+	if c.sock.Pending() {
+		c.lastRead = now
+		activity = true
+	}
+	if c.out.size > 0 {
+		if n := c.sock.Unsent(); n >= 0 && n < c.idle.unsent {
+			c.idle.unsent, c.idle.stalled = n, now
+			activity = true
+		}
+	}
+	return activity
+}
+
+// fire runs the hook. If it is late by more than a period, the next one is a period from now.
+func (h *idleHook) fire(now time.Duration) {
+	h.n++
+	h.next = later(h.next, h.d)
+	if h.next <= now {
+		h.next = later(now, h.d)
+	}
+	h.f(h.n)
+}
+
+// outputWaits notes that output waits for the socket, which has just taken some of it, or none.
+func (c *Conn) outputWaits(progress bool) {
+	if !c.stamps || c.state >= stateClosing {
+		return
+	}
+	if c.idle.unsent = c.sock.Unsent(); progress || !c.idle.waiting {
+		c.idle.waiting = true
+		c.idle.stalled = c.loop.clock()
+	}
+	c.refileIdle()
+}
+
+func (c *Conn) removeHook(r *record) {
+	i := slices.Index(c.idle.hooks, r)
+	c.idle.hooks = slices.Delete(c.idle.hooks, i, i+1)
+	if c.state < stateClosing {
+		c.refileIdle()
+	}
+}
+
+func (c *Conn) stopIdle() {
+	c.loop.wheel.Stop(c.idle.timer)
+	c.idle = idleState{}
+}

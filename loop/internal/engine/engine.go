@@ -1,0 +1,95 @@
+// Package engine is the seam between package loop and what moves its bytes: gnet in
+// production (package gnetengine), memory in tests (package looptest). Everything above the seam is the same code.
+package engine
+
+import (
+	"context"
+	"net"
+)
+
+// An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled in them.
+type Engine interface {
+	// Listen opens a listener. It may be called before Start. The error is the system's.
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+
+	// Start brings up n loops and returns when all of them run. It may be called once. From then on h is called.
+	Start(n int, h Host) error
+
+	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline. Between two
+	// turns the loop looks at its sockets, provided that Wake is not called from within Turn.
+	Wake(loop int) error
+
+	// Enroll hands an accepted connection to a loop and waits until open has returned there, so a blocked loop blocks
+	// the caller. A nil Sink refuses the connection. With an error open was not called. In each case nc belongs
+	// to the engine and must not be used any more.
+	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
+
+	// Stop ends the loops and waits for them; sockets that are still open are closed without a word. It may
+	// not be called on a loop, nor before Host.Tick was told to return.
+	Stop() error
+}
+
+// A Host is what an Engine drives.
+type Host interface {
+	// Tick is called once, on a goroutine of its own, when the loops run. The engine's Stop waits until it returns.
+	Tick()
+
+	// Turn is called on the loop, once for each Wake or once for several.
+	Turn(loop int)
+
+	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.
+	Ended(loop int, err error)
+}
+
+// A Sink takes what happens to one socket. All its methods are called on the loop.
+type Sink interface {
+	// Readable hands over bytes that came in. They are valid until it returns.
+	Readable(p []byte)
+
+	// Writable is called once after each Socket.NotifyWritable that returned true.
+	Writable()
+
+	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns the
+	// socket is gone, unless Socket.Linger was called in it.
+	Closed(err error)
+}
+
+// A Socket is one connection's non-blocking socket. All its methods are called on the loop, none after Close.
+type Socket interface {
+	// Write writes what the socket takes now. A full socket is no error: 0, nil.
+	Write(p []byte) (int, error)
+
+	// Writev is Write for several buffers. It does not change bufs.
+	Writev(bufs [][]byte) (int, error)
+
+	// NotifyWritable asks for one call of Sink.Writable as soon as the socket takes bytes again. False: this
+	// engine cannot tell, or not now; try again later.
+	NotifyWritable() bool
+
+	// Pending reports whether bytes, or the end of the stream, wait to be read.
+	Pending() bool
+
+	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if it does not tell.
+	Unsent() int
+
+	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work until
+	// Close. False: not possible.
+	Linger() bool
+
+	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset. No method of
+	// the Sink is called any more.
+	Close(hard bool)
+}
+
+type contextKey struct{}
+
+// NewContext returns a context that makes loop.Server.Start use e.
+func NewContext(ctx context.Context, e Engine) context.Context {
+	return context.WithValue(ctx, contextKey{}, e)
+}
+
+// FromContext returns the engine that ctx carries, or nil.
+func FromContext(ctx context.Context) Engine {
+	e, _ := ctx.Value(contextKey{}).(Engine)
+	return e
+}

@@ -1,0 +1,279 @@
+// Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
+//
+// The engine is a gnet.Client: loops without listeners, so that accepting, refusing and ceasing to accept are
+// in our hands. What gnet does for us is polling and reading; writing goes straight to the descriptor, because
+// gnet's outbound buffer is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
+package gnetengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// readBuffer is how much one read takes, and each loop has one buffer of this size. With gnet's default of 64 KiB
+// large frames cost 2.6 times as much CPU.
+const readBuffer = 256 << 10
+
+var (
+	errEnded        = errors.New("loop: the event loop has ended")
+	errUnregistered = errors.New("loop: the event loop could not register the connection")
+)
+
+// Engine implements engine.Engine.
+type Engine struct {
+	gnet.BuiltinEventEngine
+	log      zerolog.Logger
+	client   *gnet.Client
+	host     engine.Host
+	loops    []*eventLoop
+	peers    []net.Conn // the other ends of the anchors
+	watch    watcher
+	stopping atomic.Bool
+}
+
+// New returns an engine that logs what gnet says.
+func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
+
+// eventLoop is one gnet loop and what we have waiting for it.
+type eventLoop struct {
+	engine *Engine
+	index  int
+	gnet   gnet.EventLoop
+	ended  chan struct{}
+
+	mu       sync.Mutex
+	writable []*socket // told by the watcher to be writable, not yet passed on
+}
+
+// A ticket is the gnet context of a connection until it is open.
+type ticket struct {
+	loop   *eventLoop
+	open   func(engine.Socket) engine.Sink // nil: the loop's anchor
+	opened bool
+}
+
+// Listen implements engine.Engine.
+func (*Engine) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, network, address)
+}
+
+// Start implements engine.Engine. gnet does not show its loops, so it enrols one anchor in each: a connection
+// that stays silent. gnet gives each new connection to the loop that has the fewest.
+func (e *Engine) Start(n int, h engine.Host) (err error) {
+	e.host = h
+	e.watch.notify = func(s *socket) { s.loop.notify(s) }
+	e.client, err = gnet.NewClient(e,
+		gnet.WithNumEventLoop(n),
+		gnet.WithTicker(true),
+		gnet.WithLogger(logger{e.log}),
+		gnet.WithReadBufferCap(readBuffer))
+	if err != nil {
+		return fmt.Errorf("loop: cannot make the event loops: %w", err)
+	}
+	if err := e.client.Start(); err != nil {
+		return fmt.Errorf("loop: cannot start the event loops: %w", err)
+	}
+	for i := range n {
+		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
+		e.loops = append(e.loops, l)
+		if err := e.anchor(l); err != nil {
+			return fmt.Errorf("loop: cannot reach event loop %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) anchor(l *eventLoop) error {
+	ours, peer, err := socketPair()
+	if err != nil {
+		return err
+	}
+	e.peers = append(e.peers, peer)
+	if _, err := e.client.EnrollContext(ours, &ticket{loop: l}); err != nil {
+		return err
+	}
+	if l.gnet == nil {
+		return errUnregistered
+	}
+	for _, other := range e.loops[:l.index] {
+		if other.gnet == l.gnet {
+			return errors.New("gnet gave it to another loop")
+		}
+	}
+	return nil
+}
+
+func socketPair() (a, b net.Conn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	unix.CloseOnExec(fds[0])
+	unix.CloseOnExec(fds[1])
+	if a, err = fileConn(fds[0]); err != nil {
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	if b, err = fileConn(fds[1]); err != nil {
+		_ = a.Close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
+func fileConn(fd int) (net.Conn, error) {
+	f := os.NewFile(uintptr(fd), "socketpair")
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// Wake implements engine.Engine.
+func (e *Engine) Wake(loop int) error {
+	l := e.loops[loop]
+	return l.gnet.Execute(context.Background(), (*turn)(l))
+}
+
+// turn makes an eventLoop a gnet.Runnable without an allocation.
+type turn eventLoop
+
+func (t *turn) Run(context.Context) error {
+	t.engine.host.Turn(t.index)
+	return nil
+}
+
+// Enroll implements engine.Engine.
+func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+	l := e.loops[loop]
+	t := &ticket{loop: l, open: open}
+	result, err := l.gnet.Enroll(gnet.NewContext(context.Background(), t), nc)
+	if err != nil {
+		_ = nc.Close()
+		return err
+	}
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return r.Err
+		}
+	case <-l.ended: // then gnet never answers
+		return errEnded
+	}
+	if !t.opened { // gnet reports a failed registration as a dead connection and no error
+		return errUnregistered
+	}
+	return nil
+}
+
+// Stop implements engine.Engine.
+func (e *Engine) Stop() error {
+	e.stopping.Store(true)
+	e.watch.stop()
+	err := e.client.Stop()
+	for _, p := range e.peers {
+		_ = p.Close()
+	}
+	return err
+}
+
+// OnTick implements gnet.EventHandler. It returns when the engine is about to stop.
+func (e *Engine) OnTick() (time.Duration, gnet.Action) {
+	e.host.Tick()
+	return time.Hour, gnet.None
+}
+
+// OnOpen implements gnet.EventHandler.
+func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
+	t := c.Context().(*ticket)
+	t.opened = true
+	if t.open == nil {
+		t.loop.gnet = c.EventLoop()
+		return nil, gnet.None
+	}
+	s := &socket{loop: t.loop, conn: c, fd: c.Fd()}
+	c.SetContext(s)
+	s.sink = t.open(s)
+	if s.sink == nil && !s.closed {
+		s.Close(false)
+	}
+	return nil, gnet.None
+}
+
+// OnTraffic implements gnet.EventHandler.
+func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
+	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it copies nothing.
+	data, _ := c.Next(-1)
+	if s, ok := c.Context().(*socket); ok && !s.closed {
+		s.sink.Readable(data)
+	}
+	return gnet.None
+}
+
+// OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from within Close for
+// what we did.
+func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
+	switch x := c.Context().(type) {
+	case *socket:
+		x.broken(err)
+	case *ticket:
+		if x.opened { // an anchor: its loop is ending
+			e.ended(x.loop, err)
+		}
+	}
+	return gnet.None
+}
+
+func (e *Engine) ended(l *eventLoop, err error) {
+	close(l.ended)
+	if !e.stopping.Load() {
+		e.host.Ended(l.index, err)
+	}
+}
+
+// notify passes on, from any goroutine, that s is writable.
+func (l *eventLoop) notify(s *socket) {
+	l.mu.Lock()
+	first := len(l.writable) == 0
+	l.writable = append(l.writable, s)
+	l.mu.Unlock()
+	if first {
+		_ = l.gnet.Execute(context.Background(), (*writables)(l))
+	}
+}
+
+// writables is the gnet.Runnable that tells the sinks.
+type writables eventLoop
+
+func (w *writables) Run(context.Context) error {
+	w.mu.Lock()
+	ready := w.writable
+	w.writable = nil
+	w.mu.Unlock()
+	for _, s := range ready {
+		if !s.closed {
+			s.sink.Writable()
+		}
+	}
+	return nil
+}
+
+// cause returns err without what gnet put around it, or io.EOF.
+func cause(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return err
+}

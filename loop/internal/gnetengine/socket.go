@@ -1,0 +1,121 @@
+package gnetengine
+
+import (
+	"os"
+
+	"github.com/panjf2000/gnet/v2"
+	gio "github.com/panjf2000/gnet/v2/pkg/io"
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// maxIovecs is what one writev takes; gnet and the system refuse more.
+const maxIovecs = 1024
+
+// socket implements engine.Socket. The descriptor is gnet's until Linger makes one of our own. Once
+// closed, the number belongs to somebody else: nothing here may use it then.
+type socket struct {
+	loop      *eventLoop
+	conn      gnet.Conn // nil once lingering
+	sink      engine.Sink
+	fd        int
+	closed    bool
+	lingering bool
+	watched   bool // known to the watcher
+}
+
+func (s *socket) Write(p []byte) (int, error) {
+	for {
+		n, err := unix.Write(s.fd, p)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR:
+		default:
+			return 0, os.NewSyscallError("write", err)
+		}
+	}
+}
+
+func (s *socket) Writev(bufs [][]byte) (int, error) {
+	if len(bufs) > maxIovecs {
+		bufs = bufs[:maxIovecs]
+	}
+	for {
+		n, err := gio.Writev(s.fd, bufs)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR:
+		default:
+			return 0, os.NewSyscallError("writev", err)
+		}
+	}
+}
+
+func (s *socket) NotifyWritable() bool {
+	if s.loop.engine.watch.add(s) != nil {
+		return false
+	}
+	s.watched = true
+	return true
+}
+
+func (s *socket) Pending() bool {
+	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds[:], 0)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+}
+
+func (s *socket) Unsent() int { return unsent(s.fd) }
+
+func (s *socket) Linger() bool {
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	s.unwatch()
+	s.fd, s.conn, s.lingering = fd, nil, true
+	return true
+}
+
+func (s *socket) Close(hard bool) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.unwatch()
+	if hard {
+		// Otherwise the kernel keeps what a peer with a closed window does not take, for many minutes.
+		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	if s.lingering {
+		_ = unix.Close(s.fd)
+		return
+	}
+	_ = s.loop.gnet.Close(s.conn)
+}
+
+// broken is what gnet's OnClose means for the sink.
+func (s *socket) broken(err error) {
+	if s.closed {
+		return
+	}
+	s.sink.Closed(cause(err))
+	if !s.lingering && !s.closed {
+		s.unwatch()
+		s.closed = true
+	}
+}
+
+func (s *socket) unwatch() {
+	if s.watched {
+		s.loop.engine.watch.remove(s)
+		s.watched = false
+	}
+}

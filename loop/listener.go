@@ -1,0 +1,171 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+const (
+	// enrolling is how many accepted connections may be on their way to their loops.
+	enrolling = 128
+
+	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to maxBackoff.
+	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
+)
+
+// A listener accepts for one address, on a goroutine of its own.
+type listener struct {
+	server      *Server
+	field       string // of the Server, for errors
+	network     string
+	address     string
+	codec       codec.Codec
+	accept      func(c *Conn) Handler
+	idleTimeout time.Duration
+	net         net.Listener
+}
+
+// listen opens all listeners.
+func (s *Server) listen(ctx context.Context) error {
+	for _, ln := range s.cfg.listeners {
+		removeStale(ln.network, ln.address)
+		var err error
+		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
+			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, advice(err))
+		}
+	}
+	return nil
+}
+
+// advice says what to do about an error of listening.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"
+	case errors.Is(err, syscall.EACCES):
+		return " (not permitted: a port below 1024, or a directory that this user may not write)"
+	}
+	return ""
+}
+
+func (s *Server) closeListeners() {
+	for _, ln := range s.cfg.listeners {
+		if ln.net != nil {
+			_ = ln.net.Close()
+		}
+	}
+}
+
+// serve accepts until the listener is closed.
+func (ln *listener) serve() {
+	backoff := minBackoff
+	for {
+		nc, err := ln.net.Accept()
+		switch {
+		case err == nil:
+			backoff = minBackoff
+			ln.admit(nc)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's queue.
+			ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Msg("cannot accept")
+			if !ln.server.pause(backoff) {
+				return
+			}
+			backoff = min(2*backoff, maxBackoff)
+		}
+	}
+}
+
+// pause waits for d, or returns false because the server drains.
+func (s *Server) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.draining:
+		return false
+	}
+}
+
+// admit gives an accepted connection to the loop with the fewest, or refuses it.
+func (ln *listener) admit(nc net.Conn) {
+	s := ln.server
+	s.accepted.Add(1)
+	if s.open.Add(1) > int64(s.cfg.maxConns) {
+		s.open.Add(-1)
+		s.refuse(nc, ErrTooManyConns)
+		return
+	}
+	l := s.pick()
+	l.load.Add(1)
+	s.enrolling <- struct{}{}
+	s.accept.Go(func() {
+		defer func() { <-s.enrolling }()
+		if err := ln.enroll(l, nc); err != nil {
+			s.open.Add(-1)
+			l.load.Add(-1)
+			s.refused.Add(1)
+			s.Logger.Warn().Err(err).Msg("cannot take a connection")
+		}
+	})
+}
+
+// enroll hands nc to its loop.
+func (ln *listener) enroll(l *Loop, nc net.Conn) error {
+	s := ln.server
+	id := s.lastID.Add(1)
+	local, remote := address(nc.LocalAddr()), address(nc.RemoteAddr())
+	if remote == nil {
+		_ = nc.Close()
+		return errors.New("loop: the peer has gone already")
+	}
+	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		return l.open(ln, sock, id, local, remote)
+	})
+}
+
+// address copies what the engine may change.
+func address(a net.Addr) net.Addr {
+	if u, ok := a.(*net.UnixAddr); ok {
+		c := *u
+		return &c
+	}
+	return a
+}
+
+// pick returns the loop with the fewest connections.
+func (s *Server) pick() *Loop {
+	best := s.loops[0]
+	for _, l := range s.loops[1:] {
+		if l.load.Load() < best.load.Load() {
+			best = l
+		}
+	}
+	return best
+}
+
+// refuse resets a connection that must not come in.
+func (s *Server) refuse(nc net.Conn, reason error) {
+	s.refused.Add(1)
+	s.Logger.Warn().Err(reason).Stringer("remote", nc.RemoteAddr()).Msg("connection refused")
+	if t, ok := nc.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = nc.Close()
+}
+
+// left counts a connection that is no more.
+func (s *Server) left(c *Conn) {
+	s.open.Add(-1)
+	c.loop.load.Add(-1)
+}

@@ -1,0 +1,353 @@
+package loop
+
+import (
+	"iter"
+	"math"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+const (
+	timerBatch   = 64 // nodes of the wheel touched between two looks at the clock
+	timerBatches = 64 // how many of these in a turn, if the clock does not end it
+	mailBatch    = 64 // tasks of the mailbox run between two looks at the clock
+
+	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
+	ioAdvance = time.Millisecond
+)
+
+// States of a loop as the outside sees it.
+const (
+	loopIdle   = iota // a post must wake it
+	loopQueued        // a turn is coming, or running
+)
+
+// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post
+// and Index its methods must be called on the loop itself, which is where every callback runs.
+type Loop struct {
+	server *Server
+	index  int
+	owner  owner
+	locals map[any]any
+
+	wheel     *timing.Wheel
+	now       time.Duration // the clock when this turn began
+	advanced  time.Duration // the clock at the last advance
+	published time.Duration // what deadline was last set to
+	deadline  atomic.Int64  // when the wheel has work next, for the alarm
+	yielded   atomic.Bool   // there is more work, after a look at the sockets
+	state     atomic.Int32
+
+	mail  mailbox
+	batch []task // what was taken from the mailbox
+	next  int    // the next one to run
+
+	conns   []*Conn
+	dirty   []*Conn // with output that this turn appended
+	closing []*Conn // to be closed when this turn ends
+	current *Conn   // whose code is running, nil for the loop's own
+	pool    codec.Pool
+	spare   *record // records of timers that may be used again
+	drainState
+
+	count     counters      // of this loop, its own
+	shown     shownCounters // the same for other goroutines
+	shownRare uint64        // a sum that changes when the rare ones do
+	load      atomic.Int64  // connections, those on their way here included
+}
+
+func newLoop(s *Server, index int) *Loop {
+	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never}
+	l.drained, l.ended = make(chan struct{}), make(chan struct{})
+	l.deadline.Store(int64(never))
+	l.mail.max = s.cfg.maxMailbox
+	return l
+}
+
+// Index returns the loop's place in Server.Loops. Any goroutine may call it.
+func (l *Loop) Index() int { return l.index }
+
+// Now returns the time, read anew. In a test with virtual time that is the virtual time.
+func (l *Loop) Now() time.Time {
+	return l.server.base.Add(l.clock())
+}
+
+// clock returns the time since the server started, which is what the wheel counts in.
+func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
+
+// Conns yields the open connections of this loop. Connections may be closed meanwhile.
+func (l *Loop) Conns() iter.Seq[*Conn] {
+	l.owner.check("Loop.Conns")
+	return func(yield func(*Conn) bool) {
+		for _, c := range l.conns {
+			if c.state == stateOpen && !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// NumConns returns the number of connections of this loop, those that are closing included.
+func (l *Loop) NumConns() int { return len(l.conns) }
+
+// Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
+// call it, the loop's own too. nil means that f will run: a loop empties its mailbox before it ends.
+// ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the loop is
+// ending. A panic in f is logged and counted. A nil f panics here.
+func (l *Loop) Post(f func()) error {
+	if f == nil {
+		panic("loop: Loop.Post with a nil func")
+	}
+	return l.post(task{f: f}, false)
+}
+
+// urge posts a task of the framework's own.
+func (l *Loop) urge(f func()) error { return l.post(task{f: f}, true) }
+
+func (l *Loop) post(t task, urgent bool) error {
+	if err := l.mail.put(t, urgent); err != nil {
+		return err
+	}
+	l.schedule()
+	return nil
+}
+
+// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop.
+func (l *Loop) schedule() {
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.wake()
+	}
+}
+
+func (l *Loop) wake() {
+	// An engine that is ending refuses; the mailbox is emptied by the drain then.
+	_ = l.server.engine.Wake(l.index)
+}
+
+// enter begins a turn: one callback of the engine. Each turn ends with leave.
+func (l *Loop) enter() {
+	l.now = l.clock()
+}
+
+// leave ends a turn that handled I/O.
+func (l *Loop) leave() {
+	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
+		l.advance(timerBatch)
+	}
+	l.settle()
+	l.publish()
+}
+
+// turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
+// after the loop has looked at its sockets.
+func (l *Loop) turn() {
+	l.enter()
+	l.published = never
+	l.deadline.Store(int64(never))
+	end := l.now + l.server.cfg.turnBudget
+	more := l.runMail(end)
+	more = l.runTimers(end) || more
+	l.settle()
+	if l.ending {
+		l.stop()
+		return
+	}
+	if more || !l.park() {
+		l.yielded.Store(true)
+		l.server.alarm.wake()
+	}
+	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
+	l.publish()
+}
+
+// park ends the loop's duty to look into its mailbox, unless there is something in it again.
+func (l *Loop) park() bool {
+	l.state.Store(loopIdle)
+	return l.mail.len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
+}
+
+// settle flushes what this turn sent, then runs the closes. An OnClose may send and close in turn.
+func (l *Loop) settle() {
+	for len(l.dirty) > 0 || len(l.closing) > 0 {
+		for i := 0; i < len(l.dirty); i++ {
+			l.dirty[i].flushTurn()
+		}
+		clear(l.dirty)
+		l.dirty = l.dirty[:0]
+		for i := 0; i < len(l.closing); i++ {
+			l.closing[i].closeTurn()
+		}
+		clear(l.closing)
+		l.closing = l.closing[:0]
+	}
+	l.show()
+	l.checkDrained()
+}
+
+// publish tells the alarm when the wheel has work next.
+func (l *Loop) publish() {
+	when, ok := l.wheel.Next()
+	if !ok {
+		when = never
+	}
+	if when != l.published {
+		l.published = when
+		l.deadline.Store(int64(when))
+		l.server.alarm.published(when)
+	}
+}
+
+// runTimers advances the wheel until nothing is due or the time is over, and reports whether something is left.
+func (l *Loop) runTimers(end time.Duration) (more bool) {
+	for range timerBatches {
+		more = l.advance(timerBatch)
+		l.settle() // an expiry may have closed many
+		if !more || l.clock() >= end {
+			return more
+		}
+	}
+	return true
+}
+
+// advance runs at most budget nodes of the wheel and reports whether that was too few.
+func (l *Loop) advance(budget int) (more bool) {
+	now := l.clock()
+	if when, ok := l.wheel.Next(); !ok || when > now {
+		return false
+	}
+	l.advanced = now
+	for !l.advanceWheel(now, budget) { // until no callback panics
+	}
+	when, ok := l.wheel.Next()
+	return ok && when <= now
+}
+
+// advanceWheel reports false if a callback panicked.
+func (l *Loop) advanceWheel(now time.Duration, budget int) (whole bool) {
+	defer l.rescue()
+	l.current = nil
+	l.count.fired += uint64(l.wheel.Advance(now, budget))
+	return true
+}
+
+// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new
+// ones came.
+func (l *Loop) runMail(end time.Duration) (more bool) {
+	if l.next == len(l.batch) {
+		clear(l.batch)
+		l.batch, l.next = l.mail.take(l.batch[:0]), 0
+	}
+	for l.next < len(l.batch) {
+		stop := min(l.next+mailBatch, len(l.batch))
+		for l.next < stop {
+			l.runTasks(stop)
+		}
+		l.settle()
+		if l.clock() >= end {
+			break
+		}
+	}
+	l.mail.left(len(l.batch) - l.next)
+	return l.next < len(l.batch)
+}
+
+// runTasks runs tasks up to stop, or until one panics.
+func (l *Loop) runTasks(stop int) {
+	defer l.rescue()
+	for l.next < stop {
+		t := l.batch[l.next]
+		l.next++
+		l.current = t.c
+		switch {
+		case t.c == nil:
+			t.f()
+		case t.c.state == stateOpen:
+			t.told(t.c)
+		}
+	}
+}
+
+// rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A panic of the
+// loop's own timers and posts costs that firing only.
+func (l *Loop) rescue() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	err := l.panicked(v)
+	if c := l.current; c != nil {
+		c.shut(err)
+	}
+}
+
+// panicked counts and logs a recovered panic.
+func (l *Loop) panicked(v any) *PanicError {
+	l.count.panics++
+	err := &PanicError{Value: v, Stack: debug.Stack()}
+	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
+	if c := l.current; c != nil {
+		event = event.Uint64("conn", c.id)
+	}
+	event.Msg("a callback panicked")
+	return err
+}
+
+// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what
+// keeps the loop busy. A d of 0 or less means at once, but not inline. A panic in f is logged and counted. A nil
+// f panics here.
+//
+// Timers of a loop that ends do not run any more.
+func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
+	l.owner.check("Loop.AfterFunc")
+	if f == nil {
+		panic("loop: Loop.AfterFunc with a nil func")
+	}
+	return Timer{l: l, t: l.wheel.At(l.after(d), f)}
+}
+
+// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and periods that a busy loop
+// has missed are skipped, not made up for. A d of 0 or less, or a nil f, panics here.
+func (l *Loop) Every(d time.Duration, f func()) Timer {
+	l.owner.check("Loop.Every")
+	checkEvery("Loop.Every", d, f)
+	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
+}
+
+func checkEvery(method string, d time.Duration, f func()) {
+	if f == nil {
+		panic("loop: " + method + " with a nil func")
+	}
+	if d <= 0 {
+		panic("loop: " + method + " with a period of " + d.String() + ": it must be positive")
+	}
+}
+
+// after returns the wheel's time d from now.
+func (l *Loop) after(d time.Duration) time.Duration {
+	now := l.clock()
+	if d <= 0 {
+		return now
+	}
+	if d > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return now + d
+}
+
+// remove takes c out of the list of connections.
+func (l *Loop) remove(c *Conn) {
+	last := len(l.conns) - 1
+	moved := l.conns[last]
+	l.conns[c.place], l.conns[last] = moved, nil
+	moved.place = c.place
+	l.conns = l.conns[:last]
+}
+
+func (l *Loop) add(c *Conn) {
+	c.place = len(l.conns)
+	l.conns = append(l.conns, c)
+}

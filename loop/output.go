@@ -1,0 +1,238 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+const (
+	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
+	outBuffer = 4 << 10
+
+	// maxTail is the size from which on a further frame gets a buffer of its own.
+	maxTail = 64 << 10
+
+	// A socket that is full is tried again by the wheel, if its engine cannot tell when it is writable.
+	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
+)
+
+// outbox is what waits to be written: filled buffers, the first of which may be written in part, and one that is being
+// filled. Without pending output it holds no memory.
+type outbox struct {
+	filled [][]byte
+	tail   []byte
+	off    int // bytes of the first buffer that are written already
+	size   int // bytes that wait
+}
+
+// Send appends one message, in the form that the codec gives it, to the output. What is sent within one callback
+// leaves in one write when that returns. msg is copied.
+//
+// It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the socket; if
+// not, the connection closes at once, with ErrSlowConsumer, which Send returns, too. After Close it returns
+// ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
+func (c *Conn) Send(msg []byte) error {
+	c.loop.owner.check("Conn.Send")
+	if err := c.room(); err != nil {
+		return err
+	}
+	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	c.appended(tail)
+	return err
+}
+
+// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an error.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.loop.owner.check("Conn.Write")
+	if err := c.room(); err != nil {
+		return 0, err
+	}
+	c.appended(append(c.space(len(p)), p...))
+	return len(p), nil
+}
+
+// Pending returns the number of bytes that were sent but are not yet with the system.
+func (c *Conn) Pending() int {
+	c.loop.owner.check("Conn.Pending")
+	return c.out.size
+}
+
+// sendReply sends what the codec has to say by itself.
+func (c *Conn) sendReply() {
+	if c.state < stateClosing {
+		c.appended(c.reply.AppendReply(c.space(0)))
+	}
+}
+
+// room returns why no more output is taken, if so.
+func (c *Conn) room() error {
+	if c.state >= stateClosing {
+		return ErrClosed
+	}
+	if limit := c.loop.server.cfg.maxOutbound; c.out.size >= limit {
+		c.writeOut()
+		if c.state >= stateClosing {
+			return ErrClosed
+		}
+		if c.out.size >= limit {
+			c.drop = true
+			c.shut(ErrSlowConsumer)
+			return ErrSlowConsumer
+		}
+	}
+	return nil
+}
+
+// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one.
+func (c *Conn) space(n int) []byte {
+	o := &c.out
+	if o.tail == nil {
+		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
+		o.filled = append(o.filled, o.tail)
+		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+	}
+	return o.tail
+}
+
+// appended takes back what space returned, with more in it, or not.
+func (c *Conn) appended(tail []byte) {
+	o := &c.out
+	n := len(tail) - len(o.tail)
+	if n <= 0 {
+		if o.size == 0 {
+			o.release(&c.loop.pool)
+		}
+		return
+	}
+	if cap(tail) != cap(o.tail) {
+		c.loop.pool.Put(o.tail) // it was too small
+	}
+	o.size += n
+	o.tail = tail
+	if !c.isDirty {
+		c.isDirty = true
+		c.loop.dirty = append(c.loop.dirty, c)
+	}
+}
+
+// flushTurn writes what a turn sent, unless the socket is known to be full.
+func (c *Conn) flushTurn() {
+	c.isDirty = false
+	if !c.full && c.state != stateClosed {
+		c.writeOut()
+	}
+}
+
+// writeOut writes as much as the socket takes, and asks to be told when it takes more.
+func (c *Conn) writeOut() {
+	o := &c.out
+	if c.lost || o.size == 0 {
+		return
+	}
+	n, err := c.write()
+	if err != nil {
+		c.broken(err)
+		return
+	}
+	c.loop.count.bytesOut += uint64(n)
+	if n > 0 {
+		c.lastWrite = c.loop.now
+		if c.stamps { // a callback may have taken long
+			c.lastWrite = c.loop.clock()
+		}
+	}
+	if o.size == n {
+		o.release(&c.loop.pool)
+		c.full, c.idle.waiting = false, false
+		return
+	}
+	o.consume(n, &c.loop.pool)
+	c.waitWritable(n > 0)
+}
+
+func (c *Conn) write() (int, error) {
+	o := &c.out
+	if len(o.filled) == 0 {
+		return c.sock.Write(o.tail[o.off:])
+	}
+	bufs := append(o.filled[:len(o.filled):len(o.filled)], o.tail)
+	bufs[0] = bufs[0][o.off:]
+	n, err := c.sock.Writev(bufs)
+	return n, err
+}
+
+// waitWritable arranges for writable to be called.
+func (c *Conn) waitWritable(progress bool) {
+	if !c.full {
+		c.full = true
+		c.outputWaits(progress)
+	}
+	if c.sock.NotifyWritable() {
+		return
+	}
+	c.retryIn = min(max(minRetry, 2*c.retryIn), maxRetry)
+	if progress {
+		c.retryIn = minRetry
+	}
+	l := c.loop
+	if !l.wheel.Pending(c.retry) {
+		c.retry = l.wheel.At(l.after(c.retryIn), func() {
+			l.current = nil
+			c.writable()
+		})
+	}
+}
+
+// writable goes on with the output.
+func (c *Conn) writable() {
+	if c.state == stateClosed {
+		return
+	}
+	c.full = false
+	c.writeOut()
+	if c.state == stateClosing {
+		c.endSoon()
+	}
+}
+
+// broken closes c because its socket failed.
+func (c *Conn) broken(err error) {
+	c.drop = true
+	c.shut(err)
+}
+
+// consume drops n bytes, which are fewer than there are.
+func (o *outbox) consume(n int, pool *codec.Pool) {
+	o.size -= n
+	n += o.off
+	done := 0
+	for done < len(o.filled) && n >= len(o.filled[done]) {
+		n -= len(o.filled[done])
+		pool.Put(o.filled[done])
+		done++
+	}
+	o.off = n
+	if done > 0 {
+		rest := copy(o.filled, o.filled[done:])
+		clear(o.filled[rest:])
+		o.filled = o.filled[:rest]
+	}
+	if len(o.filled) == 0 && o.off > 0 && len(o.tail)-o.off <= o.off {
+		// The tail may be filled further: what was written pays for moving the rest.
+		o.tail = append(o.tail[:0], o.tail[o.off:]...)
+		o.off = 0
+	}
+}
+
+// release gives back all memory.
+func (o *outbox) release(pool *codec.Pool) {
+	for _, b := range o.filled {
+		pool.Put(b)
+	}
+	if o.tail != nil {
+		pool.Put(o.tail)
+	}
+	*o = outbox{}
+}

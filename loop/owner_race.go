@@ -1,0 +1,33 @@
+//go:build race
+
+package loop
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strconv"
+)
+
+// owner knows the goroutine of a loop. It exists in builds with the race detector, which sees a touch from another
+// goroutine only if the two happen to collide; this sees each one.
+type owner struct{ id uint64 }
+
+func (o *owner) claim() { o.id = goroutineID() }
+
+// check panics if the calling goroutine is not the owner.
+func (o *owner) check(method string) {
+	if id := goroutineID(); id != o.id {
+		panic(fmt.Sprintf("loop: %s called on goroutine %d, but it belongs to the loop on goroutine %d; use Ref.Tell or Loop.Post", method, id, o.id))
+	}
+}
+
+// goroutineID reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
+func goroutineID() uint64 {
+	var buf [40]byte
+	line := buf[:runtime.Stack(buf[:], false)]
+	line = bytes.TrimPrefix(line, []byte("goroutine "))
+	line, _, _ = bytes.Cut(line, []byte(" "))
+	id, _ := strconv.ParseUint(string(line), 10, 64)
+	return id
+}

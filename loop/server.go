@@ -1,0 +1,240 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+)
+
+// A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start and Wait; the
+// fields must not be changed after that. A Server runs once.
+type Server struct {
+	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see LocalAddr) or
+	// "unix://path". A unix socket that a dead process left behind is replaced.
+	Addr string
+
+	// Accept is called on the loop of each new connection and returns its Handler, which owns the connection's state. It
+	// may use c at once: greet, set timers and hooks, change the codec. nil refuses the connection, and so does a panic;
+	// OnClose is not called then.
+	Accept func(c *Conn) Handler
+
+	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes.
+	Codec codec.Codec
+
+	// Listeners are more addresses, served by the same loops.
+	Listeners []Listener
+
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us. 0 means never.
+	IdleTimeout time.Duration
+
+	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients that connected
+	// together are not evicted together. 0 means none.
+	IdleJitter time.Duration
+
+	// OnStart is called on each loop before that serves any connection. A panic makes Start fail.
+	OnStart func(l *Loop)
+
+	// OnStop is called as the last thing on each loop.
+	OnStop func(l *Loop)
+
+	// NumLoops is the number of loops. 0 means GOMAXPROCS.
+	NumLoops int
+
+	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings. The zero
+	// Logger is silent.
+	Logger zerolog.Logger
+
+	// MaxConns is how many connections may be open at once; one more is reset. 0 derives it from the limit of open files,
+	// with some left for the program's own.
+	MaxConns int
+
+	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with ErrSlowConsumer.
+	// 0 means DefaultMaxOutbound, 1 MiB.
+	MaxOutbound int
+
+	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with ErrMailboxFull.
+	// 0 means DefaultMaxMailbox, 65,536.
+	MaxMailbox int
+
+	// CloseTimeout is how long a closing connection may take to flush its output. 0 means DefaultCloseTimeout, 5 s.
+	CloseTimeout time.Duration
+
+	// DrainTimeout is how long the connections may take to close when the server ends, before they are cut.
+	// 0 means DefaultDrainTimeout, 30 s.
+	DrainTimeout time.Duration
+
+	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its sockets again.
+	// 0 means DefaultTurnBudget, 1 ms.
+	TurnBudget time.Duration
+
+	cfg     config
+	base    time.Time
+	engine  engine.Engine
+	loops   []*Loop
+	alarm   *alarm
+	started atomic.Bool
+	ready   bool // Start has succeeded
+
+	accepted, refused atomic.Uint64
+	lastID            atomic.Uint64
+	open              atomic.Int64 // connections, those on their way to a loop included
+	enrolling         chan struct{}
+
+	draining chan struct{} // closed when the drain begins
+	failed   chan error    // why the engine ended unasked
+	done     chan struct{} // closed when Wait may return
+	err      error         // what it returns
+	accept   sync.WaitGroup
+}
+
+// A Listener is one more address of a Server.
+type Listener struct {
+	Addr        string                // as Server.Addr
+	Codec       codec.Codec           // nil means Server.Codec
+	Accept      func(c *Conn) Handler // nil means Server.Accept
+	IdleTimeout time.Duration         // 0 means Server.IdleTimeout
+}
+
+// Run is Start and Wait.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.Start(ctx); err != nil {
+		return err
+	}
+	return s.Wait()
+}
+
+// Start checks the fields, opens the listeners and brings up the loops; all of that is done when it returns nil. The server
+// then runs until ctx is done. An error names the field that is wrong, and leaves nothing behind. Start may be called
+// once.
+func (s *Server) Start(ctx context.Context) error {
+	if !s.started.CompareAndSwap(false, true) {
+		return errStarted
+	}
+	cfg, err := s.validate()
+	if err != nil {
+		return err
+	}
+	s.cfg = cfg
+	s.base = time.Now()
+	s.failed = make(chan error, 1)
+	s.done = make(chan struct{})
+	s.draining = make(chan struct{})
+	s.enrolling = make(chan struct{}, enrolling)
+	if s.engine = engine.FromContext(ctx); s.engine == nil {
+		s.engine = gnetengine.New(s.Logger)
+	}
+	if err := s.listen(ctx); err != nil {
+		s.closeListeners()
+		return err
+	}
+	if err := s.startLoops(); err != nil {
+		s.closeListeners()
+		return err
+	}
+	s.ready = true
+	for _, ln := range s.cfg.listeners {
+		s.accept.Go(ln.serve)
+	}
+	go s.supervise(ctx)
+	return nil
+}
+
+func (s *Server) startLoops() error {
+	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	for i := range s.cfg.loops {
+		s.loops = append(s.loops, newLoop(s, i))
+	}
+	s.alarm.loops = s.loops
+	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
+		return err
+	}
+	errs := make(chan error, len(s.loops))
+	for _, l := range s.loops {
+		_ = l.urge(func() { errs <- l.start() })
+	}
+	var err error
+	for range s.loops {
+		if e := <-errs; e != nil {
+			err = e
+		}
+	}
+	if err != nil {
+		s.stopEngine()
+	}
+	return err
+}
+
+// start is the first thing that runs on a loop.
+func (l *Loop) start() (err error) {
+	l.owner.claim()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("loop: Server.OnStart: %w", l.panicked(v))
+		}
+	}()
+	if l.server.OnStart != nil {
+		l.server.OnStart(l)
+	}
+	return nil
+}
+
+// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
+// says why the engine ended without being asked. Any number of goroutines may call it, after Start.
+func (s *Server) Wait() error {
+	if !s.ready {
+		return errNotStarted
+	}
+	<-s.done
+	return s.err
+}
+
+// LocalAddr returns the address that Addr became, with the real port, or nil before Start.
+func (s *Server) LocalAddr() net.Addr {
+	if !s.ready {
+		return nil
+	}
+	return s.cfg.listeners[0].net.Addr()
+}
+
+// Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
+func (s *Server) Addrs() []net.Addr {
+	if !s.ready {
+		return nil
+	}
+	var addrs []net.Addr
+	for _, ln := range s.cfg.listeners {
+		addrs = append(addrs, ln.net.Addr())
+	}
+	return addrs
+}
+
+// Loops returns the loops, after Start. Each call returns a new slice.
+func (s *Server) Loops() []*Loop { return append([]*Loop(nil), s.loops...) }
+
+// host makes a Server an engine.Host.
+type host Server
+
+func (h *host) Tick() { h.alarm.run() }
+
+func (h *host) Turn(i int) { h.loops[i].turn() }
+
+// Ended is called on a loop that ends without being asked.
+func (h *host) Ended(i int, err error) {
+	if err == nil {
+		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
+	}
+	select {
+	case h.failed <- err:
+	default:
+	}
+	h.loops[i].broke(err)
+}

@@ -1,0 +1,102 @@
+package loop
+
+import "sync/atomic"
+
+// Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns that have
+// ended, but they are not read at one instant.
+type Stats struct {
+	Conns    int    // connections open now, those that are closing included
+	Accepted uint64 // connections that the listeners accepted
+	Refused  uint64 // of these: above a limit, or Accept returned nil
+	Closed   uint64 // connections that have ended, OnClose included
+	Evicted  uint64 // of these: by the idle timeout
+	Cut      uint64 // of these: with output that was not taken within the close timeout
+
+	Messages uint64 // frames delivered to OnMessage
+	BytesIn  uint64
+	BytesOut uint64 // taken by the system
+
+	Panics uint64 // recovered from callbacks
+	Timers int    // pending in all wheels
+	Fired  uint64 // callbacks that the wheels ran, the framework's own included
+
+	Loops []LoopStats
+}
+
+// LoopStats are the numbers of one Loop.
+type LoopStats struct {
+	Conns    int
+	Messages uint64
+	Timers   int // pending in its wheel
+	Fired    uint64
+	Mailbox  int // functions that wait
+}
+
+// counters are a loop's own.
+type counters struct {
+	messages, bytesIn, bytesOut   uint64
+	closed, evicted, cut, refused uint64
+	panics, fired                 uint64
+}
+
+// shownCounters are what other goroutines see: copies, stored once per turn, as that is much cheaper than counting
+// atomically.
+type shownCounters struct {
+	messages, bytesIn, bytesOut   atomic.Uint64
+	closed, evicted, cut, refused atomic.Uint64
+	panics, fired                 atomic.Uint64
+	conns, timers                 atomic.Int64
+}
+
+// show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
+// when one of them has changed.
+func (l *Loop) show() {
+	n, s := &l.count, &l.shown
+	s.messages.Store(n.messages)
+	s.bytesIn.Store(n.bytesIn)
+	s.bytesOut.Store(n.bytesOut)
+	if rare := n.closed + n.refused + n.panics + n.fired + uint64(len(l.conns)) + uint64(l.wheel.Len()); rare != l.shownRare {
+		l.shownRare = rare
+		l.showRare()
+	}
+}
+
+func (l *Loop) showRare() {
+	n, s := &l.count, &l.shown
+	s.closed.Store(n.closed)
+	s.evicted.Store(n.evicted)
+	s.cut.Store(n.cut)
+	s.refused.Store(n.refused)
+	s.panics.Store(n.panics)
+	s.fired.Store(n.fired)
+	s.conns.Store(int64(len(l.conns)))
+	s.timers.Store(int64(l.wheel.Len()))
+}
+
+// Stats returns the server's numbers. Any goroutine may call it, at any time.
+func (s *Server) Stats() Stats {
+	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
+	for _, l := range s.loops {
+		n := &l.shown
+		ls := LoopStats{
+			Conns:    int(n.conns.Load()),
+			Messages: n.messages.Load(),
+			Timers:   int(n.timers.Load()),
+			Fired:    n.fired.Load(),
+			Mailbox:  l.mail.len(),
+		}
+		st.Loops = append(st.Loops, ls)
+		st.Conns += ls.Conns
+		st.Messages += ls.Messages
+		st.Timers += ls.Timers
+		st.Fired += ls.Fired
+		st.Refused += n.refused.Load()
+		st.Closed += n.closed.Load()
+		st.Evicted += n.evicted.Load()
+		st.Cut += n.cut.Load()
+		st.BytesIn += n.bytesIn.Load()
+		st.BytesOut += n.bytesOut.Load()
+		st.Panics += n.panics.Load()
+	}
+	return st
+}
