@@ -10,15 +10,17 @@ type Stats struct {
 	Cascaded uint64         // steps of timers from one level to a lower one
 }
 
-// Stats returns the wheel's numbers. It copies counters and is cheap enough to call at any time.
+// Stats returns the wheel's numbers. It adds up the counts of some 1,400 slots, which takes about a microsecond.
 func (w *Wheel) Stats() Stats {
 	s := Stats{
-		Pending:  w.Len(),
-		Overdue:  w.counts[overdueLevel],
+		Pending:  w.pending,
+		Overdue:  int(w.lists[overdue].live),
 		Fired:    w.fired,
 		Skipped:  w.skipped,
 		Cascaded: w.cascaded,
 	}
-	copy(s.Levels[:], w.counts[:])
+	for l := range overdue {
+		s.Levels[levelOfList(l)] += int(w.lists[l].live)
+	}
 	return s
 }
