@@ -97,6 +97,25 @@ type Validator interface {
 	Validate() error
 }
 
+// Compile checks the configuration of c and returns the form of c that is quickest to run, which
+// may be c itself and is shared by all connections as c is. It is meant to be called once, when a server
+// starts. A nil Codec means Raw. The error is that of c's Validate, if c is a Validator.
+func Compile(c Codec) (Codec, error) {
+	if c == nil {
+		return Raw{}, nil
+	}
+	if v, ok := c.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if c, ok := c.(Length); ok {
+		l, err := c.compile()
+		return &l, err
+	}
+	return c, nil
+}
+
 // limit returns the number of bytes that a Max field stands for.
 func limit(max int) int {
 	if max == 0 {

@@ -48,7 +48,7 @@ func (d *Decoder) Init(c Codec, p *Pool) {
 	d.SetCodec(c)
 }
 
-// Codec returns the codec in use, which is the stream's own if the one given was Stateful.
+// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is Stateful.
 func (d *Decoder) Codec() Codec { return d.codec }
 
 // SetCodec decodes what follows with c, or with c.New() if c is Stateful. If the Decoder is not in
@@ -58,6 +58,9 @@ func (d *Decoder) SetCodec(c Codec) {
 	if s, ok := c.(Stateful); ok {
 		c = s.New()
 	}
+	if compiled, err := Compile(c); err == nil {
+		c = compiled
+	} // else c itself returns the error when it is used
 	d.codec = c
 	d.seen = 0
 }
@@ -79,18 +82,18 @@ func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
-		d.Release()
-		return nil, nil, false, nil
+		return nil, nil, false, d.stop(0, nil, nil, nil)
 	}
 	n, frame, err := d.codec.Decode(data)
 	if err != nil || n <= 0 || n > len(data) {
-		err = d.stop(n, frame, err, data)
-		return nil, nil, false, err
+		return nil, nil, false, d.stop(n, frame, err, data)
 	}
 	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.buf != nil, nil
 }
 
 // stop ends a piece with an error, or with less than a frame, which it keeps.
+//
+//go:noinline
 func (d *Decoder) stop(n int, frame []byte, err error, data []byte) error {
 	if err := check(n, len(data), frame, err); err != nil {
 		return err
