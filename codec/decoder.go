@@ -1,6 +1,9 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece until the
 // next one comes. It belongs to one goroutine. The zero Decoder must be given a codec with Init first.
@@ -133,6 +136,7 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 			d.seen = len(window)
 		}
 		if len(rest) == 0 {
+			d.trim()
 			return nil, nil, false, nil
 		}
 		rest = rest[d.take(rest):]
@@ -197,15 +201,28 @@ func (d *Decoder) grow(n, size int) {
 	d.buf, d.off = buf, 0
 }
 
-// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not known.
+// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
+// known. With what a Pool adds to the next power of two it is at most 4*need, or minBuffer.
 func room(need, size int) int {
+	most := 1 << (bits.Len(uint(need)) + 1) // more than 2*need, at most 4*need
 	switch {
 	case size == 0:
 		return 2 * need
-	case size/4 > need:
-		return 4 * need
+	case size > most:
+		return most
 	}
 	return max(need, size)
+}
+
+// trim exchanges a buffer that became far too large when frames were consumed from it.
+func (d *Decoder) trim() {
+	window := d.buf[d.off:]
+	if cap(d.buf) <= max(minBuffer, 4*len(window)) {
+		return
+	}
+	buf := append(d.pool.get(len(window)), window...)
+	d.pool.put(d.buf)
+	d.buf, d.off = buf, 0
 }
 
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if
