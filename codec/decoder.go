@@ -204,14 +204,11 @@ func (d *Decoder) grow(n, size int) {
 // room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
 // known. With what a Pool adds to the next power of two it is at most 4*need, or minBuffer.
 func room(need, size int) int {
-	most := 1 << (bits.Len(uint(need)) + 1) // more than 2*need, at most 4*need
-	switch {
-	case size == 0:
-		return 2 * need
-	case size > most:
-		return most
+	if size == 0 {
+		return max(need, 2*need) // not 2*need if that overflows
 	}
-	return max(need, size)
+	most := 1 << min(bits.Len(uint(need))+1, bits.UintSize-2) // more than 2*need, at most 4*need
+	return max(need, min(size, most))
 }
 
 // trim exchanges a buffer that became far too large when frames were consumed from it.
