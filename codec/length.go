@@ -153,7 +153,8 @@ func (c *Length) layout(width int) (l length, err error) {
 		most = min(most, 1<<(8*width)-1)
 	}
 	if least > most {
-		return l, fmt.Errorf("%w: Length.Max %d with these Offset, Size, Adjust and Strip allows no frame at all", ErrConfig, l.maxFrame)
+		return l, fmt.Errorf("%w: Length.Offset %d, Size %d, Adjust %d, Strip %d and Max %d together allow no frame at all",
+			ErrConfig, c.Offset, c.Size, c.Adjust, c.Strip, c.Max)
 	}
 	l.least, l.span = uint64(least), uint64(most-least)
 	return l, nil
