@@ -75,8 +75,8 @@ type Resumer interface {
 // answer to a handshake, a pong.
 type Responder interface {
 	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after each
-	// Decode, before the frame that Decode found is delivered. The bytes are sent as they
-	// are, not framed again.
+	// Decode, also after one that failed, and before the frame that Decode found is delivered. The
+	// bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
 }
 

@@ -21,6 +21,8 @@ import (
 //		}
 //	}
 //
+// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame is handled.
+//
 // Between two calls of Next the caller may also
 //
 //   - stop for ever: Release gives back what the Decoder holds;
@@ -54,12 +56,14 @@ func (d *Decoder) Init(c Codec, p *Pool) {
 // Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is Stateful.
 func (d *Decoder) Codec() Codec { return d.codec }
 
-// SetCodec decodes what follows with c, or with c.New() if c is Stateful. If the Decoder is not in
+// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the Decoder is not in
 // the middle of a piece, call Next(nil) afterwards: the bytes left over may be whole
-// frames now.
+// frames now. It panics if New returns nil.
 func (d *Decoder) SetCodec(c Codec) {
 	if s, ok := c.(Stateful); ok {
-		c = s.New()
+		if c = s.New(); c == nil {
+			panic(fmt.Sprintf("codec: (%T).New returned nil", s))
+		}
 	}
 	if compiled, err := Compile(c); err == nil {
 		c = compiled

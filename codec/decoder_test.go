@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -245,6 +247,73 @@ func (w *witness) DecodeFrom(data []byte, seen int) (int, []byte, error) {
 }
 
 func (w *witness) Decode(data []byte) (int, []byte, error) { return w.DecodeFrom(data, 0) }
+
+// liar announces frames of any length.
+type liar struct {
+	Varint
+	size int
+}
+
+func (l liar) FrameSize([]byte) (int, bool) { return l.size, true }
+
+func TestDecoderSurvivesWrongSizes(t *testing.T) {
+	want := []string{strings.Repeat("x", 100), "", strings.Repeat("y", 3000), "z"}
+	var wire []byte
+	for _, frame := range want {
+		wire, _ = Varint{}.AppendFrame(wire, []byte(frame))
+	}
+	for _, size := range []int{math.MinInt, -1, 0, 1, 5, 1000, 1 << 28, math.MaxInt} {
+		for _, piece := range []int{1, 90, 1000, 5000} {
+			d := newDecoder(liar{size: size})
+			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != 0 {
+				t.Errorf("size %d in pieces of %d: %d frames, %v", size, piece, len(got), err)
+			}
+		}
+	}
+}
+
+// peeker delivers a line only when it has seen the first byte behind it.
+type peeker struct{ Lines }
+
+func (p peeker) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := p.Lines.Decode(data)
+	if n == len(data) {
+		return 0, nil, err
+	}
+	return n, frame, err
+}
+
+func (p peeker) DecodeFrom(data []byte, _ int) (int, []byte, error) { return p.Decode(data) }
+
+func TestDecoderWithLookahead(t *testing.T) {
+	wire := []byte("a\n\nbcd\n" + strings.Repeat("x", 700) + "\ne\n.")
+	want, err := frames(newDecoder(peeker{}), wire)
+	if len(want) != 5 || err != nil {
+		t.Fatalf("%q, %v", want, err)
+	}
+	for piece := 1; piece < 20; piece++ {
+		d := newDecoder(peeker{})
+		got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+		if !slices.Equal(got, want) || err != nil || d.Buffered() != 1 {
+			t.Errorf("in pieces of %d: %q, %v", piece, got, err)
+		}
+	}
+}
+
+func TestNewReturnsNil(t *testing.T) {
+	defer func() {
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "New returned nil") {
+			t.Errorf("panic: %v", p)
+		}
+	}()
+	newDecoder(nobody{})
+}
+
+// nobody is a Stateful codec whose author forgot something.
+type nobody struct{ Raw }
+
+func (nobody) New() Codec { return nil }
 
 func TestDecoderScansOnce(t *testing.T) {
 	const total, piece = 4 << 20, 16 << 10

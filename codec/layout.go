@@ -20,6 +20,7 @@ type length struct {
 
 	little bool
 	word   bool // the field is 4 bytes, big-endian, as it mostly is
+	bare   bool // and it is all there is besides the payload, which is what is delivered
 }
 
 // Validate implements Validator: there is no length whose fields have not been checked.
@@ -54,7 +55,7 @@ func (l *length) AppendFrame(dst, frame []byte) ([]byte, error) {
 	if v-l.least > l.span {
 		return dst, l.refuseFrame(len(frame))
 	}
-	if l.word && l.strip == 4 {
+	if l.bare {
 		return append(binary.BigEndian.AppendUint32(dst, uint32(v)), frame...), nil
 	}
 	start := len(dst)

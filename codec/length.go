@@ -113,6 +113,15 @@ func (c *Length) compile() (l length, err error) {
 	default:
 		return l, fmt.Errorf("%w: Length.Size %d is not 1, 2, 3, 4 or 8 (0 means 4)", ErrConfig, c.Size)
 	}
+	if uint(c.Offset) > maxSetting || uint(c.Adjust+maxSetting) > 2*maxSetting ||
+		uint(c.Strip-StripNone) > maxSetting-StripNone || c.Max < 0 {
+		return l, c.outOfRange()
+	}
+	return c.layout(width)
+}
+
+// outOfRange names the field that is.
+func (c *Length) outOfRange() error {
 	for _, f := range [...]struct {
 		name            string
 		value, min, max int
@@ -122,13 +131,10 @@ func (c *Length) compile() (l length, err error) {
 		{"Strip", c.Strip, StripNone, maxSetting},
 	} {
 		if f.value < f.min || f.value > f.max {
-			return l, fmt.Errorf("%w: Length.%s %d is not between %d and %d", ErrConfig, f.name, f.value, f.min, f.max)
+			return fmt.Errorf("%w: Length.%s %d is not between %d and %d", ErrConfig, f.name, f.value, f.min, f.max)
 		}
 	}
-	if err := validateMax("Length", c.Max); err != nil {
-		return l, err
-	}
-	return c.layout(width)
+	return validateMax("Length", c.Max)
 }
 
 // layout is compile for fields that are valid each for itself.
@@ -141,6 +147,7 @@ func (c *Length) layout(width int) (l length, err error) {
 	case StripNone:
 		l.strip = 0
 	}
+	l.bare = l.word && l.head == 4 && l.strip == 4
 	l.base = l.head + c.Adjust
 	if c.Inclusive {
 		l.base -= width

@@ -167,5 +167,12 @@ func checkLength(t *testing.T, c Length) {
 		if got != want {
 			t.Errorf("%+v, field %d: %s, want %s", c, v, got, want)
 		}
+		if err != nil {
+			continue
+		}
+		// wire is zeros but for the field, as AppendFrame makes it.
+		if again, err := c.AppendFrame(nil, frame); string(again) != string(wire[:n]) || err != nil {
+			t.Errorf("%+v, field %d: sent again %x, %v, want %x", c, v, again, err, wire[:n])
+		}
 	}
 }
