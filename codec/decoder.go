@@ -221,8 +221,8 @@ func (d *Decoder) trim() {
 	if cap(d.buf) <= max(minBuffer, 4*len(window)) {
 		return
 	}
-	buf := append(d.pool.get(len(window)), window...)
-	d.pool.put(d.buf)
+	buf := append(d.pool.Get(len(window)), window...)
+	d.pool.Put(d.buf)
 	d.buf, d.off = buf, 0
 }
 

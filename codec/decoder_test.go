@@ -409,12 +409,12 @@ func TestDecoderDoesNotAllocate(t *testing.T) {
 func TestPool(t *testing.T) {
 	var p Pool
 	for _, n := range []int{1, 511, 512, 513, 1024, 1025, maxPooled - 1, maxPooled, maxPooled + 1, 1 << 20} {
-		b := p.get(n)
+		b := p.Get(n)
 		if len(b) != 0 || cap(b) < n || cap(b) > max(minBuffer, 2*n) {
 			t.Errorf("get(%d): %d of %d", n, len(b), cap(b))
 		}
-		p.put(append(b, 'x'))
-		again := p.get(n)
+		p.Put(append(b, 'x'))
+		again := p.Get(n)
 		if same := &again[:1][0] == &b[:1][0]; same != (n <= maxPooled) || len(again) != 0 {
 			t.Errorf("get(%d) after put: %d bytes, the same %t", n, len(again), same)
 		}
@@ -426,7 +426,7 @@ func TestPoolIsBounded(t *testing.T) {
 	held := 0
 	for n := minBuffer; n <= maxPooled; n *= 2 {
 		for range 1000 {
-			p.put(make([]byte, 0, n))
+			p.Put(make([]byte, 0, n))
 		}
 	}
 	for _, class := range p.free {
