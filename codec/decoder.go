@@ -1,6 +1,9 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece until the
 // next one comes. It belongs to one goroutine. The zero Decoder must be given a codec with Init first.
@@ -17,6 +20,8 @@ import "fmt"
 //			... // valid until the next call of a method of d
 //		}
 //	}
+//
+// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame is handled.
 //
 // Between two calls of Next the caller may also
 //
@@ -48,16 +53,21 @@ func (d *Decoder) Init(c Codec, p *Pool) {
 	d.SetCodec(c)
 }
 
-// Codec returns the codec in use, which is the stream's own if the one given was Stateful.
+// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is Stateful.
 func (d *Decoder) Codec() Codec { return d.codec }
 
-// SetCodec decodes what follows with c, or with c.New() if c is Stateful. If the Decoder is not in
+// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the Decoder is not in
 // the middle of a piece, call Next(nil) afterwards: the bytes left over may be whole
-// frames now.
+// frames now. It panics if New returns nil.
 func (d *Decoder) SetCodec(c Codec) {
 	if s, ok := c.(Stateful); ok {
-		c = s.New()
+		if c = s.New(); c == nil {
+			panic(fmt.Sprintf("codec: (%T).New returned nil", s))
+		}
 	}
+	if compiled, err := Compile(c); err == nil {
+		c = compiled
+	} // else c itself returns the error when it is used
 	d.codec = c
 	d.seen = 0
 }
@@ -79,18 +89,18 @@ func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
-		d.Release()
-		return nil, nil, false, nil
+		return nil, nil, false, d.stop(0, nil, nil, nil)
 	}
 	n, frame, err := d.codec.Decode(data)
 	if err != nil || n <= 0 || n > len(data) {
-		err = d.stop(n, frame, err, data)
-		return nil, nil, false, err
+		return nil, nil, false, d.stop(n, frame, err, data)
 	}
 	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.buf != nil, nil
 }
 
 // stop ends a piece with an error, or with less than a frame, which it keeps.
+//
+//go:noinline
 func (d *Decoder) stop(n int, frame []byte, err error, data []byte) error {
 	if err := check(n, len(data), frame, err); err != nil {
 		return err
@@ -130,6 +140,7 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 			d.seen = len(window)
 		}
 		if len(rest) == 0 {
+			d.trim()
 			return nil, nil, false, nil
 		}
 		rest = rest[d.take(rest):]
@@ -194,15 +205,25 @@ func (d *Decoder) grow(n, size int) {
 	d.buf, d.off = buf, 0
 }
 
-// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not known.
+// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
+// known. With what a Pool adds to the next power of two it is at most 4*need, or minBuffer.
 func room(need, size int) int {
-	switch {
-	case size == 0:
-		return 2 * need
-	case size/4 > need:
-		return 4 * need
+	if size == 0 {
+		return max(need, 2*need) // not 2*need if that overflows
 	}
-	return max(need, size)
+	most := 1 << min(bits.Len(uint(need))+1, bits.UintSize-2) // more than 2*need, at most 4*need
+	return max(need, min(size, most))
+}
+
+// trim exchanges a buffer that became far too large when frames were consumed from it.
+func (d *Decoder) trim() {
+	window := d.buf[d.off:]
+	if cap(d.buf) <= max(minBuffer, 4*len(window)) {
+		return
+	}
+	buf := append(d.pool.Get(len(window)), window...)
+	d.pool.Put(d.buf)
+	d.buf, d.off = buf, 0
 }
 
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if

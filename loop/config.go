@@ -96,7 +96,7 @@ func (s *Server) validateNumbers() error {
 func (s *Server) validateListener(field string, l Listener) (*listener, error) {
 	ln := &listener{
 		server:      s,
-		codec:       cmp.Or(l.Codec, s.Codec, codec.Codec(codec.Raw{})),
+		codec:       cmp.Or(l.Codec, s.Codec),
 		accept:      l.Accept,
 		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
 	}
@@ -109,12 +109,10 @@ func (s *Server) validateListener(field string, l Listener) (*listener, error) {
 	if l.IdleTimeout < 0 {
 		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
 	}
-	if v, ok := ln.codec.(codec.Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
-		}
-	}
 	var err error
+	if ln.codec, err = codec.Compile(ln.codec); err != nil {
+		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
+	}
 	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}

@@ -95,9 +95,6 @@ func (c *Conn) Codec() codec.Codec {
 // means codec.Raw.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.check("Conn.SetCodec")
-	if cd == nil {
-		cd = codec.Raw{}
-	}
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -155,7 +156,7 @@ func (s *Server) startLoops() error {
 	}
 	s.alarm.loops = s.loops
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
-		return err
+		return errors.Join(err, s.stopEngine())
 	}
 	errs := make(chan error, len(s.loops))
 	for _, l := range s.loops {
@@ -168,7 +169,7 @@ func (s *Server) startLoops() error {
 		}
 	}
 	if err != nil {
-		s.stopEngine()
+		err = errors.Join(err, s.stopEngine())
 	}
 	return err
 }

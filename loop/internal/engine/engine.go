@@ -13,6 +13,7 @@ type Engine interface {
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 
 	// Start brings up n loops and returns when all of them run. It may be called once. From then on h is called.
+	// With an error Stop must be called as well.
 	Start(n int, h Host) error
 
 	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline. Between two

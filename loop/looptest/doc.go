@@ -1,0 +1,25 @@
+// Package looptest tests handlers without sockets and without waiting, as net/http/httptest does for HTTP: memory in
+// place of the network, and the virtual time of testing/synctest in place of the clock.
+//
+//	func TestGreeting(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			srv := looptest.Start(t, &loop.Server{Codec: codec.Lines{}, Accept: accept})
+//			p := srv.Open()
+//			p.Send("hello\n")
+//			if got := p.Received(); got != "hi\n" {
+//				t.Errorf("got %q", got)
+//			}
+//			time.Sleep(time.Hour) // takes no time
+//			if !errors.Is(p.Reason(), loop.ErrIdle) {
+//				t.Errorf("closed with %v", p.Reason())
+//			}
+//		})
+//	}
+//
+// The server, its loops, wheels, mailboxes, limits and drain are the real ones; only what gnet and the kernel do is done
+// here: accepting, reading, writing, waking. Each loop is a goroutine of the bubble, so that the owner check of builds
+// with the race detector works, too.
+//
+// All functions must be called inside a bubble, from goroutines other than the loops'. Those that cause something
+// wait until it has had its effects (synctest.Wait), unless the loop is stalled.
+package looptest

@@ -1,0 +1,178 @@
+package looptest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A Server is a loop.Server that runs in memory.
+type Server struct {
+	*loop.Server
+	t      testing.TB
+	memory *memory
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	reasons map[net.Addr]*reason // by remote address, which is unique
+	once    sync.Once
+	err     error
+}
+
+// reason is why a connection was closed, once it was.
+type reason struct {
+	closed bool
+	err    error
+}
+
+// Start starts srv in memory; its Addr may be empty. The server is drained when the test ends, if Stop was not called
+// before, and the test fails if that cuts connections. If srv cannot start, the test ends.
+func Start(t testing.TB, srv *loop.Server) *Server {
+	t.Helper()
+	s, err := TryStart(t, srv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TryStart is Start for servers that may fail to start.
+func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
+	t.Helper()
+	if srv.Addr == "" {
+		srv.Addr = "tcp://127.0.0.1:0"
+	}
+	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason)}
+	srv.Accept = s.recording(srv.Accept)
+	for i := range srv.Listeners {
+		srv.Listeners[i].Accept = s.recording(srv.Listeners[i].Accept)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if err := srv.Start(engine.NewContext(ctx, s.memory)); err != nil {
+		cancel()
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("looptest: the server ended with: %v", err)
+		}
+	})
+	synctest.Wait()
+	return s, nil
+}
+
+// recording makes accept note why connections close.
+func (s *Server) recording(accept func(*loop.Conn) loop.Handler) func(*loop.Conn) loop.Handler {
+	if accept == nil {
+		return nil
+	}
+	return func(c *loop.Conn) loop.Handler {
+		r := s.reason(c.RemoteAddr())
+		c.AfterClose(func(err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			r.closed, r.err = true, err
+		})
+		return accept(c)
+	}
+}
+
+func (s *Server) reason(remote net.Addr) *reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.reasons[remote]
+	if r == nil {
+		r = new(reason)
+		s.reasons[remote] = r
+	}
+	return r
+}
+
+// Stop drains the server and returns what Wait returns. Further calls return the same.
+func (s *Server) Stop() error {
+	s.Shutdown()
+	s.once.Do(func() { s.err = s.Server.Wait() })
+	return s.err
+}
+
+// Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
+func (s *Server) Shutdown() {
+	s.cancel()
+	synctest.Wait()
+}
+
+// Open connects to Server.Addr.
+func (s *Server) Open() *Peer { return s.OpenTo(0) }
+
+// OpenTo connects to the i-th of Server.Addrs. The connection may be refused: see Peer.Closed.
+func (s *Server) OpenTo(i int) *Peer {
+	s.t.Helper()
+	addr := s.Addrs()[i]
+	p, err := s.memory.dial(addr)
+	if err != nil {
+		s.t.Fatalf("looptest: cannot connect to %v: %v", addr, err)
+	}
+	p.reason = s.reason(p.addr)
+	p.mu = &s.mu
+	synctest.Wait()
+	return p
+}
+
+// Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the same.
+func (s *Server) Do(i int, f func(l *loop.Loop)) {
+	s.t.Helper()
+	l := s.Loops()[i]
+	done := make(chan struct{})
+	if err := l.Post(func() { defer close(done); f(l) }); err != nil {
+		s.t.Fatalf("looptest: Do: %v", err)
+	}
+	<-done
+	synctest.Wait()
+}
+
+// Stall blocks the i-th loop, as a callback that does not return would, until resume is called. Meanwhile bytes and
+// connections wait, and time can pass.
+func (s *Server) Stall(i int) (resume func()) {
+	blocked := make(chan struct{})
+	s.memory.loops[i].push(func() { <-blocked })
+	synctest.Wait()
+	return sync.OnceFunc(func() {
+		close(blocked)
+		synctest.Wait()
+	})
+}
+
+// FailAccept makes the next Accept of the i-th listener fail with err, as when descriptors run out.
+func (s *Server) FailAccept(i int, err error) {
+	ln := s.memory.listener(s.Addrs()[i])
+	if ln == nil {
+		s.t.Fatal("looptest: FailAccept: the listener is closed")
+	}
+	ln.fail <- err
+	synctest.Wait()
+}
+
+// BreakLoop ends the i-th loop with err, as a fault of the system would.
+func (s *Server) BreakLoop(i int, err error) {
+	s.memory.breakLoop(i, err)
+	synctest.Wait()
+}
+
+// BlindWrites makes sockets unable to tell when they are writable again, as on systems without a watcher.
+func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
+
+// Addr is the network address of a Peer.
+type Addr struct{ n int }
+
+// Network returns "memory".
+func (*Addr) Network() string { return "memory" }
+
+// String returns a name that is unique in the test.
+func (a *Addr) String() string { return fmt.Sprintf("peer-%d", a.n) }

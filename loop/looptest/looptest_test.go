@@ -1,0 +1,86 @@
+package looptest_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+func echo(c *loop.Conn, msg []byte) error { return c.Send(msg) }
+
+func echoServer() *loop.Server {
+	return &loop.Server{
+		NumLoops: 2,
+		Codec:    codec.Lines{},
+		Accept:   func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+	}
+}
+
+func TestEchoInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := looptest.Start(t, echoServer()).Open()
+		p.Send("he", "llo", "\n", "a\nb\n")
+		if got := p.Received(); got != "hello\na\nb\n" {
+			t.Errorf("received %q", got)
+		}
+		if p.Writes() != 2 {
+			t.Errorf("%d writes, want one for each packet that ended a line", p.Writes())
+		}
+		p.Close()
+		if !p.Ended() || p.Reason() != io.EOF {
+			t.Errorf("ended %v with %v, want io.EOF", p.Ended(), p.Reason())
+		}
+	})
+}
+
+func TestEvictionInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := echoServer()
+		srv.IdleTimeout = time.Hour
+		p := looptest.Start(t, srv).Open()
+		time.Sleep(30 * time.Minute)
+		p.Send("x")
+		time.Sleep(time.Hour - time.Nanosecond)
+		synctest.Wait()
+		if p.Ended() {
+			t.Fatal("evicted early")
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if !errors.Is(p.Reason(), loop.ErrIdle) || !p.Closed() {
+			t.Fatalf("reason %v, closed %v", p.Reason(), p.Closed())
+		}
+	})
+}
+
+func TestStallAndBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, echoServer())
+		p, q := srv.Open(), srv.Open()
+		resume := srv.Stall(0)
+		p.Send("p\n")
+		q.Send("q\n")
+		if got := p.Received() + q.Received(); len(got) != 2 {
+			t.Errorf("with one of two loops stalled the peers received %q", got)
+		}
+		resume()
+		if got := p.Received() + q.Received(); len(got) != 2 {
+			t.Errorf("after the stall the peers received %q", got)
+		}
+		p.Block(2)
+		p.Send("abc\n")
+		if got := p.Received(); got != "ab" {
+			t.Errorf("blocked after 2 bytes, the peer received %q", got)
+		}
+		p.Unblock()
+		if got := p.Received(); got != "c\n" {
+			t.Errorf("unblocked, the peer received %q", got)
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package looptest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+var errEnded = errors.New("looptest: the loop has ended")
+
+// memory implements engine.Engine: what gnet and the kernel do, without either.
+type memory struct {
+	host     engine.Host
+	loops    []*memLoop
+	ticking  sync.WaitGroup
+	running  sync.WaitGroup
+	stopping atomic.Bool
+	blind    atomic.Bool
+	peers    atomic.Int64
+
+	mu        sync.Mutex
+	listeners []*memListener
+}
+
+func newMemory() *memory { return &memory{} }
+
+// Listen implements engine.Engine. Two listeners may not have the same address, port 0 apart.
+func (m *memory) Listen(_ context.Context, network, address string) (net.Listener, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	addr, err := m.resolve(network, address)
+	if err != nil {
+		return nil, err
+	}
+	ln := &memListener{
+		addr:   addr,
+		conns:  make(chan *memConn),
+		fail:   make(chan error),
+		closed: make(chan struct{}),
+	}
+	m.listeners = append(m.listeners, ln)
+	return ln, nil
+}
+
+func (m *memory) resolve(network, address string) (net.Addr, error) {
+	if network == "unix" {
+		return net.ResolveUnixAddr(network, address)
+	}
+	addr, err := net.ResolveTCPAddr(network, address)
+	if err == nil && addr.Port == 0 {
+		addr.Port = 40000 + len(m.listeners)
+	}
+	return addr, err
+}
+
+// listener returns the open listener of addr, or nil.
+func (m *memory) listener(addr net.Addr) *memListener {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, ln := range m.listeners {
+		select {
+		case <-ln.closed:
+		default:
+			if ln.addr == addr {
+				return ln
+			}
+		}
+	}
+	return nil
+}
+
+// dial connects to a listener, and waits until it has accepted.
+func (m *memory) dial(addr net.Addr) (*Peer, error) {
+	ln := m.listener(addr)
+	if ln == nil {
+		return nil, net.ErrClosed
+	}
+	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: &socket{memory: m, room: unlimited}}
+	select {
+	case ln.conns <- &memConn{local: addr, peer: p}:
+		return p, nil
+	case <-ln.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Start implements engine.Engine.
+func (m *memory) Start(n int, h engine.Host) error {
+	m.host = h
+	for i := range n {
+		l := &memLoop{index: i}
+		l.ready = sync.NewCond(&l.mu)
+		m.loops = append(m.loops, l)
+		m.running.Go(l.run)
+	}
+	m.ticking.Go(h.Tick)
+	return nil
+}
+
+// Wake implements engine.Engine.
+func (m *memory) Wake(loop int) error {
+	m.loops[loop].push(func() { m.host.Turn(loop) })
+	return nil
+}
+
+// Enroll implements engine.Engine.
+func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+	s := nc.(*memConn).peer.sock
+	done := make(chan struct{})
+	s.loop = m.loops[loop]
+	s.loop.push(func() {
+		defer close(done)
+		s.open(open(s))
+	})
+	select {
+	case <-done:
+		return nil
+	case <-s.loop.gone():
+		return errEnded
+	}
+}
+
+// Stop implements engine.Engine.
+func (m *memory) Stop() error {
+	m.stopping.Store(true)
+	m.ticking.Wait()
+	for _, l := range m.loops {
+		l.end()
+	}
+	m.running.Wait()
+	return nil
+}
+
+func (m *memory) breakLoop(i int, err error) {
+	l := m.loops[i]
+	l.push(func() {
+		m.host.Ended(i, err)
+		l.end()
+	})
+}
+
+// memLoop is one loop: a goroutine with a queue of what happens.
+type memLoop struct {
+	index int
+	mu    sync.Mutex
+	ready *sync.Cond
+	queue []func()
+	ended chan struct{}
+	over  bool
+}
+
+func (l *memLoop) push(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, f)
+	l.ready.Signal()
+}
+
+func (l *memLoop) gone() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended == nil {
+		l.ended = make(chan struct{})
+		if l.over {
+			close(l.ended)
+		}
+	}
+	return l.ended
+}
+
+func (l *memLoop) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over && l.ended != nil {
+		close(l.ended)
+	}
+	l.over = true
+	l.ready.Signal()
+}
+
+func (l *memLoop) run() {
+	for {
+		f := l.next()
+		if f == nil {
+			return
+		}
+		f()
+	}
+}
+
+func (l *memLoop) next() func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && !l.over {
+		l.ready.Wait()
+	}
+	if l.over {
+		return nil
+	}
+	f := l.queue[0]
+	l.queue = l.queue[1:]
+	return f
+}
+
+// memListener implements net.Listener.
+type memListener struct {
+	addr   net.Addr
+	conns  chan *memConn
+	fail   chan error
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (ln *memListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-ln.conns:
+		return c, nil
+	case err := <-ln.fail:
+		return nil, err
+	case <-ln.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (ln *memListener) Close() error {
+	ln.once.Do(func() { close(ln.closed) })
+	return nil
+}
+
+func (ln *memListener) Addr() net.Addr { return ln.addr }
+
+// memConn is an accepted connection on its way to a loop. The server may only refuse it, or enrol it.
+type memConn struct {
+	net.Conn // nil: what is not implemented here must not be called
+	local    net.Addr
+	peer     *Peer
+}
+
+func (c *memConn) LocalAddr() net.Addr  { return c.local }
+func (c *memConn) RemoteAddr() net.Addr { return c.peer.addr }
+func (c *memConn) Close() error         { c.peer.sock.refused(); return nil }

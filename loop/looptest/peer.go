@@ -1,0 +1,99 @@
+package looptest
+
+import (
+	"io"
+	"sync"
+	"syscall"
+	"testing/synctest"
+)
+
+// A Peer is the other end of a connection.
+type Peer struct {
+	addr   *Addr
+	sock   *socket
+	mu     *sync.Mutex
+	reason *reason
+}
+
+// Addr returns what Conn.RemoteAddr returns for this peer.
+func (p *Peer) Addr() *Addr { return p.addr }
+
+// Send feeds the pieces to the server, each as a packet of its own, and waits for what they cause.
+func (p *Peer) Send(pieces ...string) {
+	for _, s := range pieces {
+		p.Write([]byte(s))
+	}
+}
+
+// Write feeds b as one packet and waits for what it causes. It implements io.Writer; after the server has closed the
+// connection it returns syscall.EPIPE.
+func (p *Peer) Write(b []byte) (int, error) {
+	if !p.sock.feed(b) {
+		return 0, syscall.EPIPE
+	}
+	synctest.Wait()
+	return len(b), nil
+}
+
+// Received returns all that the server has sent since the last call.
+func (p *Peer) Received() string { return string(p.sock.taken()) }
+
+// Writes returns how many writes the server has made since the connection was opened.
+func (p *Peer) Writes() int { return p.sock.countWrites() }
+
+// Block stops reading: the socket takes room more bytes from the server, then it is full.
+func (p *Peer) Block(room int) { p.sock.setRoom(room) }
+
+// Take reads n of the bytes that wait for the peer while it is blocked. As in the kernel, that a few bytes were
+// taken does not mean that the socket takes more from the server yet.
+func (p *Peer) Take(n int) { p.sock.take(n) }
+
+// Unblock reads again, all that waits and all that comes.
+func (p *Peer) Unblock() {
+	p.sock.setRoom(unlimited)
+	synctest.Wait()
+}
+
+// Close closes the connection: the server reads what was fed, then the end.
+func (p *Peer) Close() {
+	p.sock.hangUp(io.EOF, false)
+	synctest.Wait()
+}
+
+// CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends still arrives.
+func (p *Peer) CloseWrite() {
+	p.sock.hangUp(io.EOF, true)
+	synctest.Wait()
+}
+
+// Reset breaks the connection: what was fed and not read is lost.
+func (p *Peer) Reset() {
+	p.sock.hangUp(syscall.ECONNRESET, false)
+	synctest.Wait()
+}
+
+// Closed reports whether the server has closed the connection, or refused it.
+func (p *Peer) Closed() bool {
+	closed, _ := p.sock.closedBy()
+	return closed
+}
+
+// WasReset reports whether the server closed the connection hard, dropping what the peer had not taken.
+func (p *Peer) WasReset() bool {
+	_, hard := p.sock.closedBy()
+	return hard
+}
+
+// Reason returns what OnClose was given, and nil before that.
+func (p *Peer) Reason() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason.err
+}
+
+// Ended reports whether OnClose has been called.
+func (p *Peer) Ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason.closed
+}

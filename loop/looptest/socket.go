@@ -1,0 +1,227 @@
+package looptest
+
+import (
+	"errors"
+	"io"
+	"math"
+	"sync"
+	"syscall"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+const (
+	unlimited  = math.MaxInt
+	readBuffer = 256 << 10 // how much the engine reads at once, as the real one
+)
+
+// socket implements engine.Socket, with the kernel's part: what came in and is not read, what went out, and
+// how much the peer still takes. The loop calls the methods of the interface, the test the others.
+type socket struct {
+	memory *memory
+	loop   *memLoop
+	sink   engine.Sink // used on the loop only; nil if refused
+
+	mu       sync.Mutex
+	in       []byte
+	out      []byte
+	unsent   int // bytes that went out and that the peer has not taken
+	room     int // how many more it takes; unlimited while it reads
+	writes   int
+	end      error // what the server reads behind in
+	ended    bool  // it has read it
+	opened   bool
+	half     bool // the peer closed one direction only
+	lingers  bool
+	waiting  bool // for room
+	closed   bool // by the server
+	hard     bool
+	signaled bool // a look at in is on its way
+}
+
+func (s *socket) Write(p []byte) (int, error) { return s.Writev([][]byte{p}) }
+
+func (s *socket) Writev(bufs [][]byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		panic("looptest: the server wrote to a socket that it had closed")
+	}
+	if s.end != nil && !s.half {
+		return 0, syscall.EPIPE
+	}
+	s.writes++
+	for _, b := range bufs {
+		k := min(len(b), s.room)
+		s.out = append(s.out, b[:k]...)
+		n += k
+		if s.room != unlimited {
+			s.room -= k
+			s.unsent += k
+		}
+		if k < len(b) {
+			break
+		}
+	}
+	return n, nil
+}
+
+func (s *socket) NotifyWritable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.memory.blind.Load() {
+		return false
+	}
+	s.waiting = true
+	s.offer()
+	return true
+}
+
+// offer tells the server that there is room again. s.mu is held.
+func (s *socket) offer() {
+	if s.waiting && s.room > 0 && !s.closed {
+		s.waiting = false
+		s.loop.push(s.writable)
+	}
+}
+
+func (s *socket) writable() {
+	if closed, _ := s.closedBy(); !closed {
+		s.sink.Writable()
+	}
+}
+
+func (s *socket) Pending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.in) > 0 || s.end != nil && !s.ended
+}
+
+func (s *socket) Unsent() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsent
+}
+
+func (s *socket) Linger() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lingers = true
+	return true
+}
+
+func (s *socket) Close(hard bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.hard = true, hard
+}
+
+// open begins to deliver. It runs on the loop.
+func (s *socket) open(sink engine.Sink) {
+	s.sink = sink
+	if sink == nil {
+		s.refused()
+		return
+	}
+	s.mu.Lock()
+	s.opened = true
+	s.signal()
+	s.mu.Unlock()
+}
+
+func (s *socket) refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// signal has the loop look at the input, if there is some. s.mu is held.
+func (s *socket) signal() {
+	if s.opened && !s.signaled && !s.closed && (len(s.in) > 0 || s.end != nil && !s.ended) {
+		s.signaled = true
+		s.loop.push(s.deliver)
+	}
+}
+
+// deliver is one read event: a buffer of input, or the end. It runs on the loop.
+func (s *socket) deliver() {
+	s.mu.Lock()
+	s.signaled = false
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	reset := s.end != nil && !errors.Is(s.end, io.EOF)
+	if piece := s.in[:min(len(s.in), readBuffer)]; len(piece) > 0 && !reset {
+		s.in = s.in[len(piece):]
+		s.mu.Unlock()
+		s.sink.Readable(piece)
+		s.mu.Lock()
+		s.signal()
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	s.mu.Unlock()
+	s.sink.Closed(s.end)
+	s.mu.Lock()
+	s.closed = s.closed || !s.lingers
+	s.mu.Unlock()
+}
+
+func (s *socket) feed(b []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.end != nil {
+		return false
+	}
+	s.in = append(s.in[:len(s.in):len(s.in)], b...)
+	s.signal()
+	return true
+}
+
+func (s *socket) hangUp(err error, half bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		s.end, s.half = err, half
+		s.signal()
+	}
+}
+
+func (s *socket) taken() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.out
+	s.out = nil
+	return b
+}
+
+func (s *socket) setRoom(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room = n
+	if n == unlimited {
+		s.unsent = 0
+	}
+	s.offer()
+}
+
+// take is the peer reading n bytes of those that wait for it, without the socket taking more.
+func (s *socket) take(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent = max(0, s.unsent-n)
+}
+
+func (s *socket) countWrites() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+func (s *socket) closedBy() (closed, hard bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed, s.hard
+}
