@@ -68,7 +68,7 @@ func (w *Wheel) endAdvance() {
 	w.behind = w.pos < w.down(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
-	if w.wake <= w.now || w.lists[overdue].live > 0 {
+	if w.wake <= w.now || w.lists[overdue].head != 0 {
 		w.wakeTick, w.wake = 0, math.MinInt64 // whatever time it is, as the clock may step back
 	}
 }
@@ -114,7 +114,7 @@ func (w *Wheel) findNear() {
 	w.near = 0
 	for m := w.levels &^ 1; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
-		if w.lists[listOf(k, w.pos)].live+w.lists[listOf(k, w.pos+1<<span(k))].live > 0 {
+		if w.lists[listOf(k, w.pos)].head|w.lists[listOf(k, w.pos+1<<span(k))].head != 0 {
 			w.near |= 1 << k
 		}
 	}
@@ -147,14 +147,9 @@ func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 // cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
 func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 	l := listOf(level, tick)
-	for ; budget > 0 && w.lists[l].live > 0; budget-- {
+	for ; budget > 0 && w.lists[l].head != 0; budget-- {
 		i, when := w.pop(l)
-		tick := w.up(when)
-		to := levelOf(w.pos, tick)
-		if w.near>>to > 1 {
-			to = w.behindNear(to, level, tick)
-		}
-		w.fileOn(i, to, tick, when)
+		w.place(w.node(i), i, when, level)
 		w.cascaded++
 	}
 	w.noteEmpty(l)
@@ -171,7 +166,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 		before := w.cascaded
 		w.cascade(k, next, min(budget, w.share(k, next, elapsed)))
 		budget -= int(w.cascaded - before)
-		if w.lists[listOf(k, next)].live == 0 {
+		if w.lists[listOf(k, next)].head == 0 {
 			w.near &^= 1 << k
 		}
 	}
@@ -183,7 +178,7 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 	sofar := w.pos - (next - 1<<span(level)) + 1
 	part := float64(min(elapsed, sofar))
 	part /= part + float64(next-w.pos-1)
-	return max(least, int(part*float64(w.lists[listOf(level, next)].live))+1)
+	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
 }
 
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
@@ -207,7 +202,7 @@ func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
 	l := listOf(0, tick)
-	for ; budget > 0 && w.lists[l].live > 0; budget-- {
+	for ; budget > 0 && w.lists[l].head != 0; budget-- {
 		w.fire(l)
 	}
 	return budget
@@ -217,17 +212,18 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 // anything, panic included.
 func (w *Wheel) fire(l int) {
 	i, when := w.pop(l)
-	if w.lists[l].live == 0 {
+	if w.lists[l].head == 0 {
 		w.noteEmpty(l)
 	}
-	f := *w.call(i)
-	if w.node(i).gen&periodicBit == 0 {
-		w.release(i)
+	n := w.node(i)
+	f := n.call
+	if n.gen&periodicBit == 0 {
+		w.release(n, i)
 		w.pending--
 	} else {
 		next, skipped := nextPeriod(when, *w.period(i), w.now)
 		w.skipped += skipped
-		w.file(i, next)
+		w.file(n, i, next)
 	}
 	w.fired++
 	f()

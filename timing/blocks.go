@@ -1,6 +1,9 @@
 package timing
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled linked list. Next to
 // a list that links the nodes themselves, it is read in sequence when a slot fires or moves down, where
@@ -24,8 +27,8 @@ type block struct {
 	next  uint32 // in the list, or the next free block
 	prev  uint32
 	list  uint16
-	first uint8 // the first live entry
-	end   uint8 // one after the last live entry
+	first uint8 // all entries before it are gaps
+	end   uint8 // where the next entry goes
 	live  uint8 // entries that are not gaps
 	round uint32
 	tick  uint64 // round and tick are for the overdue list; see fileOverdue
@@ -37,7 +40,7 @@ type block struct {
 type list struct {
 	min        uint64 // no timer in the list has an earlier tick
 	head, tail uint32
-	live       uint32
+	blocks     uint32
 }
 
 // blocks owns a wheel's lists.
@@ -50,18 +53,28 @@ type blocks struct {
 
 func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMask] }
 
+// newBlocks returns lists that are all empty.
+func newBlocks() (s blocks) {
+	s.slabs = append(s.slabs, new([slabBlocks]block))
+	s.slabs[0][0].end = blockLen // so that nobody appends to the tail of an empty list
+	s.used = 1
+	for l := range s.lists {
+		s.lists[l].min = math.MaxUint64
+	}
+	return s
+}
+
 // entryAt names the entry of a block.
-func entryAt(b uint32, off uint8) uint32 { return b<<offBits | uint32(off) }
+func entryAt(b, off uint32) uint32 { return b<<offBits | off }
 
 // pushBlock appends an empty block to a list.
-func (s *blocks) pushBlock(l int) uint32 {
+func (s *blocks) pushBlock(l int) *block {
 	i := s.free
 	if i != 0 {
 		s.free = s.block(i).next
 	} else {
 		if s.used&slabMask == 0 {
 			s.slabs = append(s.slabs, new([slabBlocks]block))
-			s.used = max(s.used, 1)
 		}
 		if s.used == 1<<(32-offBits) {
 			panic("timing: too many timers in one Wheel")
@@ -79,7 +92,8 @@ func (s *blocks) pushBlock(l int) uint32 {
 		li.head = i
 	}
 	li.tail = i
-	return i
+	li.blocks++
+	return b
 }
 
 // dropBlock takes a block out of its list.
@@ -96,59 +110,41 @@ func (s *blocks) dropBlock(i uint32) {
 	} else {
 		li.tail = b.prev
 	}
+	li.blocks--
 	b.next = s.free
 	s.free = i
 }
 
-// push appends a timer to a list and returns where it is.
-func (s *blocks) push(l int, index uint32, when time.Duration) (at uint32) {
-	li := &s.lists[l]
-	i := li.tail
-	if i == 0 || s.block(i).end == blockLen {
-		i = s.pushBlock(l)
-	}
-	li.live++
-	b := s.block(i)
-	off := b.end
-	b.index[off] = index
-	b.when[off] = when
-	b.end++
+// push appends an entry to a block that is not full and returns its offset.
+func (b *block) push(index uint32, when time.Duration) (off uint32) {
+	end := b.end
+	b.index[end] = index
+	b.when[end] = when
+	b.end = end + 1
 	b.live++
-	return entryAt(i, off)
+	return uint32(end)
 }
 
 // pop takes out the oldest timer of a list that is not empty.
 func (s *blocks) pop(l int) (index uint32, when time.Duration) {
 	li := &s.lists[l]
-	i := li.head
-	b := s.block(i)
-	index, when = b.index[b.first], b.when[b.first]
-	li.live--
-	if b.live--; b.live == 0 {
-		s.dropBlock(i)
-		return index, when
+	b := s.block(li.head)
+	off := b.first
+	for b.index[off] == 0 {
+		off++
 	}
-	for b.first++; b.index[b.first] == 0; b.first++ {
+	index, when = b.index[off], b.when[off]
+	b.first = off + 1
+	if b.live--; b.live == 0 {
+		s.dropBlock(li.head)
 	}
 	return index, when
 }
 
-// gap takes an entry out of its block, and the block out of its list if it was the last one.
-func (s *blocks) gap(at uint32) (b *block) {
-	i, off := at>>offBits, uint8(at&offMask)
-	b = s.block(i)
-	b.index[off] = 0
-	b.live--
-	s.lists[b.list].live--
-	switch {
-	case b.live == 0:
-		s.dropBlock(i)
-	case off == b.first:
-		for b.first++; b.index[b.first] == 0; b.first++ {
-		}
-	case off == b.end-1:
-		for b.end--; b.index[b.end-1] == 0; b.end-- {
-		}
+// liveIn counts a list's timers.
+func (s *blocks) liveIn(l int) (n int) {
+	for i := s.lists[l].head; i != 0; i = s.block(i).next {
+		n += int(s.block(i).live)
 	}
-	return b
+	return n
 }

@@ -6,38 +6,53 @@ import (
 	"time"
 )
 
-// file puts node i where a timer with this deadline belongs.
-func (w *Wheel) file(i uint32, when time.Duration) {
+// file puts n, node i, where a timer with this deadline belongs.
+func (w *Wheel) file(n *node, i uint32, when time.Duration) {
 	if when <= w.now {
-		w.fileOverdue(i, when)
+		w.fileOverdue(n, i, when)
 		return
 	}
 	if w.behind {
 		w.catchUp()
 	}
-	tick := w.up(when)
-	level := levelOf(w.pos, tick)
-	if w.near>>level > 1 {
-		level = w.behindNear(level, numLevels, tick)
-	}
-	w.fileOn(i, level, tick, when)
-	if wake := w.wakeFor(level, slotStart(level, tick)); wake < w.wakeTick {
-		w.wakeTick = wake
-		w.wake = w.time(wake)
-	}
+	w.place(n, i, when, numLevels)
 }
 
-// fileOn appends node i to its slot of the given level.
-func (w *Wheel) fileOn(i uint32, level int, tick uint64, when time.Duration) {
+// place appends n, node i, to its slot below the level top.
+func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
+	tick := w.up(when)
+	level := levelOf(w.pos, tick)
+	if w.near>>uint(level) > 1 {
+		level = w.behindNear(level, top, tick)
+	}
+	if start := slotStart(level, tick); start-1<<span(level) < w.wakeTick {
+		w.wakeBy(w.wakeFor(level, start))
+	}
 	l := listOf(level, tick)
-	if li := &w.lists[l]; li.live == 0 {
-		li.min = tick
-		w.occupied[l>>turnBits] |= 1 << (l & turnMask)
-		w.levels |= 1 << level
-	} else if tick < li.min {
+	li := &w.lists[l]
+	b := w.block(li.tail)
+	if b.end == blockLen { // as that of block 0 is, the tail of an empty list
+		b = w.extend(l)
+	}
+	if tick < li.min {
 		li.min = tick
 	}
-	w.node(i).at = w.push(l, i, when)
+	n.at = entryAt(li.tail, b.push(i, when))
+}
+
+// extend appends a block to a slot, and notes that the slot is in use.
+func (w *Wheel) extend(l int) *block {
+	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
+	w.levels |= 1 << levelOfList(l)
+	return w.pushBlock(l)
+}
+
+// wakeBy makes sure that Advance has a look at the given tick, if not before.
+func (w *Wheel) wakeBy(tick uint64) {
+	if tick < w.wakeTick {
+		w.wakeTick = tick
+		w.wake = w.time(tick)
+	}
 }
 
 // behindNear returns the level to file tick on instead of level: that of the highest slot, below the given
@@ -48,7 +63,7 @@ func (w *Wheel) fileOn(i uint32, level int, tick uint64, when time.Duration) {
 func (w *Wheel) behindNear(level, top int, tick uint64) int {
 	for m := w.near >> (level + 1) << (level + 1) & (1<<top - 1); m != 0; {
 		k := bits.Len32(m) - 1
-		if w.lists[listOf(k, tick)].live > 0 {
+		if w.lists[listOf(k, tick)].head != 0 {
 			return k
 		}
 		m &^= 1 << k
@@ -60,34 +75,51 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 // time, after all that is there for that tick. Blocks of the overdue list have one tick each, and the
 // number of the Advance that they were begun in: that one does not run them, or a timer that re-adds itself
 // would keep it from returning.
-func (w *Wheel) fileOverdue(i uint32, when time.Duration) {
+func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
 	tick := w.down(w.now)
-	t := w.lists[overdue].tail
-	if b := w.block(t); t == 0 || b.round != w.round || b.tick != tick || b.end == blockLen {
-		b = w.block(w.pushBlock(overdue))
+	li := &w.lists[overdue]
+	b := w.block(li.tail)
+	if b.end == blockLen || b.round != w.round || b.tick != tick {
+		b = w.pushBlock(overdue)
 		b.round, b.tick = w.round, tick
 	}
-	w.node(i).at = w.push(overdue, i, when)
+	n.at = entryAt(li.tail, b.push(i, when))
 	w.wakeTick, w.wake = 0, math.MinInt64
 }
 
-// take removes node i's entry from its list.
-func (w *Wheel) take(i uint32) {
-	b := w.gap(w.node(i).at)
+// take removes the entry that n points to.
+func (w *Wheel) take(n *node) {
+	b, off := w.block(n.at>>offBits), n.at&offMask
+	b.index[off] = 0
+	live := b.live - 1
+	b.live = live
+	if end := b.end - 1; off == uint32(end) && live > 0 && b.next == 0 {
+		b.end = end // the list's newest: as if it had never been added
+	} else if live <= sparse {
+		w.thin(n.at>>offBits, b)
+	}
+}
+
+// thin drops a block that is empty, and merges one that is sparse with a neighbour.
+func (w *Wheel) thin(i uint32, b *block) {
 	if b.live == 0 {
+		w.dropBlock(i)
 		w.noteEmpty(int(b.list))
-	} else if b.live <= sparse && b.list != overdue {
+		return
+	}
+	if b.prev|b.next != 0 && b.list != overdue {
 		w.mergeBlock(b)
 	}
 }
 
 // noteEmpty clears the list's bits if it is empty.
 func (w *Wheel) noteEmpty(l int) {
-	if w.lists[l].live > 0 || l == overdue {
+	if w.lists[l].head != 0 || l == overdue {
 		return
 	}
-	half := l >> turnBits
-	w.occupied[half] &^= 1 << (l & turnMask)
+	w.lists[l].min = math.MaxUint64
+	half := l / turnSlots
+	w.occupied[half] &^= 1 << (l % turnSlots)
 	if w.occupied[half]|w.occupied[half^1] == 0 {
 		w.levels &^= 1 << (half / 2)
 	}
@@ -129,7 +161,7 @@ func (w *Wheel) copyEntries(i uint32, a, b *block, from, end uint8) {
 			continue
 		}
 		a.index[a.end], a.when[a.end] = index, b.when[off]
-		w.node(index).at = entryAt(i, a.end)
+		w.node(index).at = entryAt(i, uint32(a.end))
 		a.end++
 	}
 }

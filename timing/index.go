@@ -29,7 +29,8 @@ const (
 	turnBits  = 6
 	turnSlots = 1 << turnBits
 	turnMask  = turnSlots - 1
-	ringSlots = 2 * turnSlots
+	ringBits  = turnBits + 1
+	ringSlots = 1 << ringBits
 	ringMask  = ringSlots - 1
 	numLevels = 11
 
@@ -43,7 +44,7 @@ func span(level int) uint { return uint(level) * turnBits & 63 }
 // levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick: the
 // one where tick is in the present turn or the next.
 func levelOf(pos, tick uint64) int {
-	k := (bits.Len64((tick-pos)|turnMask) - 1) / turnBits
+	k := int(uint(bits.Len64((tick-pos)|turnMask)-1) / turnBits)
 	if k > 0 && tick>>span(k)-pos>>span(k) <= 1 {
 		k--
 	}
@@ -52,7 +53,7 @@ func levelOf(pos, tick uint64) int {
 
 // listOf returns the list that is tick's slot on a level.
 func listOf(level int, tick uint64) int {
-	return level*ringSlots + int(tick>>span(level)&ringMask)
+	return level<<ringBits | int(tick>>span(level)&ringMask)
 }
 
 // levelOfList returns the level of a list; that of the overdue list is numLevels.

@@ -38,7 +38,7 @@ func (w *Wheel) check() error {
 // checkList walks a list's blocks and checks that each timer in them belongs there.
 func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 	li := &w.lists[l]
-	var last, live uint32
+	var last, live, n uint32
 	for i := li.head; i != 0; i = w.block(i).next {
 		b := w.block(i)
 		if used[i] || b.prev != last || int(b.list) != l {
@@ -50,9 +50,10 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		used[i] = true
 		last = i
 		live += uint32(b.live)
+		n++
 	}
-	if li.tail != last || li.live != live {
-		return fmt.Errorf("tail %d want %d, live %d want %d", li.tail, last, li.live, live)
+	if li.tail != last || li.blocks != n {
+		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
 	}
 	if bit := l != overdue && w.occupied[l/turnSlots]>>(l%turnSlots)&1 == 1; l != overdue && bit != (live > 0) {
 		return fmt.Errorf("%d timers, bit %v", live, bit)
@@ -62,7 +63,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	b := w.block(i)
-	if b.first >= b.end || b.end > blockLen || b.index[b.first] == 0 || b.index[b.end-1] == 0 {
+	if b.first >= b.end || b.end > blockLen {
 		return fmt.Errorf("first %d, end %d: %d", b.first, b.end, b.index)
 	}
 	var live uint8
@@ -72,8 +73,8 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 			continue
 		}
 		live++
-		if linked[index] || w.node(index).at != entryAt(i, off) || *w.call(index) == nil {
-			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, off))
+		if linked[index] || w.node(index).at != entryAt(i, uint32(off)) || w.node(index).call == nil {
+			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, uint32(off)))
 		}
 		linked[index] = true
 		if err := w.checkTimer(index, b, b.when[off]); err != nil {
@@ -129,7 +130,7 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		if linked[i] {
 			continue
 		}
-		if *w.call(i) != nil {
+		if w.node(i).call != nil {
 			return fmt.Errorf("free node %d keeps its callback", i)
 		}
 		if retired := w.node(i).gen == lastGen; retired == free[i] {

@@ -72,9 +72,7 @@ func New(cfg Config) *Wheel {
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
-	w.slab, w.blocks = slab{}, blocks{}
-	w.slabs = append(w.slabs, new([slabBlocks]block))
-	w.blocks.used = 1
+	w.slab, w.blocks = slab{}, newBlocks()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
@@ -85,10 +83,15 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	i := w.alloc(f)
+	n, i := w.alloc()
+	n.call = f
 	w.pending++
-	w.file(i, when)
-	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+	if when > w.now && !w.behind { // as file would; this is the hottest path there is
+		w.place(n, i, when, numLevels)
+	} else {
+		w.file(n, i, when)
+	}
+	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on its own,
@@ -103,22 +106,27 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	i := w.alloc(f)
-	w.setPeriod(i, period)
+	n, i := w.alloc()
+	n.call = f
+	w.setPeriod(n, i, period)
 	w.pending++
-	w.file(i, first)
-	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+	w.file(n, i, first)
+	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a periodic one
 // inside its own callback included; false once it has run, was stopped, or is no timer of w. The callback
 // and the timer's memory are free at once.
 func (w *Wheel) Stop(t Timer) bool {
-	if !w.Pending(t) {
+	if t.wheel != w.id {
 		return false
 	}
-	w.take(t.index)
-	w.release(t.index)
+	n := w.node(t.index)
+	if n.gen != t.gen {
+		return false
+	}
+	w.take(n)
+	w.release(n, t.index)
 	w.pending--
 	return true
 }
@@ -127,11 +135,15 @@ func (w *Wheel) Stop(t Timer) bool {
 // when is the next call, to which those after it are aligned. It reports false, and does nothing,
 // if t is not pending: unlike time.Timer, a timer that has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
-	if !w.Pending(t) {
+	if t.wheel != w.id {
 		return false
 	}
-	w.take(t.index)
-	w.file(t.index, when)
+	n := w.node(t.index)
+	if n.gen != t.gen {
+		return false
+	}
+	w.take(n)
+	w.file(n, t.index, when)
 	return true
 }
 
