@@ -2,12 +2,13 @@ package timing
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
 // The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled linked list. Next to
 // a list that links the nodes themselves, it is read in sequence when a slot fires or moves down, where
-// following links waits for memory at each step; and taking a timer out touches its own entry, not two
+// following links waits for memory at each step; and taking a timer out touches one word of its block, not two
 // neighbours. Entries stay in the order they were added. One that is taken out leaves a gap, and blocks that are
 // mostly gaps are merged with a neighbour.
 const (
@@ -24,16 +25,26 @@ const (
 
 // block is 512 bytes. Block 0 is not used: as an index, 0 means none.
 type block struct {
+	live  uint64 // bit i: entry i is that of a timer. New ones go behind the last, so its end reopens by itself
 	next  uint32 // in the list, or the next free block
 	prev  uint32
 	list  uint16
-	first uint8 // all entries before it are gaps
-	end   uint8 // where the next entry goes
-	live  uint8 // entries that are not gaps
 	round uint32
 	tick  uint64 // round and tick are for the overdue list; see fileOverdue
 	index [blockLen]uint32
 	when  [blockLen]time.Duration
+}
+
+func (b *block) full() bool { return b.live>>(blockLen-1) != 0 }
+func (b *block) len() int   { return bits.OnesCount64(b.live) }
+
+// push appends an entry to a block that is not full and returns its offset.
+func (b *block) push(index uint32, when time.Duration) (off uint32) {
+	off = uint32(bits.Len64(b.live))
+	b.index[off] = index
+	b.when[off] = when
+	b.live |= 1 << (off & 63)
+	return off
 }
 
 // list is a slot of the wheel, or the overdue list.
@@ -56,7 +67,7 @@ func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMas
 // newBlocks returns lists that are all empty.
 func newBlocks() (s blocks) {
 	s.slabs = append(s.slabs, new([slabBlocks]block))
-	s.slabs[0][0].end = blockLen // so that nobody appends to the tail of an empty list
+	s.slabs[0][0].live = math.MaxUint64 // so that nobody appends to the tail of an empty list
 	s.used = 1
 	for l := range s.lists {
 		s.lists[l].min = math.MaxUint64
@@ -84,7 +95,7 @@ func (s *blocks) pushBlock(l int) *block {
 	}
 	li := &s.lists[l]
 	b := s.block(i)
-	b.list, b.first, b.end, b.live = uint16(l), 0, 0, 0
+	b.list, b.live = uint16(l), 0
 	b.prev, b.next = li.tail, 0
 	if li.tail != 0 {
 		s.block(li.tail).next = i
@@ -115,27 +126,13 @@ func (s *blocks) dropBlock(i uint32) {
 	s.free = i
 }
 
-// push appends an entry to a block that is not full and returns its offset.
-func (b *block) push(index uint32, when time.Duration) (off uint32) {
-	end := b.end
-	b.index[end] = index
-	b.when[end] = when
-	b.end = end + 1
-	b.live++
-	return uint32(end)
-}
-
 // pop takes out the oldest timer of a list that is not empty.
 func (s *blocks) pop(l int) (index uint32, when time.Duration) {
 	li := &s.lists[l]
 	b := s.block(li.head)
-	off := b.first
-	for b.index[off] == 0 {
-		off++
-	}
+	off := bits.TrailingZeros64(b.live)
 	index, when = b.index[off], b.when[off]
-	b.first = off + 1
-	if b.live--; b.live == 0 {
+	if b.live &= b.live - 1; b.live == 0 {
 		s.dropBlock(li.head)
 	}
 	return index, when
@@ -144,7 +141,7 @@ func (s *blocks) pop(l int) (index uint32, when time.Duration) {
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(l int) (n int) {
 	for i := s.lists[l].head; i != 0; i = s.block(i).next {
-		n += int(s.block(i).live)
+		n += s.block(i).len()
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package timing
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -39,10 +40,10 @@ func (w *Wheel) inOrder() []pending {
 }
 
 func (w *Wheel) appendBlock(all []pending, b *block) []pending {
-	for off := b.first; off < b.end; off++ {
-		if i := b.index[off]; i != 0 {
-			all = append(all, pending{b.when[off], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
-		}
+	for live := b.live; live != 0; live &= live - 1 {
+		off := bits.TrailingZeros64(live)
+		i := b.index[off]
+		all = append(all, pending{b.when[off], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
 	}
 	return all
 }

@@ -31,7 +31,7 @@ func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
 	l := listOf(level, tick)
 	li := &w.lists[l]
 	b := w.block(li.tail)
-	if b.end == blockLen { // as that of block 0 is, the tail of an empty list
+	if b.full() { // as block 0 is, the tail of an empty list
 		b = w.extend(l)
 	}
 	if tick < li.min {
@@ -79,7 +79,7 @@ func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
 	tick := w.down(w.now)
 	li := &w.lists[overdue]
 	b := w.block(li.tail)
-	if b.end == blockLen || b.round != w.round || b.tick != tick {
+	if b.full() || b.round != w.round || b.tick != tick {
 		b = w.pushBlock(overdue)
 		b.round, b.tick = w.round, tick
 	}
@@ -89,13 +89,9 @@ func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
 
 // take removes the entry that n points to.
 func (w *Wheel) take(n *node) {
-	b, off := w.block(n.at>>offBits), n.at&offMask
-	b.index[off] = 0
-	live := b.live - 1
-	b.live = live
-	if end := b.end - 1; off == uint32(end) && live > 0 && b.next == 0 {
-		b.end = end // the list's newest: as if it had never been added
-	} else if live <= sparse {
+	b := w.block(n.at >> offBits)
+	b.live &^= 1 << (n.at & offMask)
+	if b.live>>sparse|uint64(b.next) != 0 && b.len() <= sparse || b.live == 0 {
 		w.thin(n.at>>offBits, b)
 	}
 }
@@ -105,9 +101,7 @@ func (w *Wheel) thin(i uint32, b *block) {
 	if b.live == 0 {
 		w.dropBlock(i)
 		w.noteEmpty(int(b.list))
-		return
-	}
-	if b.prev|b.next != 0 && b.list != overdue {
+	} else if b.list != overdue {
 		w.mergeBlock(b)
 	}
 }
@@ -128,13 +122,13 @@ func (w *Wheel) noteEmpty(l int) {
 // mergeBlock merges a block with one beside it if both together are sparse. It moves at most blockLen entries.
 func (w *Wheel) mergeBlock(b *block) {
 	if b.prev != 0 {
-		if p := w.block(b.prev); p.live+b.live <= mergeTo {
+		if p := w.block(b.prev); p.len()+b.len() <= mergeTo {
 			w.mergeInto(b.prev, p.next)
 			return
 		}
 	}
 	if b.next != 0 {
-		if n := w.block(b.next); n.live+b.live <= mergeTo {
+		if n := w.block(b.next); n.len()+b.len() <= mergeTo {
 			w.mergeInto(n.prev, b.next)
 		}
 	}
@@ -143,25 +137,20 @@ func (w *Wheel) mergeBlock(b *block) {
 // mergeInto moves the entries of block j to the block i before it.
 func (w *Wheel) mergeInto(i, j uint32) {
 	a, b := w.block(i), w.block(j)
-	if a.end+b.live > blockLen {
-		from, end := a.first, a.end
-		a.first, a.end = 0, 0
-		w.copyEntries(i, a, a, from, end)
+	if bits.Len64(a.live)+b.len() > blockLen {
+		old := a.live
+		a.live = 0
+		w.copyEntries(i, a, a, old)
 	}
-	w.copyEntries(i, a, b, b.first, b.end)
-	a.live += b.live
+	w.copyEntries(i, a, b, b.live)
 	w.dropBlock(j)
 }
 
-// copyEntries appends the entries from..end of b to a, which is block i, without the gaps.
-func (w *Wheel) copyEntries(i uint32, a, b *block, from, end uint8) {
-	for off := from; off < end; off++ {
+// copyEntries appends the given entries of b to a, which is block i.
+func (w *Wheel) copyEntries(i uint32, a, b *block, entries uint64) {
+	for ; entries != 0; entries &= entries - 1 {
+		off := bits.TrailingZeros64(entries)
 		index := b.index[off]
-		if index == 0 {
-			continue
-		}
-		a.index[a.end], a.when[a.end] = index, b.when[off]
-		w.node(index).at = entryAt(i, uint32(a.end))
-		a.end++
+		w.node(index).at = entryAt(i, a.push(index, b.when[off]))
 	}
 }

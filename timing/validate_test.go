@@ -49,7 +49,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		}
 		used[i] = true
 		last = i
-		live += uint32(b.live)
+		live += uint32(b.len())
 		n++
 	}
 	if li.tail != last || li.blocks != n {
@@ -63,26 +63,21 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	b := w.block(i)
-	if b.first >= b.end || b.end > blockLen {
-		return fmt.Errorf("first %d, end %d: %d", b.first, b.end, b.index)
+	if b.live == 0 || b.live>>blockLen != 0 {
+		return fmt.Errorf("live %b", b.live)
 	}
-	var live uint8
-	for off := b.first; off < b.end; off++ {
-		index := b.index[off]
-		if index == 0 {
+	for off := range uint32(blockLen) {
+		if b.live>>off&1 == 0 {
 			continue
 		}
-		live++
-		if linked[index] || w.node(index).at != entryAt(i, uint32(off)) || w.node(index).call == nil {
-			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, uint32(off)))
+		index := b.index[off]
+		if linked[index] || w.node(index).at != entryAt(i, off) || w.node(index).call == nil {
+			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, off))
 		}
 		linked[index] = true
 		if err := w.checkTimer(index, b, b.when[off]); err != nil {
 			return fmt.Errorf("node %d, due %d, pos %d: %w", index, b.when[off], w.pos, err)
 		}
-	}
-	if live != b.live {
-		return fmt.Errorf("live %d, want %d", b.live, live)
 	}
 	return nil
 }
