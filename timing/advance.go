@@ -193,8 +193,8 @@ func (w *Wheel) overdueTick() uint64 {
 
 // fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
-	for ; budget > 0 && w.overdueTick() == tick; budget-- {
-		w.fire(overdue)
+	for budget > 0 && w.overdueTick() == tick {
+		budget -= w.fire(overdue)
 	}
 	return budget
 }
@@ -202,15 +202,15 @@ func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
 	l := listOf(0, tick)
-	for ; budget > 0 && w.lists[l].head != 0; budget-- {
-		w.fire(l)
+	for budget > 0 && w.lists[l].head != 0 {
+		budget -= w.fire(l)
 	}
 	return budget
 }
 
-// fire runs the oldest timer of a list. All is settled before its callback starts, so the callback may do
-// anything, panic included.
-func (w *Wheel) fire(l int) {
+// fire runs the oldest timer of a list and returns what that takes from the budget. All is settled before the
+// callback starts, so the callback may do anything, panic included.
+func (w *Wheel) fire(l int) (cost int) {
 	i, when := w.pop(l)
 	if w.lists[l].head == 0 {
 		w.noteEmpty(l)
@@ -226,5 +226,10 @@ func (w *Wheel) fire(l int) {
 		w.file(n, i, next)
 	}
 	w.fired++
+	if w.holding {
+		w.held, w.heldWhen = f, when
+		return math.MaxInt
+	}
 	f()
+	return 1
 }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// log records what ran, by name.
-type log []string
+// record notes what ran, by name.
+type record []string
 
-func (l *log) add(name string) func() { return func() { *l = append(*l, name) } }
+func (l *record) add(name string) func() { return func() { *l = append(*l, name) } }
 
-func (l *log) want(t *testing.T, names ...string) {
+func (l *record) want(t *testing.T, names ...string) {
 	t.Helper()
 	if !slices.Equal(*l, names) {
 		t.Fatalf("ran %q, want %q", *l, names)
@@ -47,7 +47,7 @@ func TestNeverEarlyLateByLessThanATick(t *testing.T) {
 }
 
 func TestDeadlineIsRoundedUpToATick(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{Tick: 10 * time.Millisecond})
 	w.At(at(11), l.add("11"))
 	if when, ok := w.Next(); when != at(20) || !ok {
@@ -105,7 +105,7 @@ func TestMillionTimersAreFewHeapObjects(t *testing.T) {
 }
 
 func TestResetFurtherAway(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	x := w.At(at(10), l.add("x"))
 	for i := 1; i < 100; i++ {
@@ -126,7 +126,7 @@ func TestResetFurtherAway(t *testing.T) {
 
 func TestResetToEarlierIsExact(t *testing.T) {
 	for _, far := range []int{70, 5000, 300_000, 20_000_000} {
-		var l log
+		var l record
 		w := New(Config{})
 		x := w.At(at(far), l.add("x"))
 		w.Advance(at(5), 0)
@@ -140,7 +140,7 @@ func TestResetToEarlierIsExact(t *testing.T) {
 }
 
 func TestResetWithinTheSameSlot(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	x := w.At(at(5000), l.add("x"))
 	w.At(at(5000), l.add("y"))
@@ -162,7 +162,7 @@ func TestStopAfterFiring(t *testing.T) {
 }
 
 func TestStaleHandleSparesTheNextOwnerOfItsNode(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	x := w.At(at(1), l.add("x"))
 	w.Stop(x)
@@ -218,7 +218,7 @@ func TestGenerationsDoNotWrap(t *testing.T) {
 }
 
 func TestPastDeadlinesRunAtTheNextAdvanceNeverInline(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.Advance(at(100)+3, 0)
 	w.At(at(100)+3, l.add("now"))
@@ -250,7 +250,7 @@ func TestReAddingItselfWithZeroRunsOncePerAdvance(t *testing.T) {
 }
 
 func TestOrderAcrossTicksAndFIFOWithinOne(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	// All for tick 5000, filed on levels 2, 1 and 0 in turn as time goes by.
 	w.At(at(5000), l.add("from level 2"))
@@ -267,7 +267,7 @@ func TestOrderAcrossTicksAndFIFOWithinOne(t *testing.T) {
 // A cascade stopped half-way by its budget must not let a newcomer overtake those still on the upper level.
 func TestFIFOAcrossAnInterruptedCascade(t *testing.T) {
 	for budget := 1; budget < 12; budget++ {
-		var l log
+		var l record
 		w := New(Config{})
 		want := []string{}
 		add := func() {
@@ -293,7 +293,7 @@ func TestFIFOAcrossAnInterruptedCascade(t *testing.T) {
 }
 
 func TestCallbackChangesItsOwnBatch(t *testing.T) {
-	var l log
+	var l record
 	var a, b, c, d, e Timer
 	w := New(Config{})
 	a = w.At(at(5), func() {
@@ -360,7 +360,7 @@ func TestEveryIsAlignedAndDoesNotDrift(t *testing.T) {
 }
 
 func TestEverySkipsMissedPeriodsAndCountsThem(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.Every(at(10), at(10), l.add("x"))
 	w.Advance(at(57), 0)
@@ -375,7 +375,7 @@ func TestEverySkipsMissedPeriodsAndCountsThem(t *testing.T) {
 }
 
 func TestEveryFirstInThePastStaysAligned(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.Advance(at(25), 0)
 	x := w.Every(-at(3), at(10), l.add("x"))
@@ -422,7 +422,7 @@ func TestBudgetCoversCascades(t *testing.T) {
 }
 
 func TestLeftOverTimersStayStoppable(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.At(at(1), l.add("a"))
 	b := w.At(at(1), l.add("b"))
@@ -456,7 +456,7 @@ func TestJumpCostsOccupiedSlotsOnly(t *testing.T) {
 }
 
 func TestClockSteppingBackHarmsNothing(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.Advance(at(100), 0)
 	w.At(at(150), l.add("150"))
@@ -475,7 +475,7 @@ func TestClockSteppingBackHarmsNothing(t *testing.T) {
 }
 
 func TestSteppingBackDoesNotHideWorkLeftOver(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.At(at(90), l.add("a"))
 	w.At(at(90), l.add("b"))
@@ -489,7 +489,7 @@ func TestSteppingBackDoesNotHideWorkLeftOver(t *testing.T) {
 }
 
 func TestPanicLosesNeitherBatchNorPeriod(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.Every(at(5), at(5), func() { l.add("every")(); panic("every") })
 	w.At(at(5), func() { panic("once") })
@@ -547,7 +547,7 @@ func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
 }
 
 func TestDrainMayChangeTheWheel(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.At(at(1), func() {})
 	b := w.At(at(2), func() {})
@@ -565,7 +565,7 @@ func TestDrainMayChangeTheWheel(t *testing.T) {
 }
 
 func TestDrainFromACallback(t *testing.T) {
-	var l log
+	var l record
 	w := New(Config{})
 	w.At(at(1), func() { w.Drain(nil); w.At(at(2), l.add("after")) })
 	w.At(at(1), l.add("neighbour"))
@@ -611,7 +611,7 @@ func TestDrainReturnsMemory(t *testing.T) {
 
 func TestTheEndOfTime(t *testing.T) {
 	for _, tick := range []time.Duration{1, time.Millisecond, time.Hour, math.MaxInt64} {
-		var l log
+		var l record
 		w := New(Config{Tick: tick})
 		never := w.At(math.MaxInt64, func() {})
 		w.Every(math.MaxInt64-1, math.MaxInt64, func() {})

@@ -43,11 +43,14 @@ type Wheel struct {
 	levels    uint32 // bit k: level k has a timer
 	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
 	advancing bool   // inside Advance
+	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
 	behind    bool   // now has moved on and pos has not, as there was nothing to do
 	fired     uint64
 	skipped   uint64
 	cascaded  uint64
 	pending   int
+	held      func()
+	heldWhen  time.Duration
 	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
 	blocks
 }
