@@ -363,19 +363,26 @@ func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {
 		if n := runtime.NumGoroutine(); n != before {
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
-		if n := s.wheel.round; n != 0 {
+		if n := s.rounds(); n != 0 {
 			t.Errorf("%d turns before anything was due", n)
 		}
 		pass(time.Minute)
-		if s.Len() != 0 || s.wheel.round > 2 {
-			t.Errorf("Len %d, %d turns for one timer", s.Len(), s.wheel.round)
+		once := s.rounds()
+		if s.Len() != 0 || once > 2 {
+			t.Errorf("Len %d, %d turns for one timer", s.Len(), once)
 		}
-		round := s.wheel.round
 		pass(1000 * time.Hour)
-		if s.wheel.round != round {
+		if s.rounds() != once {
 			t.Error("an empty scheduler woke up")
 		}
 	})
+}
+
+// rounds returns how often the wheel was turned.
+func (s *Scheduler) rounds() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wheel.round
 }
 
 func TestSchedulerProgrammersErrors(t *testing.T) {
