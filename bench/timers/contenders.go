@@ -32,6 +32,8 @@ type stepper interface {
 type kind struct {
 	name string
 	make func(n int) contender // for n timers
+
+	memoryOnly bool // what the garbage collector's time is compared with
 }
 
 var kinds = []kind{
@@ -45,6 +47,7 @@ var kinds = []kind{
 	{name: "rfyiamcool", make: newRfyiamcool},
 	{name: "go-zero", make: newGoZero},
 	{name: "ouqiang", make: newOuqiang},
+	{name: "bare []func()", make: newFuncs, memoryOnly: true},
 }
 
 // budget is what an event loop might allow for one Advance: it bounds the longest one.
@@ -153,6 +156,21 @@ func (c *stdHeap) advance(now time.Duration) {
 		heap.Pop(&c.q).(*stdItem).f()
 	}
 }
+
+// funcs does nothing but hold the callbacks.
+type funcs struct{ f []func() }
+
+func newFuncs(int) contender { return &funcs{} }
+
+func (c *funcs) add(i int, _ time.Duration, f func()) {
+	if i >= len(c.f) {
+		c.f = append(c.f, make([]func(), 1_000_000)...)
+	}
+	c.f[i] = f
+}
+func (c *funcs) stop(int)                 {}
+func (c *funcs) reset(int, time.Duration) {}
+func (c *funcs) close()                   {}
 
 type scheduler struct {
 	s *timing.Scheduler

@@ -18,6 +18,8 @@ type job struct {
 	once  bool // in the first rounds only, as it waits for the clock
 }
 
+const memoryJob = "memory per timer"
+
 var jobs = []job{
 	{names: []string{"schedule+stop, none pending"}, units: []string{"ns"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
 	{names: []string{"schedule+stop, n/10 pending"}, units: []string{"ns"}, run: func(k kind, n int) []float64 { return scheduleStop(k, n/10) }},
@@ -27,7 +29,7 @@ var jobs = []job{
 	{names: []string{"n spread over 1 s", "worst step of it", "p99.9 of its steps"}, units: []string{"s CPU", "ms", "ms"}, run: spread},
 	{names: []string{"empty tick, n far timers"}, units: []string{"ns"}, run: emptyTick},
 	{names: []string{"idle, n far timers"}, units: []string{"ms CPU per s"}, run: idle, once: true},
-	{names: []string{"memory per timer", "heap objects per timer", "GC with n pending"}, units: []string{"bytes", "objects", "ms"}, run: memory},
+	{names: []string{memoryJob, "heap objects per timer", "GC with n pending"}, units: []string{"bytes", "objects", "ms"}, run: memory},
 	{names: []string{"heartbeats, eager reset", "memory of it"}, units: []string{"ms CPU", "bytes per connection"}, run: heartbeatEager},
 	{names: []string{"heartbeats, lazy stamp"}, units: []string{"ms CPU"}, run: heartbeatLazy},
 	{names: []string{"n spread over 1 s, real time"}, units: []string{"s CPU"}, run: spreadReal, once: true},

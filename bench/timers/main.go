@@ -29,7 +29,6 @@ func main() {
 	if *rounds < 1 || *n < 10 {
 		log.Fatal("timers: -rounds needs 1 or more, -n 10 or more")
 	}
-	// The peers' logs go to standard output; the table must stay readable.
 	r := newResults()
 	start := time.Now()
 	for round := range *rounds {
@@ -50,7 +49,7 @@ func main() {
 
 func runJob(r *results, j job, only string, n int, progress string) {
 	for _, k := range kinds {
-		if !strings.Contains(k.name, only) {
+		if !strings.Contains(k.name, only) || k.memoryOnly && j.names[0] != memoryJob {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", progress, k.name)
