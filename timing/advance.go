@@ -52,7 +52,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 			w.cascadeEarly(target-start, budget)
 			break
 		}
-		w.moveTo(max(tick, w.pos))
+		w.moveTo(tick)
 		if level > 0 {
 			budget = w.cascade(level, tick, budget)
 		} else {

@@ -15,7 +15,7 @@ const (
 	blockLen   = 40
 	offBits    = 6
 	offMask    = 1<<offBits - 1
-	slabBits   = 8 // blocks are allocated 256 at a time, 128 KiB
+	slabBits   = 6 // blocks are allocated 64 at a time, 32 KiB
 	slabBlocks = 1 << slabBits
 	slabMask   = slabBlocks - 1
 

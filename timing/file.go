@@ -72,16 +72,15 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 }
 
 // fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at the wheel's
-// time, after all that is there for that tick. Blocks of the overdue list have one tick each, and the
-// number of the Advance that they were begun in: that one does not run them, or a timer that re-adds itself
-// would keep it from returning.
+// time, after all that is there for that tick. Blocks of the overdue list bear the number of the Advance that they
+// were begun in or after: that one does not run them, or a timer that re-adds itself would keep it from
+// returning. As long as one is pending each Advance gets a number, so a block has one tick.
 func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
-	tick := w.down(w.now)
 	li := &w.lists[overdue]
 	b := w.block(li.tail)
-	if b.full() || b.round != w.round || b.tick != tick {
+	if b.full() || b.round != w.round {
 		b = w.pushBlock(overdue)
-		b.round, b.tick = w.round, tick
+		b.round, b.tick = w.round, w.down(w.now)
 	}
 	n.at = entryAt(li.tail, b.push(i, when))
 	w.wakeTick, w.wake = 0, math.MinInt64

@@ -100,6 +100,8 @@ func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
 		return fmt.Errorf("wrong slot")
 	case tick>>span(level)>>turnBits-w.pos>>span(level)>>turnBits > 1:
 		return fmt.Errorf("more than a turn away")
+	case slotStart(level, tick) < w.pos:
+		return fmt.Errorf("its slot began before pos")
 	case level < levelOf(w.pos, tick):
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
