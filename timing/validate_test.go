@@ -63,7 +63,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	b := w.block(i)
-	if b.live == 0 || b.live>>blockLen != 0 {
+	if kept := b.prev|b.next == 0 && b.list != overdue; b.live == 0 && !kept || b.live>>blockLen != 0 {
 		return fmt.Errorf("live %b", b.live)
 	}
 	for off := range uint32(blockLen) {
