@@ -175,7 +175,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 func (w *Wheel) share(level int, next, elapsed uint64) int {
 	const least = 16 // not worth spreading
 	sofar := w.pos - (next - 1<<span(level)) + 1
-	part := float64(min(elapsed, sofar))
+	part := float64(max(min(elapsed, sofar), 1))
 	part /= part + float64(next-w.pos-1)
 	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
 }
