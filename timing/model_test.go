@@ -289,7 +289,7 @@ func TestWheelAgainstModel(t *testing.T) {
 			peak := 0
 			for i := range 100_000 {
 				m.step()
-				if i%500 == 0 {
+				if i%2000 == 0 {
 					m.w.validate(t)
 				}
 				peak = max(peak, len(m.timers))
