@@ -56,7 +56,7 @@ type Loop struct {
 
 	count     counters      // of this loop, its own
 	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // a sum that changes when the rare ones do
+	shownRare uint64        // the sum of the rare ones that was shown last
 	load      atomic.Int64  // connections, those on their way here included
 }
 
