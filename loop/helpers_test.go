@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -114,4 +115,12 @@ func panics(f func()) (v any) {
 	defer func() { v = recover() }()
 	f()
 	return nil
+}
+
+// mustPanicWith fails unless f panics with a string that contains what.
+func mustPanicWith(t *testing.T, what string, f func()) {
+	t.Helper()
+	if s, ok := panics(f).(string); !ok || !strings.Contains(s, what) {
+		t.Errorf("panicked with %q, want something with %q", s, what)
+	}
 }

@@ -35,3 +35,22 @@ func TestStatsAreExactAfterEachTurn(t *testing.T) {
 		}
 	})
 }
+
+// A panic does not hide the callbacks that ran before it in the same batch.
+func TestFiredCountsAroundAPanic(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		srv.Do(0, func(l *loop.Loop) {
+			for i := range 10 {
+				l.AfterFunc(time.Second, func() {
+					if i == 5 {
+						panic("one of ten")
+					}
+				})
+			}
+		})
+		wait(2 * time.Second)
+		if st := srv.Stats(); st.Fired != 10 || st.Panics != 1 {
+			t.Errorf("%d fired, %d panics; want 10 and 1", st.Fired, st.Panics)
+		}
+	})
+}
