@@ -20,6 +20,9 @@ const (
 	WriteStalled             // output is pending, and not one byte of it moved
 )
 
+// idleLate is when a firing counts as late: by the wheel alone it can only be less.
+const idleLate = time.Millisecond
+
 // idleState is what a connection has for its silence: hooks, the idle timeout, and one timer for all of them, which is
 // due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it looks at the
 // stamps and moves itself. So a message costs a store, and a period costs one move.
@@ -177,9 +180,14 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	}
 }
 
-func (h *idleHook) reset(d time.Duration) {
+// reset changes d. A hook that has fired in this silence does not fire again at once: if it moves itself, that would be
+// for ever.
+func (h *idleHook) reset(d, now time.Duration) {
+	fired := h.n > 0
 	h.d, h.n = d, 0
-	h.next = later(h.since, d)
+	if h.next = later(h.since, d); fired && h.next <= now {
+		h.next = later(now, d)
+	}
 }
 
 // checkIdle runs when the timer is due: what is due indeed fires, and the timer goes to the next deadline.
@@ -188,11 +196,17 @@ func (c *Conn) checkIdle() {
 	l.current = c
 	now := l.clock()
 	looked := false
-	for {
+	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has had a look at its
+	// sockets.
+	for range len(c.idle.hooks) + 2 {
 		r := c.dueHook(now)
-		evict := c.evictAt() <= now
+		evictAt := c.evictAt()
+		evict := evictAt <= now
 		if r == nil && !evict {
 			break
+		}
+		if r != nil && evictAt < r.hook.next {
+			r = nil
 		}
 		if !looked && (evict || r.hook.kind != IdleWrite) {
 			looked = true
@@ -241,11 +255,15 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	return activity
 }
 
-// fire runs the hook. If it is late by more than a period, the next one is a period from now.
+// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from now: who sends a ping at
+// the first firing and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
-	h.next = later(h.next, h.d)
-	if h.next <= now {
+	from := h.next
+	if now-from >= idleLate {
+		from = now
+	}
+	if h.next = later(from, h.d); h.next <= now { // a d below the tick
 		h.next = later(now, h.d)
 	}
 	h.f(h.n)
