@@ -33,7 +33,7 @@ type idleState struct {
 	timer   timing.Timer
 	due     time.Duration // when it is due
 	check   func()        // the method checkIdle, made once
-	waiting bool          // output has been pending since stalled, at least
+	waiting bool          // output waits for the socket, and somebody wants to know
 	stalled time.Duration // when the pending output moved last, or began to wait
 	unsent  int           // what the kernel held then, -1 if it does not tell
 }
@@ -72,6 +72,9 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		c.stamps = true
 		if c.lastWrite != c.opened { // roughly known so far
 			c.lastWrite = c.loop.clock()
+		}
+		if c.full { // since when is not known
+			c.outputWaits(false)
 		}
 	}
 	since := c.lastActivity(k)
@@ -157,7 +160,7 @@ func (c *Conn) refileIdle() {
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {
-	if h.kind == WriteStalled && c.out.size == 0 {
+	if h.kind == WriteStalled && !c.idle.waiting { // what this turn sent does not wait yet
 		return never
 	}
 	if last := c.lastActivity(h.kind); last > h.since {
@@ -269,15 +272,18 @@ func (h *idleHook) fire(now time.Duration) {
 	h.f(h.n)
 }
 
-// outputWaits notes that output waits for the socket, which has just taken some of it, or none.
+// outputWaits notes that output waits for the socket, which has just taken some of it, or none, and that some may have
+// moved within the kernel.
 func (c *Conn) outputWaits(progress bool) {
 	if !c.stamps || c.state >= stateClosing {
 		return
 	}
-	if c.idle.unsent = c.sock.Unsent(); progress || !c.idle.waiting {
-		c.idle.waiting = true
-		c.idle.stalled = c.loop.clock()
+	s, unsent := &c.idle, c.sock.Unsent()
+	if progress || !s.waiting || unsent >= 0 && unsent < s.unsent {
+		s.waiting = true
+		s.stalled = c.loop.clock()
 	}
+	s.unsent = unsent
 	c.refileIdle()
 }
 
