@@ -171,7 +171,7 @@ func (d *Decoder) consume(n, left int, data []byte) []byte {
 // of the frame if the codec can tell, else as much as there is already.
 func (d *Decoder) take(data []byte) int {
 	have := d.Buffered()
-	want, room := max(have, minBuffer), 0
+	want, room := max(have, minBuffer-have), 0
 	if size, ok := d.frameSize(d.buf[d.off:]); ok && size > have {
 		want, room = size-have, size
 	}

@@ -62,6 +62,18 @@ func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
 	}
 }
 
+// The same for a codec that cannot tell how much that is.
+func TestDecoderCopiesLittleOfALargePiece(t *testing.T) {
+	d := newDecoder(Lines{})
+	if _, err := frames(d, []byte("he")); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte("llo\n" + strings.Repeat("next\n", 10_000))
+	if rest, frame, _, _ := d.Next(data); string(frame) != "hello" || &rest[0] != &data[4] || cap(d.buf) > minBuffer {
+		t.Errorf("%q, and a buffer of %d bytes", frame, cap(d.buf))
+	}
+}
+
 func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
 	for _, bm := range benchCodecs {
 		wire, _ := bm.codec.AppendFrame(nil, bytes.Repeat([]byte("x"), 64))
@@ -110,7 +122,10 @@ func TestDecoderSetCodecBetweenPieces(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	d.SetCodec(Varint{})
-	if got, err := frames(d, nil, []byte("llo")); !slices.Equal(got, []string{"a", "b", "hello"}) || err != nil {
+	if got, err := frames(d, nil); !slices.Equal(got, []string{"a", "b"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := frames(d, []byte("llo")); !slices.Equal(got, []string{"hello"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -273,12 +288,15 @@ func TestDecoderSurvivesWrongSizes(t *testing.T) {
 	}
 }
 
-// peeker delivers a line only when it has seen the first byte behind it.
-type peeker struct{ Lines }
+// peeker delivers a line only when it has seen some bytes behind it.
+type peeker struct {
+	Lines
+	behind int
+}
 
 func (p peeker) Decode(data []byte) (int, []byte, error) {
 	n, frame, err := p.Lines.Decode(data)
-	if n == len(data) {
+	if len(data) < n+p.behind {
 		return 0, nil, err
 	}
 	return n, frame, err
@@ -287,16 +305,15 @@ func (p peeker) Decode(data []byte) (int, []byte, error) {
 func (p peeker) DecodeFrom(data []byte, _ int) (int, []byte, error) { return p.Decode(data) }
 
 func TestDecoderWithLookahead(t *testing.T) {
-	wire := []byte("a\n\nbcd\n" + strings.Repeat("x", 700) + "\ne\n.")
-	want, err := frames(newDecoder(peeker{}), wire)
-	if len(want) != 5 || err != nil {
-		t.Fatalf("%q, %v", want, err)
-	}
-	for piece := 1; piece < 20; piece++ {
-		d := newDecoder(peeker{})
-		got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
-		if !slices.Equal(got, want) || err != nil || d.Buffered() != 1 {
-			t.Errorf("in pieces of %d: %q, %v", piece, got, err)
+	want := []string{"a", "", "bcd", strings.Repeat("x", 700), "e", "f", "g"}
+	for behind := range 8 {
+		wire := []byte(strings.Join(want, "\n") + "\n" + "........"[:behind])
+		for piece := 1; piece < 20; piece++ {
+			d := newDecoder(peeker{behind: behind})
+			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.buf != nil) != (behind > 0) {
+				t.Errorf("%d behind, in pieces of %d: %q, %v", behind, piece, got, err)
+			}
 		}
 	}
 }
