@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -30,10 +31,11 @@ import (
 //   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
 //
 // Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
-// bytes are never copied; the others are copied at most a few times, however small the
-// pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
+// bytes are never copied; the others are copied once, and again each time the buffer grows, which is at least to the
+// double: less than three times on average, however small the pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
 // large as the bytes in it, or 512 bytes: the length that a peer announces is not
-// believed until a quarter of it has come.
+// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been
+// called again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
 	pool  *Pool
@@ -211,7 +213,13 @@ func room(need, size int) int {
 	if size == 0 {
 		return max(need, 2*need) // not 2*need if that overflows
 	}
-	most := 1 << min(bits.Len(uint(need))+1, bits.UintSize-2) // more than 2*need, at most 4*need
+	most := math.MaxInt
+	if need <= math.MaxInt/4 {
+		most = 4 * need
+	}
+	if most <= maxPooled {
+		most = 1 << (bits.Len(uint(most)) - 1)
+	}
 	return max(need, min(size, most))
 }
 
