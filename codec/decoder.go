@@ -83,7 +83,8 @@ func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
 //   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest is empty.
-//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is if
+//     the codec panics, which Next lets through.
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
