@@ -32,8 +32,8 @@ import (
 //
 // Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
 // bytes are never copied; the others are copied once, and again each time the buffer grows, which is at least to the
-// double: less than three times on average, however small the pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
-// large as the bytes in it, or 512 bytes: the length that a peer announces is not
+// double: less than three times on average, however small the pieces are. A Decoder with nothing left
+// over holds no buffer. Otherwise its buffer is at most four times as large as the bytes in it, or 512 bytes: the length that a peer announces is not
 // believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been
 // called again, the buffer stays as it is.
 type Decoder struct {
@@ -196,14 +196,12 @@ func (d *Decoder) grow(n, size int) {
 	if cap(d.buf)-len(d.buf) >= n {
 		return
 	}
-	window := d.buf[d.off:]
-	need := len(window) + n
-	if d.off >= len(window) && cap(d.buf) >= need {
-		// The bytes consumed pay for moving the others.
-		d.buf, d.off = append(d.buf[:0], window...), 0
-		return
-	}
-	buf := append(d.pool.Get(room(need, size)), window...)
+	d.move(room(d.Buffered()+n, size))
+}
+
+// move takes what is left over to a buffer with room for size bytes.
+func (d *Decoder) move(size int) {
+	buf := append(d.pool.Get(size), d.buf[d.off:]...)
 	d.pool.Put(d.buf)
 	d.buf, d.off = buf, 0
 }
@@ -226,13 +224,9 @@ func room(need, size int) int {
 
 // trim exchanges a buffer that became far too large when frames were consumed from it.
 func (d *Decoder) trim() {
-	window := d.buf[d.off:]
-	if cap(d.buf) <= max(minBuffer, 4*len(window)) {
-		return
+	if left := d.Buffered(); cap(d.buf) > max(minBuffer, 4*left) {
+		d.move(left)
 	}
-	buf := append(d.pool.Get(len(window)), window...)
-	d.pool.Put(d.buf)
-	d.buf, d.off = buf, 0
 }
 
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if

@@ -145,3 +145,26 @@ func TestPoolIsBounded(t *testing.T) {
 		t.Errorf("holds %d bytes, want %d", held, poolClasses*classBytes)
 	}
 }
+
+// Whatever is put, what comes back is large enough.
+func TestPoolTakesAnyBuffer(t *testing.T) {
+	for size := range 3000 {
+		var p Pool
+		p.Put(make([]byte, size/2, size))
+		for _, n := range []int{-1, 0, 1, 512, 513, 1024, 1025, 2048, 2049, size} {
+			b := p.Get(n)
+			if len(b) != 0 || cap(b) < n {
+				t.Fatalf("put %d, get(%d): %d of %d", size, n, len(b), cap(b))
+			}
+			p.Put(b)
+		}
+	}
+}
+
+func TestNilPool(t *testing.T) {
+	var p *Pool
+	p.Put(p.Get(1000))
+	if b := p.Get(1000); cap(b) < 1000 {
+		t.Errorf("%d bytes", cap(b))
+	}
+}
