@@ -23,11 +23,16 @@ const (
 // idleLate is when a firing counts as late: by the wheel alone it can only be less.
 const idleLate = time.Millisecond
 
+// frameGrace is for a loop that was late itself.
+const frameGrace = 10 * time.Millisecond
+
 // idleState is what a connection has for its silence: hooks, the idle timeout, and one timer for all of them, which is
 // due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it looks at the
 // stamps and moves itself. So a message costs a store, and a period costs one move.
 type idleState struct {
 	timeout time.Duration // 0: never
+	frame   time.Duration // when the unfinished frame was begun, if partial
+	partial bool
 	jitter  time.Duration // added to it, chosen once
 	hooks   []*record     // in the order they were added
 	timer   timing.Timer
@@ -121,10 +126,50 @@ func (c *Conn) IdleDeadline() (time.Time, bool) {
 }
 
 func (c *Conn) evictAt() time.Duration {
-	if c.idle.timeout == 0 {
+	when := never
+	if c.idle.timeout > 0 {
+		when = later(later(c.lastRead, c.idle.timeout), c.idle.jitter)
+	}
+	if first := c.loop.server.FirstByteTimeout; first > 0 && !c.heard {
+		when = min(when, later(c.opened, first))
+	}
+	return when
+}
+
+// frameDue returns when the frame that has begun must be complete.
+func (c *Conn) frameDue() time.Duration {
+	if !c.idle.partial {
 		return never
 	}
-	return later(later(c.lastRead, c.idle.timeout), c.idle.jitter)
+	return later(c.idle.frame, c.loop.server.FrameTimeout)
+}
+
+// watchFrame notes, after each piece of input, whether a frame is unfinished, and since when. delivered: the piece ended
+// a frame, so what is left over has just begun.
+func (c *Conn) watchFrame(delivered bool) {
+	was := c.idle.partial
+	c.idle.partial = c.input.Buffered() > 0
+	if !c.idle.partial {
+		return
+	}
+	if delivered || !was {
+		c.idle.frame = c.loop.now
+	}
+	if !was {
+		c.refileIdle()
+	}
+}
+
+// checkFrame closes c if a frame has been unfinished for too long. Bytes that wait in the socket might be the rest.
+func (c *Conn) checkFrame(now time.Duration) {
+	if c.frameDue() > now {
+		return
+	}
+	if c.sock.Pending() {
+		c.idle.frame += frameGrace
+		return
+	}
+	c.shut(ErrSlowFrame)
 }
 
 // later returns t + d, or never.
@@ -138,7 +183,7 @@ func later(t, d time.Duration) time.Duration {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
-	due := c.evictAt()
+	due := min(c.evictAt(), c.frameDue())
 	for _, r := range s.hooks {
 		due = min(due, c.hookDue(r.hook))
 	}
@@ -227,6 +272,9 @@ func (c *Conn) checkIdle() {
 		}
 	}
 	if c.state < stateClosing {
+		c.checkFrame(now)
+	}
+	if c.state < stateClosing {
 		c.refileIdle()
 	}
 	l.current = nil
@@ -246,7 +294,7 @@ func (c *Conn) dueHook(now time.Duration) (due *record) {
 // the process was stopped; output that moved within the kernel.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	if c.sock.Pending() {
-		c.lastRead = now
+		c.lastRead, c.heard = now, true
 		activity = true
 	}
 	if c.out.size > 0 {

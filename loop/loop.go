@@ -46,12 +46,13 @@ type Loop struct {
 	batch []task // what was taken from the mailbox
 	next  int    // the next one to run
 
-	conns   []*Conn
-	dirty   []*Conn // with output that this turn appended
-	closing []*Conn // to be closed when this turn ends
-	current *Conn   // whose code is running, nil for the loop's own
-	pool    codec.Pool
-	spare   *record // records of timers that may be used again
+	conns     []*Conn
+	dirty     []*Conn            // with output that this turn appended
+	closing   []*Conn            // to be closed when this turn ends
+	lingering map[*Conn]struct{} // closed, until the peer is
+	current   *Conn              // whose code is running, nil for the loop's own
+	pool      codec.Pool
+	spare     *record // records of timers that may be used again
 	drainState
 
 	count     counters      // of this loop, its own
@@ -61,7 +62,8 @@ type Loop struct {
 }
 
 func newLoop(s *Server, index int) *Loop {
-	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never}
+	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never,
+		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
 	l.mail.max = s.cfg.maxMailbox
