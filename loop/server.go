@@ -230,7 +230,7 @@ func (l *Loop) start() (err error) {
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
-// says why the engine ended without being asked. Any number of goroutines may call it, after Start.
+// says why the engine ended without being asked, or that a callback did not return, whose loop is left behind. Any number of goroutines may call it, after Start.
 func (s *Server) Wait() error {
 	if !s.ready {
 		return errNotStarted
