@@ -180,6 +180,7 @@ func (l *Loop) stop() {
 		l.current = nil
 		l.runOnStop()
 	}
+	l.show()
 	close(l.ended)
 }
 

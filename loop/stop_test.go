@@ -202,6 +202,46 @@ func TestBrokenLoop(t *testing.T) {
 	})
 }
 
+// OnStop is the last thing on a loop: no timer runs after it, and its panic harms nothing.
+func TestOnStopIsLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over := false
+		s := looptest.Start(t, &loop.Server{
+			NumLoops:     2,
+			DrainTimeout: time.Hour,
+			CloseTimeout: time.Hour,
+			Accept:       silent,
+			OnStop: func(l *loop.Loop) {
+				if l.Index() == 0 {
+					over = true
+				}
+				panic("OnStop")
+			},
+		})
+		s.Do(0, func(l *loop.Loop) {
+			l.Every(time.Second, func() {
+				if over {
+					t.Error("a timer ran after OnStop")
+				}
+			})
+		})
+		s.Open()
+		q := s.Open()
+		q.Block(0)
+		send(s, q, 1)
+		go func() {
+			time.Sleep(time.Minute)
+			q.Unblock()
+		}()
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		if !over || s.Stats().Panics != 2 {
+			t.Errorf("stopped %v, %d panics", over, s.Stats().Panics)
+		}
+	})
+}
+
 func TestContextThatIsOverAlready(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
