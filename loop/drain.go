@@ -176,7 +176,7 @@ func (l *Loop) stop() {
 	for l.runMail(never) || l.mail.len() > 0 {
 	}
 	l.settle()
-	if l.server.OnStop != nil {
+	if l.started && l.server.OnStop != nil {
 		l.current = nil
 		l.runOnStop()
 	}

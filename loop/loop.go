@@ -53,6 +53,7 @@ type Loop struct {
 	current   *Conn              // whose code is running, nil for the loop's own
 	pool      codec.Pool
 	spare     *record // records of timers that may be used again
+	started   bool    // OnStart has returned
 	drainState
 
 	count     counters      // of this loop, its own
