@@ -106,11 +106,11 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 				if len(got) != 1 {
 					t.Errorf("paused after the first message, got %q", got)
 				}
-				looptest.Sleep(10*time.Second + time.Millisecond)
+				srv.Sleep(10*time.Second + time.Millisecond)
 				if len(got) != 11 {
 					t.Errorf("after 10 s %d messages were delivered, want 11", len(got))
 				}
-				looptest.Sleep(time.Minute)
+				srv.Sleep(time.Minute)
 				if strings.Join(got, ",") != strings.Join(want, ",") {
 					t.Errorf("got %q", got)
 				}
@@ -135,12 +135,12 @@ func TestPauseWithoutResume(t *testing.T) {
 		p := srv.Open()
 		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.PauseRead() })
 		p.Send("a", "b")
-		looptest.Sleep(90 * time.Second)
+		srv.Sleep(90 * time.Second)
 		if p.Ended() {
 			t.Fatal("evicted although its bytes wait")
 		}
 		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.Close() })
-		looptest.Sleep(2 * time.Second)
+		srv.Sleep(2 * time.Second)
 		if !p.Ended() || p.Received() != "" {
 			t.Error("a paused connection could not be closed, or delivered something")
 		}
@@ -152,15 +152,15 @@ func TestFirstByteTimeout(t *testing.T) {
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
 		silent, speaks := srv.Open(), srv.Open()
 		speaks.Send("x")
-		looptest.Sleep(time.Second - time.Millisecond)
+		srv.Sleep(time.Second - time.Millisecond)
 		if silent.Ended() {
 			t.Error("evicted early")
 		}
-		looptest.Sleep(2 * time.Millisecond)
+		srv.Sleep(2 * time.Millisecond)
 		if !errors.Is(silent.Reason(), loop.ErrIdle) || speaks.Ended() {
 			t.Errorf("silent: %v; the other one ended: %v", silent.Reason(), speaks.Ended())
 		}
-		looptest.Sleep(time.Minute)
+		srv.Sleep(time.Minute)
 		if !errors.Is(speaks.Reason(), loop.ErrIdle) {
 			t.Errorf("after the idle timeout: %v", speaks.Reason())
 		}
@@ -176,15 +176,15 @@ func TestFrameTimeout(t *testing.T) {
 		for !loris.Ended() {
 			loris.Send("x")
 			slow.Send("y")
-			looptest.Sleep(4 * time.Second)
+			srv.Sleep(4 * time.Second)
 			slow.Send("\ny") // ends a frame and begins the next
-			looptest.Sleep(4 * time.Second)
+			srv.Sleep(4 * time.Second)
 			slow.Send("\n")
 		}
 		if d := time.Since(began); !errors.Is(loris.Reason(), loop.ErrSlowFrame) || d != 16*time.Second {
 			t.Errorf("closed with %v at the look after %v", loris.Reason(), d)
 		}
-		looptest.Sleep(time.Hour)
+		srv.Sleep(time.Hour)
 		if slow.Ended() {
 			t.Errorf("a peer that finished its frames was closed: %v", slow.Reason())
 		}
@@ -260,7 +260,7 @@ func TestLingeringClose(t *testing.T) {
 			t.Error("the socket was closed at once")
 		}
 		p.Send("two\n") // nobody reads it, nobody panics
-		looptest.Sleep(time.Second + time.Millisecond)
+		srv.Sleep(time.Second + time.Millisecond)
 		if p.Lingers() {
 			t.Error("the socket lingers for ever")
 		}
@@ -290,7 +290,7 @@ func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
 			}
 			return n
 		}
-		looptest.Sleep(5 * time.Second)
+		srv.Sleep(5 * time.Second)
 		if n := ended(); n < 45 || n > 55 {
 			t.Errorf("%d of 100 have ended after half the window", n)
 		}
@@ -303,7 +303,7 @@ func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
 				break
 			}
 		}
-		looptest.Sleep(5 * time.Second)
+		srv.Sleep(5 * time.Second)
 		if n := ended(); n != 100 {
 			t.Errorf("%d of 100 have ended after the window", n)
 		}
@@ -332,7 +332,7 @@ func TestDrainCutsWhatDoesNotMove(t *testing.T) {
 		q.Write(bytes.Repeat([]byte("y"), 1000))
 		began := time.Now()
 		s.Shutdown()
-		looptest.Sleep(time.Second)
+		s.Sleep(time.Second)
 		q.Unblock()
 		var cut *loop.DrainError
 		if err := s.Stop(); !errors.As(err, &cut) || cut.Cut != 1 {

@@ -131,9 +131,13 @@ func (s *Server) OpenTo(i int) *Peer {
 	return p
 }
 
-// Sleep lets virtual time pass and waits for what that causes. Unlike after time.Sleep alone, what the loops did meanwhile may
-// be looked at without a race.
-func Sleep(d time.Duration) {
+// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders memory, both ways: the test
+// may look at what callbacks wrote, and callbacks may write what the test has looked at before.
+func (s *Server) Sleep(d time.Duration) {
+	for _, l := range s.memory.loops {
+		l.mu.Lock() // seen by the loop when it wakes
+		l.mu.Unlock()
+	}
 	time.Sleep(d)
 	synctest.Wait()
 }
