@@ -2,6 +2,7 @@ package loop
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -38,6 +39,9 @@ func (c *Conn) Send(msg []byte) error {
 		return err
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	if err != nil {
+		tail = nil // nothing, whatever the codec has made of it
+	}
 	c.appended(tail)
 	return err
 }
@@ -106,7 +110,7 @@ func (c *Conn) appended(tail []byte) {
 		}
 		return
 	}
-	if cap(tail) != cap(o.tail) {
+	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
 		c.loop.pool.Put(o.tail) // it was too small
 	}
 	o.size += n
