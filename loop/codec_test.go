@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -83,6 +85,24 @@ func TestAppendFrameClips(t *testing.T) {
 		}
 		if got := q.Received(); got != strings.Repeat("q", 2000) {
 			t.Errorf("q received %d bytes, beginning with %.10q", len(got), got)
+		}
+	})
+}
+
+// Replies count as output: a peer that asks and never reads is a slow consumer.
+func TestRepliesAreLimited(t *testing.T) {
+	pong := replying{&odd{reply: func(dst []byte) []byte { return append(dst, "pong"...) }}}
+	bubble(t, &loop.Server{Codec: pong, MaxOutbound: 1000}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		for range 300 {
+			p.Send(strings.Repeat("?", 100))
+		}
+		if !errors.Is(p.Reason(), loop.ErrSlowConsumer) {
+			t.Errorf("reason %v", p.Reason())
+		}
+		if n := srv.Stats().Messages; n > 1000 {
+			t.Errorf("%d messages were answered", n)
 		}
 	})
 }
@@ -224,6 +244,40 @@ func TestStatefulCodecBelongsToItsConnection(t *testing.T) {
 			}
 		})
 	})
+}
+
+func TestCodecErrorsCloseAndAreLogged(t *testing.T) {
+	panicky := odd{decode: func([]byte) (int, []byte, error) { panic("codec") }}
+	greedy := odd{decode: func(data []byte) (int, []byte, error) { return len(data) + 1, data, nil }}
+	for _, c := range []struct {
+		name  string
+		codec codec.Codec
+		input string
+		want  error
+	}{
+		{"too long", codec.Lines{Max: 3}, "abcdef", codec.ErrTooLong},
+		{"malformed", codec.Length{Size: 1, Inclusive: true}, "\x00", codec.ErrMalformed},
+		{"contract", greedy, "x", codec.ErrContract},
+		{"panic", panicky, "x", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log bytes.Buffer
+			srv := &loop.Server{Codec: c.codec, Logger: zerolog.New(&log)}
+			var seen error
+			srv.Accept = func(*loop.Conn) loop.Handler { return script{close: func(_ *loop.Conn, err error) { seen = err }} }
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Send(c.input)
+				var pe *loop.PanicError
+				if c.want != nil && !errors.Is(seen, c.want) || c.want == nil && !errors.As(seen, &pe) {
+					t.Errorf("OnClose got %v", seen)
+				}
+				if !p.Closed() || !strings.Contains(log.String(), `"conn":1`) {
+					t.Errorf("closed %v, log %q", p.Closed(), log.String())
+				}
+			})
+		})
+	}
 }
 
 // resuming is a Resumer that notes from where it was asked to go on.

@@ -62,10 +62,13 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
+// is a slow consumer.
 func (c *Conn) sendReply() {
-	if c.state < stateClosing {
-		c.appended(c.reply.AppendReply(c.space(0)))
+	before := c.out.size
+	c.appended(c.reply.AppendReply(c.space(0)))
+	if c.out.size > before && before >= c.loop.server.cfg.maxOutbound {
+		_ = c.room()
 	}
 }
 
