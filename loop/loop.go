@@ -26,8 +26,8 @@ const (
 	loopQueued        // a turn is coming, or running
 )
 
-// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post
-// and Index its methods must be called on the loop itself, which is where every callback runs.
+// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post,
+// Index and Now its methods must be called on the loop itself, which is where every callback runs.
 type Loop struct {
 	server *Server
 	index  int
@@ -74,7 +74,7 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time.
+// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any goroutine may call it.
 func (l *Loop) Now() time.Time {
 	return l.server.base.Add(l.clock())
 }
@@ -95,7 +95,10 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
-func (l *Loop) NumConns() int { return len(l.conns) }
+func (l *Loop) NumConns() int {
+	l.owner.check("Loop.NumConns")
+	return len(l.conns)
+}
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
 // call it, the loop's own too. nil means that f will run: a loop empties its mailbox before it ends.
