@@ -16,6 +16,10 @@ const (
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 	mailBatch    = 64 // tasks of the mailbox run between two looks at the clock
 
+	// What a loop keeps for later at most; what a storm needed beyond that is the garbage collector's.
+	keepTasks  = 4096 // room for tasks of the mailbox
+	keepTimers = 4096 // records of timers
+
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
 	ioAdvance = time.Millisecond
 )
@@ -53,7 +57,8 @@ type Loop struct {
 	current   *Conn              // whose code is running, nil for the loop's own
 	pool      codec.Pool
 	spare     *record // records of timers that may be used again
-	started   bool    // OnStart has returned
+	spares    int
+	started   bool // OnStart has returned
 	drainState
 
 	count     counters      // of this loop, its own
@@ -244,7 +249,9 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) {
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if l.next == len(l.batch) {
-		clear(l.batch)
+		if cap(l.batch) > keepTasks { // there was a storm
+			l.batch = nil
+		}
 		l.batch, l.next = l.mail.take(l.batch[:0]), 0
 	}
 	for l.next < len(l.batch) {
@@ -266,6 +273,7 @@ func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
 	for l.next < stop {
 		t := l.batch[l.next]
+		l.batch[l.next] = task{} // what it refers to may be large
 		l.next++
 		l.current = t.c
 		switch {
