@@ -172,6 +172,7 @@ func (l *Loop) stop() {
 		l.current = nil
 		l.runOnStop()
 	}
+	l.show()
 	close(l.ended)
 }
 
@@ -192,7 +193,7 @@ func (l *Loop) broke(err error) {
 		c.endLinger()
 	}
 	l.settle()
-	l.checkDrained()
+	l.show()
 	l.stop()
 }
 
