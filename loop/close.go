@@ -12,11 +12,14 @@ const lingerTimeout = time.Second
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
 // runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
 // has passed. Closing again does nothing.
-func (c *Conn) Close() { c.CloseWithError(nil) }
+func (c *Conn) Close() {
+	c.loop.owner.check("Conn.Close")
+	c.shut(nil)
+}
 
 // CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is not lost.
 func (c *Conn) CloseWithError(err error) {
-	c.loop.owner.check("Conn.Close")
+	c.loop.owner.check("Conn.CloseWithError")
 	c.shut(err)
 }
 

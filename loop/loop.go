@@ -16,6 +16,10 @@ const (
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 	mailBatch    = 64 // tasks of the mailbox run between two looks at the clock
 
+	// What a loop keeps for later at most; what a storm needed beyond that is the garbage collector's.
+	keepTasks  = 4096 // room for tasks of the mailbox
+	keepTimers = 4096 // records of timers
+
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
 	ioAdvance = time.Millisecond
 )
@@ -26,8 +30,8 @@ const (
 	loopQueued        // a turn is coming, or running
 )
 
-// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post
-// and Index its methods must be called on the loop itself, which is where every callback runs.
+// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post,
+// Index and Now its methods must be called on the loop itself, which is where every callback runs.
 type Loop struct {
 	server *Server
 	index  int
@@ -54,6 +58,8 @@ type Loop struct {
 	pool      codec.Pool
 	scratch   []byte  // a buffer of the pool, at hand
 	spare     *record // records of timers that may be used again
+	spares    int
+	started   bool // OnStart has returned
 	drainState
 
 	count     counters      // of this loop, its own
@@ -74,7 +80,7 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time.
+// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any goroutine may call it.
 func (l *Loop) Now() time.Time {
 	return l.server.base.Add(l.clock())
 }
@@ -95,7 +101,10 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
-func (l *Loop) NumConns() int { return len(l.conns) }
+func (l *Loop) NumConns() int {
+	l.owner.check("Loop.NumConns")
+	return len(l.conns)
+}
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
 // call it, the loop's own too. nil means that f will run: a loop empties its mailbox before it ends.
@@ -242,7 +251,9 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) {
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if l.next == len(l.batch) {
-		clear(l.batch)
+		if cap(l.batch) > keepTasks { // there was a storm
+			l.batch = nil
+		}
 		l.batch, l.next = l.mail.take(l.batch[:0]), 0
 	}
 	for l.next < len(l.batch) {
@@ -264,6 +275,7 @@ func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
 	for l.next < stop {
 		t := l.batch[l.next]
+		l.batch[l.next] = task{} // what it refers to may be large
 		l.next++
 		l.current = t.c
 		switch {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -38,6 +39,9 @@ func (c *Conn) Send(msg []byte) error {
 		return err
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	if err != nil {
+		tail = nil // nothing, whatever the codec has made of it
+	}
 	c.appended(tail)
 	return err
 }
@@ -58,10 +62,13 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
+// is a slow consumer.
 func (c *Conn) sendReply() {
-	if c.state < stateClosing {
-		c.appended(c.reply.AppendReply(c.space(0)))
+	before := c.out.size
+	c.appended(c.reply.AppendReply(c.space(0)))
+	if c.out.size > before && before >= c.loop.server.cfg.maxOutbound {
+		_ = c.room()
 	}
 }
 
@@ -106,7 +113,7 @@ func (c *Conn) appended(tail []byte) {
 		}
 		return
 	}
-	if cap(tail) != cap(o.tail) {
+	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
 		c.loop.pool.Put(o.tail) // it was too small
 	}
 	o.size += n

@@ -79,7 +79,7 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	for _, l := range s.loops {
+	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
