@@ -37,7 +37,7 @@ func (c *Conn) shut(err error) {
 func (c *Conn) endSoon() {
 	if !c.isEnding {
 		c.isEnding = true
-		c.loop.closing = append(c.loop.closing, c)
+		c.loop.closing.push(c, closeLink)
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *Conn) finish(hard bool) {
 	l.remove(c)
 	l.wheel.Stop(c.closeTimer)
 	l.wheel.Stop(c.retry)
-	c.out.release(&l.pool)
+	c.out.release(l)
 	c.letGo(hard)
 	l.count.closed++
 	if c.err == ErrIdle {

@@ -31,6 +31,8 @@ type Conn struct {
 	out     outbox
 	err     error // why it closes
 
+	links [numLinks]*Conn // in loop.dirty and loop.closing
+
 	state    uint8
 	isDirty  bool // in loop.dirty
 	isEnding bool // in loop.closing
@@ -271,6 +273,6 @@ func (c *Conn) refuse() {
 	c.writeOut()
 	c.state = stateClosed
 	c.lost = true
-	c.out.release(&c.loop.pool)
+	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
 }

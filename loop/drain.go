@@ -201,7 +201,7 @@ func (l *Loop) broke(err error) {
 		c.endLinger()
 	}
 	l.settle()
-	l.checkDrained()
+	l.show()
 	l.stop()
 }
 

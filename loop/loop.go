@@ -38,7 +38,7 @@ type Loop struct {
 	owner  owner
 	locals map[any]any
 
-	wheel     *timing.Wheel
+	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what deadline was last set to
@@ -51,11 +51,12 @@ type Loop struct {
 	next  int    // the next one to run
 
 	conns     []*Conn
-	dirty     []*Conn            // with output that this turn appended
-	closing   []*Conn            // to be closed when this turn ends
+	dirty     connQueue          // with output that this turn appended
+	closing   connQueue          // to be closed when this turn ends
 	lingering map[*Conn]struct{} // closed, until the peer is
 	current   *Conn              // whose code is running, nil for the loop's own
 	pool      codec.Pool
+	scratch   []byte  // a buffer of the pool, at hand
 	spare     *record // records of timers that may be used again
 	spares    int
 	started   bool // OnStart has returned
@@ -68,7 +69,7 @@ type Loop struct {
 }
 
 func newLoop(s *Server, index int) *Loop {
-	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never,
+	l := &Loop{server: s, index: index, wheel: &wheel{Wheel: timing.New(timing.Config{})}, published: never,
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
@@ -150,7 +151,10 @@ func (l *Loop) leave() {
 		l.advance(timerBatch)
 	}
 	l.settle()
-	l.publish()
+	l.show()
+	if l.wheel.touched {
+		l.publish()
+	}
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
@@ -163,6 +167,7 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	l.settle()
+	l.show()
 	if l.ending {
 		l.stop()
 		return
@@ -183,24 +188,21 @@ func (l *Loop) park() bool {
 
 // settle flushes what this turn sent, then runs the closes. An OnClose may send and close in turn.
 func (l *Loop) settle() {
-	for len(l.dirty) > 0 || len(l.closing) > 0 {
-		for i := 0; i < len(l.dirty); i++ {
-			l.dirty[i].flushTurn()
+	for {
+		switch {
+		case l.dirty.head != nil:
+			l.dirty.pop(flushLink).flushTurn()
+		case l.closing.head != nil:
+			l.closing.pop(closeLink).closeTurn()
+		default:
+			return
 		}
-		clear(l.dirty)
-		l.dirty = l.dirty[:0]
-		for i := 0; i < len(l.closing); i++ {
-			l.closing[i].closeTurn()
-		}
-		clear(l.closing)
-		l.closing = l.closing[:0]
 	}
-	l.show()
-	l.checkDrained()
 }
 
 // publish tells the alarm when the wheel has work next.
 func (l *Loop) publish() {
+	l.wheel.touched = false
 	when, ok := l.wheel.Next()
 	if !ok {
 		when = never
@@ -364,4 +366,28 @@ func (l *Loop) remove(c *Conn) {
 func (l *Loop) add(c *Conn) {
 	c.place = len(l.conns)
 	l.conns = append(l.conns, c)
+}
+
+// connQueue is a queue of connections that are linked through one of their links.
+type connQueue struct{ head, tail *Conn }
+
+const (
+	flushLink = iota // of Loop.dirty
+	closeLink        // of Loop.closing
+	numLinks
+)
+
+func (q *connQueue) push(c *Conn, link int) {
+	if q.head == nil {
+		q.head = c
+	} else {
+		q.tail.links[link] = c
+	}
+	q.tail = c
+}
+
+func (q *connQueue) pop(link int) *Conn {
+	c := q.head
+	q.head, c.links[link] = c.links[link], nil
+	return c
 }

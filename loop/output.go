@@ -95,10 +95,10 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	o := &c.out
 	if o.tail == nil {
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.buffer(n)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.buffer(n)
 	}
 	return o.tail
 }
@@ -109,7 +109,7 @@ func (c *Conn) appended(tail []byte) {
 	n := len(tail) - len(o.tail)
 	if n <= 0 {
 		if o.size == 0 {
-			o.release(&c.loop.pool)
+			o.release(c.loop)
 		}
 		return
 	}
@@ -120,7 +120,7 @@ func (c *Conn) appended(tail []byte) {
 	o.tail = tail
 	if !c.isDirty {
 		c.isDirty = true
-		c.loop.dirty = append(c.loop.dirty, c)
+		c.loop.dirty.push(c, flushLink)
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *Conn) writeOut() {
 		}
 	}
 	if o.size == n {
-		o.release(&c.loop.pool)
+		o.release(c.loop)
 		c.full, c.idle.waiting = false, false
 		return
 	}
@@ -236,12 +236,27 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 }
 
 // release gives back all memory.
-func (o *outbox) release(pool *codec.Pool) {
-	for _, b := range o.filled {
-		pool.Put(b)
+func (o *outbox) release(l *Loop) {
+	if o.filled != nil {
+		for _, b := range o.filled {
+			l.pool.Put(b)
+		}
+		o.filled = nil
 	}
-	if o.tail != nil {
-		pool.Put(o.tail)
+	if l.scratch == nil && cap(o.tail) == outBuffer {
+		l.scratch = o.tail[:0]
+	} else if o.tail != nil {
+		l.pool.Put(o.tail)
 	}
-	*o = outbox{}
+	o.tail, o.off, o.size = nil, 0, 0
+}
+
+// buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
+// kept at hand.
+func (l *Loop) buffer(n int) []byte {
+	if b := l.scratch; b != nil && n <= outBuffer {
+		l.scratch = nil
+		return b
+	}
+	return l.pool.Get(max(outBuffer, min(n, maxTail)))
 }

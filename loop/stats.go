@@ -57,10 +57,11 @@ func (l *Loop) show() {
 	s.bytesOut.Store(n.bytesOut)
 	// What only grows may be added up; what shrinks might cancel it out.
 	rare := n.closed + n.refused + n.panics + n.fired
-	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || int64(l.wheel.Len()) != s.timers.Load() {
+	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || l.wheel.touched {
 		l.shownRare = rare
 		l.showRare()
 	}
+	l.checkDrained()
 }
 
 func (l *Loop) showRare() {
