@@ -92,16 +92,22 @@ func (c *Conn) finish(hard bool) {
 	}
 	l.server.left(c)
 	c.callOnClose()
-	for _, f := range c.after {
-		c.callAfter(f)
-	}
-	c.handler, c.after, c.sock = nil, nil, nil
+	c.runAfter()
+	c.handler, c.sock = nil, nil
 }
 
 func (c *Conn) callOnClose() {
 	c.loop.current = nil
 	defer c.rescueTeardown()
 	c.handler.OnClose(c, c.err)
+}
+
+func (c *Conn) runAfter() {
+	after := c.after
+	c.after = nil
+	for _, f := range after {
+		c.callAfter(f)
+	}
 }
 
 func (c *Conn) callAfter(f func(error)) {
