@@ -75,8 +75,8 @@ type Resumer interface {
 // answer to a handshake, a pong.
 type Responder interface {
 	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after each
-	// Decode, before the frame that Decode found is delivered. The bytes are sent as they
-	// are, not framed again.
+	// Decode, also after one that failed, and before the frame that Decode found is delivered. The
+	// bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
 }
 
@@ -95,6 +95,25 @@ type Sizer interface {
 type Validator interface {
 	// Validate returns nil or an error that names the field. The errors of this package wrap ErrConfig.
 	Validate() error
+}
+
+// Compile checks the configuration of c and returns the form of c that is quickest to run, which
+// may be c itself and is shared by all connections as c is. It is meant to be called once, when a server
+// starts. A nil Codec means Raw. The error is that of c's Validate, if c is a Validator.
+func Compile(c Codec) (Codec, error) {
+	if c == nil {
+		return Raw{}, nil
+	}
+	if v, ok := c.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if c, ok := c.(Length); ok {
+		l, err := c.compile()
+		return &l, err
+	}
+	return c, nil
 }
 
 // limit returns the number of bytes that a Max field stands for.

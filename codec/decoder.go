@@ -1,6 +1,10 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
 
 // A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece until the
 // next one comes. It belongs to one goroutine. The zero Decoder must be given a codec with Init first.
@@ -18,6 +22,8 @@ import "fmt"
 //		}
 //	}
 //
+// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame is handled.
+//
 // Between two calls of Next the caller may also
 //
 //   - stop for ever: Release gives back what the Decoder holds;
@@ -25,10 +31,11 @@ import "fmt"
 //   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
 //
 // Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
-// bytes are never copied; the others are copied at most a few times, however small the
-// pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
-// large as the bytes in it, or 512 bytes: the length that a peer announces is not
-// believed until a quarter of it has come.
+// bytes are never copied; the others are copied once, and again each time the buffer grows, which is at least to the
+// double: less than three times on average, however small the pieces are. A Decoder with nothing left
+// over holds no buffer. Otherwise its buffer is at most four times as large as the bytes in it, or 512 bytes: the length that a peer announces is not
+// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been
+// called again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
 	pool  *Pool
@@ -48,16 +55,21 @@ func (d *Decoder) Init(c Codec, p *Pool) {
 	d.SetCodec(c)
 }
 
-// Codec returns the codec in use, which is the stream's own if the one given was Stateful.
+// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is Stateful.
 func (d *Decoder) Codec() Codec { return d.codec }
 
-// SetCodec decodes what follows with c, or with c.New() if c is Stateful. If the Decoder is not in
+// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the Decoder is not in
 // the middle of a piece, call Next(nil) afterwards: the bytes left over may be whole
-// frames now.
+// frames now. It panics if New returns nil.
 func (d *Decoder) SetCodec(c Codec) {
 	if s, ok := c.(Stateful); ok {
-		c = s.New()
+		if c = s.New(); c == nil {
+			panic(fmt.Sprintf("codec: (%T).New returned nil", s))
+		}
 	}
+	if compiled, err := Compile(c); err == nil {
+		c = compiled
+	} // else c itself returns the error when it is used
 	d.codec = c
 	d.seen = 0
 }
@@ -71,7 +83,8 @@ func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
 //   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest is empty.
-//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is if
+//     the codec panics, which Next lets through.
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
@@ -79,18 +92,18 @@ func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
-		d.Release()
-		return nil, nil, false, nil
+		return nil, nil, false, d.stop(0, nil, nil, nil)
 	}
 	n, frame, err := d.codec.Decode(data)
 	if err != nil || n <= 0 || n > len(data) {
-		err = d.stop(n, frame, err, data)
-		return nil, nil, false, err
+		return nil, nil, false, d.stop(n, frame, err, data)
 	}
 	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.buf != nil, nil
 }
 
 // stop ends a piece with an error, or with less than a frame, which it keeps.
+//
+//go:noinline
 func (d *Decoder) stop(n int, frame []byte, err error, data []byte) error {
 	if err := check(n, len(data), frame, err); err != nil {
 		return err
@@ -130,6 +143,7 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 			d.seen = len(window)
 		}
 		if len(rest) == 0 {
+			d.trim()
 			return nil, nil, false, nil
 		}
 		rest = rest[d.take(rest):]
@@ -160,7 +174,7 @@ func (d *Decoder) consume(n, left int, data []byte) []byte {
 // of the frame if the codec can tell, else as much as there is already.
 func (d *Decoder) take(data []byte) int {
 	have := d.Buffered()
-	want, room := max(have, minBuffer), 0
+	want, room := max(have, minBuffer-have), 0
 	if size, ok := d.frameSize(d.buf[d.off:]); ok && size > have {
 		want, room = size-have, size
 	}
@@ -182,27 +196,37 @@ func (d *Decoder) grow(n, size int) {
 	if cap(d.buf)-len(d.buf) >= n {
 		return
 	}
-	window := d.buf[d.off:]
-	need := len(window) + n
-	if d.off >= len(window) && cap(d.buf) >= need {
-		// The bytes consumed pay for moving the others.
-		d.buf, d.off = append(d.buf[:0], window...), 0
-		return
-	}
-	buf := append(d.pool.Get(room(need, size)), window...)
+	d.move(room(d.Buffered()+n, size))
+}
+
+// move takes what is left over to a buffer with room for size bytes.
+func (d *Decoder) move(size int) {
+	buf := append(d.pool.Get(size), d.buf[d.off:]...)
 	d.pool.Put(d.buf)
 	d.buf, d.off = buf, 0
 }
 
-// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not known.
+// room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
+// known. With what a Pool adds to the next power of two it is at most 4*need, or minBuffer.
 func room(need, size int) int {
-	switch {
-	case size == 0:
-		return 2 * need
-	case size/4 > need:
-		return 4 * need
+	if size == 0 {
+		return max(need, 2*need) // not 2*need if that overflows
 	}
-	return max(need, size)
+	most := math.MaxInt
+	if need <= math.MaxInt/4 {
+		most = 4 * need
+	}
+	if most <= maxPooled {
+		most = 1 << (bits.Len(uint(most)) - 1)
+	}
+	return max(need, min(size, most))
+}
+
+// trim exchanges a buffer that became far too large when frames were consumed from it.
+func (d *Decoder) trim() {
+	if left := d.Buffered(); cap(d.buf) > max(minBuffer, 4*left) {
+		d.move(left)
+	}
 }
 
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if

@@ -3,73 +3,316 @@ package codec
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// frames decodes pieces with a fresh Decoder for c. The frames are copies.
-func frames(c Codec, pieces ...[]byte) (got []string, left int, err error) {
-	var d Decoder
-	d.Init(c, nil)
+// frames decodes pieces with d. The frames are copies.
+func frames(d *Decoder, pieces ...[]byte) (got []string, err error) {
 	for _, p := range pieces {
 		for more := true; more; {
 			var frame []byte
 			if p, frame, more, err = d.Next(p); err != nil {
-				return got, 0, err
+				return got, err
 			}
 			if frame != nil {
 				got = append(got, string(frame))
 			}
 		}
 	}
-	return got, d.Buffered(), nil
+	return got, nil
 }
 
-// cut cuts wire into random pieces of at most n bytes.
-func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
-	for len(wire) > 0 {
-		k := min(len(wire), 1+rnd.IntN(n))
-		pieces, wire = append(pieces, wire[:k]), wire[k:]
+func newDecoder(c Codec) *Decoder {
+	d := new(Decoder)
+	d.Init(c, new(Pool))
+	return d
+}
+
+func TestDecoderHandsOutItsInput(t *testing.T) {
+	d := newDecoder(Lines{})
+	data := []byte("one\ntwo\nthr")
+	rest, frame, more, err := d.Next(data)
+	if string(frame) != "one" || &frame[0] != &data[0] || string(rest) != "two\nthr" || !more || err != nil {
+		t.Errorf("%q, %q, %t, %v", rest, frame, more, err)
 	}
-	return pieces
+	if cap(frame) != len(frame) {
+		t.Error("appending to a frame would overwrite the next one")
+	}
 }
 
-func TestDecoderPieces(t *testing.T) {
-	want := []string{"", "a", "hello", strings.Repeat("x", 300), strings.Repeat("y", 5000), "", "end"}
-	for name, c := range map[string]Codec{"lines": Lines{}, "length": Length{}} {
-		var wire []byte
-		for _, s := range want {
-			wire, _ = c.AppendFrame(wire, []byte(s))
-		}
-		rnd := rand.New(rand.NewPCG(1, 2))
-		for _, n := range []int{1, 2, 3, 10, 100, 1000, 4000, len(wire)} {
-			got, left, err := frames(c, cut(wire, n, rnd)...)
-			if err != nil || left != 0 || !slices.Equal(got, want) {
-				t.Errorf("%s in pieces of up to %d: %d frames, %d bytes left, %v", name, n, len(got), left, err)
+// A frame in two pieces is completed in the buffer; those behind it are not copied.
+func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
+	d := newDecoder(Length{})
+	if got, err := frames(d, []byte("\x00\x00\x00\x05he")); got != nil || err != nil || d.Buffered() != 6 {
+		t.Fatalf("%q, %v, %d bytes left over", got, err, d.Buffered())
+	}
+	data := []byte("llo\x00\x00\x00\x01x")
+	rest, frame, more, err := d.Next(data)
+	if string(frame) != "hello" || !more || err != nil || &rest[0] != &data[3] {
+		t.Fatalf("%q, %q, %t, %v", rest, frame, more, err)
+	}
+	if rest, frame, _, _ = d.Next(rest); string(frame) != "x" || &frame[0] != &data[7] || len(rest) != 0 {
+		t.Errorf("%q, %q", rest, frame)
+	}
+}
+
+// The same for a codec that cannot tell how much that is.
+func TestDecoderCopiesLittleOfALargePiece(t *testing.T) {
+	d := newDecoder(Lines{})
+	if _, err := frames(d, []byte("he")); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte("llo\n" + strings.Repeat("next\n", 10_000))
+	if rest, frame, _, _ := d.Next(data); string(frame) != "hello" || &rest[0] != &data[4] || cap(d.buf) > minBuffer {
+		t.Errorf("%q, and a buffer of %d bytes", frame, cap(d.buf))
+	}
+}
+
+func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
+	for _, bm := range benchCodecs {
+		wire, _ := bm.codec.AppendFrame(nil, bytes.Repeat([]byte("x"), 64))
+		d := newDecoder(bm.codec)
+		for _, size := range []int{1, 10, len(wire), 1000} {
+			if _, err := frames(d, slices.Collect(slices.Chunk(bytes.Repeat(wire, 100), size))...); err != nil {
+				t.Fatal(err)
+			}
+			if d.buf != nil || d.Buffered() != 0 {
+				t.Errorf("%s in pieces of %d: it holds %d bytes", bm.name, size, cap(d.buf))
 			}
 		}
 	}
 }
 
-func TestDecoderErrors(t *testing.T) {
-	long := bytes.Repeat([]byte("x"), 11)
+// A codec may be changed behind any frame, and by itself: what follows is the new one's.
+func TestDecoderSetCodec(t *testing.T) {
+	for _, size := range []int{1, 3, 100} {
+		d := newDecoder(Lines{})
+		var got []string
+		for data := range slices.Chunk([]byte("hello\n\x03a\nb\x00\x01x"), size) {
+			for more := true; more; {
+				var frame []byte
+				var err error
+				if data, frame, more, err = d.Next(data); err != nil {
+					t.Fatal(err)
+				}
+				if frame == nil {
+					continue
+				}
+				if got = append(got, string(frame)); len(got) == 1 {
+					d.SetCodec(Varint{})
+				}
+			}
+		}
+		if want := []string{"hello", "a\nb", "", "x"}; !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
+		}
+	}
+}
+
+// What is less than a frame to one codec may be several to the next.
+func TestDecoderSetCodecBetweenPieces(t *testing.T) {
+	d := newDecoder(Lines{})
+	if got, _ := frames(d, []byte("\x01a\x01b\x05he")); got != nil {
+		t.Fatalf("%q", got)
+	}
+	d.SetCodec(Varint{})
+	if got, err := frames(d, nil); !slices.Equal(got, []string{"a", "b"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := frames(d, []byte("llo")); !slices.Equal(got, []string{"hello"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestDecoderKeep(t *testing.T) {
+	d := newDecoder(Lines{})
+	rest, frame, _, _ := d.Next([]byte("a\nb\nc\nd"))
+	if string(frame) != "a" {
+		t.Fatalf("%q", frame)
+	}
+	d.Keep(rest)
+	clear(rest) // the caller's buffer is used for something else
+	if d.Buffered() != 5 {
+		t.Errorf("%d bytes kept", d.Buffered())
+	}
+	if _, frame, more, _ := d.Next(nil); string(frame) != "b" || !more {
+		t.Errorf("%q, %t", frame, more)
+	}
+	d.Keep([]byte("!\ne")) // paused again, with more behind it
+	if got, err := frames(d, nil, []byte("\nf\n")); !slices.Equal(got, []string{"c", "d!", "e", "f"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if d.Keep(nil); d.buf != nil {
+		t.Error("a buffer is held for nothing")
+	}
+}
+
+func TestDecoderRelease(t *testing.T) {
+	d := newDecoder(Lines{})
+	frames(d, []byte("left over"))
+	if d.Release(); d.buf != nil || d.Buffered() != 0 {
+		t.Errorf("%d bytes in %d", d.Buffered(), cap(d.buf))
+	}
+	if got, err := frames(d, []byte("new\n")); !slices.Equal(got, []string{"new"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// answers is a codec that always answers the same.
+type answers struct {
+	Raw
+	n     int
+	frame []byte
+	err   error
+}
+
+func (a *answers) Decode([]byte) (int, []byte, error) { return a.n, a.frame, a.err }
+
+func TestDecoderRefusesBrokenCodecs(t *testing.T) {
+	lost := errors.New("lost")
 	for _, tt := range []struct {
-		c    Codec
-		wire []byte
-		want error
+		codec answers
+		want  error
 	}{
-		{Lines{Max: 10}, long, ErrTooLong},
-		{Length{Max: 10}, []byte{0, 0, 0, 11}, ErrTooLong},
-		{Length{Size: 8}, bytes.Repeat([]byte{0xff}, 8), ErrTooLong},
-		{Length{Adjust: -4}, []byte{0, 0, 0, 3}, ErrMalformed},
-		{Length{Size: 5}, []byte{0}, ErrConfig},
+		{answers{n: -1}, ErrContract},
+		{answers{n: -1, frame: []byte("x")}, ErrContract},
+		{answers{n: 100}, ErrContract},
+		{answers{n: 0, frame: []byte("x")}, ErrContract},
+		{answers{n: 0, frame: []byte{}}, ErrContract},
+		{answers{n: 1, frame: []byte("x"), err: lost}, lost},
+		{answers{n: -1, err: lost}, lost},
 	} {
-		for _, pieces := range [][][]byte{{tt.wire}, slices.Collect(slices.Chunk(tt.wire, 1))} {
-			if _, _, err := frames(tt.c, pieces...); !errors.Is(err, tt.want) {
-				t.Errorf("%+v: %v, want %v", tt.c, err, tt.want)
+		for _, left := range []string{"", "before"} {
+			d := newDecoder(Lines{})
+			if _, err := frames(d, []byte(left)); err != nil {
+				t.Fatal(err)
+			}
+			d.SetCodec(&tt.codec)
+			rest, frame, more, err := d.Next([]byte("abc"))
+			if !errors.Is(err, tt.want) || frame != nil || more || rest != nil {
+				t.Errorf("%+v after %q: %q, %q, %t, %v, want %v", &tt.codec, left, rest, frame, more, err, tt.want)
+			}
+			d.Release()
+		}
+	}
+}
+
+// skipper drops comments, one at a time, and has nothing to deliver for them.
+type skipper struct{ Lines }
+
+func (s skipper) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := s.Lines.Decode(data)
+	if len(frame) > 0 && frame[0] == '#' {
+		frame = nil
+	}
+	return n, frame, err
+}
+
+func (s skipper) DecodeFrom(data []byte, _ int) (int, []byte, error) { return s.Decode(data) }
+
+func TestDecoderReturnsAfterEachSkip(t *testing.T) {
+	d := newDecoder(skipper{})
+	rest, frame, more, err := d.Next([]byte("#a\n#b\nc\n"))
+	if string(rest) != "#b\nc\n" || frame != nil || !more || err != nil {
+		t.Errorf("%q, %q, %t, %v", rest, frame, more, err)
+	}
+	for size := range 8 {
+		got, err := frames(d, slices.Collect(slices.Chunk([]byte("#a\n#b\nc\n#d\n"), size+1))...)
+		if !slices.Equal(got, []string{"c"}) || err != nil || d.Buffered() != 0 {
+			t.Errorf("in pieces of %d: %q, %v", size+1, got, err)
+		}
+	}
+}
+
+// own is Stateful: each connection has its own.
+type own struct {
+	Raw
+	born int
+}
+
+func (o *own) New() Codec { o.born++; return &own{} }
+
+func TestDecoderTakesItsOwnState(t *testing.T) {
+	prototype := new(own)
+	a, b := newDecoder(prototype), newDecoder(prototype)
+	if a.Codec() == b.Codec() || a.Codec() == Codec(prototype) || prototype.born != 2 {
+		t.Errorf("%p, %p of %p", a.Codec(), b.Codec(), prototype)
+	}
+	a.SetCodec(prototype)
+	if prototype.born != 3 {
+		t.Error("SetCodec shares the prototype")
+	}
+}
+
+// liar announces frames of any length.
+type liar struct {
+	Varint
+	size int
+}
+
+func (l liar) FrameSize([]byte) (int, bool) { return l.size, true }
+
+func TestDecoderSurvivesWrongSizes(t *testing.T) {
+	want := []string{strings.Repeat("x", 100), "", strings.Repeat("y", 3000), "z"}
+	var wire []byte
+	for _, frame := range want {
+		wire, _ = Varint{}.AppendFrame(wire, []byte(frame))
+	}
+	for _, size := range []int{math.MinInt, -1, 0, 1, 5, 1000, 1 << 28, math.MaxInt} {
+		for _, piece := range []int{1, 90, 1000, 5000} {
+			d := newDecoder(liar{size: size})
+			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != 0 {
+				t.Errorf("size %d in pieces of %d: %d frames, %v", size, piece, len(got), err)
 			}
 		}
 	}
 }
+
+// peeker delivers a line only when it has seen some bytes behind it.
+type peeker struct {
+	Lines
+	behind int
+}
+
+func (p peeker) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := p.Lines.Decode(data)
+	if len(data) < n+p.behind {
+		return 0, nil, err
+	}
+	return n, frame, err
+}
+
+func (p peeker) DecodeFrom(data []byte, _ int) (int, []byte, error) { return p.Decode(data) }
+
+func TestDecoderWithLookahead(t *testing.T) {
+	want := []string{"a", "", "bcd", strings.Repeat("x", 700), "e", "f", "g"}
+	for behind := range 8 {
+		wire := []byte(strings.Join(want, "\n") + "\n" + "........"[:behind])
+		for piece := 1; piece < 20; piece++ {
+			d := newDecoder(peeker{behind: behind})
+			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.buf != nil) != (behind > 0) {
+				t.Errorf("%d behind, in pieces of %d: %q, %v", behind, piece, got, err)
+			}
+		}
+	}
+}
+
+func TestNewReturnsNil(t *testing.T) {
+	defer func() {
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "New returned nil") {
+			t.Errorf("panic: %v", p)
+		}
+	}()
+	newDecoder(nobody{})
+}
+
+// nobody is a Stateful codec whose author forgot something.
+type nobody struct{ Raw }
+
+func (nobody) New() Codec { return nil }

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -70,175 +69,100 @@ type Length struct {
 
 // Validate implements Validator.
 func (c Length) Validate() error {
-	switch {
-	case c.Offset < 0 || c.Offset > maxSetting:
-		return fmt.Errorf("%w: Length.Offset %d is not between 0 and %d", ErrConfig, c.Offset, maxSetting)
-	case c.width() == 0:
-		return fmt.Errorf("%w: Length.Size %d is not 1, 2, 3, 4 or 8 (0 means 4)", ErrConfig, c.Size)
-	case c.Adjust < -maxSetting || c.Adjust > maxSetting:
-		return fmt.Errorf("%w: Length.Adjust %d is not between %d and %d", ErrConfig, c.Adjust, -maxSetting, maxSetting)
-	case c.Strip < StripNone || c.Strip > maxSetting:
-		return fmt.Errorf("%w: Length.Strip %d is not between %d and %d", ErrConfig, c.Strip, StripNone, maxSetting)
-	}
-	return validateMax("Length", c.Max)
-}
-
-// width returns the length of the field in bytes, or 0 if Size is not a possible one.
-func (c Length) width() int {
-	switch c.Size {
-	case 0:
-		return 4
-	case 1, 2, 3, 4, 8:
-		return c.Size
-	}
-	return 0
-}
-
-// geometry is a Length with its zeros replaced by what they mean.
-type geometry struct {
-	head  int // bytes up to and including the field
-	strip int // bytes not delivered
-	base  int // frame length on the wire when the field says 0; may be negative
-	max   int // longest frame on the wire, less strip
-}
-
-func (c Length) geometry() (g geometry, err error) {
-	if err := c.Validate(); err != nil {
-		return g, err
-	}
-	width := c.width()
-	g.head = c.Offset + width
-	g.base = g.head + c.Adjust
-	if c.Inclusive {
-		g.base -= width
-	}
-	switch c.Strip {
-	case 0:
-		g.strip = g.head
-	case StripNone:
-	default:
-		g.strip = c.Strip
-	}
-	g.max = limit(c.Max)
-	return g, nil
+	_, err := c.compile()
+	return err
 }
 
 // Decode finds the first frame. ErrTooLong and ErrMalformed (a field that says less than its own
 // header, or than Strip) come as soon as the header is there.
 func (c Length) Decode(data []byte) (advance int, frame []byte, err error) {
-	g, err := c.geometry()
-	if err != nil || len(data) < g.head {
+	l, err := c.compile()
+	if err != nil {
 		return 0, nil, err
 	}
-	size, err := g.size(c.field(data[c.Offset:]))
-	if err != nil || len(data) < size {
-		return 0, nil, err
-	}
-	return size, data[g.strip:size:size], nil
+	return l.Decode(data)
 }
 
 // FrameSize implements Sizer.
 func (c Length) FrameSize(data []byte) (size int, ok bool) {
-	g, err := c.geometry()
-	if err != nil || len(data) < g.head {
+	l, err := c.compile()
+	if err != nil {
 		return 0, false
 	}
-	size, err = g.size(c.field(data[c.Offset:]))
-	return size, err == nil
-}
-
-// field reads the length field at the start of b.
-func (c Length) field(b []byte) uint64 {
-	if c.LittleEndian {
-		switch c.Size {
-		case 1:
-			return uint64(b[0])
-		case 2:
-			return uint64(binary.LittleEndian.Uint16(b))
-		case 3:
-			return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16
-		case 8:
-			return binary.LittleEndian.Uint64(b)
-		}
-		return uint64(binary.LittleEndian.Uint32(b))
-	}
-	switch c.Size {
-	case 1:
-		return uint64(b[0])
-	case 2:
-		return uint64(binary.BigEndian.Uint16(b))
-	case 3:
-		return uint64(b[2]) | uint64(b[1])<<8 | uint64(b[0])<<16
-	case 8:
-		return binary.BigEndian.Uint64(b)
-	}
-	return uint64(binary.BigEndian.Uint32(b))
-}
-
-// size returns the length on the wire of a frame whose field says v.
-func (g geometry) size(v uint64) (int, error) {
-	if v > math.MaxInt64/2 {
-		return 0, tooLong(v, g.max)
-	}
-	n := int64(v) + int64(g.base)
-	switch payload := n - int64(g.strip); {
-	case n < int64(g.head) || payload < 0:
-		return 0, g.malformed(n)
-	case payload > int64(g.max) || n > math.MaxInt:
-		return 0, tooLong(uint64(payload), g.max)
-	}
-	return int(n), nil
-}
-
-//go:noinline
-func (g geometry) malformed(n int64) error {
-	return fmt.Errorf("%w: the length field makes the frame %d bytes long, its header is %d and %d are stripped",
-		ErrMalformed, n, g.head, g.strip)
+	return l.FrameSize(data)
 }
 
 // AppendFrame appends a frame that Decode will deliver as this one. It fails with ErrTooLong if frame is
 // longer than Max or than the field can say, and with ErrMalformed if it is shorter than the part of the header that
 // is not stripped, or than Adjust allows.
 func (c Length) AppendFrame(dst, frame []byte) ([]byte, error) {
-	g, err := c.geometry()
+	l, err := c.compile()
 	if err != nil {
 		return dst, err
 	}
-	if len(frame) > g.max {
-		return dst, tooLong(uint64(len(frame)), g.max)
-	}
-	n := int64(g.strip) + int64(len(frame))
-	v := n - int64(g.base)
-	switch width := c.width(); {
-	case n < int64(g.head) || v < 0:
-		return dst, g.malformed(n)
-	case width < 8 && v>>(8*width) != 0:
-		return dst, tooLong(uint64(v), 1<<(8*width)-1)
-	}
-	start := len(dst)
-	dst = append(appendZeros(dst, g.strip), frame...)
-	c.putField(dst[start+c.Offset:], uint64(v))
-	return dst, nil
+	return l.AppendFrame(dst, frame)
 }
 
-// appendZeros appends n zeros, where n is nearly always the length of a short header.
-func appendZeros(dst []byte, n int) []byte {
-	for ; n >= 8; n -= 8 {
-		dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+// compile checks the fields and works out what they come to.
+func (c *Length) compile() (l length, err error) {
+	width := c.Size
+	switch c.Size {
+	case 0:
+		width = 4
+	case 1, 2, 3, 4, 8:
+	default:
+		return l, fmt.Errorf("%w: Length.Size %d is not 1, 2, 3, 4 or 8 (0 means 4)", ErrConfig, c.Size)
 	}
-	for ; n > 0; n-- {
-		dst = append(dst, 0)
+	if uint(c.Offset) > maxSetting || uint(c.Adjust+maxSetting) > 2*maxSetting ||
+		uint(c.Strip-StripNone) > maxSetting-StripNone || c.Max < 0 {
+		return l, c.outOfRange()
 	}
-	return dst
+	return c.layout(width)
 }
 
-// putField writes v as the length field at the start of b.
-func (c Length) putField(b []byte, v uint64) {
-	for i, width := 0, c.width(); i < width; i++ {
-		shift := 8 * i
-		if !c.LittleEndian {
-			shift = 8 * (width - 1 - i)
+// outOfRange names the field that is.
+func (c *Length) outOfRange() error {
+	for _, f := range [...]struct {
+		name            string
+		value, min, max int
+	}{
+		{"Offset", c.Offset, 0, maxSetting},
+		{"Adjust", c.Adjust, -maxSetting, maxSetting},
+		{"Strip", c.Strip, StripNone, maxSetting},
+	} {
+		if f.value < f.min || f.value > f.max {
+			return fmt.Errorf("%w: Length.%s %d is not between %d and %d", ErrConfig, f.name, f.value, f.min, f.max)
 		}
-		b[i] = byte(v >> shift)
 	}
+	return validateMax("Length", c.Max)
+}
+
+// layout is compile for fields that are valid each for itself.
+func (c *Length) layout(width int) (l length, err error) {
+	l = length{offset: c.Offset, head: c.Offset + width, strip: c.Strip, little: c.LittleEndian, maxFrame: limit(c.Max)}
+	l.word = width == 4 && !c.LittleEndian
+	switch c.Strip {
+	case 0:
+		l.strip = l.head
+	case StripNone:
+		l.strip = 0
+	}
+	l.bare = l.word && l.head == 4 && l.strip == 4
+	l.base = l.head + c.Adjust
+	if c.Inclusive {
+		l.base -= width
+	}
+	// In 64 bits, where none of these sums can overflow.
+	shortest := int64(max(l.head, l.strip))
+	longest := min(min(int64(l.maxFrame), math.MaxInt64/2)+int64(l.strip), math.MaxInt)
+	least, most := max(0, shortest-int64(l.base)), longest-int64(l.base)
+	if width < 8 {
+		most = min(most, 1<<(8*width)-1)
+	}
+	if least > most {
+		return l, fmt.Errorf("%w: Length.Offset %d, Size %d, Adjust %d, Strip %d and Max %d together allow no frame at all",
+			ErrConfig, c.Offset, c.Size, c.Adjust, c.Strip, c.Max)
+	}
+	l.least, l.span = uint64(least), uint64(most-least)
+	return l, nil
 }

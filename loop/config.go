@@ -46,9 +46,6 @@ func (s *Server) validate() (config, error) {
 		drainTimeout: cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
 		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
 	}
-	if cfg.maxConns == 0 {
-		cfg.maxConns = connsFromDescriptors(cfg.loops)
-	}
 	if err := s.validateNumbers(); err != nil {
 		return cfg, err
 	}
@@ -77,6 +74,11 @@ func (s *Server) validateNumbers() error {
 		{"IdleJitter", int64(s.IdleJitter), "none"},
 		{"NumLoops", int64(s.NumLoops), "GOMAXPROCS"},
 		{"MaxConns", int64(s.MaxConns), "from the limit of open files"},
+		{"MaxConnsPerIP", int64(s.MaxConnsPerIP), "no limit"},
+		{"AcceptRate", int64(s.AcceptRate), "no limit"},
+		{"FirstByteTimeout", int64(s.FirstByteTimeout), "never"},
+		{"FrameTimeout", int64(s.FrameTimeout), "no limit"},
+		{"DrainWindow", int64(s.DrainWindow), "at once"},
 		{"MaxOutbound", int64(s.MaxOutbound), "DefaultMaxOutbound"},
 		{"MaxMailbox", int64(s.MaxMailbox), "DefaultMaxMailbox"},
 		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
@@ -90,13 +92,16 @@ func (s *Server) validateNumbers() error {
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}
+	if window, timeout := s.DrainWindow, cmp.Or(s.DrainTimeout, DefaultDrainTimeout); window >= timeout {
+		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", window, timeout)
+	}
 	return nil
 }
 
 func (s *Server) validateListener(field string, l Listener) (*listener, error) {
 	ln := &listener{
 		server:      s,
-		codec:       cmp.Or(l.Codec, s.Codec, codec.Codec(codec.Raw{})),
+		codec:       cmp.Or(l.Codec, s.Codec),
 		accept:      l.Accept,
 		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
 	}
@@ -109,12 +114,10 @@ func (s *Server) validateListener(field string, l Listener) (*listener, error) {
 	if l.IdleTimeout < 0 {
 		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
 	}
-	if v, ok := ln.codec.(codec.Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
-		}
-	}
 	var err error
+	if ln.codec, err = codec.Compile(ln.codec); err != nil {
+		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
+	}
 	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
@@ -141,18 +144,6 @@ func splitAddr(addr string) (network, address string, err error) {
 		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
 	}
 	return network, address, nil
-}
-
-// connsFromDescriptors derives Server.MaxConns: the limit of open files, less what loops, listeners, logs and the
-// program's own files need, and less a share for sockets that are being accepted (two descriptors for a moment).
-func connsFromDescriptors(loops int) int {
-	const unlimited = 1 << 20
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return unlimited
-	}
-	n := int(min(uint64(lim.Cur), unlimited))
-	return max(1, n-n/16-32-8*loops)
 }
 
 // removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.

@@ -1,8 +1,12 @@
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
-// The engine is a gnet.Client: loops without listeners, so that accepting, refusing and ceasing to accept are
-// in our hands. What gnet does for us is polling and reading; writing goes straight to the descriptor, because
-// gnet's outbound buffer is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
+// Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing, ceasing to accept and
+// the choice of the loop are in our hands. What gnet does for us is polling and reading; writing goes straight to
+// the descriptor, because gnet's outbound buffer is unbounded, tells nobody when it has drained, and is dropped
+// when a connection ends.
+//
+// gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to enrol by
+// EventLoop.Enroll and Register. New releases it.
 package gnetengine
 
 import (
@@ -17,6 +21,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/pool/goroutine"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
@@ -36,22 +41,25 @@ var (
 type Engine struct {
 	gnet.BuiltinEventEngine
 	log      zerolog.Logger
-	client   *gnet.Client
 	host     engine.Host
 	loops    []*eventLoop
-	peers    []net.Conn // the other ends of the anchors
 	watch    watcher
 	stopping atomic.Bool
 }
 
 // New returns an engine that logs what gnet says.
-func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
+func New(log zerolog.Logger) *Engine {
+	goroutine.DefaultWorkerPool.Release()
+	return &Engine{log: log}
+}
 
 // eventLoop is one gnet loop and what we have waiting for it.
 type eventLoop struct {
 	engine *Engine
 	index  int
+	client *gnet.Client
 	gnet   gnet.EventLoop
+	peer   net.Conn // the other end of the anchor
 	ended  chan struct{}
 
 	mu       sync.Mutex
@@ -61,8 +69,24 @@ type eventLoop struct {
 // A ticket is the gnet context of a connection until it is open.
 type ticket struct {
 	loop   *eventLoop
-	open   func(engine.Socket) engine.Sink // nil: the loop's anchor
+	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
+	resume *socket                         // a paused socket that reads again
 	opened bool
+}
+
+// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops, listeners, logs and the
+// program's own files, and a share for sockets that are being accepted, which have two descriptors for a moment.
+func (*Engine) Capacity(loops int) int {
+	const unlimited = 1 << 20
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return unlimited
+	}
+	n := unlimited
+	if uint64(lim.Cur) < unlimited {
+		n = int(lim.Cur)
+	}
+	return max(1, n-n/16-32-8*loops)
 }
 
 // Listen implements engine.Engine.
@@ -71,50 +95,48 @@ func (*Engine) Listen(ctx context.Context, network, address string) (net.Listene
 	return lc.Listen(ctx, network, address)
 }
 
-// Start implements engine.Engine. gnet does not show its loops, so it enrols one anchor in each: a connection
-// that stays silent. gnet gives each new connection to the loop that has the fewest.
-func (e *Engine) Start(n int, h engine.Host) (err error) {
+// Start implements engine.Engine.
+func (e *Engine) Start(n int, h engine.Host) error {
 	e.host = h
 	e.watch.notify = func(s *socket) { s.loop.notify(s) }
-	e.client, err = gnet.NewClient(e,
-		gnet.WithNumEventLoop(n),
-		gnet.WithTicker(true),
-		gnet.WithLogger(logger{e.log}),
-		gnet.WithReadBufferCap(readBuffer))
-	if err != nil {
-		return fmt.Errorf("loop: cannot make the event loops: %w", err)
-	}
-	if err := e.client.Start(); err != nil {
-		return fmt.Errorf("loop: cannot start the event loops: %w", err)
-	}
 	for i := range n {
 		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
-		e.loops = append(e.loops, l)
-		if err := e.anchor(l); err != nil {
-			return fmt.Errorf("loop: cannot reach event loop %d: %w", i, err)
+		if err := l.start(); err != nil {
+			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func (e *Engine) anchor(l *eventLoop) error {
-	ours, peer, err := socketPair()
+// start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its loops to connections
+// only.
+func (l *eventLoop) start() (err error) {
+	l.client, err = gnet.NewClient(l.engine,
+		gnet.WithNumEventLoop(1),
+		gnet.WithTicker(l.index == 0), // one alarm serves all loops
+		gnet.WithLogger(logger{l.engine.log}),
+		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it as package net has set it: without delay
+		gnet.WithReadBufferCap(readBuffer))
 	if err != nil {
 		return err
 	}
-	e.peers = append(e.peers, peer)
-	if _, err := e.client.EnrollContext(ours, &ticket{loop: l}); err != nil {
+	anchor, peer, err := socketPair()
+	if err != nil {
 		return err
 	}
-	if l.gnet == nil {
-		return errUnregistered
+	if err := l.client.Start(); err != nil {
+		return errors.Join(err, anchor.Close(), peer.Close())
 	}
-	for _, other := range e.loops[:l.index] {
-		if other.gnet == l.gnet {
-			return errors.New("gnet gave it to another loop")
-		}
+	l.peer = peer
+	l.engine.loops = append(l.engine.loops, l) // from here on Stop stops it
+	if _, err = l.client.EnrollContext(anchor, &ticket{loop: l}); err == nil && l.gnet == nil {
+		err = errUnregistered
 	}
-	return nil
+	return err
+}
+
+func (l *eventLoop) stop() error {
+	return errors.Join(l.client.Stop(), l.peer.Close())
 }
 
 func socketPair() (a, b net.Conn, err error) {
@@ -159,32 +181,28 @@ func (t *turn) Run(context.Context) error {
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	l := e.loops[loop]
 	t := &ticket{loop: l, open: open}
-	result, err := l.gnet.Enroll(gnet.NewContext(context.Background(), t), nc)
-	if err != nil {
-		_ = nc.Close()
-		return err
-	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := l.client.EnrollContext(nc, t)
+		result <- err
+	}()
 	select {
-	case r := <-result:
-		if r.Err != nil {
-			return r.Err
+	case err := <-result:
+		if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
+			err = errUnregistered
 		}
+		return err
 	case <-l.ended: // then gnet never answers
 		return errEnded
 	}
-	if !t.opened { // gnet reports a failed registration as a dead connection and no error
-		return errUnregistered
-	}
-	return nil
 }
 
 // Stop implements engine.Engine.
-func (e *Engine) Stop() error {
+func (e *Engine) Stop() (err error) {
 	e.stopping.Store(true)
 	e.watch.stop()
-	err := e.client.Stop()
-	for _, p := range e.peers {
-		_ = p.Close()
+	for _, l := range e.loops {
+		err = errors.Join(err, l.stop())
 	}
 	return err
 }
@@ -199,7 +217,11 @@ func (e *Engine) OnTick() (time.Duration, gnet.Action) {
 func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	t := c.Context().(*ticket)
 	t.opened = true
-	if t.open == nil {
+	switch {
+	case t.resume != nil:
+		t.resume.attach(c)
+		return nil, gnet.None
+	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
 		return nil, gnet.None
 	}
@@ -229,7 +251,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened { // an anchor: its loop is ending
+		if x.opened && x.resume == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
@@ -241,6 +263,19 @@ func (e *Engine) ended(l *eventLoop, err error) {
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}
+}
+
+// execute runs f on the loop.
+func (l *eventLoop) execute(f func()) {
+	_ = l.gnet.Execute(context.Background(), run(f))
+}
+
+// run is a function as a gnet.Runnable.
+type run func()
+
+func (f run) Run(context.Context) error {
+	f()
+	return nil
 }
 
 // notify passes on, from any goroutine, that s is writable.
@@ -263,7 +298,8 @@ func (w *writables) Run(context.Context) error {
 	w.writable = nil
 	w.mu.Unlock()
 	for _, s := range ready {
-		if !s.closed {
+		if !s.closed && s.waiting {
+			s.waiting = false
 			s.sink.Writable()
 		}
 	}

@@ -1,0 +1,281 @@
+package codectest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// broken is Lines with one method replaced: each of them must fail the check that is there for it.
+type broken struct {
+	codec.Lines
+	decode func(data []byte) (int, []byte, error)
+	append func(dst, frame []byte) ([]byte, error)
+}
+
+func (b *broken) Decode(data []byte) (int, []byte, error) {
+	if b.decode != nil {
+		return b.decode(data)
+	}
+	return b.Lines.Decode(data)
+}
+
+func (b *broken) AppendFrame(dst, frame []byte) ([]byte, error) {
+	if b.append != nil {
+		return b.append(dst, frame)
+	}
+	return b.Lines.AppendFrame(dst, frame)
+}
+
+// DecodeFrom hides the one of Lines, so that Decode is what runs.
+func (b *broken) DecodeFrom(data []byte, seen int) (int, []byte, error) { return b.Decode(data) }
+
+var lines = codec.Lines{Max: 1000}
+
+// decodes returns a codec that answers as Lines, changed by f.
+func decodes(f func(data []byte, n int, frame []byte, err error) (int, []byte, error)) codec.Codec {
+	return &broken{Lines: lines, decode: func(data []byte) (int, []byte, error) {
+		n, frame, err := lines.Decode(data)
+		return f(data, n, frame, err)
+	}}
+}
+
+func appends(f func(dst, frame []byte) ([]byte, error)) codec.Codec {
+	return &broken{Lines: lines, append: f}
+}
+
+func TestBrokenCodecsFail(t *testing.T) {
+	var kept []byte
+	for _, tt := range []struct {
+		name  string
+		codec codec.Codec
+		check string // one of those that must fail
+	}{
+		{"makes no progress", decodes(func(_ []byte, _ int, frame []byte, err error) (int, []byte, error) {
+			return 0, frame, err
+		}), "Alone"},
+		{"waits for ever", decodes(func([]byte, int, []byte, error) (int, []byte, error) { return 0, nil, nil }), "Alone"},
+		{"consumes too much", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if n > 0 {
+				n++
+			}
+			return n, frame, err
+		}), "Alone"},
+		{"consumes less than nothing", decodes(func(_ []byte, n int, frame []byte, err error) (int, []byte, error) {
+			return -n, frame, err
+		}), "Decoder"},
+		{"empty frames are nil", decodes(func(_ []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if len(frame) == 0 {
+				frame = nil
+			}
+			return n, frame, err
+		}), "Alone"},
+		{"delivers what there is", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if n == 0 {
+				return len(data), data, err
+			}
+			return n, frame, err
+		}), "ByteByByte"},
+		{"takes one frame of many", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if n > 0 {
+				n = len(data)
+			}
+			return n, frame, err
+		}), "Together"},
+		{"changes its data", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			copy(frame, bytes.ToUpper(frame))
+			return n, frame, err
+		}), "Alone"},
+		{"keeps its data", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if n == 0 {
+				kept = data
+			} else if kept != nil {
+				copy(frame, bytes.Clone(kept))
+				kept = nil
+			}
+			return n, bytes.Clone(frame), err
+		}), "RandomPieces"},
+		{"shares its state", new(counting), "Interleaved"},
+		{"shares the state of New", &sharing{}, "Interleaved"},
+		{"knows no limit", &broken{Lines: codec.Lines{Max: 1 << 30}}, "Limit"},
+		{"limits one way only", &broken{Lines: codec.Lines{Max: 1 << 20}, append: lines.AppendFrame}, "Flood"},
+		{"calls too long malformed", appends(func(dst, frame []byte) ([]byte, error) {
+			dst, err := lines.AppendFrame(dst, frame)
+			if err != nil {
+				err = codec.ErrMalformed
+			}
+			return dst, err
+		}), "Limit"},
+		{"leaves half a frame in dst", appends(func(dst, frame []byte) ([]byte, error) {
+			got, err := lines.AppendFrame(dst, frame)
+			if err != nil {
+				got = append(dst, frame[:1]...)
+			}
+			return got, err
+		}), "Limit"},
+		{"overwrites dst", appends(func(dst, frame []byte) ([]byte, error) {
+			return lines.AppendFrame(dst[:0], frame)
+		}), "AppendFrame"},
+		{"changes what it sends", appends(func(dst, frame []byte) ([]byte, error) {
+			got, err := lines.AppendFrame(dst, frame)
+			clear(frame)
+			return got, err
+		}), "AppendFrame"},
+		{"rounds the trip off", appends(func(dst, frame []byte) ([]byte, error) {
+			return lines.AppendFrame(dst, bytes.TrimSuffix(frame, []byte("x")))
+		}), "Alone"},
+		{"panics", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if data[0] == 0xff {
+				panic("unexpected byte")
+			}
+			return n, frame, err
+		}), "Flood"},
+		{"refuses by piece", decodes(func(data []byte, n int, frame []byte, err error) (int, []byte, error) {
+			if n == 0 && bytes.HasSuffix(data, []byte("b")) {
+				return 0, nil, codec.ErrMalformed
+			}
+			return n, frame, err
+		}), "Hostile"},
+		{"resumes too late", lateResumer{lines}, "Resume"},
+		{"sizes by guess", guesser{lines}, "FrameSize"},
+		{"repeats its reply", &parrot{}, "Alone"},
+		{"invalid", codec.Length{Size: 5}, "Configuration"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Suite{New: func() codec.Codec { return tt.codec }, Samples: samples(tt.codec)}
+			if err := s.check(named(t, tt.check)); err == nil {
+				t.Errorf("passes %s", tt.check)
+			}
+		})
+	}
+}
+
+// TestGoodCodecsPass would show a check that fails whatever it is given.
+func TestGoodCodecsPass(t *testing.T) {
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &ordinal{}} {
+		Run(t, func() codec.Codec { return c }, samples(c)...)
+	}
+}
+
+func TestRefusedWants(t *testing.T) {
+	s := Suite{New: func() codec.Codec { return lines }}
+	for _, tt := range []struct {
+		tooLong, malformed string
+		want               bool
+	}{
+		{tooLong: strings.Repeat("x", 1001), want: true},
+		{tooLong: strings.Repeat("x", 1000)},
+		{malformed: strings.Repeat("x", 1001)},
+	} {
+		s.TooLong, s.Malformed = nil, nil
+		if tt.tooLong != "" {
+			s.TooLong = [][]byte{[]byte(tt.tooLong)}
+		} else {
+			s.Malformed = [][]byte{[]byte(tt.malformed)}
+		}
+		if err := s.check(named(t, "Refused")); (err == nil) != tt.want {
+			t.Errorf("too long %.9q, malformed %.9q: %v", tt.tooLong, tt.malformed, err)
+		}
+	}
+}
+
+func samples(codec.Codec) [][]byte {
+	return [][]byte{[]byte("abcx"), {}, []byte("hello, world"), bytes.Repeat([]byte("x"), 300)}
+}
+
+func named(t *testing.T, name string) check {
+	for _, c := range checks {
+		if c.name == name {
+			return c
+		}
+	}
+	t.Fatalf("no check is called %s", name)
+	return check{}
+}
+
+// counting remembers the search in itself, although it is not Stateful.
+type counting struct {
+	codec.Lines
+	seen int
+}
+
+func (c *counting) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := lines.DecodeFrom(data, min(c.seen, len(data)))
+	if c.seen = len(data); n > 0 {
+		c.seen = 0
+	}
+	return n, frame, err
+}
+
+func (c *counting) DecodeFrom(data []byte, _ int) (int, []byte, error) { return c.Decode(data) }
+
+// sharing is Stateful, but gives the same state to everyone.
+type sharing struct{ counting }
+
+func (c *sharing) New() codec.Codec { return &c.counting }
+
+// lateResumer starts one byte behind what has been seen.
+type lateResumer struct{ codec.Lines }
+
+func (c lateResumer) DecodeFrom(data []byte, seen int) (int, []byte, error) {
+	return c.Lines.DecodeFrom(data, min(len(data), seen+1))
+}
+
+// guesser claims that all lines have 5 bytes.
+type guesser struct{ codec.Lines }
+
+func (c guesser) FrameSize([]byte) (int, bool) { return 5, true }
+
+// parrot never forgets what it has to say.
+type parrot struct{ broken }
+
+func (c *parrot) New() codec.Codec              { return &parrot{broken{Lines: lines}} }
+func (c *parrot) AppendReply(dst []byte) []byte { return append(dst, "pong"...) }
+
+// good is a codec without any of the optional methods: a 2-byte length.
+type good struct{}
+
+var plain = codec.Length{Size: 2, Max: 1000}
+
+func (good) Decode(data []byte) (int, []byte, error)       { return plain.Decode(data) }
+func (good) AppendFrame(dst, frame []byte) ([]byte, error) { return plain.AppendFrame(dst, frame) }
+
+// ordinal is Stateful: each frame carries its number, and each is acknowledged.
+type ordinal struct {
+	in, out uint16
+	ack     []byte
+}
+
+func (o *ordinal) New() codec.Codec { return new(ordinal) }
+
+func (o *ordinal) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := codec.Length{Size: 2, Max: 1002}.Decode(data)
+	if frame == nil || err != nil {
+		return n, frame, err
+	}
+	if len(frame) < 2 || binary.BigEndian.Uint16(frame) != o.in {
+		return 0, nil, errors.New("a frame is missing")
+	}
+	o.in++
+	o.ack = append(o.ack, frame[:2]...)
+	return n, frame[2:], nil
+}
+
+func (o *ordinal) AppendFrame(dst, frame []byte) ([]byte, error) {
+	numbered := binary.BigEndian.AppendUint16(nil, o.out)
+	dst, err := codec.Length{Size: 2, Max: 1002}.AppendFrame(dst, append(numbered, frame...))
+	if err == nil {
+		o.out++
+	}
+	return dst, err
+}
+
+func (o *ordinal) AppendReply(dst []byte) []byte {
+	dst = append(dst, o.ack...)
+	o.ack = o.ack[:0]
+	return dst
+}

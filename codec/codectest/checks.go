@@ -1,0 +1,187 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// byteByByteMost bounds the bytes that are fed one at a time, since each costs a copy of all before it.
+const byteByByteMost = 8 << 10
+
+func configuration(s *Suite) error {
+	if len(s.Samples) == 0 {
+		return errors.New("no samples, and Fill makes no frame that AppendFrame takes")
+	}
+	_, err := codec.Compile(s.New())
+	return err
+}
+
+// expect feeds pieces and wants exactly these frames, with nothing left over, by Decode and by DecodeFrom.
+func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
+	for _, resume := range []bool{false, true} {
+		d := newDriver(s.New(), resume)
+		if err := d.feed(pieces...); err != nil {
+			return fmt.Errorf("after %d frames: %w", len(d.frames), err)
+		}
+		if err := s.same(d.frames, want); err != nil {
+			return err
+		}
+		if len(d.data) > 0 {
+			return fmt.Errorf("%d bytes are left over behind the last frame", len(d.data))
+		}
+	}
+	return nil
+}
+
+func alone(s *Suite) error {
+	for i, frame := range s.Samples {
+		wire, err := s.wire(frame)
+		if err != nil {
+			return err
+		}
+		if err := s.expect([][]byte{frame}, wire); err != nil {
+			return fmt.Errorf("sample %d alone: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func together(s *Suite) error {
+	samples := slices.Concat(s.Samples, s.Samples, s.Samples)
+	wire, err := s.wire(samples...)
+	if err != nil {
+		return err
+	}
+	return s.expect(samples, wire)
+}
+
+func byteByByte(s *Suite) error {
+	for i, frame := range s.Samples {
+		wire, err := s.wire(frame, frame)
+		if err != nil {
+			return err
+		}
+		if len(wire) > byteByByteMost {
+			continue
+		}
+		if err := s.expect([][]byte{frame, frame}, slices.Collect(slices.Chunk(wire, 1))...); err != nil {
+			return fmt.Errorf("sample %d twice, byte by byte: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func randomPieces(s *Suite) error {
+	rnd := random()
+	samples := slices.Concat(s.Samples, s.Samples)
+	for range 50 {
+		rnd.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+		wire, err := s.wire(samples...)
+		if err != nil {
+			return err
+		}
+		pieces := cut(wire, max(1, len(wire)/(1+rnd.IntN(20))), rnd)
+		if err := s.expect(samples, pieces...); err != nil {
+			return fmt.Errorf("in %d pieces: %w", len(pieces), err)
+		}
+	}
+	return nil
+}
+
+func throughDecoder(s *Suite) error {
+	wire, err := s.wire(s.Samples...)
+	if err != nil {
+		return err
+	}
+	rnd := random()
+	for _, n := range []int{1, 2, 3, 7, 64, 1000, len(wire)} {
+		var d codec.Decoder
+		d.Init(s.New(), new(codec.Pool))
+		got, _, err := decodeAll(&d, cut(wire, max(1, n), rnd)...)
+		if err == nil {
+			err = s.same(got, s.Samples)
+		}
+		if err == nil && d.Buffered() > 0 {
+			err = fmt.Errorf("%d bytes are left over", d.Buffered())
+		}
+		if err != nil {
+			return fmt.Errorf("through a Decoder, in pieces of up to %d bytes: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// resume wants DecodeFrom to answer as Decode does, however much was seen before.
+func resume(s *Suite) error {
+	if _, ok := connection(s.New()).(codec.Resumer); !ok {
+		return nil
+	}
+	for i, frame := range s.Samples {
+		wire, err := s.wire(frame)
+		if err != nil {
+			return err
+		}
+		for seen := range min(len(wire), byteByByteMost) {
+			c := connection(s.New())
+			if seen > 0 {
+				if n, _, err := c.Decode(wire[:seen]); n != 0 || err != nil {
+					break // not "less than a frame", so there is nothing to resume
+				}
+			}
+			n, got, err := c.(codec.Resumer).DecodeFrom(wire, seen)
+			if n != len(wire) || err != nil || !bytes.Equal(got, frame) {
+				return fmt.Errorf("sample %d: DecodeFrom(%d bytes, seen %d) = %d, %s, %v, want %d, %s", i,
+					len(wire), seen, n, show(got), err, len(wire), show(frame))
+			}
+		}
+	}
+	return nil
+}
+
+// frameSize wants a Sizer to tell the truth as soon as it says anything.
+func frameSize(s *Suite) error {
+	if _, ok := connection(s.New()).(codec.Sizer); !ok {
+		return nil
+	}
+	for i, frame := range s.Samples {
+		wire, err := s.wire(frame)
+		if err != nil {
+			return err
+		}
+		for n := 1; n <= min(len(wire), byteByByteMost); n++ {
+			size, ok := connection(s.New()).(codec.Sizer).FrameSize(wire[:n])
+			if ok && size != len(wire) {
+				return fmt.Errorf("sample %d: FrameSize of the first %d bytes is %d, of %d", i, n, size, len(wire))
+			}
+		}
+	}
+	return nil
+}
+
+// appendFrame wants what is in dst to stay, with and without room behind it, and frame not to change.
+func appendFrame(s *Suite) error {
+	const before = "what was there"
+	for i, frame := range s.Samples {
+		for _, room := range []int{0, 2*len(frame) + 100} {
+			dst := append(make([]byte, 0, len(before)+room), before...)
+			given := bytes.Clone(frame)
+			got, err := connection(s.Peer()).AppendFrame(dst, given)
+			switch {
+			case err != nil:
+				return fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)
+			case !bytes.Equal(given, frame):
+				return fmt.Errorf("AppendFrame changed sample %d", i)
+			case !bytes.HasPrefix(got, []byte(before)):
+				return fmt.Errorf("AppendFrame dropped or changed what was in dst: %s", show(got))
+			}
+			if err := s.expect([][]byte{frame}, got[len(before):]); err != nil {
+				return fmt.Errorf("sample %d, appended: %w", i, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// errBroken marks errors that are the codec's fault, as opposed to those it rightly finds in bad bytes.
+var errBroken = errors.New("the codec breaks its contract")
+
+// A driver decodes one connection's bytes in the plainest way there is, and looks at every answer.
+type driver struct {
+	codec  codec.Codec
+	resume bool   // use DecodeFrom where the codec has it
+	data   []byte // bytes not decoded yet
+	seen   int    // of them known to be less than a frame
+	frames [][]byte
+}
+
+func newDriver(c codec.Codec, resume bool) *driver {
+	return &driver{codec: connection(c), resume: resume}
+}
+
+// feed decodes piece by piece. Its error is the codec's, or errBroken.
+func (d *driver) feed(pieces ...[]byte) error {
+	for _, piece := range pieces {
+		d.data = append(d.data, piece...)
+		for len(d.data) > 0 {
+			n, err := d.step()
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// step calls Decode once. It gives it a copy of the data, and ruins the copy afterwards: a codec that
+// has kept a piece of it, or that changes it, gives itself away.
+func (d *driver) step() (advance int, err error) {
+	data := bytes.Clone(d.data)
+	advance, frame, err := d.decode(data)
+	if !bytes.Equal(data, d.data) {
+		return 0, fmt.Errorf("%w: Decode changed its data", errBroken)
+	}
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case advance < 0 || advance > len(data):
+		return 0, fmt.Errorf("%w: Decode consumed %d of %d bytes", errBroken, advance, len(data))
+	case advance == 0 && frame != nil:
+		return 0, fmt.Errorf("%w: Decode returned the frame %s and consumed nothing", errBroken, show(frame))
+	}
+	if err := d.reply(); err != nil {
+		return 0, err
+	}
+	if frame != nil {
+		d.frames = append(d.frames, append([]byte{}, frame...))
+	}
+	for i := range data {
+		data[i] = 0xA5
+	}
+	d.data, d.seen = d.data[advance:], 0
+	if advance == 0 {
+		d.seen = len(d.data)
+	}
+	return advance, nil
+}
+
+func (d *driver) decode(data []byte) (advance int, frame []byte, err error) {
+	if r, ok := d.codec.(codec.Resumer); ok && d.resume {
+		return r.DecodeFrom(data, d.seen)
+	}
+	return d.codec.Decode(data)
+}
+
+// reply collects what a Responder has to say: behind what is there already, and once.
+func (d *driver) reply() error {
+	r, ok := d.codec.(codec.Responder)
+	if !ok {
+		return nil
+	}
+	if reply := r.AppendReply([]byte("before")); !bytes.HasPrefix(reply, []byte("before")) {
+		return fmt.Errorf("%w: AppendReply dropped what it was to append to", errBroken)
+	}
+	if reply := r.AppendReply(nil); len(reply) > 0 {
+		return fmt.Errorf("%w: AppendReply says %s a second time", errBroken, show(reply))
+	}
+	return nil
+}
+
+// cut cuts wire into random pieces of at most n bytes.
+func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
+	for len(wire) > 0 {
+		k := min(len(wire), 1+rnd.IntN(n))
+		pieces, wire = append(pieces, wire[:k]), wire[k:]
+	}
+	return pieces
+}
+
+// random is the same for each run, so that a failure can be had again.
+func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)) }
+
+// decodeAll feeds pieces to a Decoder and returns copies of the frames. It reports the most bytes that the
+// Decoder ever had left over.
+func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
+	for _, data := range pieces {
+		for more := true; more; {
+			var frame []byte
+			if data, frame, more, err = d.Next(data); err != nil {
+				return frames, most, err
+			}
+			if frame != nil {
+				frames = append(frames, append([]byte{}, frame...))
+			}
+		}
+		most = max(most, d.Buffered())
+	}
+	return frames, most, nil
+}

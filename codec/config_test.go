@@ -1,0 +1,94 @@
+package codec
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every setting that makes no sense is named by Validate and refused by everything else.
+func TestConfig(t *testing.T) {
+	for _, tt := range []struct {
+		codec Codec
+		field string
+	}{
+		{Lines{Max: -1}, "Lines.Max"},
+		{Lines{Max: math.MinInt}, "Lines.Max"},
+		{Delimiter{}, "Delimiter.Delim"},
+		{Delimiter{Delim: "x", Max: -1}, "Delimiter.Max"},
+		{Fixed{}, "Fixed.Size"},
+		{Fixed{Size: -1}, "Fixed.Size"},
+		{Varint{Max: -1}, "Varint.Max"},
+		{Length{Size: 5}, "Length.Size"},
+		{Length{Size: -4}, "Length.Size"},
+		{Length{Size: math.MaxInt}, "Length.Size"},
+		{Length{Offset: -1}, "Length.Offset"},
+		{Length{Offset: math.MaxInt}, "Length.Offset"},
+		{Length{Adjust: math.MinInt}, "Length.Adjust"},
+		{Length{Adjust: math.MaxInt}, "Length.Adjust"},
+		{Length{Strip: -2}, "Length.Strip"},
+		{Length{Strip: math.MaxInt}, "Length.Strip"},
+		{Length{Max: -1}, "Length.Max"},
+		{Length{Max: 3, Strip: StripNone}, "Max 3"},    // not even a header
+		{Length{Size: 1, Adjust: -300}, "Adjust -300"}, // 255-300 bytes follow
+		{Length{Adjust: 100, Max: 99}, "Adjust 100"},   // at least 100 bytes follow
+		{Length{Size: 1, Strip: 1000}, "Strip 1000"},   // 256 bytes on the wire at most
+		{Length{Inclusive: true, Size: 1, Adjust: maxSetting, Max: 1000}, "Max 1000"},
+	} {
+		if err := tt.codec.(Validator).Validate(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tt.field) {
+			t.Errorf("%+v: Validate: %v, want one that names %s", tt.codec, err, tt.field)
+		}
+		if _, err := Compile(tt.codec); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: Compile: %v", tt.codec, err)
+		}
+		for _, data := range []string{"", "x", strings.Repeat("\n", 2000)} {
+			if n, frame, err := tt.codec.Decode([]byte(data)); n != 0 || frame != nil || !errors.Is(err, ErrConfig) {
+				t.Errorf("%+v: Decode: %d, %q, %v", tt.codec, n, frame, err)
+			}
+			if dst, err := tt.codec.AppendFrame([]byte("a"), []byte(data)); string(dst) != "a" || !errors.Is(err, ErrConfig) {
+				t.Errorf("%+v: AppendFrame: %q, %v", tt.codec, dst, err)
+			}
+		}
+		if s, ok := tt.codec.(Sizer); ok {
+			if n, ok := s.FrameSize(make([]byte, 10)); ok {
+				t.Errorf("%+v: FrameSize: %d", tt.codec, n)
+			}
+		}
+		if _, err := frames(newDecoder(tt.codec), []byte("x")); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: Next: %v", tt.codec, err)
+		}
+	}
+}
+
+func TestExtremesAreValid(t *testing.T) {
+	for _, c := range []Codec{
+		Lines{Max: math.MaxInt}, Varint{Max: math.MaxInt}, Fixed{Size: math.MaxInt},
+		Delimiter{Delim: "long", Max: 1}, Delimiter{Delim: "y", Max: math.MaxInt},
+		Length{Max: math.MaxInt}, Length{Max: math.MaxInt, Offset: maxSetting, Strip: maxSetting, Size: 8},
+		Length{Max: math.MaxInt, Adjust: maxSetting}, Length{Max: math.MaxInt, Adjust: -maxSetting},
+	} {
+		if err := c.(Validator).Validate(); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if n, frame, err := c.Decode([]byte("x")); n != 0 || frame != nil || err != nil {
+			t.Errorf("%+v: %d, %q, %v", c, n, frame, err)
+		}
+	}
+}
+
+func TestCompileNil(t *testing.T) {
+	if c, err := Compile(nil); c != (Raw{}) || err != nil {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+// Plain codecs are comparable, so they may be map keys, or parts of a struct that is compared.
+func TestComparable(t *testing.T) {
+	for _, bm := range benchCodecs {
+		if !reflect.TypeOf(bm.codec).Comparable() {
+			t.Errorf("%T is not", bm.codec)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package codec_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// The three situations that Decode tells apart.
+func ExampleCodec() {
+	c := codec.Lines{}
+	for _, data := range []string{"hel", "hello\n", "hello\nworld\n"} {
+		advance, frame, err := c.Decode([]byte(data))
+		fmt.Printf("%q: advance %d, frame %q, %v\n", data, advance, frame, err)
+	}
+	// Output:
+	// "hel": advance 0, frame "", <nil>
+	// "hello\n": advance 6, frame "hello", <nil>
+	// "hello\nworld\n": advance 6, frame "hello", <nil>
+}
+
+func ExampleRaw() {
+	decodeAndPrint(codec.Raw{}, "whatever", " comes")
+	// Output: "whatever" " comes"
+}
+
+func ExampleLines() {
+	decodeAndPrint(codec.Lines{}, "GET a\r\nGET b\nGE", "T c\n\n")
+	// Output: "GET a" "GET b" "GET c" ""
+}
+
+func ExampleLines_tooLong() {
+	_, _, err := codec.Lines{Max: 10}.Decode([]byte("no newline in sight"))
+	fmt.Println(errors.Is(err, codec.ErrTooLong), err)
+	// Output: true codec: frame too long: 19 bytes, limit 10
+}
+
+func ExampleDelimiter() {
+	decodeAndPrint(codec.Delimiter{Delim: "\r\n"}, "a\nb\r", "\nc\r\n")
+	// Output: "a\nb" "c"
+}
+
+func ExampleFixed() {
+	decodeAndPrint(codec.Fixed{Size: 3}, "abcdefgh")
+	// Output: "abc" "def"
+}
+
+func ExampleVarint() {
+	wire, _ := codec.Varint{}.AppendFrame(nil, make([]byte, 300))
+	fmt.Printf("% x and %d more bytes\n", wire[:2], len(wire)-2)
+	decodeAndPrint(codec.Varint{}, "\x05hello\x00")
+	// Output:
+	// ac 02 and 300 more bytes
+	// "hello" ""
+}
+
+func ExampleLength() {
+	wire, _ := codec.Length{}.AppendFrame(nil, []byte("hello"))
+	fmt.Printf("%q\n", wire)
+	decodeAndPrint(codec.Length{}, string(wire), "\x00\x00\x00\x00")
+	// Output:
+	// "\x00\x00\x00\x05hello"
+	// "hello" ""
+}
+
+// A magic number, a type and a length that counts the whole frame, all of which the handler wants to see.
+func ExampleLength_header() {
+	c := codec.Length{Offset: 3, Size: 2, Adjust: -5, Strip: codec.StripNone}
+	decodeAndPrint(c, "\xca\xfe\x07\x00\x0aHELLO")
+
+	// To send, leave room for the length, and AppendFrame writes it.
+	wire, _ := c.AppendFrame(nil, []byte("\xca\xfe\x08\x00\x00ok"))
+	fmt.Printf("%q\n", wire)
+	// Output:
+	// "\xca\xfe\a\x00\nHELLO"
+	// "\xca\xfe\b\x00\aok"
+}
+
+func ExampleLength_Validate() {
+	fmt.Println(codec.Length{Size: 5}.Validate())
+	// Output: codec: bad configuration: Length.Size 5 is not 1, 2, 3, 4 or 8 (0 means 4)
+}
+
+func ExampleCompile() {
+	c, err := codec.Compile(codec.Length{Max: 1 << 20})
+	fmt.Println(err)
+	decodeAndPrint(c, "\x00\x00\x00\x02ok")
+	_, err = codec.Compile(codec.Delimiter{})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// "ok"
+	// codec: bad configuration: Delimiter.Delim is empty
+}
+
+func ExampleDecoder() {
+	var d codec.Decoder
+	d.Init(codec.Lines{}, nil)
+	for _, piece := range []string{"one\ntw", "o\nthree\nfo"} {
+		data := []byte(piece)
+		for more := true; more; {
+			var frame []byte
+			var err error
+			if data, frame, more, err = d.Next(data); err != nil {
+				fmt.Println(err)
+				return
+			}
+			if frame != nil {
+				fmt.Printf("%q\n", frame)
+			}
+		}
+	}
+	fmt.Println(d.Buffered(), "bytes left over")
+	// Output:
+	// "one"
+	// "two"
+	// "three"
+	// 2 bytes left over
+}
+
+// A protocol that starts with a line and goes on in binary.
+func ExampleDecoder_SetCodec() {
+	var d codec.Decoder
+	d.Init(codec.Lines{}, new(codec.Pool))
+	data := []byte("START\n\x02hi\x03you")
+	for more := true; more; {
+		var frame []byte
+		data, frame, more, _ = d.Next(data)
+		fmt.Printf("%q\n", frame)
+		if string(frame) == "START" {
+			d.SetCodec(codec.Varint{})
+		}
+	}
+	// Output:
+	// "START"
+	// "hi"
+	// "you"
+}
+
+// decodeAndPrint feeds pieces to a Decoder and prints the frames on one line.
+func decodeAndPrint(c codec.Codec, pieces ...string) {
+	var d codec.Decoder
+	d.Init(c, nil)
+	sep := ""
+	for _, p := range pieces {
+		data := []byte(p)
+		for more := true; more; {
+			var frame []byte
+			var err error
+			if data, frame, more, err = d.Next(data); err != nil {
+				fmt.Print(sep, err)
+				return
+			}
+			if frame != nil {
+				fmt.Printf("%s%q", sep, frame)
+				sep = " "
+			}
+		}
+	}
+	fmt.Println()
+}
