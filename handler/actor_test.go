@@ -68,12 +68,22 @@ func TestActorTell(t *testing.T) {
 		}
 		pass(0)
 		d.want(t, []int{0, 1, 2, 3, 4})
+		srv.Do(1, func(l *loop.Loop) {
+			if _, _, actors := handler.Tracked(l); actors != 1 {
+				t.Errorf("%d actors live, want 1", actors)
+			}
+		})
 		a.Stop()
 		a.Stop()
 		a.StopWithError(io.EOF)
 		wantTell(t, a, 5, handler.ErrStopped)
 		pass(0)
 		d.want(t, []int{0, 1, 2, 3, 4}, nil)
+		srv.Do(1, func(l *loop.Loop) {
+			if _, _, actors := handler.Tracked(l); actors != 0 {
+				t.Errorf("%d actors live after Stop", actors)
+			}
+		})
 	})
 }
 

@@ -16,9 +16,9 @@ func TestActorTimers(t *testing.T) {
 		srv := startLines(t, 1, silent)
 		var fired []string
 		note := func(s string) func() { return func() { fired = append(fired, s) } }
-		var stopped, moved, every *handler.ActorTimer
+		var once, stopped, moved, every *handler.ActorTimer
 		a := spawn(t, srv.Loops()[0], func(a *handler.Actor[string]) func(string) {
-			a.AfterFunc(time.Second, note("once"))
+			once = a.AfterFunc(time.Second, note("once"))
 			every = a.Every(10*time.Second, note("every"))
 			stopped = a.AfterFunc(2*time.Second, note("stopped"))
 			moved = a.AfterFunc(3*time.Second, note("moved"))
@@ -26,7 +26,7 @@ func TestActorTimers(t *testing.T) {
 			return func(s string) {
 				switch s {
 				case "stop timer":
-					if !stopped.Stop() || stopped.Stop() || stopped.Reset(1) {
+					if once.Stop() || once.Reset(1) || !stopped.Stop() || stopped.Stop() || stopped.Reset(1) {
 						t.Error("Stop or Reset of a stopped timer is wrong")
 					}
 				case "move timer":
@@ -56,7 +56,7 @@ func TestActorTimers(t *testing.T) {
 			t.Errorf("%d timers pending after Stop", n)
 		}
 		srv.Do(0, func(*loop.Loop) {
-			if moved.Stop() || every.Reset(1) || stopped.Stop() || (*handler.ActorTimer)(nil).Stop() || (*handler.ActorTimer)(nil).Reset(1) {
+			if once.Stop() || once.Reset(1) || moved.Stop() || every.Reset(1) || stopped.Stop() || (*handler.ActorTimer)(nil).Stop() || (*handler.ActorTimer)(nil).Reset(1) {
 				t.Error("a dead timer says that it was pending")
 			}
 		})

@@ -125,9 +125,17 @@ func TestGroupMembership(t *testing.T) {
 			}
 			g.Join(c)
 			other.Join(c)
+			if conns, memberships, _ := handler.Tracked(l); conns != 1 || memberships != 2 {
+				t.Errorf("%d memberships of %d connections are kept, want 2 of 1", memberships, conns)
+			}
 		})
 		p.Close()
-		srv.Do(0, func(*loop.Loop) { g.Join(c) }) // too late
+		srv.Do(0, func(l *loop.Loop) {
+			g.Join(c) // too late
+			if conns, _, _ := handler.Tracked(l); conns != 0 {
+				t.Errorf("%d closed connections are kept", conns)
+			}
+		})
 		if g.Len() != 0 || other.Len() != 0 {
 			t.Errorf("after the close: %d and %d members", g.Len(), other.Len())
 		}
@@ -253,6 +261,25 @@ func TestGroupMailboxFull(t *testing.T) {
 		if reached != 2 {
 			t.Errorf("the loop that was not full: %d members got the message, want 2", reached)
 		}
+	})
+}
+
+// A loop without members, or without any more, is left alone.
+func TestGroupOnlyLoopsWithMembers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var g handler.Group
+		srv := looptest.Start(t, &loop.Server{NumLoops: 2, MaxMailbox: 1, Codec: codec.Lines{}, Accept: joining(&g)})
+		stays, leaves := srv.Open(), srv.Open()
+		leaves.Send("leave\n")
+		resume := srv.Stall(1)
+		defer resume()
+		for range 5 {
+			if err := g.Broadcast([]byte("x")); err != nil {
+				t.Error(err)
+			}
+			pass(0)
+		}
+		wantReceived(t, stays, "x\nx\nx\nx\nx\n")
 	})
 }
 

@@ -89,6 +89,30 @@ func TestSendOnly(t *testing.T) {
 	})
 }
 
+// What is heard puts off no ping, and what the server writes by itself does.
+func TestSendOnlyCountsWrites(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var ref loop.Ref
+		srv := startLines(t, 1, handler.Chain(func(c *loop.Conn) loop.Handler {
+			ref = c.Ref()
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return nil })
+		}, handler.Heartbeat{Interval: time.Minute, Message: []byte("."), SendOnly: true}))
+		p := srv.Open()
+		pass(30 * time.Second)
+		p.Send("a\n")
+		pass(30 * time.Second)
+		wantReceived(t, p, ".\n")
+		for range 5 {
+			pass(59 * time.Second)
+			ref.Tell(func(c *loop.Conn) { c.Send([]byte("event")) })
+			pass(0)
+			wantReceived(t, p, "event\n")
+		}
+		pass(time.Minute)
+		wantReceived(t, p, ".\n")
+	})
+}
+
 // A peer that does not read must not collect pings without end.
 func TestSendOnlyToBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
