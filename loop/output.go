@@ -10,6 +10,9 @@ const (
 	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
 	outBuffer = 4 << 10
 
+	// frameSlack is what a codec may add to a message without a need for a larger buffer.
+	frameSlack = 64
+
 	// maxTail is the size from which on a further frame gets a buffer of its own.
 	maxTail = 64 << 10
 
@@ -88,7 +91,11 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	o := &c.out
 	if o.tail == nil {
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.pool.Get(min(n+frameSlack, maxTail))
+	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
+		small := o.tail
+		o.tail = append(c.loop.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
+		c.loop.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
 		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
