@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"runtime/debug"
@@ -309,7 +310,7 @@ func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
 	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
-	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
+	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(v)).Bytes("stack", err.Stack)
 	if c := l.current; c != nil {
 		event = event.Uint64("conn", c.id)
 	}
