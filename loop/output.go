@@ -2,12 +2,14 @@ package loop
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
 
 const (
-	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
+	// outBuffer is the size of the output buffer that a loop keeps at hand, and of one that a first small one grows to. Like
+	// all of them it is the loop's again once written.
 	outBuffer = 4 << 10
 
 	// frameSlack is what a codec may add to a message without a need for a larger buffer.
@@ -41,6 +43,9 @@ func (c *Conn) Send(msg []byte) error {
 		return err
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	if err != nil {
+		tail = nil // nothing, whatever the codec has made of it
+	}
 	c.appended(tail)
 	return err
 }
@@ -61,10 +66,13 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
+// is a slow consumer.
 func (c *Conn) sendReply() {
-	if c.state < stateClosing {
-		c.appended(c.reply.AppendReply(c.space(0)))
+	before := c.out.size
+	c.appended(c.reply.AppendReply(c.space(0)))
+	if c.out.size > before && before >= c.loop.server.cfg.maxOutbound {
+		_ = c.room()
 	}
 }
 
@@ -91,7 +99,7 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	o := &c.out
 	if o.tail == nil {
-		o.tail = c.loop.pool.Get(min(n+frameSlack, maxTail))
+		o.tail = c.loop.buffer(n)
 	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
 		small := o.tail
 		o.tail = append(c.loop.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
@@ -109,18 +117,18 @@ func (c *Conn) appended(tail []byte) {
 	n := len(tail) - len(o.tail)
 	if n <= 0 {
 		if o.size == 0 {
-			o.release(&c.loop.pool)
+			o.release(c.loop)
 		}
 		return
 	}
-	if cap(tail) != cap(o.tail) {
+	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
 		c.loop.pool.Put(o.tail) // it was too small
 	}
 	o.size += n
 	o.tail = tail
 	if !c.isDirty {
 		c.isDirty = true
-		c.loop.dirty = append(c.loop.dirty, c)
+		c.loop.dirty.push(c, flushLink)
 	}
 }
 
@@ -152,7 +160,7 @@ func (c *Conn) writeOut() {
 		}
 	}
 	if o.size == n {
-		o.release(&c.loop.pool)
+		o.release(c.loop)
 		c.full, c.idle.waiting = false, false
 		return
 	}
@@ -236,12 +244,27 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 }
 
 // release gives back all memory.
-func (o *outbox) release(pool *codec.Pool) {
-	for _, b := range o.filled {
-		pool.Put(b)
+func (o *outbox) release(l *Loop) {
+	if o.filled != nil {
+		for _, b := range o.filled {
+			l.pool.Put(b)
+		}
+		o.filled = nil
 	}
-	if o.tail != nil {
-		pool.Put(o.tail)
+	if l.scratch == nil && cap(o.tail) == outBuffer {
+		l.scratch = o.tail[:0]
+	} else if o.tail != nil {
+		l.pool.Put(o.tail)
 	}
-	*o = outbox{}
+	o.tail, o.off, o.size = nil, 0, 0
+}
+
+// buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
+// kept at hand. The others are as small as the message allows: a broadcast fills hundreds of them at once.
+func (l *Loop) buffer(n int) []byte {
+	if b := l.scratch; b != nil && n <= outBuffer {
+		l.scratch = nil
+		return b
+	}
+	return l.pool.Get(min(n+frameSlack, maxTail))
 }

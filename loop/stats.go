@@ -57,10 +57,11 @@ func (l *Loop) show() {
 	s.bytesOut.Store(n.bytesOut)
 	// What only grows may be added up; what shrinks might cancel it out.
 	rare := n.closed + n.refused + n.panics + n.fired
-	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || int64(l.wheel.Len()) != s.timers.Load() {
+	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || l.wheel.touched {
 		l.shownRare = rare
 		l.showRare()
 	}
+	l.checkDrained()
 }
 
 func (l *Loop) showRare() {
@@ -78,7 +79,7 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	for _, l := range s.loops {
+	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
