@@ -269,6 +269,7 @@ func (c *Conn) accept(ln *listener) bool {
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
 func (c *Conn) refuse() {
 	c.loop.count.refused++
+	c.loop.rare = true
 	c.end()
 	c.writeOut()
 	c.state = stateClosed

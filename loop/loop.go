@@ -50,23 +50,24 @@ type Loop struct {
 	batch []task // what was taken from the mailbox
 	next  int    // the next one to run
 
-	conns     []*Conn
-	dirty     connQueue          // with output that this turn appended
-	closing   connQueue          // to be closed when this turn ends
-	lingering map[*Conn]struct{} // closed, until the peer is
-	current   *Conn              // whose code is running, nil for the loop's own
-	pool      codec.Pool
-	scratch   []byte  // an output buffer at hand, or nil while it is in use
-	spare     *record // records of timers that may be used again
-	spares    int
-	started   bool // OnStart has returned
-	afterStop []func()
+	conns       []*Conn
+	dirty       connQueue          // with output that this turn appended
+	closing     connQueue          // to be closed when this turn ends
+	lingering   map[*Conn]struct{} // closed, until the peer is
+	current     *Conn              // whose code is running, nil for the loop's own
+	pool        codec.Pool
+	scratch     []byte  // an output buffer at hand, or nil while it is in use
+	maxOutbound int     // the server's
+	spare       *record // records of timers that may be used again
+	spares      int
+	started     bool // OnStart has returned
+	afterStop   []func()
 	drainState
 
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // the sum of the rare ones that was shown last
-	load      atomic.Int64  // connections, those on their way here included
+	count counters      // of this loop, its own
+	shown shownCounters // the same for other goroutines
+	rare  bool          // a counter has changed that seldom does
+	load  atomic.Int64  // connections, those on their way here included
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -76,6 +77,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.scratch = make([]byte, 0, outBuffer)
 	l.deadline.Store(int64(never))
 	l.mail.max = s.cfg.maxMailbox
+	l.maxOutbound = s.cfg.maxOutbound
 	return l
 }
 
@@ -305,6 +307,7 @@ func (l *Loop) rescue() {
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
+	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
 	if c := l.current; c != nil {
@@ -388,6 +391,7 @@ func (l *Loop) after(d time.Duration) time.Duration {
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
+	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil
@@ -396,6 +400,7 @@ func (l *Loop) remove(c *Conn) {
 }
 
 func (l *Loop) add(c *Conn) {
+	l.rare = true
 	c.place = len(l.conns)
 	l.conns = append(l.conns, c)
 }

@@ -39,8 +39,10 @@ type outbox struct {
 // ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.check("Conn.Send")
-	if err := c.room(); err != nil {
-		return err
+	if !c.hasRoom() {
+		if err := c.room(); err != nil {
+			return err
+		}
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
 	if err != nil {
@@ -71,9 +73,14 @@ func (c *Conn) Pending() int {
 func (c *Conn) sendReply() {
 	before := c.out.size
 	c.appended(c.reply.AppendReply(c.space(0)))
-	if c.out.size > before && before >= c.loop.server.cfg.maxOutbound {
+	if c.out.size > before && before >= c.loop.maxOutbound {
 		_ = c.room()
 	}
+}
+
+// hasRoom is the short answer of room, for nearly all cases.
+func (c *Conn) hasRoom() bool {
+	return c.state < stateClosing && c.out.size < c.loop.maxOutbound
 }
 
 // room returns why no more output is taken, if so.
@@ -81,7 +88,7 @@ func (c *Conn) room() error {
 	if c.state >= stateClosing {
 		return ErrClosed
 	}
-	if limit := c.loop.server.cfg.maxOutbound; c.out.size >= limit {
+	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
 		if c.state >= stateClosing {
 			return ErrClosed
@@ -138,7 +145,9 @@ func (c *Conn) flushTurn() {
 	if !c.full && c.state != stateClosed {
 		c.writeOut()
 	}
-	c.checkWater()
+	if c.water != nil {
+		c.checkWater()
+	}
 }
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
@@ -208,7 +217,9 @@ func (c *Conn) writable() {
 	}
 	c.full = false
 	c.writeOut()
-	c.checkWater()
+	if c.water != nil {
+		c.checkWater()
+	}
 	if c.state == stateClosing {
 		c.endSoon()
 	}
