@@ -43,7 +43,7 @@ type UnreachedError struct {
 	Err     error // why: loop.ErrMailboxFull or loop.ErrServerClosed
 }
 
-// Error says which loop, how many and why.
+// Error says which loop was not reached, and why.
 func (e *UnreachedError) Error() string {
 	return fmt.Sprintf("handler: %d members on loop %d not reached: %v", e.Members, e.Loop.Index(), e.Err)
 }

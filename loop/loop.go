@@ -56,7 +56,7 @@ type Loop struct {
 	lingering   map[*Conn]struct{} // closed, until the peer is
 	current     *Conn              // whose code is running, nil for the loop's own
 	pool        codec.Pool
-	scratch     []byte  // an output buffer at hand, or nil while it is in use
+	scratch     []byte  // a buffer of the pool, at hand
 	maxOutbound int     // the server's
 	spare       *record // records of timers that may be used again
 	spares      int
@@ -74,10 +74,10 @@ func newLoop(s *Server, index int) *Loop {
 	l := &Loop{server: s, index: index, wheel: &wheel{Wheel: timing.New(timing.Config{})}, published: never,
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
-	l.scratch = make([]byte, 0, outBuffer)
 	l.deadline.Store(int64(never))
 	l.mail.max = s.cfg.maxMailbox
 	l.maxOutbound = s.cfg.maxOutbound
+	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
 

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// outBuffer is the size of the output buffer that a loop keeps at hand, and of one that a first small one grows to. Like
-	// all of them it is the loop's again once written.
+	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
 	outBuffer = 4 << 10
 
 	// frameSlack is what a codec may add to a message without a need for a larger buffer.
@@ -113,7 +112,7 @@ func (c *Conn) space(n int) []byte {
 		c.loop.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.buffer(n)
 	}
 	return o.tail
 }
@@ -129,7 +128,7 @@ func (c *Conn) appended(tail []byte) {
 		return
 	}
 	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
-		c.loop.pool.Put(o.tail) // it was too small
+		c.loop.recycle(o.tail) // it was too small
 	}
 	o.size += n
 	o.tail = tail
@@ -258,24 +257,31 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 func (o *outbox) release(l *Loop) {
 	if o.filled != nil {
 		for _, b := range o.filled {
-			l.pool.Put(b)
+			l.recycle(b)
 		}
 		o.filled = nil
 	}
-	if l.scratch == nil && cap(o.tail) == outBuffer {
-		l.scratch = o.tail[:0]
-	} else if o.tail != nil {
-		l.pool.Put(o.tail)
+	if o.tail != nil {
+		l.recycle(o.tail)
 	}
 	o.tail, o.off, o.size = nil, 0, 0
 }
 
 // buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
-// kept at hand. The others are as small as the message allows: a broadcast fills hundreds of them at once.
+// kept at hand. The others are no larger than they must be: a broadcast takes very many at once.
 func (l *Loop) buffer(n int) []byte {
 	if b := l.scratch; b != nil && n <= outBuffer {
 		l.scratch = nil
 		return b
 	}
 	return l.pool.Get(min(n+frameSlack, maxTail))
+}
+
+// recycle takes back a buffer.
+func (l *Loop) recycle(b []byte) {
+	if l.scratch == nil && cap(b) == outBuffer {
+		l.scratch = b[:0]
+		return
+	}
+	l.pool.Put(b)
 }
