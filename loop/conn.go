@@ -112,8 +112,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 }
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is attached to a
-// connection but is not its handler. Functions run in the order they were added. If c is closed
-// already, f runs at once.
+// connection but is not its handler. Functions run in the order they were added, also those added in an Accept that
+// then refuses c, though there is no OnClose. If c is closed already, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.check("Conn.AfterClose")
 	if f == nil {
@@ -269,10 +269,12 @@ func (c *Conn) accept(ln *listener) bool {
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
 func (c *Conn) refuse() {
 	c.loop.count.refused++
+	c.loop.rare = true
 	c.end()
 	c.writeOut()
 	c.state = stateClosed
 	c.lost = true
 	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
+	c.runAfter()
 }

@@ -50,22 +50,24 @@ type Loop struct {
 	batch []task // what was taken from the mailbox
 	next  int    // the next one to run
 
-	conns     []*Conn
-	dirty     connQueue          // with output that this turn appended
-	closing   connQueue          // to be closed when this turn ends
-	lingering map[*Conn]struct{} // closed, until the peer is
-	current   *Conn              // whose code is running, nil for the loop's own
-	pool      codec.Pool
-	scratch   []byte  // a buffer of the pool, at hand
-	spare     *record // records of timers that may be used again
-	spares    int
-	started   bool // OnStart has returned
+	conns       []*Conn
+	dirty       connQueue          // with output that this turn appended
+	closing     connQueue          // to be closed when this turn ends
+	lingering   map[*Conn]struct{} // closed, until the peer is
+	current     *Conn              // whose code is running, nil for the loop's own
+	pool        codec.Pool
+	scratch     []byte  // a buffer of the pool, at hand
+	maxOutbound int     // the server's
+	spare       *record // records of timers that may be used again
+	spares      int
+	started     bool // OnStart has returned
+	afterStop   []func()
 	drainState
 
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // the sum of the rare ones that was shown last
-	load      atomic.Int64  // connections, those on their way here included
+	count counters      // of this loop, its own
+	shown shownCounters // the same for other goroutines
+	rare  bool          // a counter has changed that seldom does
+	load  atomic.Int64  // connections, those on their way here included
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -74,6 +76,8 @@ func newLoop(s *Server, index int) *Loop {
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
 	l.mail.max = s.cfg.maxMailbox
+	l.maxOutbound = s.cfg.maxOutbound
+	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
 
@@ -303,6 +307,7 @@ func (l *Loop) rescue() {
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
+	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
 	if c := l.current; c != nil {
@@ -310,6 +315,36 @@ func (l *Loop) panicked(v any) *PanicError {
 	}
 	event.Msg("a callback panicked")
 	return err
+}
+
+// Try runs f at once, on the loop, for who calls several independent functions in one callback and does not want one that
+// panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
+// means there was none.
+func (l *Loop) Try(f func()) (err error) {
+	l.owner.check("Loop.Try")
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a loop and must be
+// ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
+// is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
+func (l *Loop) AfterStop(f func()) {
+	l.owner.check("Loop.AfterStop")
+	if f == nil {
+		panic("loop: Loop.AfterStop with a nil func")
+	}
+	select {
+	case <-l.ended:
+		f()
+	default:
+		l.afterStop = append(l.afterStop, f)
+	}
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what
@@ -356,6 +391,7 @@ func (l *Loop) after(d time.Duration) time.Duration {
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
+	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil
@@ -364,6 +400,7 @@ func (l *Loop) remove(c *Conn) {
 }
 
 func (l *Loop) add(c *Conn) {
+	l.rare = true
 	c.place = len(l.conns)
 	l.conns = append(l.conns, c)
 }

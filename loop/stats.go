@@ -49,19 +49,19 @@ type shownCounters struct {
 }
 
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
-// when one of them has changed.
+// when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
 	s.messages.Store(n.messages)
 	s.bytesIn.Store(n.bytesIn)
 	s.bytesOut.Store(n.bytesOut)
-	// What only grows may be added up; what shrinks might cancel it out.
-	rare := n.closed + n.refused + n.panics + n.fired
-	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || l.wheel.touched {
-		l.shownRare = rare
+	if l.rare || l.wheel.touched {
+		l.rare = false
 		l.showRare()
 	}
-	l.checkDrained()
+	if l.draining {
+		l.checkDrained()
+	}
 }
 
 func (l *Loop) showRare() {

@@ -2,6 +2,7 @@ package gnetengine
 
 import (
 	"os"
+	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
 	gio "github.com/panjf2000/gnet/v2/pkg/io"
@@ -27,23 +28,26 @@ type socket struct {
 	resuming bool // on its way back to gnet
 }
 
-// maxRawWrite is how much is written without telling Go's scheduler. That saves a tenth of what an echo costs; a write
-// to a non-blocking socket returns within microseconds, unless it copies a lot.
-const maxRawWrite = 64 << 10
-
 func (s *socket) Write(p []byte) (int, error) {
-	for {
-		n, errno := write(s.fd, p)
-		switch errno {
-		case 0:
-			return n, nil
-		case unix.EAGAIN:
-			return 0, nil
-		case unix.EINTR:
-		default:
-			return 0, os.NewSyscallError("write", errno)
-		}
+	if n, errno := write(s.fd, p); errno == 0 {
+		return n, nil
+	} else {
+		return s.writeAgain(p, errno)
 	}
+}
+
+// writeAgain is Write after the first attempt.
+func (s *socket) writeAgain(p []byte, errno syscall.Errno) (n int, err error) {
+	for errno == unix.EINTR {
+		n, errno = write(s.fd, p)
+	}
+	switch errno {
+	case 0:
+		return n, nil
+	case unix.EAGAIN:
+		return 0, nil
+	}
+	return 0, os.NewSyscallError("write", errno)
 }
 
 func (s *socket) Writev(bufs [][]byte) (int, error) {
