@@ -214,14 +214,14 @@ func TestCodecs(t *testing.T) {
 
 func TestEvictsWhoIsSilent(t *testing.T) {
 	t.Parallel()
-	e := start(t, "-idle", "300ms")
+	e := start(t, "-idle", "1s")
 	c := e.dial(t)
 	exchange(t, c, "hello\n")
 	began := time.Now()
 	if _, err := io.ReadAll(c); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(began); d < 250*time.Millisecond {
+	if d := time.Since(began); d < 500*time.Millisecond {
 		t.Errorf("evicted after %v", d)
 	}
 	e.log.expect(t, "evicted")
