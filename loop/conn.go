@@ -277,4 +277,5 @@ func (c *Conn) refuse() {
 	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
 	c.runAfter()
+	c.water = nil
 }
