@@ -16,11 +16,12 @@ import (
 
 // Defaults of Server's fields.
 const (
-	DefaultMaxOutbound  = 1 << 20          // Server.MaxOutbound, bytes
-	DefaultMaxMailbox   = 65536            // Server.MaxMailbox, functions
-	DefaultCloseTimeout = 5 * time.Second  // Server.CloseTimeout
-	DefaultDrainTimeout = 30 * time.Second // Server.DrainTimeout
-	DefaultTurnBudget   = time.Millisecond // Server.TurnBudget
+	DefaultMaxOutbound  = 1 << 20                // Server.MaxOutbound, bytes
+	DefaultMaxMailbox   = 65536                  // Server.MaxMailbox, functions
+	DefaultCloseTimeout = 5 * time.Second        // Server.CloseTimeout
+	DefaultDrainTimeout = 30 * time.Second       // Server.DrainTimeout
+	DefaultTurnBudget   = time.Millisecond       // Server.TurnBudget
+	DefaultBlockedAfter = 100 * time.Millisecond // Server.BlockedAfter
 )
 
 // config is a Server's fields with the defaults filled in.
@@ -32,6 +33,7 @@ type config struct {
 	closeTimeout time.Duration
 	drainTimeout time.Duration
 	turnBudget   time.Duration
+	blockedAfter time.Duration
 	listeners    []*listener
 }
 
@@ -45,6 +47,7 @@ func (s *Server) validate() (config, error) {
 		closeTimeout: cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
 		drainTimeout: cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
 		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
+		blockedAfter: cmp.Or(s.BlockedAfter, DefaultBlockedAfter),
 	}
 	if cfg.maxConns == 0 {
 		cfg.maxConns = connsFromDescriptors(cfg.loops)
@@ -82,6 +85,7 @@ func (s *Server) validateNumbers() error {
 		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
 		{"DrainTimeout", int64(s.DrainTimeout), "DefaultDrainTimeout"},
 		{"TurnBudget", int64(s.TurnBudget), "DefaultTurnBudget"},
+		{"BlockedAfter", int64(s.BlockedAfter), "DefaultBlockedAfter"},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", f.name, f.zero)

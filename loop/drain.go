@@ -20,6 +20,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
+	defer s.watch.stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -161,6 +162,7 @@ func (l *Loop) broke(err error) {
 	l.settle()
 	l.checkDrained()
 	l.stop()
+	l.exit()
 }
 
 // drainState is a loop's part in the drain.

@@ -43,8 +43,9 @@ type Loop struct {
 	state     atomic.Int32
 
 	mail  mailbox
-	batch []task // what was taken from the mailbox
-	next  int    // the next one to run
+	batch []task        // what was taken from the mailbox
+	next  int           // the next one to run
+	since time.Duration // when it was taken
 
 	conns   []*Conn
 	dirty   []*Conn // with output that this turn appended
@@ -58,13 +59,17 @@ type Loop struct {
 	shown     shownCounters // the same for other goroutines
 	shownRare uint64        // a sum that changes when the rare ones do
 	load      atomic.Int64  // connections, those on their way here included
+	health    health
+	watch     *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
 	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
-	l.mail.max = s.cfg.maxMailbox
+	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
+	l.watch = s.watch
+	l.health.since.Store(noTurn)
 	return l
 }
 
@@ -128,9 +133,11 @@ func (l *Loop) wake() {
 	_ = l.server.engine.Wake(l.index)
 }
 
-// enter begins a turn: one callback of the engine. Each turn ends with leave.
+// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with exit.
 func (l *Loop) enter() {
 	l.now = l.clock()
+	l.health.since.Store(int64(l.now))
+	l.watch.begins()
 }
 
 // leave ends a turn that handled I/O.
@@ -140,6 +147,7 @@ func (l *Loop) leave() {
 	}
 	l.settle()
 	l.publish()
+	l.exit()
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
@@ -154,6 +162,7 @@ func (l *Loop) turn() {
 	l.settle()
 	if l.ending {
 		l.stop()
+		l.exit()
 		return
 	}
 	if more || !l.park() {
@@ -162,6 +171,7 @@ func (l *Loop) turn() {
 	}
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
+	l.exit()
 }
 
 // park ends the loop's duty to look into its mailbox, unless there is something in it again.
@@ -216,10 +226,12 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 // advance runs at most budget nodes of the wheel and reports whether that was too few.
 func (l *Loop) advance(budget int) (more bool) {
 	now := l.clock()
-	if when, ok := l.wheel.Next(); !ok || when > now {
+	due, ok := l.wheel.Next()
+	if !ok || due > now {
 		return false
 	}
 	l.advanced = now
+	l.health.lags.note(now-due, now)
 	for !l.advanceWheel(now, budget) { // until no callback panics
 	}
 	when, ok := l.wheel.Next()
@@ -237,10 +249,7 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) (whole bool) {
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
-	if l.next == len(l.batch) {
-		clear(l.batch)
-		l.batch, l.next = l.mail.take(l.batch[:0]), 0
-	}
+	l.takeMail()
 	for l.next < len(l.batch) {
 		stop := min(l.next+mailBatch, len(l.batch))
 		for l.next < stop {
@@ -253,6 +262,21 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	}
 	l.mail.left(len(l.batch) - l.next)
 	return l.next < len(l.batch)
+}
+
+// takeMail takes what is in the mailbox, if nothing is left of what was taken before.
+func (l *Loop) takeMail() {
+	if l.next < len(l.batch) {
+		l.health.lags.note(l.now-l.since, l.now) // at least
+		return
+	}
+	clear(l.batch)
+	var oldest time.Duration
+	l.batch, oldest = l.mail.take(l.batch[:0])
+	l.next, l.since = 0, l.now
+	if len(l.batch) > 0 {
+		l.health.lags.note(l.now-oldest, l.now)
+	}
 }
 
 // runTasks runs tasks up to stop, or until one panics.

@@ -77,11 +77,17 @@ type Server struct {
 	// 0 means DefaultTurnBudget, 1 ms.
 	TurnBudget time.Duration
 
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop counts as blocked: that
+	// is logged as a warning, with the stack of the callback, while it still blocks, and counted in Stats.Blocked. Time
+	// in which the process itself was stopped does not count. 0 means DefaultBlockedAfter, 100 ms.
+	BlockedAfter time.Duration
+
 	cfg     config
 	base    time.Time
 	engine  engine.Engine
 	loops   []*Loop
 	alarm   *alarm
+	watch   *watchdog
 	started atomic.Bool
 	ready   bool // Start has succeeded
 
@@ -138,6 +144,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	if err := s.startLoops(); err != nil {
+		s.watch.stop()
 		s.closeListeners()
 		return err
 	}
@@ -151,10 +158,12 @@ func (s *Server) Start(ctx context.Context) error {
 
 func (s *Server) startLoops() error {
 	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	s.watch = newWatchdog(s, s.cfg.loops)
 	for i := range s.cfg.loops {
 		s.loops = append(s.loops, newLoop(s, i))
 	}
 	s.alarm.loops = s.loops
+	go s.watch.run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
@@ -177,6 +186,7 @@ func (s *Server) startLoops() error {
 // start is the first thing that runs on a loop.
 func (l *Loop) start() (err error) {
 	l.owner.claim()
+	l.health.goroutine.Store(goroutineID())
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("loop: Server.OnStart: %w", l.panicked(v))
