@@ -3,7 +3,11 @@ package loop
 import (
 	"errors"
 	"io"
+	"time"
 )
+
+// lingerTimeout is how long the peer's end is waited for after ours.
+const lingerTimeout = time.Second
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
 // runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
@@ -83,19 +87,51 @@ func (c *Conn) finish(hard bool) {
 	l.wheel.Stop(c.closeTimer)
 	l.wheel.Stop(c.retry)
 	c.out.release(&l.pool)
-	if !c.lost {
-		c.sock.Close(hard)
-	}
+	c.letGo(hard)
 	l.count.closed++
 	if c.err == ErrIdle {
 		l.count.evicted++
 	}
-	l.server.left(c)
 	c.callOnClose()
 	for _, f := range c.after {
 		c.callAfter(f)
 	}
-	c.handler, c.after, c.sock = nil, nil, nil
+	c.handler, c.after = nil, nil
+}
+
+// letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer
+// might lose output that it has not read yet. So the output is ended first, and what the peer still sends is
+// thrown away until it ends, too, for a second at most.
+func (c *Conn) letGo(hard bool) {
+	l := c.loop
+	if hard || c.lost || c.ebbed || c.err == ErrIdle {
+		c.closeSocket(hard)
+		return
+	}
+	c.lingers = true
+	l.lingering[c] = struct{}{}
+	c.sock.CloseWrite()
+	if c.resting {
+		c.sock.Resume()
+	}
+	c.closeTimer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
+}
+
+func (c *Conn) endLinger() {
+	if c.lingers {
+		c.lingers = false
+		c.loop.wheel.Stop(c.closeTimer)
+		delete(c.loop.lingering, c)
+		c.closeSocket(false)
+	}
+}
+
+func (c *Conn) closeSocket(hard bool) {
+	if !c.lost {
+		c.sock.Close(hard)
+	}
+	c.sock = nil
+	c.loop.server.left(c.loop, c.remote)
 }
 
 func (c *Conn) callOnClose() {
@@ -123,15 +159,21 @@ func (c *Conn) rescueTeardown() {
 // shutdown, nc -N) still gets the output that waits for it.
 func (c *Conn) peerClosed(err error) {
 	if c.state == stateClosed {
+		c.lost = true
+		c.endLinger()
 		return
 	}
+	c.ebbed = true
 	halfClosed := errors.Is(err, io.EOF)
-	c.shut(cause(err))
-	if halfClosed && c.out.size > 0 && !c.drop && c.sock.Linger() {
-		c.full = false // closeTurn writes, and waits for the rest
-	} else {
+	hasMore := c.paused && c.input.Buffered() > 0
+	if !halfClosed || c.drop || c.out.size == 0 && !hasMore || !c.sock.Linger() {
 		c.lost = true
+	} else if hasMore && c.state == stateOpen {
+		c.ended = cause(err) // when reading is resumed
+		return
 	}
+	c.full = false // closeTurn writes, and waits for the rest
+	c.shut(cause(err))
 	c.endSoon()
 }
 

@@ -49,9 +49,6 @@ func (s *Server) validate() (config, error) {
 		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
 		blockedAfter: cmp.Or(s.BlockedAfter, DefaultBlockedAfter),
 	}
-	if cfg.maxConns == 0 {
-		cfg.maxConns = connsFromDescriptors(cfg.loops)
-	}
 	if err := s.validateNumbers(); err != nil {
 		return cfg, err
 	}
@@ -80,6 +77,11 @@ func (s *Server) validateNumbers() error {
 		{"IdleJitter", int64(s.IdleJitter), "none"},
 		{"NumLoops", int64(s.NumLoops), "GOMAXPROCS"},
 		{"MaxConns", int64(s.MaxConns), "from the limit of open files"},
+		{"MaxConnsPerIP", int64(s.MaxConnsPerIP), "no limit"},
+		{"AcceptRate", int64(s.AcceptRate), "no limit"},
+		{"FirstByteTimeout", int64(s.FirstByteTimeout), "never"},
+		{"FrameTimeout", int64(s.FrameTimeout), "no limit"},
+		{"DrainWindow", int64(s.DrainWindow), "at once"},
 		{"MaxOutbound", int64(s.MaxOutbound), "DefaultMaxOutbound"},
 		{"MaxMailbox", int64(s.MaxMailbox), "DefaultMaxMailbox"},
 		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
@@ -93,6 +95,9 @@ func (s *Server) validateNumbers() error {
 	}
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
+	}
+	if window, timeout := s.DrainWindow, cmp.Or(s.DrainTimeout, DefaultDrainTimeout); window >= timeout {
+		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", window, timeout)
 	}
 	return nil
 }
@@ -143,18 +148,6 @@ func splitAddr(addr string) (network, address string, err error) {
 		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
 	}
 	return network, address, nil
-}
-
-// connsFromDescriptors derives Server.MaxConns: the limit of open files, less what loops, listeners, logs and the
-// program's own files need, and less a share for sockets that are being accepted (two descriptors for a moment).
-func connsFromDescriptors(loops int) int {
-	const unlimited = 1 << 20
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return unlimited
-	}
-	n := int(min(uint64(lim.Cur), unlimited))
-	return max(1, n-n/16-32-8*loops)
 }
 
 // removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.

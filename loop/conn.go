@@ -17,7 +17,7 @@ const (
 	stateOpening uint8 = iota // in Accept
 	stateOpen
 	stateClosing // Close was called: output is flushed, nothing else happens
-	stateClosed  // OnClose has been called, or is about to be
+	stateClosed  // OnClose has been called, or is about to be; the socket may linger
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called; elsewhere hold its Ref.
@@ -37,6 +37,11 @@ type Conn struct {
 	full     bool // the socket took less than it was given; Writable will be called
 	drop     bool // output is not worth flushing
 	lost     bool // the socket is gone
+	ebbed    bool // the peer has ended its output: nothing more comes
+	lingers  bool // OnClose has run, and the peer's end is waited for
+	heard    bool // at least one byte
+	paused   bool // PauseRead
+	resting  bool // the socket does not read, because of that
 	decoding bool // within the decoding of a piece of input
 	stamps   bool // somebody wants to know lastWrite
 
@@ -44,8 +49,10 @@ type Conn struct {
 	opened     time.Duration
 	lastRead   time.Duration
 	lastWrite  time.Duration
-	timers     *record // set by AfterFunc and Every
-	closeTimer timing.Timer
+	timers     *record      // set by AfterFunc and Every
+	closeTimer timing.Timer // ends flushing, or lingering
+	ended      error        // the peer has ended, but input that came before is still to be decoded
+	water      *water
 	retry      timing.Timer // of a full socket whose engine cannot tell
 	retryIn    time.Duration
 
@@ -124,10 +131,14 @@ func (s *sink) Readable(p []byte) {
 	c := (*Conn)(s)
 	l := c.loop
 	l.enter()
-	c.lastRead = l.now
+	c.lastRead, c.heard = l.now, true
 	l.count.bytesIn += uint64(len(p))
 	if c.state == stateOpen {
-		c.decode(p)
+		if c.paused {
+			c.hold(p)
+		} else {
+			c.decode(p)
+		}
 	}
 	l.leave()
 }
@@ -154,6 +165,7 @@ func (c *Conn) decode(data []byte) {
 	l.current = c
 	c.decoding = true
 	defer c.decoded()
+	before := l.count.messages
 	for more := true; more; {
 		var msg []byte
 		var err error
@@ -171,6 +183,13 @@ func (c *Conn) decode(data []byte) {
 		if c.state != stateOpen {
 			return
 		}
+		if c.paused {
+			c.input.Keep(data)
+			return
+		}
+	}
+	if l.server.FrameTimeout > 0 {
+		c.watchFrame(l.count.messages != before)
 	}
 }
 
@@ -185,8 +204,16 @@ func (c *Conn) decoded() {
 	}
 }
 
-// decodeMore decodes what is left over, after the codec was changed outside of decode.
-func (c *Conn) decodeMore(*Conn) { c.decode(nil) }
+// decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was resumed.
+func (c *Conn) decodeMore(*Conn) {
+	if c.paused {
+		return
+	}
+	c.decode(nil)
+	if c.ended != nil && !c.paused {
+		c.shut(c.ended)
+	}
+}
 
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
@@ -217,7 +244,7 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.input.Init(ln.codec, &l.pool)
 	c.reply, _ = c.input.Codec().(codec.Responder)
-	if ln.idleTimeout > 0 {
+	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
 	c.handler = ln.accept(c)
@@ -235,5 +262,5 @@ func (c *Conn) refuse() {
 	c.state = stateClosed
 	c.lost = true
 	c.out.release(&c.loop.pool)
-	c.loop.server.left(c)
+	c.loop.server.left(c.loop, c.remote)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,9 @@ import (
 const (
 	// drainBatch is how many connections a draining loop closes in one turn.
 	drainBatch = 128
+
+	// drainStep is the shortest time between two batches, if they are spread.
+	drainStep = 10 * time.Millisecond
 
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
 	stuckTimeout = 5 * time.Second
@@ -95,25 +99,48 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
-// beginDrain closes the connections of a loop, a batch in each turn. Those that open from now on are refused.
+// beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
 	l.draining = true
-	l.closeBatch(slices.Clone(l.conns))
+	conns := slices.Clone(l.conns)
+	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
+	every, batch := spread(len(conns), l.server.DrainWindow)
+	l.closeSome(conns, every, batch)
 }
 
-func (l *Loop) closeBatch(conns []*Conn) {
-	n := min(len(conns), drainBatch)
+// spread returns how many of n connections to close at once, and how long to wait after that.
+func spread(n int, window time.Duration) (every time.Duration, batch int) {
+	if window == 0 || n == 0 {
+		return 0, drainBatch
+	}
+	every = max(window/time.Duration(n), drainStep)
+	return every, max(1, int(int64(n)*int64(every)/int64(window)))
+}
+
+func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
+	n := min(len(conns), batch)
 	for _, c := range conns[:n] {
+		c.sayGoodbye()
 		c.shut(ErrServerClosed)
 	}
-	if n < len(conns) {
-		_ = l.urge(func() { l.closeBatch(conns[n:]) })
+	switch rest := conns[n:]; {
+	case len(rest) == 0:
+	case every == 0:
+		_ = l.urge(func() { l.closeSome(rest, every, batch) })
+	default:
+		l.wheel.At(l.after(every), func() { l.closeSome(rest, every, batch) })
+	}
+}
+
+func (c *Conn) sayGoodbye() {
+	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
+		c.callHook(func() { f(c) })
 	}
 }
 
 // checkDrained is called at the end of a turn.
 func (l *Loop) checkDrained() {
-	if l.draining && len(l.conns) == 0 {
+	if l.draining && len(l.conns)+len(l.lingering) == 0 {
 		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
@@ -125,6 +152,9 @@ func (l *Loop) cutAll() {
 		if c.state == stateClosing {
 			c.closeLate()
 		}
+	}
+	for c := range l.lingering {
+		c.endLinger()
 	}
 }
 
@@ -158,6 +188,9 @@ func (l *Loop) broke(err error) {
 	for _, c := range slices.Clone(l.conns) {
 		c.drop = true
 		c.shut(err)
+	}
+	for c := range l.lingering {
+		c.endLinger()
 	}
 	l.settle()
 	l.checkDrained()

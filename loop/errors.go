@@ -10,8 +10,11 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrIdle: the peer sent nothing for the idle timeout.
+	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
+
+	// ErrSlowFrame: the peer began a frame and did not finish it within Server.FrameTimeout.
+	ErrSlowFrame = errors.New("loop: frame timeout")
 
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
@@ -22,8 +25,8 @@ var (
 	// ErrServerClosed: the server is draining, or has ended.
 	ErrServerClosed = errors.New("loop: server closed")
 
-	// ErrTooManyConns: Server.MaxConns connections are open already. It appears in the log and in what a
-	// refused peer sees: a reset.
+	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
+	// appears in the log; the peer sees a reset, or Server.Farewell.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 

@@ -47,24 +47,26 @@ type Loop struct {
 	next  int           // the next one to run
 	since time.Duration // when it was taken
 
-	conns   []*Conn
-	dirty   []*Conn // with output that this turn appended
-	closing []*Conn // to be closed when this turn ends
-	current *Conn   // whose code is running, nil for the loop's own
-	pool    codec.Pool
-	spare   *record // records of timers that may be used again
+	conns     []*Conn
+	dirty     []*Conn            // with output that this turn appended
+	closing   []*Conn            // to be closed when this turn ends
+	lingering map[*Conn]struct{} // closed, until the peer is
+	current   *Conn              // whose code is running, nil for the loop's own
+	pool      codec.Pool
+	spare     *record // records of timers that may be used again
 	drainState
 
 	count     counters      // of this loop, its own
 	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // a sum that changes when the rare ones do
+	shownRare uint64        // the sum of the rare ones that was shown last
 	load      atomic.Int64  // connections, those on their way here included
 	health    health
 	watch     *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
-	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never}
+	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never,
+		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
 	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
@@ -232,18 +234,18 @@ func (l *Loop) advance(budget int) (more bool) {
 	}
 	l.advanced = now
 	l.health.lags.note(now-due, now)
-	for !l.advanceWheel(now, budget) { // until no callback panics
-	}
+	l.advanceWheel(now, budget)
+	l.count.fired = l.wheel.Stats().Fired
 	when, ok := l.wheel.Next()
 	return ok && when <= now
 }
 
-// advanceWheel reports false if a callback panicked.
-func (l *Loop) advanceWheel(now time.Duration, budget int) (whole bool) {
+// advanceWheel stops at a callback that panics: what is due behind it is left, as if the budget had run out. To go on
+// here would be for ever if each callback adds itself again and panics.
+func (l *Loop) advanceWheel(now time.Duration, budget int) {
 	defer l.rescue()
 	l.current = nil
-	l.count.fired += uint64(l.wheel.Advance(now, budget))
-	return true
+	l.wheel.Advance(now, budget)
 }
 
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new

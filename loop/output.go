@@ -123,6 +123,7 @@ func (c *Conn) flushTurn() {
 	if !c.full && c.state != stateClosed {
 		c.writeOut()
 	}
+	c.checkWater()
 }
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
@@ -192,6 +193,7 @@ func (c *Conn) writable() {
 	}
 	c.full = false
 	c.writeOut()
+	c.checkWater()
 	if c.state == stateClosing {
 		c.endSoon()
 	}

@@ -54,9 +54,27 @@ type Server struct {
 	// Logger is silent.
 	Logger zerolog.Logger
 
-	// MaxConns is how many connections may be open at once; one more is reset. 0 derives it from the limit of open files,
+	// MaxConns is how many connections may be open at once; one more is refused. 0 derives it from the limit of open files,
 	// with some left for the program's own.
 	MaxConns int
+
+	// MaxConnsPerIP is how many of them may come from one IP address. 0 means no limit.
+	MaxConnsPerIP int
+
+	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others wait in the system's
+	// queue. 0 means no limit.
+	AcceptRate int
+
+	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short.
+	Farewell []byte
+
+	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after it was opened.
+	// 0 means never, or when IdleTimeout is over.
+	FirstByteTimeout time.Duration
+
+	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it after this long,
+	// however many bytes it sends meanwhile. 0 means no limit.
+	FrameTimeout time.Duration
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with ErrSlowConsumer.
 	// 0 means DefaultMaxOutbound, 1 MiB.
@@ -72,6 +90,14 @@ type Server struct {
 	// DrainTimeout is how long the connections may take to close when the server ends, before they are cut.
 	// 0 means DefaultDrainTimeout, 30 s.
 	DrainTimeout time.Duration
+
+	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients do not all reconnect
+	// at once; until its turn comes a connection is served. 0 means at once. It must be shorter than DrainTimeout.
+	DrainWindow time.Duration
+
+	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its loop: to say
+	// goodbye. What it sends is flushed before the close.
+	OnDrain func(c *Conn)
 
 	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its sockets again.
 	// 0 means DefaultTurnBudget, 1 ms.
@@ -94,6 +120,7 @@ type Server struct {
 	accepted, refused atomic.Uint64
 	lastID            atomic.Uint64
 	open              atomic.Int64 // connections, those on their way to a loop included
+	gate              gate
 	enrolling         chan struct{}
 
 	draining chan struct{} // closed when the drain begins
@@ -135,10 +162,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
-	s.enrolling = make(chan struct{}, enrolling)
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
 		s.engine = gnetengine.New(s.Logger)
 	}
+	s.limitConns()
 	if err := s.listen(ctx); err != nil {
 		s.closeListeners()
 		return err
@@ -154,6 +181,20 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	go s.supervise(ctx)
 	return nil
+}
+
+// limitConns fills in what follows from the limits of the system.
+func (s *Server) limitConns() {
+	capacity := s.engine.Capacity(s.cfg.loops)
+	if s.cfg.maxConns == 0 {
+		s.cfg.maxConns = capacity
+	}
+	if s.cfg.maxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.cfg.maxConns).Int("possible", capacity).
+			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
+	}
+	s.enrolling = make(chan struct{}, min(max(1, s.cfg.maxConns/16), maxEnrolling))
+	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {

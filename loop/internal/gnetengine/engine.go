@@ -69,8 +69,24 @@ type eventLoop struct {
 // A ticket is the gnet context of a connection until it is open.
 type ticket struct {
 	loop   *eventLoop
-	open   func(engine.Socket) engine.Sink // nil: the loop's anchor
+	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
+	resume *socket                         // a paused socket that reads again
 	opened bool
+}
+
+// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops, listeners, logs and the
+// program's own files, and a share for sockets that are being accepted, which have two descriptors for a moment.
+func (*Engine) Capacity(loops int) int {
+	const unlimited = 1 << 20
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return unlimited
+	}
+	n := unlimited
+	if uint64(lim.Cur) < unlimited {
+		n = int(lim.Cur)
+	}
+	return max(1, n-n/16-32-8*loops)
 }
 
 // Listen implements engine.Engine.
@@ -201,7 +217,11 @@ func (e *Engine) OnTick() (time.Duration, gnet.Action) {
 func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	t := c.Context().(*ticket)
 	t.opened = true
-	if t.open == nil {
+	switch {
+	case t.resume != nil:
+		t.resume.attach(c)
+		return nil, gnet.None
+	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
 		return nil, gnet.None
 	}
@@ -231,7 +251,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened { // an anchor: its loop is ending
+		if x.opened && x.resume == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
@@ -243,6 +263,19 @@ func (e *Engine) ended(l *eventLoop, err error) {
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}
+}
+
+// execute runs f on the loop.
+func (l *eventLoop) execute(f func()) {
+	_ = l.gnet.Execute(context.Background(), run(f))
+}
+
+// run is a function as a gnet.Runnable.
+type run func()
+
+func (f run) Run(context.Context) error {
+	f()
+	return nil
 }
 
 // notify passes on, from any goroutine, that s is writable.
@@ -265,7 +298,8 @@ func (w *writables) Run(context.Context) error {
 	w.writable = nil
 	w.mu.Unlock()
 	for _, s := range ready {
-		if !s.closed {
+		if !s.closed && s.waiting {
+			s.waiting = false
 			s.sink.Writable()
 		}
 	}

@@ -13,16 +13,18 @@ import (
 // maxIovecs is what one writev takes; gnet and the system refuse more.
 const maxIovecs = 1024
 
-// socket implements engine.Socket. The descriptor is gnet's until Linger makes one of our own. Once
+// socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our own. Once
 // closed, the number belongs to somebody else: nothing here may use it then.
 type socket struct {
-	loop      *eventLoop
-	conn      gnet.Conn // nil once lingering
-	sink      engine.Sink
-	fd        int
-	closed    bool
-	lingering bool
-	watched   bool // known to the watcher
+	loop     *eventLoop
+	conn     gnet.Conn // nil while detached from gnet: lingering, or paused
+	sink     engine.Sink
+	fd       int
+	closed   bool
+	watched  bool // known to the watcher
+	waiting  bool // for a call of Sink.Writable
+	paused   bool // as the Conn wants it
+	resuming bool // on its way back to gnet
 }
 
 func (s *socket) Write(p []byte) (int, error) {
@@ -62,7 +64,7 @@ func (s *socket) NotifyWritable() bool {
 	if s.loop.engine.watch.add(s) != nil {
 		return false
 	}
-	s.watched = true
+	s.watched, s.waiting = true, true
 	return true
 }
 
@@ -74,15 +76,28 @@ func (s *socket) Pending() bool {
 
 func (s *socket) Unsent() int { return unsent(s.fd) }
 
-func (s *socket) Linger() bool {
+func (s *socket) Linger() bool { return s.detach() == nil }
+
+// detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
+func (s *socket) detach() error {
 	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return os.NewSyscallError("dup", err)
 	}
-	s.unwatch()
-	s.fd, s.conn, s.lingering = fd, nil, true
-	return true
+	s.move(fd, nil)
+	return nil
 }
+
+// move changes the descriptor, and takes along what the watcher knows.
+func (s *socket) move(fd int, c gnet.Conn) {
+	s.unwatch()
+	s.fd, s.conn = fd, c
+	if s.waiting && !s.NotifyWritable() {
+		s.loop.notify(s) // too early, but then the sink tries, and asks again
+	}
+}
+
+func (s *socket) CloseWrite() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
 
 func (s *socket) Close(hard bool) {
 	if s.closed {
@@ -94,7 +109,7 @@ func (s *socket) Close(hard bool) {
 		// Otherwise the kernel keeps what a peer with a closed window does not take, for many minutes.
 		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	if s.lingering {
+	if s.conn == nil {
 		_ = unix.Close(s.fd)
 		return
 	}
@@ -107,7 +122,7 @@ func (s *socket) broken(err error) {
 		return
 	}
 	s.sink.Closed(cause(err))
-	if !s.lingering && !s.closed {
+	if s.conn != nil && !s.closed {
 		s.unwatch()
 		s.closed = true
 	}
@@ -119,3 +134,14 @@ func (s *socket) unwatch() {
 		s.watched = false
 	}
 }
+
+// file returns a copy of the descriptor.
+func (s *socket) file() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), "socket"), nil
+}
+
+func closeFD(fd int) { _ = unix.Close(fd) }
