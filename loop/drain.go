@@ -34,6 +34,7 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
+	s.stopWorkers()
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
 		return
@@ -121,7 +122,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 	n := min(len(conns), batch)
 	for _, c := range conns[:n] {
 		c.sayGoodbye()
-		c.shut(ErrServerClosed)
+		c.drain()
 	}
 	switch rest := conns[n:]; {
 	case len(rest) == 0:

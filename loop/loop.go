@@ -314,12 +314,17 @@ func (l *Loop) rescue() {
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
 	err := &PanicError{Value: v, Stack: debug.Stack()}
-	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
-	if c := l.current; c != nil {
+	l.logPanic(err, l.current)
+	return err
+}
+
+// logPanic may be called on any goroutine.
+func (l *Loop) logPanic(err *PanicError, c *Conn) {
+	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", err.Value).Bytes("stack", err.Stack)
+	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}
 	event.Msg("a callback panicked")
-	return err
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what

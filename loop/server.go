@@ -103,6 +103,14 @@ type Server struct {
 	// 0 means DefaultTurnBudget, 1 ms.
 	TurnBudget time.Duration
 
+	// MaxOffload is how many works that were given to Offload run at the same time, each on a goroutine. 0 means
+	// DefaultMaxOffload, 256.
+	MaxOffload int
+
+	// MaxOffloadQueue is how many works may wait for that before Offload fails with ErrOffloadFull. 0 means
+	// DefaultMaxOffloadQueue, 16,384.
+	MaxOffloadQueue int
+
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop counts as blocked: that
 	// is logged as a warning, with the stack of the callback, while it still blocks, and counted in Stats.Blocked. Time
 	// in which the process itself was stopped does not count. 0 means DefaultBlockedAfter, 100 ms.
@@ -114,6 +122,7 @@ type Server struct {
 	loops   []*Loop
 	alarm   *alarm
 	watch   *watchdog
+	workers workers
 	started atomic.Bool
 	ready   bool // Start has succeeded
 
@@ -159,6 +168,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.cfg = cfg
 	s.base = time.Now()
+	s.workers.max, s.workers.maxWaiting = cfg.maxOffload, cfg.maxOffloadQueue
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})

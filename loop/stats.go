@@ -23,6 +23,9 @@ type Stats struct {
 	Timers int    // pending in all wheels
 	Fired  uint64 // callbacks that the wheels ran, the framework's own included
 
+	Offloaded        int // works that run now
+	OffloadedWaiting int // works that wait for that
+
 	// The worst of all loops: see LoopStats.
 	Lag, MaxLag   time.Duration
 	Turn, MaxTurn time.Duration
@@ -101,6 +104,7 @@ func (l *Loop) showRare() {
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
 	now := time.Since(s.base)
+	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
 	for _, l := range s.loops {
 		n := &l.shown
 		ls := LoopStats{

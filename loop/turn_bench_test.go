@@ -1,7 +1,9 @@
 package loop
 
 import (
+	"context"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -49,4 +51,23 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	l := newLoop(s, 0)
 	l.owner.claim()
 	return l.open(s.cfg.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
+}
+
+// BenchmarkOffload is a work that does nothing, from the call to the end of its then, one at a time.
+func BenchmarkOffload(b *testing.B) {
+	c := (*Conn)(benchSink(b, 0).(*sink))
+	c.loop.server.workers = workers{max: 1, maxWaiting: 1}
+	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
+	work := func(context.Context) int { return 1 }
+	then := func(*Conn, int) {}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := Offload(c, work, then); err != nil {
+			b.Fatal(err)
+		}
+		for c.jobs.pending > 0 {
+			runtime.Gosched()
+			c.loop.runMail(never)
+		}
+	}
 }
