@@ -196,7 +196,7 @@ func (l *Loop) broke(err error) {
 	l.settle()
 	l.checkDrained()
 	l.stop()
-	l.exit()
+	l.exitMeasured()
 }
 
 // drainState is a loop's part in the drain.

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -11,12 +12,18 @@ const recentSpan = 10 * time.Second
 // noTurn is health.since between turns. Zero is a time like any other.
 const noTurn = -1
 
-// health is what a loop measures of itself, and other goroutines read. A turn costs it one reading of the clock, two
-// stores and a few comparisons: the rest is stored only when it has changed by something that matters.
+// sampling is how many turns that handle I/O there are, on average, for one that is measured. To read the clock once more in
+// each of them would be a tenth of what an echo costs.
+const sampling = 16
+
+// health is what a loop measures of itself, and other goroutines read. A turn that handles I/O has two stores for it, and
+// is measured now and then, at random. But a turn that the watchdog has seen is always measured, and so are
+// those for timers and posts, which read the clock anyway.
 type health struct {
 	since     atomic.Int64  // when the turn that runs began, or noTurn
+	looked    atomic.Int64  // when the turn began that the watchdog saw last
+	skip      int           // turns not to be measured
 	busy      time.Duration // all turns together, the loop's own
-	showAt    time.Duration // what busy is to reach before others see it
 	shownBusy atomic.Int64  // the same for others
 	turns     peak          // how long turns take
 	lags      peak          // how late timers and posts run
@@ -24,19 +31,41 @@ type health struct {
 	goroutine atomic.Uint64 // the number of the loop's goroutine
 }
 
-// exit ends the measurement that enter began. Nothing of the turn may come after it.
+// exit ends a turn that handled I/O. Nothing of the turn may come after it.
 func (l *Loop) exit() {
+	h := &l.health
+	if h.skip--; h.skip < 0 || h.looked.Load() == int64(l.now) {
+		l.sampleTurn()
+	}
+	h.since.Store(noTurn)
+}
+
+// exitMeasured ends any other turn.
+func (l *Loop) exitMeasured() {
+	l.noteTurn(1)
+	l.health.since.Store(noTurn)
+}
+
+func (l *Loop) sampleTurn() {
+	h := &l.health
+	if h.looked.Load() == int64(l.now) {
+		l.noteTurn(1)
+		return
+	}
+	h.skip = rand.IntN(2*sampling - 1)
+	l.noteTurn(sampling)
+}
+
+// noteTurn measures the turn that ends now, as one of so many like it.
+func (l *Loop) noteTurn(weight time.Duration) {
 	now, h := l.clock(), &l.health
 	took := now - l.now
-	if h.busy += took; h.busy >= h.showAt {
-		h.shownBusy.Store(int64(h.busy))
-		h.showAt = h.busy + time.Millisecond
-	}
+	h.busy += took * weight
+	h.shownBusy.Store(int64(h.busy))
 	h.turns.note(took, now)
 	if took >= l.watch.threshold {
 		l.watch.noteLong(l.index, l.now, took)
 	}
-	h.since.Store(noTurn)
 }
 
 // A peak is the longest of the durations that one goroutine notes: ever, and recently. Any goroutine may read it.

@@ -135,7 +135,7 @@ func (l *Loop) wake() {
 	_ = l.server.engine.Wake(l.index)
 }
 
-// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with exit.
+// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with exitMeasured.
 func (l *Loop) enter() {
 	l.now = l.clock()
 	l.health.since.Store(int64(l.now))
@@ -164,7 +164,7 @@ func (l *Loop) turn() {
 	l.settle()
 	if l.ending {
 		l.stop()
-		l.exit()
+		l.exitMeasured()
 		return
 	}
 	if more || !l.park() {
@@ -173,7 +173,7 @@ func (l *Loop) turn() {
 	}
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
-	l.exit()
+	l.exitMeasured()
 }
 
 // park ends the loop's duty to look into its mailbox, unless there is something in it again.

@@ -49,11 +49,12 @@ type LoopStats struct {
 
 	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the input of one connection,
 	// or a batch of timers and posts. That is how long one callback took, if it is long. The longest of the last 10
-	// to 20 seconds, and since the start; the turn that runs now counts with what it has taken so far. Time in
-	// which the process was stopped counts, here and in Lag.
+	// to 20 seconds, and since the start; the turn that runs now counts with what it has taken so far. Of turns for
+	// input that are shorter than a quarter of Server.BlockedAfter, one in 16 is measured, at random; all others are.
+	// Time in which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
-	Busy    time.Duration // all turns together, to the millisecond: what it grows by in a second is the load of the loop
+	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
 }
 

@@ -161,6 +161,7 @@ func (w *watchdog) look(now, gap time.Duration) (busy bool) {
 		if since != seen.since {
 			w.over(l, seen)
 			*seen = watched{since: since}
+			l.health.looked.Store(int64(since))
 			passed = now - since
 		}
 		if since == noTurn {
