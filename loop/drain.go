@@ -37,6 +37,7 @@ func (s *Server) supervise(ctx context.Context) {
 	s.stopWorkers()
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
+		go s.endLate()
 		return
 	}
 	err := errors.Join(failure, s.stopEngine())
@@ -44,6 +45,13 @@ func (s *Server) supervise(ctx context.Context) {
 		err = &DrainError{Cut: cut}
 	}
 	s.err = err
+}
+
+// endLate ends the rest if the callback that was stuck returns after all.
+func (s *Server) endLate() {
+	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
+	s.accept.Wait()
+	_ = s.stopEngine()
 }
 
 // stopEngine ends alarm and engine.
@@ -60,10 +68,9 @@ func (s *Server) drain() (cut int, stuck error) {
 	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
 		s.tellLoops((*Loop).cutAll)
 	}
-	timeout := time.After(stuckTimeout)
-	s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained })
+	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
 	s.tellLoops(func(l *Loop) { l.ending = true })
-	if !s.await(timeout, func(l *Loop) <-chan struct{} { return l.ended }) {
+	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
 		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
 	}
 	s.accept.Wait()
@@ -149,9 +156,13 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
+		works := c.finishing && c.state < stateClosing
 		c.shut(ErrServerClosed)
+		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
 			c.closeLate()
+		} else if works {
+			l.count.cut++
 		}
 	}
 	for c := range l.lingering {
@@ -170,10 +181,11 @@ func (l *Loop) stop() {
 	for l.runMail(never) || l.mail.len() > 0 {
 	}
 	l.settle()
-	if l.server.OnStop != nil {
+	if l.started && l.server.OnStop != nil {
 		l.current = nil
 		l.runOnStop()
 	}
+	l.show()
 	close(l.ended)
 }
 
@@ -194,7 +206,7 @@ func (l *Loop) broke(err error) {
 		c.endLinger()
 	}
 	l.settle()
-	l.checkDrained()
+	l.show()
 	l.stop()
 	l.exitMeasured()
 }

@@ -257,6 +257,7 @@ func (js *jobs) panicked(v any) {
 	c.loop.logPanic(err, c)
 	_ = c.loop.urge(func() {
 		c.loop.count.panics++
+		c.loop.rare = true
 		c.shut(err)
 	})
 }

@@ -13,7 +13,7 @@ type Stats struct {
 	Refused  uint64 // of these: above a limit, or Accept returned nil
 	Closed   uint64 // connections that have ended, OnClose included
 	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output that was not taken within the close timeout
+	Cut      uint64 // of these: with output not taken within the close timeout, or works not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -75,17 +75,18 @@ type shownCounters struct {
 }
 
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
-// when one of them has changed.
+// when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
 	s.messages.Store(n.messages)
 	s.bytesIn.Store(n.bytesIn)
 	s.bytesOut.Store(n.bytesOut)
-	// What only grows may be added up; what shrinks might cancel it out.
-	rare := n.closed + n.refused + n.panics + n.fired
-	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || int64(l.wheel.Len()) != s.timers.Load() {
-		l.shownRare = rare
+	if l.rare || l.wheel.touched {
+		l.rare = false
 		l.showRare()
+	}
+	if l.draining {
+		l.checkDrained()
 	}
 }
 
@@ -104,9 +105,8 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	now := time.Since(s.base)
 	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
-	for _, l := range s.loops {
+	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
@@ -115,7 +115,7 @@ func (s *Server) Stats() Stats {
 			Fired:    n.fired.Load(),
 			Mailbox:  l.mail.len(),
 		}
-		l.health.show(&ls, now)
+		l.health.show(&ls, l.clock())
 		st.addHealth(&ls)
 		st.Loops = append(st.Loops, ls)
 		st.Conns += ls.Conns
