@@ -62,6 +62,7 @@ type Loop struct {
 	spare       *record // records of timers that may be used again
 	spares      int
 	started     bool // OnStart has returned
+	afterStop   []func()
 	drainState
 
 	count  counters      // of this loop, its own
@@ -81,6 +82,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.watch = s.watch
 	l.health.since.Store(noTurn)
 	l.maxOutbound = s.cfg.maxOutbound
+	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
 
@@ -342,6 +344,36 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 		event = event.Uint64("conn", c.id)
 	}
 	event.Msg("a callback panicked")
+}
+
+// Try runs f at once, on the loop, for who calls several independent functions in one callback and does not want one that
+// panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
+// means there was none.
+func (l *Loop) Try(f func()) (err error) {
+	l.owner.check("Loop.Try")
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a loop and must be
+// ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
+// is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
+func (l *Loop) AfterStop(f func()) {
+	l.owner.check("Loop.AfterStop")
+	if f == nil {
+		panic("loop: Loop.AfterStop with a nil func")
+	}
+	select {
+	case <-l.ended:
+		f()
+	default:
+		l.afterStop = append(l.afterStop, f)
+	}
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what

@@ -11,6 +11,9 @@ const (
 	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
 	outBuffer = 4 << 10
 
+	// frameSlack is what a codec may add to a message without a need for a larger buffer.
+	frameSlack = 64
+
 	// maxTail is the size from which on a further frame gets a buffer of its own.
 	maxTail = 64 << 10
 
@@ -103,6 +106,10 @@ func (c *Conn) space(n int) []byte {
 	o := &c.out
 	if o.tail == nil {
 		o.tail = c.loop.buffer(n)
+	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
+		small := o.tail
+		o.tail = append(c.loop.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
+		c.loop.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
 		o.tail = c.loop.buffer(n)
@@ -121,7 +128,7 @@ func (c *Conn) appended(tail []byte) {
 		return
 	}
 	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
-		c.loop.pool.Put(o.tail) // it was too small
+		c.loop.recycle(o.tail) // it was too small
 	}
 	o.size += n
 	o.tail = tail
@@ -250,24 +257,31 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 func (o *outbox) release(l *Loop) {
 	if o.filled != nil {
 		for _, b := range o.filled {
-			l.pool.Put(b)
+			l.recycle(b)
 		}
 		o.filled = nil
 	}
-	if l.scratch == nil && cap(o.tail) == outBuffer {
-		l.scratch = o.tail[:0]
-	} else if o.tail != nil {
-		l.pool.Put(o.tail)
+	if o.tail != nil {
+		l.recycle(o.tail)
 	}
 	o.tail, o.off, o.size = nil, 0, 0
 }
 
 // buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
-// kept at hand.
+// kept at hand. The others are no larger than they must be: a broadcast takes very many at once.
 func (l *Loop) buffer(n int) []byte {
 	if b := l.scratch; b != nil && n <= outBuffer {
 		l.scratch = nil
 		return b
 	}
-	return l.pool.Get(max(outBuffer, min(n, maxTail)))
+	return l.pool.Get(min(n+frameSlack, maxTail))
+}
+
+// recycle takes back a buffer.
+func (l *Loop) recycle(b []byte) {
+	if l.scratch == nil && cap(b) == outBuffer {
+		l.scratch = b[:0]
+		return
+	}
+	l.pool.Put(b)
 }
