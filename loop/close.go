@@ -49,6 +49,7 @@ func (c *Conn) end() {
 		c.timers.cancel()
 	}
 	c.stopIdle()
+	c.stopJobs()
 	if !c.decoding {
 		c.input.Release()
 	}
