@@ -113,14 +113,14 @@ func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 	for ; fired < n; turns++ {
 		before := fired
 		r.turn()
-		if ran := fired - before; ran > timerBatch || ran == 0 {
+		if ran := fired - before; ran > timerBatch { // none, if timers were moved to a lower level instead
 			t.Fatalf("turn %d ran %d callbacks, budget %d", turns, ran, timerBatch)
 		}
 		if fired < n && !r.kicked() {
 			t.Fatalf("turn %d left work and told nobody", turns)
 		}
 	}
-	if turns < n/timerBatch {
+	if turns < n/timerBatch || turns > 3*n/timerBatch {
 		t.Errorf("%d turns", turns)
 	}
 }
