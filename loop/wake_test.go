@@ -196,3 +196,25 @@ func TestLoopShrinksAfterAStorm(t *testing.T) {
 		t.Errorf("room for %d tasks is kept", n)
 	}
 }
+
+// The last turn has no budget: what was taken runs, and what comes then is refused.
+func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
+	r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+	ran, refused := 0, 0
+	for range 1000 {
+		_ = r.Post(func() {
+			if ran++; r.Post(func() { ran++ }) != nil {
+				refused++
+			}
+		})
+	}
+	r.ending = true
+	r.turn()
+	if ran+refused != 2000 || ran < 1000 || r.mail.len() != 0 {
+		t.Errorf("%d ran, %d were refused, %d wait", ran, refused, r.mail.len())
+	}
+	if err := r.Post(func() {}); err != ErrServerClosed {
+		t.Errorf("Post after the end: %v", err)
+	}
+	r.turn() // one that was on its way does nothing
+}
