@@ -70,6 +70,26 @@ func TestOnlyEarlierDeadlinesWakeTheAlarm(t *testing.T) {
 	}
 }
 
+// A deadline that has become later wakes nobody: the alarm finds out when it looks.
+func TestLaterDeadlinesWakeNobody(t *testing.T) {
+	r := newRig(t, &Server{}, nil)
+	r.enter()
+	first := r.AfterFunc(time.Minute, func() {})
+	r.AfterFunc(time.Hour, func() {})
+	r.leave()
+	r.kicked()
+	r.server.alarm.until.Store(int64(r.server.alarm.ring()))
+	r.enter()
+	first.Stop()
+	r.leave()
+	if when := time.Duration(r.deadline.Load()); when < 50*time.Minute {
+		t.Fatalf("the deadline is still %v", when)
+	}
+	if r.kicked() || r.woken() != 0 {
+		t.Error("a later deadline woke somebody")
+	}
+}
+
 // A message to a connection with an idle timeout wakes nobody and moves no timer.
 func TestMessagesWakeNobody(t *testing.T) {
 	r := newRig(t, &Server{IdleTimeout: time.Hour}, HandlerFunc(echoAll))
