@@ -42,6 +42,7 @@ type Conn struct {
 	ebbed     bool // the peer has ended its output: nothing more comes
 	lingers   bool // OnClose has run, and the peer's end is waited for
 	heard     bool // at least one byte
+	wrote     bool // at least one byte
 	paused    bool // PauseRead
 	resting   bool // the socket does not read, because of that
 	decoding  bool // within the decoding of a piece of input

@@ -171,6 +171,24 @@ func TestOffloadAndClose(t *testing.T) {
 	}
 }
 
+// The works of a connection that closes leave the queue at once, though all workers are busy.
+func TestOffloadQueueAfterClose(t *testing.T) {
+	srv := offloadServer()
+	srv.MaxOffload = 1
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		q.Send("10s\n")
+		p.Send("1s\n1s\n")
+		expectOffloaded(t, srv, 1, 2)
+		p.Close()
+		expectOffloaded(t, srv, 1, 0)
+		wait(10 * time.Second)
+		if got := q.Received(); got != "10s\n" {
+			t.Errorf("the other connection got %q", got)
+		}
+	})
+}
+
 // A work that is over just before its connection closes: its then waits for the loop, and must not run.
 func TestOffloadThenAfterClose(t *testing.T) {
 	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
