@@ -45,6 +45,7 @@ type Conn struct {
 	wrote     bool // at least one byte
 	paused    bool // PauseRead
 	resting   bool // the socket does not read, because of that
+	orderly   bool // the decoding came to its end
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
 	stamps    bool // somebody wants to know lastWrite
@@ -200,6 +201,7 @@ func (c *Conn) decode(data []byte) {
 	if l.server.FrameTimeout > 0 {
 		c.watchFrame(l.count.messages != before)
 	}
+	c.orderly = true
 }
 
 // undecodable closes c because the codec does not understand the peer.
@@ -208,12 +210,14 @@ func (c *Conn) undecodable(err error) {
 	c.shut(err)
 }
 
-// decoded ends decode, after a panic too.
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
 func (c *Conn) decoded() {
-	c.decoding = false
-	if v := recover(); v != nil {
-		c.shut(c.loop.panicked(v))
+	if !c.orderly {
+		if v := recover(); v != nil {
+			c.shut(c.loop.panicked(v))
+		}
 	}
+	c.decoding, c.orderly = false, false
 	if c.state != stateOpen {
 		c.input.Release()
 	}
