@@ -17,6 +17,10 @@ const childEnv = "LOOPWHEEL_TEST_CHILD"
 var children = map[string]func(){
 	"echo":  echoChild,
 	"quiet": quietChild,
+
+	"clients":         clientsChild,
+	"few-descriptors": fewDescriptorsChild,
+	"sleepers":        sleepersChild,
 }
 
 func TestMain(m *testing.M) {
