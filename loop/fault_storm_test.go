@@ -20,7 +20,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// maxPause is what a storm may cost anybody else.
+// maxPause is what a storm may cost anybody else: what their 99th percentile may be above what it is without, as other
+// programs have their share of it, too.
 const maxPause = 5 * time.Millisecond
 
 // A pulse measures for how long a loop does not come round while it has more to do than fits into a turn: it posts itself
@@ -71,11 +72,12 @@ func TestFaultTimerStorm(t *testing.T) {
 	}
 	addr := start(t, srv)
 	clients := echoers(t, addr.Network(), addr.String(), 100, 10*time.Millisecond)
-	inTime(t, maxPause, func() time.Duration { return timerStorm(t, srv.Loops()[0], clients).p99 })
+	inTime(t, maxPause, func() time.Duration { return timerStorm(t, srv.Loops()[0], clients) })
 }
 
-func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) latency {
+func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
 	const n, step = 1_000_000, 500
+	calm := clients.calm()
 	fired := make([]uint8, n)
 	left, early := n, 0
 	due := time.Now().Add(4 * time.Second)
@@ -126,9 +128,9 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) latency {
 	if early > 0 {
 		t.Errorf("%d timers were early", early)
 	}
-	t.Logf("a million timers took %v in %d turns, the longest %v; meanwhile echo: %v",
-		time.Duration(last.Load()), p.turns, p.longest, during)
-	return during
+	t.Logf("a million timers took %v in %d turns, the longest %v; echo before: %v; meanwhile: %v",
+		time.Duration(last.Load()), p.turns, p.longest, calm, during)
+	return during.p99 - calm.p99
 }
 
 // 50,000 connections in memory are evicted at one instant. In virtual time no time passes within a turn, so a turn is not

@@ -335,6 +335,14 @@ func (p *puppet) report() (l latency) {
 	return l
 }
 
+// calm returns what the clients measure for a second from now on.
+func (p *puppet) calm() latency {
+	p.t.Helper()
+	p.ask("reset")
+	time.Sleep(time.Second)
+	return p.report()
+}
+
 // inTime runs round up to five times, until what it measures is at most limit: a machine that others use is late at times.
 // What is wrong for another reason than lateness, round itself has to report, and is not forgiven.
 func inTime(t *testing.T, limit time.Duration, round func() time.Duration) {

@@ -21,6 +21,9 @@ var children = map[string]func(){
 	"clients":         clientsChild,
 	"few-descriptors": fewDescriptorsChild,
 	"sleepers":        sleepersChild,
+	"gib":             gibChild,
+	"broadcast":       broadcastChild,
+	"members":         membersChild,
 }
 
 func TestMain(m *testing.M) {
