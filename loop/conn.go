@@ -45,6 +45,7 @@ type Conn struct {
 	paused   bool // PauseRead
 	resting  bool // the socket does not read, because of that
 	decoding bool // within the decoding of a piece of input
+	again    bool // what is left over is to be decoded in the mailbox's turn
 	stamps   bool // somebody wants to know lastWrite
 
 	idle       idleState
@@ -107,7 +108,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {
-		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+		c.decodeSoon()
 	}
 }
 
@@ -216,8 +217,15 @@ func (c *Conn) decoded() {
 	}
 }
 
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.again = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
 // decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was resumed.
 func (c *Conn) decodeMore(*Conn) {
+	c.again = false
 	if c.paused {
 		return
 	}
