@@ -24,6 +24,9 @@ var children = map[string]func(){
 	"gib":             gibChild,
 	"broadcast":       broadcastChild,
 	"members":         membersChild,
+	"hash":            hashChild,
+	"replies":         repliesChild,
+	"readers":         readersChild,
 }
 
 func TestMain(m *testing.M) {
