@@ -58,9 +58,10 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself.
+// sendReply sends what the codec has to say by itself, by the rules of Send: a peer that makes us answer and does not
+// read the answers is a slow consumer, too.
 func (c *Conn) sendReply() {
-	if c.state < stateClosing {
+	if c.room() == nil {
 		c.appended(c.reply.AppendReply(c.space(0)))
 	}
 }
