@@ -109,10 +109,11 @@ func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
 // random is the same for each run, so that a failure can be had again.
 func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)) }
 
-// decodeAll feeds pieces to a Decoder and returns copies of the frames. It reports the most bytes that the
+// decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the most bytes that the
 // Decoder ever had left over.
 func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
-	for _, data := range pieces {
+	for _, piece := range pieces {
+		data := bytes.Clone(piece)
 		for more := true; more; {
 			var frame []byte
 			if data, frame, more, err = d.Next(data); err != nil {

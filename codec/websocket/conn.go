@@ -92,7 +92,9 @@ func (c *Conn) Kind() Kind {
 }
 
 // Decode implements codec.Codec. It unmasks frames where they lie in data.
-func (c *Conn) Decode(data []byte) (advance int, frame []byte, err error) { return c.DecodeFrom(data, 0) }
+func (c *Conn) Decode(data []byte) (advance int, frame []byte, err error) {
+	return c.DecodeFrom(data, 0)
+}
 
 // DecodeFrom implements codec.Resumer.
 func (c *Conn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {

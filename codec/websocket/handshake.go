@@ -30,9 +30,12 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 	case n == 0:
 		return 0, nil
 	}
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data[:n])))
+	r, err := readRequest(data[:n])
 	if err != nil {
 		return 0, c.refuse(nil, http.StatusBadRequest, err.Error())
+	}
+	if r.ProtoMajor != 1 {
+		return 0, c.refuse(nil, http.StatusHTTPVersionNotSupported, "this is HTTP/1.1")
 	}
 	if !wantsUpgrade(r) {
 		return 0, c.answerHTTP(r)
@@ -41,6 +44,29 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 		return 0, err
 	}
 	return n - 1, nil
+}
+
+// readRequest parses a head. http.ReadRequest takes names of headers that are not tokens, so http.Server checks them as well.
+func readRequest(head []byte) (*http.Request, error) {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	if err != nil {
+		return nil, err
+	}
+	for name := range r.Header {
+		if strings.ContainsFunc(name, notToken) {
+			return nil, fmt.Errorf("the header name %q", name)
+		}
+	}
+	return r, nil
+}
+
+// notToken reports whether r cannot be in a token, RFC 9110 section 5.6.2.
+func notToken(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return false
+	}
+	return !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 // wantsUpgrade tells a handshake, if perhaps a bad one, from a plain request.
