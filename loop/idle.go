@@ -20,6 +20,9 @@ const (
 	WriteStalled             // output is pending, and not one byte of it moved
 )
 
+// idleLate is when a firing counts as late: by the wheel alone it can only be less.
+const idleLate = time.Millisecond
+
 // frameGrace is for a loop that was late itself.
 const frameGrace = 10 * time.Millisecond
 
@@ -35,7 +38,7 @@ type idleState struct {
 	timer   timing.Timer
 	due     time.Duration // when it is due
 	check   func()        // the method checkIdle, made once
-	waiting bool          // output has been pending since stalled, at least
+	waiting bool          // output waits for the socket, and somebody wants to know
 	stalled time.Duration // when the pending output moved last, or began to wait
 	unsent  int           // what the kernel held then, -1 if it does not tell
 }
@@ -74,6 +77,9 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		c.stamps = true
 		if c.lastWrite != c.opened { // roughly known so far
 			c.lastWrite = c.loop.clock()
+		}
+		if c.full { // since when is not known
+			c.outputWaits(false)
 		}
 	}
 	since := c.lastActivity(k)
@@ -199,7 +205,7 @@ func (c *Conn) refileIdle() {
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {
-	if h.kind == WriteStalled && c.out.size == 0 {
+	if h.kind == WriteStalled && !c.idle.waiting { // what this turn sent does not wait yet
 		return never
 	}
 	if last := c.lastActivity(h.kind); last > h.since {
@@ -222,9 +228,14 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	}
 }
 
-func (h *idleHook) reset(d time.Duration) {
+// reset changes d. A hook that has fired in this silence does not fire again at once: if it moves itself, that would be
+// for ever.
+func (h *idleHook) reset(d, now time.Duration) {
+	fired := h.n > 0
 	h.d, h.n = d, 0
-	h.next = later(h.since, d)
+	if h.next = later(h.since, d); fired && h.next <= now {
+		h.next = later(now, d)
+	}
 }
 
 // checkIdle runs when the timer is due: what is due indeed fires, and the timer goes to the next deadline.
@@ -233,11 +244,17 @@ func (c *Conn) checkIdle() {
 	l.current = c
 	now := l.clock()
 	looked := false
-	for {
+	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has had a look at its
+	// sockets.
+	for range len(c.idle.hooks) + 2 {
 		r := c.dueHook(now)
-		evict := c.evictAt() <= now
+		evictAt := c.evictAt()
+		evict := evictAt <= now
 		if r == nil && !evict {
 			break
+		}
+		if r != nil && evictAt < r.hook.next {
+			r = nil
 		}
 		if !looked && (evict || r.hook.kind != IdleWrite) {
 			looked = true
@@ -289,25 +306,32 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	return activity
 }
 
-// fire runs the hook. If it is late by more than a period, the next one is a period from now.
+// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from now: who sends a ping at
+// the first firing and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
-	h.next = later(h.next, h.d)
-	if h.next <= now {
+	from := h.next
+	if now-from >= idleLate {
+		from = now
+	}
+	if h.next = later(from, h.d); h.next <= now { // a d below the tick
 		h.next = later(now, h.d)
 	}
 	h.f(h.n)
 }
 
-// outputWaits notes that output waits for the socket, which has just taken some of it, or none.
+// outputWaits notes that output waits for the socket, which has just taken some of it, or none, and that some may have
+// moved within the kernel.
 func (c *Conn) outputWaits(progress bool) {
 	if !c.stamps || c.state >= stateClosing {
 		return
 	}
-	if c.idle.unsent = c.sock.Unsent(); progress || !c.idle.waiting {
-		c.idle.waiting = true
-		c.idle.stalled = c.loop.clock()
+	s, unsent := &c.idle, c.sock.Unsent()
+	if progress || !s.waiting || unsent >= 0 && unsent < s.unsent {
+		s.waiting = true
+		s.stalled = c.loop.clock()
 	}
+	s.unsent = unsent
 	c.refileIdle()
 }
 

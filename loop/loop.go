@@ -57,7 +57,7 @@ type Loop struct {
 
 	count     counters      // of this loop, its own
 	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // a sum that changes when the rare ones do
+	shownRare uint64        // the sum of the rare ones that was shown last
 	load      atomic.Int64  // connections, those on their way here included
 }
 
@@ -222,18 +222,18 @@ func (l *Loop) advance(budget int) (more bool) {
 		return false
 	}
 	l.advanced = now
-	for !l.advanceWheel(now, budget) { // until no callback panics
-	}
+	l.advanceWheel(now, budget)
+	l.count.fired = l.wheel.Stats().Fired
 	when, ok := l.wheel.Next()
 	return ok && when <= now
 }
 
-// advanceWheel reports false if a callback panicked.
-func (l *Loop) advanceWheel(now time.Duration, budget int) (whole bool) {
+// advanceWheel stops at a callback that panics: what is due behind it is left, as if the budget had run out. To go on
+// here would be for ever if each callback adds itself again and panics.
+func (l *Loop) advanceWheel(now time.Duration, budget int) {
 	defer l.rescue()
 	l.current = nil
-	l.count.fired += uint64(l.wheel.Advance(now, budget))
-	return true
+	l.wheel.Advance(now, budget)
 }
 
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new

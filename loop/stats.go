@@ -55,7 +55,9 @@ func (l *Loop) show() {
 	s.messages.Store(n.messages)
 	s.bytesIn.Store(n.bytesIn)
 	s.bytesOut.Store(n.bytesOut)
-	if rare := n.closed + n.refused + n.panics + n.fired + uint64(len(l.conns)) + uint64(l.wheel.Len()); rare != l.shownRare {
+	// What only grows may be added up; what shrinks might cancel it out.
+	rare := n.closed + n.refused + n.panics + n.fired
+	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || int64(l.wheel.Len()) != s.timers.Load() {
 		l.shownRare = rare
 		l.showRare()
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -21,8 +22,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	reasons map[net.Addr]*reason // by remote address, which is unique
-	once    sync.Once
-	err     error
+	asked   bool                 // Stop was called
 }
 
 // reason is why a connection was closed, once it was.
@@ -59,11 +59,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 		cancel()
 		return nil, err
 	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Errorf("looptest: the server ended with: %v", err)
-		}
-	})
+	t.Cleanup(s.stopUnasked)
 	synctest.Wait()
 	return s, nil
 }
@@ -95,11 +91,21 @@ func (s *Server) reason(remote net.Addr) *reason {
 	return r
 }
 
-// Stop drains the server and returns what Wait returns. Further calls return the same.
+// Stop drains the server and returns what Wait returns, as often as it is called.
 func (s *Server) Stop() error {
+	s.asked = true
 	s.Shutdown()
-	s.once.Do(func() { s.err = s.Server.Wait() })
-	return s.err
+	return s.Wait()
+}
+
+// stopUnasked is Stop for a test that has not called it.
+func (s *Server) stopUnasked() {
+	if s.asked {
+		return
+	}
+	if err := s.Stop(); err != nil {
+		s.t.Errorf("looptest: the server ended with: %v", err)
+	}
 }
 
 // Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
@@ -123,6 +129,17 @@ func (s *Server) OpenTo(i int) *Peer {
 	p.mu = &s.mu
 	synctest.Wait()
 	return p
+}
+
+// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders memory, both ways: the test
+// may look at what callbacks wrote, and callbacks may write what the test has looked at before.
+func (s *Server) Sleep(d time.Duration) {
+	for _, l := range s.memory.loops {
+		l.mu.Lock() // seen by the loop when it wakes
+		l.mu.Unlock()
+	}
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the same.

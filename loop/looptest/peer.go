@@ -78,6 +78,9 @@ func (p *Peer) Closed() bool {
 	return closed
 }
 
+// Lingers reports whether the server has ended its output but not let go of the socket yet.
+func (p *Peer) Lingers() bool { return p.Closed() && !p.sock.gone() }
+
 // WasReset reports whether the server closed the connection hard, dropping what the peer had not taken.
 func (p *Peer) WasReset() bool {
 	_, hard := p.sock.closedBy()
