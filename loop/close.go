@@ -106,10 +106,8 @@ func (c *Conn) finish(hard bool) {
 		l.count.evicted++
 	}
 	c.callOnClose()
-	for _, f := range c.after {
-		c.callAfter(f)
-	}
-	c.handler, c.after = nil, nil
+	c.runAfter()
+	c.handler = nil
 }
 
 // letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer
@@ -151,6 +149,14 @@ func (c *Conn) callOnClose() {
 	c.loop.current = nil
 	defer c.rescueTeardown()
 	c.handler.OnClose(c, c.err)
+}
+
+func (c *Conn) runAfter() {
+	after := c.after
+	c.after = nil
+	for _, f := range after {
+		c.callAfter(f)
+	}
 }
 
 func (c *Conn) callAfter(f func(error)) {

@@ -110,8 +110,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 }
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is attached to a
-// connection but is not its handler. Functions run in the order they were added. If c is closed
-// already, f runs at once.
+// connection but is not its handler. Functions run in the order they were added, also those added in an Accept that
+// then refuses c, though there is no OnClose. If c is closed already, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.check("Conn.AfterClose")
 	if f == nil {
@@ -263,4 +263,5 @@ func (c *Conn) refuse() {
 	c.lost = true
 	c.out.release(&c.loop.pool)
 	c.loop.server.left(c.loop, c.remote)
+	c.runAfter()
 }

@@ -168,16 +168,17 @@ func (l *Loop) stop() {
 	for l.runMail(never) || l.mail.len() > 0 {
 	}
 	l.settle()
+	l.current = nil
 	if l.server.OnStop != nil {
-		l.current = nil
-		l.runOnStop()
+		_ = l.Try(func() { l.server.OnStop(l) })
 	}
+	for len(l.afterStop) > 0 {
+		f := l.afterStop[0]
+		l.afterStop = l.afterStop[1:]
+		_ = l.Try(f)
+	}
+	l.show()
 	close(l.ended)
-}
-
-func (l *Loop) runOnStop() {
-	defer l.rescue()
-	l.server.OnStop(l)
 }
 
 // broke ends a loop whose engine has ended unasked.

@@ -53,6 +53,8 @@ type Loop struct {
 	current   *Conn              // whose code is running, nil for the loop's own
 	pool      codec.Pool
 	spare     *record // records of timers that may be used again
+
+	afterStop []func()
 	drainState
 
 	count     counters      // of this loop, its own
@@ -296,6 +298,36 @@ func (l *Loop) panicked(v any) *PanicError {
 	}
 	event.Msg("a callback panicked")
 	return err
+}
+
+// Try runs f at once, on the loop, for who calls several independent functions in one callback and does not want one that
+// panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
+// means there was none.
+func (l *Loop) Try(f func()) (err error) {
+	l.owner.check("Loop.Try")
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a loop and must be
+// ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
+// is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
+func (l *Loop) AfterStop(f func()) {
+	l.owner.check("Loop.AfterStop")
+	if f == nil {
+		panic("loop: Loop.AfterStop with a nil func")
+	}
+	select {
+	case <-l.ended:
+		f()
+	default:
+		l.afterStop = append(l.afterStop, f)
+	}
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what

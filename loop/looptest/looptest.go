@@ -71,12 +71,17 @@ func (s *Server) recording(accept func(*loop.Conn) loop.Handler) func(*loop.Conn
 	}
 	return func(c *loop.Conn) loop.Handler {
 		r := s.reason(c.RemoteAddr())
+		accepted := false
 		c.AfterClose(func(err error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			r.closed, r.err = true, err
+			if accepted {
+				r.closed, r.err = true, err
+			}
 		})
-		return accept(c)
+		h := accept(c)
+		accepted = h != nil
+		return h
 	}
 }
 
