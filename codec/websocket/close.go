@@ -61,6 +61,7 @@ type CloseError struct {
 	Err error
 }
 
+// Error says who closed, the code, the reason and what was wrong.
 func (e *CloseError) Error() string {
 	who := "closed"
 	if e.ByPeer {
@@ -89,6 +90,7 @@ type HandshakeError struct {
 	Reason string
 }
 
+// Error says what the peer was answered.
 func (e *HandshakeError) Error() string {
 	return fmt.Sprintf("websocket: handshake refused: %d %s", e.Status, e.Reason)
 }

@@ -19,6 +19,7 @@ const (
 // A Kind says whether a message is text, which is valid UTF-8, or binary.
 type Kind uint8
 
+// String returns "text" or "binary".
 func (k Kind) String() string {
 	if k == Binary {
 		return "binary"
