@@ -51,9 +51,12 @@ type Codec struct {
 	// MaxHandshake is how long an HTTP request may be, in bytes, without a body. 0 means DefaultMaxHandshake, 16 KiB.
 	MaxHandshake int
 
-	// MaxMessage is the length of the longest message, in bytes, in both directions, decompressed.
-	// 0 means codec.DefaultMax, 64 KiB. A peer that sends a longer one is closed with StatusTooBig.
+	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed. 0 means codec.DefaultMax,
+	// 64 KiB. A longer one closes the connection with StatusTooBig.
 	MaxMessage int
+
+	// MaxSend is the length of the longest message that may be sent. 0 means MaxMessage.
+	MaxSend int
 
 	// MaxFrame is the length of the longest frame that a peer may send, as a part of a message. 0 means MaxMessage.
 	MaxFrame int
@@ -93,7 +96,7 @@ func (c *Codec) Validate() error {
 		value int
 	}{
 		{"MaxHandshake", c.MaxHandshake}, {"MaxMessage", c.MaxMessage},
-		{"MaxFrame", c.MaxFrame}, {"CompressMin", c.CompressMin},
+		{"MaxSend", c.MaxSend}, {"MaxFrame", c.MaxFrame}, {"CompressMin", c.CompressMin},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("%w: websocket.Codec.%s %d is negative", codec.ErrConfig, f.name, f.value)
@@ -107,6 +110,7 @@ func (c *Codec) Validate() error {
 
 func (c *Codec) maxHandshake() int { return or(c.MaxHandshake, DefaultMaxHandshake) }
 func (c *Codec) maxMessage() int   { return or(c.MaxMessage, codec.DefaultMax) }
+func (c *Codec) maxSend() int      { return or(c.MaxSend, c.maxMessage()) }
 func (c *Codec) maxFrame() int     { return or(c.MaxFrame, c.maxMessage()) }
 func (c *Codec) compressMin() int  { return or(c.CompressMin, DefaultCompressMin) }
 

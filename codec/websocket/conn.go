@@ -248,8 +248,8 @@ func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 	switch {
 	case c.phase >= closing:
 		return dst, ErrNotOpen
-	case len(frame) > c.config.maxMessage():
-		return dst, tooBig("message", len(frame), c.config.maxMessage())
+	case len(frame) > c.config.maxSend():
+		return dst, tooBig("message", len(frame), c.config.maxSend())
 	case kind == Text && !utf8.Valid(frame):
 		return dst, ErrInvalidUTF8
 	case c.phase != open:

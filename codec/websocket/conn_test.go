@@ -277,6 +277,9 @@ func TestSendLimits(t *testing.T) {
 	if _, err := c.AppendFrame(nil, []byte("\xff")); !errors.Is(err, websocket.ErrInvalidUTF8) {
 		t.Errorf("text that is not UTF-8: %v", err)
 	}
+	if _, err := opened(t, &websocket.Codec{MaxMessage: 10, MaxSend: 11}).AppendFrame(nil, make([]byte, 11)); err != nil {
+		t.Errorf("11 bytes of 11: %v", err)
+	}
 	early := (&websocket.Codec{}).New()
 	var err error
 	for range 5 {
@@ -314,7 +317,7 @@ func TestFrameKey(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"}} {
+	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxSend: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"}} {
 		if err := cfg.Validate(); !errors.Is(err, codec.ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
