@@ -123,7 +123,9 @@ func (s *session) alive() {
 // kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put this off.
 func (s *session) kick() {
 	reason := fmt.Sprintf("you said nothing for %v", s.chat.opt.idle)
-	note(s.c, "%s: goodbye", reason)
+	if websocket.Of(s.c) == nil { // a browser is told by the close frame
+		note(s.c, "%s: goodbye", reason)
+	}
 	s.chat.kicked.Add(1)
 	s.c.CloseWithError(&websocket.CloseError{Code: closedIdle, Reason: reason})
 }
