@@ -2,6 +2,22 @@ module github.com/loopwheel/loopwheel/bench
 
 go 1.26
 
-require github.com/loopwheel/loopwheel v0.0.0
+require (
+	github.com/loopwheel/loopwheel v0.0.0
+	github.com/panjf2000/gnet/v2 v2.9.8
+)
+
+require (
+	github.com/mattn/go-colorable v0.1.14 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/panjf2000/ants/v2 v2.12.1 // indirect
+	github.com/rs/zerolog v1.35.1 // indirect
+	github.com/valyala/bytebufferpool v1.0.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	go.uber.org/zap v1.28.0 // indirect
+	golang.org/x/sync v0.11.0 // indirect
+	golang.org/x/sys v0.30.0 // indirect
+	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
+)
 
 replace github.com/loopwheel/loopwheel => ../

@@ -21,7 +21,9 @@ import (
 //
 // Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two broadcasts, from
 // whatever goroutines or loops, reach all members in the same order, and if one call returned before the other was
-// made, in that one. A member gets the broadcasts that are made after its Join, and none after its Leave.
+// made, in that one. A member gets the broadcasts that are made after its Join, and none after its Leave. So a room
+// with a history, which holds one lock while it extends that and broadcasts, and while it copies it and joins
+// a member, shows each member everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place among all that is
 // posted and told to a loop. So what a callback sends to its own connection directly comes before what it
@@ -41,6 +43,7 @@ type UnreachedError struct {
 	Err     error // why: loop.ErrMailboxFull or loop.ErrServerClosed
 }
 
+// Error says which loop was not reached, and why.
 func (e *UnreachedError) Error() string {
 	return fmt.Sprintf("handler: %d members on loop %d not reached: %v", e.Members, e.Loop.Index(), e.Err)
 }

@@ -3,7 +3,6 @@ package handler_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -139,92 +138,6 @@ func TestGroupMembership(t *testing.T) {
 		if g.Len() != 0 || other.Len() != 0 {
 			t.Errorf("after the close: %d and %d members", g.Len(), other.Len())
 		}
-	})
-}
-
-// A member gets what is broadcast from its Join to its Leave, exactly: not what was on its way to its loop before.
-func TestGroupJoinInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 1, silent)
-		p, q := srv.Open(), srv.Open()
-		srv.Do(0, func(l *loop.Loop) {
-			var conns []*loop.Conn
-			for c := range l.Conns() {
-				conns = append(conns, c)
-			}
-			a, b := conns[0], conns[1]
-			g.Join(a)
-			g.Broadcast([]byte("1"))
-			g.Join(b)
-			g.Broadcast([]byte("2"))
-			g.Leave(a) // before either has arrived
-			g.Broadcast([]byte("3"))
-			g.Join(a)
-			g.Broadcast([]byte("4"))
-		})
-		wantReceived(t, p, "4\n")
-		wantReceived(t, q, "2\n3\n4\n")
-	})
-}
-
-// All members see all broadcasts in one order, from whatever goroutine or loop they come, and each sender's in its own.
-func TestGroupTotalOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const senders, each = 8, 50
-		var g handler.Group
-		srv := startLines(t, 4, joining(&g))
-		peers := open(srv, 8)
-		var wg sync.WaitGroup
-		for i := range senders {
-			l := srv.Loops()[i%4]
-			wg.Go(func() {
-				for n := range each {
-					say := func() { g.Broadcast(fmt.Appendf(nil, "%d:%d", i, n)) }
-					if i < 4 {
-						l.Post(say)
-					} else {
-						say()
-					}
-				}
-			})
-		}
-		wg.Wait()
-		pass(0)
-		all := peers[0].Received()
-		for _, p := range peers[1:] {
-			wantReceived(t, p, all)
-		}
-		var next [senders]int
-		for line := range strings.Lines(all) {
-			var i, n int
-			fmt.Sscanf(line, "%d:%d", &i, &n)
-			if n != next[i] {
-				t.Fatalf("sender %d: message %d came where %d was due", i, n, next[i])
-			}
-			next[i]++
-		}
-		if want := [senders]int{each, each, each, each, each, each, each, each}; next != want {
-			t.Errorf("messages by sender: %v", next)
-		}
-	})
-}
-
-// A broadcast keeps its place among what is posted and told, and does not run inline.
-func TestGroupOrderWithTell(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		var g handler.Group
-		srv := startLines(t, 1, joining(&g))
-		p := srv.Open()
-		srv.Do(0, func(l *loop.Loop) {
-			for c := range l.Conns() {
-				c.Ref().Tell(func(c *loop.Conn) { c.Send([]byte("told")) })
-				g.Broadcast([]byte("broadcast"))
-				l.Post(func() { c.Send([]byte("posted")) })
-				c.Send([]byte("sent"))
-			}
-		})
-		wantReceived(t, p, "sent\ntold\nbroadcast\nposted\n")
 	})
 }
 

@@ -37,7 +37,8 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 //
 // Each byte that comes in counts as life, of whatever message or part of one. Nothing is early: a
 // loop that was late itself looks into the socket first, as loop.Conn.OnIdle does.
-// It costs nothing per message, and one timer per connection, or none if there is an idle timeout already.
+// It costs nothing per message (SendOnly: a reading of the clock per write) and shares one timer with all idle hooks and
+// the idle timeout of the connection.
 type Heartbeat struct {
 	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
 	Interval time.Duration

@@ -56,6 +56,27 @@ func TestChainRefuses(t *testing.T) {
 	})
 }
 
+// Middlewares that only set hooks are not in the way of messages; Limit is, and allocates nothing.
+func TestChainCosts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := loop.Handler(numbers.Handler(&sum{}))
+		own := func(*loop.Conn) loop.Handler { return h }
+		hooks := handler.Chain(own, handler.Log{}, handler.Heartbeat{Interval: 1e9})
+		limited := handler.Chain(silent, handler.Limit{PerSecond: 1e6})
+		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
+			if got := hooks(c); got != h {
+				t.Errorf("hooks wrapped the handler into a %T", got)
+			}
+			h := limited(c)
+			if n := testing.AllocsPerRun(100, func() { h.OnMessage(c, nil) }); n != 0 && !raceEnabled {
+				t.Errorf("Limit: %v allocations per message", n)
+			}
+			return h
+		})
+		srv.Open()
+	})
+}
+
 func TestChainMisuse(t *testing.T) {
 	wantPanic(t, "nil Accept", func() { handler.Chain(nil) })
 	wantPanic(t, "nil Middleware", func() { handler.Chain(echoes, nil) })

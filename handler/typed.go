@@ -46,7 +46,10 @@ func JSON[T any]() Typed[T] {
 
 // A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there holds here.
 type TypedHandler[T any] interface {
+	// OnMessage is called for each message, with the value it was decoded to.
 	OnMessage(c *loop.Conn, v T) error
+
+	// OnClose is called once, as the last thing for c.
 	OnClose(c *loop.Conn, err error)
 }
 

@@ -14,11 +14,14 @@ const lingerTimeout = time.Second
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
 // runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
 // has passed. Closing again does nothing.
-func (c *Conn) Close() { c.CloseWithError(nil) }
+func (c *Conn) Close() {
+	c.loop.owner.check("Conn.Close")
+	c.shut(nil)
+}
 
 // CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is not lost.
 func (c *Conn) CloseWithError(err error) {
-	c.loop.owner.check("Conn.Close")
+	c.loop.owner.check("Conn.CloseWithError")
 	c.shut(err)
 }
 
@@ -47,7 +50,7 @@ func (c *Conn) sayFarewell() {
 func (c *Conn) endSoon() {
 	if !c.isEnding {
 		c.isEnding = true
-		c.loop.closing = append(c.loop.closing, c)
+		c.loop.closing.push(c, closeLink)
 	}
 }
 
@@ -99,7 +102,7 @@ func (c *Conn) finish(hard bool) {
 	l.remove(c)
 	l.wheel.Stop(c.closeTimer)
 	l.wheel.Stop(c.retry)
-	c.out.release(&l.pool)
+	c.out.release(l)
 	c.letGo(hard)
 	l.count.closed++
 	if c.err == ErrIdle {

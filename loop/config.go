@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -89,7 +90,7 @@ func (s *Server) validateNumbers() error {
 			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", f.name, f.zero)
 		}
 	}
-	if s.IdleJitter > 0 && s.IdleTimeout == 0 {
+	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}
 	if window, timeout := s.DrainWindow, cmp.Or(s.DrainTimeout, DefaultDrainTimeout); window >= timeout {

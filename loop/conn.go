@@ -31,6 +31,8 @@ type Conn struct {
 	out     outbox
 	err     error // why it closes
 
+	links [numLinks]*Conn // in loop.dirty and loop.closing
+
 	state    uint8
 	isDirty  bool // in loop.dirty
 	isEnding bool // in loop.closing
@@ -171,14 +173,18 @@ func (c *Conn) decode(data []byte) {
 		var err error
 		data, msg, more, err = c.input.Next(data)
 		if c.reply != nil {
-			c.sendReply()
+			if c.sendReply(); c.state != stateOpen {
+				return
+			}
 		}
-		if err == nil && msg != nil {
+		switch {
+		case err != nil:
+			c.undecodable(err)
+		case msg != nil:
 			l.count.messages++
-			err = c.handler.OnMessage(c, msg)
-		}
-		if err != nil {
-			c.shut(err)
+			if err := c.handler.OnMessage(c, msg); err != nil {
+				c.shut(err)
+			}
 		}
 		if c.state != stateOpen {
 			return
@@ -191,6 +197,12 @@ func (c *Conn) decode(data []byte) {
 	if l.server.FrameTimeout > 0 {
 		c.watchFrame(l.count.messages != before)
 	}
+}
+
+// undecodable closes c because the codec does not understand the peer.
+func (c *Conn) undecodable(err error) {
+	c.loop.server.Logger.Warn().Err(err).Uint64("conn", c.id).Stringer("remote", c.remote).Msg("the input cannot be decoded")
+	c.shut(err)
 }
 
 // decoded ends decode, after a panic too.
@@ -257,11 +269,12 @@ func (c *Conn) accept(ln *listener) bool {
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
 func (c *Conn) refuse() {
 	c.loop.count.refused++
+	c.loop.rare = true
 	c.end()
 	c.writeOut()
 	c.state = stateClosed
 	c.lost = true
-	c.out.release(&c.loop.pool)
+	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
 	c.runAfter()
 }

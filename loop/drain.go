@@ -35,6 +35,7 @@ func (s *Server) supervise(ctx context.Context) {
 	cut, stuck := s.drain()
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
+		go s.endLate()
 		return
 	}
 	err := errors.Join(failure, s.stopEngine())
@@ -42,6 +43,13 @@ func (s *Server) supervise(ctx context.Context) {
 		err = &DrainError{Cut: cut}
 	}
 	s.err = err
+}
+
+// endLate ends the rest if the callback that was stuck returns after all.
+func (s *Server) endLate() {
+	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
+	s.accept.Wait()
+	_ = s.stopEngine()
 }
 
 // stopEngine ends alarm and engine.
@@ -58,10 +66,9 @@ func (s *Server) drain() (cut int, stuck error) {
 	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
 		s.tellLoops((*Loop).cutAll)
 	}
-	timeout := time.After(stuckTimeout)
-	s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained })
+	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
 	s.tellLoops(func(l *Loop) { l.ending = true })
-	if !s.await(timeout, func(l *Loop) <-chan struct{} { return l.ended }) {
+	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
 		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
 	}
 	s.accept.Wait()
@@ -148,6 +155,7 @@ func (l *Loop) checkDrained() {
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
 		c.shut(ErrServerClosed)
+		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
 			c.closeLate()
 		}
@@ -169,7 +177,7 @@ func (l *Loop) stop() {
 	}
 	l.settle()
 	l.current = nil
-	if l.server.OnStop != nil {
+	if l.started && l.server.OnStop != nil {
 		_ = l.Try(func() { l.server.OnStop(l) })
 	}
 	for len(l.afterStop) > 0 {
@@ -193,7 +201,7 @@ func (l *Loop) broke(err error) {
 		c.endLinger()
 	}
 	l.settle()
-	l.checkDrained()
+	l.show()
 	l.stop()
 }
 

@@ -41,6 +41,7 @@ type PanicError struct {
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
 }
 
+// Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("loop: panic: %v", e.Value) }
 
 // Unwrap returns the value given to panic if that was an error.
@@ -54,6 +55,7 @@ type DrainError struct {
 	Cut int // connections that were cut, with output not sent or a callback not finished
 }
 
+// Error implements error.
 func (e *DrainError) Error() string {
 	return fmt.Sprintf("loop: drain timeout: %d connections were cut", e.Cut)
 }

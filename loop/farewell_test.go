@@ -96,19 +96,3 @@ func TestFarewell(t *testing.T) {
 		})
 	}
 }
-
-// A peer that makes the codec answer and does not read the answers is a slow consumer.
-func TestRepliesAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := politeServer(func(*loop.Conn, []byte) error { return nil })
-		srv.MaxOutbound = 100
-		p := looptest.Start(t, srv).Open()
-		p.Block(0)
-		for range 30 {
-			p.Send("x\n")
-		}
-		if !errors.Is(p.Reason(), loop.ErrSlowConsumer) {
-			t.Errorf("closed with %v, want ErrSlowConsumer", p.Reason())
-		}
-	})
-}

@@ -16,6 +16,10 @@ const (
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 	mailBatch    = 64 // tasks of the mailbox run between two looks at the clock
 
+	// What a loop keeps for later at most; what a storm needed beyond that is the garbage collector's.
+	keepTasks  = 4096 // room for tasks of the mailbox
+	keepTimers = 4096 // records of timers
+
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
 	ioAdvance = time.Millisecond
 )
@@ -26,15 +30,15 @@ const (
 	loopQueued        // a turn is coming, or running
 )
 
-// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post
-// and Index its methods must be called on the loop itself, which is where every callback runs.
+// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post,
+// Index and Now its methods must be called on the loop itself, which is where every callback runs.
 type Loop struct {
 	server *Server
 	index  int
 	owner  owner
 	locals map[any]any
 
-	wheel     *timing.Wheel
+	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what deadline was last set to
@@ -46,36 +50,41 @@ type Loop struct {
 	batch []task // what was taken from the mailbox
 	next  int    // the next one to run
 
-	conns     []*Conn
-	dirty     []*Conn            // with output that this turn appended
-	closing   []*Conn            // to be closed when this turn ends
-	lingering map[*Conn]struct{} // closed, until the peer is
-	current   *Conn              // whose code is running, nil for the loop's own
-	pool      codec.Pool
-	spare     *record // records of timers that may be used again
-
-	afterStop []func()
+	conns       []*Conn
+	dirty       connQueue          // with output that this turn appended
+	closing     connQueue          // to be closed when this turn ends
+	lingering   map[*Conn]struct{} // closed, until the peer is
+	current     *Conn              // whose code is running, nil for the loop's own
+	pool        codec.Pool
+	scratch     []byte  // a buffer of the pool, at hand
+	maxOutbound int     // the server's
+	spare       *record // records of timers that may be used again
+	spares      int
+	started     bool // OnStart has returned
+	afterStop   []func()
 	drainState
 
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // the sum of the rare ones that was shown last
-	load      atomic.Int64  // connections, those on their way here included
+	count counters      // of this loop, its own
+	shown shownCounters // the same for other goroutines
+	rare  bool          // a counter has changed that seldom does
+	load  atomic.Int64  // connections, those on their way here included
 }
 
 func newLoop(s *Server, index int) *Loop {
-	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never,
+	l := &Loop{server: s, index: index, wheel: &wheel{Wheel: timing.New(timing.Config{})}, published: never,
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
 	l.mail.max = s.cfg.maxMailbox
+	l.maxOutbound = s.cfg.maxOutbound
+	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
 
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time.
+// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any goroutine may call it.
 func (l *Loop) Now() time.Time {
 	return l.server.base.Add(l.clock())
 }
@@ -96,7 +105,10 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
-func (l *Loop) NumConns() int { return len(l.conns) }
+func (l *Loop) NumConns() int {
+	l.owner.check("Loop.NumConns")
+	return len(l.conns)
+}
 
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
@@ -149,7 +161,10 @@ func (l *Loop) leave() {
 		l.advance(timerBatch)
 	}
 	l.settle()
-	l.publish()
+	l.show()
+	if l.wheel.touched {
+		l.publish()
+	}
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
@@ -162,6 +177,7 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	l.settle()
+	l.show()
 	if l.ending {
 		l.stop()
 		return
@@ -182,24 +198,21 @@ func (l *Loop) park() bool {
 
 // settle flushes what this turn sent, then runs the closes. An OnClose may send and close in turn.
 func (l *Loop) settle() {
-	for len(l.dirty) > 0 || len(l.closing) > 0 {
-		for i := 0; i < len(l.dirty); i++ {
-			l.dirty[i].flushTurn()
+	for {
+		switch {
+		case l.dirty.head != nil:
+			l.dirty.pop(flushLink).flushTurn()
+		case l.closing.head != nil:
+			l.closing.pop(closeLink).closeTurn()
+		default:
+			return
 		}
-		clear(l.dirty)
-		l.dirty = l.dirty[:0]
-		for i := 0; i < len(l.closing); i++ {
-			l.closing[i].closeTurn()
-		}
-		clear(l.closing)
-		l.closing = l.closing[:0]
 	}
-	l.show()
-	l.checkDrained()
 }
 
 // publish tells the alarm when the wheel has work next.
 func (l *Loop) publish() {
+	l.wheel.touched = false
 	when, ok := l.wheel.Next()
 	if !ok {
 		when = never
@@ -248,7 +261,9 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) {
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if l.next == len(l.batch) {
-		clear(l.batch)
+		if cap(l.batch) > keepTasks { // there was a storm
+			l.batch = nil
+		}
 		l.batch, l.next = l.mail.take(l.batch[:0]), 0
 	}
 	for l.next < len(l.batch) {
@@ -270,6 +285,7 @@ func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
 	for l.next < stop {
 		t := l.batch[l.next]
+		l.batch[l.next] = task{} // what it refers to may be large
 		l.next++
 		l.current = t.c
 		switch {
@@ -297,6 +313,7 @@ func (l *Loop) rescue() {
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
+	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
 	if c := l.current; c != nil {
@@ -380,6 +397,7 @@ func (l *Loop) after(d time.Duration) time.Duration {
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
+	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil
@@ -388,6 +406,31 @@ func (l *Loop) remove(c *Conn) {
 }
 
 func (l *Loop) add(c *Conn) {
+	l.rare = true
 	c.place = len(l.conns)
 	l.conns = append(l.conns, c)
+}
+
+// connQueue is a queue of connections that are linked through one of their links.
+type connQueue struct{ head, tail *Conn }
+
+const (
+	flushLink = iota // of Loop.dirty
+	closeLink        // of Loop.closing
+	numLinks
+)
+
+func (q *connQueue) push(c *Conn, link int) {
+	if q.head == nil {
+		q.head = c
+	} else {
+		q.tail.links[link] = c
+	}
+	q.tail = c
+}
+
+func (q *connQueue) pop(link int) *Conn {
+	c := q.head
+	q.head, c.links[link] = c.links[link], nil
+	return c
 }

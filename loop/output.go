@@ -2,6 +2,7 @@ package loop
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -9,6 +10,9 @@ import (
 const (
 	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
 	outBuffer = 4 << 10
+
+	// frameSlack is what a codec may add to a message without a need for a larger buffer.
+	frameSlack = 64
 
 	// maxTail is the size from which on a further frame gets a buffer of its own.
 	maxTail = 64 << 10
@@ -34,10 +38,15 @@ type outbox struct {
 // ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.check("Conn.Send")
-	if err := c.room(); err != nil {
-		return err
+	if !c.hasRoom() {
+		if err := c.room(); err != nil {
+			return err
+		}
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	if err != nil {
+		tail = nil // nothing, whatever the codec has made of it
+	}
 	c.appended(tail)
 	return err
 }
@@ -58,12 +67,19 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself, by the rules of Send: a peer that makes us answer and does not
-// read the answers is a slow consumer, too.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
+// is a slow consumer.
 func (c *Conn) sendReply() {
-	if c.room() == nil {
-		c.appended(c.reply.AppendReply(c.space(0)))
+	before := c.out.size
+	c.appended(c.reply.AppendReply(c.space(0)))
+	if c.out.size > before && before >= c.loop.maxOutbound {
+		_ = c.room()
 	}
+}
+
+// hasRoom is the short answer of room, for nearly all cases.
+func (c *Conn) hasRoom() bool {
+	return c.state < stateClosing && c.out.size < c.loop.maxOutbound
 }
 
 // room returns why no more output is taken, if so.
@@ -71,7 +87,7 @@ func (c *Conn) room() error {
 	if c.state >= stateClosing {
 		return ErrClosed
 	}
-	if limit := c.loop.server.cfg.maxOutbound; c.out.size >= limit {
+	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
 		if c.state >= stateClosing {
 			return ErrClosed
@@ -89,10 +105,14 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	o := &c.out
 	if o.tail == nil {
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.buffer(n)
+	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
+		small := o.tail
+		o.tail = append(c.loop.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
+		c.loop.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = c.loop.buffer(n)
 	}
 	return o.tail
 }
@@ -103,18 +123,18 @@ func (c *Conn) appended(tail []byte) {
 	n := len(tail) - len(o.tail)
 	if n <= 0 {
 		if o.size == 0 {
-			o.release(&c.loop.pool)
+			o.release(c.loop)
 		}
 		return
 	}
-	if cap(tail) != cap(o.tail) {
-		c.loop.pool.Put(o.tail) // it was too small
+	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
+		c.loop.recycle(o.tail) // it was too small
 	}
 	o.size += n
 	o.tail = tail
 	if !c.isDirty {
 		c.isDirty = true
-		c.loop.dirty = append(c.loop.dirty, c)
+		c.loop.dirty.push(c, flushLink)
 	}
 }
 
@@ -124,7 +144,9 @@ func (c *Conn) flushTurn() {
 	if !c.full && c.state != stateClosed {
 		c.writeOut()
 	}
-	c.checkWater()
+	if c.water != nil {
+		c.checkWater()
+	}
 }
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
@@ -146,7 +168,7 @@ func (c *Conn) writeOut() {
 		}
 	}
 	if o.size == n {
-		o.release(&c.loop.pool)
+		o.release(c.loop)
 		c.full, c.idle.waiting = false, false
 		return
 	}
@@ -194,7 +216,9 @@ func (c *Conn) writable() {
 	}
 	c.full = false
 	c.writeOut()
-	c.checkWater()
+	if c.water != nil {
+		c.checkWater()
+	}
 	if c.state == stateClosing {
 		c.endSoon()
 	}
@@ -230,12 +254,34 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 }
 
 // release gives back all memory.
-func (o *outbox) release(pool *codec.Pool) {
-	for _, b := range o.filled {
-		pool.Put(b)
+func (o *outbox) release(l *Loop) {
+	if o.filled != nil {
+		for _, b := range o.filled {
+			l.recycle(b)
+		}
+		o.filled = nil
 	}
 	if o.tail != nil {
-		pool.Put(o.tail)
+		l.recycle(o.tail)
 	}
-	*o = outbox{}
+	o.tail, o.off, o.size = nil, 0, 0
+}
+
+// buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
+// kept at hand. The others are no larger than they must be: a broadcast takes very many at once.
+func (l *Loop) buffer(n int) []byte {
+	if b := l.scratch; b != nil && n <= outBuffer {
+		l.scratch = nil
+		return b
+	}
+	return l.pool.Get(min(n+frameSlack, maxTail))
+}
+
+// recycle takes back a buffer.
+func (l *Loop) recycle(b []byte) {
+	if l.scratch == nil && cap(b) == outBuffer {
+		l.scratch = b[:0]
+		return
+	}
+	l.pool.Put(b)
 }

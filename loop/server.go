@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,10 +42,10 @@ type Server struct {
 	// together are not evicted together. 0 means none.
 	IdleJitter time.Duration
 
-	// OnStart is called on each loop before that serves any connection. A panic makes Start fail.
+	// OnStart is called as the first thing on each loop, before the server takes any connection. A panic makes Start fail.
 	OnStart func(l *Loop)
 
-	// OnStop is called as the last thing on each loop.
+	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
 	// NumLoops is the number of loops. 0 means GOMAXPROCS.
@@ -109,7 +110,8 @@ type Server struct {
 	loops   []*Loop
 	alarm   *alarm
 	started atomic.Bool
-	ready   bool // Start has succeeded
+	looping atomic.Bool // loops may be used
+	ready   atomic.Bool // Start has succeeded
 
 	accepted, refused atomic.Uint64
 	lastID            atomic.Uint64
@@ -168,7 +170,7 @@ func (s *Server) Start(ctx context.Context) error {
 		s.closeListeners()
 		return err
 	}
-	s.ready = true
+	s.ready.Store(true)
 	for _, ln := range s.cfg.listeners {
 		s.accept.Go(ln.serve)
 	}
@@ -192,27 +194,37 @@ func (s *Server) limitConns() {
 
 func (s *Server) startLoops() error {
 	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	errs := make(chan error, s.cfg.loops)
 	for i := range s.cfg.loops {
-		s.loops = append(s.loops, newLoop(s, i))
+		l := newLoop(s, i)
+		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
+		_ = l.mail.put(task{f: func() { errs <- l.start() }}, true)
+		s.loops = append(s.loops, l)
 	}
 	s.alarm.loops = s.loops
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
-	errs := make(chan error, len(s.loops))
+	s.looping.Store(true)
 	for _, l := range s.loops {
-		_ = l.urge(func() { errs <- l.start() })
+		l.schedule()
 	}
 	var err error
 	for range s.loops {
-		if e := <-errs; e != nil {
-			err = e
-		}
+		err = errors.Join(err, <-errs)
 	}
 	if err != nil {
-		err = errors.Join(err, s.stopEngine())
+		err = errors.Join(err, s.abandon())
 	}
 	return err
+}
+
+// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
+func (s *Server) abandon() error {
+	if _, stuck := s.drain(); stuck != nil {
+		return stuck
+	}
+	return s.stopEngine()
 }
 
 // start is the first thing that runs on a loop.
@@ -226,13 +238,15 @@ func (l *Loop) start() (err error) {
 	if l.server.OnStart != nil {
 		l.server.OnStart(l)
 	}
+	l.started = true
 	return nil
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
-// says why the engine ended without being asked. Any number of goroutines may call it, after Start.
+// says why the engine ended without being asked, or that a callback did not return, whose loop
+// is left behind. Any number of goroutines may call it, after Start.
 func (s *Server) Wait() error {
-	if !s.ready {
+	if !s.ready.Load() {
 		return errNotStarted
 	}
 	<-s.done
@@ -241,7 +255,7 @@ func (s *Server) Wait() error {
 
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.ready {
+	if !s.ready.Load() {
 		return nil
 	}
 	return s.cfg.listeners[0].net.Addr()
@@ -249,7 +263,7 @@ func (s *Server) LocalAddr() net.Addr {
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
 func (s *Server) Addrs() []net.Addr {
-	if !s.ready {
+	if !s.ready.Load() {
 		return nil
 	}
 	var addrs []net.Addr
@@ -259,8 +273,13 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Loops returns the loops, after Start. Each call returns a new slice.
-func (s *Server) Loops() []*Loop { return append([]*Loop(nil), s.loops...) }
+// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
+func (s *Server) Loops() []*Loop {
+	if !s.looping.Load() {
+		return nil
+	}
+	return slices.Clone(s.loops)
+}
 
 // host makes a Server an engine.Host.
 type host Server

@@ -49,17 +49,18 @@ type shownCounters struct {
 }
 
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
-// when one of them has changed.
+// when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
 	s.messages.Store(n.messages)
 	s.bytesIn.Store(n.bytesIn)
 	s.bytesOut.Store(n.bytesOut)
-	// What only grows may be added up; what shrinks might cancel it out.
-	rare := n.closed + n.refused + n.panics + n.fired
-	if rare != l.shownRare || int64(len(l.conns)) != s.conns.Load() || int64(l.wheel.Len()) != s.timers.Load() {
-		l.shownRare = rare
+	if l.rare || l.wheel.touched {
+		l.rare = false
 		l.showRare()
+	}
+	if l.draining {
+		l.checkDrained()
 	}
 }
 
@@ -78,7 +79,7 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	for _, l := range s.loops {
+	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),

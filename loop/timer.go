@@ -105,6 +105,7 @@ func (c *Conn) newRecord(f func()) *record {
 	r := l.spare
 	if r != nil {
 		l.spare = r.next
+		l.spares--
 	} else {
 		r = &record{gen: 1}
 		r.fire = r.fired
@@ -152,6 +153,9 @@ func (r *record) free() {
 		r.next.prev = r.prev
 	}
 	l := c.loop
-	*r = record{gen: r.gen + 1, fire: r.fire, next: l.spare}
-	l.spare = r
+	*r = record{gen: r.gen + 1, fire: r.fire}
+	if l.spares < keepTimers {
+		r.next, l.spare = l.spare, r
+		l.spares++
+	}
 }

@@ -38,7 +38,7 @@ func (c *Conn) hooks() *water {
 // checkWater is called after output was written.
 func (c *Conn) checkWater() {
 	w := c.water
-	if w == nil || c.state != stateOpen {
+	if c.state != stateOpen {
 		return
 	}
 	switch {

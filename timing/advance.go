@@ -33,33 +33,30 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 	return w.advance(max(now, w.now), budget)
 }
 
-// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
-func (w *Wheel) catchUp() {
-	if w.behind && !w.advancing && w.now < w.wake {
-		w.pos = ticksDown(w.now, w.tick)
-		w.behind = false
-	}
-}
-
 func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
-	before := w.fired
+	before, start := w.fired, w.pos
 	w.now = now
+	w.round++
 	w.advancing = true
 	defer w.endAdvance()
-	target := ticksDown(now, w.tick)
+	target := w.down(now)
 	for budget > 0 {
-		list, tick, ok := w.nextList()
+		level, tick, ok := w.nextSlot()
+		// What was overdue when it was added runs after what was already there for that tick.
+		if o := w.overdueTick(); o < tick {
+			budget = w.fireOverdue(o, budget)
+			continue
+		}
 		if !ok || tick > target {
-			w.pos = target
+			w.moveTo(target)
+			w.cascadeEarly(target-start, budget)
 			break
 		}
-		if list != lateList {
-			w.pos = tick
-		}
-		if level := levelOfList(list); level == 0 || level == overdueLevel {
-			budget = w.fireList(list, tick, budget)
+		w.moveTo(max(tick, w.pos))
+		if level > 0 {
+			budget = w.cascade(level, tick, budget)
 		} else {
-			budget = w.cascadeList(list, level, budget)
+			budget = w.fireSlot(tick, budget)
 		}
 	}
 	return int(w.fired - before)
@@ -68,79 +65,171 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 // endAdvance runs when advance returns or a callback panics.
 func (w *Wheel) endAdvance() {
 	w.advancing = false
-	w.spliceFresh()
-	w.behind = true
-	w.wake = math.MaxInt64
-	if _, tick, ok := w.nextSlot(); ok {
-		w.wake = timeOf(tick, w.tick)
-	}
-	if w.wake <= w.now || w.counts[overdueLevel] > 0 {
-		w.wake = math.MinInt64 // whatever time it is, as the clock may step back
+	w.behind = w.pos < w.down(w.now)
+	w.wakeTick = w.nextWake()
+	w.wake = w.time(w.wakeTick)
+	if w.wake <= w.now || w.lists[overdue].head != 0 {
+		w.wakeTick, w.wake = 0, math.MinInt64 // whatever time it is, as the clock may step back
 	}
 }
 
-// nextList returns the list that is to be worked on next, and the tick at which.
-func (w *Wheel) nextList() (list uint32, tick uint64, ok bool) {
-	list, tick, ok = w.nextSlot()
-	// What was overdue when it was added runs after what was already there for that tick.
-	if late := w.node(lateList).next; late != lateList && (!ok || w.node(late).tick < tick) {
-		return lateList, w.node(late).tick, true
+// nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to cascade one.
+func (w *Wheel) nextWake() uint64 {
+	tick := uint64(math.MaxUint64)
+	for m := w.levels; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros32(m)
+		tick = min(tick, w.wakeFor(k, w.firstSlot(k)))
 	}
-	return list, tick, ok
+	return tick
 }
 
-// nextSlot returns the first slot with a timer and the tick at which it starts. Every timer on a level is
-// earlier than all on the levels above, except for those of a slot that is being cascaded.
-func (w *Wheel) nextSlot() (list uint32, tick uint64, ok bool) {
-	if k := w.cascading; k > 0 {
-		slot := slotOf(k, w.pos)
-		if w.occupied[k]>>slot&1 != 0 {
-			return listOf(k, slot), w.pos, true
+// wakeFor returns the tick at which Advance has something to do for the slot of a level that starts at start: it
+// begins to cascade it when the slot before is the present one, and goes on with each tick.
+func (w *Wheel) wakeFor(level int, start uint64) uint64 {
+	if level == 0 || start <= w.pos {
+		return start
+	}
+	return max(start-1<<span(level), w.pos+1)
+}
+
+// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
+func (w *Wheel) catchUp() {
+	if !w.advancing && w.now < w.wake {
+		w.moveTo(w.down(w.now))
+		w.behind = false
+	}
+}
+
+// moveTo sets pos, which must not pass over a slot with timers.
+func (w *Wheel) moveTo(tick uint64) {
+	crossed := (w.pos^tick)>>turnBits != 0
+	w.pos = tick
+	if crossed {
+		w.findNear()
+	}
+}
+
+// findNear notes which levels have timers in their present slot or in the next one.
+func (w *Wheel) findNear() {
+	w.near = 0
+	for m := w.levels &^ 1; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros32(m)
+		if w.lists[listOf(k, w.pos)].head|w.lists[listOf(k, w.pos+1<<span(k))].head != 0 {
+			w.near |= 1 << k
 		}
-		w.cascading = 0
 	}
-	if w.levels == 0 {
-		return 0, 0, false
-	}
-	level := bits.TrailingZeros32(w.levels)
-	slot := bits.TrailingZeros64(w.occupied[level])
-	return listOf(level, slot), slotStart(level, slot, w.pos), true
 }
 
-// cascadeList moves the timers of a slot at pos to the levels below, oldest first, and returns the budget left.
-func (w *Wheel) cascadeList(list uint32, level, budget int) int {
-	w.cascading = level
-	head := w.node(list)
-	for ; budget > 0 && head.next != list; budget-- {
-		i := head.next
-		w.unlink(i)
-		w.fileOn(i, levelOf(w.pos, w.node(i).tick))
+// firstSlot returns the first tick of the first slot with timers on a level that has some.
+func (w *Wheel) firstSlot(level int) uint64 {
+	turn := w.pos >> span(level) >> turnBits
+	half := level*2 + int(turn&1)
+	if w.occupied[half] == 0 {
+		half ^= 1
+		turn++
+	}
+	return (turn<<turnBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
+}
+
+// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start together the
+// upper one comes first: its timers have to go to the lower one.
+func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
+	tick = math.MaxUint64
+	for m := w.levels; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros32(m)
+		if start := w.firstSlot(k); start <= tick {
+			level, tick = k, start
+		}
+	}
+	return level, tick, w.levels != 0
+}
+
+// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
+func (w *Wheel) cascade(level int, tick uint64, budget int) int {
+	l := listOf(level, tick)
+	for ; budget > 0 && w.lists[l].head != 0; budget-- {
+		i, when := w.pop(l)
+		w.place(w.node(i), i, when, level)
 		w.cascaded++
 	}
+	w.noteEmpty(l)
 	return budget
 }
 
-// fireList runs the timers of a list that are due at tick, oldest first, and returns the budget left.
-func (w *Wheel) fireList(list uint32, tick uint64, budget int) int {
-	head := w.node(list)
-	for ; budget > 0 && head.next != list && w.node(head.next).tick == tick; budget-- {
-		w.fire(head.next)
+// cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the work evenly
+// over the time until they are due, elapsed being the ticks since it was last done. So the border of two
+// slots is a tick like any other; other wheels stop there to move the whole slot.
+func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
+	for m := w.near; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros32(m)
+		next := slotStart(k, w.pos+1<<span(k))
+		before := w.cascaded
+		w.cascade(k, next, min(budget, w.share(k, next, elapsed)))
+		budget -= int(w.cascaded - before)
+		if w.lists[listOf(k, next)].head == 0 {
+			w.near &^= 1 << k
+		}
+	}
+}
+
+// share returns how many timers of the slot that starts at next are to be cascaded now.
+func (w *Wheel) share(level int, next, elapsed uint64) int {
+	const least = 16 // not worth spreading
+	sofar := w.pos - (next - 1<<span(level)) + 1
+	part := float64(min(elapsed, sofar))
+	part /= part + float64(next-w.pos-1)
+	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
+}
+
+// overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
+func (w *Wheel) overdueTick() uint64 {
+	if i := w.lists[overdue].head; i != 0 {
+		if b := w.block(i); b.round != w.round {
+			return b.tick
+		}
+	}
+	return math.MaxUint64
+}
+
+// fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
+func (w *Wheel) fireOverdue(tick uint64, budget int) int {
+	for budget > 0 && w.overdueTick() == tick {
+		budget -= w.fire(overdue)
 	}
 	return budget
 }
 
-// fire runs one timer. All is settled before its callback starts, so the callback may do anything, panic
-// included.
-func (w *Wheel) fire(i uint32) {
-	f := *w.call(i)
-	w.unlink(i)
-	if n := w.node(i); n.gen&periodicBit == 0 {
-		w.release(i)
+// fireSlot runs the timers of a tick, oldest first, and returns the budget left.
+func (w *Wheel) fireSlot(tick uint64, budget int) int {
+	l := listOf(0, tick)
+	for budget > 0 && w.lists[l].head != 0 {
+		budget -= w.fire(l)
+	}
+	return budget
+}
+
+// fire runs the oldest timer of a list and returns what that takes from the budget. All is settled before the
+// callback starts, so the callback may do anything, panic included.
+func (w *Wheel) fire(l int) (cost int) {
+	i, when := w.pop(l)
+	if w.lists[l].head == 0 {
+		w.noteEmpty(l)
+	}
+	n := w.node(i)
+	f := n.call
+	if n.gen&periodicBit == 0 {
+		w.release(n, i)
+		w.pending--
 	} else {
-		next, skipped := nextPeriod(n.when, *w.period(i), w.now)
+		next, skipped := nextPeriod(when, *w.period(i), w.now)
 		w.skipped += skipped
-		w.file(i, next)
+		w.file(n, i, next)
 	}
 	w.fired++
+	if w.holding {
+		w.held, w.heldWhen = f, when
+		return math.MaxInt
+	}
 	f()
+	return 1
 }

@@ -2,6 +2,7 @@ package timing
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -15,7 +16,7 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 			f(p.when)
 		}
 	}
-	if w.Len() == 0 && !w.advancing {
+	if w.pending == 0 && !w.advancing {
 		w.reset()
 	}
 }
@@ -25,15 +26,24 @@ type pending struct {
 	timer Timer
 }
 
-// inOrder returns the pending timers by deadline.
+// inOrder returns the pending timers by deadline. Of those with the same deadline the ones on a lower level are
+// older, and the overdue ones, in the last list, the newest.
 func (w *Wheel) inOrder() []pending {
-	all := make([]pending, 0, w.Len())
-	for list := range uint32(numLists) {
-		for i := w.node(list).next; i != list; i = w.node(i).next {
-			n := w.node(i)
-			all = append(all, pending{n.when, Timer{wheel: w.id, index: i, gen: n.gen}})
+	all := make([]pending, 0, w.pending)
+	for l := range w.lists {
+		for b := w.lists[l].head; b != 0; b = w.block(b).next {
+			all = w.appendBlock(all, w.block(b))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
+	return all
+}
+
+func (w *Wheel) appendBlock(all []pending, b *block) []pending {
+	for live := b.live; live != 0; live &= live - 1 {
+		off := bits.TrailingZeros64(live)
+		i := b.index[off]
+		all = append(all, pending{b.when[off], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
+	}
 	return all
 }

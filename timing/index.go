@@ -6,62 +6,98 @@ import (
 	"time"
 )
 
-// The geometry of the wheel. A slot of level k spans 64^k ticks:
+// The geometry of the wheel. A slot of level k spans 64^k ticks. A level is a ring of 128 slots, two turns of
+// 64: the turn that the wheel is in, and the one after it.
 //
-//	level  slots  a slot spans   at 1 ms       the level spans
-//	0      64     1 tick         1 ms          64 ms
-//	1      64     64             64 ms         4.1 s
-//	2      64     4,096          4.1 s         4.4 min
-//	3      64     262,144        4.4 min       4.7 h
-//	4      64     16,777,216     4.7 h         12.4 days
-//	5      64     2^30           12.4 days     2.2 years
-//	6      64     2^36           2.2 years     139 years
-//	7      64     2^42           139 years     every time.Duration
-//	8-10   64     2^48 and up    only for ticks below 32.768 µs
+//	level  a slot spans   at 1 ms       a turn of the level spans
+//	0      1 tick         1 ms          64 ms
+//	1      64             64 ms         4.1 s
+//	2      4,096          4.1 s         4.4 min
+//	3      262,144        4.4 min       4.7 h
+//	4      16,777,216     4.7 h         12.4 days
+//	5      2^30           12.4 days     2.2 years
+//	6      2^36           2.2 years     139 years
+//	7      2^42           139 years     every time.Duration
+//	8-10   2^48 and up    only for ticks below 32.768 µs
 //
 // 66 bits exceed any time.Duration in nanoseconds, so whatever the tick there is no wrap, no clamp and no
 // overflow list.
+//
+// The second turn is there so that a slot can be moved down before its time has come. With one turn, the
+// slot after the present one has nowhere to go until the wheel gets there, and then all of it must go at once.
 const (
-	slotBits  = 6
-	numSlots  = 1 << slotBits
-	slotMask  = numSlots - 1
+	turnBits  = 6
+	turnSlots = 1 << turnBits
+	turnMask  = turnSlots - 1
+	ringBits  = turnBits + 1
+	ringSlots = 1 << ringBits
+	ringMask  = ringSlots - 1
 	numLevels = 11
+
+	overdue  = numLevels * ringSlots // the list of timers that were due when they were added
+	numLists = overdue + 1
 )
 
-// levelOf returns the level on which a deadline is filed at the tick pos: that of the highest group of six
-// bits in which the two differ. pos <= tick.
+// span returns how many bits of a tick are below those that number the slots of a level.
+func span(level int) uint { return uint(level) * turnBits & 63 }
+
+// levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick: the
+// one where tick is in the present turn or the next.
 func levelOf(pos, tick uint64) int {
-	return (bits.Len64((pos^tick)|slotMask) - 1) / slotBits
-}
-
-// slotOf returns tick's slot on a level.
-func slotOf(level int, tick uint64) int {
-	return int(tick>>(slotBits*level)) & slotMask
-}
-
-// slotStart returns the first tick of the given slot in the turn of its level that pos is in.
-func slotStart(level, slot int, pos uint64) uint64 {
-	shift := slotBits * level
-	turn := uint64(0)
-	if shift+slotBits < 64 {
-		turn = pos >> (shift + slotBits) << (shift + slotBits)
+	k := int(uint(bits.Len64((tick-pos)|turnMask)-1) / turnBits)
+	if k > 0 && tick>>span(k)-pos>>span(k) <= 1 {
+		k--
 	}
-	return turn | uint64(slot)<<shift
+	return k
 }
 
-// ticksUp returns the first tick that is not before t, which is not negative.
-func ticksUp(t, tick time.Duration) uint64 {
-	return (uint64(t) + uint64(tick) - 1) / uint64(tick)
+// listOf returns the list that is tick's slot on a level.
+func listOf(level int, tick uint64) int {
+	return level<<ringBits | int(tick>>span(level)&ringMask)
 }
 
-// ticksDown returns the last tick that is not after t, which is not negative.
-func ticksDown(t, tick time.Duration) uint64 {
-	return uint64(t) / uint64(tick)
+// levelOfList returns the level of a list; that of the overdue list is numLevels.
+func levelOfList(list int) int { return list / ringSlots }
+
+// slotStart returns the first tick of tick's slot on a level.
+func slotStart(level int, tick uint64) uint64 { return tick >> span(level) << span(level) }
+
+// ticker converts between times and ticks. It divides by multiplying: Granlund and Montgomery, "Division by
+// Invariant Integers using Multiplication" (PLDI 1994), for dividends of 63 bits.
+type ticker struct {
+	tick  uint64
+	mul   uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
+	shift uint8
 }
 
-// timeOf returns the time of a tick. The tick that rounding up can put after the end of time is at its end.
-func timeOf(n uint64, tick time.Duration) time.Duration {
-	hi, lo := bits.Mul64(n, uint64(tick))
+func newTicker(tick time.Duration) ticker {
+	c := ticker{tick: uint64(tick)}
+	if tick > 1 {
+		c.shift = uint8(bits.Len64(c.tick-1) - 1)
+		q, r := bits.Div64(1<<c.shift, 0, c.tick)
+		if r > 0 {
+			q++
+		}
+		c.mul = q
+	}
+	return c
+}
+
+// down returns the last tick that is not after t. t >= 0.
+func (c *ticker) down(t time.Duration) uint64 {
+	if c.mul == 0 {
+		return uint64(t)
+	}
+	hi, _ := bits.Mul64(uint64(t), c.mul)
+	return hi >> (c.shift & 63)
+}
+
+// up returns the first tick that is not before t. t >= 1.
+func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
+
+// time returns the time of a tick. The tick that rounding up can put after the end of time is at its end.
+func (c *ticker) time(n uint64) time.Duration {
+	hi, lo := bits.Mul64(n, c.tick)
 	if hi != 0 || lo > math.MaxInt64 {
 		return math.MaxInt64
 	}

@@ -8,36 +8,45 @@ import (
 	"time"
 )
 
-// naiveLevel counts the groups of six bits up to the last in which the two differ.
+// naiveLevel tries the levels from below: the first whose present turn or next one has the tick.
 func naiveLevel(pos, tick uint64) int {
-	level := 0
-	for k := 0; pos != tick; k++ {
-		if pos&slotMask != tick&slotMask {
-			level = k
+	for k := range numLevels {
+		turn := new(big.Int).Exp(big.NewInt(turnSlots), big.NewInt(int64(k+1)), nil)
+		p := new(big.Int).Div(new(big.Int).SetUint64(pos), turn)
+		q := new(big.Int).Div(new(big.Int).SetUint64(tick), turn)
+		if q.Sub(q, p).Cmp(big.NewInt(1)) <= 0 {
+			return k
 		}
-		pos, tick = pos>>slotBits, tick>>slotBits
 	}
-	return level
+	panic("no level")
 }
 
 func TestLevelAndSlotExhaustively(t *testing.T) {
-	check := func(pos, tick uint64) {
+	check := func(pos, tick uint64, want int) {
 		level := levelOf(pos, tick)
-		if want := naiveLevel(pos, tick); level != want {
+		if level != want {
 			t.Fatalf("levelOf(%d, %d) = %d, want %d", pos, tick, level, want)
 		}
-		slot := slotOf(level, tick)
-		start := slotStart(level, slot, pos)
-		if span := uint64(1) << (slotBits * level); tick < start || tick-start >= span {
-			t.Fatalf("tick %d is in slot %d of level %d from pos %d, which starts at %d", tick, slot, level, pos, start)
+		start := slotStart(level, tick)
+		if size := uint64(1) << span(level); start%size != 0 || tick < start || tick-start >= size {
+			t.Fatalf("tick %d is on level %d in the slot that starts at %d", tick, level, start)
 		}
-		if level > 0 && slot <= slotOf(level, pos) {
-			t.Fatalf("tick %d on level %d is in slot %d, not after that of pos %d", tick, level, slot, pos)
+		if level > 0 && start-pos <= 1<<span(level) {
+			t.Fatalf("tick %d from pos %d is in a near slot of level %d", tick, pos, level)
+		}
+		if l := listOf(level, tick); levelOfList(l) != level || uint64(l%ringSlots) != start>>span(level)%ringSlots {
+			t.Fatalf("tick %d on level %d is in list %d", tick, level, l)
 		}
 	}
 	for pos := range uint64(4200) { // every pair across the borders of levels 0, 1 and 2
-		for tick := pos; tick < 8400; tick++ {
-			check(pos, tick)
+		for tick := pos; tick < 9000; tick++ {
+			want := 2
+			if tick/64-pos/64 <= 1 {
+				want = 0
+			} else if tick/4096-pos/4096 <= 1 {
+				want = 1
+			}
+			check(pos, tick, want)
 		}
 	}
 	// Around every power of two, and up to the end of time at one tick per nanosecond.
@@ -47,7 +56,7 @@ func TestLevelAndSlotExhaustively(t *testing.T) {
 				for db := range uint64(3) {
 					pos, tick := uint64(1)<<a+da-1, uint64(1)<<b+db-1
 					if pos <= tick && tick <= math.MaxInt64 {
-						check(pos, tick)
+						check(pos, tick, naiveLevel(pos, tick))
 					}
 				}
 			}
@@ -58,7 +67,7 @@ func TestLevelAndSlotExhaustively(t *testing.T) {
 func TestTickConversion(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 200_000 {
-		tick := time.Duration(r.Uint64()>>1>>r.IntN(63)) | 1
+		tick := max(time.Duration(r.Uint64()>>1>>r.IntN(63)), 1)
 		at := time.Duration(r.Uint64() >> 1 >> r.IntN(63))
 		if r.IntN(2) == 0 { // near a multiple of the tick
 			at = at / tick * tick
@@ -75,21 +84,25 @@ func TestTickConversion(t *testing.T) {
 
 func checkTicks(t *testing.T, at, tick time.Duration) {
 	t.Helper()
-	down, up := ticksDown(at, tick), ticksUp(at, tick)
+	c := newTicker(tick)
+	down := c.down(at)
 	if want := uint64(at / tick); down != want {
-		t.Fatalf("ticksDown(%d, %d) = %d, want %d", at, tick, down, want)
+		t.Fatalf("tick %d: down(%d) = %d, want %d", tick, at, down, want)
 	}
-	want := down
+	if at == 0 {
+		return
+	}
+	up, want := c.up(at), down
 	if at%tick != 0 {
 		want++
 	}
 	if up != want {
-		t.Fatalf("ticksUp(%d, %d) = %d, want %d", at, tick, up, want)
+		t.Fatalf("tick %d: up(%d) = %d, want %d", tick, at, up, want)
 	}
 	exact := new(big.Int).Mul(new(big.Int).SetUint64(up), big.NewInt(int64(tick)))
-	back := timeOf(up, tick)
+	back := c.time(up)
 	if exact.IsInt64() && int64(back) != exact.Int64() || !exact.IsInt64() && back != math.MaxInt64 {
-		t.Fatalf("timeOf(%d, %d) = %d, want %v", up, tick, back, exact)
+		t.Fatalf("tick %d: time(%d) = %d, want %v", tick, up, back, exact)
 	}
 }
 

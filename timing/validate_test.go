@@ -15,125 +15,136 @@ func (w *Wheel) validate(t testing.TB) {
 }
 
 func (w *Wheel) check() error {
-	inUse := make(map[uint32]bool)
-	for list := range uint32(numLists) {
-		n, err := w.checkList(list, inUse)
-		if err != nil {
-			return fmt.Errorf("list %d (level %d): %w", list, levelOfList(list), err)
-		}
-		if level := levelOfList(list); level < numLevels {
-			if bit := w.occupied[level]>>(list&slotMask)&1 == 1; bit != (n > 0) {
-				return fmt.Errorf("level %d slot %d: occupied %v with %d timers", level, list&slotMask, bit, n)
-			}
+	linked, used := make(map[uint32]bool), make(map[uint32]bool)
+	for l := range w.lists {
+		if err := w.checkList(l, linked, used); err != nil {
+			return fmt.Errorf("list %d (level %d): %w", l, levelOfList(l), err)
 		}
 	}
-	if err := w.checkLevels(len(inUse)); err != nil {
+	if len(linked) != w.pending {
+		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.pending)
+	}
+	for k := range numLevels {
+		if some := w.occupied[2*k]|w.occupied[2*k+1] != 0; some != (w.levels>>k&1 == 1) {
+			return fmt.Errorf("level %d: occupied %x, levels %b", k, w.occupied[2*k:2*k+2], w.levels)
+		}
+	}
+	if err := w.checkSlab(linked); err != nil {
 		return err
 	}
-	return w.checkSlab(inUse)
+	return w.checkFreeBlocks(used)
 }
 
-// checkList walks a list both ways and checks that each timer belongs there.
-func (w *Wheel) checkList(list uint32, inUse map[uint32]bool) (n int, err error) {
-	last := list
-	var lastTick uint64
-	for i := w.node(list).next; i != list; i = w.node(i).next {
-		nd := w.node(i)
-		switch {
-		case i < numLists:
-			return n, fmt.Errorf("holds sentinel %d", i)
-		case inUse[i]:
-			return n, fmt.Errorf("node %d is linked twice", i)
-		case nd.prev != last:
-			return n, fmt.Errorf("node %d: prev %d, want %d", i, nd.prev, last)
-		case *w.call(i) == nil:
-			return n, fmt.Errorf("node %d has no callback", i)
-		case list >= lateList && nd.tick < lastTick:
-			return n, fmt.Errorf("node %d: overdue list out of order", i)
+// checkList walks a list's blocks and checks that each timer in them belongs there.
+func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
+	li := &w.lists[l]
+	var last, live, n uint32
+	for i := li.head; i != 0; i = w.block(i).next {
+		b := w.block(i)
+		if used[i] || b.prev != last || int(b.list) != l {
+			return fmt.Errorf("block %d: linked twice %v, prev %d want %d, list %d", i, used[i], b.prev, last, b.list)
 		}
-		if err := w.checkNode(i, list); err != nil {
-			return n, fmt.Errorf("node %d: %w", i, err)
+		if err := w.checkBlock(i, linked); err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
 		}
-		inUse[i] = true
-		last, lastTick = i, nd.tick
+		used[i] = true
+		last = i
+		live += uint32(b.len())
 		n++
 	}
-	if w.node(list).prev != last {
-		return n, fmt.Errorf("sentinel's prev %d, want %d", w.node(list).prev, last)
+	if li.tail != last || li.blocks != n {
+		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
 	}
-	return n, nil
+	if bit := l != overdue && w.occupied[l/turnSlots]>>(l%turnSlots)&1 == 1; l != overdue && bit != (live > 0) {
+		return fmt.Errorf("%d timers, bit %v", live, bit)
+	}
+	return nil
 }
 
-func (w *Wheel) checkNode(i, list uint32) error {
-	n := w.node(i)
-	if periods := w.periods[i>>chunkBits]; n.gen&periodicBit == 1 && (periods == nil || periods[i&chunkMask] <= 0) {
+func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
+	b := w.block(i)
+	if b.live == 0 || b.live>>blockLen != 0 {
+		return fmt.Errorf("live %b", b.live)
+	}
+	for off := range uint32(blockLen) {
+		if b.live>>off&1 == 0 {
+			continue
+		}
+		index := b.index[off]
+		if linked[index] || w.node(index).at != entryAt(i, off) || w.node(index).call == nil {
+			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, off))
+		}
+		linked[index] = true
+		if err := w.checkTimer(index, b, b.when[off]); err != nil {
+			return fmt.Errorf("node %d, due %d, pos %d: %w", index, b.when[off], w.pos, err)
+		}
+	}
+	return nil
+}
+
+func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
+	if periods := w.periods[i>>chunkBits]; w.node(i).gen&periodicBit == 1 && (periods == nil || periods[i&chunkMask] <= 0) {
 		return fmt.Errorf("periodic without a period")
 	}
-	level := levelOfList(list)
-	if levelOfList(uint32(n.list)) != level {
-		return fmt.Errorf("says list %d", n.list)
-	}
-	if level == overdueLevel {
-		if n.when > w.now || n.tick > ticksDown(w.now, w.tick) {
-			return fmt.Errorf("overdue, but due at %v, now %v", n.when, w.now)
+	if b.list == overdue {
+		if when > w.now || b.tick > w.down(w.now) || b.round > w.round {
+			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, b.tick, b.round, w.round)
 		}
 		return nil
 	}
-	switch natural := levelOf(w.pos, n.tick); {
-	case uint32(n.list) != list:
-		return fmt.Errorf("says list %d", n.list)
-	case n.tick < w.pos:
-		return fmt.Errorf("tick %d is before pos %d", n.tick, w.pos)
-	case n.tick != ticksUp(max(n.when, 0), w.tick):
-		return fmt.Errorf("tick %d for %v", n.tick, n.when)
-	case listOf(level, slotOf(level, n.tick)) != list:
-		return fmt.Errorf("tick %d in the wrong slot", n.tick)
-	case level < natural, level > natural && level != w.cascading:
-		return fmt.Errorf("tick %d on level %d, pos %d", n.tick, level, w.pos)
-	case n.tick < w.node(list).tick:
-		return fmt.Errorf("tick %d below its slot's bound %d", n.tick, w.node(list).tick)
-	case w.wake > timeOf(n.tick>>(slotBits*level)<<(slotBits*level), w.tick) && !w.advancing:
-		return fmt.Errorf("wake %v is after slot's start, tick %d", w.wake, n.tick)
+	tick, level := w.up(max(when, 1)), levelOfList(int(b.list))
+	switch {
+	case tick < w.pos:
+		return fmt.Errorf("before pos")
+	case listOf(level, tick) != int(b.list):
+		return fmt.Errorf("wrong slot")
+	case tick>>span(level)>>turnBits-w.pos>>span(level)>>turnBits > 1:
+		return fmt.Errorf("more than a turn away")
+	case level < levelOf(w.pos, tick):
+		return fmt.Errorf("wrong level")
+	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
+		return fmt.Errorf("near, but level %d is not", level)
+	case tick < w.lists[b.list].min:
+		return fmt.Errorf("below its slot's bound %d", w.lists[b.list].min)
+	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
+		return fmt.Errorf("wake %v is too late", w.wake)
 	}
 	return nil
 }
 
-func (w *Wheel) checkLevels(linked int) error {
-	sum := 0
-	for k, n := range w.counts {
-		sum += n
-		if k < numLevels && (w.levels>>k&1 == 1) != (n > 0) || k < numLevels && (w.occupied[k] != 0) != (n > 0) {
-			return fmt.Errorf("level %d: %d timers, occupied %x, levels %x", k, n, w.occupied[k], w.levels)
-		}
-	}
-	if sum != linked || sum != w.Len() {
-		return fmt.Errorf("%d timers linked, counts say %d, Len %d", linked, sum, w.Len())
-	}
-	if w.node(freshList).next != freshList && w.wake > w.now {
-		return fmt.Errorf("overdue timers, but wake is %v", w.wake)
-	}
-	return nil
-}
-
-// checkSlab checks that every node is either linked, free or retired.
-func (w *Wheel) checkSlab(inUse map[uint32]bool) error {
+// checkSlab checks that every node is either in a list, free or retired.
+func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	for i := w.free; i != noIndex; i = w.node(i).next {
-		if i < numLists || uint64(i) >= w.used || inUse[i] || free[i] {
+	for i := w.slab.free; i != 0; i = w.node(i).at {
+		if i >= w.slab.used || linked[i] || free[i] {
 			return fmt.Errorf("node %d on the free list", i)
 		}
 		free[i] = true
 	}
-	for i := uint32(numLists); uint64(i) < w.used; i++ {
-		if inUse[i] {
+	for i := uint32(1); i < w.slab.used; i++ {
+		if linked[i] {
 			continue
 		}
-		if *w.call(i) != nil {
+		if w.node(i).call != nil {
 			return fmt.Errorf("free node %d keeps its callback", i)
 		}
 		if retired := w.node(i).gen == lastGen; retired == free[i] {
 			return fmt.Errorf("node %d: free %v, retired %v", i, free[i], retired)
 		}
+	}
+	return nil
+}
+
+// checkFreeBlocks checks that every block is either in a list or free.
+func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
+	for i := w.blocks.free; i != 0; i = w.block(i).next {
+		if i >= w.blocks.used || used[i] {
+			return fmt.Errorf("block %d on the free list", i)
+		}
+		used[i] = true
+	}
+	if len(used) != int(w.blocks.used)-1 {
+		return fmt.Errorf("%d blocks are in lists or free, of %d", len(used), w.blocks.used-1)
 	}
 	return nil
 }

@@ -32,21 +32,27 @@ type Timer struct {
 // [Wheel.Drain] gives it back.
 type Wheel struct {
 	slab
+	ticker
 	pos       uint64        // the wheel is at this tick: everything before it has run
 	now       time.Duration // the latest time that Advance was told
 	told      time.Duration // the last time that Advance was told; earlier than now if the clock stepped back
 	wake      time.Duration // Advance has nothing to do before this
-	tick      time.Duration
+	wakeTick  uint64        // the same in ticks
 	id        uint32
-	levels    uint32             // bit k: level k has a timer
-	cascading int                // the level whose slot at pos is being moved down, or 0
-	advancing bool               // inside Advance
-	behind    bool               // now has moved on and pos has not, as there was nothing to do
-	occupied  [numLevels]uint64  // bit s of [k]: slot s of level k has a timer
-	counts    [numLevels + 1]int // timers per level, and those overdue
+	round     uint32 // of Advances that had something to do
+	levels    uint32 // bit k: level k has a timer
+	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
+	advancing bool   // inside Advance
+	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
+	behind    bool   // now has moved on and pos has not, as there was nothing to do
 	fired     uint64
 	skipped   uint64
 	cascaded  uint64
+	pending   int
+	held      func()
+	heldWhen  time.Duration
+	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
+	blocks
 }
 
 // wheelIDs numbers the wheels, so that a handle of one means nothing to another.
@@ -60,7 +66,7 @@ func New(cfg Config) *Wheel {
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Millisecond
 	}
-	w := &Wheel{tick: cfg.Tick}
+	w := &Wheel{ticker: newTicker(cfg.Tick)}
 	w.reset()
 	return w
 }
@@ -69,13 +75,8 @@ func New(cfg Config) *Wheel {
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
-	w.slab = slab{}
-	w.grow()
-	w.used = numLists
-	for i := range uint32(numLists) {
-		*w.node(i) = node{next: i, prev: i}
-	}
-	w.wake = math.MaxInt64
+	w.slab, w.blocks = slab{}, newBlocks()
+	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when is not
@@ -85,10 +86,15 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	i := w.alloc()
-	*w.call(i) = f
-	w.file(i, when)
-	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+	n, i := w.alloc()
+	n.call = f
+	w.pending++
+	if when > w.now && !w.behind { // as file would; this is the hottest path there is
+		w.place(n, i, when, numLevels)
+	} else {
+		w.file(n, i, when)
+	}
+	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on its own,
@@ -103,22 +109,28 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	i := w.alloc()
-	w.setPeriod(i, period)
-	*w.call(i) = f
-	w.file(i, first)
-	return Timer{wheel: w.id, index: i, gen: w.node(i).gen}
+	n, i := w.alloc()
+	n.call = f
+	w.setPeriod(n, i, period)
+	w.pending++
+	w.file(n, i, first)
+	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a periodic one
 // inside its own callback included; false once it has run, was stopped, or is no timer of w. The callback
 // and the timer's memory are free at once.
 func (w *Wheel) Stop(t Timer) bool {
-	if !w.Pending(t) {
+	if t.wheel != w.id {
 		return false
 	}
-	w.unlink(t.index)
-	w.release(t.index)
+	n := w.node(t.index)
+	if n.gen != t.gen {
+		return false
+	}
+	w.take(n)
+	w.release(n, t.index)
+	w.pending--
 	return true
 }
 
@@ -126,11 +138,15 @@ func (w *Wheel) Stop(t Timer) bool {
 // when is the next call, to which those after it are aligned. It reports false, and does nothing,
 // if t is not pending: unlike time.Timer, a timer that has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
-	if !w.Pending(t) {
+	if t.wheel != w.id {
 		return false
 	}
-	w.unlink(t.index)
-	w.file(t.index, when)
+	n := w.node(t.index)
+	if n.gen != t.gen {
+		return false
+	}
+	w.take(n)
+	w.file(n, t.index, when)
 	return true
 }
 
@@ -144,30 +160,28 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 	if !w.Pending(t) {
 		return 0, false
 	}
-	return w.node(t.index).when, true
+	at := w.node(t.index).at
+	return w.block(at >> offBits).when[at&offMask], true
 }
 
 // Len returns the number of pending timers. A periodic one counts once.
-func (w *Wheel) Len() int {
-	n := 0
-	for _, c := range w.counts {
-		n += c
-	}
-	return n
-}
+func (w *Wheel) Len() int { return w.pending }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none is pending. It
 // is never later than that, and earlier only if the timer it was for has been stopped or moved away. If work is
 // left because a budget ran out, or timers were added that are already due, it is a time not after the one last
 // given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
-	if w.levels == 0 && w.counts[overdueLevel] == 0 {
+	if w.pending == 0 {
 		return 0, false
 	}
 	if w.wake <= w.now {
-		return min(w.told, timeOf(w.pos, w.tick)), true
+		return min(w.told, w.time(w.pos)), true
 	}
-	level := bits.TrailingZeros32(w.levels)
-	slot := bits.TrailingZeros64(w.occupied[level])
-	return timeOf(w.node(listOf(level, slot)).tick, w.tick), true
+	tick := uint64(math.MaxUint64)
+	for m := w.levels; m != 0; m &= m - 1 {
+		k := bits.TrailingZeros32(m)
+		tick = min(tick, w.lists[listOf(k, w.firstSlot(k))].min)
+	}
+	return w.time(tick), true
 }

@@ -13,16 +13,16 @@ const CloseWait = 5 * time.Second
 
 // A Link is what this package needs of a connection. *loop.Conn is one.
 type Link interface {
-	Codec() codec.Codec
-	Send(msg []byte) error
-	Write(p []byte) (int, error)
-	CloseWithError(err error)
+	Codec() codec.Codec          // the codec in use
+	Send(msg []byte) error       // a message
+	Write(p []byte) (int, error) // bytes as they are
+	CloseWithError(err error)    // with err as the reason
 }
 
 // A TimedLink is a Link with timers, which *loop.Conn is, too.
 type TimedLink[Timer any] interface {
 	Link
-	AfterFunc(d time.Duration, f func()) Timer
+	AfterFunc(d time.Duration, f func()) Timer // unless it closes first
 }
 
 // Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be called on c's loop.

@@ -2,6 +2,7 @@ package gnetengine
 
 import (
 	"os"
+	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
 	gio "github.com/panjf2000/gnet/v2/pkg/io"
@@ -28,18 +29,25 @@ type socket struct {
 }
 
 func (s *socket) Write(p []byte) (int, error) {
-	for {
-		n, err := unix.Write(s.fd, p)
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EAGAIN:
-			return 0, nil
-		case unix.EINTR:
-		default:
-			return 0, os.NewSyscallError("write", err)
-		}
+	if n, errno := write(s.fd, p); errno == 0 {
+		return n, nil
+	} else {
+		return s.writeAgain(p, errno)
 	}
+}
+
+// writeAgain is Write after the first attempt.
+func (s *socket) writeAgain(p []byte, errno syscall.Errno) (n int, err error) {
+	for errno == unix.EINTR {
+		n, errno = write(s.fd, p)
+	}
+	switch errno {
+	case 0:
+		return n, nil
+	case unix.EAGAIN:
+		return 0, nil
+	}
+	return 0, os.NewSyscallError("write", errno)
 }
 
 func (s *socket) Writev(bufs [][]byte) (int, error) {

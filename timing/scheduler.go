@@ -1,0 +1,280 @@
+package timing
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// DefaultMaxPending is the number of timers that a [Scheduler] takes at most if its config does not say.
+const DefaultMaxPending = 1 << 24
+
+// Errors that a [Scheduler] returns.
+var (
+	ErrStopped    = errors.New("timing: scheduler is stopped")
+	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
+)
+
+// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending.
+type LimitError struct{ Max int }
+
+// Error names the limit.
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("timing: %d timers are pending, which is the limit", e.Max)
+}
+
+// SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready to use. Negative settings are a
+// programmer's error: NewScheduler panics.
+type SchedulerConfig struct {
+	// Tick is the resolution, as in [Config]. 0 means time.Millisecond.
+	Tick time.Duration
+
+	// MaxPending bounds the timers that are pending, those waiting for the Executor included. 0 means
+	// DefaultMaxPending.
+	MaxPending int
+
+	// Executor runs callbacks elsewhere, so that a slow one delays nobody: a pool's submit function, or
+	// what [Workers] returns. It is called on the scheduler's goroutine, one call at a time, and should return
+	// soon; it must call f once, in time. nil means that callbacks run on the scheduler's goroutine.
+	Executor func(f func())
+
+	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it happened. nil
+	// means that both are printed with the standard log package.
+	OnPanic func(v any, stack []byte)
+}
+
+// Scheduler is a [Wheel] for programs without an event loop. All its methods may be called from any goroutine,
+// callbacks included. Make one with [NewScheduler].
+//
+// Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only while some are
+// due; or on the Executor of the config. A Scheduler that is empty, or whose next deadline is far off, makes no
+// wake-ups and has no goroutine, so one that is forgotten is simply collected.
+//
+// Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that is zero or
+// negative has passed, and the callback runs at once, but never before the call that adds it returns to a
+// caller that is itself a callback. Delays beyond the end of time, math.MaxInt64 for one, mean never.
+//
+// A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and counted. One that
+// calls runtime.Goexit ends only itself. A nil callback and a period that is not positive are programmer's
+// errors: the call panics.
+type Scheduler struct {
+	cfg   SchedulerConfig
+	start time.Time
+
+	mu      sync.Mutex
+	wheel   *Wheel
+	keys    map[string]keyed
+	waiting map[*handover]struct{} // given to the Executor, but not started
+	alarm   *time.Timer            // starts turn
+	armed   time.Duration          // when alarm goes off
+	running bool                   // turn is
+	stopped bool
+	counts  schedulerCounts
+}
+
+// keyed is the timer of a key.
+type keyed struct {
+	timer Timer
+	f     func()
+}
+
+// NewScheduler returns an empty Scheduler. It panics if the config makes no sense.
+func NewScheduler(cfg SchedulerConfig) *Scheduler {
+	if cfg.MaxPending < 0 {
+		panic("timing: NewScheduler with a negative MaxPending")
+	}
+	if cfg.MaxPending == 0 {
+		cfg.MaxPending = DefaultMaxPending
+	}
+	s := &Scheduler{
+		cfg:     cfg,
+		start:   time.Now(),
+		wheel:   New(Config{Tick: cfg.Tick}),
+		keys:    make(map[string]keyed),
+		waiting: make(map[*handover]struct{}),
+		armed:   math.MaxInt64,
+	}
+	s.wheel.holding = true
+	return s
+}
+
+// Task is the handle of a callback in a [Scheduler]. The zero Task was never pending.
+type Task struct {
+	s *Scheduler
+	t Timer
+}
+
+// AfterFunc has f called once, d from now. The error is nil, ErrStopped or a *LimitError.
+func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
+	if f == nil {
+		panic("timing: AfterFunc with a nil func")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(s.after(d), 0, f)
+}
+
+// At has f called once, at t. A t without a monotonic reading, one from a database say, is compared with the
+// wall clock now, and not again.
+func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
+	return s.AfterFunc(time.Until(t), f)
+}
+
+// Every has f called d from now and then each d, at a fixed rate that does not drift. Periods that were missed,
+// as f or another callback took too long, are skipped and counted. It is Task.Stop that ends it.
+func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
+	if f == nil {
+		panic("timing: Every with a nil func")
+	}
+	if d <= 0 {
+		panic("timing: Every with a period that is not positive")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.add(s.after(d), d, f)
+}
+
+// Stop removes the timer and reports whether that prevented a future call, as [Wheel.Stop] does.
+func (t Task) Stop() bool {
+	if t.s == nil {
+		return false
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.s.stop(t.t)
+}
+
+// Reset moves a pending timer to d from now and reports true; false once it has run or was stopped. For a
+// periodic one, its next call is d from now, and those after it follow from there.
+func (t Task) Reset(d time.Duration) bool {
+	if t.s == nil {
+		return false
+	}
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.s.reset(t.t, d)
+}
+
+// Set has f called once, d from now, under a key. If a timer with the key is pending, it is replaced: f
+// runs, the old callback never does. A key is free again as soon as its timer is due, so Set in the
+// callback, or while it runs, adds a new timer. The error is nil, ErrStopped or a *LimitError.
+func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
+	if f == nil {
+		panic("timing: Set with a nil func")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrStopped
+	}
+	if k, ok := s.keys[key]; ok && s.stop(k.timer) {
+		delete(s.keys, key)
+	}
+	var t Task
+	var err error
+	t, err = s.add(s.after(d), 0, func() { s.runKeyed(key, t.t, f) })
+	if err == nil {
+		s.keys[key] = keyed{t.t, f}
+	}
+	return err
+}
+
+// runKeyed is the callback of a key's timer.
+func (s *Scheduler) runKeyed(key string, t Timer, f func()) {
+	s.mu.Lock()
+	if s.keys[key].timer == t {
+		delete(s.keys, key)
+	}
+	s.mu.Unlock()
+	f()
+}
+
+// Move makes the timer with the key due d from now, be that earlier or later than before. The error is nil,
+// ErrStopped, or ErrUnknownKey if no such timer is pending: there never was one, it has run, or was removed.
+func (s *Scheduler) Move(key string, d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrStopped
+	}
+	if k, ok := s.keys[key]; !ok || !s.reset(k.timer, d) {
+		return ErrUnknownKey
+	}
+	return nil
+}
+
+// Remove stops the timer with the key. True means that its callback will never run; false that there is nothing
+// to stop: no such timer, or its callback has been started.
+func (s *Scheduler) Remove(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.keys[key]
+	if !ok || !s.stop(k.timer) {
+		return false
+	}
+	delete(s.keys, key)
+	return true
+}
+
+// Has reports whether a timer with the key is pending.
+func (s *Scheduler) Has(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wheel.Pending(s.keys[key].timer)
+}
+
+// Len returns the number of pending timers, with a key or without. Callbacks that wait for the Executor are not
+// pending any more; they are in [SchedulerStats].Waiting.
+func (s *Scheduler) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wheel.Len()
+}
+
+// now is the time on the wheel's clock.
+func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
+
+// after returns the time d from now, or the end of time.
+func (s *Scheduler) after(d time.Duration) time.Duration {
+	now := s.now()
+	if d > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return now + max(d, 0)
+}
+
+func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {
+	if s.stopped {
+		return Task{}, ErrStopped
+	}
+	if s.wheel.Len()+len(s.waiting) >= s.cfg.MaxPending {
+		return Task{}, &LimitError{Max: s.cfg.MaxPending}
+	}
+	var t Timer
+	if period > 0 {
+		t = s.wheel.Every(when, period, f)
+	} else {
+		t = s.wheel.At(when, f)
+	}
+	s.wakeBy(when)
+	return Task{s, t}, nil
+}
+
+func (s *Scheduler) stop(t Timer) bool {
+	if !s.wheel.Stop(t) {
+		return false
+	}
+	s.counts.stopped++
+	return true
+}
+
+func (s *Scheduler) reset(t Timer, d time.Duration) bool {
+	when := s.after(d)
+	if !s.wheel.Reset(t, when) {
+		return false
+	}
+	s.wakeBy(when)
+	return true
+}
