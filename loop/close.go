@@ -62,6 +62,7 @@ func (c *Conn) end() {
 		c.timers.cancel()
 	}
 	c.stopIdle()
+	c.stopJobs()
 	if !c.decoding {
 		c.input.Release()
 	}
@@ -105,12 +106,12 @@ func (c *Conn) finish(hard bool) {
 	c.out.release(l)
 	c.letGo(hard)
 	l.count.closed++
-	if c.err == ErrIdle {
+	if errors.Is(c.err, ErrIdle) {
 		l.count.evicted++
 	}
 	c.callOnClose()
 	c.runAfter()
-	c.handler = nil
+	c.handler, c.water = nil, nil // a Ref may keep c for long
 }
 
 // letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer
@@ -118,7 +119,7 @@ func (c *Conn) finish(hard bool) {
 // thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.lost || c.ebbed || c.err == ErrIdle {
+	if hard || c.lost || c.ebbed || errors.Is(c.err, ErrIdle) {
 		c.closeSocket(hard)
 		return
 	}

@@ -33,19 +33,20 @@ type Conn struct {
 
 	links [numLinks]*Conn // in loop.dirty and loop.closing
 
-	state    uint8
-	isDirty  bool // in loop.dirty
-	isEnding bool // in loop.closing
-	full     bool // the socket took less than it was given; Writable will be called
-	drop     bool // output is not worth flushing
-	lost     bool // the socket is gone
-	ebbed    bool // the peer has ended its output: nothing more comes
-	lingers  bool // OnClose has run, and the peer's end is waited for
-	heard    bool // at least one byte
-	paused   bool // PauseRead
-	resting  bool // the socket does not read, because of that
-	decoding bool // within the decoding of a piece of input
-	stamps   bool // somebody wants to know lastWrite
+	state     uint8
+	isDirty   bool // in loop.dirty
+	isEnding  bool // in loop.closing
+	full      bool // the socket took less than it was given; Writable will be called
+	drop      bool // output is not worth flushing
+	lost      bool // the socket is gone
+	ebbed     bool // the peer has ended its output: nothing more comes
+	lingers   bool // OnClose has run, and the peer's end is waited for
+	heard     bool // at least one byte
+	paused    bool // PauseRead
+	resting   bool // the socket does not read, because of that
+	decoding  bool // within the decoding of a piece of input
+	finishing bool // the server drains, and waits for jobs
+	stamps    bool // somebody wants to know lastWrite
 
 	idle       idleState
 	opened     time.Duration
@@ -55,6 +56,7 @@ type Conn struct {
 	closeTimer timing.Timer // ends flushing, or lingering
 	ended      error        // the peer has ended, but input that came before is still to be decoded
 	water      *water
+	jobs       *jobs        // what Offload was given
 	retry      timing.Timer // of a full socket whose engine cannot tell
 	retryIn    time.Duration
 
@@ -277,4 +279,5 @@ func (c *Conn) refuse() {
 	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
 	c.runAfter()
+	c.water = nil
 }

@@ -187,6 +187,8 @@ func (c *Conn) refileIdle() {
 	for _, r := range s.hooks {
 		due = min(due, c.hookDue(r.hook))
 	}
+	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is late.
+	due = max(due, c.loop.now)
 	pending := w.Pending(s.timer)
 	switch {
 	case pending && due == s.due:

@@ -27,7 +27,6 @@ type model struct {
 	now    time.Duration
 	round  int // number of Advances so far
 	inside bool
-	depth  int
 	ran    int
 }
 
