@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -374,6 +375,9 @@ func TestDeflate(t *testing.T) {
 	const offer = "Sec-WebSocket-Extensions: permessage-deflate"
 	long := strings.Repeat("loopwheel ", 1000)
 	short := strings.Repeat("loopwheel ", 50)
+	var random [100_000]byte
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random[:])
+	noise := string(random[:])
 	bomb := strings.Repeat("\x00", 50_000_000)
 	z := func(op ws.OpCode, s string) frame { return frame{fin: true, rsv: 4, op: op, payload: deflated(t, s)} }
 	half := len(deflated(t, short)) / 2
@@ -393,6 +397,8 @@ func TestDeflate(t *testing.T) {
 		{"6", "another bit, too", []frame{{fin: true, rsv: 6, op: ws.OpText}}, violated},
 		{"7.2.2", "not deflate", []frame{{fin: true, rsv: 4, op: ws.OpText, payload: "\xff\xff\xff"}}, notUTF8},
 		{"7.2.2", "compressed text that is not UTF-8", []frame{z(ws.OpText, "\xff")}, notUTF8},
+		{"7.2.3.2", "what does not compress, at the limit", []frame{z(ws.OpBinary, noise)}, show("binary", noise)},
+		{"8", "above the limit by a byte", []frame{z(ws.OpBinary, noise+"x")}, tooLarge},
 		{"8", "a bomb", []frame{z(ws.OpBinary, bomb)}, tooLarge},
 	} {
 		t.Run("RFC 7692 "+tc.section+" "+tc.name, func(t *testing.T) {

@@ -50,10 +50,11 @@ func (c *Conn) check(h ws.Header, n int) error {
 	if c.fragmented {
 		state = state.Set(ws.StateFragmented)
 	}
+	checked := h
 	if c.deflate && h.Rsv1() && (h.OpCode == ws.OpText || h.OpCode == ws.OpBinary) {
-		h.Rsv = ws.Rsv(false, h.Rsv2(), h.Rsv3()) // RFC 7692 section 6: the first frame of a message only
+		checked.Rsv = ws.Rsv(false, h.Rsv2(), h.Rsv3()) // RFC 7692 section 6: the first frame of a message only
 	}
-	if err := ws.CheckHeader(h, state); err != nil {
+	if err := ws.CheckHeader(checked, state); err != nil {
 		return violation(StatusProtocolError, "%w", err)
 	}
 	if n != ws.HeaderSize(h) {
@@ -62,14 +63,23 @@ func (c *Conn) check(h ws.Header, n int) error {
 	if h.OpCode.IsControl() {
 		return nil
 	}
-	if limit := c.config.maxFrame(); h.Length > int64(limit) {
+	return c.checkLength(h)
+}
+
+// checkLength refuses a data frame that is too long, or makes its message so, as soon as its header is there.
+func (c *Conn) checkLength(h ws.Header) error {
+	before, compressed := 0, h.Rsv1()
+	if c.fragmented {
+		before, compressed = len(c.message), c.compressed
+	}
+	slack := 0
+	if compressed {
+		slack = c.config.maxMessage()/256 + 64 // what does not compress becomes a little longer; inflate looks at the real length
+	}
+	if limit := c.config.maxFrame() + slack; h.Length > int64(limit) {
 		return tooBig("frame", clamp(h.Length), limit)
 	}
-	before := 0
-	if c.fragmented {
-		before = len(c.message)
-	}
-	if limit := c.config.maxMessage(); h.Length > int64(limit-before) {
+	if limit := c.config.maxMessage() + slack; h.Length > int64(limit-before) {
 		return tooBig("message", clamp(h.Length)+before, limit)
 	}
 	return nil
