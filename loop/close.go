@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // lingerTimeout is how long the peer's end is waited for after ours.
@@ -29,8 +31,19 @@ func (c *Conn) shut(err error) {
 		return
 	}
 	c.err = err
+	c.sayFarewell()
 	c.end()
 	c.endSoon()
+}
+
+// sayFarewell sends what the codec has to say at the end. A panic there changes nothing but that.
+func (c *Conn) sayFarewell() {
+	f, ok := c.input.Codec().(codec.Farewell)
+	if !ok || c.lost || c.drop || c.ebbed {
+		return
+	}
+	defer c.rescueTeardown()
+	c.appended(f.AppendFarewell(c.space(0), c.err))
 }
 
 // endSoon has closeTurn called when this turn ends.
