@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // lingerTimeout is how long the peer's end is waited for after ours.
@@ -29,8 +31,19 @@ func (c *Conn) shut(err error) {
 		return
 	}
 	c.err = err
+	c.sayFarewell()
 	c.end()
 	c.endSoon()
+}
+
+// sayFarewell sends what the codec has to say at the end. A panic there changes nothing but that.
+func (c *Conn) sayFarewell() {
+	f, ok := c.input.Codec().(codec.Farewell)
+	if !ok || c.lost || c.drop || c.ebbed {
+		return
+	}
+	defer c.rescueTeardown()
+	c.appended(f.AppendFarewell(c.space(0), c.err))
 }
 
 // endSoon has closeTurn called when this turn ends.
@@ -173,11 +186,17 @@ func (c *Conn) peerClosed(err error) {
 		c.endLinger()
 		return
 	}
+	if c.again && c.state == stateOpen { // what is left over came before the end
+		c.decodeMore(c)
+	}
 	c.ebbed = true
 	halfClosed := errors.Is(err, io.EOF)
 	hasMore := c.paused && c.input.Buffered() > 0
 	if !halfClosed || c.drop || c.out.size == 0 && !hasMore || !c.sock.Linger() {
 		c.lost = true
+		if halfClosed && hasMore && c.state == stateOpen {
+			err = errInputLost
+		}
 	} else if hasMore && c.state == stateOpen {
 		c.ended = cause(err) // when reading is resumed
 		return

@@ -49,6 +49,7 @@ type Conn struct {
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
 	stamps    bool // somebody wants to know lastWrite
+	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState
 	opened     time.Duration
@@ -111,7 +112,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {
-		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+		c.decodeSoon()
 	}
 }
 
@@ -223,8 +224,15 @@ func (c *Conn) decoded() {
 	}
 }
 
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.again = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
 // decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was resumed.
 func (c *Conn) decodeMore(*Conn) {
+	c.again = false
 	if c.paused {
 		return
 	}

@@ -82,7 +82,7 @@ func TestMaxConnsPerIP(t *testing.T) {
 }
 
 // The farewell is what a refused peer reads, and then the end.
-func TestFarewell(t *testing.T) {
+func TestRefusedPeerReadsTheFarewell(t *testing.T) {
 	srv := echoServer()
 	srv.MaxConns, srv.Farewell = 1, []byte("full\n")
 	addr := start(t, srv)

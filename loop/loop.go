@@ -116,6 +116,12 @@ func (l *Loop) NumConns() int {
 	return len(l.conns)
 }
 
+// WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
+func (l *Loop) WheelStats() timing.Stats {
+	l.owner.check("Loop.WheelStats")
+	return l.wheel.Stats()
+}
+
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
 // call it, the loop's own too. nil means that f will run: a loop empties its mailbox before it ends.
 // ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the loop is

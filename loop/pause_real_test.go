@@ -116,7 +116,7 @@ func TestEndsWhilePaused(t *testing.T) {
 			_, _ = peer.Write([]byte("x"))
 			ref := <-refs
 			_, _ = peer.Write(make([]byte, 100_000)) // so that the socket is paused indeed
-			roundTrip(ref)
+			looksAround(ref)
 			if err := ref.Tell(func(conn *loop.Conn) { c.end(conn, peer) }); err != nil {
 				t.Fatal(err)
 			}
@@ -127,8 +127,8 @@ func TestEndsWhilePaused(t *testing.T) {
 	}
 }
 
-// roundTrip waits until the loop has looked at its sockets a few times.
-func roundTrip(ref loop.Ref) {
+// looksAround waits until the loop has looked at its sockets a few times.
+func looksAround(ref loop.Ref) {
 	for range 20 {
 		done := make(chan struct{})
 		if ref.Tell(func(*loop.Conn) { close(done) }) != nil {
