@@ -27,6 +27,8 @@ var children = map[string]func(){
 	"hash":            hashChild,
 	"replies":         repliesChild,
 	"readers":         readersChild,
+	"broken":          brokenChild,
+	"start":           startingChild,
 }
 
 func TestMain(m *testing.M) {
