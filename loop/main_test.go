@@ -28,6 +28,7 @@ var children = map[string]func(){
 	"replies":         repliesChild,
 	"readers":         readersChild,
 	"broken":          brokenChild,
+	"hostile":         hostileChild,
 	"start":           startingChild,
 }
 
