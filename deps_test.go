@@ -29,13 +29,18 @@ var floors = map[string][]string{
 	"handler":       {"codec", "loop", "timing", zerologModule},
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
+	// Beside floor 1: a codec that needs a library.
+	"codec/websocket": {"codec", wsModule},
+
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
+	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
 }
 
 const (
 	gnetModule    = "github.com/panjf2000/gnet/v2/..."
 	zerologModule = "github.com/rs/zerolog"
+	wsModule      = "github.com/gobwas/ws/..."
 	sysModule     = "golang.org/x/sys/..."
 )
 

@@ -3,6 +3,7 @@
 //
 //   - [github.com/loopwheel/loopwheel/loop]: servers, loops, connections, timers, idle hooks
 //   - [github.com/loopwheel/loopwheel/codec]: how bytes become messages, and messages bytes
+//   - [github.com/loopwheel/loopwheel/handler]: what most servers need on top of that
 //   - [github.com/loopwheel/loopwheel/timing]: the wheel by itself
 //
 // and with the program in examples/echo.

@@ -15,7 +15,8 @@ import (
 //
 // A broadcast copies the message once, crosses to each loop that has members once, and is encoded once per codec
 // there, however many members there are. Members leave by themselves when they close. One that
-// is slow is closed by the limit of its own output, and disturbs no other.
+// is slow is closed by the limit of its own output, and disturbs no other. A loop serves its members in one go, which
+// takes a microsecond or two for each: tens of thousands of them on one loop would hold up its other connections.
 //
 // # Order
 //

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // lingerTimeout is how long the peer's end is waited for after ours.
@@ -29,8 +31,19 @@ func (c *Conn) shut(err error) {
 		return
 	}
 	c.err = err
+	c.sayFarewell()
 	c.end()
 	c.endSoon()
+}
+
+// sayFarewell sends what the codec has to say at the end. A panic there changes nothing but that.
+func (c *Conn) sayFarewell() {
+	f, ok := c.input.Codec().(codec.Farewell)
+	if !ok || c.lost || c.drop || c.ebbed {
+		return
+	}
+	defer c.rescueTeardown()
+	c.appended(f.AppendFarewell(c.space(0), c.err))
 }
 
 // endSoon has closeTurn called when this turn ends.
@@ -49,6 +62,7 @@ func (c *Conn) end() {
 		c.timers.cancel()
 	}
 	c.stopIdle()
+	c.stopJobs()
 	if !c.decoding {
 		c.input.Release()
 	}
@@ -92,12 +106,12 @@ func (c *Conn) finish(hard bool) {
 	c.out.release(l)
 	c.letGo(hard)
 	l.count.closed++
-	if c.err == ErrIdle {
+	if errors.Is(c.err, ErrIdle) {
 		l.count.evicted++
 	}
 	c.callOnClose()
 	c.runAfter()
-	c.handler = nil
+	c.handler, c.water = nil, nil // a Ref may keep c for long
 }
 
 // letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer
@@ -105,7 +119,7 @@ func (c *Conn) finish(hard bool) {
 // thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.lost || c.ebbed || c.err == ErrIdle {
+	if hard || c.lost || c.ebbed || errors.Is(c.err, ErrIdle) {
 		c.closeSocket(hard)
 		return
 	}

@@ -17,35 +17,44 @@ import (
 
 // Defaults of Server's fields.
 const (
-	DefaultMaxOutbound  = 1 << 20          // Server.MaxOutbound, bytes
-	DefaultMaxMailbox   = 65536            // Server.MaxMailbox, functions
-	DefaultCloseTimeout = 5 * time.Second  // Server.CloseTimeout
-	DefaultDrainTimeout = 30 * time.Second // Server.DrainTimeout
-	DefaultTurnBudget   = time.Millisecond // Server.TurnBudget
+	DefaultMaxOutbound     = 1 << 20                // Server.MaxOutbound, bytes
+	DefaultMaxMailbox      = 65536                  // Server.MaxMailbox, functions
+	DefaultCloseTimeout    = 5 * time.Second        // Server.CloseTimeout
+	DefaultDrainTimeout    = 30 * time.Second       // Server.DrainTimeout
+	DefaultTurnBudget      = time.Millisecond       // Server.TurnBudget
+	DefaultMaxOffload      = 256                    // Server.MaxOffload, goroutines
+	DefaultMaxOffloadQueue = 16384                  // Server.MaxOffloadQueue, works
+	DefaultBlockedAfter    = 100 * time.Millisecond // Server.BlockedAfter
 )
 
 // config is a Server's fields with the defaults filled in.
 type config struct {
-	loops        int
-	maxConns     int
-	maxOutbound  int
-	maxMailbox   int
-	closeTimeout time.Duration
-	drainTimeout time.Duration
-	turnBudget   time.Duration
-	listeners    []*listener
+	loops           int
+	maxConns        int
+	maxOutbound     int
+	maxMailbox      int
+	closeTimeout    time.Duration
+	drainTimeout    time.Duration
+	turnBudget      time.Duration
+	blockedAfter    time.Duration
+	maxOffload      int
+	maxOffloadQueue int
+	listeners       []*listener
 }
 
 // validate checks all fields and names the one that is wrong.
 func (s *Server) validate() (config, error) {
 	cfg := config{
-		loops:        cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0)),
-		maxConns:     s.MaxConns,
-		maxOutbound:  cmp.Or(s.MaxOutbound, DefaultMaxOutbound),
-		maxMailbox:   cmp.Or(s.MaxMailbox, DefaultMaxMailbox),
-		closeTimeout: cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
-		drainTimeout: cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
-		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
+		loops:           cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0)),
+		maxConns:        s.MaxConns,
+		maxOutbound:     cmp.Or(s.MaxOutbound, DefaultMaxOutbound),
+		maxMailbox:      cmp.Or(s.MaxMailbox, DefaultMaxMailbox),
+		closeTimeout:    cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
+		drainTimeout:    cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
+		turnBudget:      cmp.Or(s.TurnBudget, DefaultTurnBudget),
+		blockedAfter:    cmp.Or(s.BlockedAfter, DefaultBlockedAfter),
+		maxOffload:      cmp.Or(s.MaxOffload, DefaultMaxOffload),
+		maxOffloadQueue: cmp.Or(s.MaxOffloadQueue, DefaultMaxOffloadQueue),
 	}
 	if err := s.validateNumbers(); err != nil {
 		return cfg, err
@@ -85,6 +94,9 @@ func (s *Server) validateNumbers() error {
 		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
 		{"DrainTimeout", int64(s.DrainTimeout), "DefaultDrainTimeout"},
 		{"TurnBudget", int64(s.TurnBudget), "DefaultTurnBudget"},
+		{"MaxOffload", int64(s.MaxOffload), "DefaultMaxOffload"},
+		{"MaxOffloadQueue", int64(s.MaxOffloadQueue), "DefaultMaxOffloadQueue"},
+		{"BlockedAfter", int64(s.BlockedAfter), "DefaultBlockedAfter"},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", f.name, f.zero)

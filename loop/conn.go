@@ -33,20 +33,23 @@ type Conn struct {
 
 	links [numLinks]*Conn // in loop.dirty and loop.closing
 
-	state    uint8
-	isDirty  bool // in loop.dirty
-	isEnding bool // in loop.closing
-	full     bool // the socket took less than it was given; Writable will be called
-	drop     bool // output is not worth flushing
-	lost     bool // the socket is gone
-	ebbed    bool // the peer has ended its output: nothing more comes
-	lingers  bool // OnClose has run, and the peer's end is waited for
-	heard    bool // at least one byte
-	paused   bool // PauseRead
-	resting  bool // the socket does not read, because of that
-	decoding bool // within the decoding of a piece of input
-	again    bool // what is left over is to be decoded in the mailbox's turn
-	stamps   bool // somebody wants to know lastWrite
+	state     uint8
+	isDirty   bool // in loop.dirty
+	isEnding  bool // in loop.closing
+	full      bool // the socket took less than it was given; Writable will be called
+	drop      bool // output is not worth flushing
+	lost      bool // the socket is gone
+	ebbed     bool // the peer has ended its output: nothing more comes
+	lingers   bool // OnClose has run, and the peer's end is waited for
+	heard     bool // at least one byte
+	wrote     bool // at least one byte
+	paused    bool // PauseRead
+	resting   bool // the socket does not read, because of that
+	orderly   bool // the decoding came to its end
+	decoding  bool // within the decoding of a piece of input
+	finishing bool // the server drains, and waits for jobs
+	stamps    bool // somebody wants to know lastWrite
+	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState
 	opened     time.Duration
@@ -56,6 +59,7 @@ type Conn struct {
 	closeTimer timing.Timer // ends flushing, or lingering
 	ended      error        // the peer has ended, but input that came before is still to be decoded
 	water      *water
+	jobs       *jobs        // what Offload was given
 	retry      timing.Timer // of a full socket whose engine cannot tell
 	retryIn    time.Duration
 
@@ -198,6 +202,7 @@ func (c *Conn) decode(data []byte) {
 	if l.server.FrameTimeout > 0 {
 		c.watchFrame(l.count.messages != before)
 	}
+	c.orderly = true
 }
 
 // undecodable closes c because the codec does not understand the peer.
@@ -206,12 +211,14 @@ func (c *Conn) undecodable(err error) {
 	c.shut(err)
 }
 
-// decoded ends decode, after a panic too.
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
 func (c *Conn) decoded() {
-	c.decoding = false
-	if v := recover(); v != nil {
-		c.shut(c.loop.panicked(v))
+	if !c.orderly {
+		if v := recover(); v != nil {
+			c.shut(c.loop.panicked(v))
+		}
 	}
+	c.decoding, c.orderly = false, false
 	if c.state != stateOpen {
 		c.input.Release()
 	}
@@ -285,4 +292,5 @@ func (c *Conn) refuse() {
 	c.out.release(c.loop)
 	c.loop.server.left(c.loop, c.remote)
 	c.runAfter()
+	c.water = nil
 }

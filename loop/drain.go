@@ -24,6 +24,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
+	defer s.watch.stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -33,6 +34,7 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
+	s.stopWorkers()
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
 		go s.endLate()
@@ -127,7 +129,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 	n := min(len(conns), batch)
 	for _, c := range conns[:n] {
 		c.sayGoodbye()
-		c.shut(ErrServerClosed)
+		c.drain()
 	}
 	switch rest := conns[n:]; {
 	case len(rest) == 0:
@@ -154,10 +156,13 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
+		works := c.finishing && c.state < stateClosing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
 			c.closeLate()
+		} else if works {
+			l.count.cut++
 		}
 	}
 	for c := range l.lingering {
@@ -203,6 +208,7 @@ func (l *Loop) broke(err error) {
 	l.settle()
 	l.show()
 	l.stop()
+	l.exitMeasured()
 }
 
 // drainState is a loop's part in the drain.

@@ -75,7 +75,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	r := c.newRecord(nil)
 	if k != IdleRead && !c.stamps {
 		c.stamps = true
-		if c.lastWrite != c.opened { // roughly known so far
+		if c.wrote { // when is only roughly known so far
 			c.lastWrite = c.loop.clock()
 		}
 		if c.full { // since when is not known
@@ -187,6 +187,8 @@ func (c *Conn) refileIdle() {
 	for _, r := range s.hooks {
 		due = min(due, c.hookDue(r.hook))
 	}
+	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is late.
+	due = max(due, c.loop.now)
 	pending := w.Pending(s.timer)
 	switch {
 	case pending && due == s.due:

@@ -23,9 +23,8 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 	const frames, size = 1300, 33_000 // two do not fit in one buffer
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
 		return script{message: func(c *loop.Conn, _ []byte) error {
-			n := 0
-			for range frames {
-				if err := c.Send(pattern(&n, size)); err != nil {
+			for i := range frames {
+				if err := c.Send(bytes.Repeat([]byte{byte(i)}, size)); err != nil {
 					return err
 				}
 			}
@@ -35,13 +34,13 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 	}, MaxOutbound: 2 * frames * size, CloseTimeout: time.Minute}
 	c := dial(t, start(t, srv))
 	c.Write([]byte("go"))
-	n, got, buf := 0, 0, make([]byte, size)
-	for ; got < frames; got++ {
+	buf := make([]byte, size)
+	for i := range frames {
 		if _, err := io.ReadFull(c, buf); err != nil {
-			t.Fatalf("frame %d: %v", got, err)
+			t.Fatalf("frame %d: %v", i, err)
 		}
-		if !bytes.Equal(buf, pattern(&n, size)) {
-			t.Fatalf("frame %d is not what was sent", got)
+		if !bytes.Equal(buf, bytes.Repeat([]byte{byte(i)}, size)) {
+			t.Fatalf("frame %d is not what was sent", i)
 		}
 	}
 	if _, err := c.Read(buf); err != io.EOF {
@@ -138,9 +137,20 @@ func TestBlockedPeerIsReset(t *testing.T) {
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the peer read to the end with %v, want a reset", err)
 	}
+	turnsEnd(srv)
 	if st := srv.Stats(); st.Cut != 1 || st.Evicted != 1 {
 		t.Errorf("stats %+v", st)
 	}
+}
+
+// turnsEnd waits until the turns that are running have ended: Stats are exact for those.
+func turnsEnd(srv *loop.Server) {
+	var wg sync.WaitGroup
+	for _, l := range srv.Loops() {
+		wg.Add(1)
+		_ = l.Post(wg.Done)
+	}
+	wg.Wait()
 }
 
 // A server leaves nothing behind: no goroutine, no descriptor.
@@ -185,6 +195,26 @@ func TestNothingIsLeft(t *testing.T) {
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}
+}
+
+// A Start that fails leaves nothing behind either: no goroutine, no port.
+func TestNothingIsLeftOfAFailedStart(t *testing.T) {
+	addr := freePort(t)
+	for range 3 {
+		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
+			l.Every(time.Millisecond, func() {})
+			if l.Index() == 2 {
+				panic("no database")
+			}
+		}}
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") {
+			t.Errorf("Start: %v", err)
+		}
+	}
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
+	}
+	start(t, &loop.Server{Addr: "tcp://" + addr, Accept: silent})
 }
 
 func openFiles(t *testing.T) int {

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"runtime/debug"
@@ -47,8 +48,9 @@ type Loop struct {
 	state     atomic.Int32
 
 	mail  mailbox
-	batch []task // what was taken from the mailbox
-	next  int    // the next one to run
+	batch []task        // what was taken from the mailbox
+	next  int           // the next one to run
+	since time.Duration // when it was taken
 
 	conns       []*Conn
 	dirty       connQueue          // with output that this turn appended
@@ -64,10 +66,12 @@ type Loop struct {
 	afterStop   []func()
 	drainState
 
-	count counters      // of this loop, its own
-	shown shownCounters // the same for other goroutines
-	rare  bool          // a counter has changed that seldom does
-	load  atomic.Int64  // connections, those on their way here included
+	count  counters      // of this loop, its own
+	shown  shownCounters // the same for other goroutines
+	rare   bool          // a counter has changed that seldom does
+	load   atomic.Int64  // connections, those on their way here included
+	health health
+	watch  *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -75,7 +79,9 @@ func newLoop(s *Server, index int) *Loop {
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
-	l.mail.max = s.cfg.maxMailbox
+	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
+	l.watch = s.watch
+	l.health.since.Store(noTurn)
 	l.maxOutbound = s.cfg.maxOutbound
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
@@ -108,6 +114,12 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 func (l *Loop) NumConns() int {
 	l.owner.check("Loop.NumConns")
 	return len(l.conns)
+}
+
+// WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
+func (l *Loop) WheelStats() timing.Stats {
+	l.owner.check("Loop.WheelStats")
+	return l.wheel.Stats()
 }
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
@@ -144,9 +156,11 @@ func (l *Loop) wake() {
 	_ = l.server.engine.Wake(l.index)
 }
 
-// enter begins a turn: one callback of the engine. Each turn ends with leave.
+// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with exitMeasured.
 func (l *Loop) enter() {
 	l.now = l.clock()
+	l.health.since.Store(int64(l.now))
+	l.watch.begins()
 }
 
 // leave ends a turn that handled I/O.
@@ -159,6 +173,7 @@ func (l *Loop) leave() {
 	if l.wheel.touched {
 		l.publish()
 	}
+	l.exit()
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
@@ -174,6 +189,7 @@ func (l *Loop) turn() {
 	l.show()
 	if l.ending {
 		l.stop()
+		l.exitMeasured()
 		return
 	}
 	if more || !l.park() {
@@ -182,6 +198,7 @@ func (l *Loop) turn() {
 	}
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
+	l.exitMeasured()
 }
 
 // park ends the loop's duty to look into its mailbox, unless there is something in it again.
@@ -233,10 +250,12 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 // advance runs at most budget nodes of the wheel and reports whether that was too few.
 func (l *Loop) advance(budget int) (more bool) {
 	now := l.clock()
-	if when, ok := l.wheel.Next(); !ok || when > now {
+	due, ok := l.wheel.Next()
+	if !ok || due > now {
 		return false
 	}
 	l.advanced = now
+	l.health.lags.note(now-due, now)
 	l.advanceWheel(now, budget)
 	l.count.fired = l.wheel.Stats().Fired
 	when, ok := l.wheel.Next()
@@ -254,12 +273,7 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) {
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
-	if l.next == len(l.batch) {
-		if cap(l.batch) > keepTasks { // there was a storm
-			l.batch = nil
-		}
-		l.batch, l.next = l.mail.take(l.batch[:0]), 0
-	}
+	l.takeMail()
 	for l.next < len(l.batch) {
 		stop := min(l.next+mailBatch, len(l.batch))
 		for l.next < stop {
@@ -272,6 +286,23 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	}
 	l.mail.left(len(l.batch) - l.next)
 	return l.next < len(l.batch)
+}
+
+// takeMail takes what is in the mailbox, if nothing is left of what was taken before.
+func (l *Loop) takeMail() {
+	if l.next < len(l.batch) {
+		l.health.lags.note(l.now-l.since, l.now) // at least
+		return
+	}
+	if cap(l.batch) > keepTasks { // there was a storm
+		l.batch = nil
+	}
+	var oldest time.Duration
+	l.batch, oldest = l.mail.take(l.batch[:0])
+	l.next, l.since = 0, l.now
+	if len(l.batch) > 0 {
+		l.health.lags.note(l.now-oldest, l.now)
+	}
 }
 
 // runTasks runs tasks up to stop, or until one panics.
@@ -309,12 +340,17 @@ func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
 	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
-	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
-	if c := l.current; c != nil {
+	l.logPanic(err, l.current)
+	return err
+}
+
+// logPanic may be called on any goroutine.
+func (l *Loop) logPanic(err *PanicError, c *Conn) {
+	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}
 	event.Msg("a callback panicked")
-	return err
 }
 
 // Try runs f at once, on the loop, for who calls several independent functions in one callback and does not want one that

@@ -17,6 +17,7 @@ const childEnv = "LOOPWHEEL_TEST_CHILD"
 var children = map[string]func(){
 	"echo":  echoChild,
 	"quiet": quietChild,
+	"busy":  busyChild,
 
 	"clients":         clientsChild,
 	"few-descriptors": fewDescriptorsChild,

@@ -19,7 +19,7 @@ func (c *Conn) PauseRead() {
 // ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.check("Conn.ResumeRead")
-	if !c.paused || c.state >= stateClosing {
+	if !c.paused || c.finishing || c.state >= stateClosing {
 		return
 	}
 	c.paused = false

@@ -29,6 +29,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	eng := &rigEngine{}
 	s.cfg, s.engine, s.base = cfg, eng, time.Now()
+	s.watch = newWatchdog(s, 1) // which does not run
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
 	s.alarm = newAlarm(l.clock)

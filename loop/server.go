@@ -104,11 +104,26 @@ type Server struct {
 	// 0 means DefaultTurnBudget, 1 ms.
 	TurnBudget time.Duration
 
+	// MaxOffload is how many works that were given to Offload run at the same time, each on a goroutine. 0 means
+	// DefaultMaxOffload, 256.
+	MaxOffload int
+
+	// MaxOffloadQueue is how many works may wait for that before Offload fails with ErrOffloadFull. 0 means
+	// DefaultMaxOffloadQueue, 16,384.
+	MaxOffloadQueue int
+
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop counts as blocked: that
+	// is logged as a warning, with the stack of the callback, while it still blocks, and counted in Stats.Blocked. Time
+	// in which the process itself was stopped does not count. 0 means DefaultBlockedAfter, 100 ms.
+	BlockedAfter time.Duration
+
 	cfg     config
 	base    time.Time
 	engine  engine.Engine
 	loops   []*Loop
 	alarm   *alarm
+	watch   *watchdog
+	workers workers
 	started atomic.Bool
 	looping atomic.Bool // loops may be used
 	ready   atomic.Bool // Start has succeeded
@@ -155,6 +170,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.cfg = cfg
 	s.base = time.Now()
+	s.workers.max, s.workers.maxWaiting = cfg.maxOffload, cfg.maxOffloadQueue
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
@@ -167,6 +183,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	if err := s.startLoops(); err != nil {
+		s.watch.stop()
 		s.closeListeners()
 		return err
 	}
@@ -194,6 +211,7 @@ func (s *Server) limitConns() {
 
 func (s *Server) startLoops() error {
 	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	s.watch = newWatchdog(s, s.cfg.loops)
 	errs := make(chan error, s.cfg.loops)
 	for i := range s.cfg.loops {
 		l := newLoop(s, i)
@@ -202,6 +220,7 @@ func (s *Server) startLoops() error {
 		s.loops = append(s.loops, l)
 	}
 	s.alarm.loops = s.loops
+	go s.watch.run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
@@ -230,6 +249,7 @@ func (s *Server) abandon() error {
 // start is the first thing that runs on a loop.
 func (l *Loop) start() (err error) {
 	l.owner.claim()
+	l.health.goroutine.Store(goroutineID())
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("loop: Server.OnStart: %w", l.panicked(v))

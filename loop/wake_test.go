@@ -70,6 +70,26 @@ func TestOnlyEarlierDeadlinesWakeTheAlarm(t *testing.T) {
 	}
 }
 
+// A deadline that has become later wakes nobody: the alarm finds out when it looks.
+func TestLaterDeadlinesWakeNobody(t *testing.T) {
+	r := newRig(t, &Server{}, nil)
+	r.enter()
+	first := r.AfterFunc(time.Minute, func() {})
+	r.AfterFunc(time.Hour, func() {})
+	r.leave()
+	r.kicked()
+	r.server.alarm.until.Store(int64(r.server.alarm.ring()))
+	r.enter()
+	first.Stop()
+	r.leave()
+	if when := time.Duration(r.deadline.Load()); when < 50*time.Minute {
+		t.Fatalf("the deadline is still %v", when)
+	}
+	if r.kicked() || r.woken() != 0 {
+		t.Error("a later deadline woke somebody")
+	}
+}
+
 // A message to a connection with an idle timeout wakes nobody and moves no timer.
 func TestMessagesWakeNobody(t *testing.T) {
 	r := newRig(t, &Server{IdleTimeout: time.Hour}, HandlerFunc(echoAll))
@@ -82,6 +102,21 @@ func TestMessagesWakeNobody(t *testing.T) {
 	}
 	if r.kicked() || r.woken() != 0 || r.wheel.Stats() != cascaded {
 		t.Error("messages woke somebody, or moved a timer")
+	}
+}
+
+// A loop that is busy with I/O runs its timers without being rung, though not with each packet.
+func TestIOAdvancesTheWheel(t *testing.T) {
+	r := newRig(t, &Server{}, HandlerFunc(echoAll))
+	_, s, _ := r.connect()
+	fired := 0
+	for i := range 10 {
+		r.AfterFunc(time.Millisecond, func() { fired++ })
+		s.Readable([]byte("x")) // publishes
+		r.pass(5 * time.Millisecond)
+		if s.Readable([]byte("x")); fired != i+1 {
+			t.Fatalf("%d timers fired in round %d", fired, i)
+		}
 	}
 }
 
@@ -98,14 +133,14 @@ func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 	for ; fired < n; turns++ {
 		before := fired
 		r.turn()
-		if ran := fired - before; ran > timerBatch || ran == 0 {
+		if ran := fired - before; ran > timerBatch { // none, if timers were moved to a lower level instead
 			t.Fatalf("turn %d ran %d callbacks, budget %d", turns, ran, timerBatch)
 		}
 		if fired < n && !r.kicked() {
 			t.Fatalf("turn %d left work and told nobody", turns)
 		}
 	}
-	if turns < n/timerBatch {
+	if turns < n/timerBatch || turns > 3*n/timerBatch {
 		t.Errorf("%d turns", turns)
 	}
 }
@@ -180,4 +215,26 @@ func TestLoopShrinksAfterAStorm(t *testing.T) {
 	if n := cap(r.batch) + cap(r.mail.queue); n > 4*keepTasks {
 		t.Errorf("room for %d tasks is kept", n)
 	}
+}
+
+// The last turn has no budget: what was taken runs, and what comes then is refused.
+func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
+	r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+	ran, refused := 0, 0
+	for range 1000 {
+		_ = r.Post(func() {
+			if ran++; r.Post(func() { ran++ }) != nil {
+				refused++
+			}
+		})
+	}
+	r.ending = true
+	r.turn()
+	if ran+refused != 2000 || ran < 1000 || r.mail.len() != 0 {
+		t.Errorf("%d ran, %d were refused, %d wait", ran, refused, r.mail.len())
+	}
+	if err := r.Post(func() {}); err != ErrServerClosed {
+		t.Errorf("Post after the end: %v", err)
+	}
+	r.turn() // one that was on its way does nothing
 }

@@ -141,6 +141,7 @@ func (s *Server) OpenTo(i int) *Peer {
 func (s *Server) Sleep(d time.Duration) {
 	for _, l := range s.memory.loops {
 		l.mu.Lock() // seen by the loop when it wakes
+		//lint:ignore SA2001 what matters is the order
 		l.mu.Unlock()
 	}
 	time.Sleep(d)
