@@ -96,6 +96,12 @@ type Server struct {
 	// at once; until its turn comes a connection is served. 0 means at once. It must be shorter than DrainTimeout.
 	DrainWindow time.Duration
 
+	// OnClosing is called on c's loop for each connection that this side closes, before its output is flushed: the place for
+	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here, and
+	// nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
+	// connection failed, or it does not take its output.
+	OnClosing func(c *Conn, err error)
+
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its loop: to say
 	// goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
