@@ -219,7 +219,9 @@ pieces:
 
 // undecodable closes c because the codec does not understand the peer.
 func (c *Conn) undecodable(err error) {
-	c.loop.server.Logger.Warn().Err(err).Uint64("conn", c.id).Stringer("remote", c.remote).Msg("the input cannot be decoded")
+	if more, ok := c.loop.server.badInput.pass(); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
+	}
 	c.shut(err)
 }
 

@@ -67,12 +67,13 @@ type Loop struct {
 	returned    bool // what rescue guards came to its end
 	drainState
 
-	count  counters      // of this loop, its own
-	shown  shownCounters // the same for other goroutines
-	rare   bool          // a counter has changed that seldom does
-	load   atomic.Int64  // connections, those on their way here included
-	health health
-	watch  *watchdog
+	count     counters      // of this loop, its own
+	shown     shownCounters // the same for other goroutines
+	rare      bool          // a counter has changed that seldom does
+	load      atomic.Int64  // connections, those on their way here included
+	enrolling chan struct{} // a value for each connection on its way here
+	health    health
+	watch     *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -84,6 +85,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.watch = s.watch
 	l.health.since.Store(noTurn)
 	l.maxOutbound = s.cfg.maxOutbound
+	l.enrolling = make(chan struct{}, s.slots)
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }

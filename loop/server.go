@@ -134,11 +134,12 @@ type Server struct {
 	looping atomic.Bool // loops may be used
 	ready   atomic.Bool // Start has succeeded
 
-	accepted, refused atomic.Uint64
-	lastID            atomic.Uint64
-	open              atomic.Int64 // connections, those on their way to a loop included
-	gate              gate
-	enrolling         chan struct{}
+	accepted, refused  atomic.Uint64
+	lastID             atomic.Uint64
+	open               atomic.Int64 // connections, those on their way to a loop included
+	gate               gate
+	refusals, badInput logLimit
+	slots              int // how many connections may be on their way to one loop
 
 	draining chan struct{} // closed when the drain begins
 	failed   chan error    // why the engine ended unasked
@@ -211,7 +212,7 @@ func (s *Server) limitConns() {
 		s.Logger.Warn().Int("MaxConns", s.cfg.maxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
-	s.enrolling = make(chan struct{}, min(max(1, s.cfg.maxConns/16), maxEnrolling))
+	s.slots = max(1, min(s.cfg.maxConns/16, maxEnrolling)/s.cfg.loops)
 	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
 }
 
