@@ -52,7 +52,8 @@ type Conn struct {
 	speaking  bool // they are being said
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
-	stamps    bool // somebody wants to know lastWrite
+	stamps    bool // somebody wants to know when output moved
+	exact     bool // and when the last was written, which costs a look at the clock
 	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState

@@ -179,7 +179,7 @@ func (c *Conn) writeOut() {
 	c.loop.count.bytesOut += uint64(n)
 	if n > 0 {
 		c.lastWrite, c.wrote = c.loop.now, true
-		if c.stamps { // a callback may have taken long
+		if c.exact { // a callback may have taken long
 			c.lastWrite = c.loop.clock()
 		}
 	}
