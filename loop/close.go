@@ -186,11 +186,17 @@ func (c *Conn) peerClosed(err error) {
 		c.endLinger()
 		return
 	}
+	if c.again && c.state == stateOpen { // what is left over came before the end
+		c.decodeMore(c)
+	}
 	c.ebbed = true
 	halfClosed := errors.Is(err, io.EOF)
 	hasMore := c.paused && c.input.Buffered() > 0
 	if !halfClosed || c.drop || c.out.size == 0 && !hasMore || !c.sock.Linger() {
 		c.lost = true
+		if halfClosed && hasMore && c.state == stateOpen {
+			err = errInputLost
+		}
 	} else if hasMore && c.state == stateOpen {
 		c.ended = cause(err) // when reading is resumed
 		return

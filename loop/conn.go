@@ -42,11 +42,14 @@ type Conn struct {
 	ebbed     bool // the peer has ended its output: nothing more comes
 	lingers   bool // OnClose has run, and the peer's end is waited for
 	heard     bool // at least one byte
+	wrote     bool // at least one byte
 	paused    bool // PauseRead
 	resting   bool // the socket does not read, because of that
+	orderly   bool // the decoding came to its end
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
 	stamps    bool // somebody wants to know lastWrite
+	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState
 	opened     time.Duration
@@ -109,7 +112,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {
-		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+		c.decodeSoon()
 	}
 }
 
@@ -199,6 +202,7 @@ func (c *Conn) decode(data []byte) {
 	if l.server.FrameTimeout > 0 {
 		c.watchFrame(l.count.messages != before)
 	}
+	c.orderly = true
 }
 
 // undecodable closes c because the codec does not understand the peer.
@@ -207,19 +211,28 @@ func (c *Conn) undecodable(err error) {
 	c.shut(err)
 }
 
-// decoded ends decode, after a panic too.
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
 func (c *Conn) decoded() {
-	c.decoding = false
-	if v := recover(); v != nil {
-		c.shut(c.loop.panicked(v))
+	if !c.orderly {
+		if v := recover(); v != nil {
+			c.shut(c.loop.panicked(v))
+		}
 	}
+	c.decoding, c.orderly = false, false
 	if c.state != stateOpen {
 		c.input.Release()
 	}
 }
 
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.again = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
 // decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was resumed.
 func (c *Conn) decodeMore(*Conn) {
+	c.again = false
 	if c.paused {
 		return
 	}

@@ -9,15 +9,15 @@
 // a [Ref] and Tell, or Post to the Loop. Builds with the race detector panic on a touch from elsewhere, with or
 // without a collision.
 //
-// Nothing in a callback may block: the loop has other connections. What must block runs on a goroutine of its own
-// and tells the result:
+// Nothing in a callback may block: the loop has other connections. What must block is given to [Offload], which runs it on a
+// goroutine of its own and then its result on the loop:
 //
 //	func (h *session) OnMessage(c *loop.Conn, msg []byte) error {
-//		ref, key := c.Ref(), string(msg) // msg is valid until OnMessage returns
-//		go func() {
-//			value := database.Get(key)
-//			_ = ref.Tell(func(c *loop.Conn) { _ = c.Send(value) }) // dropped if c has closed
-//		}()
-//		return nil
+//		key := string(msg) // msg is valid until OnMessage returns
+//		return loop.Offload(c, func(ctx context.Context) []byte {
+//			return database.Get(ctx, key)
+//		}, func(c *loop.Conn, value []byte) {
+//			_ = c.Send(value)
+//		})
 //	}
 package loop

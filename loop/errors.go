@@ -35,6 +35,7 @@ var (
 
 var (
 	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
+	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
 	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
 )
 

@@ -75,7 +75,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	r := c.newRecord(nil)
 	if k != IdleRead && !c.stamps {
 		c.stamps = true
-		if c.lastWrite != c.opened { // roughly known so far
+		if c.wrote { // when is only roughly known so far
 			c.lastWrite = c.loop.clock()
 		}
 		if c.full { // since when is not known

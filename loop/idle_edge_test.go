@@ -34,12 +34,14 @@ func TestHookResetsItself(t *testing.T) {
 // A hook that adds another one, which is due at once, must let the loop serve its other connections.
 func TestHookAddsHooksForEver(t *testing.T) {
 	const many = 3000
-	rounds, stop, spinning := 0, false, (chan struct{})(nil)
-	srv := &loop.Server{OnStart: func(*loop.Loop) { spinning = make(chan struct{}) }, Accept: func(c *loop.Conn) loop.Handler {
+	rounds, stop, spinning, written := 0, false, (chan struct{})(nil), (chan struct{})(nil)
+	onStart := func(*loop.Loop) { spinning, written = make(chan struct{}), make(chan struct{}) }
+	srv := &loop.Server{NumLoops: 1, OnStart: onStart, Accept: func(c *loop.Conn) loop.Handler {
 		var again func(int)
 		again = func(int) {
 			if rounds++; rounds == 10 {
 				close(spinning)
+				<-written
 			}
 			if rounds < many && !stop {
 				c.OnIdle(loop.IdleRead, time.Second, again)
@@ -53,6 +55,7 @@ func TestHookAddsHooksForEver(t *testing.T) {
 		go func() {
 			<-spinning
 			p.Write([]byte("x"))
+			close(written)
 		}()
 		wait(1500 * time.Millisecond)
 		if rounds >= many {

@@ -197,6 +197,26 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
+// A Start that fails leaves nothing behind either: no goroutine, no port.
+func TestNothingIsLeftOfAFailedStart(t *testing.T) {
+	addr := freePort(t)
+	for range 3 {
+		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
+			l.Every(time.Millisecond, func() {})
+			if l.Index() == 2 {
+				panic("no database")
+			}
+		}}
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") {
+			t.Errorf("Start: %v", err)
+		}
+	}
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
+	}
+	start(t, &loop.Server{Addr: "tcp://" + addr, Accept: silent})
+}
+
 func openFiles(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"runtime/debug"
@@ -345,7 +346,7 @@ func (l *Loop) panicked(v any) *PanicError {
 
 // logPanic may be called on any goroutine.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
-	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", err.Value).Bytes("stack", err.Stack)
+	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
 	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}

@@ -18,6 +18,16 @@ var children = map[string]func(){
 	"echo":  echoChild,
 	"quiet": quietChild,
 	"busy":  busyChild,
+
+	"clients":         clientsChild,
+	"few-descriptors": fewDescriptorsChild,
+	"sleepers":        sleepersChild,
+	"gib":             gibChild,
+	"broadcast":       broadcastChild,
+	"members":         membersChild,
+	"hash":            hashChild,
+	"replies":         repliesChild,
+	"readers":         readersChild,
 }
 
 func TestMain(m *testing.M) {

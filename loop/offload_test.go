@@ -31,8 +31,8 @@ func takes(d time.Duration, s string) func(context.Context) string {
 	}
 }
 
-// reply is a then.
-func reply(c *loop.Conn, s string) { _ = c.Send([]byte(s)) }
+// answer is a then.
+func answer(c *loop.Conn, s string) { _ = c.Send([]byte(s)) }
 
 // offloader replies to a message like "3s" when that has passed, on another goroutine.
 func offloader(c *loop.Conn, msg []byte) error {
@@ -40,7 +40,7 @@ func offloader(c *loop.Conn, msg []byte) error {
 	if err != nil {
 		return err
 	}
-	return loop.Offload(c, takes(d, string(msg)), reply)
+	return loop.Offload(c, takes(d, string(msg)), answer)
 }
 
 func offloadServer() *loop.Server {
@@ -116,11 +116,11 @@ func TestOffloadLimits(t *testing.T) {
 			p.Send(strings.Repeat("1s\n", 1))
 			tell(srv, p, func(c *loop.Conn) {
 				for i := range test.waiting {
-					if err := loop.Offload(c, takes(time.Second, ""), reply); err != nil {
+					if err := loop.Offload(c, takes(time.Second, ""), answer); err != nil {
 						t.Fatalf("work %d: %v", i, err)
 					}
 				}
-				if err := loop.Offload(c, takes(time.Second, ""), reply); !errors.Is(err, loop.ErrOffloadFull) {
+				if err := loop.Offload(c, takes(time.Second, ""), answer); !errors.Is(err, loop.ErrOffloadFull) {
 					t.Errorf("one work too many: %v", err)
 				}
 			})
@@ -169,6 +169,24 @@ func TestOffloadAndClose(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The works of a connection that closes leave the queue at once, though all workers are busy.
+func TestOffloadQueueAfterClose(t *testing.T) {
+	srv := offloadServer()
+	srv.MaxOffload = 1
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		q.Send("10s\n")
+		p.Send("1s\n1s\n")
+		expectOffloaded(t, srv, 1, 2)
+		p.Close()
+		expectOffloaded(t, srv, 1, 0)
+		wait(10 * time.Second)
+		if got := q.Received(); got != "10s\n" {
+			t.Errorf("the other connection got %q", got)
+		}
+	})
 }
 
 // A work that is over just before its connection closes: its then waits for the loop, and must not run.
@@ -251,7 +269,7 @@ func TestOffloadNil(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		tell(srv, p, func(c *loop.Conn) {
-			mustPanicWith(t, "Offload with a nil func", func() { _ = loop.Offload(c, nil, reply) })
+			mustPanicWith(t, "Offload with a nil func", func() { _ = loop.Offload(c, nil, answer) })
 			mustPanicWith(t, "Offload with a nil func", func() { _ = loop.Offload(c, takes(0, ""), nil) })
 		})
 	})
@@ -261,7 +279,7 @@ func TestOffloadNil(t *testing.T) {
 func TestOffloadInAccept(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-			_ = loop.Offload(c, takes(time.Second, "hello"), reply)
+			_ = loop.Offload(c, takes(time.Second, "hello"), answer)
 			if refuse {
 				return nil
 			}
@@ -287,7 +305,7 @@ func TestDrainWaitsForWorks(t *testing.T) {
 			_ = loop.Offload(c, takes(time.Second, "a"), func(c *loop.Conn, s string) {
 				c.PauseRead()
 				c.ResumeRead()
-				_ = loop.Offload(c, takes(time.Second, s+"b"), reply)
+				_ = loop.Offload(c, takes(time.Second, s+"b"), answer)
 			})
 		})
 		idle, began := srv.Open(), time.Now()
@@ -334,7 +352,7 @@ func TestDrainTimeoutCutsWorks(t *testing.T) {
 						time.Sleep(test.deaf)
 						<-ctx.Done()
 						return ""
-					}, reply)
+					}, answer)
 				})
 				began := time.Now()
 				err := srv.Stop()

@@ -101,18 +101,24 @@ func (c *Conn) room() error {
 	return nil
 }
 
-// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one.
+// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one. Most turns fill one
+// small buffer and write it, so the loop keeps one at hand. The others are no larger than they must be: a broadcast
+// takes very many at once.
 func (c *Conn) space(n int) []byte {
 	o := &c.out
-	if o.tail == nil {
-		o.tail = c.loop.buffer(n)
+	if l := c.loop; o.tail == nil {
+		if b := l.scratch; b != nil && n <= outBuffer {
+			o.tail, l.scratch = b, nil
+		} else {
+			o.tail = l.pool.Get(min(n+frameSlack, maxTail))
+		}
 	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
 		small := o.tail
-		o.tail = append(c.loop.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
-		c.loop.pool.Put(small)
+		o.tail = append(l.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
+		l.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
-		o.tail = c.loop.buffer(n)
+		o.tail = l.pool.Get(min(n+frameSlack, maxTail))
 	}
 	return o.tail
 }
@@ -122,9 +128,7 @@ func (c *Conn) appended(tail []byte) {
 	o := &c.out
 	n := len(tail) - len(o.tail)
 	if n <= 0 {
-		if o.size == 0 {
-			o.release(c.loop)
-		}
+		c.nothingAppended()
 		return
 	}
 	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
@@ -135,6 +139,12 @@ func (c *Conn) appended(tail []byte) {
 	if !c.isDirty {
 		c.isDirty = true
 		c.loop.dirty.push(c, flushLink)
+	}
+}
+
+func (c *Conn) nothingAppended() {
+	if c.out.size == 0 {
+		c.out.release(c.loop)
 	}
 }
 
@@ -155,14 +165,20 @@ func (c *Conn) writeOut() {
 	if c.lost || o.size == 0 {
 		return
 	}
-	n, err := c.write()
+	var n int
+	var err error
+	if len(o.filled) == 0 {
+		n, err = c.sock.Write(o.tail[o.off:])
+	} else {
+		n, err = c.writeMany()
+	}
 	if err != nil {
 		c.broken(err)
 		return
 	}
 	c.loop.count.bytesOut += uint64(n)
 	if n > 0 {
-		c.lastWrite = c.loop.now
+		c.lastWrite, c.wrote = c.loop.now, true
 		if c.stamps { // a callback may have taken long
 			c.lastWrite = c.loop.clock()
 		}
@@ -176,15 +192,11 @@ func (c *Conn) writeOut() {
 	c.waitWritable(n > 0)
 }
 
-func (c *Conn) write() (int, error) {
+func (c *Conn) writeMany() (int, error) {
 	o := &c.out
-	if len(o.filled) == 0 {
-		return c.sock.Write(o.tail[o.off:])
-	}
 	bufs := append(o.filled[:len(o.filled):len(o.filled)], o.tail)
 	bufs[0] = bufs[0][o.off:]
-	n, err := c.sock.Writev(bufs)
-	return n, err
+	return c.sock.Writev(bufs)
 }
 
 // waitWritable arranges for writable to be called.
@@ -255,26 +267,18 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 
 // release gives back all memory.
 func (o *outbox) release(l *Loop) {
-	if o.filled != nil {
-		for _, b := range o.filled {
-			l.recycle(b)
-		}
-		o.filled = nil
+	if l.scratch == nil && cap(o.tail) == outBuffer && o.filled == nil { // most are like that
+		l.scratch = o.tail[:0]
+		o.tail, o.off, o.size = nil, 0, 0
+		return
+	}
+	for _, b := range o.filled {
+		l.recycle(b)
 	}
 	if o.tail != nil {
 		l.recycle(o.tail)
 	}
-	o.tail, o.off, o.size = nil, 0, 0
-}
-
-// buffer returns an empty buffer for about n bytes of output. Most turns fill one small buffer and write it, so one is
-// kept at hand. The others are no larger than they must be: a broadcast takes very many at once.
-func (l *Loop) buffer(n int) []byte {
-	if b := l.scratch; b != nil && n <= outBuffer {
-		l.scratch = nil
-		return b
-	}
-	return l.pool.Get(min(n+frameSlack, maxTail))
+	*o = outbox{}
 }
 
 // recycle takes back a buffer.

@@ -28,7 +28,7 @@ func (c *Conn) ResumeRead() {
 		c.sock.Resume()
 	}
 	if !c.decoding {
-		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+		c.decodeSoon()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -120,6 +121,29 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The last input is held when reading is resumed, and only the end is behind it: the engine may tell of the end before the
+// loop has come to what is held.
+func TestEndRightAfterResume(t *testing.T) {
+	var got []string
+	var c *loop.Conn
+	srv := &loop.Server{
+		NumLoops: 1,
+		Accept: accepting(func(conn *loop.Conn) { c = conn; c.PauseRead() }, func(_ *loop.Conn, msg []byte) error {
+			got = append(got, string(msg))
+			return nil
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("last words")
+		p.Close()
+		srv.Do(0, func(*loop.Loop) { c.ResumeRead() })
+		if strings.Join(got, ",") != "last words" || !p.Ended() || p.Reason() != io.EOF {
+			t.Errorf("got %q, ended %v with %v", got, p.Ended(), p.Reason())
+		}
+	})
 }
 
 // srv2 copies the settings of a server that has not started.

@@ -12,16 +12,22 @@ import (
 
 // A timer that adds itself again at once and panics, for ever, must not keep the loop from its sockets.
 func TestTimerThatPanicsForEver(t *testing.T) {
+	const many = 20_000
 	rounds, stop := 0, false
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
 		return script{message: func(*loop.Conn, []byte) error { stop = true; return nil }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
+		spinning, written := make(chan struct{}), make(chan struct{})
 		srv.Do(0, func(l *loop.Loop) {
 			var again func()
 			again = func() {
-				if rounds++; rounds < 20_000 && !stop {
+				if rounds++; rounds == 10 {
+					close(spinning)
+					<-written
+				}
+				if rounds < many && !stop {
 					l.AfterFunc(0, again)
 					panic("again")
 				}
@@ -29,11 +35,12 @@ func TestTimerThatPanicsForEver(t *testing.T) {
 			l.AfterFunc(time.Second, again)
 		})
 		go func() {
-			time.Sleep(time.Second)
+			<-spinning
 			p.Write([]byte("x"))
+			close(written)
 		}()
 		wait(2 * time.Second)
-		if rounds >= 20_000 {
+		if rounds >= many {
 			t.Error("the loop did not look at its sockets")
 		}
 	})

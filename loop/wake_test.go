@@ -70,6 +70,26 @@ func TestOnlyEarlierDeadlinesWakeTheAlarm(t *testing.T) {
 	}
 }
 
+// A deadline that has become later wakes nobody: the alarm finds out when it looks.
+func TestLaterDeadlinesWakeNobody(t *testing.T) {
+	r := newRig(t, &Server{}, nil)
+	r.enter()
+	first := r.AfterFunc(time.Minute, func() {})
+	r.AfterFunc(time.Hour, func() {})
+	r.leave()
+	r.kicked()
+	r.server.alarm.until.Store(int64(r.server.alarm.ring()))
+	r.enter()
+	first.Stop()
+	r.leave()
+	if when := time.Duration(r.deadline.Load()); when < 50*time.Minute {
+		t.Fatalf("the deadline is still %v", when)
+	}
+	if r.kicked() || r.woken() != 0 {
+		t.Error("a later deadline woke somebody")
+	}
+}
+
 // A message to a connection with an idle timeout wakes nobody and moves no timer.
 func TestMessagesWakeNobody(t *testing.T) {
 	r := newRig(t, &Server{IdleTimeout: time.Hour}, HandlerFunc(echoAll))
@@ -195,4 +215,26 @@ func TestLoopShrinksAfterAStorm(t *testing.T) {
 	if n := cap(r.batch) + cap(r.mail.queue); n > 4*keepTasks {
 		t.Errorf("room for %d tasks is kept", n)
 	}
+}
+
+// The last turn has no budget: what was taken runs, and what comes then is refused.
+func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
+	r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+	ran, refused := 0, 0
+	for range 1000 {
+		_ = r.Post(func() {
+			if ran++; r.Post(func() { ran++ }) != nil {
+				refused++
+			}
+		})
+	}
+	r.ending = true
+	r.turn()
+	if ran+refused != 2000 || ran < 1000 || r.mail.len() != 0 {
+		t.Errorf("%d ran, %d were refused, %d wait", ran, refused, r.mail.len())
+	}
+	if err := r.Post(func() {}); err != ErrServerClosed {
+		t.Errorf("Post after the end: %v", err)
+	}
+	r.turn() // one that was on its way does nothing
 }

@@ -71,7 +71,9 @@ func newWatchdog(s *Server, loops int) *watchdog {
 		seen:      make([]watched, loops),
 		reported:  -reportEvery,
 	}
-	w.forget()
+	for i := range w.seen {
+		w.seen[i].since = noTurn
+	}
 	return w
 }
 
@@ -123,7 +125,6 @@ func (w *watchdog) watch(timer *time.Timer) bool {
 		}
 		now := w.clock()
 		if busy := w.look(now, now-last); !busy && w.state.Load() == watchIdle {
-			w.forget()
 			return true
 		}
 		last = now
@@ -145,12 +146,6 @@ func (w *watchdog) anyTurn() bool {
 		}
 	}
 	return false
-}
-
-func (w *watchdog) forget() {
-	for i := range w.seen {
-		w.seen[i] = watched{since: noTurn}
-	}
 }
 
 // look looks at all loops, gap after the look before, and reports whether one of them is in a turn.

@@ -52,7 +52,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 			w.cascadeEarly(target-start, budget)
 			break
 		}
-		w.moveTo(max(tick, w.pos))
+		w.moveTo(tick)
 		if level > 0 {
 			budget = w.cascade(level, tick, budget)
 		} else {
@@ -114,7 +114,7 @@ func (w *Wheel) findNear() {
 	w.near = 0
 	for m := w.levels &^ 1; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
-		if w.lists[listOf(k, w.pos)].head|w.lists[listOf(k, w.pos+1<<span(k))].head != 0 {
+		if w.has(listOf(k, w.pos)) || w.has(listOf(k, w.pos+1<<span(k))) {
 			w.near |= 1 << k
 		}
 	}
@@ -147,12 +147,11 @@ func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 // cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
 func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 	l := listOf(level, tick)
-	for ; budget > 0 && w.lists[l].head != 0; budget-- {
-		i, when := w.pop(l)
+	for ; budget > 0 && w.has(l); budget-- {
+		i, when := w.popSlot(l)
 		w.place(w.node(i), i, when, level)
 		w.cascaded++
 	}
-	w.noteEmpty(l)
 	return budget
 }
 
@@ -166,7 +165,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 		before := w.cascaded
 		w.cascade(k, next, min(budget, w.share(k, next, elapsed)))
 		budget -= int(w.cascaded - before)
-		if w.lists[listOf(k, next)].head == 0 {
+		if !w.has(listOf(k, next)) {
 			w.near &^= 1 << k
 		}
 	}
@@ -176,7 +175,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 func (w *Wheel) share(level int, next, elapsed uint64) int {
 	const least = 16 // not worth spreading
 	sofar := w.pos - (next - 1<<span(level)) + 1
-	part := float64(min(elapsed, sofar))
+	part := float64(max(min(elapsed, sofar), 1))
 	part /= part + float64(next-w.pos-1)
 	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
 }
@@ -194,7 +193,8 @@ func (w *Wheel) overdueTick() uint64 {
 // fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 	for budget > 0 && w.overdueTick() == tick {
-		budget -= w.fire(overdue)
+		i, when := w.pop(overdue)
+		budget -= w.fire(i, when)
 	}
 	return budget
 }
@@ -202,19 +202,25 @@ func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
 	l := listOf(0, tick)
-	for budget > 0 && w.lists[l].head != 0 {
-		budget -= w.fire(l)
+	for budget > 0 && w.has(l) {
+		i, when := w.popSlot(l)
+		budget -= w.fire(i, when)
 	}
 	return budget
 }
 
-// fire runs the oldest timer of a list and returns what that takes from the budget. All is settled before the
-// callback starts, so the callback may do anything, panic included.
-func (w *Wheel) fire(l int) (cost int) {
-	i, when := w.pop(l)
+// popSlot takes the oldest timer out of a slot that has some.
+func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
+	i, when = w.pop(l)
 	if w.lists[l].head == 0 {
 		w.noteEmpty(l)
 	}
+	return i, when
+}
+
+// fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
+// before its callback starts, so the callback may do anything, panic included.
+func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	n := w.node(i)
 	f := n.call
 	if n.gen&periodicBit == 0 {

@@ -15,9 +15,11 @@ const (
 	blockLen   = 40
 	offBits    = 6
 	offMask    = 1<<offBits - 1
-	slabBits   = 8 // blocks are allocated 256 at a time, 128 KiB
+	slabBits   = 6 // blocks are allocated 64 at a time, 32 KiB
 	slabBlocks = 1 << slabBits
 	slabMask   = slabBlocks - 1
+
+	lastBit = 1 << (blockLen - 1)
 
 	sparse  = blockLen / 4     // a block with no more live entries looks for a neighbour to merge with
 	mergeTo = blockLen * 3 / 4 // and does if both together have no more than this
@@ -35,7 +37,7 @@ type block struct {
 	when  [blockLen]time.Duration
 }
 
-func (b *block) full() bool { return b.live>>(blockLen-1) != 0 }
+func (b *block) full() bool { return b.live >= lastBit }
 func (b *block) len() int   { return bits.OnesCount64(b.live) }
 
 // push appends an entry to a block that is not full and returns its offset.

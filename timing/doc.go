@@ -2,7 +2,7 @@
 //
 // A [Wheel] is the pure core: it has no goroutine, no clock and no lock. Its owner, one goroutine at a
 // time, adds callbacks and tells it from time to time what time it is. An event loop owns a Wheel of its
-// own; everyone else wants the Scheduler, a Wheel with a goroutine.
+// own; everyone else wants a [Scheduler], which may be used from any goroutine and also knows timers by a key.
 //
 // # Time
 //
@@ -18,7 +18,14 @@
 // # Structure
 //
 // The hierarchical timing wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels"
-// (SOSP 1987). Choosing the level from the highest bit in which the deadline differs from now is how
-// tokio's wheel does it. Timers are nodes in chunked slabs without pointers, linked by 32-bit indices, so
-// a million of them are a few hundred objects to the garbage collector.
+// (SOSP 1987), as the Linux kernel had it for long and tokio has it. Levels of 64 slots, each slot
+// as long as a whole level below it, hold any deadline that a time.Duration can express. A bitmap per level finds
+// the next slot with timers, so time without any costs nothing.
+//
+// Two things are our own. A level has two turns of slots, and the timers of a slot move down to the level
+// below bit by bit while the slot before it is the present one, not all at once when their time comes: a
+// million timers do not make the tick on which a slot begins a long one. And a slot is an unrolled linked
+// list, blocks of timers that are read in sequence. Blocks and nodes are in chunks, linked by 32-bit
+// indices: a million timers are less than a thousand objects to the garbage collector, and only the
+// callbacks are pointers.
 package timing

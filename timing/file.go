@@ -31,8 +31,8 @@ func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
 	l := listOf(level, tick)
 	li := &w.lists[l]
 	b := w.block(li.tail)
-	if b.full() { // as block 0 is, the tail of an empty list
-		b = w.extend(l)
+	if b.live-1 >= lastBit-1 { // empty or full; as block 0 is, the tail of a list without blocks
+		b = w.open(l, b)
 	}
 	if tick < li.min {
 		li.min = tick
@@ -40,12 +40,19 @@ func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
 	n.at = entryAt(li.tail, b.push(i, when))
 }
 
-// extend appends a block to a slot, and notes that the slot is in use.
-func (w *Wheel) extend(l int) *block {
+// open returns a block of a slot to append to, where its last one, b, is full or empty, and notes that the slot is
+// in use.
+func (w *Wheel) open(l int, b *block) *block {
 	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
 	w.levels |= 1 << levelOfList(l)
+	if b.live == 0 {
+		return b
+	}
 	return w.pushBlock(l)
 }
+
+// has reports whether a slot has timers.
+func (w *Wheel) has(l int) bool { return w.occupied[l/turnSlots]>>(l%turnSlots)&1 != 0 }
 
 // wakeBy makes sure that Advance has a look at the given tick, if not before.
 func (w *Wheel) wakeBy(tick uint64) {
@@ -63,7 +70,7 @@ func (w *Wheel) wakeBy(tick uint64) {
 func (w *Wheel) behindNear(level, top int, tick uint64) int {
 	for m := w.near >> (level + 1) << (level + 1) & (1<<top - 1); m != 0; {
 		k := bits.Len32(m) - 1
-		if w.lists[listOf(k, tick)].head != 0 {
+		if w.has(listOf(k, tick)) {
 			return k
 		}
 		m &^= 1 << k
@@ -72,16 +79,15 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 }
 
 // fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at the wheel's
-// time, after all that is there for that tick. Blocks of the overdue list have one tick each, and the
-// number of the Advance that they were begun in: that one does not run them, or a timer that re-adds itself
-// would keep it from returning.
+// time, after all that is there for that tick. Blocks of the overdue list bear the number of the Advance that they
+// were begun in or after: that one does not run them, or a timer that re-adds itself would keep it from
+// returning. As long as one is pending each Advance gets a number, so a block has one tick.
 func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
-	tick := w.down(w.now)
 	li := &w.lists[overdue]
 	b := w.block(li.tail)
-	if b.full() || b.round != w.round || b.tick != tick {
+	if b.full() || b.round != w.round {
 		b = w.pushBlock(overdue)
-		b.round, b.tick = w.round, tick
+		b.round, b.tick = w.round, w.down(w.now)
 	}
 	n.at = entryAt(li.tail, b.push(i, when))
 	w.wakeTick, w.wake = 0, math.MinInt64
@@ -96,21 +102,23 @@ func (w *Wheel) take(n *node) {
 	}
 }
 
-// thin drops a block that is empty, and merges one that is sparse with a neighbour.
+// thin looks after a block that is empty or sparse. A slot keeps its last block for the next timer: most are
+// stopped before they are due, and the next is often for the same time.
 func (w *Wheel) thin(i uint32, b *block) {
-	if b.live == 0 {
-		w.dropBlock(i)
+	switch alone := b.prev|b.next == 0; {
+	case b.live != 0:
+		if !alone && b.list != overdue {
+			w.mergeBlock(b)
+		}
+	case alone && b.list != overdue:
 		w.noteEmpty(int(b.list))
-	} else if b.list != overdue {
-		w.mergeBlock(b)
+	default:
+		w.dropBlock(i)
 	}
 }
 
-// noteEmpty clears the list's bits if it is empty.
+// noteEmpty notes that a slot has no timers any more.
 func (w *Wheel) noteEmpty(l int) {
-	if w.lists[l].head != 0 || l == overdue {
-		return
-	}
 	w.lists[l].min = math.MaxUint64
 	half := l / turnSlots
 	w.occupied[half] &^= 1 << (l % turnSlots)

@@ -28,6 +28,7 @@ type model struct {
 	round  int // number of Advances so far
 	inside bool
 	ran    int
+	crowd  bool // many timers in few slots, so that these are long
 }
 
 type modelTimer struct {
@@ -46,7 +47,10 @@ func newModel(t testing.TB, c chooser, tick time.Duration) *model {
 // delay returns a delay in ticks and a bit, of any magnitude up to 2^50 ticks, sometimes not positive.
 func (m *model) delay() time.Duration {
 	bits := min(m.c.uint64n(51), 61-uint64(levelBits(m.tick)))
-	if m.c.uint64n(2) == 0 {
+	if m.crowd {
+		bits = 9 + min(bits, 5)
+	}
+	if m.c.uint64n(2) == 0 && !m.crowd {
 		bits = min(bits, m.c.uint64n(13)) // near ones too, that share ticks and slots
 	}
 	d := time.Duration(m.c.uint64n(1<<bits)) * m.tick
@@ -141,15 +145,23 @@ func (m *model) called(x *modelTimer) {
 	}
 }
 
+// more returns how many timers to add besides one.
+func (m *model) more() uint64 {
+	if m.crowd && len(m.timers) < 2000 {
+		return m.c.uint64n(5)
+	}
+	return 0
+}
+
 // change does one thing that a callback may do as well.
 func (m *model) change() {
 	switch m.c.uint64n(8) {
 	case 0, 1, 2:
-		if len(m.timers) < 2000 {
+		for range 1 + m.more() {
 			m.add(0)
 		}
 	case 3:
-		if len(m.timers) < 2000 && m.c.uint64n(8) == 0 {
+		if m.c.uint64n(8) == 0 && len(m.timers) < 2000 {
 			m.add(1 + max(m.delay(), 0))
 		}
 	case 4:
@@ -189,7 +201,7 @@ func (m *model) stop(x *modelTimer) {
 
 func (m *model) advance() {
 	bits := min(m.c.uint64n(32), m.c.uint64n(32), 61-uint64(levelBits(m.tick)))
-	if m.c.uint64n(2) == 0 {
+	if m.c.uint64n(2) == 0 || m.crowd {
 		bits = min(bits, 4)
 	}
 	now := m.now + time.Duration(m.c.uint64n(1<<bits))*m.tick + time.Duration(m.c.uint64n(uint64(m.tick)))
@@ -269,10 +281,11 @@ func (m *model) step() {
 
 // 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31.
 func TestWheelAgainstModel(t *testing.T) {
-	for _, tick := range []time.Duration{1, 7, 50 * time.Microsecond, time.Millisecond} {
-		t.Run(tick.String(), func(t *testing.T) {
+	test := func(name string, tick time.Duration, crowd bool) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newModel(t, randomChooser{rand.New(rand.NewPCG(1, uint64(tick)))}, tick)
+			m.crowd = crowd
 			peak := 0
 			for i := range 100_000 {
 				m.step()
@@ -288,11 +301,17 @@ func TestWheelAgainstModel(t *testing.T) {
 					m.drain()
 				}
 			}
-			t.Logf("%+v, peak %d", m.w.Stats(), peak)
+			if crowd && peak < 1000 || m.w.Stats().Cascaded < 10_000 {
+				t.Errorf("at most %d timers pending, %+v: too few to mean much", peak, m.w.Stats())
+			}
 			m.drain()
 			m.w.validate(t)
 		})
 	}
+	for _, tick := range []time.Duration{1, 7, 50 * time.Microsecond, time.Millisecond} {
+		test(tick.String(), tick, false)
+	}
+	test("crowd", time.Millisecond, true)
 }
 
 // byteChooser reads choices from a fuzzer's input, and is out of them at its end.

@@ -37,7 +37,8 @@ type SchedulerConfig struct {
 
 	// Executor runs callbacks elsewhere, so that a slow one delays nobody: a pool's submit function, or
 	// what [Workers] returns. It is called on the scheduler's goroutine, one call at a time, and should return
-	// soon; it must call f once, in time. nil means that callbacks run on the scheduler's goroutine.
+	// soon; it must call f once, in time. Calls of a periodic timer may then overlap. nil means that callbacks
+	// run on the scheduler's goroutine.
 	Executor func(f func())
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it happened. nil

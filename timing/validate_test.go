@@ -63,7 +63,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	b := w.block(i)
-	if b.live == 0 || b.live>>blockLen != 0 {
+	if kept := b.prev|b.next == 0 && b.list != overdue; b.live == 0 && !kept || b.live>>blockLen != 0 {
 		return fmt.Errorf("live %b", b.live)
 	}
 	for off := range uint32(blockLen) {
@@ -100,6 +100,8 @@ func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
 		return fmt.Errorf("wrong slot")
 	case tick>>span(level)>>turnBits-w.pos>>span(level)>>turnBits > 1:
 		return fmt.Errorf("more than a turn away")
+	case slotStart(level, tick) < w.pos:
+		return fmt.Errorf("its slot began before pos")
 	case level < levelOf(w.pos, tick):
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:

@@ -71,7 +71,7 @@ func New(cfg Config) *Wheel {
 	return w
 }
 
-// reset makes w an empty wheel with no memory but the sentinels', and all handles handles of another wheel.
+// reset makes w an empty wheel without memory for timers, and all its handles those of another wheel.
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}

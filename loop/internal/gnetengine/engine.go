@@ -62,6 +62,8 @@ type eventLoop struct {
 	peer   net.Conn // the other end of the anchor
 	ended  chan struct{}
 
+	reserve reserve
+
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, not yet passed on
 }
@@ -136,7 +138,9 @@ func (l *eventLoop) start() (err error) {
 }
 
 func (l *eventLoop) stop() error {
-	return errors.Join(l.client.Stop(), l.peer.Close())
+	err := l.client.Stop()
+	l.reserve.drop()
+	return errors.Join(err, l.peer.Close())
 }
 
 func socketPair() (a, b net.Conn, err error) {
@@ -223,6 +227,7 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
+		t.loop.reserve.fill()
 		return nil, gnet.None
 	}
 	s := &socket{loop: t.loop, conn: c, fd: c.Fd()}

@@ -24,6 +24,7 @@ func (s *socket) Pause() error {
 	}
 	c.SetContext(nil) // its OnClose is nobody's business
 	_ = s.loop.gnet.Close(c)
+	s.loop.reserve.fill()
 	return nil
 }
 

@@ -88,7 +88,7 @@ func (s *socket) Linger() bool { return s.detach() == nil }
 
 // detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
 func (s *socket) detach() error {
-	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := s.loop.reserve.dup(s.fd)
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}

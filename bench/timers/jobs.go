@@ -1,0 +1,230 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// A job measures one thing of a contender. It returns one value per name; none if the contender cannot do it.
+type job struct {
+	names []string
+	units []string
+	run   func(k kind, n int) []float64
+	once  bool // in the first rounds only, as it waits for the clock
+}
+
+const memoryJob = "memory per timer"
+
+var jobs = []job{
+	{names: []string{"schedule+stop, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
+	{names: []string{"schedule+stop, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, n/10) }},
+	{names: []string{"schedule+stop, n pending"}, units: []string{"ns CPU"}, run: scheduleStop},
+	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
+	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
+	{names: []string{"n spread over 1 s", "worst step of it", "p99.9 of its steps"}, units: []string{"s CPU", "ms CPU", "ms CPU"}, run: spread},
+	{names: []string{"empty tick, n far timers"}, units: []string{"ns CPU"}, run: emptyTick},
+	{names: []string{"idle, n far timers"}, units: []string{"ms CPU per s"}, run: idle, once: true},
+	{names: []string{memoryJob, "heap objects per timer", "full GC with n pending"}, units: []string{"bytes", "objects", "ms CPU"}, run: memory},
+	{names: []string{"heartbeats, eager reset", "memory of it"}, units: []string{"ms CPU", "bytes per connection"}, run: heartbeatEager},
+	{names: []string{"heartbeats, lazy stamp"}, units: []string{"ms CPU"}, run: heartbeatLazy},
+	{names: []string{"n spread over 1 s, real time"}, units: []string{"s CPU"}, run: spreadReal, once: true},
+}
+
+func nop() {}
+
+// fill adds n timers from a minute to an hour away, so that none is due while a job runs.
+func fill(c contender, n int) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range n {
+		c.add(i, time.Minute+time.Duration(r.Int64N(int64(time.Hour))), nop)
+	}
+}
+
+// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns of each one. Like
+// all that is measured here it is CPU time, of all goroutines, so that other programs count as little as can be.
+func timed(ops int, f func()) float64 {
+	f()
+	begin := cpuTime()
+	n := 0
+	for cpuTime()-begin < 200*time.Millisecond {
+		f()
+		n += ops
+	}
+	return float64((cpuTime() - begin).Nanoseconds()) / float64(n)
+}
+
+func scheduleStop(k kind, n int) []float64 {
+	c := k.make(n + 1)
+	defer c.close()
+	fill(c, n)
+	runtime.GC()
+	return []float64{timed(1000, func() {
+		for range 1000 {
+			c.add(n, 30*time.Second, nop)
+			c.stop(n)
+		}
+	})}
+}
+
+func resetRandom(k kind, n int) []float64 {
+	c := k.make(n)
+	defer c.close()
+	fill(c, n)
+	r := rand.New(rand.NewPCG(3, 4))
+	order := make([]uint32, 1<<20)
+	delays := make([]time.Duration, 1<<16)
+	for i := range order {
+		order[i] = r.Uint32N(uint32(n))
+	}
+	for i := range delays {
+		delays[i] = time.Minute + time.Duration(r.Int64N(int64(time.Hour)))
+	}
+	runtime.GC()
+	i := 0
+	return []float64{timed(1000, func() {
+		for range 1000 {
+			c.reset(int(order[i&(len(order)-1)]), delays[i&(len(delays)-1)])
+			i++
+		}
+	})}
+}
+
+func dueAtOnce(k kind, n int) []float64 {
+	c, ok := k.make(n).(stepper)
+	if !ok {
+		return nil
+	}
+	fired := 0
+	f := func() { fired++ }
+	c.advance(0)
+	for i := range n {
+		c.add(i, time.Millisecond, f)
+	}
+	runtime.GC()
+	begin := cpuTime()
+	for fired < n {
+		c.advance(time.Millisecond)
+	}
+	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
+}
+
+// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of it. It is done
+// twice, and the second time counts: a server's memory is warm.
+func spread(k kind, n int) []float64 {
+	c, ok := k.make(n).(stepper)
+	if !ok {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	delays := make([]time.Duration, n)
+	for i := range delays {
+		delays[i] = time.Duration(r.Int64N(int64(time.Second)))
+	}
+	runtime.LockOSThread() // for threadTime; the process ends with the job
+	fired := 0
+	f := func() { fired++ }
+	steps := make([]float64, 0, 1100)
+	var now, cpu time.Duration
+	for range 2 {
+		runtime.GC()
+		steps, fired = steps[:0], 0
+		begin := cpuTime()
+		for i, d := range delays {
+			c.add(i, d, f)
+		}
+		for fired < n {
+			begin := threadTime()
+			now += time.Millisecond
+			c.advance(now)
+			steps = append(steps, (threadTime()-begin).Seconds()*1000)
+		}
+		cpu = cpuTime() - begin
+	}
+	slices.Sort(steps)
+	return []float64{cpu.Seconds(), steps[len(steps)-1], steps[len(steps)-1-len(steps)/1000]}
+}
+
+func emptyTick(k kind, n int) []float64 {
+	c, ok := k.make(n).(stepper)
+	if !ok {
+		return nil
+	}
+	now := time.Duration(0)
+	c.advance(now)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range n {
+		c.add(i, time.Hour+time.Duration(r.Int64N(int64(time.Hour))), nop)
+	}
+	return []float64{timed(1000, func() {
+		for range 1000 {
+			now += time.Millisecond / 1000
+			c.advance(now)
+		}
+	})}
+}
+
+func idle(k kind, n int) []float64 {
+	c := k.make(n)
+	defer c.close()
+	if _, ok := c.(stepper); ok {
+		return nil
+	}
+	fill(c, n)
+	runtime.GC()
+	begin, start := cpuTime(), time.Now()
+	time.Sleep(time.Second)
+	return []float64{(cpuTime() - begin).Seconds() * 1000 / time.Since(start).Seconds()}
+}
+
+func memory(k kind, n int) []float64 {
+	c := k.make(n)
+	defer c.close()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	fill(c, n)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	bytes := float64(int64(after.HeapAlloc-before.HeapAlloc)) / float64(n)
+	objects := float64(int64(after.HeapObjects-before.HeapObjects)) / float64(n)
+	gcs := make([]float64, 5)
+	for i := range gcs {
+		begin := cpuTime()
+		runtime.GC()
+		gcs[i] = (cpuTime() - begin).Seconds() * 1000
+	}
+	slices.Sort(gcs)
+	runtime.KeepAlive(c)
+	return []float64{bytes, objects, gcs[2]}
+}
+
+// spreadReal is spread for contenders with a clock: CPU from the first add until all have run.
+func spreadReal(k kind, n int) []float64 {
+	c := k.make(n)
+	defer c.close()
+	if _, ok := c.(stepper); ok {
+		return nil
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	var fired atomic.Int64
+	f := func() { fired.Add(1) }
+	runtime.GC()
+	begin, start := cpuTime(), time.Now()
+	const lead = 5 * time.Second // enough to add them all before the first is due
+	for i := range n {
+		c.add(i, lead-time.Since(start)+time.Duration(r.Int64N(int64(time.Second))), f)
+	}
+	for fired.Load() < int64(n) {
+		if time.Since(start) > 30*time.Second {
+			fmt.Fprintf(os.Stderr, "\n%s: only %d of %d ran\n", k.name, fired.Load(), n)
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return []float64{(cpuTime() - begin).Seconds()}
+}

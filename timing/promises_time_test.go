@@ -1,0 +1,262 @@
+package timing
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestJumpCostsOccupiedSlotsOnly(t *testing.T) {
+	w := New(Config{Tick: time.Nanosecond})
+	year := 365 * 24 * time.Hour
+	ran := 0
+	for i := range time.Duration(5) {
+		w.At(i*year/2+1, func() { ran++ })
+	}
+	w.Advance(3*year, 100) // the budget is in timers touched; were it ticks, this would not end
+	if ran != 5 {
+		t.Errorf("ran %d", ran)
+	}
+	if n := w.Stats().Cascaded; n > 5*numLevels {
+		t.Errorf("%d steps down", n)
+	}
+}
+
+func TestClockSteppingBackHarmsNothing(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.Advance(at(100), 0)
+	w.At(at(150), l.add("150"))
+	w.Advance(at(50), 0)
+	w.At(at(120), l.add("120"))
+	w.At(at(60), l.add("60"))
+	w.Advance(at(50), 0) // 60 has passed once, and so counts as due
+	l.want(t, "60")
+	w.Advance(at(119), 0)
+	l.want(t)
+	w.Advance(-at(1), 0)
+	w.Advance(at(120), 0)
+	l.want(t, "120")
+	w.Advance(at(150), 0)
+	l.want(t, "150")
+}
+
+func TestSteppingBackDoesNotHideWorkLeftOver(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(90), l.add("a"))
+	w.At(at(90), l.add("b"))
+	w.Advance(at(100), 1)
+	l.want(t, "a")
+	if when, ok := w.Next(); !ok || when > at(100) {
+		t.Errorf("Next: %v, %v", when, ok)
+	}
+	w.Advance(at(10), 0)
+	l.want(t, "b")
+}
+
+func TestPanicLosesNeitherBatchNorPeriod(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.Every(at(5), at(5), func() { l.add("every")(); panic("every") })
+	w.At(at(5), func() { panic("once") })
+	w.At(at(5), l.add("neighbour"))
+	mustPanic(t, "every", func() { w.Advance(at(5), 0) })
+	w.validate(t)
+	if when, ok := w.Next(); !ok || when > at(5) {
+		t.Errorf("Next after the panic: %v, %v", when, ok)
+	}
+	mustPanic(t, "once", func() { w.Advance(at(5), 0) })
+	w.Advance(at(5), 0)
+	l.want(t, "every", "neighbour")
+	mustPanic(t, "every", func() { w.Advance(at(10), 0) })
+	l.want(t, "every")
+	w.validate(t)
+}
+
+func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
+	w := New(Config{})
+	collected := make(chan bool)
+	func() {
+		big := new([1 << 20]byte)
+		runtime.AddCleanup(big, func(c chan bool) { close(c) }, collected)
+		x := w.At(at(1000), func() { big[0]++ })
+		w.Stop(x)
+	}()
+	for range 1_000_000 {
+		w.Stop(w.At(at(1), func() {}))
+	}
+	if w.slab.used > 2 || w.blocks.used > 3 || w.Len() != 0 {
+		t.Errorf("%d nodes and %d blocks in use for none pending", w.slab.used-1, w.blocks.used-1)
+	}
+	runtime.GC()
+	<-collected // a callback that is kept would make this wait for ever
+}
+
+func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
+	w := New(Config{})
+	w.Advance(at(10), 0)
+	for _, ms := range []int{5_000_000, 20, 300, 11, 5, 5000, 20} {
+		w.At(at(ms), func() { t.Error("ran") })
+	}
+	x := w.Every(at(15), at(1), func() { t.Error("ran") })
+	var got []time.Duration
+	w.Drain(func(when time.Duration) { got = append(got, when) })
+	if want := []time.Duration{at(5), at(11), at(15), at(20), at(20), at(300), at(5000), at(5_000_000)}; !slices.Equal(got, want) {
+		t.Errorf("visited %v, want %v", got, want)
+	}
+	if w.Len() != 0 || w.Pending(x) {
+		t.Errorf("%d left", w.Len())
+	}
+	w.Drain(nil)
+	w.Advance(at(10_000_000), 0)
+	w.validate(t)
+}
+
+func TestDrainMayChangeTheWheel(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() {})
+	b := w.At(at(2), func() {})
+	visits := 0
+	w.Drain(func(time.Duration) {
+		visits++
+		w.Stop(b)
+		w.At(at(3), l.add("new"))
+	})
+	if visits != 1 || w.Len() != 1 {
+		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
+	}
+	w.Advance(at(3), 0)
+	l.want(t, "new")
+}
+
+func TestDrainFromACallback(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() { w.Drain(nil); w.At(at(2), l.add("after")) })
+	w.At(at(1), l.add("neighbour"))
+	w.At(at(9), l.add("far"))
+	w.Advance(at(1), 0)
+	w.validate(t)
+	w.Advance(at(10), 0)
+	l.want(t, "after")
+}
+
+func TestPanicInDrainKeepsTheRest(t *testing.T) {
+	w := New(Config{})
+	w.At(at(1), func() {})
+	w.At(at(2), func() {})
+	mustPanic(t, "stop", func() { w.Drain(func(time.Duration) { panic("stop") }) })
+	w.validate(t)
+	if w.Len() != 1 {
+		t.Errorf("Len %d, want 1", w.Len())
+	}
+}
+
+func TestDrainReturnsMemory(t *testing.T) {
+	w := New(Config{})
+	var first Timer
+	for i := range 100_000 {
+		x := w.At(at(i), func() {})
+		if i == 0 {
+			first = x
+		}
+	}
+	w.Drain(nil)
+	if n := len(w.nodes) + len(w.slabs); n > 1 {
+		t.Errorf("%d chunks are left", n)
+	}
+	for range 100 {
+		w.At(at(1), func() {})
+	}
+	if w.Pending(first) || w.Stop(first) {
+		t.Error("a handle from before Drain is pending")
+	}
+	w.validate(t)
+}
+
+func TestTheEndOfTime(t *testing.T) {
+	for _, tick := range []time.Duration{1, time.Millisecond, time.Hour, math.MaxInt64} {
+		var l record
+		w := New(Config{Tick: tick})
+		never := w.At(math.MaxInt64, func() {})
+		w.Every(math.MaxInt64-1, math.MaxInt64, func() {})
+		w.Every(1, math.MaxInt64, l.add("first"))
+		if tick < time.Hour {
+			w.Advance(at(1), 0)
+			l.want(t, "first")
+		}
+		if when, ok := w.Next(); !ok || when < tick {
+			t.Errorf("tick %v: Next %v, %v", tick, when, ok)
+		}
+		w.Advance(math.MaxInt64, 0)
+		w.Advance(math.MaxInt64, 0)
+		w.validate(t)
+		w.Drain(nil)
+		l = nil
+		w.At(math.MaxInt64, l.add("past"))
+		w.Advance(0, 0)
+		l.want(t, "past")
+		if w.Stop(never) || w.Len() != 0 {
+			t.Errorf("tick %v: %d left", tick, w.Len())
+		}
+	}
+}
+
+// Other wheels stood still after 2^30 ms, 12.4 days.
+func TestUptimeOfACentury(t *testing.T) {
+	w := New(Config{})
+	ran := 0
+	var now time.Duration
+	for _, day := range []int{1, 12, 13, 24, 25, 49, 50, 400, 36500} {
+		start := time.Duration(day) * 24 * time.Hour
+		for i := range time.Duration(3000) {
+			now = start + i*time.Millisecond
+			when := now + i*time.Millisecond/2
+			w.At(when, func() {
+				ran++
+				if when > now || now-when >= 2*time.Millisecond {
+					t.Fatalf("%v ran at %v", when, now)
+				}
+			})
+			w.Advance(now, 0)
+		}
+		for i := range time.Duration(3000) {
+			now = start + (3000+i)*time.Millisecond
+			w.Advance(now, 0)
+		}
+		if w.Len() != 0 {
+			t.Fatalf("day %d: %d are stuck", day, w.Len())
+		}
+	}
+	if ran != 9*3000 {
+		t.Errorf("ran %d", ran)
+	}
+}
+
+func TestProgrammersErrorsPanic(t *testing.T) {
+	w := New(Config{})
+	f := func() {}
+	mustPanic(t, "timing: New with a negative Tick", func() { New(Config{Tick: -1}) })
+	mustPanic(t, "timing: At with a nil func", func() { w.At(0, nil) })
+	mustPanic(t, "timing: Every with a nil func", func() { w.Every(0, 1, nil) })
+	mustPanic(t, "timing: Every with a period that is not positive", func() { w.Every(0, 0, f) })
+	mustPanic(t, "timing: Every with a period that is not positive", func() { w.Every(0, -1, f) })
+	if w.Len() != 0 {
+		t.Errorf("Len %d", w.Len())
+	}
+}
+
+func mustPanic(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if got := recover(); got != want {
+			t.Errorf("panicked with %v, want %q", got, want)
+		}
+	}()
+	f()
+}

@@ -1,0 +1,278 @@
+package timing
+
+import (
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestStop(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		task := must(s.AfterFunc(at(20), func() { t.Error("ran after Stop") }))
+		must(0, s.Set("k", at(10), func() { t.Error("ran after Stop") }))
+		got := s.Stop()
+		if len(got) != 2 || got[0].Key != "k" || got[1].Key != "" {
+			t.Errorf("Stop returned %+v", got)
+		}
+		if s.Stop() != nil {
+			t.Error("the second Stop returned something")
+		}
+		_, e1 := s.AfterFunc(0, func() {})
+		_, e2 := s.Every(1, func() {})
+		_, e3 := s.At(time.Now(), func() {})
+		for _, err := range []error{e1, e2, e3, s.Set("k", 0, func() {}), s.Move("k", 0)} {
+			if err != ErrStopped {
+				t.Errorf("after Stop: %v", err)
+			}
+		}
+		if task.Stop() || task.Reset(0) || s.Remove("k") || s.Has("k") || s.Drain(nil) != 0 || s.Len() != 0 {
+			t.Error("something is pending after Stop")
+		}
+		pass(time.Minute)
+	})
+}
+
+func TestStopReturnsWhatWaitsForTheExecutor(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
+		var ran int
+		must(s.AfterFunc(0, func() { time.Sleep(time.Second); ran++ }))
+		must(s.AfterFunc(at(1), func() { ran += 100 }))
+		must(s.AfterFunc(at(2), func() { ran += 100 }))
+		pass(at(10))
+		if st := s.Stats(); st.Waiting != 2 || st.Pending != 0 {
+			t.Errorf("%+v", st)
+		}
+		if got := s.Stop(); len(got) != 2 || !got[0].When.Before(got[1].When) {
+			t.Errorf("Stop returned %+v", got)
+		}
+		pass(time.Minute)
+		if ran != 1 {
+			t.Errorf("ran %d", ran)
+		}
+	})
+}
+
+func TestSlowCallbackOnAnExecutorDelaysNobody(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: Workers(2)}, func(t *testing.T, s *Scheduler) {
+		start := time.Now()
+		var late atomic.Int64
+		must(s.AfterFunc(at(1), func() { time.Sleep(time.Hour) }))
+		for i := range 100 {
+			must(s.AfterFunc(at(i), func() { late.Store(max(late.Load(), int64(time.Since(start)-at(i)))) }))
+		}
+		pass(time.Second)
+		if n := s.Stats().Fired; n != 101 || late.Load() != 0 {
+			t.Errorf("%d ran, the latest late by %v", n, time.Duration(late.Load()))
+		}
+		pass(time.Hour)
+	})
+}
+
+func TestWorkersAreBounded(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: Workers(3)}, func(t *testing.T, s *Scheduler) {
+		var now, peak, ran atomic.Int32
+		for range 20 {
+			must(s.AfterFunc(0, func() {
+				peak.Store(max(peak.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				now.Add(-1)
+				ran.Add(1)
+			}))
+		}
+		pass(time.Minute)
+		if peak.Load() != 3 || ran.Load() != 20 {
+			t.Errorf("%d at a time, %d in all", peak.Load(), ran.Load())
+		}
+	})
+	mustPanic(t, "timing: Workers needs at least one", func() { Workers(0) })
+}
+
+func TestMaxPending(t *testing.T) {
+	inBubble(t, SchedulerConfig{MaxPending: 2}, func(t *testing.T, s *Scheduler) {
+		f := func() {}
+		must(0, s.Set("a", at(1), f))
+		must(s.AfterFunc(at(1), f))
+		var limit *LimitError
+		if _, err := s.AfterFunc(at(1), f); !errors.As(err, &limit) || limit.Max != 2 || !strings.Contains(err.Error(), "2 timers") {
+			t.Errorf("third timer: %v", err)
+		}
+		if err := s.Set("b", at(1), f); !errors.As(err, &limit) {
+			t.Errorf("third timer: %v", err)
+		}
+		if err := s.Set("a", at(1), f); err != nil {
+			t.Errorf("replacing one at the limit: %v", err)
+		}
+		pass(at(1))
+		if err := s.Set("b", at(1), f); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPanicsAreReportedAndCounted(t *testing.T) {
+	var got []any
+	var stacks string
+	cfg := SchedulerConfig{OnPanic: func(v any, stack []byte) {
+		got = append(got, v)
+		stacks += string(stack)
+		panic("in OnPanic")
+	}}
+	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+		var r record
+		must(s.AfterFunc(at(1), func() { panic("one") }))
+		must(s.AfterFunc(at(1), r.add("neighbour")))
+		must(s.Every(at(10), func() { panic("every") }))
+		pass(at(25))
+		r.want(t, "neighbour")
+		if !slices.Equal(got, []any{"one", "every", "every"}) || s.Stats().Panics != 3 {
+			t.Errorf("reported %v, %+v", got, s.Stats())
+		}
+		if !strings.Contains(stacks, "TestPanicsAreReportedAndCounted") {
+			t.Errorf("no stack in %q", stacks)
+		}
+	})
+}
+
+func TestGoexitEndsTheCallbackOnly(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(1)} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+				var r record
+				must(s.AfterFunc(at(1), runtime.Goexit))
+				must(s.AfterFunc(at(1), r.add("neighbour")))
+				must(s.AfterFunc(at(9), r.add("later")))
+				pass(time.Second)
+				r.want(t, "neighbour", "later")
+			})
+		})
+	}
+}
+
+func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		s := NewScheduler(SchedulerConfig{})
+		must(s.AfterFunc(time.Hour, func() {}))
+		pass(59 * time.Minute)
+		if n := runtime.NumGoroutine(); n != before {
+			t.Errorf("%d goroutines, %d before", n, before)
+		}
+		if n := s.rounds(); n != 0 {
+			t.Errorf("%d turns before anything was due", n)
+		}
+		pass(time.Minute)
+		once := s.rounds()
+		if s.Len() != 0 || once > 2 {
+			t.Errorf("Len %d, %d turns for one timer", s.Len(), once)
+		}
+		pass(1000 * time.Hour)
+		if s.rounds() != once {
+			t.Error("an empty scheduler woke up")
+		}
+	})
+}
+
+// rounds returns how often the wheel was turned.
+func (s *Scheduler) rounds() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wheel.round
+}
+
+func TestSchedulerProgrammersErrors(t *testing.T) {
+	s := NewScheduler(SchedulerConfig{})
+	f := func() {}
+	mustPanic(t, "timing: NewScheduler with a negative MaxPending", func() { NewScheduler(SchedulerConfig{MaxPending: -1}) })
+	mustPanic(t, "timing: New with a negative Tick", func() { NewScheduler(SchedulerConfig{Tick: -1}) })
+	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.AfterFunc(0, nil) })
+	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.At(time.Now(), nil) })
+	mustPanic(t, "timing: Every with a nil func", func() { s.Every(1, nil) })
+	mustPanic(t, "timing: Every with a period that is not positive", func() { s.Every(0, f) })
+	mustPanic(t, "timing: Set with a nil func", func() { s.Set("", 0, nil) })
+	if s.Len() != 0 {
+		t.Errorf("Len %d", s.Len())
+	}
+}
+
+func TestNever(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		pass(time.Second)
+		task := must(s.AfterFunc(math.MaxInt64, func() { t.Error("ran") }))
+		must(0, s.Set("k", math.MaxInt64-1, func() { t.Error("ran") }))
+		must(s.Every(math.MaxInt64, func() { t.Error("ran") }))
+		pass(100 * 365 * 24 * time.Hour)
+		if s.Len() != 3 || !task.Reset(at(1)) {
+			t.Errorf("Len %d", s.Len())
+		}
+		task.Stop()
+	})
+}
+
+func TestHistogram(t *testing.T) {
+	for v := uint64(0); v < 1<<20; v++ {
+		b := bucketOf(v)
+		if v > bucketEnd(b) || b > 0 && v <= bucketEnd(b-1) {
+			t.Fatalf("%d is in bucket %d, which ends at %d", v, b, bucketEnd(b))
+		}
+	}
+	if b := bucketOf(math.MaxInt64); bucketEnd(b) != math.MaxInt64 {
+		t.Errorf("the last bucket ends at %d", bucketEnd(b))
+	}
+	var h histogram
+	if h.quantile(0.99) != 0 {
+		t.Error("quantile of nothing")
+	}
+	for i := range 1000 {
+		h.add(time.Duration(i))
+	}
+	if q := h.quantile(0.99); q < 990 || q > 990*9/8 {
+		t.Errorf("p99 of 0..999: %d", q)
+	}
+	if q := h.quantile(0.5); q < 500 || q > 500*9/8 {
+		t.Errorf("p50 of 0..999: %d", q)
+	}
+}
+
+func TestSchedulerDoesNotAllocate(t *testing.T) {
+	s := NewScheduler(SchedulerConfig{})
+	defer s.Stop()
+	f := func() {}
+	if n := testing.AllocsPerRun(1000, func() { must(s.AfterFunc(time.Hour, f)).Stop() }); n != 0 {
+		t.Errorf("AfterFunc and Stop: %v allocations", n)
+	}
+	must(0, s.Set("k", time.Hour, f))
+	if n := testing.AllocsPerRun(1000, func() { must(0, s.Move("k", time.Hour)) }); n != 0 {
+		t.Errorf("Move: %v allocations", n)
+	}
+}
+
+// Stop while everything else goes on, on real goroutines.
+func TestNothingIsTakenAfterStop(t *testing.T) {
+	for range 50 {
+		s := NewScheduler(SchedulerConfig{})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					if _, err := s.AfterFunc(0, func() {}); err == ErrStopped {
+						return
+					}
+				}
+			})
+		}
+		runtime.Gosched()
+		s.Stop()
+		fired := s.Stats().Fired
+		wg.Wait()
+		if n := s.Stats().Fired; n != fired {
+			t.Fatalf("%d callbacks were taken after Stop", n-fired)
+		}
+	}
+}
