@@ -157,6 +157,25 @@ func TestHandshakeLimit(t *testing.T) {
 	}
 }
 
+// A request without an end is not waited for.
+func TestEndlessHandshake(t *testing.T) {
+	for _, endless := range []string{"GET /" + strings.Repeat("x", 100), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 20)} {
+		c := (&websocket.Codec{MaxHandshake: len(endless) - 1}).New()
+		e, ok := errors.AsType[*websocket.HandshakeError](decodeError(c, endless))
+		if !ok || e.Status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%.30q...: %v", endless, e)
+		}
+		if err := decodeError((&websocket.Codec{MaxHandshake: len(endless)}).New(), endless); err != nil {
+			t.Errorf("%.30q..., at the limit: %v", endless, err)
+		}
+	}
+}
+
+func decodeError(c codec.Codec, data string) error {
+	_, _, err := c.Decode([]byte(data))
+	return err
+}
+
 func TestHandshakeRefusedReason(t *testing.T) {
 	s := start(t, &websocket.Codec{})
 	c := s.dial(t)
