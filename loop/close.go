@@ -172,9 +172,10 @@ func (c *Conn) callAfter(f func(error)) {
 // rescueTeardown logs a panic in OnClose; the teardown goes on.
 func (c *Conn) rescueTeardown() {
 	if v := recover(); v != nil {
+		caller := c.loop.current // a callback of another connection may have closed c
 		c.loop.current = c
 		_ = c.loop.panicked(v)
-		c.loop.current = nil
+		c.loop.current = caller
 	}
 }
 

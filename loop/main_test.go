@@ -28,6 +28,9 @@ var children = map[string]func(){
 	"hash":            hashChild,
 	"replies":         repliesChild,
 	"readers":         readersChild,
+	"broken":          brokenChild,
+	"hostile":         hostileChild,
+	"start":           startingChild,
 }
 
 func TestMain(m *testing.M) {

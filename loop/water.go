@@ -62,4 +62,5 @@ func (c *Conn) callHook(f func()) {
 	c.loop.current = c
 	defer c.loop.rescue()
 	f()
+	c.loop.current = nil // what runs next, in this batch of timers, may be the loop's own
 }

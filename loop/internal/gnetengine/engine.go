@@ -311,9 +311,12 @@ func (w *writables) Run(context.Context) error {
 	return nil
 }
 
-// cause returns err without what gnet put around it, or io.EOF.
+// cause returns err without what gnet put around it. nil is what gnet says when a loop ends with all its connections.
 func cause(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	switch {
+	case err == nil:
+		return errEnded
+	case errors.Is(err, io.EOF):
 		return io.EOF
 	}
 	return err
