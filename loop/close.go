@@ -13,7 +13,7 @@ const lingerTimeout = time.Second
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
 // runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
-// has passed. Closing again does nothing.
+// has passed. A codec.Farewell has the last word. Closing again does nothing.
 func (c *Conn) Close() {
 	c.loop.owner.check("Conn.Close")
 	c.shut(nil)
