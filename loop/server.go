@@ -272,6 +272,8 @@ func (l *Loop) start() (err error) {
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
 // says why the engine ended without being asked, or that a callback did not return, whose loop
 // is left behind. Any number of goroutines may call it, after Start.
+//
+// A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
 	if !s.ready.Load() {
 		return errNotStarted
