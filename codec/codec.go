@@ -45,7 +45,8 @@ type Codec interface {
 	// anything else, with what follows the advance bytes. An error is final and ends the connection.
 	//
 	// A frame may be a piece of data, so it is valid for only as long as data is. An empty
-	// message is an empty slice that is not nil. Decode does not change data and does not keep it.
+	// message is an empty slice that is not nil. Decode does not keep data, and changes nothing of it but bytes
+	// that it consumes: a codec may unmask or decrypt a frame where it lies.
 	Decode(data []byte) (advance int, frame []byte, err error)
 
 	// AppendFrame appends the wire form of frame to dst and returns the longer slice. It keeps
@@ -78,6 +79,14 @@ type Responder interface {
 	// Decode, also after one that failed, and before the frame that Decode found is delivered. The
 	// bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
+}
+
+// Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the stream.
+type Farewell interface {
+	// AppendFarewell appends to dst what must be sent before the connection closes, if anything. It is called once, when our
+	// side closes it, whoever or whatever did, with the reason that the handler will get; it is not called if
+	// the peer could not get it. The codec is not used after that.
+	AppendFarewell(dst []byte, err error) []byte
 }
 
 // Sizer is implemented by a codec that knows how long a frame is before all of it is there,

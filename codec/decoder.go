@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -30,10 +31,11 @@ import (
 //   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
 //
 // Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
-// bytes are never copied; the others are copied at most a few times, however small the
-// pieces are. A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
-// large as the bytes in it, or 512 bytes: the length that a peer announces is not
-// believed until a quarter of it has come.
+// bytes are never copied; the others are copied once, and again each time the buffer grows, which is at least to the
+// double: less than three times on average, however small the pieces are. A Decoder with nothing left
+// over holds no buffer. Otherwise its buffer is at most four times as large as the bytes in it, or 512 bytes: the length that a peer announces is not
+// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been
+// called again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
 	pool  *Pool
@@ -81,7 +83,8 @@ func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
 //   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest is empty.
-//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is if
+//     the codec panics, which Next lets through.
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
@@ -171,7 +174,7 @@ func (d *Decoder) consume(n, left int, data []byte) []byte {
 // of the frame if the codec can tell, else as much as there is already.
 func (d *Decoder) take(data []byte) int {
 	have := d.Buffered()
-	want, room := max(have, minBuffer), 0
+	want, room := max(have, minBuffer-have), 0
 	if size, ok := d.frameSize(d.buf[d.off:]); ok && size > have {
 		want, room = size-have, size
 	}
@@ -193,14 +196,12 @@ func (d *Decoder) grow(n, size int) {
 	if cap(d.buf)-len(d.buf) >= n {
 		return
 	}
-	window := d.buf[d.off:]
-	need := len(window) + n
-	if d.off >= len(window) && cap(d.buf) >= need {
-		// The bytes consumed pay for moving the others.
-		d.buf, d.off = append(d.buf[:0], window...), 0
-		return
-	}
-	buf := append(d.pool.Get(room(need, size)), window...)
+	d.move(room(d.Buffered()+n, size))
+}
+
+// move takes what is left over to a buffer with room for size bytes.
+func (d *Decoder) move(size int) {
+	buf := append(d.pool.Get(size), d.buf[d.off:]...)
 	d.pool.Put(d.buf)
 	d.buf, d.off = buf, 0
 }
@@ -211,19 +212,21 @@ func room(need, size int) int {
 	if size == 0 {
 		return max(need, 2*need) // not 2*need if that overflows
 	}
-	most := 1 << min(bits.Len(uint(need))+1, bits.UintSize-2) // more than 2*need, at most 4*need
+	most := math.MaxInt
+	if need <= math.MaxInt/4 {
+		most = 4 * need
+	}
+	if most <= maxPooled {
+		most = 1 << (bits.Len(uint(most)) - 1)
+	}
 	return max(need, min(size, most))
 }
 
 // trim exchanges a buffer that became far too large when frames were consumed from it.
 func (d *Decoder) trim() {
-	window := d.buf[d.off:]
-	if cap(d.buf) <= max(minBuffer, 4*len(window)) {
-		return
+	if left := d.Buffered(); cap(d.buf) > max(minBuffer, 4*left) {
+		d.move(left)
 	}
-	buf := append(d.pool.Get(len(window)), window...)
-	d.pool.Put(d.buf)
-	d.buf, d.off = buf, 0
 }
 
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if

@@ -2,11 +2,9 @@ package codec
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +60,18 @@ func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
 	}
 }
 
+// The same for a codec that cannot tell how much that is.
+func TestDecoderCopiesLittleOfALargePiece(t *testing.T) {
+	d := newDecoder(Lines{})
+	if _, err := frames(d, []byte("he")); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte("llo\n" + strings.Repeat("next\n", 10_000))
+	if rest, frame, _, _ := d.Next(data); string(frame) != "hello" || &rest[0] != &data[4] || cap(d.buf) > minBuffer {
+		t.Errorf("%q, and a buffer of %d bytes", frame, cap(d.buf))
+	}
+}
+
 func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
 	for _, bm := range benchCodecs {
 		wire, _ := bm.codec.AppendFrame(nil, bytes.Repeat([]byte("x"), 64))
@@ -110,7 +120,10 @@ func TestDecoderSetCodecBetweenPieces(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	d.SetCodec(Varint{})
-	if got, err := frames(d, nil, []byte("llo")); !slices.Equal(got, []string{"a", "b", "hello"}) || err != nil {
+	if got, err := frames(d, nil); !slices.Equal(got, []string{"a", "b"}) || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := frames(d, []byte("llo")); !slices.Equal(got, []string{"hello"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -235,19 +248,6 @@ func TestDecoderTakesItsOwnState(t *testing.T) {
 	}
 }
 
-// witness counts the bytes that a codec looks at.
-type witness struct {
-	Lines
-	calls, bytes int
-}
-
-func (w *witness) DecodeFrom(data []byte, seen int) (int, []byte, error) {
-	w.calls, w.bytes = w.calls+1, w.bytes+len(data)-seen
-	return w.Lines.DecodeFrom(data, seen)
-}
-
-func (w *witness) Decode(data []byte) (int, []byte, error) { return w.DecodeFrom(data, 0) }
-
 // liar announces frames of any length.
 type liar struct {
 	Varint
@@ -273,12 +273,15 @@ func TestDecoderSurvivesWrongSizes(t *testing.T) {
 	}
 }
 
-// peeker delivers a line only when it has seen the first byte behind it.
-type peeker struct{ Lines }
+// peeker delivers a line only when it has seen some bytes behind it.
+type peeker struct {
+	Lines
+	behind int
+}
 
 func (p peeker) Decode(data []byte) (int, []byte, error) {
 	n, frame, err := p.Lines.Decode(data)
-	if n == len(data) {
+	if len(data) < n+p.behind {
 		return 0, nil, err
 	}
 	return n, frame, err
@@ -287,16 +290,15 @@ func (p peeker) Decode(data []byte) (int, []byte, error) {
 func (p peeker) DecodeFrom(data []byte, _ int) (int, []byte, error) { return p.Decode(data) }
 
 func TestDecoderWithLookahead(t *testing.T) {
-	wire := []byte("a\n\nbcd\n" + strings.Repeat("x", 700) + "\ne\n.")
-	want, err := frames(newDecoder(peeker{}), wire)
-	if len(want) != 5 || err != nil {
-		t.Fatalf("%q, %v", want, err)
-	}
-	for piece := 1; piece < 20; piece++ {
-		d := newDecoder(peeker{})
-		got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
-		if !slices.Equal(got, want) || err != nil || d.Buffered() != 1 {
-			t.Errorf("in pieces of %d: %q, %v", piece, got, err)
+	want := []string{"a", "", "bcd", strings.Repeat("x", 700), "e", "f", "g"}
+	for behind := range 8 {
+		wire := []byte(strings.Join(want, "\n") + "\n" + "........"[:behind])
+		for piece := 1; piece < 20; piece++ {
+			d := newDecoder(peeker{behind: behind})
+			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.buf != nil) != (behind > 0) {
+				t.Errorf("%d behind, in pieces of %d: %q, %v", behind, piece, got, err)
+			}
 		}
 	}
 }
@@ -314,127 +316,3 @@ func TestNewReturnsNil(t *testing.T) {
 type nobody struct{ Raw }
 
 func (nobody) New() Codec { return nil }
-
-func TestDecoderScansOnce(t *testing.T) {
-	const total, piece = 4 << 20, 16 << 10
-	w := &witness{Lines: Lines{Max: total}}
-	wire, _ := w.AppendFrame(nil, bytes.Repeat([]byte("x"), total))
-	if n := feed(t, newDecoder(w), wire, piece); n != 1 {
-		t.Fatalf("%d frames", n)
-	}
-	if w.bytes > len(wire)+piece {
-		t.Errorf("looked at %d bytes of %d, in %d calls", w.bytes, len(wire), w.calls)
-	}
-}
-
-// However small the pieces, buffers are made in a geometric series.
-func TestDecoderCopiesLinearly(t *testing.T) {
-	const total = 8 << 20
-	for _, c := range []Codec{Length{Max: total}, Lines{Max: total}} {
-		wire, _ := c.AppendFrame(nil, bytes.Repeat([]byte("x"), total))
-		d := newDecoder(c)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if n := feed(t, d, wire, 4<<10); n != 1 {
-			t.Fatalf("%d frames", n)
-		}
-		runtime.ReadMemStats(&after)
-		if made := after.TotalAlloc - before.TotalAlloc; made > 5*total {
-			t.Errorf("%T: %d bytes of buffers for a frame of %d", c, made, total)
-		}
-	}
-}
-
-// The peer may announce as much as it likes: a buffer is at most four times what has come, or the smallest there is.
-func TestDecoderBelievesWhatHasCome(t *testing.T) {
-	huge := binary.BigEndian.AppendUint32(nil, 1<<30)
-	for name, tt := range map[string]struct {
-		codec Codec
-		wire  []byte
-	}{
-		"announced":   {Length{Max: 1 << 30}, append(huge, bytes.Repeat([]byte("x"), 300_000)...)},
-		"fixed":       {Fixed{Size: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
-		"unannounced": {Lines{Max: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
-	} {
-		for _, piece := range []int{1, 100, 600, 5000, 64 << 10} {
-			d := newDecoder(tt.codec)
-			for p := range slices.Chunk(tt.wire, piece) {
-				if _, err := frames(d, p); err != nil {
-					t.Fatal(err)
-				}
-				if limit := max(minBuffer, 4*d.Buffered()); cap(d.buf) > limit {
-					t.Fatalf("%s in pieces of %d: a buffer of %d for %d bytes", name, piece, cap(d.buf), d.Buffered())
-				}
-			}
-		}
-	}
-}
-
-// What a pause leaves behind does not stay large when most of it has been decoded.
-func TestDecoderTrims(t *testing.T) {
-	d := newDecoder(Lines{})
-	d.Keep([]byte(strings.Repeat("x\n", 30_000) + "rest"))
-	if got, err := frames(d, nil); len(got) != 30_000 || err != nil {
-		t.Fatalf("%d frames, %v", len(got), err)
-	}
-	if d.Buffered() != 4 || cap(d.buf) > minBuffer {
-		t.Errorf("a buffer of %d for %d bytes", cap(d.buf), d.Buffered())
-	}
-	if got, err := frames(d, []byte("!\n")); !slices.Equal(got, []string{"rest!"}) || err != nil {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
-func TestDecoderDoesNotAllocate(t *testing.T) {
-	payload := bytes.Repeat([]byte("x"), 64)
-	for _, bm := range benchCodecs {
-		wire, _ := bm.codec.AppendFrame(nil, payload)
-		wire = bytes.Repeat(wire, 3)
-		d := newDecoder(bm.codec)
-		out := make([]byte, 0, 100)
-		for _, piece := range []int{len(wire), len(wire) / 3, 10} {
-			if n := testing.AllocsPerRun(100, func() { feed(t, d, wire, piece) }); n != 0 {
-				t.Errorf("%s in pieces of %d: %v allocations", bm.name, piece, n)
-			}
-		}
-		if n := testing.AllocsPerRun(100, func() { d.Codec().AppendFrame(out, payload) }); n != 0 {
-			t.Errorf("%s: AppendFrame allocates %v times", bm.name, n)
-		}
-		if n := testing.AllocsPerRun(100, func() { bm.codec.AppendFrame(out, payload) }); n != 0 {
-			t.Errorf("%s, not compiled: AppendFrame allocates %v times", bm.name, n)
-		}
-	}
-}
-
-func TestPool(t *testing.T) {
-	var p Pool
-	for _, n := range []int{1, 511, 512, 513, 1024, 1025, maxPooled - 1, maxPooled, maxPooled + 1, 1 << 20} {
-		b := p.Get(n)
-		if len(b) != 0 || cap(b) < n || cap(b) > max(minBuffer, 2*n) {
-			t.Errorf("get(%d): %d of %d", n, len(b), cap(b))
-		}
-		p.Put(append(b, 'x'))
-		again := p.Get(n)
-		if same := &again[:1][0] == &b[:1][0]; same != (n <= maxPooled) || len(again) != 0 {
-			t.Errorf("get(%d) after put: %d bytes, the same %t", n, len(again), same)
-		}
-	}
-}
-
-func TestPoolIsBounded(t *testing.T) {
-	var p Pool
-	held := 0
-	for n := minBuffer; n <= maxPooled; n *= 2 {
-		for range 1000 {
-			p.Put(make([]byte, 0, n))
-		}
-	}
-	for _, class := range p.free {
-		for _, b := range class {
-			held += cap(b)
-		}
-	}
-	if held != poolClasses*classBytes {
-		t.Errorf("holds %d bytes, want %d", held, poolClasses*classBytes)
-	}
-}

@@ -25,6 +25,7 @@
 //	Resumer     to search a long frame once, not once for each piece of it
 //	Sizer       to say early how long a frame is
 //	Responder   to answer the peer by itself
+//	Farewell    to have a last word
 //	Validator   to be checked when a server starts
 //
 // Package codectest checks any codec against all of this.

@@ -26,6 +26,7 @@ type length struct {
 // Validate implements Validator: there is no length whose fields have not been checked.
 func (l *length) Validate() error { return nil }
 
+// Decode implements Codec.
 func (l *length) Decode(data []byte) (advance int, frame []byte, err error) {
 	if len(data) < l.head {
 		return 0, nil, nil
@@ -41,6 +42,7 @@ func (l *length) Decode(data []byte) (advance int, frame []byte, err error) {
 	return size, data[l.strip:size:size], nil
 }
 
+// FrameSize implements Sizer.
 func (l *length) FrameSize(data []byte) (size int, ok bool) {
 	if len(data) < l.head {
 		return 0, false
@@ -49,6 +51,7 @@ func (l *length) FrameSize(data []byte) (size int, ok bool) {
 	return int(v) + l.base, v-l.least <= l.span
 }
 
+// AppendFrame implements Codec.
 func (l *length) AppendFrame(dst, frame []byte) ([]byte, error) {
 	// Of a frame too short to have a field, v is negative, which is far above least+span.
 	v := uint64(int64(len(frame)) + int64(l.strip) - int64(l.base))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,38 +17,44 @@ import (
 
 // Defaults of Server's fields.
 const (
-	DefaultMaxOutbound  = 1 << 20          // Server.MaxOutbound, bytes
-	DefaultMaxMailbox   = 65536            // Server.MaxMailbox, functions
-	DefaultCloseTimeout = 5 * time.Second  // Server.CloseTimeout
-	DefaultDrainTimeout = 30 * time.Second // Server.DrainTimeout
-	DefaultTurnBudget   = time.Millisecond // Server.TurnBudget
+	DefaultMaxOutbound     = 1 << 20                // Server.MaxOutbound, bytes
+	DefaultMaxMailbox      = 65536                  // Server.MaxMailbox, functions
+	DefaultCloseTimeout    = 5 * time.Second        // Server.CloseTimeout
+	DefaultDrainTimeout    = 30 * time.Second       // Server.DrainTimeout
+	DefaultTurnBudget      = time.Millisecond       // Server.TurnBudget
+	DefaultMaxOffload      = 256                    // Server.MaxOffload, goroutines
+	DefaultMaxOffloadQueue = 16384                  // Server.MaxOffloadQueue, works
+	DefaultBlockedAfter    = 100 * time.Millisecond // Server.BlockedAfter
 )
 
 // config is a Server's fields with the defaults filled in.
 type config struct {
-	loops        int
-	maxConns     int
-	maxOutbound  int
-	maxMailbox   int
-	closeTimeout time.Duration
-	drainTimeout time.Duration
-	turnBudget   time.Duration
-	listeners    []*listener
+	loops           int
+	maxConns        int
+	maxOutbound     int
+	maxMailbox      int
+	closeTimeout    time.Duration
+	drainTimeout    time.Duration
+	turnBudget      time.Duration
+	blockedAfter    time.Duration
+	maxOffload      int
+	maxOffloadQueue int
+	listeners       []*listener
 }
 
 // validate checks all fields and names the one that is wrong.
 func (s *Server) validate() (config, error) {
 	cfg := config{
-		loops:        cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0)),
-		maxConns:     s.MaxConns,
-		maxOutbound:  cmp.Or(s.MaxOutbound, DefaultMaxOutbound),
-		maxMailbox:   cmp.Or(s.MaxMailbox, DefaultMaxMailbox),
-		closeTimeout: cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
-		drainTimeout: cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
-		turnBudget:   cmp.Or(s.TurnBudget, DefaultTurnBudget),
-	}
-	if cfg.maxConns == 0 {
-		cfg.maxConns = connsFromDescriptors(cfg.loops)
+		loops:           cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0)),
+		maxConns:        s.MaxConns,
+		maxOutbound:     cmp.Or(s.MaxOutbound, DefaultMaxOutbound),
+		maxMailbox:      cmp.Or(s.MaxMailbox, DefaultMaxMailbox),
+		closeTimeout:    cmp.Or(s.CloseTimeout, DefaultCloseTimeout),
+		drainTimeout:    cmp.Or(s.DrainTimeout, DefaultDrainTimeout),
+		turnBudget:      cmp.Or(s.TurnBudget, DefaultTurnBudget),
+		blockedAfter:    cmp.Or(s.BlockedAfter, DefaultBlockedAfter),
+		maxOffload:      cmp.Or(s.MaxOffload, DefaultMaxOffload),
+		maxOffloadQueue: cmp.Or(s.MaxOffloadQueue, DefaultMaxOffloadQueue),
 	}
 	if err := s.validateNumbers(); err != nil {
 		return cfg, err
@@ -77,18 +84,29 @@ func (s *Server) validateNumbers() error {
 		{"IdleJitter", int64(s.IdleJitter), "none"},
 		{"NumLoops", int64(s.NumLoops), "GOMAXPROCS"},
 		{"MaxConns", int64(s.MaxConns), "from the limit of open files"},
+		{"MaxConnsPerIP", int64(s.MaxConnsPerIP), "no limit"},
+		{"AcceptRate", int64(s.AcceptRate), "no limit"},
+		{"FirstByteTimeout", int64(s.FirstByteTimeout), "never"},
+		{"FrameTimeout", int64(s.FrameTimeout), "no limit"},
+		{"DrainWindow", int64(s.DrainWindow), "at once"},
 		{"MaxOutbound", int64(s.MaxOutbound), "DefaultMaxOutbound"},
 		{"MaxMailbox", int64(s.MaxMailbox), "DefaultMaxMailbox"},
 		{"CloseTimeout", int64(s.CloseTimeout), "DefaultCloseTimeout"},
 		{"DrainTimeout", int64(s.DrainTimeout), "DefaultDrainTimeout"},
 		{"TurnBudget", int64(s.TurnBudget), "DefaultTurnBudget"},
+		{"MaxOffload", int64(s.MaxOffload), "DefaultMaxOffload"},
+		{"MaxOffloadQueue", int64(s.MaxOffloadQueue), "DefaultMaxOffloadQueue"},
+		{"BlockedAfter", int64(s.BlockedAfter), "DefaultBlockedAfter"},
 	} {
 		if f.value < 0 {
 			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", f.name, f.zero)
 		}
 	}
-	if s.IdleJitter > 0 && s.IdleTimeout == 0 {
+	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
+	}
+	if window, timeout := s.DrainWindow, cmp.Or(s.DrainTimeout, DefaultDrainTimeout); window >= timeout {
+		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", window, timeout)
 	}
 	return nil
 }
@@ -139,18 +157,6 @@ func splitAddr(addr string) (network, address string, err error) {
 		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
 	}
 	return network, address, nil
-}
-
-// connsFromDescriptors derives Server.MaxConns: the limit of open files, less what loops, listeners, logs and the
-// program's own files need, and less a share for sockets that are being accepted (two descriptors for a moment).
-func connsFromDescriptors(loops int) int {
-	const unlimited = 1 << 20
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return unlimited
-	}
-	n := int(min(uint64(lim.Cur), unlimited))
-	return max(1, n-n/16-32-8*loops)
 }
 
 // removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.

@@ -17,7 +17,7 @@ const (
 	stateOpening uint8 = iota // in Accept
 	stateOpen
 	stateClosing // Close was called: output is flushed, nothing else happens
-	stateClosed  // OnClose has been called, or is about to be
+	stateClosed  // OnClose has been called, or is about to be; the socket may linger
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called; elsewhere hold its Ref.
@@ -31,21 +31,40 @@ type Conn struct {
 	out     outbox
 	err     error // why it closes
 
-	state    uint8
-	isDirty  bool // in loop.dirty
-	isEnding bool // in loop.closing
-	full     bool // the socket took less than it was given; Writable will be called
-	drop     bool // output is not worth flushing
-	lost     bool // the socket is gone
-	decoding bool // within the decoding of a piece of input
-	stamps   bool // somebody wants to know lastWrite
+	links [numLinks]*Conn // in loop.dirty and loop.closing
+
+	state     uint8
+	isDirty   bool // in loop.dirty
+	isEnding  bool // in loop.closing
+	full      bool // the socket took less than it was given; Writable will be called
+	drop      bool // output is not worth flushing
+	lost      bool // the socket is gone
+	ebbed     bool // the peer has ended its output: nothing more comes
+	lingers   bool // OnClose has run, and the peer's end is waited for
+	heard     bool // at least one byte
+	wrote     bool // at least one byte
+	paused    bool // PauseRead
+	resting   bool // the socket does not read, because of that
+	orderly   bool // the decoding came to its end
+	mute      bool // CloseWrite
+	half      bool // OnEOF's function has run
+	spoke     bool // the last words are said
+	speaking  bool // they are being said
+	decoding  bool // within the decoding of a piece of input
+	finishing bool // the server drains, and waits for jobs
+	stamps    bool // somebody wants to know when output moved
+	exact     bool // and when the last was written, which costs a look at the clock
+	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState
 	opened     time.Duration
 	lastRead   time.Duration
 	lastWrite  time.Duration
-	timers     *record // set by AfterFunc and Every
-	closeTimer timing.Timer
+	timers     *record      // set by AfterFunc and Every
+	closeTimer timing.Timer // ends flushing, or lingering
+	ended      error        // the peer has ended, but input that came before is still to be decoded
+	water      *water
+	jobs       *jobs        // what Offload was given
 	retry      timing.Timer // of a full socket whose engine cannot tell
 	retryIn    time.Duration
 
@@ -55,6 +74,7 @@ type Conn struct {
 	local  net.Addr
 	log    *zerolog.Logger
 	after  []func(err error)
+	onEOF  func()
 	gone   atomic.Bool // closing or closed, for other goroutines
 }
 
@@ -73,6 +93,12 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// Handler returns what Accept returned: with middlewares around it, the outermost. nil in Accept, and after OnClose.
+func (c *Conn) Handler() Handler {
+	c.loop.owner.check("Conn.Handler")
+	return c.handler
+}
 
 // Log returns Server.Logger with the connection's ID and remote address in each line.
 func (c *Conn) Log() *zerolog.Logger {
@@ -98,13 +124,13 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {
-		_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+		c.decodeSoon()
 	}
 }
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is attached to a
-// connection but is not its handler. Functions run in the order they were added. If c is closed
-// already, f runs at once.
+// connection but is not its handler. Functions run in the order they were added, also those added in an Accept that
+// then refuses c, though there is no OnClose. If c is closed already, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.check("Conn.AfterClose")
 	if f == nil {
@@ -124,10 +150,14 @@ func (s *sink) Readable(p []byte) {
 	c := (*Conn)(s)
 	l := c.loop
 	l.enter()
-	c.lastRead = l.now
+	c.lastRead, c.heard = l.now, true
 	l.count.bytesIn += uint64(len(p))
 	if c.state == stateOpen {
-		c.decode(p)
+		if c.paused {
+			c.hold(p)
+		} else {
+			c.decode(p)
+		}
 	}
 	l.leave()
 }
@@ -154,39 +184,80 @@ func (c *Conn) decode(data []byte) {
 	l.current = c
 	c.decoding = true
 	defer c.decoded()
+	before := l.count.messages
+pieces:
 	for more := true; more; {
 		var msg []byte
 		var err error
 		data, msg, more, err = c.input.Next(data)
 		if c.reply != nil {
-			c.sendReply()
+			if c.sendReply(); c.state != stateOpen {
+				break
+			}
 		}
-		if err == nil && msg != nil {
+		switch {
+		case err != nil:
+			c.undecodable(err)
+		case msg != nil:
 			l.count.messages++
-			err = c.handler.OnMessage(c, msg)
+			if err := c.handler.OnMessage(c, msg); err != nil {
+				c.shut(err)
+			}
 		}
-		if err != nil {
-			c.shut(err)
-		}
-		if c.state != stateOpen {
-			return
+		switch {
+		case c.state != stateOpen:
+			break pieces
+		case c.paused:
+			c.input.Keep(data)
+			break pieces
 		}
 	}
+	if l.server.FrameTimeout > 0 && c.state == stateOpen && !c.paused {
+		c.watchFrame(l.count.messages != before)
+	}
+	c.orderly = true
 }
 
-// decoded ends decode, after a panic too.
-func (c *Conn) decoded() {
-	c.decoding = false
-	if v := recover(); v != nil {
-		c.shut(c.loop.panicked(v))
+// undecodable closes c because the codec does not understand the peer.
+func (c *Conn) undecodable(err error) {
+	if more, ok := c.loop.server.badInput.pass(); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
 	}
+	c.shut(err)
+}
+
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
+func (c *Conn) decoded() {
+	if !c.orderly {
+		if v := recover(); v != nil {
+			c.shut(c.loop.panicked(v))
+		} else {
+			c.loop.exited()
+		}
+	}
+	c.decoding, c.orderly = false, false
 	if c.state != stateOpen {
 		c.input.Release()
 	}
 }
 
-// decodeMore decodes what is left over, after the codec was changed outside of decode.
-func (c *Conn) decodeMore(*Conn) { c.decode(nil) }
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.again = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
+// decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was resumed.
+func (c *Conn) decodeMore(*Conn) {
+	c.again = false
+	if c.paused {
+		return
+	}
+	c.decode(nil)
+	if c.ended != nil {
+		c.inputEnded()
+	}
+}
 
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
@@ -217,7 +288,7 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.input.Init(ln.codec, &l.pool)
 	c.reply, _ = c.input.Codec().(codec.Responder)
-	if ln.idleTimeout > 0 {
+	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
 	c.handler = ln.accept(c)
@@ -230,10 +301,13 @@ func (c *Conn) accept(ln *listener) bool {
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
 func (c *Conn) refuse() {
 	c.loop.count.refused++
+	c.loop.rare = true
 	c.end()
 	c.writeOut()
 	c.state = stateClosed
 	c.lost = true
-	c.out.release(&c.loop.pool)
-	c.loop.server.left(c)
+	c.out.release(c.loop)
+	c.loop.server.left(c.loop, c.remote)
+	c.runAfter()
+	c.water = nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,9 @@ const (
 	// drainBatch is how many connections a draining loop closes in one turn.
 	drainBatch = 128
 
+	// drainStep is the shortest time between two batches, if they are spread.
+	drainStep = 10 * time.Millisecond
+
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
 	stuckTimeout = 5 * time.Second
 )
@@ -20,6 +24,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
+	defer s.watch.stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -29,8 +34,10 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
+	s.stopWorkers()
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
+		go s.endLate()
 		return
 	}
 	err := errors.Join(failure, s.stopEngine())
@@ -38,6 +45,13 @@ func (s *Server) supervise(ctx context.Context) {
 		err = &DrainError{Cut: cut}
 	}
 	s.err = err
+}
+
+// endLate ends the rest if the callback that was stuck returns after all.
+func (s *Server) endLate() {
+	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
+	s.accept.Wait()
+	_ = s.stopEngine()
 }
 
 // stopEngine ends alarm and engine.
@@ -54,10 +68,9 @@ func (s *Server) drain() (cut int, stuck error) {
 	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
 		s.tellLoops((*Loop).cutAll)
 	}
-	timeout := time.After(stuckTimeout)
-	s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained })
+	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
 	s.tellLoops(func(l *Loop) { l.ending = true })
-	if !s.await(timeout, func(l *Loop) <-chan struct{} { return l.ended }) {
+	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
 		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
 	}
 	s.accept.Wait()
@@ -94,25 +107,48 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
-// beginDrain closes the connections of a loop, a batch in each turn. Those that open from now on are refused.
+// beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
 	l.draining = true
-	l.closeBatch(slices.Clone(l.conns))
+	conns := slices.Clone(l.conns)
+	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
+	every, batch := spread(len(conns), l.server.DrainWindow)
+	l.closeSome(conns, every, batch)
 }
 
-func (l *Loop) closeBatch(conns []*Conn) {
-	n := min(len(conns), drainBatch)
-	for _, c := range conns[:n] {
-		c.shut(ErrServerClosed)
+// spread returns how many of n connections to close at once, and how long to wait after that.
+func spread(n int, window time.Duration) (every time.Duration, batch int) {
+	if window == 0 || n == 0 {
+		return 0, drainBatch
 	}
-	if n < len(conns) {
-		_ = l.urge(func() { l.closeBatch(conns[n:]) })
+	every = max(window/time.Duration(n), drainStep)
+	return every, max(1, int(int64(n)*int64(every)/int64(window)))
+}
+
+func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
+	n := min(len(conns), batch)
+	for _, c := range conns[:n] {
+		c.sayGoodbye()
+		c.drain()
+	}
+	switch rest := conns[n:]; {
+	case len(rest) == 0:
+	case every == 0:
+		_ = l.urge(func() { l.closeSome(rest, every, batch) })
+	default:
+		l.wheel.At(l.after(every), func() { l.closeSome(rest, every, batch) })
+	}
+}
+
+func (c *Conn) sayGoodbye() {
+	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
+		c.callHook(func() { f(c) })
 	}
 }
 
 // checkDrained is called at the end of a turn.
 func (l *Loop) checkDrained() {
-	if l.draining && len(l.conns) == 0 {
+	if l.draining && len(l.conns)+len(l.lingering) == 0 {
 		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 }
@@ -120,10 +156,17 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
+		works := c.finishing && c.state < stateClosing
 		c.shut(ErrServerClosed)
+		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
 			c.closeLate()
+		} else if works {
+			l.count.cut++
 		}
+	}
+	for c := range l.lingering {
+		c.endLinger()
 	}
 }
 
@@ -138,16 +181,17 @@ func (l *Loop) stop() {
 	for l.runMail(never) || l.mail.len() > 0 {
 	}
 	l.settle()
-	if l.server.OnStop != nil {
-		l.current = nil
-		l.runOnStop()
+	l.current = nil
+	if l.started && l.server.OnStop != nil {
+		_ = l.Try(func() { l.server.OnStop(l) })
 	}
+	for len(l.afterStop) > 0 {
+		f := l.afterStop[0]
+		l.afterStop = l.afterStop[1:]
+		_ = l.Try(f)
+	}
+	l.show()
 	close(l.ended)
-}
-
-func (l *Loop) runOnStop() {
-	defer l.rescue()
-	l.server.OnStop(l)
 }
 
 // broke ends a loop whose engine has ended unasked.
@@ -158,9 +202,13 @@ func (l *Loop) broke(err error) {
 		c.drop = true
 		c.shut(err)
 	}
+	for c := range l.lingering {
+		c.endLinger()
+	}
 	l.settle()
-	l.checkDrained()
+	l.show()
 	l.stop()
+	l.exitMeasured()
 }
 
 // drainState is a loop's part in the drain.

@@ -10,8 +10,11 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrIdle: the peer sent nothing for the idle timeout.
+	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
+
+	// ErrSlowFrame: the peer began a frame and did not finish it within Server.FrameTimeout.
+	ErrSlowFrame = errors.New("loop: frame timeout")
 
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
@@ -19,16 +22,21 @@ var (
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = errors.New("loop: mailbox full")
 
+	// ErrOffloadFull: Server.MaxOffloadQueue works wait already, or 1,024 of this connection.
+	ErrOffloadFull = errors.New("loop: offload queue full")
+
 	// ErrServerClosed: the server is draining, or has ended.
 	ErrServerClosed = errors.New("loop: server closed")
 
-	// ErrTooManyConns: Server.MaxConns connections are open already. It appears in the log and in what a
-	// refused peer sees: a reset.
+	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
+	// appears in the log; the peer sees a reset, or Server.Farewell.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 
 var (
 	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
+	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
 )
 
@@ -38,6 +46,7 @@ type PanicError struct {
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
 }
 
+// Error implements error.
 func (e *PanicError) Error() string { return fmt.Sprintf("loop: panic: %v", e.Value) }
 
 // Unwrap returns the value given to panic if that was an error.
@@ -51,6 +60,7 @@ type DrainError struct {
 	Cut int // connections that were cut, with output not sent or a callback not finished
 }
 
+// Error implements error.
 func (e *DrainError) Error() string {
 	return fmt.Sprintf("loop: drain timeout: %d connections were cut", e.Cut)
 }

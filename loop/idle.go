@@ -20,17 +20,25 @@ const (
 	WriteStalled             // output is pending, and not one byte of it moved
 )
 
+// idleLate is when a firing counts as late: by the wheel alone it can only be less.
+const idleLate = time.Millisecond
+
+// frameGrace is for a loop that was late itself.
+const frameGrace = 10 * time.Millisecond
+
 // idleState is what a connection has for its silence: hooks, the idle timeout, and one timer for all of them, which is
 // due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it looks at the
 // stamps and moves itself. So a message costs a store, and a period costs one move.
 type idleState struct {
 	timeout time.Duration // 0: never
+	frame   time.Duration // when the unfinished frame was begun, if partial
+	partial bool
 	jitter  time.Duration // added to it, chosen once
 	hooks   []*record     // in the order they were added
 	timer   timing.Timer
 	due     time.Duration // when it is due
 	check   func()        // the method checkIdle, made once
-	waiting bool          // output has been pending since stalled, at least
+	waiting bool          // output waits for the socket, and somebody wants to know
 	stalled time.Duration // when the pending output moved last, or began to wait
 	unsent  int           // what the kernel held then, -1 if it does not tell
 }
@@ -65,17 +73,29 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		return Timer{}
 	}
 	r := c.newRecord(nil)
-	if k != IdleRead && !c.stamps {
-		c.stamps = true
-		if c.lastWrite != c.opened { // roughly known so far
-			c.lastWrite = c.loop.clock()
-		}
-	}
+	c.stampWrites(k)
 	since := c.lastActivity(k)
 	r.hook = &idleHook{kind: k, d: d, f: f, since: since, next: later(since, d)}
 	c.idle.hooks = append(c.idle.hooks, r)
 	c.refileIdle()
 	return r.timer()
+}
+
+// stampWrites begins to note what hooks of kind k must know about output. One of WriteStalled looks only at output that has had
+// to wait, so what was written at once needs no stamp to the instant.
+func (c *Conn) stampWrites(k Idle) {
+	if k != IdleRead && !c.stamps {
+		c.stamps = true
+		if c.full { // since when is not known
+			c.outputWaits(false)
+		}
+	}
+	if (k == IdleWrite || k == IdleBoth) && !c.exact {
+		c.exact = true
+		if c.wrote { // when is only roughly known so far
+			c.lastWrite = c.loop.clock()
+		}
+	}
 }
 
 func checkIdle(method string, d time.Duration) {
@@ -115,10 +135,50 @@ func (c *Conn) IdleDeadline() (time.Time, bool) {
 }
 
 func (c *Conn) evictAt() time.Duration {
-	if c.idle.timeout == 0 {
+	when := never
+	if c.idle.timeout > 0 {
+		when = later(later(c.lastRead, c.idle.timeout), c.idle.jitter)
+	}
+	if first := c.loop.server.FirstByteTimeout; first > 0 && !c.heard {
+		when = min(when, later(c.opened, first))
+	}
+	return when
+}
+
+// frameDue returns when the frame that has begun must be complete.
+func (c *Conn) frameDue() time.Duration {
+	if !c.idle.partial {
 		return never
 	}
-	return later(later(c.lastRead, c.idle.timeout), c.idle.jitter)
+	return later(c.idle.frame, c.loop.server.FrameTimeout)
+}
+
+// watchFrame notes, after each piece of input, whether a frame is unfinished, and since when. delivered: the piece ended
+// a frame, so what is left over has just begun.
+func (c *Conn) watchFrame(delivered bool) {
+	was := c.idle.partial
+	c.idle.partial = c.input.Buffered() > 0
+	if !c.idle.partial {
+		return
+	}
+	if delivered || !was {
+		c.idle.frame = c.loop.now
+	}
+	if !was {
+		c.refileIdle()
+	}
+}
+
+// checkFrame closes c if a frame has been unfinished for too long. Bytes that wait in the socket might be the rest.
+func (c *Conn) checkFrame(now time.Duration) {
+	if c.frameDue() > now {
+		return
+	}
+	if !c.ebbed && c.sock.Pending() {
+		c.idle.frame += frameGrace
+		return
+	}
+	c.shut(ErrSlowFrame)
 }
 
 // later returns t + d, or never.
@@ -132,10 +192,12 @@ func later(t, d time.Duration) time.Duration {
 // refileIdle moves the timer to the earliest deadline.
 func (c *Conn) refileIdle() {
 	s, w := &c.idle, c.loop.wheel
-	due := c.evictAt()
+	due := min(c.evictAt(), c.frameDue())
 	for _, r := range s.hooks {
 		due = min(due, c.hookDue(r.hook))
 	}
+	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is late.
+	due = max(due, c.loop.now)
 	pending := w.Pending(s.timer)
 	switch {
 	case pending && due == s.due:
@@ -154,7 +216,7 @@ func (c *Conn) refileIdle() {
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {
-	if h.kind == WriteStalled && c.out.size == 0 {
+	if h.kind == WriteStalled && !c.idle.waiting { // what this turn sent does not wait yet
 		return never
 	}
 	if last := c.lastActivity(h.kind); last > h.since {
@@ -177,9 +239,14 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	}
 }
 
-func (h *idleHook) reset(d time.Duration) {
+// reset changes d. A hook that has fired in this silence does not fire again at once: if it moves itself, that would be
+// for ever.
+func (h *idleHook) reset(d, now time.Duration) {
+	fired := h.n > 0
 	h.d, h.n = d, 0
-	h.next = later(h.since, d)
+	if h.next = later(h.since, d); fired && h.next <= now {
+		h.next = later(now, d)
+	}
 }
 
 // checkIdle runs when the timer is due: what is due indeed fires, and the timer goes to the next deadline.
@@ -188,11 +255,17 @@ func (c *Conn) checkIdle() {
 	l.current = c
 	now := l.clock()
 	looked := false
-	for {
+	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has had a look at its
+	// sockets.
+	for range len(c.idle.hooks) + 2 {
 		r := c.dueHook(now)
-		evict := c.evictAt() <= now
+		evictAt := c.evictAt()
+		evict := evictAt <= now
 		if r == nil && !evict {
 			break
+		}
+		if r != nil && evictAt < r.hook.next {
+			r = nil
 		}
 		if !looked && (evict || r.hook.kind != IdleWrite) {
 			looked = true
@@ -208,6 +281,9 @@ func (c *Conn) checkIdle() {
 		if c.state >= stateClosing {
 			break
 		}
+	}
+	if c.state < stateClosing {
+		c.checkFrame(now)
 	}
 	if c.state < stateClosing {
 		c.refileIdle()
@@ -228,8 +304,8 @@ func (c *Conn) dueHook(now time.Duration) (due *record) {
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came while it was busy, or while
 // the process was stopped; output that moved within the kernel.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	if c.sock.Pending() {
-		c.lastRead = now
+	if !c.ebbed && c.sock.Pending() { // the end itself is no sign of life
+		c.lastRead, c.heard = now, true
 		activity = true
 	}
 	if c.out.size > 0 {
@@ -241,25 +317,32 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	return activity
 }
 
-// fire runs the hook. If it is late by more than a period, the next one is a period from now.
+// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from now: who sends a ping at
+// the first firing and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
-	h.next = later(h.next, h.d)
-	if h.next <= now {
+	from := h.next
+	if now-from >= idleLate {
+		from = now
+	}
+	if h.next = later(from, h.d); h.next <= now { // a d below the tick
 		h.next = later(now, h.d)
 	}
 	h.f(h.n)
 }
 
-// outputWaits notes that output waits for the socket, which has just taken some of it, or none.
+// outputWaits notes that output waits for the socket, which has just taken some of it, or none, and that some may have
+// moved within the kernel.
 func (c *Conn) outputWaits(progress bool) {
 	if !c.stamps || c.state >= stateClosing {
 		return
 	}
-	if c.idle.unsent = c.sock.Unsent(); progress || !c.idle.waiting {
-		c.idle.waiting = true
-		c.idle.stalled = c.loop.clock()
+	s, unsent := &c.idle, c.sock.Unsent()
+	if progress || !s.waiting || unsent >= 0 && unsent < s.unsent {
+		s.waiting = true
+		s.stalled = c.loop.clock()
 	}
+	s.unsent = unsent
 	c.refileIdle()
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// enrolling is how many accepted connections may be on their way to their loops.
-	enrolling = 128
+	// maxEnrolling is how many accepted connections may be on their way to their loops.
+	maxEnrolling = 128
 
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
@@ -67,6 +67,9 @@ func (s *Server) closeListeners() {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
+		if d := ln.server.gate.wait(time.Now()); d > 0 && !ln.server.pause(d) {
+			return
+		}
 		nc, err := ln.net.Accept()
 		switch {
 		case err == nil:
@@ -101,34 +104,40 @@ func (s *Server) pause(d time.Duration) bool {
 func (ln *listener) admit(nc net.Conn) {
 	s := ln.server
 	s.accepted.Add(1)
+	remote := address(nc.RemoteAddr())
+	if remote == nil {
+		s.refused.Add(1) // it has gone already
+		_ = nc.Close()
+		return
+	}
 	if s.open.Add(1) > int64(s.cfg.maxConns) {
 		s.open.Add(-1)
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
+	if !s.gate.enter(remote) {
+		s.open.Add(-1)
+		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
+		return
+	}
 	l := s.pick()
 	l.load.Add(1)
-	s.enrolling <- struct{}{}
+	l.enrolling <- struct{}{}
 	s.accept.Go(func() {
-		defer func() { <-s.enrolling }()
-		if err := ln.enroll(l, nc); err != nil {
-			s.open.Add(-1)
-			l.load.Add(-1)
+		defer func() { <-l.enrolling }()
+		if err := ln.enroll(l, nc, remote); err != nil {
+			s.left(l, remote)
 			s.refused.Add(1)
-			s.Logger.Warn().Err(err).Msg("cannot take a connection")
+			s.logRefusal(err, remote)
 		}
 	})
 }
 
 // enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn) error {
+func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
 	s := ln.server
 	id := s.lastID.Add(1)
-	local, remote := address(nc.LocalAddr()), address(nc.RemoteAddr())
-	if remote == nil {
-		_ = nc.Close()
-		return errors.New("loop: the peer has gone already")
-	}
+	local := address(nc.LocalAddr())
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
 		return l.open(ln, sock, id, local, remote)
 	})
@@ -143,29 +152,37 @@ func address(a net.Addr) net.Addr {
 	return a
 }
 
-// pick returns the loop with the fewest connections.
+// pick returns the loop with the fewest connections. A loop that is blocked, so that all connections that may be on their way
+// to it are, is passed over as long as there is another one.
 func (s *Server) pick() *Loop {
-	best := s.loops[0]
-	for _, l := range s.loops[1:] {
-		if l.load.Load() < best.load.Load() {
+	var best *Loop
+	for _, l := range s.loops {
+		if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
 			best = l
 		}
+	}
+	if best == nil {
+		best = s.loops[0]
 	}
 	return best
 }
 
-// refuse resets a connection that must not come in.
+// refuse sends the farewell to a connection that must not come in, or resets it.
 func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
-	s.Logger.Warn().Err(reason).Stringer("remote", nc.RemoteAddr()).Msg("connection refused")
-	if t, ok := nc.(*net.TCPConn); ok {
+	s.logRefusal(reason, nc.RemoteAddr())
+	if len(s.Farewell) > 0 {
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a new socket takes it at once
+		_, _ = nc.Write(s.Farewell)
+	} else if t, ok := nc.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
 	_ = nc.Close()
 }
 
 // left counts a connection that is no more.
-func (s *Server) left(c *Conn) {
+func (s *Server) left(l *Loop, remote net.Addr) {
+	s.gate.leave(remote)
 	s.open.Add(-1)
-	c.loop.load.Add(-1)
+	l.load.Add(-1)
 }

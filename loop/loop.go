@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"iter"
 	"math"
 	"runtime/debug"
@@ -16,6 +17,10 @@ const (
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 	mailBatch    = 64 // tasks of the mailbox run between two looks at the clock
 
+	// What a loop keeps for later at most; what a storm needed beyond that is the garbage collector's.
+	keepTasks  = 4096 // room for tasks of the mailbox
+	keepTimers = 4096 // records of timers
+
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
 	ioAdvance = time.Millisecond
 )
@@ -26,15 +31,15 @@ const (
 	loopQueued        // a turn is coming, or running
 )
 
-// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post
-// and Index its methods must be called on the loop itself, which is where every callback runs.
+// A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel. Except for Post,
+// Index and Now its methods must be called on the loop itself, which is where every callback runs.
 type Loop struct {
 	server *Server
 	index  int
 	owner  owner
 	locals map[any]any
 
-	wheel     *timing.Wheel
+	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what deadline was last set to
@@ -43,35 +48,52 @@ type Loop struct {
 	state     atomic.Int32
 
 	mail  mailbox
-	batch []task // what was taken from the mailbox
-	next  int    // the next one to run
+	batch []task        // what was taken from the mailbox
+	next  int           // the next one to run
+	since time.Duration // when it was taken
 
-	conns   []*Conn
-	dirty   []*Conn // with output that this turn appended
-	closing []*Conn // to be closed when this turn ends
-	current *Conn   // whose code is running, nil for the loop's own
-	pool    codec.Pool
-	spare   *record // records of timers that may be used again
+	conns       []*Conn
+	dirty       connQueue          // with output that this turn appended
+	closing     connQueue          // to be closed when this turn ends
+	lingering   map[*Conn]struct{} // closed, until the peer is
+	current     *Conn              // whose code is running, nil for the loop's own
+	pool        codec.Pool
+	scratch     []byte  // a buffer of the pool, at hand
+	maxOutbound int     // the server's
+	spare       *record // records of timers that may be used again
+	spares      int
+	started     bool // OnStart has returned
+	afterStop   []func()
+	returned    bool // what rescue guards came to its end
 	drainState
 
 	count     counters      // of this loop, its own
 	shown     shownCounters // the same for other goroutines
-	shownRare uint64        // a sum that changes when the rare ones do
+	rare      bool          // a counter has changed that seldom does
 	load      atomic.Int64  // connections, those on their way here included
+	enrolling chan struct{} // a value for each connection on its way here
+	health    health
+	watch     *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
-	l := &Loop{server: s, index: index, wheel: timing.New(timing.Config{}), published: never}
+	l := &Loop{server: s, index: index, wheel: &wheel{Wheel: timing.New(timing.Config{})}, published: never,
+		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
-	l.mail.max = s.cfg.maxMailbox
+	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
+	l.watch = s.watch
+	l.health.since.Store(noTurn)
+	l.maxOutbound = s.cfg.maxOutbound
+	l.enrolling = make(chan struct{}, s.slots)
+	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
 
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time.
+// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any goroutine may call it.
 func (l *Loop) Now() time.Time {
 	return l.server.base.Add(l.clock())
 }
@@ -92,7 +114,16 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 }
 
 // NumConns returns the number of connections of this loop, those that are closing included.
-func (l *Loop) NumConns() int { return len(l.conns) }
+func (l *Loop) NumConns() int {
+	l.owner.check("Loop.NumConns")
+	return len(l.conns)
+}
+
+// WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
+func (l *Loop) WheelStats() timing.Stats {
+	l.owner.check("Loop.WheelStats")
+	return l.wheel.Stats()
+}
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any goroutine may
 // call it, the loop's own too. nil means that f will run: a loop empties its mailbox before it ends.
@@ -128,9 +159,11 @@ func (l *Loop) wake() {
 	_ = l.server.engine.Wake(l.index)
 }
 
-// enter begins a turn: one callback of the engine. Each turn ends with leave.
+// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with exitMeasured.
 func (l *Loop) enter() {
 	l.now = l.clock()
+	l.health.since.Store(int64(l.now))
+	l.watch.begins()
 }
 
 // leave ends a turn that handled I/O.
@@ -139,7 +172,11 @@ func (l *Loop) leave() {
 		l.advance(timerBatch)
 	}
 	l.settle()
-	l.publish()
+	l.show()
+	if l.wheel.touched {
+		l.publish()
+	}
+	l.exit()
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is left is continued
@@ -152,8 +189,10 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	l.settle()
+	l.show()
 	if l.ending {
 		l.stop()
+		l.exitMeasured()
 		return
 	}
 	if more || !l.park() {
@@ -162,6 +201,7 @@ func (l *Loop) turn() {
 	}
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
+	l.exitMeasured()
 }
 
 // park ends the loop's duty to look into its mailbox, unless there is something in it again.
@@ -172,24 +212,21 @@ func (l *Loop) park() bool {
 
 // settle flushes what this turn sent, then runs the closes. An OnClose may send and close in turn.
 func (l *Loop) settle() {
-	for len(l.dirty) > 0 || len(l.closing) > 0 {
-		for i := 0; i < len(l.dirty); i++ {
-			l.dirty[i].flushTurn()
+	for {
+		switch {
+		case l.dirty.head != nil:
+			l.dirty.pop(flushLink).flushTurn()
+		case l.closing.head != nil:
+			l.closing.pop(closeLink).closeTurn()
+		default:
+			return
 		}
-		clear(l.dirty)
-		l.dirty = l.dirty[:0]
-		for i := 0; i < len(l.closing); i++ {
-			l.closing[i].closeTurn()
-		}
-		clear(l.closing)
-		l.closing = l.closing[:0]
 	}
-	l.show()
-	l.checkDrained()
 }
 
 // publish tells the alarm when the wheel has work next.
 func (l *Loop) publish() {
+	l.wheel.touched = false
 	when, ok := l.wheel.Next()
 	if !ok {
 		when = never
@@ -216,31 +253,31 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 // advance runs at most budget nodes of the wheel and reports whether that was too few.
 func (l *Loop) advance(budget int) (more bool) {
 	now := l.clock()
-	if when, ok := l.wheel.Next(); !ok || when > now {
+	due, ok := l.wheel.Next()
+	if !ok || due > now {
 		return false
 	}
 	l.advanced = now
-	for !l.advanceWheel(now, budget) { // until no callback panics
-	}
+	l.health.lags.note(now-due, now)
+	l.advanceWheel(now, budget)
+	l.count.fired = l.wheel.Stats().Fired
 	when, ok := l.wheel.Next()
 	return ok && when <= now
 }
 
-// advanceWheel reports false if a callback panicked.
-func (l *Loop) advanceWheel(now time.Duration, budget int) (whole bool) {
+// advanceWheel stops at a callback that panics: what is due behind it is left, as if the budget had run out. To go on
+// here would be for ever if each callback adds itself again and panics.
+func (l *Loop) advanceWheel(now time.Duration, budget int) {
 	defer l.rescue()
 	l.current = nil
-	l.count.fired += uint64(l.wheel.Advance(now, budget))
-	return true
+	l.wheel.Advance(now, budget)
+	l.returned = true
 }
 
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new
 // ones came.
 func (l *Loop) runMail(end time.Duration) (more bool) {
-	if l.next == len(l.batch) {
-		clear(l.batch)
-		l.batch, l.next = l.mail.take(l.batch[:0]), 0
-	}
+	l.takeMail()
 	for l.next < len(l.batch) {
 		stop := min(l.next+mailBatch, len(l.batch))
 		for l.next < stop {
@@ -255,11 +292,29 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	return l.next < len(l.batch)
 }
 
+// takeMail takes what is in the mailbox, if nothing is left of what was taken before.
+func (l *Loop) takeMail() {
+	if l.next < len(l.batch) {
+		l.health.lags.note(l.now-l.since, l.now) // at least
+		return
+	}
+	if cap(l.batch) > keepTasks { // there was a storm
+		l.batch = nil
+	}
+	var oldest time.Duration
+	l.batch, oldest = l.mail.take(l.batch[:0])
+	l.next, l.since = 0, l.now
+	if len(l.batch) > 0 {
+		l.health.lags.note(l.now-oldest, l.now)
+	}
+}
+
 // runTasks runs tasks up to stop, or until one panics.
 func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
 	for l.next < stop {
 		t := l.batch[l.next]
+		l.batch[l.next] = task{} // what it refers to may be large
 		l.next++
 		l.current = t.c
 		switch {
@@ -269,13 +324,19 @@ func (l *Loop) runTasks(stop int) {
 			t.told(t.c)
 		}
 	}
+	l.returned = true
 }
 
 // rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A panic of the
 // loop's own timers and posts costs that firing only.
 func (l *Loop) rescue() {
+	if l.returned {
+		l.returned = false
+		return
+	}
 	v := recover()
 	if v == nil {
+		l.exited()
 		return
 	}
 	err := l.panicked(v)
@@ -284,16 +345,60 @@ func (l *Loop) rescue() {
 	}
 }
 
+// exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as t.Fatal does. All that
+// is left is to end the loop in order, and the server with it.
+func (l *Loop) exited() {
+	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
+	l.server.engine.Lost(l.index)
+	(*host)(l.server).Ended(l.index, errGoexited)
+}
+
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
+	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
-	event := l.server.Logger.Error().Int("loop", l.index).Interface("panic", v).Bytes("stack", err.Stack)
-	if c := l.current; c != nil {
+	l.logPanic(err, l.current)
+	return err
+}
+
+// logPanic may be called on any goroutine.
+func (l *Loop) logPanic(err *PanicError, c *Conn) {
+	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}
 	event.Msg("a callback panicked")
-	return err
+}
+
+// Try runs f at once, on the loop, for who calls several independent functions in one callback and does not want one that
+// panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
+// means there was none.
+func (l *Loop) Try(f func()) (err error) {
+	l.owner.check("Loop.Try")
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+	}()
+	f()
+	return nil
+}
+
+// AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a loop and must be
+// ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
+// is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
+func (l *Loop) AfterStop(f func()) {
+	l.owner.check("Loop.AfterStop")
+	if f == nil {
+		panic("loop: Loop.AfterStop with a nil func")
+	}
+	select {
+	case <-l.ended:
+		f()
+	default:
+		l.afterStop = append(l.afterStop, f)
+	}
 }
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond plus what
@@ -340,6 +445,7 @@ func (l *Loop) after(d time.Duration) time.Duration {
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
+	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil
@@ -348,6 +454,31 @@ func (l *Loop) remove(c *Conn) {
 }
 
 func (l *Loop) add(c *Conn) {
+	l.rare = true
 	c.place = len(l.conns)
 	l.conns = append(l.conns, c)
+}
+
+// connQueue is a queue of connections that are linked through one of their links.
+type connQueue struct{ head, tail *Conn }
+
+const (
+	flushLink = iota // of Loop.dirty
+	closeLink        // of Loop.closing
+	numLinks
+)
+
+func (q *connQueue) push(c *Conn, link int) {
+	if q.head == nil {
+		q.head = c
+	} else {
+		q.tail.links[link] = c
+	}
+	q.tail = c
+}
+
+func (q *connQueue) pop(link int) *Conn {
+	c := q.head
+	q.head, c.links[link] = c.links[link], nil
+	return c
 }

@@ -1,6 +1,9 @@
 package loop
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // A task is a function for the loop: f for the loop itself, or told for a connection.
 type task struct {
@@ -13,8 +16,10 @@ type task struct {
 // The loop takes all of it at once and runs that without the lock, as muduo's EventLoop does.
 type mailbox struct {
 	mu     sync.Mutex
+	clock  func() time.Duration
 	queue  []task
-	taken  int // of the last batch, counted until the loop comes back
+	since  time.Duration // when the first of the queue was put
+	taken  int           // of the last batch, counted until the loop comes back
 	max    int
 	closed bool
 }
@@ -29,17 +34,20 @@ func (m *mailbox) put(t task, urgent bool) error {
 	case !urgent && len(m.queue)+m.taken >= m.max:
 		return ErrMailboxFull
 	}
+	if len(m.queue) == 0 {
+		m.since = m.clock()
+	}
 	m.queue = append(m.queue, t)
 	return nil
 }
 
-// take exchanges the queue for an empty slice.
-func (m *mailbox) take(empty []task) []task {
+// take exchanges the queue for an empty slice, and tells when the first task was put, if there is one.
+func (m *mailbox) take(empty []task) ([]task, time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := m.queue
 	m.queue, m.taken = empty, len(batch)
-	return batch
+	return batch, m.since
 }
 
 // left tells how many of the last batch are still to be run.

@@ -17,6 +17,20 @@ const childEnv = "LOOPWHEEL_TEST_CHILD"
 var children = map[string]func(){
 	"echo":  echoChild,
 	"quiet": quietChild,
+	"busy":  busyChild,
+
+	"clients":         clientsChild,
+	"few-descriptors": fewDescriptorsChild,
+	"sleepers":        sleepersChild,
+	"gib":             gibChild,
+	"broadcast":       broadcastChild,
+	"members":         membersChild,
+	"hash":            hashChild,
+	"replies":         repliesChild,
+	"readers":         readersChild,
+	"broken":          brokenChild,
+	"hostile":         hostileChild,
+	"start":           startingChild,
 }
 
 func TestMain(m *testing.M) {

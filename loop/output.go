@@ -2,6 +2,7 @@ package loop
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -9,6 +10,9 @@ import (
 const (
 	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
 	outBuffer = 4 << 10
+
+	// frameSlack is what a codec may add to a message without a need for a larger buffer.
+	frameSlack = 64
 
 	// maxTail is the size from which on a further frame gets a buffer of its own.
 	maxTail = 64 << 10
@@ -34,10 +38,15 @@ type outbox struct {
 // ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.check("Conn.Send")
-	if err := c.room(); err != nil {
-		return err
+	if !c.hasRoom() {
+		if err := c.room(); err != nil {
+			return err
+		}
 	}
 	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	if err != nil {
+		tail = nil // nothing, whatever the codec has made of it
+	}
 	c.appended(tail)
 	return err
 }
@@ -58,21 +67,29 @@ func (c *Conn) Pending() int {
 	return c.out.size
 }
 
-// sendReply sends what the codec has to say by itself.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
+// is a slow consumer.
 func (c *Conn) sendReply() {
-	if c.state < stateClosing {
-		c.appended(c.reply.AppendReply(c.space(0)))
+	before := c.out.size
+	c.appended(c.reply.AppendReply(c.space(0)))
+	if c.out.size > before && before >= c.loop.maxOutbound {
+		_ = c.room()
 	}
+}
+
+// hasRoom is the short answer of room, for nearly all cases.
+func (c *Conn) hasRoom() bool {
+	return c.state < stateClosing && c.out.size < c.loop.maxOutbound && !c.mute
 }
 
 // room returns why no more output is taken, if so.
 func (c *Conn) room() error {
-	if c.state >= stateClosing {
+	if c.state >= stateClosing && !c.speaking || c.mute {
 		return ErrClosed
 	}
-	if limit := c.loop.server.cfg.maxOutbound; c.out.size >= limit {
+	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
-		if c.state >= stateClosing {
+		if c.state >= stateClosing && !c.speaking {
 			return ErrClosed
 		}
 		if c.out.size >= limit {
@@ -84,14 +101,24 @@ func (c *Conn) room() error {
 	return nil
 }
 
-// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one.
+// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one. Most turns fill one
+// small buffer and write it, so the loop keeps one at hand. The others are no larger than they must be: a broadcast
+// takes very many at once.
 func (c *Conn) space(n int) []byte {
 	o := &c.out
-	if o.tail == nil {
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+	if l := c.loop; o.tail == nil {
+		if b := l.scratch; b != nil && n <= outBuffer {
+			o.tail, l.scratch = b, nil
+		} else {
+			o.tail = l.pool.Get(min(n+frameSlack, maxTail))
+		}
+	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
+		small := o.tail
+		o.tail = append(l.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
+		l.pool.Put(small)
 	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
 		o.filled = append(o.filled, o.tail)
-		o.tail = c.loop.pool.Get(max(outBuffer, min(n, maxTail)))
+		o.tail = l.pool.Get(min(n+frameSlack, maxTail))
 	}
 	return o.tail
 }
@@ -101,19 +128,23 @@ func (c *Conn) appended(tail []byte) {
 	o := &c.out
 	n := len(tail) - len(o.tail)
 	if n <= 0 {
-		if o.size == 0 {
-			o.release(&c.loop.pool)
-		}
+		c.nothingAppended()
 		return
 	}
-	if cap(tail) != cap(o.tail) {
-		c.loop.pool.Put(o.tail) // it was too small
+	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
+		c.loop.recycle(o.tail) // it was too small
 	}
 	o.size += n
 	o.tail = tail
 	if !c.isDirty {
 		c.isDirty = true
-		c.loop.dirty = append(c.loop.dirty, c)
+		c.loop.dirty.push(c, flushLink)
+	}
+}
+
+func (c *Conn) nothingAppended() {
+	if c.out.size == 0 {
+		c.out.release(c.loop)
 	}
 }
 
@@ -123,6 +154,9 @@ func (c *Conn) flushTurn() {
 	if !c.full && c.state != stateClosed {
 		c.writeOut()
 	}
+	if c.water != nil {
+		c.checkWater()
+	}
 }
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
@@ -131,36 +165,41 @@ func (c *Conn) writeOut() {
 	if c.lost || o.size == 0 {
 		return
 	}
-	n, err := c.write()
+	var n int
+	var err error
+	if len(o.filled) == 0 {
+		n, err = c.sock.Write(o.tail[o.off:])
+	} else {
+		n, err = c.writeMany()
+	}
 	if err != nil {
 		c.broken(err)
 		return
 	}
 	c.loop.count.bytesOut += uint64(n)
 	if n > 0 {
-		c.lastWrite = c.loop.now
-		if c.stamps { // a callback may have taken long
+		c.lastWrite, c.wrote = c.loop.now, true
+		if c.exact { // a callback may have taken long
 			c.lastWrite = c.loop.clock()
 		}
 	}
 	if o.size == n {
-		o.release(&c.loop.pool)
+		o.release(c.loop)
 		c.full, c.idle.waiting = false, false
+		if c.mute {
+			c.sock.CloseWrite()
+		}
 		return
 	}
 	o.consume(n, &c.loop.pool)
 	c.waitWritable(n > 0)
 }
 
-func (c *Conn) write() (int, error) {
+func (c *Conn) writeMany() (int, error) {
 	o := &c.out
-	if len(o.filled) == 0 {
-		return c.sock.Write(o.tail[o.off:])
-	}
 	bufs := append(o.filled[:len(o.filled):len(o.filled)], o.tail)
 	bufs[0] = bufs[0][o.off:]
-	n, err := c.sock.Writev(bufs)
-	return n, err
+	return c.sock.Writev(bufs)
 }
 
 // waitWritable arranges for writable to be called.
@@ -192,6 +231,9 @@ func (c *Conn) writable() {
 	}
 	c.full = false
 	c.writeOut()
+	if c.water != nil {
+		c.checkWater()
+	}
 	if c.state == stateClosing {
 		c.endSoon()
 	}
@@ -227,12 +269,26 @@ func (o *outbox) consume(n int, pool *codec.Pool) {
 }
 
 // release gives back all memory.
-func (o *outbox) release(pool *codec.Pool) {
+func (o *outbox) release(l *Loop) {
+	if l.scratch == nil && cap(o.tail) == outBuffer && o.filled == nil { // most are like that
+		l.scratch = o.tail[:0]
+		o.tail, o.off, o.size = nil, 0, 0
+		return
+	}
 	for _, b := range o.filled {
-		pool.Put(b)
+		l.recycle(b)
 	}
 	if o.tail != nil {
-		pool.Put(o.tail)
+		l.recycle(o.tail)
 	}
 	*o = outbox{}
+}
+
+// recycle takes back a buffer.
+func (l *Loop) recycle(b []byte) {
+	if l.scratch == nil && cap(b) == outBuffer {
+		l.scratch = b[:0]
+		return
+	}
+	l.pool.Put(b)
 }

@@ -2,12 +2,7 @@
 
 package loop
 
-import (
-	"bytes"
-	"fmt"
-	"runtime"
-	"strconv"
-)
+import "fmt"
 
 // owner knows the goroutine of a loop. It exists in builds with the race detector, which sees a touch from another
 // goroutine only if the two happen to collide; this sees each one.
@@ -20,14 +15,4 @@ func (o *owner) check(method string) {
 	if id := goroutineID(); id != o.id {
 		panic(fmt.Sprintf("loop: %s called on goroutine %d, but it belongs to the loop on goroutine %d; use Ref.Tell or Loop.Post", method, id, o.id))
 	}
-}
-
-// goroutineID reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
-func goroutineID() uint64 {
-	var buf [40]byte
-	line := buf[:runtime.Stack(buf[:], false)]
-	line = bytes.TrimPrefix(line, []byte("goroutine "))
-	line, _, _ = bytes.Cut(line, []byte(" "))
-	id, _ := strconv.ParseUint(string(line), 10, 64)
-	return id
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,10 +42,10 @@ type Server struct {
 	// together are not evicted together. 0 means none.
 	IdleJitter time.Duration
 
-	// OnStart is called on each loop before that serves any connection. A panic makes Start fail.
+	// OnStart is called as the first thing on each loop, before the server takes any connection. A panic makes Start fail.
 	OnStart func(l *Loop)
 
-	// OnStop is called as the last thing on each loop.
+	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
 	// NumLoops is the number of loops. 0 means GOMAXPROCS.
@@ -54,9 +55,27 @@ type Server struct {
 	// Logger is silent.
 	Logger zerolog.Logger
 
-	// MaxConns is how many connections may be open at once; one more is reset. 0 derives it from the limit of open files,
+	// MaxConns is how many connections may be open at once; one more is refused. 0 derives it from the limit of open files,
 	// with some left for the program's own.
 	MaxConns int
+
+	// MaxConnsPerIP is how many of them may come from one IP address. 0 means no limit.
+	MaxConnsPerIP int
+
+	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others wait in the system's
+	// queue. 0 means no limit.
+	AcceptRate int
+
+	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short.
+	Farewell []byte
+
+	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after it was opened.
+	// 0 means never, or when IdleTimeout is over.
+	FirstByteTimeout time.Duration
+
+	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it after this long,
+	// however many bytes it sends meanwhile. 0 means no limit.
+	FrameTimeout time.Duration
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with ErrSlowConsumer.
 	// 0 means DefaultMaxOutbound, 1 MiB.
@@ -73,22 +92,54 @@ type Server struct {
 	// 0 means DefaultDrainTimeout, 30 s.
 	DrainTimeout time.Duration
 
+	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients do not all reconnect
+	// at once; until its turn comes a connection is served. 0 means at once. It must be shorter than DrainTimeout.
+	DrainWindow time.Duration
+
+	// OnClosing is called on c's loop for each connection that this side closes, before its output is flushed: the place for
+	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here, and
+	// nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
+	// connection failed, or it does not take its output.
+	OnClosing func(c *Conn, err error)
+
+	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its loop: to say
+	// goodbye. What it sends is flushed before the close.
+	OnDrain func(c *Conn)
+
 	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its sockets again.
 	// 0 means DefaultTurnBudget, 1 ms.
 	TurnBudget time.Duration
+
+	// MaxOffload is how many works that were given to Offload run at the same time, each on a goroutine. 0 means
+	// DefaultMaxOffload, 256.
+	MaxOffload int
+
+	// MaxOffloadQueue is how many works may wait for that before Offload fails with ErrOffloadFull. 0 means
+	// DefaultMaxOffloadQueue, 16,384.
+	MaxOffloadQueue int
+
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop counts as blocked: that
+	// is logged as a warning, with the stack of the callback, while it still blocks, and counted in Stats.Blocked. Time
+	// in which the process itself was stopped does not count. 0 means DefaultBlockedAfter, 100 ms.
+	BlockedAfter time.Duration
 
 	cfg     config
 	base    time.Time
 	engine  engine.Engine
 	loops   []*Loop
 	alarm   *alarm
+	watch   *watchdog
+	workers workers
 	started atomic.Bool
-	ready   bool // Start has succeeded
+	looping atomic.Bool // loops may be used
+	ready   atomic.Bool // Start has succeeded
 
-	accepted, refused atomic.Uint64
-	lastID            atomic.Uint64
-	open              atomic.Int64 // connections, those on their way to a loop included
-	enrolling         chan struct{}
+	accepted, refused  atomic.Uint64
+	lastID             atomic.Uint64
+	open               atomic.Int64 // connections, those on their way to a loop included
+	gate               gate
+	refusals, badInput logLimit
+	slots              int // how many connections may be on their way to one loop
 
 	draining chan struct{} // closed when the drain begins
 	failed   chan error    // why the engine ended unasked
@@ -126,22 +177,24 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.cfg = cfg
 	s.base = time.Now()
+	s.workers.max, s.workers.maxWaiting = cfg.maxOffload, cfg.maxOffloadQueue
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
-	s.enrolling = make(chan struct{}, enrolling)
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
 		s.engine = gnetengine.New(s.Logger)
 	}
+	s.limitConns()
 	if err := s.listen(ctx); err != nil {
 		s.closeListeners()
 		return err
 	}
 	if err := s.startLoops(); err != nil {
+		s.watch.stop()
 		s.closeListeners()
 		return err
 	}
-	s.ready = true
+	s.ready.Store(true)
 	for _, ln := range s.cfg.listeners {
 		s.accept.Go(ln.serve)
 	}
@@ -149,34 +202,61 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
+// limitConns fills in what follows from the limits of the system.
+func (s *Server) limitConns() {
+	capacity := s.engine.Capacity(s.cfg.loops)
+	if s.cfg.maxConns == 0 {
+		s.cfg.maxConns = capacity
+	}
+	if s.cfg.maxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.cfg.maxConns).Int("possible", capacity).
+			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
+	}
+	s.slots = max(1, min(s.cfg.maxConns/16, maxEnrolling)/s.cfg.loops)
+	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
+}
+
 func (s *Server) startLoops() error {
 	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	s.watch = newWatchdog(s, s.cfg.loops)
+	errs := make(chan error, s.cfg.loops)
 	for i := range s.cfg.loops {
-		s.loops = append(s.loops, newLoop(s, i))
+		l := newLoop(s, i)
+		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
+		_ = l.mail.put(task{f: func() { errs <- l.start() }}, true)
+		s.loops = append(s.loops, l)
 	}
 	s.alarm.loops = s.loops
+	go s.watch.run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
-	errs := make(chan error, len(s.loops))
+	s.looping.Store(true)
 	for _, l := range s.loops {
-		_ = l.urge(func() { errs <- l.start() })
+		l.schedule()
 	}
 	var err error
 	for range s.loops {
-		if e := <-errs; e != nil {
-			err = e
-		}
+		err = errors.Join(err, <-errs)
 	}
 	if err != nil {
-		err = errors.Join(err, s.stopEngine())
+		err = errors.Join(err, s.abandon())
 	}
 	return err
+}
+
+// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
+func (s *Server) abandon() error {
+	if _, stuck := s.drain(); stuck != nil {
+		return stuck
+	}
+	return s.stopEngine()
 }
 
 // start is the first thing that runs on a loop.
 func (l *Loop) start() (err error) {
 	l.owner.claim()
+	l.health.goroutine.Store(goroutineID())
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("loop: Server.OnStart: %w", l.panicked(v))
@@ -185,13 +265,17 @@ func (l *Loop) start() (err error) {
 	if l.server.OnStart != nil {
 		l.server.OnStart(l)
 	}
+	l.started = true
 	return nil
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
-// says why the engine ended without being asked. Any number of goroutines may call it, after Start.
+// says why the engine ended without being asked, or that a callback did not return, whose loop
+// is left behind. Any number of goroutines may call it, after Start.
+//
+// A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
-	if !s.ready {
+	if !s.ready.Load() {
 		return errNotStarted
 	}
 	<-s.done
@@ -200,7 +284,7 @@ func (s *Server) Wait() error {
 
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.ready {
+	if !s.ready.Load() {
 		return nil
 	}
 	return s.cfg.listeners[0].net.Addr()
@@ -208,7 +292,7 @@ func (s *Server) LocalAddr() net.Addr {
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
 func (s *Server) Addrs() []net.Addr {
-	if !s.ready {
+	if !s.ready.Load() {
 		return nil
 	}
 	var addrs []net.Addr
@@ -218,8 +302,13 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Loops returns the loops, after Start. Each call returns a new slice.
-func (s *Server) Loops() []*Loop { return append([]*Loop(nil), s.loops...) }
+// Loops returns the loops, after Start, and in OnStart. Each call returns a new slice.
+func (s *Server) Loops() []*Loop {
+	if !s.looping.Load() {
+		return nil
+	}
+	return slices.Clone(s.loops)
+}
 
 // host makes a Server an engine.Host.
 type host Server

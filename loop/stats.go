@@ -1,6 +1,9 @@
 package loop
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns that have
 // ended, but they are not read at one instant.
@@ -10,7 +13,7 @@ type Stats struct {
 	Refused  uint64 // of these: above a limit, or Accept returned nil
 	Closed   uint64 // connections that have ended, OnClose included
 	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output that was not taken within the close timeout
+	Cut      uint64 // of these: with output not taken within the close timeout, or works not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -19,6 +22,14 @@ type Stats struct {
 	Panics uint64 // recovered from callbacks
 	Timers int    // pending in all wheels
 	Fired  uint64 // callbacks that the wheels ran, the framework's own included
+
+	Offloaded        int // works that run now
+	OffloadedWaiting int // works that wait for that
+
+	// The worst of all loops: see LoopStats.
+	Lag, MaxLag   time.Duration
+	Turn, MaxTurn time.Duration
+	Blocked       uint64 // of all loops together
 
 	Loops []LoopStats
 }
@@ -30,6 +41,21 @@ type LoopStats struct {
 	Timers   int // pending in its wheel
 	Fired    uint64
 	Mailbox  int // functions that wait
+
+	// Lag is how late the loop was: timers and OnIdle hooks after the millisecond they were due, posts and tells after
+	// they were put into an empty mailbox. A loop that keeps up has a Lag below a millisecond. The largest of the last
+	// 10 to 20 seconds, and since the start.
+	Lag, MaxLag time.Duration
+
+	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the input of one connection,
+	// or a batch of timers and posts. That is how long one callback took, if it is long. The longest of the last 10
+	// to 20 seconds, and since the start; the turn that runs now counts with what it has taken so far. Of turns for
+	// input that are shorter than a quarter of Server.BlockedAfter, one in 16 is measured, at random; all others are.
+	// Time in which the process was stopped counts, here and in Lag.
+	Turn, MaxTurn time.Duration
+
+	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
+	Blocked uint64        // turns that took longer than Server.BlockedAfter
 }
 
 // counters are a loop's own.
@@ -49,15 +75,18 @@ type shownCounters struct {
 }
 
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
-// when one of them has changed.
+// when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
 	s.messages.Store(n.messages)
 	s.bytesIn.Store(n.bytesIn)
 	s.bytesOut.Store(n.bytesOut)
-	if rare := n.closed + n.refused + n.panics + n.fired + uint64(len(l.conns)) + uint64(l.wheel.Len()); rare != l.shownRare {
-		l.shownRare = rare
+	if l.rare || l.wheel.touched {
+		l.rare = false
 		l.showRare()
+	}
+	if l.draining {
+		l.checkDrained()
 	}
 }
 
@@ -76,7 +105,8 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	for _, l := range s.loops {
+	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
+	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
@@ -85,6 +115,8 @@ func (s *Server) Stats() Stats {
 			Fired:    n.fired.Load(),
 			Mailbox:  l.mail.len(),
 		}
+		l.health.show(&ls, l.clock())
+		st.addHealth(&ls)
 		st.Loops = append(st.Loops, ls)
 		st.Conns += ls.Conns
 		st.Messages += ls.Messages

@@ -34,7 +34,8 @@ func (t Timer) Stop() bool {
 }
 
 // Reset moves a pending timer: it fires d from now, and one of Every each period after that; one of OnIdle changes its d,
-// counted from the last activity, and starts again at n = 1. It reports false, and does nothing, once the timer has fired
+// counted from the last activity (from now, if it has fired since that and the new d is over already), and starts
+// again at n = 1. It reports false, and does nothing, once the timer has fired
 // or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics for OnIdle.
 func (t Timer) Reset(d time.Duration) bool {
 	if t.l == nil {
@@ -49,7 +50,7 @@ func (t Timer) Reset(d time.Duration) bool {
 	}
 	if h := t.r.hook; h != nil {
 		checkIdle("Timer.Reset", d)
-		h.reset(d)
+		h.reset(d, t.l.clock())
 		t.r.c.refileIdle()
 		return true
 	}
@@ -104,6 +105,7 @@ func (c *Conn) newRecord(f func()) *record {
 	r := l.spare
 	if r != nil {
 		l.spare = r.next
+		l.spares--
 	} else {
 		r = &record{gen: 1}
 		r.fire = r.fired
@@ -151,6 +153,9 @@ func (r *record) free() {
 		r.next.prev = r.prev
 	}
 	l := c.loop
-	*r = record{gen: r.gen + 1, fire: r.fire, next: l.spare}
-	l.spare = r
+	*r = record{gen: r.gen + 1, fire: r.fire}
+	if l.spares < keepTimers {
+		r.next, l.spare = l.spare, r
+		l.spares++
+	}
 }

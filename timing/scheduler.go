@@ -20,6 +20,7 @@ var (
 // LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending.
 type LimitError struct{ Max int }
 
+// Error names the limit.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("timing: %d timers are pending, which is the limit", e.Max)
 }

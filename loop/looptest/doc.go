@@ -9,7 +9,7 @@
 //			if got := p.Received(); got != "hi\n" {
 //				t.Errorf("got %q", got)
 //			}
-//			time.Sleep(time.Hour) // takes no time
+//			srv.Sleep(time.Hour) // takes no time
 //			if !errors.Is(p.Reason(), loop.ErrIdle) {
 //				t.Errorf("closed with %v", p.Reason())
 //			}

@@ -88,6 +88,9 @@ func (m *memory) dial(addr net.Addr) (*Peer, error) {
 	}
 }
 
+// Capacity implements engine.Engine: memory has room for a million.
+func (m *memory) Capacity(int) int { return 1 << 20 }
+
 // Start implements engine.Engine.
 func (m *memory) Start(n int, h engine.Host) error {
 	m.host = h
@@ -134,6 +137,9 @@ func (m *memory) Stop() error {
 	m.running.Wait()
 	return nil
 }
+
+// Lost implements engine.Engine.
+func (m *memory) Lost(loop int) { m.loops[loop].end() }
 
 func (m *memory) breakLoop(i int, err error) {
 	l := m.loops[i]

@@ -34,6 +34,8 @@ type socket struct {
 	half     bool // the peer closed one direction only
 	lingers  bool
 	waiting  bool // for room
+	paused   bool // the server does not want to read
+	shut     bool // the server has ended its output
 	closed   bool // by the server
 	hard     bool
 	signaled bool // a look at in is on its way
@@ -86,7 +88,7 @@ func (s *socket) offer() {
 }
 
 func (s *socket) writable() {
-	if closed, _ := s.closedBy(); !closed {
+	if !s.gone() {
 		s.sink.Writable()
 	}
 }
@@ -108,6 +110,26 @@ func (s *socket) Linger() bool {
 	defer s.mu.Unlock()
 	s.lingers = true
 	return true
+}
+
+func (s *socket) Pause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+	return nil
+}
+
+func (s *socket) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	s.signal()
+}
+
+func (s *socket) CloseWrite() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = true
 }
 
 func (s *socket) Close(hard bool) {
@@ -137,7 +159,7 @@ func (s *socket) refused() {
 
 // signal has the loop look at the input, if there is some. s.mu is held.
 func (s *socket) signal() {
-	if s.opened && !s.signaled && !s.closed && (len(s.in) > 0 || s.end != nil && !s.ended) {
+	if s.opened && !s.signaled && !s.closed && !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended) {
 		s.signaled = true
 		s.loop.push(s.deliver)
 	}
@@ -147,7 +169,7 @@ func (s *socket) signal() {
 func (s *socket) deliver() {
 	s.mu.Lock()
 	s.signaled = false
-	if s.closed {
+	if s.closed || s.paused {
 		s.mu.Unlock()
 		return
 	}
@@ -223,5 +245,12 @@ func (s *socket) countWrites() int {
 func (s *socket) closedBy() (closed, hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed, s.hard
+	return s.closed || s.shut, s.hard
+}
+
+// gone reports whether the server has let go of the socket.
+func (s *socket) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }

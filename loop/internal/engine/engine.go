@@ -12,6 +12,10 @@ type Engine interface {
 	// Listen opens a listener. It may be called before Start. The error is the system's.
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 
+	// Capacity returns how many sockets may be open at once: what the system allows, less what the loops and the
+	// program itself need.
+	Capacity(loops int) int
+
 	// Start brings up n loops and returns when all of them run. It may be called once. From then on h is called.
 	// With an error Stop must be called as well.
 	Start(n int, h Host) error
@@ -24,6 +28,9 @@ type Engine interface {
 	// the caller. A nil Sink refuses the connection. With an error open was not called. In each case nc belongs
 	// to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
+
+	// Lost says, on the loop, that its goroutine is ending because a callback called runtime.Goexit: it will never answer again.
+	Lost(loop int)
 
 	// Stop ends the loops and waits for them; sockets that are still open are closed without a word. It may
 	// not be called on a loop, nor before Host.Tick was told to return.
@@ -72,6 +79,16 @@ type Socket interface {
 
 	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if it does not tell.
 	Unsent() int
+
+	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are full. Nothing is lost. Until
+	// Resume, Readable and Closed are not called. An error: it goes on reading.
+	Pause() error
+
+	// Resume reads again, soon.
+	Resume()
+
+	// CloseWrite ends the output: behind what was written the peer reads the end of the stream. Reading goes on.
+	CloseWrite()
 
 	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work until
 	// Close. False: not possible.

@@ -61,6 +61,9 @@ type eventLoop struct {
 	gnet   gnet.EventLoop
 	peer   net.Conn // the other end of the anchor
 	ended  chan struct{}
+	once   sync.Once
+
+	reserve reserve
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, not yet passed on
@@ -69,8 +72,24 @@ type eventLoop struct {
 // A ticket is the gnet context of a connection until it is open.
 type ticket struct {
 	loop   *eventLoop
-	open   func(engine.Socket) engine.Sink // nil: the loop's anchor
+	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
+	resume *socket                         // a paused socket that reads again
 	opened bool
+}
+
+// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops, listeners, logs and the
+// program's own files, and a share for sockets that are being accepted, which have two descriptors for a moment.
+func (*Engine) Capacity(loops int) int {
+	const unlimited = 1 << 20
+	var lim unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
+		return unlimited
+	}
+	n := unlimited
+	if uint64(lim.Cur) < unlimited {
+		n = int(lim.Cur)
+	}
+	return max(1, n-n/16-32-8*loops)
 }
 
 // Listen implements engine.Engine.
@@ -120,7 +139,9 @@ func (l *eventLoop) start() (err error) {
 }
 
 func (l *eventLoop) stop() error {
-	return errors.Join(l.client.Stop(), l.peer.Close())
+	err := l.client.Stop()
+	l.reserve.drop()
+	return errors.Join(err, l.peer.Close())
 }
 
 func socketPair() (a, b net.Conn, err error) {
@@ -201,8 +222,13 @@ func (e *Engine) OnTick() (time.Duration, gnet.Action) {
 func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	t := c.Context().(*ticket)
 	t.opened = true
-	if t.open == nil {
+	switch {
+	case t.resume != nil:
+		t.resume.attach(c)
+		return nil, gnet.None
+	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
+		t.loop.reserve.fill()
 		return nil, gnet.None
 	}
 	s := &socket{loop: t.loop, conn: c, fd: c.Fd()}
@@ -231,18 +257,37 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened { // an anchor: its loop is ending
+		if x.opened && x.resume == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
 	return gnet.None
 }
 
+// Lost implements engine.Engine.
+func (e *Engine) Lost(loop int) { e.loops[loop].end() }
+
+// end releases who waits for the loop.
+func (l *eventLoop) end() { l.once.Do(func() { close(l.ended) }) }
+
 func (e *Engine) ended(l *eventLoop, err error) {
-	close(l.ended)
+	l.end()
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}
+}
+
+// execute runs f on the loop.
+func (l *eventLoop) execute(f func()) {
+	_ = l.gnet.Execute(context.Background(), run(f))
+}
+
+// run is a function as a gnet.Runnable.
+type run func()
+
+func (f run) Run(context.Context) error {
+	f()
+	return nil
 }
 
 // notify passes on, from any goroutine, that s is writable.
@@ -265,16 +310,20 @@ func (w *writables) Run(context.Context) error {
 	w.writable = nil
 	w.mu.Unlock()
 	for _, s := range ready {
-		if !s.closed {
+		if !s.closed && s.waiting {
+			s.waiting = false
 			s.sink.Writable()
 		}
 	}
 	return nil
 }
 
-// cause returns err without what gnet put around it, or io.EOF.
+// cause returns err without what gnet put around it. nil is what gnet says when a loop ends with all its connections.
 func cause(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	switch {
+	case err == nil:
+		return errEnded
+	case errors.Is(err, io.EOF):
 		return io.EOF
 	}
 	return err

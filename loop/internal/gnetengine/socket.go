@@ -2,6 +2,7 @@ package gnetengine
 
 import (
 	"os"
+	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
 	gio "github.com/panjf2000/gnet/v2/pkg/io"
@@ -13,31 +14,40 @@ import (
 // maxIovecs is what one writev takes; gnet and the system refuse more.
 const maxIovecs = 1024
 
-// socket implements engine.Socket. The descriptor is gnet's until Linger makes one of our own. Once
+// socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our own. Once
 // closed, the number belongs to somebody else: nothing here may use it then.
 type socket struct {
-	loop      *eventLoop
-	conn      gnet.Conn // nil once lingering
-	sink      engine.Sink
-	fd        int
-	closed    bool
-	lingering bool
-	watched   bool // known to the watcher
+	loop     *eventLoop
+	conn     gnet.Conn // nil while detached from gnet: lingering, or paused
+	sink     engine.Sink
+	fd       int
+	closed   bool
+	watched  bool // known to the watcher
+	waiting  bool // for a call of Sink.Writable
+	paused   bool // as the Conn wants it
+	resuming bool // on its way back to gnet
 }
 
 func (s *socket) Write(p []byte) (int, error) {
-	for {
-		n, err := unix.Write(s.fd, p)
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EAGAIN:
-			return 0, nil
-		case unix.EINTR:
-		default:
-			return 0, os.NewSyscallError("write", err)
-		}
+	if n, errno := write(s.fd, p); errno == 0 {
+		return n, nil
+	} else {
+		return s.writeAgain(p, errno)
 	}
+}
+
+// writeAgain is Write after the first attempt.
+func (s *socket) writeAgain(p []byte, errno syscall.Errno) (n int, err error) {
+	for errno == unix.EINTR {
+		n, errno = write(s.fd, p)
+	}
+	switch errno {
+	case 0:
+		return n, nil
+	case unix.EAGAIN:
+		return 0, nil
+	}
+	return 0, os.NewSyscallError("write", errno)
 }
 
 func (s *socket) Writev(bufs [][]byte) (int, error) {
@@ -62,7 +72,7 @@ func (s *socket) NotifyWritable() bool {
 	if s.loop.engine.watch.add(s) != nil {
 		return false
 	}
-	s.watched = true
+	s.watched, s.waiting = true, true
 	return true
 }
 
@@ -74,15 +84,28 @@ func (s *socket) Pending() bool {
 
 func (s *socket) Unsent() int { return unsent(s.fd) }
 
-func (s *socket) Linger() bool {
-	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+func (s *socket) Linger() bool { return s.detach() == nil }
+
+// detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
+func (s *socket) detach() error {
+	fd, err := s.loop.reserve.dup(s.fd)
 	if err != nil {
-		return false
+		return os.NewSyscallError("dup", err)
 	}
-	s.unwatch()
-	s.fd, s.conn, s.lingering = fd, nil, true
-	return true
+	s.move(fd, nil)
+	return nil
 }
+
+// move changes the descriptor, and takes along what the watcher knows.
+func (s *socket) move(fd int, c gnet.Conn) {
+	s.unwatch()
+	s.fd, s.conn = fd, c
+	if s.waiting && !s.NotifyWritable() {
+		s.loop.notify(s) // too early, but then the sink tries, and asks again
+	}
+}
+
+func (s *socket) CloseWrite() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
 
 func (s *socket) Close(hard bool) {
 	if s.closed {
@@ -94,7 +117,7 @@ func (s *socket) Close(hard bool) {
 		// Otherwise the kernel keeps what a peer with a closed window does not take, for many minutes.
 		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	if s.lingering {
+	if s.conn == nil {
 		_ = unix.Close(s.fd)
 		return
 	}
@@ -107,7 +130,7 @@ func (s *socket) broken(err error) {
 		return
 	}
 	s.sink.Closed(cause(err))
-	if !s.lingering && !s.closed {
+	if s.conn != nil && !s.closed {
 		s.unwatch()
 		s.closed = true
 	}
@@ -119,3 +142,14 @@ func (s *socket) unwatch() {
 		s.watched = false
 	}
 }
+
+// file returns a copy of the descriptor.
+func (s *socket) file() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), "socket"), nil
+}
+
+func closeFD(fd int) { _ = unix.Close(fd) }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+)
+
+// A crowd is all the clients.
+type crowd struct {
+	addr    string
+	members []*member
+	rooms   int
+	ready   sync.WaitGroup
+
+	delivered atomic.Int64
+	faults    atomic.Int64
+	first     atomic.Pointer[string] // the first fault
+	talking   atomic.Bool
+	said      int // by each speaker
+}
+
+// A member is one client: a goroutine that reads.
+type member struct {
+	crowd *crowd
+	room  int
+	conn  net.Conn
+	next  int // the number of the message that must come
+	late  []time.Duration
+
+	writing sync.Mutex
+}
+
+func newCrowd(addr string, conns, rooms int) *crowd {
+	c := &crowd{addr: addr, rooms: rooms}
+	for i := range conns {
+		c.members = append(c.members, &member{crowd: c, room: i % rooms})
+	}
+	return c
+}
+
+// connect opens all connections, some at a time, and waits until each is in its room.
+func (c *crowd) connect() error {
+	const atOnce = 64
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	errs := make(chan error, len(c.members))
+	c.ready.Add(len(c.members))
+	for i, m := range c.members {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := m.open(i); err != nil {
+				errs <- err
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+	}
+	c.ready.Wait()
+	return nil
+}
+
+func (m *member) open(i int) error {
+	url := fmt.Sprintf("ws://%s/ws?nick=user%d&room=room%d", m.crowd.addr, i, m.room)
+	conn, br, _, err := (ws.Dialer{ReadBufferSize: 512, WriteBufferSize: 512}).Dial(context.Background(), url)
+	if err != nil {
+		return err
+	}
+	m.conn = conn
+	var in io.Reader = conn
+	if br != nil {
+		in = io.MultiReader(bytes.NewReader(slices.Clone(peekAll(br))), conn)
+	}
+	go m.read(bufio.NewReaderSize(in, 1024))
+	return nil
+}
+
+func peekAll(br *bufio.Reader) []byte {
+	b, _ := br.Peek(br.Buffered())
+	return b
+}
+
+// read checks all that comes: the text of each message is its number and when it was said.
+func (m *member) read(in *bufio.Reader) {
+	joined := false
+	var payload []byte
+	for {
+		h, err := ws.ReadHeader(in)
+		if err == nil {
+			payload = slices.Grow(payload[:0], int(h.Length))[:h.Length]
+			_, err = io.ReadFull(in, payload)
+		}
+		if err == nil && h.OpCode == ws.OpPing {
+			m.pong(payload)
+			continue
+		}
+		if err != nil || h.OpCode != ws.OpText {
+			if m.crowd.talking.Load() {
+				m.fault("the connection ended: %v, opcode %d %q", err, h.OpCode, payload)
+			}
+			return
+		}
+		if !joined && bytes.Contains(payload, []byte(`"t":"who"`)) {
+			joined = true
+			m.crowd.ready.Done()
+		}
+		if bytes.Contains(payload, []byte(`"t":"say"`)) {
+			m.said(payload)
+		}
+	}
+}
+
+func (m *member) pong(payload []byte) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := wsutil.WriteClientMessage(m.conn, ws.OpPong, payload); err != nil {
+		m.fault("cannot answer a ping: %v", err)
+	}
+}
+
+func (m *member) say(text []byte) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := wsutil.WriteClientText(m.conn, text); err != nil {
+		m.fault("cannot say: %v", err)
+	}
+}
+
+func (m *member) said(payload []byte) {
+	var e struct{ Room, Text string }
+	var number int
+	var at int64
+	if err := json.Unmarshal(payload, &e); err != nil {
+		m.fault("%v", err)
+	}
+	if _, err := fmt.Sscan(e.Text, &number, &at); err != nil || number != m.next || e.Room != fmt.Sprintf("room%d", m.room) {
+		m.fault("in room %d came %q of room %s, want number %d", m.room, e.Text, e.Room, m.next)
+	}
+	m.next = number + 1
+	m.late = append(m.late, time.Duration(time.Now().UnixNano()-at))
+	m.crowd.delivered.Add(1)
+}
+
+func (m *member) fault(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	m.crowd.first.CompareAndSwap(nil, &s)
+	m.crowd.faults.Add(1)
+}
+
+// talk has the first member of each room say something each second, the rooms spread over the second.
+func (c *crowd) talk(during time.Duration) {
+	c.talking.Store(true)
+	defer c.talking.Store(false)
+	tick := time.NewTicker(time.Second / time.Duration(c.rooms))
+	defer tick.Stop()
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		for _, m := range c.members[:c.rooms] {
+			<-tick.C
+			m.say(fmt.Appendf(nil, "%d %d", c.said, time.Now().UnixNano()))
+		}
+		c.said++
+	}
+	time.Sleep(2 * time.Second) // for the last ones to arrive
+}
+
+// report prints figures, or says what went wrong.
+func (c *crowd) report() error {
+	if n := c.faults.Load(); n > 0 {
+		return fmt.Errorf("%d faults, the first: %s", n, *c.first.Load())
+	}
+	want := int64(c.said * len(c.members))
+	if got := c.delivered.Load(); got != want {
+		return fmt.Errorf("%d messages were delivered, want %d", got, want)
+	}
+	var late []time.Duration
+	for _, m := range c.members {
+		late = append(late, m.late...)
+	}
+	if len(late) == 0 {
+		return errors.New("nothing was said")
+	}
+	slices.Sort(late)
+	at := func(q float64) time.Duration { return late[int(q*float64(len(late)-1))].Round(10 * time.Microsecond) }
+	fmt.Printf("  %d messages said, %d delivered, each once and in order\n", c.said*c.rooms, want)
+	fmt.Printf("  delivery: median %v, p99 %v, p99.9 %v, worst %v\n", at(.5), at(.99), at(.999), at(1))
+	return nil
+}

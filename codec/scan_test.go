@@ -1,0 +1,80 @@
+package codec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// What comes behind Max bytes decides only once it cannot be the line's end any more.
+func TestLinesAtTheLimit(t *testing.T) {
+	for _, tt := range []struct {
+		data    string
+		advance int
+		want    error
+	}{
+		{"0123456789", 0, nil},
+		{"0123456789\r", 0, nil},
+		{"0123456789\r\n", 12, nil},
+		{"0123456789\n", 11, nil},
+		{"0123456789x", 0, ErrTooLong},
+		{"0123456789x\n", 0, ErrTooLong},
+		{"0123456789\r\r", 0, ErrTooLong},
+		{"0123456789\rx", 0, ErrTooLong},
+		{"012345678\r\r\n", 12, nil},
+	} {
+		for seen := range tt.data {
+			n, frame, err := Lines{Max: 10}.DecodeFrom([]byte(tt.data), min(seen, 10))
+			if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
+				t.Errorf("DecodeFrom(%q, %d) = %d, %q, %v", tt.data, seen, n, frame, err)
+			}
+		}
+	}
+}
+
+// A delimiter that may still begin does not count, one that did does.
+func TestDelimiterAtTheLimit(t *testing.T) {
+	c := Delimiter{Delim: "\r\n", Max: 10}
+	for _, tt := range []struct {
+		data    string
+		advance int
+		want    error
+	}{
+		{"0123456789", 0, nil},
+		{"0123456789\r", 0, nil},
+		{"0123456789\r\n", 12, nil},
+		{"0123456789x", 0, nil}, // as far as one can tell from the length
+		{"0123456789xy", 0, ErrTooLong},
+		{"0123456789x\r\n", 0, ErrTooLong},
+	} {
+		n, frame, err := c.Decode([]byte(tt.data))
+		if n != tt.advance || (frame != nil) != (n > 0) || !errors.Is(err, tt.want) {
+			t.Errorf("Decode(%q) = %d, %q, %v", tt.data, n, frame, err)
+		}
+	}
+}
+
+// A frame is refused if it and its delimiter have an earlier delimiter in them, not only if it contains one.
+func TestDelimiterAcrossTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		delim, frame string
+		want         error
+	}{
+		{"||", "a|b", nil},
+		{"||", "a|", ErrMalformed},
+		{"||", "a||b", ErrMalformed},
+		{"aab", "a", nil},
+		{"aba", "ab", ErrMalformed},
+		{"\r\n", "a\r", nil},
+		{"\r\n", "\n", nil},
+	} {
+		c := Delimiter{Delim: tt.delim}
+		wire, err := c.AppendFrame([]byte("dst"), []byte(tt.frame))
+		if !errors.Is(err, tt.want) || !strings.HasPrefix(string(wire), "dst") {
+			t.Errorf("%q in %q: %q, %v", tt.frame, tt.delim, wire, err)
+		}
+		if n, frame, _ := c.Decode(wire[3:]); err == nil && (n != len(wire)-3 || string(frame) != tt.frame) {
+			t.Errorf("%q in %q became %q", tt.frame, tt.delim, frame)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package websocket_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/codec/websocket"
+)
+
+func BenchmarkDecode(b *testing.B) {
+	for _, n := range []int{10, 125, 1000, 60_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := opened(b, &websocket.Codec{Binary: true})
+			wire := binary(strings.Repeat("x", n)).wire()
+			b.SetBytes(int64(n))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, msg, err := c.Decode(wire); err != nil || len(msg) != n {
+					b.Fatal(len(msg), err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppendFrame(b *testing.B) {
+	for _, cfg := range []*websocket.Codec{{}, {Compress: true}} {
+		b.Run(fmt.Sprintf("compress=%v", cfg.Compress), func(b *testing.B) {
+			c := opened(b, cfg, "Sec-WebSocket-Extensions: permessage-deflate")
+			msg := []byte(strings.Repeat("loopwheel ", 100))
+			dst := make([]byte, 0, 2000)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.AppendFrame(dst, msg); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

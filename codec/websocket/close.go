@@ -1,0 +1,167 @@
+package websocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/gobwas/ws"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// A StatusCode says why a WebSocket was closed (RFC 6455 section 7.4). 3000 to 3999 are registered for libraries, 4000 to
+// 4999 are for the application's own use.
+type StatusCode = ws.StatusCode
+
+// The codes that are used by this package or are useful to a server.
+const (
+	StatusNormal        StatusCode = 1000
+	StatusGoingAway     StatusCode = 1001
+	StatusProtocolError StatusCode = 1002
+	StatusUnsupported   StatusCode = 1003
+	StatusNone          StatusCode = 1005 // the peer gave no code; it cannot be sent
+	StatusInvalidData   StatusCode = 1007
+	StatusPolicy        StatusCode = 1008
+	StatusTooBig        StatusCode = 1009
+	StatusInternalError StatusCode = 1011
+	StatusRestart       StatusCode = 1012
+	StatusTryAgainLater StatusCode = 1013
+)
+
+// maxReason is the length of the longest reason, which shares 125 bytes with the code.
+const maxReason = ws.MaxControlFramePayloadSize - 2
+
+var (
+	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered.
+	ErrHTTP = errors.New("websocket: a plain HTTP request, answered")
+
+	// ErrTimeout is the reason of a connection whose handshake was not done in time. See OpenWithin.
+	ErrTimeout = errors.New("websocket: no handshake in time")
+
+	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not done, a close frame was sent
+	// already, or the connection is not a WebSocket at all.
+	ErrNotOpen = errors.New("websocket: not open")
+
+	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection because of it.
+	ErrInvalidUTF8 = errors.New("websocket: text that is not UTF-8")
+)
+
+// A CloseError is the reason of a connection that was closed by a close frame, whoever sent it. Given to
+// Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
+type CloseError struct {
+	Code   StatusCode
+	Reason string
+
+	// ByPeer: the peer closed, and this is what it said. Such an error is also io.EOF to errors.Is.
+	ByPeer bool
+
+	// Err is what the peer did wrong, if that is why we closed; it wraps codec.ErrTooLong or codec.ErrMalformed.
+	Err error
+}
+
+// Error says who closed, the code, the reason and what was wrong.
+func (e *CloseError) Error() string {
+	who := "closed"
+	if e.ByPeer {
+		who = "closed by the peer"
+	}
+	s := fmt.Sprintf("websocket: %s: %d", who, e.Code)
+	if e.Reason != "" {
+		s += fmt.Sprintf(" %q", e.Reason)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *CloseError) Unwrap() error { return e.Err }
+
+// Is reports true for io.EOF if the peer closed.
+func (e *CloseError) Is(target error) bool { return e.ByPeer && target == io.EOF }
+
+// A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by Codec.Check, it is what the
+// peer is answered.
+type HandshakeError struct {
+	Status int // of the HTTP answer
+	Reason string
+}
+
+// Error says what the peer was answered.
+func (e *HandshakeError) Error() string {
+	return fmt.Sprintf("websocket: handshake refused: %d %s", e.Status, e.Reason)
+}
+
+// violation returns the reason for closing a connection whose peer broke the protocol.
+//
+//go:noinline
+func violation(code StatusCode, format string, args ...any) error {
+	return &CloseError{Code: code, Err: fmt.Errorf("%w: %w", codec.ErrMalformed, fmt.Errorf(format, args...))}
+}
+
+//go:noinline
+func tooBig(what string, n, max int) error {
+	return &CloseError{Code: StatusTooBig, Err: fmt.Errorf("%w: a %s of %d bytes, limit %d", codec.ErrTooLong, what, n, max)}
+}
+
+// status returns the code and reason for closing with err.
+func (c *Codec) status(err error) (code StatusCode, reason string) {
+	if e, ok := errors.AsType[*CloseError](err); ok {
+		code, reason = e.Code, e.Reason
+	} else if c.Status != nil {
+		code, reason = c.Status(err)
+	} else if err == nil {
+		code = StatusNormal
+	} else {
+		code = StatusGoingAway
+	}
+	if checkCode(code) != nil {
+		return StatusInternalError, ""
+	}
+	return code, cutReason(reason)
+}
+
+// cutReason cuts s to what fits into a close frame, between two characters.
+func cutReason(s string) string {
+	if !utf8.ValidString(s) {
+		return ""
+	}
+	for len(s) > maxReason {
+		_, n := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-n]
+	}
+	return s
+}
+
+// checkCode returns nil for a code that may be in a close frame (RFC 6455 section 7.4.2). 1012 to 1014 were
+// registered after the RFC.
+func checkCode(code StatusCode) error {
+	switch {
+	case code >= 1012 && code <= 1014:
+		return nil
+	case code > 4999:
+		return ws.ErrProtocolStatusCodeUnknown
+	}
+	return ws.CheckCloseFrameData(code, "")
+}
+
+// parseClose returns what a close frame of the peer says (RFC 6455 section 5.5.1).
+func parseClose(payload []byte) (code StatusCode, reason string, err error) {
+	if len(payload) == 0 {
+		return StatusNone, "", nil
+	}
+	if len(payload) == 1 {
+		return 0, "", violation(StatusProtocolError, "a close frame with half a code")
+	}
+	code, reason = ws.ParseCloseFrameData(payload)
+	if err := checkCode(code); err != nil {
+		return 0, "", violation(StatusProtocolError, "a close frame with code %d: %w", code, err)
+	}
+	if !utf8.ValidString(reason) {
+		return 0, "", violation(StatusInvalidData, "a close frame: %w", ErrInvalidUTF8)
+	}
+	return code, reason, nil
+}

@@ -1,0 +1,348 @@
+package websocket
+
+import (
+	"bytes"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/gobwas/ws"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// The kinds of messages (RFC 6455 section 5.6).
+const (
+	Text   Kind = Kind(ws.OpText)
+	Binary Kind = Kind(ws.OpBinary)
+)
+
+// A Kind says whether a message is text, which is valid UTF-8, or binary.
+type Kind uint8
+
+// String returns "text" or "binary".
+func (k Kind) String() string {
+	if k == Binary {
+		return "binary"
+	}
+	return "text"
+}
+
+// phase is how far a connection has got.
+type phase uint8
+
+const (
+	handshaking phase = iota
+	answered          // the handshake is accepted, and its last byte is still to be consumed
+	open
+	closing // we sent a close frame and wait for the peer's
+	over    // nothing may be sent any more
+)
+
+// maxEarly bounds, in bytes, what is kept that was sent before the handshake was done.
+const maxEarly = 64 << 10
+
+// keptReply is how large a buffer for replies a connection keeps: enough for a pong.
+const keptReply = 128
+
+// A Conn is the codec of one WebSocket: see Of. It belongs to the loop of its connection, and only there may its fields and
+// methods be used. The functions are called on the loop and must not block; a panic in one closes the connection.
+type Conn struct {
+	// OnOpen is called when the handshake is done, before the first message, and may send. Set it in Accept, if at
+	// all. r is the request, with neither body nor remote address; it may be kept. An error closes the connection: see
+	// CloseError. A connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
+	OnOpen func(r *http.Request) error
+
+	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data is valid until it returns.
+	OnPong func(data []byte)
+
+	config   *Codec
+	request  *http.Request // until OnOpen
+	protocol string
+	phase    phase
+	deflate  bool // permessage-deflate was agreed on
+	kind     Kind // of the last message
+	send     Kind // of the next one that is sent, 0 for the default
+
+	fragmented bool   // a message has begun
+	compressed bool   // it is
+	message    []byte // its fragments so far
+	valid      int    // of them known to be UTF-8
+
+	reply []byte // what AppendReply will append
+	early []byte // frames that were sent before the handshake was done
+	sent  *CloseError
+	src   source
+	dst   sink
+}
+
+// IsOpen reports whether the handshake is done and no close frame was sent or received.
+func (c *Conn) IsOpen() bool { return c.phase == open }
+
+// Protocol returns the subprotocol that was agreed on, or "".
+func (c *Conn) Protocol() string { return c.protocol }
+
+// Compressed reports whether permessage-deflate was agreed on.
+func (c *Conn) Compressed() bool { return c.deflate }
+
+// Kind returns the kind of the message that OnMessage has been given. Before the first one it is Text.
+func (c *Conn) Kind() Kind {
+	if c.kind == 0 {
+		return Text
+	}
+	return c.kind
+}
+
+// Decode implements codec.Codec. It unmasks frames where they lie in data.
+func (c *Conn) Decode(data []byte) (advance int, frame []byte, err error) {
+	return c.DecodeFrom(data, 0)
+}
+
+// DecodeFrom implements codec.Resumer.
+func (c *Conn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
+	switch c.phase {
+	case handshaking:
+		advance, err = c.handshake(data, seen)
+	case answered:
+		advance, err = 1, c.opened()
+	case over:
+		return 0, nil, ErrNotOpen
+	default:
+		return c.decodeFrame(data)
+	}
+	return advance, nil, err
+}
+
+// decodeFrame decodes one frame, RFC 6455 section 5.2.
+func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
+	h, n, err := c.header(data)
+	if n == 0 || err != nil {
+		return 0, nil, c.fail(err)
+	}
+	if err := c.check(h, n); err != nil {
+		return 0, nil, c.fail(err)
+	}
+	if h.Length > int64(len(data)-n) {
+		return 0, nil, nil
+	}
+	advance = n + int(h.Length)
+	payload := data[n:advance]
+	ws.Cipher(payload, h.Mask, 0)
+	if h.OpCode.IsControl() {
+		err = c.control(h.OpCode, payload)
+	} else if c.phase == open {
+		frame, err = c.data(h, payload)
+	} // else the peer has not seen our close frame yet
+	if err != nil {
+		return 0, nil, c.fail(err)
+	}
+	return advance, frame, nil
+}
+
+// control handles a control frame, RFC 6455 section 5.5.
+func (c *Conn) control(op ws.OpCode, payload []byte) error {
+	switch op {
+	case ws.OpPing:
+		if c.phase == open {
+			c.reply = c.appendFrame(c.reply, ws.OpPong, 0, payload)
+		}
+	case ws.OpPong:
+		if c.OnPong != nil {
+			c.OnPong(payload)
+		}
+	case ws.OpClose:
+		return c.closed(payload)
+	}
+	return nil
+}
+
+// closed handles the peer's close frame: it is echoed, or answers ours.
+func (c *Conn) closed(payload []byte) error {
+	code, reason, err := parseClose(payload)
+	if err != nil {
+		return err
+	}
+	if c.phase == closing {
+		return c.sent
+	}
+	c.reply = c.appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
+	c.phase = over
+	return &CloseError{Code: code, Reason: reason, ByPeer: true}
+}
+
+// fail makes a close frame the last word of a connection that fails because of the peer (RFC 6455 section 7.1.7).
+func (c *Conn) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	if c.phase == open {
+		c.reply = c.appendClose(c.reply, err)
+	}
+	c.phase = over
+	c.message = nil
+	return err
+}
+
+// data handles a data frame, RFC 6455 section 5.4. It returns the message if this was its last frame.
+func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
+	if h.OpCode != ws.OpContinuation {
+		c.kind = Kind(h.OpCode)
+		c.compressed = h.Rsv1()
+		c.message, c.valid = nil, 0
+	}
+	if !h.Fin || c.fragmented {
+		c.message = append(c.message, payload...)
+		payload = c.message
+	}
+	c.fragmented = !h.Fin
+	if c.compressed {
+		if c.fragmented {
+			return nil, nil
+		}
+		if payload, err = inflate(payload, c.config.maxMessage()); err != nil {
+			return nil, err
+		}
+		c.message = nil
+	}
+	if c.kind == Text && !c.checkText(payload, h.Fin) {
+		return nil, violation(StatusInvalidData, "%w", ErrInvalidUTF8)
+	}
+	switch {
+	case c.fragmented:
+		return nil, nil
+	case payload == nil:
+		return []byte{}, nil
+	}
+	return payload, nil
+}
+
+// checkText reports whether text, which is final or may go on, can be UTF-8. What was valid before is not looked at again.
+func (c *Conn) checkText(text []byte, final bool) bool {
+	rest := text[c.valid:]
+	if utf8.Valid(rest) {
+		c.valid = len(text)
+		return true
+	}
+	if final {
+		return false
+	}
+	tail := len(rest)
+	for i := 1; i < utf8.UTFMax && i <= len(rest); i++ {
+		if b := rest[len(rest)-i]; utf8.RuneStart(b) {
+			if !utf8.FullRune(rest[len(rest)-i:]) {
+				tail = len(rest) - i
+			}
+			break
+		}
+	}
+	if !utf8.Valid(rest[:tail]) {
+		return false
+	}
+	c.valid += tail
+	return true
+}
+
+// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec says. Before the handshake
+// is done it is kept, up to 64 KiB altogether.
+func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
+	kind := c.sendKind()
+	switch {
+	case c.phase >= closing:
+		return dst, ErrNotOpen
+	case len(frame) > c.config.maxSend():
+		return dst, tooBig("message", len(frame), c.config.maxSend())
+	case kind == Text && !utf8.Valid(frame):
+		return dst, ErrInvalidUTF8
+	case c.phase != open:
+		if len(c.early)+len(frame) > maxEarly {
+			return dst, tooBig("backlog before the handshake", len(c.early)+len(frame), maxEarly)
+		}
+		c.early = c.appendFrame(c.early, ws.OpCode(kind), 0, frame)
+		return dst, nil
+	case c.deflate && len(frame) >= c.config.compressMin():
+		return c.appendDeflated(dst, ws.OpCode(kind), frame)
+	}
+	return c.appendFrame(dst, ws.OpCode(kind), 0, frame), nil
+}
+
+func (c *Conn) sendKind() Kind {
+	switch {
+	case c.send != 0:
+		return c.send
+	case c.config.Binary:
+		return Binary
+	}
+	return Text
+}
+
+// AppendReply implements codec.Responder: answers to the handshake, pongs, close frames.
+func (c *Conn) AppendReply(dst []byte) []byte {
+	if len(c.reply) == 0 {
+		return dst
+	}
+	dst = append(dst, c.reply...)
+	if c.reply = c.reply[:0]; cap(c.reply) > keptReply {
+		c.reply = nil
+	}
+	return dst
+}
+
+// AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is not done.
+func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
+	switch c.phase {
+	case handshaking:
+		dst = append(dst, farewell(err)...)
+	case answered, open:
+		dst = c.appendClose(dst, err)
+	}
+	c.phase = over
+	return dst
+}
+
+func (c *Conn) appendClose(dst []byte, err error) []byte {
+	code, reason := c.config.status(err)
+	return c.appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
+}
+
+// FrameSize implements codec.Sizer.
+func (c *Conn) FrameSize(data []byte) (size int, ok bool) {
+	if c.phase != open && c.phase != closing {
+		return 0, false
+	}
+	h, n, err := c.header(data)
+	if n == 0 || err != nil || c.check(h, n) != nil {
+		return 0, false
+	}
+	return n + int(h.Length), true
+}
+
+// FrameKey tells that all open connections of a Codec encode a message alike, if all or none of them compress, so that a
+// broadcast can be encoded once. It returns nil while messages have to be kept for after the handshake.
+func (c *Conn) FrameKey() any {
+	if c.phase != open {
+		return nil
+	}
+	if c.deflate {
+		return &c.config.deflated
+	}
+	return c.config
+}
+
+var (
+	_ codec.Stateful  = (*Codec)(nil)
+	_ codec.Validator = (*Codec)(nil)
+	_ codec.Resumer   = (*Conn)(nil)
+	_ codec.Responder = (*Conn)(nil)
+	_ codec.Farewell  = (*Conn)(nil)
+	_ codec.Sizer     = (*Conn)(nil)
+
+	headEnd = []byte("\r\n\r\n")
+)
+
+// headLength returns the length of an HTTP request's head, 0 if its end has not come.
+func headLength(data []byte, seen int) int {
+	from := max(0, seen-len(headEnd)+1)
+	if i := bytes.Index(data[from:], headEnd); i >= 0 {
+		return from + i + len(headEnd)
+	}
+	return 0
+}

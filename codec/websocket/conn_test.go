@@ -1,0 +1,453 @@
+package websocket_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// greeter is a handler that knows nothing of WebSocket.
+type greeter struct{ closed func(error) }
+
+func (g *greeter) OnMessage(c *loop.Conn, msg []byte) error {
+	return c.Send(append([]byte("you said "), msg...))
+}
+func (g *greeter) OnClose(_ *loop.Conn, err error) { g.closed(err) }
+
+func acceptGreeter(c *loop.Conn) loop.Handler {
+	_ = c.Send([]byte("welcome"))
+	websocket.OpenWithin(c, 10*time.Second)
+	return &greeter{func(error) {}}
+}
+
+// received shows the frames that a peer in memory got, behind the head of an HTTP answer if there is one.
+func received(p *looptest.Peer) (head string, frames []string) {
+	data := p.Received()
+	if strings.HasPrefix(data, "HTTP/") {
+		head, data, _ = strings.Cut(data, "\r\n\r\n")
+	}
+	c := client{in: bufio.NewReader(strings.NewReader(data))}
+	for {
+		f := c.next()
+		if f == "EOF" {
+			return head, frames
+		}
+		frames = append(frames, f)
+	}
+}
+
+func wants(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// One handler serves lines on one port and WebSocket on another.
+func TestOneHandlerForBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: codec.Lines{}, Accept: acceptGreeter,
+			Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: &websocket.Codec{}}},
+		})
+		lines, socket := srv.OpenTo(0), srv.OpenTo(1)
+		lines.Send("hi\n")
+		if got := lines.Received(); got != "welcome\nyou said hi\n" {
+			t.Errorf("lines: %q", got)
+		}
+		if got := socket.Received(); got != "" {
+			t.Errorf("before the handshake: %q", got)
+		}
+		socket.Send(request("x") + string(text("hi").wire()))
+		head, frames := received(socket)
+		if !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+			t.Errorf("the answer begins with %q", head)
+		}
+		wants(t, frames, `text "welcome"`, `text "you said hi"`)
+		srv.Shutdown()
+		_, frames = received(socket)
+		wants(t, frames, "close 1001")
+	})
+}
+
+// OnOpen comes behind the answer, and in front of the first message, however the bytes come.
+func TestOnOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened int
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: &websocket.Codec{Protocols: []string{"v1"}},
+			Accept: func(c *loop.Conn) loop.Handler {
+				w := websocket.Of(c)
+				w.OnOpen = func(r *http.Request) error {
+					opened++
+					if !w.IsOpen() {
+						t.Error("not open in OnOpen")
+					}
+					if r.URL.Path == "/refused" {
+						return &websocket.CloseError{Code: 4003, Reason: "refused"}
+					}
+					return c.Send([]byte(r.URL.Path + " " + r.Header.Get("Cookie") + " " + w.Protocol()))
+				}
+				return &greeter{func(error) {}}
+			},
+		})
+		wire := request("x", "Cookie: a=b", "Sec-WebSocket-Protocol: v1") + string(text("1").wire()) + string(text("2").wire())
+		for _, size := range []int{1, 10, 1000} {
+			p := srv.Open()
+			for rest := wire; rest != ""; {
+				n := min(size, len(rest))
+				p.Send(rest[:n])
+				rest = rest[n:]
+			}
+			_, frames := received(p)
+			wants(t, frames, `text "/chat a=b v1"`, `text "you said 1"`, `text "you said 2"`)
+		}
+		if opened != 3 {
+			t.Errorf("opened %d times", opened)
+		}
+		p := srv.Open()
+		p.Send(request("x", "GET /refused HTTP/1.1"), "never read")
+		_, frames := received(p)
+		wants(t, frames, `close 4003 "refused"`)
+	})
+}
+
+func TestOpenWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: acceptGreeter})
+		silent, slow, good := srv.Open(), srv.Open(), srv.Open()
+		good.Send(request("x"))
+		for _, b := range []byte(request("x"))[:9] {
+			slow.Send(string(b))
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if silent.Ended() || slow.Ended() {
+			t.Fatal("closed early")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for _, p := range []*looptest.Peer{silent, slow} {
+			if !errors.Is(p.Reason(), websocket.ErrTimeout) {
+				t.Errorf("closed with %v, want ErrTimeout", p.Reason())
+			}
+			if got := p.Received(); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+				t.Errorf("answered %q", got)
+			}
+		}
+		if good.Ended() {
+			t.Error("closed although it is open")
+		}
+	})
+}
+
+// What is sent is of the kind that was asked for, and the next one of the usual kind.
+func TestSendKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: codec.Lines{},
+			Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: &websocket.Codec{}}},
+			Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					long := websocket.Ping(c, make([]byte, 126))
+					if is := websocket.Of(c) != nil; is != errors.Is(long, codec.ErrTooLong) || is == errors.Is(long, websocket.ErrNotOpen) {
+						t.Errorf("a ping of 126 bytes: %v", long)
+					}
+					return errors.Join(websocket.SendBinary(c, msg), c.Send(msg), websocket.SendText(c, msg))
+				})
+			},
+		})
+		lines, socket := srv.OpenTo(0), srv.OpenTo(1)
+		lines.Send("x\n")
+		if got := lines.Received(); got != "x\nx\nx\n" {
+			t.Errorf("lines: %q", got)
+		}
+		socket.Send(request("x"), string(text("x").wire()))
+		_, frames := received(socket)
+		wants(t, frames, `binary "x"`, `text "x"`, `text "x"`)
+	})
+}
+
+// Close waits for the peer's answer, and not for ever.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: &websocket.Codec{},
+			Accept: func(c *loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					websocket.Close(c, 4000, string(msg))
+					websocket.Close(c, 4001, "again")
+					if err := c.Send([]byte("late")); !errors.Is(err, websocket.ErrNotOpen) {
+						t.Errorf("Send after Close: %v", err)
+					}
+					if err := websocket.Ping(c, nil); !errors.Is(err, websocket.ErrNotOpen) {
+						t.Errorf("Ping after Close: %v", err)
+					}
+					return nil
+				})
+			},
+		})
+		polite, rude := srv.Open(), srv.Open()
+		polite.Send(request("x"), string(text("bye").wire()))
+		rude.Send(request("x"), string(text(strings.Repeat("ü", 100)).wire()))
+		_, frames := received(polite)
+		wants(t, frames, `close 4000 "bye"`)
+		_, frames = received(rude)
+		wants(t, frames, fmt.Sprintf("close 4000 %q", strings.Repeat("ü", 61)))
+		if polite.Ended() || rude.Ended() {
+			t.Fatal("did not wait")
+		}
+		polite.Send(string(closing(1000, "").wire()))
+		time.Sleep(websocket.CloseWait + time.Millisecond)
+		synctest.Wait()
+		for _, p := range []*looptest.Peer{polite, rude} {
+			e, ok := errors.AsType[*websocket.CloseError](p.Reason())
+			if !ok || e.Code != 4000 || e.ByPeer {
+				t.Errorf("closed with %v", p.Reason())
+			}
+			if got := p.Received(); got != "" {
+				t.Errorf("behind the close frame came %q", got)
+			}
+		}
+	})
+}
+
+func TestCloseErrorOfPeer(t *testing.T) {
+	s := start(t, &websocket.Codec{})
+	c := s.open(t)
+	c.write(t, string(closing(4711, "bye").wire()))
+	err := s.reason(t)
+	e, ok := errors.AsType[*websocket.CloseError](err)
+	if !ok || e.Code != 4711 || e.Reason != "bye" || !e.ByPeer || !errors.Is(err, io.EOF) {
+		t.Errorf("OnClose got %v", err)
+	}
+	for wire, want := range map[string]error{
+		string(frame{fin: true, op: 3}.wire()):                  codec.ErrMalformed,
+		string(text("\xff").wire()):                             websocket.ErrInvalidUTF8,
+		string(frame{fin: true, op: 2, length: 1 << 20}.wire()): codec.ErrTooLong,
+		string(frame{fin: true, op: 1, bare: true}.wire()):      ws.ErrProtocolMaskRequired,
+		string(text("please close with 4001").wire()):           nil,
+	} {
+		c := s.open(t)
+		c.write(t, wire)
+		err := s.reason(t)
+		if e, ok := errors.AsType[*websocket.CloseError](err); !ok || e.ByPeer || errors.Is(err, io.EOF) || want != nil && !errors.Is(err, want) {
+			t.Errorf("%x: OnClose got %v, want %v", wire, err, want)
+		}
+	}
+}
+
+// Status chooses what the peer is told about our own errors; what must not be sent is not.
+func TestStatus(t *testing.T) {
+	errGo, errBad := errors.New("go"), errors.New("bad")
+	cfg := &websocket.Codec{Status: func(err error) (websocket.StatusCode, string) {
+		switch err {
+		case errGo:
+			return 4999, "go away"
+		case errBad:
+			return 1005, "never"
+		}
+		return websocket.StatusNormal, "\xff"
+	}}
+	for err, want := range map[error]string{
+		errGo: `close 4999 "go away"`, errBad: "close 1011", nil: "close 1000",
+		&websocket.CloseError{Code: 1006}: "close 1011",
+	} {
+		c := opened(t, cfg)
+		in := client{in: bufio.NewReader(bytes.NewReader(c.AppendFarewell(nil, err)))}
+		if got := in.next(); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+}
+
+// opened returns the codec of a connection whose handshake is done.
+func opened(t testing.TB, cfg *websocket.Codec, changes ...string) *websocket.Conn {
+	t.Helper()
+	var d codec.Decoder
+	d.Init(cfg, nil)
+	rest := []byte(request("x", changes...))
+	for more := true; more; {
+		var err error
+		if rest, _, more, err = d.Next(rest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := d.Codec().(*websocket.Conn)
+	c.AppendReply(nil)
+	if !c.IsOpen() {
+		t.Fatal("not open")
+	}
+	return c
+}
+
+func TestSendLimits(t *testing.T) {
+	c := opened(t, &websocket.Codec{MaxMessage: 10})
+	if _, err := c.AppendFrame(nil, make([]byte, 11)); !errors.Is(err, codec.ErrTooLong) {
+		t.Errorf("11 bytes: %v", err)
+	}
+	if _, err := c.AppendFrame(nil, []byte("\xff")); !errors.Is(err, websocket.ErrInvalidUTF8) {
+		t.Errorf("text that is not UTF-8: %v", err)
+	}
+	if _, err := opened(t, &websocket.Codec{MaxMessage: 10, MaxSend: 11}).AppendFrame(nil, make([]byte, 11)); err != nil {
+		t.Errorf("11 bytes of 11: %v", err)
+	}
+	early := (&websocket.Codec{}).New()
+	var err error
+	for range 5 {
+		if _, err = early.AppendFrame(nil, make([]byte, 16<<10)); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, codec.ErrTooLong) {
+		t.Errorf("80 KiB before the handshake: %v", err)
+	}
+	b := opened(t, &websocket.Codec{Binary: true})
+	if wire, err := b.AppendFrame(nil, []byte("\xff")); err != nil || string(wire) != "\x82\x01\xff" {
+		t.Errorf("binary: %x, %v", wire, err)
+	}
+}
+
+// A broadcast is encoded once for all connections with equal keys.
+func TestFrameKey(t *testing.T) {
+	cfg, other := &websocket.Codec{Compress: true}, &websocket.Codec{}
+	const offer = "Sec-WebSocket-Extensions: permessage-deflate"
+	a, b, c := opened(t, cfg), opened(t, cfg), opened(t, other)
+	d, e := opened(t, cfg, offer), opened(t, cfg, offer)
+	if a.FrameKey() != b.FrameKey() || d.FrameKey() != e.FrameKey() {
+		t.Error("equal connections have other keys")
+	}
+	if a.FrameKey() == c.FrameKey() || a.FrameKey() == d.FrameKey() {
+		t.Error("other connections have equal keys")
+	}
+	if key := cfg.New().(*websocket.Conn).FrameKey(); key != nil {
+		t.Errorf("before the handshake the key is %v", key)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = d.FrameKey() }); n > 0 {
+		t.Errorf("FrameKey allocates %v times", n)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxSend: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"}} {
+		if err := cfg.Validate(); !errors.Is(err, codec.ErrConfig) {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	cfg := &websocket.Codec{}
+	if _, _, err := cfg.Decode([]byte("x")); !errors.Is(err, websocket.ErrNoConn) {
+		t.Errorf("Codec.Decode: %v", err)
+	}
+	if _, err := cfg.AppendFrame(nil, nil); !errors.Is(err, websocket.ErrNoConn) {
+		t.Errorf("Codec.AppendFrame: %v", err)
+	}
+}
+
+// permessage-deflate, RFC 7692.
+func TestNegotiation(t *testing.T) {
+	const agreed = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+	s, off := start(t, &websocket.Codec{Compress: true}), start(t, &websocket.Codec{})
+	for offer, want := range map[string]string{
+		"permessage-deflate":                                                agreed,
+		"permessage-deflate; client_max_window_bits":                        agreed,
+		"permessage-deflate; server_no_context_takeover":                    agreed,
+		"permessage-deflate; server_max_window_bits=10":                     "",
+		"permessage-deflate; server_max_window_bits=10, permessage-deflate": agreed,
+		"permessage-deflate; server_max_window_bits=99":                     "",
+		"permessage-deflate; nonsense":                                      "",
+		"permessage-deflate; client_no_context_takeover=1":                  "",
+		"x-other, permessage-deflate":                                       agreed,
+		"x-other":                                                           "",
+	} {
+		for srv, want := range map[*server]string{s: want, off: ""} {
+			c := srv.dial(t)
+			c.write(t, request("x", "Sec-WebSocket-Extensions: "+offer))
+			r := c.response(t)
+			if got := r.Header.Get("Sec-WebSocket-Extensions"); r.StatusCode != 101 || strings.ReplaceAll(got, ";", "; ") != want && got != want {
+				t.Errorf("offered %q: %s, answered %q, want %q", offer, r.Status, got, want)
+			}
+		}
+	}
+}
+
+func deflated(t testing.TB, s string) string {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(w, s)
+	_ = w.Flush()
+	return strings.TrimSuffix(b.String(), "\x00\x00\xff\xff")
+}
+
+func TestDeflate(t *testing.T) {
+	s := start(t, &websocket.Codec{Compress: true, MaxMessage: 100_000, MaxSend: 200_000, CompressMin: 1000})
+	const offer = "Sec-WebSocket-Extensions: permessage-deflate"
+	long := strings.Repeat("loopwheel ", 1000)
+	short := strings.Repeat("loopwheel ", 50)
+	var random [100_000]byte
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random[:])
+	noise := string(random[:])
+	bomb := strings.Repeat("\x00", 50_000_000)
+	z := func(op ws.OpCode, s string) frame { return frame{fin: true, rsv: 4, op: op, payload: deflated(t, s)} }
+	half := len(deflated(t, short)) / 2
+	for _, tc := range []struct {
+		section, name string
+		send          []frame
+		want          string
+	}{
+		{"7.2.2", "a compressed message", []frame{z(ws.OpText, short)}, show("text", short)},
+		{"7.2.2", "an empty compressed message", []frame{z(ws.OpText, "")}, `text ""`},
+		{"7.2.2", "compressed binary", []frame{z(ws.OpBinary, short)}, show("binary", short)},
+		{"6", "a message that is not compressed", []frame{text(short)}, show("text", short)},
+		{"6.1", "a compressed message in fragments", []frame{
+			{rsv: 4, op: ws.OpText, payload: deflated(t, short)[:half]}, ping(""), last(deflated(t, short)[half:])}, `pong ""`},
+		{"6.1", "the bit on a continuation", []frame{begin("x"), {fin: true, rsv: 4, payload: "y"}}, violated},
+		{"6.1", "the bit on a control frame", []frame{{fin: true, rsv: 4, op: ws.OpPing}}, violated},
+		{"6", "another bit, too", []frame{{fin: true, rsv: 6, op: ws.OpText}}, violated},
+		{"7.2.2", "not deflate", []frame{{fin: true, rsv: 4, op: ws.OpText, payload: "\xff\xff\xff"}}, notUTF8},
+		{"7.2.2", "compressed text that is not UTF-8", []frame{z(ws.OpText, "\xff")}, notUTF8},
+		{"7.2.3.2", "what does not compress, at the limit", []frame{z(ws.OpBinary, noise)}, show("binary", noise)},
+		{"8", "above the limit by a byte", []frame{z(ws.OpBinary, noise+"x")}, tooLarge},
+		{"8", "a bomb", []frame{z(ws.OpBinary, bomb)}, tooLarge},
+	} {
+		t.Run("RFC 7692 "+tc.section+" "+tc.name, func(t *testing.T) {
+			c := s.open(t, offer)
+			for _, f := range tc.send {
+				c.write(t, string(f.wire()))
+			}
+			if got := c.next(); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	t.Run("RFC 7692 7.2.1 the server compresses", func(t *testing.T) {
+		c := s.open(t, offer)
+		c.write(t, string(text(long).wire()))
+		f, err := ws.ReadFrame(c.in)
+		if err != nil || !f.Header.Rsv1() || len(f.Payload) > len(long)/10 {
+			t.Fatalf("%+v, %v", f.Header, err)
+		}
+		r := flate.NewReader(io.MultiReader(bytes.NewReader(f.Payload), strings.NewReader("\x00\x00\xff\xff\x01\x00\x00\xff\xff")))
+		if got, err := io.ReadAll(r); err != nil || string(got) != long {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package websocket
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsflate"
+)
+
+// handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section 4.2). Of a request that is
+// accepted it leaves the last byte, so that the answer is on its way before OnOpen is called.
+func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
+	n := headLength(data, seen)
+	switch limit := c.config.maxHandshake(); {
+	case data[0] < 'A' || data[0] > 'Z': // a TLS client, for instance, would wait for us otherwise
+		return 0, c.refuse(nil, http.StatusBadRequest, "this is not HTTP")
+	case n > limit || n == 0 && len(data) > limit:
+		return 0, c.refuse(nil, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request is longer than %d bytes", limit))
+	case n == 0:
+		return 0, nil
+	}
+	r, err := readRequest(data[:n])
+	if err != nil {
+		return 0, c.refuse(nil, http.StatusBadRequest, err.Error())
+	}
+	if r.ProtoMajor != 1 {
+		return 0, c.refuse(nil, http.StatusHTTPVersionNotSupported, "this is HTTP/1.1")
+	}
+	if !wantsUpgrade(r) {
+		return 0, c.answerHTTP(r)
+	}
+	if err := c.upgrade(r); err != nil {
+		return 0, err
+	}
+	return n - 1, nil
+}
+
+// readRequest parses a head. http.ReadRequest takes names of headers that are not tokens, so http.Server checks them as well.
+func readRequest(head []byte) (*http.Request, error) {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	if err != nil {
+		return nil, err
+	}
+	for name := range r.Header {
+		if strings.ContainsFunc(name, notToken) {
+			return nil, fmt.Errorf("the header name %q", name)
+		}
+	}
+	return r, nil
+}
+
+// notToken reports whether r cannot be in a token, RFC 9110 section 5.6.2.
+func notToken(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return false
+	}
+	return !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+}
+
+// wantsUpgrade tells a handshake, if perhaps a bad one, from a plain request.
+func wantsUpgrade(r *http.Request) bool {
+	for _, v := range r.Header["Upgrade"] {
+		if strings.EqualFold(v, "websocket") {
+			return true
+		}
+	}
+	return r.Header.Get("Sec-WebSocket-Key") != "" || r.Header.Get("Sec-WebSocket-Version") != ""
+}
+
+// upgrade accepts the handshake r or refuses it.
+func (c *Conn) upgrade(r *http.Request) error {
+	memory := memoryConn{header: make(http.Header)}
+	upgrader := ws.HTTPUpgrader{
+		Protocol: func(p string) bool { return slices.Contains(c.config.Protocols, p) },
+	}
+	deflate := wsflate.Extension{Parameters: wsflate.DefaultParameters}
+	if c.config.Compress {
+		upgrader.Negotiate = lenient(deflate.Negotiate)
+	}
+	if err := c.admit(r); err != nil {
+		return err
+	}
+	_, _, hs, err := upgrader.Upgrade(r, &memory)
+	if err != nil {
+		rejected, _ := errors.AsType[*ws.ConnectionRejectedError](err)
+		status := http.StatusBadRequest
+		if rejected != nil {
+			status = rejected.StatusCode()
+		}
+		c.phase = over
+		c.reply = append(c.reply, memory.written.Bytes()...)
+		return &HandshakeError{Status: status, Reason: err.Error()}
+	}
+	if c.config.Check != nil {
+		if err := c.config.Check(r); err != nil {
+			return c.refuseWith(r, err)
+		}
+	}
+	c.phase, c.request, c.protocol = answered, r, hs.Protocol
+	_, c.deflate = deflate.Accepted()
+	c.reply = append(append(c.reply, memory.written.Bytes()...), c.early...)
+	c.early = nil
+	return nil
+}
+
+// admit checks what the RFC leaves to us, and what ws.HTTPUpgrader does not look at.
+func (c *Conn) admit(r *http.Request) error {
+	switch {
+	case c.config.Path != "" && r.URL.Path != c.config.Path:
+		return c.refuse(r, http.StatusNotFound, "no WebSocket at this path")
+	case r.ContentLength != 0: // -1 for chunks
+		return c.refuse(r, http.StatusBadRequest, "a handshake with a body")
+	case !c.config.allowsOrigin(r):
+		return c.refuse(r, http.StatusForbidden, fmt.Sprintf("pages of %q may not connect", r.Header.Get("Origin")))
+	}
+	keys := r.Header["Sec-Websocket-Key"]
+	if len(keys) > 1 || len(r.Header["Sec-Websocket-Version"]) > 1 {
+		return c.refuse(r, http.StatusBadRequest, "Sec-WebSocket-Key or -Version more than once")
+	}
+	if len(keys) == 1 { // without one HTTPUpgrader refuses
+		if nonce, err := base64.StdEncoding.DecodeString(keys[0]); err != nil || len(nonce) != 16 {
+			return c.refuse(r, http.StatusBadRequest, "Sec-WebSocket-Key is not 16 bytes in base64")
+		}
+	}
+	return nil
+}
+
+// allowsOrigin implements Codec.Origins.
+func (c *Codec) allowsOrigin(r *http.Request) bool {
+	origins := r.Header["Origin"]
+	if len(origins) == 0 {
+		return true
+	}
+	if len(origins) > 1 {
+		return false
+	}
+	for _, o := range c.Origins {
+		if o == "*" || strings.EqualFold(o, origins[0]) {
+			return true
+		}
+	}
+	u, err := url.Parse(origins[0])
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// opened ends the handshake.
+func (c *Conn) opened() error {
+	r := c.request
+	c.phase, c.request = open, nil
+	if c.OnOpen == nil {
+		return nil
+	}
+	return c.OnOpen(r)
+}
+
+// answerHTTP answers a plain request. It returns the reason for which the connection closes.
+func (c *Conn) answerHTTP(r *http.Request) error {
+	if r.ContentLength != 0 { // -1 for chunks
+		return c.refuse(r, http.StatusRequestEntityTooLarge, "requests with a body are not served here")
+	}
+	if c.config.HTTP == nil {
+		return c.refuse(r, http.StatusUpgradeRequired, "this is a WebSocket server")
+	}
+	w := memoryConn{header: make(http.Header)}
+	c.config.HTTP.ServeHTTP(&w, r)
+	c.phase = over
+	c.reply = w.appendAnswer(c.reply, r)
+	return ErrHTTP
+}
+
+// refuse answers with an HTTP status and returns the reason for which the connection closes.
+func (c *Conn) refuse(r *http.Request, status int, reason string) error {
+	return c.refuseWith(r, &HandshakeError{Status: status, Reason: reason})
+}
+
+func (c *Conn) refuseWith(r *http.Request, err error) error {
+	e, ok := errors.AsType[*HandshakeError](err)
+	if !ok {
+		e = &HandshakeError{Status: http.StatusForbidden, Reason: err.Error()}
+	}
+	c.phase = over
+	c.early = nil
+	c.reply = appendRefusal(c.reply, r, e)
+	return err
+}
+
+func appendRefusal(dst []byte, r *http.Request, e *HandshakeError) []byte {
+	w := memoryConn{header: make(http.Header)}
+	if e.Status == http.StatusUpgradeRequired {
+		w.header.Set("Upgrade", "websocket")
+		w.header.Set("Sec-WebSocket-Version", "13")
+	}
+	http.Error(&w, e.Reason, e.Status)
+	return w.appendAnswer(dst, r)
+}
+
+// farewell is the answer to a handshake that is not complete when our side closes.
+func farewell(err error) []byte {
+	if errors.Is(err, ErrTimeout) {
+		return appendRefusal(nil, nil, &HandshakeError{Status: http.StatusRequestTimeout, Reason: "the request took too long"})
+	}
+	return appendRefusal(nil, nil, &HandshakeError{Status: http.StatusServiceUnavailable, Reason: "closed"})
+}
+
+// memoryConn is an http.ResponseWriter in memory, which can be hijacked as ws.HTTPUpgrader does.
+type memoryConn struct {
+	net.Conn // nil: only the deadlines are used
+	header   http.Header
+	status   int
+	written  bytes.Buffer
+}
+
+func (m *memoryConn) Header() http.Header { return m.header }
+
+func (m *memoryConn) WriteHeader(status int) {
+	if m.status == 0 {
+		m.status = status
+	}
+}
+
+func (m *memoryConn) Write(p []byte) (int, error) {
+	m.WriteHeader(http.StatusOK)
+	return m.written.Write(p)
+}
+
+func (m *memoryConn) SetDeadline(time.Time) error { return nil }
+
+// Hijack implements http.Hijacker.
+func (m *memoryConn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return m, bufio.NewReadWriter(nil, bufio.NewWriterSize(&m.written, 512)), nil
+}
+
+// appendAnswer appends what was written as the last response on its connection. r may be nil.
+func (m *memoryConn) appendAnswer(dst []byte, r *http.Request) []byte {
+	m.WriteHeader(http.StatusOK)
+	if m.header.Get("Content-Type") == "" && m.written.Len() > 0 {
+		m.header.Set("Content-Type", http.DetectContentType(m.written.Bytes()))
+	}
+	size := int64(m.written.Len())
+	response := http.Response{
+		StatusCode: m.status, ProtoMajor: 1, ProtoMinor: 1, Header: m.header, Request: r, Close: true,
+		ContentLength: size, Body: io.NopCloser(&m.written),
+	}
+	out := sink{data: dst}
+	_ = response.Write(&out) // memory does not fail
+	return out.data
+}

@@ -1,0 +1,104 @@
+package websocket
+
+import (
+	"time"
+
+	"github.com/gobwas/ws"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// CloseWait is how long Close waits for the peer's close frame.
+const CloseWait = 5 * time.Second
+
+// A Link is what this package needs of a connection. *loop.Conn is one.
+type Link interface {
+	Codec() codec.Codec          // the codec in use
+	Send(msg []byte) error       // a message
+	Write(p []byte) (int, error) // bytes as they are
+	CloseWithError(err error)    // with err as the reason
+}
+
+// A TimedLink is a Link with timers, which *loop.Conn is, too.
+type TimedLink[Timer any] interface {
+	Link
+	AfterFunc(d time.Duration, f func()) Timer // unless it closes first
+}
+
+// Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be called on c's loop.
+func Of(c interface{ Codec() codec.Codec }) *Conn {
+	w, _ := c.Codec().(*Conn)
+	return w
+}
+
+// SendText sends msg as a text message, by the rules of Conn.Send. On a connection with another codec it is c.Send.
+func SendText(c Link, msg []byte) error { return sendAs(c, Text, msg) }
+
+// SendBinary sends msg as a binary message, by the rules of Conn.Send. On a connection with another codec it is c.Send.
+func SendBinary(c Link, msg []byte) error { return sendAs(c, Binary, msg) }
+
+func sendAs(c Link, kind Kind, msg []byte) error {
+	w := Of(c)
+	if w == nil {
+		return c.Send(msg)
+	}
+	w.send = kind
+	err := c.Send(msg)
+	w.send = 0
+	return err
+}
+
+// Ping sends a ping with data, which the peer's pong will bring back to Conn.OnPong. More than 125 bytes are
+// codec.ErrTooLong; ErrNotOpen if there is no open WebSocket.
+//
+// As the Ping of a heartbeat it is func(c *loop.Conn) error { return websocket.Ping(c, nil) }. A pong counts as life, as
+// every byte does.
+func Ping(c Link, data []byte) error {
+	w := Of(c)
+	if w == nil || !w.IsOpen() {
+		return ErrNotOpen
+	}
+	if len(data) > ws.MaxControlFramePayloadSize {
+		return tooBig("ping", len(data), ws.MaxControlFramePayloadSize)
+	}
+	var buf [ws.MaxControlFramePayloadSize + ws.MinHeaderSize]byte
+	_, err := c.Write(w.appendFrame(buf[:0], ws.OpPing, 0, data))
+	return err
+}
+
+// Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close frame and waits for the
+// peer's, for CloseWait at most. Meanwhile nothing can be sent, and messages that still come are dropped. OnClose
+// then gets a *CloseError with code and reason. Calling it again does nothing. The rules for code and reason are those of
+// Codec.Status.
+//
+// Conn.Close and CloseWithError send a close frame, too, and do not wait. So does this function if there is no open WebSocket.
+func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
+	reply := &CloseError{Code: code, Reason: reason}
+	w := Of(c)
+	switch {
+	case w != nil && w.phase == closing:
+		return
+	case w == nil || !w.IsOpen():
+		c.CloseWithError(reply)
+		return
+	}
+	if _, err := c.Write(w.appendClose(nil, reply)); err != nil {
+		return // it closes already
+	}
+	w.phase, w.sent = closing, reply
+	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })
+}
+
+// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d. Call it in Accept. It does nothing on a
+// connection with another codec.
+func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
+	w := Of(c)
+	if w == nil {
+		return
+	}
+	c.AfterFunc(d, func() {
+		if w.phase < open {
+			c.CloseWithError(ErrTimeout)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package loopwheel_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// floors says what each package may import besides the standard library. The packages are those of this module if
+// their names have no dot; a name stands for all packages below it, too, if it ends in "/...". No arrow
+// points up or sideways: a new package must be given its place here.
+//
+// Tests are free: those of package loop may use looptest, which is above it.
+var floors = map[string][]string{
+	".": {},
+
+	// Floor 0: pure, without goroutines and clocks of their own.
+	"timing":          {},
+	"codec":           {},
+	"codec/codectest": {"codec"},
+
+	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
+	"loop/internal/engine":     {},
+	"loop/internal/gnetengine": {"loop/internal/engine", gnetModule, zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
+
+	// Floor 2: what is built on loops.
+	"handler":       {"codec", "loop", "timing", zerologModule},
+	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+
+	// Beside floor 1: a codec that needs a library.
+	"codec/websocket": {"codec", wsModule},
+
+	// Floor 3: programs.
+	"examples/echo": {"codec", "handler", "loop", zerologModule},
+	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+}
+
+const (
+	gnetModule    = "github.com/panjf2000/gnet/v2/..."
+	zerologModule = "github.com/rs/zerolog"
+	wsModule      = "github.com/gobwas/ws/..."
+	sysModule     = "golang.org/x/sys/..."
+)
+
+func TestImportFloors(t *testing.T) {
+	for _, f := range sources(t) {
+		allowed, known := floors[f.dir()]
+		if !known {
+			t.Errorf("%s: package %s has no place in floors: say there what it may import", f.name, f.dir())
+			continue
+		}
+		if f.isTest() {
+			continue
+		}
+		for _, spec := range f.ast.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !isStandard(imported) && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, imported) }) {
+				t.Errorf("%s imports %s, which is not below %s", fset.Position(spec.Pos()), imported, f.dir())
+			}
+		}
+	}
+}
+
+// isStandard reports whether an import path is of the standard library: its first element has no dot.
+func isStandard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
+
+// covers reports whether an entry of floors allows an import.
+func covers(entry, imported string) bool {
+	if first, _, _ := strings.Cut(entry, "/"); !strings.Contains(first, ".") {
+		entry = modulePath + "/" + entry
+	}
+	prefix, deep := strings.CutSuffix(entry, "/...")
+	return imported == prefix || deep && strings.HasPrefix(imported, prefix+"/")
+}
+
+func TestCovers(t *testing.T) {
+	for _, tt := range []struct {
+		entry, imported string
+		want            bool
+	}{
+		{"codec", modulePath + "/codec", true},
+		{"codec", modulePath + "/codec/websocket", false},
+		{"codec", modulePath + "/codecs", false},
+		{"loop/internal/...", modulePath + "/loop/internal/engine", true},
+		{"loop/internal/...", modulePath + "/loop/internals", false},
+		{gnetModule, "github.com/panjf2000/gnet/v2", true},
+		{gnetModule, "github.com/panjf2000/gnet/v2/pkg/io", true},
+		{gnetModule, "github.com/panjf2000/gnet", false},
+	} {
+		if got := covers(tt.entry, tt.imported); got != tt.want {
+			t.Errorf("covers(%q, %q) = %v", tt.entry, tt.imported, got)
+		}
+	}
+}

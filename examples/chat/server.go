@@ -1,0 +1,146 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+//go:embed page.html
+var page string
+
+// options are what the flags say.
+type options struct {
+	web, lines string
+	idle, ping time.Duration
+	rate       float64
+	history    int
+	loops      int
+	origins    []string
+	logger     zerolog.Logger
+}
+
+func (o *options) check() error {
+	if o.idle <= 0 || o.ping <= 0 || o.rate <= 0 || o.history < 0 {
+		return errors.New("-idle, -ping and -rate must be positive, and -history not negative")
+	}
+	return nil
+}
+
+// Codes of close frames, of those that are for an application's own use. The page knows them.
+const (
+	closedIdle  websocket.StatusCode = 4000 // said nothing for too long
+	closedDead  websocket.StatusCode = 4001 // did not answer pings
+	closedFlood websocket.StatusCode = 4002 // said too much
+	closedQuit  websocket.StatusCode = 4003 // /quit
+)
+
+const (
+	maxLine     = 2000             // bytes of what one may say
+	maxEvent    = 1 << 20          // bytes of what we send: the names of all in a large room
+	openTimeout = 10 * time.Second // for a handshake
+	showEvery   = time.Second      // the live view
+	remember    = time.Hour        // how long an empty room keeps its history
+)
+
+// A chat is all that connections share.
+type chat struct {
+	opt      options
+	rooms    registry[*room]
+	nicks    registry[loop.Ref] // who is who, for private messages
+	watchers handler.Group      // of the live view
+	server   *loop.Server
+	began    time.Time
+	kicked   atomic.Uint64 // for silence
+	dead     atomic.Uint64 // for missed pongs
+	flooded  atomic.Uint64
+	said     atomic.Uint64
+}
+
+// newServer puts the server together: two listeners, the same loops, one chat.
+func newServer(opt options) *loop.Server {
+	ch := &chat{opt: opt, began: time.Now()}
+	limit := handler.Limit{PerSecond: opt.rate, Burst: int(opt.rate*4) + 1}
+	heartbeat := handler.Heartbeat{Interval: opt.ping, Jitter: opt.ping / 10, Ping: ping}
+	logs := handler.Log{}
+	ch.server = &loop.Server{
+		Addr:     opt.web,
+		NumLoops: opt.loops,
+		Logger:   opt.logger,
+		Codec: &websocket.Codec{
+			Path:       "/ws",
+			Origins:    opt.origins,
+			HTTP:       http.HandlerFunc(servePage),
+			MaxMessage: maxLine,
+			MaxSend:    maxEvent,
+			Status:     status,
+		},
+		Accept: handler.Chain(ch.acceptSocket, logs, limit, heartbeat),
+		Listeners: []loop.Listener{{
+			Addr:   opt.lines,
+			Codec:  plain{codec.Lines{Max: maxLine}},
+			Accept: handler.Chain(ch.acceptLines, logs, limit),
+		}},
+		OnDrain: func(c *loop.Conn) {
+			if websocket.Of(c) == nil { // a browser is told by the close frame
+				note(c, "the server restarts: goodbye")
+			}
+		},
+		OnStart: func(l *loop.Loop) {
+			if l.Index() == 0 {
+				l.Every(showEvery, ch.show)
+			}
+		},
+	}
+	return ch.server
+}
+
+// servePage is all of HTTP that there is.
+func servePage(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path != "/":
+		http.NotFound(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+	default:
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
+		_, _ = io.WriteString(w, page)
+	}
+}
+
+// ping is the heartbeat. Its data is the time, which the pong brings back.
+func ping(c *loop.Conn) error {
+	if w := websocket.Of(c); w == nil || !w.IsOpen() {
+		return nil // the handshake has a time limit of its own
+	}
+	return websocket.Ping(c, time.Now().AppendFormat(nil, time.RFC3339Nano))
+}
+
+// status tells a browser why it was closed.
+func status(err error) (websocket.StatusCode, string) {
+	switch {
+	case err == nil:
+		return websocket.StatusNormal, ""
+	case errors.Is(err, loop.ErrServerClosed):
+		return websocket.StatusGoingAway, "the server restarts"
+	case errors.Is(err, handler.ErrRateLimit):
+		return closedFlood, "too many messages at once"
+	case errors.Is(err, handler.ErrHeartbeat):
+		return closedDead, "no answer to pings"
+	}
+	return websocket.StatusInternalError, "a fault of the server"
+}

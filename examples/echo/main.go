@@ -1,0 +1,128 @@
+// Command echo sends back what it gets, evicts who is silent for too long, and drains when it is told to stop: the
+// program to start from when you write a server of your own. What it serves is in server.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// statusInterval is how often the status line comes.
+const statusInterval = 5 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // from then on a second Ctrl-C ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: it serves until ctx is done, and returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	o, err := parse(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "echo: %v (-h lists all flags)\n", err)
+		return 2
+	}
+	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
+		Level(o.level).With().Timestamp().Logger()
+	srv := newServer(o, log)
+	if err := srv.Start(ctx); err != nil {
+		return explain(err, o.addr, errOut)
+	}
+	fmt.Fprintf(out, "echo: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
+	fmt.Fprintf(out, "echo: connect with: %s\n", netcat(srv.LocalAddr()))
+	go status(ctx, srv, log)
+	if err := wait(ctx, srv, out); err != nil {
+		fmt.Fprintf(errOut, "echo: %v\n", err)
+		return 1
+	}
+	fmt.Fprintln(out, "echo: drained, bye")
+	return 0
+}
+
+// wait returns when the server has ended.
+func wait(ctx context.Context, srv *loop.Server, out io.Writer) error {
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Wait() }()
+	select {
+	case err := <-ended: // without being asked
+		return err
+	case <-ctx.Done():
+		fmt.Fprintf(out, "echo: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
+		return <-ended
+	}
+}
+
+// explain says why the server could not start, and what to do about it.
+func explain(err error, addr string, errOut io.Writer) int {
+	var system *net.OpError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		fmt.Fprintf(errOut, "echo: %s is in use: stop the program that listens there, or choose another address, "+
+			"as with -addr tcp://127.0.0.1:7001\n", addr)
+	case errors.As(err, &system):
+		fmt.Fprintf(errOut, "echo: cannot listen: %v\n", system)
+	default:
+		fmt.Fprintf(errOut, "echo: invalid flags: %v\n", err)
+		return 2
+	}
+	return 1
+}
+
+// netcat returns the command that connects to addr.
+func netcat(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	switch {
+	case !ok:
+		return "nc -U " + addr.String()
+	case tcp.IP.IsUnspecified():
+		return fmt.Sprintf("nc localhost %d", tcp.Port)
+	}
+	return fmt.Sprintf("nc %s %d", tcp.IP, tcp.Port)
+}
+
+// status logs how the server is doing, until ctx is done.
+func status(ctx context.Context, srv *loop.Server, log zerolog.Logger) {
+	tick := time.NewTicker(statusInterval)
+	defer tick.Stop()
+	before := srv.Stats()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := srv.Stats()
+		log.Info().
+			Int("conns", now.Conns).
+			Float64("msg/s", float64(now.Messages-before.Messages)/statusInterval.Seconds()).
+			Uint64("evicted", now.Evicted).
+			Int("timers", now.Timers).
+			Msg("status")
+		before = now
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// options are what the command line says.
+type options struct {
+	addr  string
+	idle  time.Duration
+	loops int
+	codec codec.Codec
+	level zerolog.Level
+}
+
+// parse reads the command line. Help goes to out, with the error flag.ErrHelp.
+func parse(args []string, out io.Writer) (options, error) {
+	o := options{codec: codec.Lines{}, level: zerolog.InfoLevel}
+	fs := flag.NewFlagSet("echo", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
+	fs.DurationVar(&o.idle, "idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
+	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means one for each core")
+	fs.Func("codec", "frame messages by `kind`: lines, length (4 bytes, big-endian) or raw (default lines)", o.setCodec)
+	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintln(out, "Usage: echo [flags]")
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, err
+	case fs.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
+	case o.idle < 0:
+		return o, fmt.Errorf("invalid value %q for flag -idle: it is negative; 0 means never", o.idle)
+	case o.loops < 0:
+		return o, fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means one for each core`, o.loops)
+	}
+	return o, nil
+}
+
+func (o *options) setCodec(kind string) error {
+	switch kind {
+	case "lines":
+		o.codec = codec.Lines{}
+	case "length":
+		o.codec = codec.Length{}
+	case "raw":
+		o.codec = codec.Raw{}
+	default:
+		return errors.New("want lines, length or raw")
+	}
+	return nil
+}
+
+func (o *options) setLevel(level string) error {
+	switch level {
+	case "debug", "info", "warn", "error":
+		o.level, _ = zerolog.ParseLevel(level)
+	case "off":
+		o.level = zerolog.Disabled
+	default:
+		return errors.New("want debug, info, warn, error or off")
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package handler
+
+import (
+	"errors"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// ErrStopped: the actor has been stopped, or its ActorRef is the zero one.
+var ErrStopped = errors.New("handler: actor stopped")
+
+// stopRetry is when a stop is tried again for which the loop's mailbox had no room.
+const stopRetry = 10 * time.Millisecond
+
+// An Actor is something that lives on a loop and is not a connection: a room, a device, a match. Like a connection's handler
+// it has state of its own that needs no lock, because its loop calls it one message, timer or hook at a time.
+//
+// Actor is its inside: except for Loop, Ref, Stop and StopWithError its methods must be called on its loop. Everybody else
+// holds the ActorRef that Spawn returns, as they hold a loop.Ref in place of a Conn.
+//
+// It lives until it is stopped, by Stop, by a panic in its code, or by the end of the loop.
+type Actor[M any] struct {
+	actor
+	receive func(m M)
+}
+
+// actor is what does not depend on the type of the messages.
+type actor struct {
+	loop   *loop.Loop
+	reason atomic.Pointer[stopReason] // not nil: it is stopped
+	ended  bool                       // and that was carried out
+	timers []*ActorTimer              // pending
+	onStop []func(err error)
+	forget func() // drops the user's state
+}
+
+type stopReason struct{ err error }
+
+// Spawn makes an actor on l. start is called there, with the actor, before its first message: it makes the state,
+// sets timers if there are any, and returns the function that receives the messages.
+//
+//	room, err := handler.Spawn(l, func(a *handler.Actor[string]) func(string) {
+//		r := &room{history: newHistory()}
+//		a.Every(time.Hour, r.expire)
+//		a.OnStop(r.save)
+//		return r.receive
+//	})
+//
+// Any goroutine may call Spawn, callbacks of any loop included; it does not wait, and the ActorRef may be used at once:
+// messages wait for start. A panic in start, or a nil that it returns, stops the actor. The errors are
+// loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
+func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
+	if l == nil || start == nil {
+		panic("handler: Spawn with a nil Loop or start func")
+	}
+	a := &Actor[M]{actor: actor{loop: l}}
+	a.forget = func() { a.receive = nil }
+	err := l.Post(func() {
+		if a.begin() {
+			defer a.end()
+			locals.Get(l).actors[&a.actor] = struct{}{}
+			if a.receive = start(a); a.receive == nil {
+				panic("handler: the start func of Spawn returned nil")
+			}
+		}
+	})
+	if err != nil {
+		return ActorRef[M]{}, err
+	}
+	return ActorRef[M]{a}, nil
+}
+
+// Ref returns the actor's address. Any goroutine may call it.
+func (a *Actor[M]) Ref() ActorRef[M] { return ActorRef[M]{a} }
+
+func (a *Actor[M]) take(m M) {
+	if a.begin() {
+		defer a.end()
+		a.receive(m)
+	}
+}
+
+// An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are equal if they mean the same
+// actor. The zero ActorRef means none. That of a stopped actor keeps little memory alive.
+type ActorRef[M any] struct{ a *Actor[M] }
+
+// Tell has the actor receive m on its loop, after what was told to it and posted to that loop before, and never
+// inline. Any goroutine may call it, the actor itself too. m then belongs to the actor, with what it refers to: the
+// bytes of a message must be copied.
+//
+// nil means queued; if the actor stops first, m is dropped. ErrStopped: it is stopped, or r is the zero
+// ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
+func (r ActorRef[M]) Tell(m M) error {
+	a := r.a
+	if a == nil || a.reason.Load() != nil {
+		return ErrStopped
+	}
+	return a.loop.Post(func() { a.take(m) })
+}
+
+// Stop is Actor.Stop. On the zero ActorRef it does nothing.
+func (r ActorRef[M]) Stop() { r.StopWithError(nil) }
+
+// StopWithError is Actor.StopWithError. On the zero ActorRef it does nothing.
+func (r ActorRef[M]) StopWithError(err error) {
+	if r.a != nil {
+		r.a.StopWithError(err)
+	}
+}
+
+// Loop returns the loop that the actor lives on. Any goroutine may call it.
+func (a *actor) Loop() *loop.Loop { return a.loop }
+
+// OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause: nil for Stop, what
+// StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because the loop ends (Post and
+// Tell do not work any more then). Functions run in the order they were added; a panic in one is logged and
+// counted. If all that is over, f runs at once. A nil f panics here.
+func (a *actor) OnStop(f func(err error)) {
+	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
+	if f == nil {
+		panic("handler: Actor.OnStop with a nil func")
+	}
+	if a.ended {
+		f(a.reason.Load().err)
+		return
+	}
+	a.onStop = append(a.onStop, f)
+}
+
+// Stop ends the actor. From now on it receives no message and no timer of it fires, those that are queued or due included; a
+// callback that is running runs to its end. Then, on the loop, the OnStop functions run. Any goroutine may
+// call Stop, the actor itself too. Stopping again does nothing.
+func (a *actor) Stop() { a.StopWithError(nil) }
+
+// StopWithError is Stop with a reason for the OnStop functions.
+func (a *actor) StopWithError(err error) {
+	if a.reason.CompareAndSwap(nil, &stopReason{err}) {
+		a.postFinish()
+	}
+}
+
+// postFinish has finish run on the loop. If that ends, it calls finish itself.
+func (a *actor) postFinish() {
+	if err := a.loop.Post(a.finish); errors.Is(err, loop.ErrMailboxFull) {
+		time.AfterFunc(stopRetry, a.postFinish) // rare, and the loop's own wheel is out of reach
+	}
+}
+
+// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred end.
+func (a *actor) begin() bool { return a.reason.Load() == nil }
+
+// end stops the actor after a panic, which goes on so that the loop logs and counts it, and finishes one that
+// was stopped.
+func (a *actor) end() {
+	v := recover()
+	if v != nil {
+		err := &loop.PanicError{Value: v, Stack: debug.Stack()}
+		a.reason.CompareAndSwap(nil, &stopReason{err})
+	}
+	if a.reason.Load() != nil {
+		a.finish()
+	}
+	if v != nil {
+		panic(v)
+	}
+}
+
+// finish carries out a stop, once.
+func (a *actor) finish() {
+	if a.ended {
+		return
+	}
+	a.ended = true
+	delete(locals.Get(a.loop).actors, a)
+	for _, t := range a.timers {
+		t.over()
+	}
+	a.timers = nil
+	err := a.reason.Load().err
+	for _, f := range a.onStop {
+		_ = a.loop.Try(func() { f(err) })
+	}
+	a.onStop = nil
+	a.forget()
+}
+
+// stopActors stops those that still live when their loop ends.
+func stopActors(l *loop.Loop) {
+	actors := locals.Get(l).actors
+	for a := range actors {
+		a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
+		a.finish()
+	}
+}

@@ -1,0 +1,123 @@
+package handler_test
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+func TestActorTimers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, silent)
+		var fired []string
+		note := func(s string) func() { return func() { fired = append(fired, s) } }
+		var once, stopped, moved, every *handler.ActorTimer
+		a := spawn(t, srv.Loops()[0], func(a *handler.Actor[string]) func(string) {
+			once = a.AfterFunc(time.Second, note("once"))
+			every = a.Every(10*time.Second, note("every"))
+			stopped = a.AfterFunc(2*time.Second, note("stopped"))
+			moved = a.AfterFunc(3*time.Second, note("moved"))
+			a.AfterFunc(time.Hour, note("dead"))
+			return func(s string) {
+				switch s {
+				case "stop timer":
+					if once.Stop() || once.Reset(1) || !stopped.Stop() || stopped.Stop() || stopped.Reset(1) {
+						t.Error("Stop or Reset of a stopped timer is wrong")
+					}
+				case "move timer":
+					if !moved.Reset(14 * time.Second) {
+						t.Error("Reset is wrong")
+					}
+				case "stop every":
+					every.Stop()
+				}
+			}
+		})
+		pass(time.Second)
+		a.Tell("stop timer")
+		a.Tell("move timer")
+		pass(20 * time.Second)
+		a.Tell("stop every")
+		pass(20 * time.Second)
+		if want := []string{"once", "every", "moved", "every"}; !slices.Equal(fired, want) {
+			t.Errorf("fired %q, want %q", fired, want)
+		}
+		if n := srv.Stats().Timers; n != 1 {
+			t.Errorf("%d timers pending, want 1", n)
+		}
+		a.Stop()
+		pass(0)
+		if n := srv.Stats().Timers; n != 0 {
+			t.Errorf("%d timers pending after Stop", n)
+		}
+		srv.Do(0, func(*loop.Loop) {
+			if once.Stop() || once.Reset(1) || moved.Stop() || every.Reset(1) || stopped.Stop() || (*handler.ActorTimer)(nil).Stop() || (*handler.ActorTimer)(nil).Reset(1) {
+				t.Error("a dead timer says that it was pending")
+			}
+		})
+		pass(2 * time.Hour)
+		if len(fired) != 4 {
+			t.Errorf("fired after Stop: %q", fired)
+		}
+	})
+}
+
+// A timer that is due when the actor is stopped, by another goroutine or in the same batch, does not fire.
+func TestActorTimerStopped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, silent)
+		fired := 0
+		start := func(a *handler.Actor[int]) func(int) {
+			for range 3 {
+				a.AfterFunc(time.Second, func() { fired++; a.Stop() })
+				a.Every(time.Second, func() { fired++; a.Stop() })
+			}
+			return func(int) {}
+		}
+		spawn(t, srv.Loops()[0], start)
+		pass(time.Hour)
+		if fired != 1 {
+			t.Errorf("%d timers fired, want 1", fired)
+		}
+		b := spawn(t, srv.Loops()[0], start)
+		pass(0)
+		resume := srv.Stall(0)
+		pass(time.Hour)
+		b.Stop()
+		resume()
+		pass(time.Hour)
+		if fired != 1 {
+			t.Errorf("%d timers fired after Stop", fired-1)
+		}
+	})
+}
+
+func TestActorTimerPanics(t *testing.T) {
+	for _, every := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			srv := startLines(t, 1, silent)
+			var reason error
+			fired := 0
+			fail := func() { fired++; panic(io.ErrNoProgress) }
+			a := spawn(t, srv.Loops()[0], func(a *handler.Actor[int]) func(int) {
+				a.OnStop(func(err error) { reason = err })
+				if every {
+					a.Every(time.Second, fail)
+				} else {
+					a.AfterFunc(time.Second, fail)
+				}
+				return func(int) {}
+			})
+			pass(time.Minute)
+			if !errors.Is(reason, io.ErrNoProgress) || fired != 1 || srv.Stats().Panics != 1 || srv.Stats().Timers != 0 {
+				t.Errorf("reason %v, fired %d, stats %+v", reason, fired, srv.Stats())
+			}
+			wantTell(t, a, 1, handler.ErrStopped)
+		})
+	}
+}

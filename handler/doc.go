@@ -1,0 +1,35 @@
+// Package handler has what most servers need on top of package loop, and nobody should write again.
+//
+//	Chain, Middleware   put layers around the handlers of a server
+//	Log                 a line for each open, close and its reason, and message
+//	Limit               messages per second: what is too much closes the connection, or is dropped
+//	Heartbeat           pings when a peer is silent, and finds dead ones
+//	Shared              one handler without state for all connections
+//	Typed, JSON         values of your type in place of frames, both ways
+//	Group               a room or topic: connections on all loops that get the same messages
+//	Actor, Spawn        a room, device or match with state of its own, on a loop, reached by messages
+//
+// A server is put together where its fields are set:
+//
+//	srv := &loop.Server{
+//		Addr:  "tcp://:7000",
+//		Codec: codec.Lines{},
+//		Accept: handler.Chain(newSession,
+//			handler.Log{Level: zerolog.InfoLevel},
+//			handler.Limit{PerSecond: 20},
+//			handler.Heartbeat{Interval: 30 * time.Second, Message: []byte("PING")},
+//		),
+//	}
+//
+// The middlewares are plain structs whose zero fields mean something sensible. Settings that make no sense are a
+// programmer's error: Wrap panics, when the program starts.
+//
+// # Which goroutine
+//
+// Package loop's one rule holds here: what has a *loop.Conn or an *Actor in its hands runs on the loop of that, and
+// may touch nothing of another loop. Three things are for any goroutine, and are how loops talk to each other: a Group
+// (Broadcast, Each, Len), an ActorRef (Tell, Stop), and package loop's Ref.
+//
+// Everything that these send keeps its order: each loop has one queue, and runs in order what was told, posted
+// and broadcast to it.
+package handler

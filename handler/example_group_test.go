@@ -1,0 +1,121 @@
+package handler_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// A chat with one room, on all loops.
+func ExampleGroup() {
+	var room handler.Group
+	srv := &loop.Server{
+		Accept: func(c *loop.Conn) loop.Handler {
+			room.Join(c) // and leaves when it closes
+			_ = c.Send([]byte("welcome"))
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				return room.BroadcastExcept(c.Ref(), line)
+			})
+		},
+	}
+	serve(srv, func(dial func() *client) {
+		ann, bob, cid := dial(), dial(), dial()
+		fmt.Println(ann.hear(), bob.hear(), cid.hear(), room.Len())
+		ann.say("hello")
+		fmt.Println(bob.hear(), cid.hear())
+		_ = room.Broadcast([]byte("bye")) // from any goroutine
+		fmt.Println(ann.hear(), bob.hear(), cid.hear())
+	})
+	// Output:
+	// welcome welcome welcome 3
+	// hello hello
+	// bye bye bye
+}
+
+// Each runs a function for each member, on the loop of that.
+func ExampleGroup_Each() {
+	var guests handler.Group
+	srv := &loop.Server{
+		Accept: func(c *loop.Conn) loop.Handler {
+			guests.Join(c)
+			_ = c.Send([]byte("come in"))
+			return loop.HandlerFunc(echo)
+		},
+	}
+	serve(srv, func(dial func() *client) {
+		ann, bob := dial(), dial()
+		fmt.Println(ann.hear(), bob.hear())
+		_ = guests.Each(func(c *loop.Conn) {
+			_ = c.Send([]byte("we are closing"))
+			c.Close()
+		})
+		fmt.Println(ann.hear(), bob.hear())
+	})
+	// Output:
+	// come in come in
+	// we are closing we are closing
+}
+
+// A broadcast misses a loop that is overloaded; the error tells which, and how many members it has.
+func ExampleUnreachedError() {
+	var room handler.Group
+	srv := &loop.Server{
+		NumLoops:   1,
+		MaxMailbox: 1,
+		Accept: func(c *loop.Conn) loop.Handler {
+			room.Join(c)
+			_ = c.Send([]byte("welcome"))
+			return loop.HandlerFunc(echo)
+		},
+	}
+	serve(srv, func(dial func() *client) {
+		dial().hear()
+		dial().hear()
+		busy, done := make(chan bool), make(chan bool)
+		_ = srv.Loops()[0].Post(func() { // what nobody should do
+			busy <- true
+			<-done
+		})
+		<-busy
+		err := room.Broadcast([]byte("hello"))
+		if u, ok := errors.AsType[*handler.UnreachedError](err); ok {
+			fmt.Println(u.Members, "members:", u.Err)
+		}
+		close(done)
+	})
+	// Output: 2 members: loop: mailbox full
+}
+
+// wave is a codec with state: what comes in is understood only after a first line that says "hello". What goes out is the
+// same for all.
+type wave struct {
+	codec.Lines
+	greeted bool
+}
+
+func (*wave) New() codec.Codec { return new(wave) }
+
+func (w *wave) Decode(data []byte) (int, []byte, error) {
+	n, line, err := w.Lines.Decode(data)
+	if line != nil && !w.greeted && string(line) != "hello" {
+		return 0, nil, codec.ErrMalformed
+	}
+	w.greeted = w.greeted || line != nil
+	return n, line, err
+}
+
+// DecodeFrom goes through Decode, as Lines has one of its own.
+func (w *wave) DecodeFrom(data []byte, _ int) (int, []byte, error) { return w.Decode(data) }
+
+// FrameKey tells that a broadcast need not be encoded for each connection.
+func (w *wave) FrameKey() any { return w.Lines }
+
+// A codec with state may tell that it encodes alike for all connections: here as plain codec.Lines do.
+func ExampleFrameKeyer() {
+	var a, b handler.FrameKeyer = &wave{}, &wave{greeted: true}
+	fmt.Println(a.FrameKey() == b.FrameKey())
+	// Output: true
+}

@@ -1,0 +1,125 @@
+package handler_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+func TestLimitCloses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 2, Burst: 3}))
+		p := srv.Open()
+		p.Send("1\n2\n3\n")
+		wantReceived(t, p, "1\n2\n3\n")
+		pass(500 * time.Millisecond)
+		p.Send("4\n") // one token has come back
+		wantReceived(t, p, "4\n")
+		p.Send("5\n6\n")
+		wantReceived(t, p, "")
+		wantReason(t, p, handler.ErrRateLimit)
+	})
+}
+
+func TestLimitDrops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var dropped []string
+		srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{
+			PerSecond: 1,
+			Burst:     2,
+			Drop:      true,
+			Exceeded:  func(_ *loop.Conn, msg []byte) { dropped = append(dropped, string(msg)) },
+		}))
+		p, q := srv.Open(), srv.Open()
+		p.Send("1\n2\n3\n4\n")
+		wantReceived(t, p, "1\n2\n")
+		q.Send("a\n") // has a bucket of its own
+		wantReceived(t, q, "a\n")
+		pass(time.Second)
+		p.Send("5\n6\n")
+		wantReceived(t, p, "5\n")
+		pass(time.Hour) // fills the bucket, and does not overfill it
+		p.Send("7\n8\n9\n")
+		wantReceived(t, p, "7\n8\n")
+		if got := strings.Join(dropped, " "); got != "3 4 6 9" {
+			t.Errorf("dropped %q", got)
+		}
+		wantOpen(t, p)
+	})
+}
+
+// The handler may answer what was too many before the connection closes.
+func TestLimitFarewell(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{
+			PerSecond: 1,
+			Exceeded:  func(c *loop.Conn, _ []byte) { c.Send([]byte("slow down")) },
+		}))
+		p := srv.Open()
+		p.Send("1\n2\n")
+		wantReceived(t, p, "1\nslow down\n")
+		wantReason(t, p, handler.ErrRateLimit)
+	})
+}
+
+// Who keeps to the rate exactly is never hit, whatever the rate; who sends at twice the rate is hit by half.
+func TestLimitRate(t *testing.T) {
+	for _, rate := range []float64{0.001, 0.3, 1, 3, 7, 1000, 33333} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: rate, Burst: 1, Drop: true}))
+				interval := time.Duration(math.Ceil(float64(time.Second) / rate))
+				p, q := srv.Open(), srv.Open()
+				for range 200 {
+					p.Send("\n")
+					q.Send("\n\n")
+					pass(interval)
+				}
+				for name, peer := range map[string]interface{ Received() string }{"at the rate": p, "at twice the rate": q} {
+					if got := len(peer.Received()); got != 200 {
+						t.Errorf("%s: %d of 200 passed", name, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestLimitMisuse(t *testing.T) {
+	for what, l := range map[string]handler.Limit{
+		"no rate":        {},
+		"negative rate":  {PerSecond: -1},
+		"not a number":   {PerSecond: math.NaN()},
+		"infinite rate":  {PerSecond: math.Inf(1)},
+		"negative burst": {PerSecond: 1, Burst: -1},
+	} {
+		wantPanic(t, what, func() { l.Wrap(echoes) })
+	}
+}
+
+// Extreme settings do not overflow.
+func TestLimitExtremes(t *testing.T) {
+	for _, l := range []handler.Limit{
+		{PerSecond: 1e-300, Burst: math.MaxInt},
+		{PerSecond: 1e300},
+		{PerSecond: math.SmallestNonzeroFloat64},
+		{PerSecond: 1e9, Burst: math.MaxInt},
+	} {
+		bubble(t, func(t *testing.T) {
+			srv := startLines(t, 1, handler.Chain(echoes, l))
+			p := srv.Open()
+			pass(1000 * time.Hour)
+			p.Send("x\n")
+			wantReceived(t, p, "x\n")
+			if l.PerSecond < 1 && l.Burst == 0 {
+				p.Send("y\n")
+				wantReason(t, p, handler.ErrRateLimit)
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package loop_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// A refused connection is closed, after a farewell, and OnClose is not called; what Accept began for it is undone.
+func TestAcceptRefuses(t *testing.T) {
+	for name, end := range map[string]func() loop.Handler{
+		"nil":   func() loop.Handler { return nil },
+		"panic": func() loop.Handler { panic("Accept") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := &loop.Server{IdleTimeout: time.Minute, FirstByteTimeout: time.Second, Accept: func(c *loop.Conn) loop.Handler {
+				late := func() { t.Error("something ran for a refused connection") }
+				c.Send([]byte("go away"))
+				c.AfterFunc(0, late)
+				c.Every(time.Second, late)
+				c.OnIdle(loop.IdleRead, time.Second, func(int) { late() })
+				_ = c.Ref().Tell(func(*loop.Conn) { late() })
+				return end()
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				if !p.Closed() || p.Ended() || p.Received() != "go away" {
+					t.Errorf("closed %v, OnClose called: %v", p.Closed(), p.Ended())
+				}
+				wait(time.Hour)
+				st := srv.Stats()
+				if st.Refused != 1 || st.Accepted != 1 || st.Closed != 0 || st.Conns != 0 || st.Timers != 0 {
+					t.Errorf("stats %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// A refusal after Close, or with a socket that takes nothing, leaves nothing behind either.
+func TestAcceptRefusesWhatItClosed(t *testing.T) {
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		c.Send([]byte("never taken"))
+		c.Close()
+		return nil
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for _, blind := range []bool{false, true} {
+			if blind {
+				srv.BlindWrites()
+			}
+			resume := srv.Stall(0)
+			p := srv.Open()
+			p.Block(3)
+			resume()
+			wait(time.Hour)
+			if !p.Closed() || p.Ended() || p.Received() != "nev" {
+				t.Errorf("closed %v, OnClose called: %v", p.Closed(), p.Ended())
+			}
+		}
+		if st := srv.Stats(); st.Timers != 0 || st.Conns != 0 || st.Refused != 2 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// Accept runs before the first byte is read, and what it sends leaves first.
+func TestGreeting(t *testing.T) {
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		c.Send([]byte("hello "))
+		return loop.HandlerFunc(echo)
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		resume := srv.Stall(0)
+		p := srv.Open()
+		p.Send("x")
+		resume()
+		if got := p.Received(); got != "hello x" || p.Writes() != 2 {
+			t.Errorf("received %q in %d writes", got, p.Writes())
+		}
+	})
+}
+
+func TestMaxConns(t *testing.T) {
+	bubble(t, &loop.Server{MaxConns: 3, NumLoops: 2}, func(t *testing.T, srv *looptest.Server) {
+		peers := []*looptest.Peer{srv.Open(), srv.Open(), srv.Open(), srv.Open()}
+		for i, p := range peers {
+			if p.Closed() != (i == 3) {
+				t.Errorf("peer %d is closed: %v", i, p.Closed())
+			}
+		}
+		peers[0].Close()
+		if srv.Open().Closed() {
+			t.Error("refused, although there is room again")
+		}
+		if st := srv.Stats(); st.Accepted != 5 || st.Refused != 1 || st.Conns != 3 || st.Closed != 1 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// A connection goes to the loop that has the fewest.
+func TestLoopsAreBalanced(t *testing.T) {
+	bubble(t, &loop.Server{NumLoops: 3}, func(t *testing.T, srv *looptest.Server) {
+		var peers []*looptest.Peer
+		for range 9 {
+			peers = append(peers, srv.Open())
+		}
+		check := func() {
+			t.Helper()
+			for i, l := range srv.Stats().Loops {
+				if l.Conns != 3 {
+					t.Errorf("loop %d has %d connections", i, l.Conns)
+				}
+			}
+		}
+		check()
+		for i := range 3 {
+			tell(srv, peers[i], func(c *loop.Conn) { c.Close() })
+		}
+		wait(time.Minute) // the linger, if any
+		for range 3 {
+			srv.Open()
+		}
+		check()
+	})
+}
+
+// When accepting fails, the server goes on with what it has and tries again, less and less often.
+func TestBackoffOfAccept(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		var waits []time.Duration
+		for range 12 {
+			began := time.Now()
+			srv.FailAccept(0, syscall.EMFILE) // is taken when the pause after the one before is over
+			waits = append(waits, time.Since(began))
+		}
+		for i := 1; i < len(waits); i++ {
+			if want := min(5*time.Millisecond<<(i-1), time.Second); waits[i] != want {
+				t.Errorf("pause %d was %v, want %v", i, waits[i], want)
+			}
+		}
+		if srv.Open().Closed() || p.Closed() {
+			t.Error("a connection was lost")
+		}
+		began := time.Now()
+		srv.FailAccept(0, syscall.EMFILE)
+		srv.FailAccept(0, syscall.EMFILE)
+		if took := time.Since(began); took != 5*time.Millisecond {
+			t.Errorf("after a success the first pause is %v", took)
+		}
+	})
+}
+
+// Stopping does not wait for the pause.
+func TestStopDuringBackoff(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		for range 10 {
+			srv.FailAccept(0, syscall.ENFILE)
+		}
+		began := time.Now()
+		if err := srv.Stop(); err != nil || time.Since(began) != 0 {
+			t.Errorf("Stop took %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+func TestLocal(t *testing.T) {
+	made := 0
+	counter := loop.NewLocal(func(l *loop.Loop) int { made++; return 100 * l.Index() })
+	zero := loop.NewLocal[string](nil)
+	bubble(t, &loop.Server{NumLoops: 2}, func(t *testing.T, srv *looptest.Server) {
+		for range 3 {
+			for i := range 2 {
+				srv.Do(i, func(l *loop.Loop) {
+					*counter.Get(l)++
+					*zero.Get(l) += "x"
+				})
+			}
+		}
+		for i := range 2 {
+			srv.Do(i, func(l *loop.Loop) {
+				if n, s := *counter.Get(l), *zero.Get(l); n != 100*i+3 || s != "xxx" {
+					t.Errorf("loop %d has %d and %q", i, n, s)
+				}
+			})
+		}
+		if made != 2 {
+			t.Errorf("made %d times", made)
+		}
+	})
+}
+
+func TestConnsYieldsTheOpenOnes(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		for range 5 {
+			srv.Open()
+		}
+		srv.Do(0, func(l *loop.Loop) {
+			n := 0
+			for c := range l.Conns() {
+				if c.Close(); n == 2 {
+					break
+				}
+				n++
+			}
+			for c := range l.Conns() {
+				n++
+				_ = c.Ref().Tell(func(c *loop.Conn) { c.CloseWithError(errors.New("left")) })
+			}
+			if n != 4 || l.NumConns() != 5 {
+				t.Errorf("yielded %d, NumConns %d", n, l.NumConns())
+			}
+		})
+		srv.Do(0, func(l *loop.Loop) {
+			if l.NumConns() != 0 {
+				t.Errorf("%d are left", l.NumConns())
+			}
+		})
+	})
+}

@@ -1,0 +1,147 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Each mistake makes Start return one error that names the field.
+func TestValidation(t *testing.T) {
+	taken := listenTCP(t)
+	for _, c := range []struct {
+		want   string // in the error
+		change func(s *loop.Server)
+	}{
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "" }},
+		{"scheme", func(s *loop.Server) { s.Addr = "127.0.0.1:0" }},
+		{`unknown scheme "udp"`, func(s *loop.Server) { s.Addr = "udp://127.0.0.1:0" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:99999" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://no such host:0" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix://" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix:///no/such/directory/x.sock" }},
+		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
+		{"another process listens", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
+		{"Server.Accept is nil", func(s *loop.Server) { s.Accept = nil }},
+		{"Server.IdleTimeout", func(s *loop.Server) { s.IdleTimeout = -1 }},
+		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = -1 }},
+		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = 1 }},
+		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
+		{"Server.MaxConns ", func(s *loop.Server) { s.MaxConns = -1 }},
+		{"Server.MaxConnsPerIP", func(s *loop.Server) { s.MaxConnsPerIP = -1 }},
+		{"Server.AcceptRate", func(s *loop.Server) { s.AcceptRate = -1 }},
+		{"Server.FirstByteTimeout", func(s *loop.Server) { s.FirstByteTimeout = -1 }},
+		{"Server.FrameTimeout", func(s *loop.Server) { s.FrameTimeout = -1 }},
+		{"Server.MaxOutbound", func(s *loop.Server) { s.MaxOutbound = -1 }},
+		{"Server.MaxMailbox", func(s *loop.Server) { s.MaxMailbox = -1 }},
+		{"Server.CloseTimeout", func(s *loop.Server) { s.CloseTimeout = -1 }},
+		{"Server.DrainTimeout", func(s *loop.Server) { s.DrainTimeout = -1 }},
+		{"Server.DrainWindow", func(s *loop.Server) { s.DrainWindow = loop.DefaultDrainTimeout }},
+		{"Server.TurnBudget", func(s *loop.Server) { s.TurnBudget = -1 }},
+		{"Server.Codec", func(s *loop.Server) { s.Codec = codec.Length{Size: 5} }},
+		{"Server.Listeners[0].Addr", func(s *loop.Server) { s.Listeners = []loop.Listener{{}} }},
+		{"Server.Listeners[1].Addr", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0"}, {Addr: "tcp://" + taken}}
+		}},
+		{"Server.Listeners[0].IdleTimeout", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: -1}}
+		}},
+		{"Server.Listeners[0].Codec", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: -1}}}
+		}},
+	} {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+		c.change(srv)
+		err := srv.Run(context.Background())
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v; want one error with %q", err, c.want)
+		}
+		if srv.LocalAddr() != nil || srv.Loops() != nil {
+			t.Errorf("%q: something exists after all", c.want)
+		}
+	}
+}
+
+// listenTCP takes a port and returns its address.
+func listenTCP(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().String()
+}
+
+// The jitter may also spread a timeout that only a Listener has.
+func TestJitterOfAListener(t *testing.T) {
+	start(t, &loop.Server{
+		Accept:     silent,
+		IdleJitter: 1,
+		Listeners:  []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 1000000000}},
+	})
+}
+
+// A failed Start leaves the ports free that it had opened.
+func TestFailedStartFreesItsPorts(t *testing.T) {
+	taken, free := listenTCP(t), freePort(t)
+	srv := &loop.Server{Addr: "tcp://" + free, Accept: silent, Listeners: []loop.Listener{{Addr: "tcp://" + taken}}}
+	if err := srv.Start(context.Background()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatal(err)
+	}
+	start(t, &loop.Server{Addr: "tcp://" + free, Accept: silent})
+}
+
+func freePort(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// The socket of a dead process is replaced, one that is served is not, and neither is a file.
+func TestUnixSockets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	serve := func() error {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		return (&loop.Server{Addr: "unix://" + path, Accept: silent, NumLoops: 1}).Run(ctx)
+	}
+	if err := serve(); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("with a live socket: %v", err)
+	}
+	ln.Close()
+	if _, err := os.Lstat(path); err != nil {
+		t.Fatal("no stale socket: ", err)
+	}
+	if err := serve(); err != nil {
+		t.Errorf("with a stale socket: %v", err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("the socket is left behind")
+	}
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(); err == nil {
+		t.Error("a file was replaced")
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "precious" {
+		t.Errorf("the file now has %q, %v", b, err)
+	}
+}

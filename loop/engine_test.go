@@ -1,0 +1,70 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// broken is an engine that cannot start.
+type broken struct {
+	engine.Engine // nil: what is not implemented here must not be called
+	listeners     []net.Listener
+	ticked        chan struct{}
+	stopped       bool
+}
+
+var errNoPoller = errors.New("no descriptors for a poller")
+
+func (b *broken) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, network, address)
+	b.listeners = append(b.listeners, ln)
+	return ln, err
+}
+
+func (*broken) Capacity(int) int { return 1 }
+func (*broken) Lost(int)         {}
+
+func (b *broken) Start(_ int, h engine.Host) error {
+	go func() {
+		h.Tick()
+		close(b.ticked)
+	}()
+	return errNoPoller
+}
+
+func (b *broken) Stop() error {
+	<-b.ticked
+	b.stopped = true
+	return nil
+}
+
+// A server whose engine does not start leaves nothing behind: no listener, no alarm, no loops to post to.
+func TestEngineThatDoesNotStart(t *testing.T) {
+	b := &broken{ticked: make(chan struct{})}
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+	err := srv.Start(engine.NewContext(t.Context(), b))
+	if !errors.Is(err, errNoPoller) || !b.stopped {
+		t.Errorf("Start: %v, stopped %v", err, b.stopped)
+	}
+	for _, ln := range b.listeners {
+		if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a listener is still open: %v", err)
+		}
+	}
+	if srv.Loops() != nil || srv.LocalAddr() != nil {
+		t.Error("there are loops, or an address")
+	}
+	if err := srv.Wait(); err == nil || !strings.Contains(err.Error(), "Wait") {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := srv.Start(t.Context()); err == nil {
+		t.Error("could be started again")
+	}
+}

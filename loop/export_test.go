@@ -1,0 +1,24 @@
+package loop
+
+import (
+	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// CountWakes returns a counter of how often the engine is asked for a turn. It must be called in OnStart of the only loop.
+func CountWakes(s *Server) *atomic.Int64 {
+	c := &countedEngine{Engine: s.engine}
+	s.engine = c
+	return &c.wakes
+}
+
+type countedEngine struct {
+	engine.Engine
+	wakes atomic.Int64
+}
+
+func (e *countedEngine) Wake(loop int) error {
+	e.wakes.Add(1)
+	return e.Engine.Wake(loop)
+}

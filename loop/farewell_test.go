@@ -1,0 +1,98 @@
+package loop_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// polite answers each line by itself and has a last word.
+type polite struct {
+	codec.Lines
+	due bool
+}
+
+func (p *polite) New() codec.Codec { return &polite{} }
+
+func (p *polite) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := p.Lines.Decode(data)
+	p.due = n > 0
+	return n, frame, err
+}
+
+func (p *polite) AppendReply(dst []byte) []byte {
+	if p.due {
+		dst = append(dst, "seen\n"...)
+	}
+	p.due = false
+	return dst
+}
+
+func (p *polite) AppendFarewell(dst []byte, err error) []byte {
+	if err == nil {
+		return append(dst, "bye\n"...)
+	}
+	if err.Error() == "panic" {
+		panic("in AppendFarewell")
+	}
+	return append(dst, "bye: "+err.Error()+"\n"...)
+}
+
+func politeServer(onMessage func(c *loop.Conn, msg []byte) error) *loop.Server {
+	return &loop.Server{
+		NumLoops:    1,
+		Codec:       &polite{},
+		Accept:      func(*loop.Conn) loop.Handler { return loop.HandlerFunc(onMessage) },
+		IdleTimeout: time.Minute,
+	}
+}
+
+// Whoever closes, the codec has the last word, once, behind all that was sent.
+func TestFarewell(t *testing.T) {
+	var errKick = errors.New("kicked")
+	for name, test := range map[string]struct {
+		end  func(srv *looptest.Server, p *looptest.Peer)
+		want string
+	}{
+		"Close":         {func(_ *looptest.Server, p *looptest.Peer) { p.Send("close\n") }, "seen\nclosing\nbye\n"},
+		"an error":      {func(_ *looptest.Server, p *looptest.Peer) { p.Send("kick\n") }, "seen\nbye: kicked\n"},
+		"a panic in it": {func(_ *looptest.Server, p *looptest.Peer) { p.Send("panic\n") }, "seen\n"},
+		"the timeout": {func(*looptest.Server, *looptest.Peer) {
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+		}, "bye: loop: idle timeout\n"},
+		"the drain": {func(srv *looptest.Server, _ *looptest.Peer) { srv.Shutdown() }, "bye: loop: server closed\n"},
+		"the peer":  {func(_ *looptest.Server, p *looptest.Peer) { p.CloseWrite() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := looptest.Start(t, politeServer(func(c *loop.Conn, msg []byte) error {
+					switch string(msg) {
+					case "close":
+						_ = c.Send([]byte("closing"))
+						c.Close()
+						c.Close()
+					case "kick":
+						return errKick
+					case "panic":
+						return errors.New("panic")
+					}
+					return nil
+				}))
+				p := srv.Open()
+				test.end(srv, p)
+				if got := p.Received(); got != test.want {
+					t.Errorf("received %q, want %q", got, test.want)
+				}
+				if !p.Ended() {
+					t.Error("OnClose was not called")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,97 @@
+package loop
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// keeper is a Handler with something to keep.
+type keeper struct{ b [1 << 10]byte }
+
+func (*keeper) OnMessage(c *Conn, msg []byte) error { return c.Send(msg) }
+func (*keeper) OnClose(*Conn, error)                {}
+
+// A Ref to a closed connection keeps neither its handler nor anything that its hooks refer to.
+func TestARefKeepsNoHandler(t *testing.T) {
+	r := newRig(t, &Server{Codec: codec.Lines{}}, nil)
+	freed := make(chan struct{})
+	var ref Ref
+	func() {
+		h := new(keeper)
+		runtime.AddCleanup(h, func(int) { close(freed) }, 0)
+		use := func() { h.b[0]++ }
+		r.server.cfg.listeners[0].accept = func(*Conn) Handler { return h }
+		c, s, _ := r.connect()
+		r.server.cfg.listeners[0].accept = nil
+		ref = c.Ref()
+		c.OnIdle(IdleBoth, time.Hour, func(int) { use() })
+		c.OnIdle(WriteStalled, time.Hour, func(int) { use() })
+		c.AfterFunc(time.Hour, use)
+		c.Every(time.Hour, use)
+		c.OnDrain(use)
+		c.OnHighWater(1, use)
+		c.AfterClose(func(error) { use() })
+		_ = c.Ref().Tell(func(*Conn) { use() })
+		s.Readable([]byte("x\n"))
+		c.Close()
+		r.turn()
+		r.pass(time.Minute)
+		r.turn() // the end of lingering
+	}()
+	mustFree(t, freed, "the handler")
+	runtime.KeepAlive(ref)
+	runtime.KeepAlive(r)
+}
+
+// mustFree fails if the garbage collector does not close freed.
+func mustFree(t *testing.T, freed chan struct{}, what string) {
+	t.Helper()
+	deadline := time.After(5 * time.Second)
+	for {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		case <-deadline:
+			t.Fatalf("%s is still kept", what)
+		default:
+		}
+	}
+}
+
+// A connection that has nothing to send and nothing that is less than a frame holds no buffer, whatever went before.
+func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
+	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 10 << 20}, HandlerFunc(echoAll))
+	c, s, sock := r.connect()
+	check := func(when string) {
+		t.Helper()
+		if o := &c.out; o.tail != nil || o.filled != nil || o.size != 0 || o.off != 0 {
+			t.Errorf("%s: output holds %d bytes in %d buffers and a tail of %d", when, o.size, len(o.filled), cap(o.tail))
+		}
+		if n := c.input.Buffered(); n != 0 {
+			t.Errorf("%s: input holds %d bytes", when, n)
+		}
+	}
+	check("at first")
+	s.Readable([]byte("hello\n"))
+	check("after a message")
+	s.Readable([]byte("hel"))
+	s.Readable([]byte("lo\n"))
+	check("after a message in two pieces")
+	sock.room = 10
+	s.Readable(append(make([]byte, 200_000), '\n'))
+	s.Readable(append(make([]byte, 100), '\n'))
+	if c.out.size != 200_001+101-10 {
+		t.Errorf("%d bytes wait", c.out.size)
+	}
+	sock.room = 100_000
+	s.Writable()
+	sock.room = -1
+	s.Writable()
+	check("after a long flush")
+	_ = c.Send([]byte("not\na line")) // an error of the codec
+	check("after an error of AppendFrame")
+}

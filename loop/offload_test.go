@@ -1,0 +1,411 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// takes returns a work that takes d, or until its connection closes, and returns s.
+func takes(d time.Duration, s string) func(context.Context) string {
+	return func(ctx context.Context) string {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+		return s
+	}
+}
+
+// answer is a then.
+func answer(c *loop.Conn, s string) { _ = c.Send([]byte(s)) }
+
+// offloader replies to a message like "3s" when that has passed, on another goroutine.
+func offloader(c *loop.Conn, msg []byte) error {
+	d, err := time.ParseDuration(string(msg))
+	if err != nil {
+		return err
+	}
+	return loop.Offload(c, takes(d, string(msg)), answer)
+}
+
+func offloadServer() *loop.Server {
+	return &loop.Server{
+		Codec:  codec.Lines{},
+		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(offloader) },
+	}
+}
+
+// expectOffloaded fails unless so many works run and wait.
+func expectOffloaded(t *testing.T, srv *looptest.Server, running, waiting int) {
+	t.Helper()
+	if st := srv.Stats(); st.Offloaded != running || st.OffloadedWaiting != waiting {
+		t.Errorf("%d works run and %d wait, want %d and %d", st.Offloaded, st.OffloadedWaiting, running, waiting)
+	}
+}
+
+// Works of a connection follow each other, those of others run beside them, and the loop goes on meanwhile.
+func TestOffloadOrder(t *testing.T) {
+	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		p.Send("3s\n1s\n2s\n")
+		q.Send("4s\n")
+		expectOffloaded(t, srv, 2, 2)
+		for _, step := range []struct {
+			after time.Duration
+			p, q  string
+		}{
+			{2999 * time.Millisecond, "", ""},
+			{time.Millisecond, "3s\n", ""},
+			{time.Second, "1s\n", "4s\n"},
+			{1999 * time.Millisecond, "", ""},
+			{time.Millisecond, "2s\n", ""},
+		} {
+			wait(step.after)
+			if p, q := p.Received(), q.Received(); p != step.p || q != step.q {
+				t.Errorf("after %v more: %q and %q, want %q and %q", step.after, p, q, step.p, step.q)
+			}
+		}
+		expectOffloaded(t, srv, 0, 0)
+		if st := srv.Stats(); st.MaxTurn != 0 {
+			t.Errorf("a loop was busy for %v", st.MaxTurn)
+		}
+	})
+}
+
+// Connections take turns at the workers: one with many works does not keep out another.
+func TestOffloadTakesTurns(t *testing.T) {
+	srv := offloadServer()
+	srv.MaxOffload = 1
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		p.Send(strings.Repeat("1s\n", 100))
+		q.Send("1s\n1s\n")
+		expectOffloaded(t, srv, 1, 101)
+		wait(4 * time.Second)
+		if p, q := p.Received(), q.Received(); p != "1s\n1s\n" || q != "1s\n1s\n" {
+			t.Errorf("after 4 s %q and %q", p, q)
+		}
+		p.Close()
+		expectOffloaded(t, srv, 0, 0)
+	})
+}
+
+func TestOffloadLimits(t *testing.T) {
+	for _, test := range []struct {
+		queue, waiting int
+	}{{5, 5}, {0, 1024}} {
+		srv := offloadServer()
+		srv.MaxOffload, srv.MaxOffloadQueue = 2, test.queue
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p, q := srv.Open(), srv.Open()
+			p.Send(strings.Repeat("1s\n", 1))
+			tell(srv, p, func(c *loop.Conn) {
+				for i := range test.waiting {
+					if err := loop.Offload(c, takes(time.Second, ""), answer); err != nil {
+						t.Fatalf("work %d: %v", i, err)
+					}
+				}
+				if err := loop.Offload(c, takes(time.Second, ""), answer); !errors.Is(err, loop.ErrOffloadFull) {
+					t.Errorf("one work too many: %v", err)
+				}
+			})
+			q.Send("1s\n1s\n")
+			if err := q.Reason(); test.queue > 0 && !errors.Is(err, loop.ErrOffloadFull) || test.queue == 0 && err != nil {
+				t.Errorf("the other connection: %v", err)
+			}
+			p.Close()
+			expectOffloaded(t, srv, map[bool]int{true: 1}[test.queue == 0], map[bool]int{true: 1}[test.queue == 0])
+		})
+	}
+}
+
+// Once a connection closes, its works are told, no then runs, and no work begins.
+func TestOffloadAndClose(t *testing.T) {
+	for name, end := range map[string]func(*loop.Conn){
+		"Close":          (*loop.Conn).Close,
+		"CloseWithError": func(c *loop.Conn) { c.CloseWithError(io.ErrNoProgress) },
+		"flushing":       func(c *loop.Conn) { _ = c.Send([]byte("x")); c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, &loop.Server{MaxOffload: 1}, func(t *testing.T, srv *looptest.Server) {
+				p, log := srv.Open(), newJournal()
+				then := func(*loop.Conn, error) { log.at("then") }
+				p.Block(0)
+				tell(srv, p, func(c *loop.Conn) {
+					for range 2 {
+						_ = loop.Offload(c, func(ctx context.Context) error {
+							log.at("work")
+							<-ctx.Done()
+							log.at("told")
+							return ctx.Err()
+						}, then)
+					}
+				})
+				wait(time.Second)
+				tell(srv, p, func(c *loop.Conn) {
+					end(c)
+					if err := loop.Offload(c, func(context.Context) error { log.at("late"); return nil }, then); err != loop.ErrClosed {
+						t.Errorf("Offload after Close: %v", err)
+					}
+				})
+				wait(time.Minute)
+				log.expect(t, "0s work", "1s told")
+				expectOffloaded(t, srv, 0, 0)
+			})
+		})
+	}
+}
+
+// The works of a connection that closes leave the queue at once, though all workers are busy.
+func TestOffloadQueueAfterClose(t *testing.T) {
+	srv := offloadServer()
+	srv.MaxOffload = 1
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		q.Send("10s\n")
+		p.Send("1s\n1s\n")
+		expectOffloaded(t, srv, 1, 2)
+		p.Close()
+		expectOffloaded(t, srv, 1, 0)
+		wait(10 * time.Second)
+		if got := q.Received(); got != "10s\n" {
+			t.Errorf("the other connection got %q", got)
+		}
+	})
+}
+
+// A work that is over just before its connection closes: its then waits for the loop, and must not run.
+func TestOffloadThenAfterClose(t *testing.T) {
+	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		ran := false
+		tell(srv, p, func(c *loop.Conn) {
+			_ = loop.Offload(c, takes(time.Second, ""), func(*loop.Conn, string) { ran = true })
+			_ = c.Loop().AfterFunc(999*time.Millisecond, func() { time.Sleep(time.Second); c.Close() })
+		})
+		wait(time.Minute)
+		if ran || !p.Ended() {
+			t.Errorf("then ran: %v; closed: %v", ran, p.Ended())
+		}
+	})
+}
+
+func TestOffloadPanics(t *testing.T) {
+	boom := func(context.Context) int { panic("boom in work") }
+	exit := func(context.Context) int { runtime.Goexit(); return 0 }
+	fine := func(context.Context) int { return 1 }
+	for name, test := range map[string]struct {
+		work  func(context.Context) int
+		then  func(*loop.Conn, int)
+		value any
+		stack string
+	}{
+		"work":   {boom, func(*loop.Conn, int) { t.Error("then ran") }, "boom in work", "TestOffloadPanics.func1"},
+		"then":   {fine, func(*loop.Conn, int) { panic("boom in then") }, "boom in then", "TestOffloadPanics"},
+		"Goexit": {exit, func(*loop.Conn, int) { t.Error("then ran") }, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(logBuffer)
+			srv := offloadServer()
+			srv.Logger, srv.MaxOffload = zerolog.New(log), 1
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p, q := srv.Open(), srv.Open()
+				tell(srv, p, func(c *loop.Conn) {
+					_ = loop.Offload(c, test.work, test.then)
+					_ = loop.Offload(c, fine, func(*loop.Conn, int) { t.Error("the second then ran") })
+				})
+				wait(time.Second)
+				var err *loop.PanicError
+				if !errors.As(p.Reason(), &err) || test.value != nil && err.Value != test.value || !strings.Contains(string(err.Stack), test.stack) {
+					t.Fatalf("closed with %v", p.Reason())
+				}
+				if lines := log.lines(t); len(lines) != 1 || !strings.Contains(lines[0].Stack, test.stack) {
+					t.Errorf("the log has %v", lines)
+				}
+				if n := srv.Stats().Panics; n != 1 {
+					t.Errorf("%d panics counted", n)
+				}
+				q.Send("1s\n")
+				wait(time.Second)
+				if got := q.Received(); got != "1s\n" {
+					t.Errorf("another connection got %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A panic of a work whose connection is closed already still shows.
+func TestOffloadPanicAfterClose(t *testing.T) {
+	log := new(logBuffer)
+	bubble(t, &loop.Server{Logger: zerolog.New(log)}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		tell(srv, p, func(c *loop.Conn) {
+			_ = loop.Offload(c, func(ctx context.Context) int { <-ctx.Done(); panic("late") }, func(*loop.Conn, int) {})
+		})
+		p.Close()
+		if lines := log.lines(t); len(lines) != 1 || srv.Stats().Panics != 1 || p.Reason() != io.EOF {
+			t.Errorf("%v, %d panics, reason %v", lines, srv.Stats().Panics, p.Reason())
+		}
+	})
+}
+
+func TestOffloadNil(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		tell(srv, p, func(c *loop.Conn) {
+			mustPanicWith(t, "Offload with a nil func", func() { _ = loop.Offload(c, nil, answer) })
+			mustPanicWith(t, "Offload with a nil func", func() { _ = loop.Offload(c, takes(0, ""), nil) })
+		})
+	})
+}
+
+// In Accept, too; if that refuses, nothing comes of it.
+func TestOffloadInAccept(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+			_ = loop.Offload(c, takes(time.Second, "hello"), answer)
+			if refuse {
+				return nil
+			}
+			return script{}
+		}}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.Open()
+			wait(time.Second)
+			if got := p.Received(); got != "hello" && !refuse || got != "" && refuse {
+				t.Errorf("refused %v, received %q", refuse, got)
+			}
+			expectOffloaded(t, srv, 0, 0)
+		})
+	}
+}
+
+// The drain waits for works, and for what their thens offload; what comes in meanwhile is not served.
+func TestDrainWaitsForWorks(t *testing.T) {
+	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		p.Send("3s\n2s\n")
+		tell(srv, q, func(c *loop.Conn) {
+			_ = loop.Offload(c, takes(time.Second, "a"), func(c *loop.Conn, s string) {
+				c.PauseRead()
+				c.ResumeRead()
+				_ = loop.Offload(c, takes(time.Second, s+"b"), answer)
+			})
+		})
+		idle, began := srv.Open(), time.Now()
+		srv.Shutdown()
+		if !errors.Is(idle.Reason(), loop.ErrServerClosed) || p.Ended() {
+			t.Errorf("without works: %v; with works: ended %v", idle.Reason(), p.Ended())
+		}
+		p.Send("0s\n")
+		q.Send("0s\n")
+		if err := srv.Stop(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d < 5*time.Second || d > 6*time.Second {
+			t.Errorf("the drain took %v, want 5 s, and at most one for the peers to close", d)
+		}
+		if p, q := p.Received(), q.Received(); p != "3s\n2s\n" || q != "ab\n" {
+			t.Errorf("received %q and %q", p, q)
+		}
+		if !errors.Is(p.Reason(), loop.ErrServerClosed) || !errors.Is(q.Reason(), loop.ErrServerClosed) {
+			t.Errorf("closed with %v and %v", p.Reason(), q.Reason())
+		}
+	})
+}
+
+// At the drain timeout works are told, and given some time; those that do not return are left behind, and logged.
+func TestDrainTimeoutCutsWorks(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		deaf     time.Duration // how long the work takes, told or not
+		duration time.Duration
+		left     int
+	}{
+		{"that listen", 0, 30 * time.Second, 0},
+		{"that are deaf for a while", 33 * time.Second, 33 * time.Second, 0},
+		{"that are deaf", time.Hour, 35 * time.Second, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := new(logBuffer)
+				srv := looptest.Start(t, &loop.Server{Accept: silent, NumLoops: 1, Logger: zerolog.New(log)})
+				p := srv.Open()
+				tell(srv, p, func(c *loop.Conn) {
+					_ = loop.Offload(c, func(ctx context.Context) string {
+						time.Sleep(test.deaf)
+						<-ctx.Done()
+						return ""
+					}, answer)
+				})
+				began := time.Now()
+				err := srv.Stop()
+				var cut *loop.DrainError
+				if !errors.As(err, &cut) || cut.Cut != 1 {
+					t.Errorf("Wait returned %v", err)
+				}
+				if d := time.Since(began); d != test.duration {
+					t.Errorf("Wait took %v, want %v", d, test.duration)
+				}
+				if lines := log.lines(t); len(lines) != test.left {
+					t.Errorf("the log has %v", lines)
+				}
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// Everything at once, with the race detector: thens run in order on the loop, and works are dropped or run once.
+func TestOffloadStress(t *testing.T) {
+	const conns, works = 50, 200
+	var ran, thens atomic.Int64
+	var wg sync.WaitGroup
+	addr := start(t, &loop.Server{MaxOffload: 7, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+		next := 0
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			last := map[string]int{"all": works, "half": works / 2}[string(msg)]
+			for i := range works {
+				if err := loop.Offload(c, func(context.Context) int { ran.Add(1); return i }, func(c *loop.Conn, v int) {
+					thens.Add(1)
+					if v != next {
+						t.Errorf("then %d ran, want %d", v, next)
+					}
+					if next++; next == last {
+						c.Close()
+					}
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		})
+	}})
+	for i := range conns {
+		wg.Go(func() {
+			c := dial(t, addr)
+			fmt.Fprintln(c, []string{"all", "half"}[i%2])
+			_, _ = io.Copy(io.Discard, c)
+		})
+	}
+	wg.Wait()
+	if n := thens.Load(); n != conns*works*3/4 || ran.Load() < n {
+		t.Errorf("%d works and %d thens ran, want at least, and exactly, %d", ran.Load(), n, conns*works*3/4)
+	}
+}

@@ -1,0 +1,372 @@
+package loop_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// inMemory runs f with a server in memory and virtual time.
+func inMemory(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, looptest.Start(t, srv)) })
+}
+
+// accepting returns an Accept that calls setup and answers each message with handle.
+func accepting(setup func(c *loop.Conn), handle loop.HandlerFunc) func(*loop.Conn) loop.Handler {
+	return func(c *loop.Conn) loop.Handler {
+		if setup != nil {
+			setup(c)
+		}
+		return handle
+	}
+}
+
+func TestHighWaterAndDrain(t *testing.T) {
+	var events []string
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(func(c *loop.Conn) {
+			c.OnHighWater(10, func() { events = append(events, fmt.Sprint("high ", c.Pending())) })
+			c.OnDrain(func() { events = append(events, fmt.Sprint("drain ", c.Pending())) })
+		}, echo),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("123456789012345\n") // taken at once: no event
+		p.Block(0)
+		p.Send("12345\n", "12345\n", "12345\n")
+		p.Unblock()
+		p.Block(0)
+		p.Send("123\n")
+		p.Unblock()
+		if got, want := strings.Join(events, ", "), "high 12, drain 0, drain 0"; got != want {
+			t.Errorf("events: %s; want %s", got, want)
+		}
+	})
+}
+
+func TestPanicInWaterHookClosesTheConnection(t *testing.T) {
+	srv := &loop.Server{
+		Codec:  codec.Lines{},
+		Accept: accepting(func(c *loop.Conn) { c.OnHighWater(0, func() { panic("high") }) }, echo),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		p.Block(0)
+		p.Send("x\n")
+		p.Unblock()
+		var panicked *loop.PanicError
+		if !errors.As(p.Reason(), &panicked) || panicked.Value != "high" {
+			t.Errorf("closed with %v", p.Reason())
+		}
+		q.Send("y\n")
+		if got := q.Received(); got != "y\n" {
+			t.Errorf("the other connection received %q", got)
+		}
+	})
+}
+
+// The handler pauses on each message and resumes a while later: all arrives, in order, one message at a time.
+func TestPausedReadingLosesNothing(t *testing.T) {
+	var got []string
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+			got = append(got, string(msg))
+			c.PauseRead()
+			c.AfterFunc(time.Second, c.ResumeRead)
+			return nil
+		}),
+	}
+	for name, end := range map[string]func(p *looptest.Peer){
+		"open":        func(*looptest.Peer) {},
+		"half closed": (*looptest.Peer).CloseWrite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got = nil
+			inMemory(t, srv2(srv), func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				var want []string
+				for i := range 20 {
+					line := fmt.Sprint("line ", i)
+					want = append(want, line)
+					p.Send(line[:3], line[3:]+"\n")
+				}
+				end(p)
+				if len(got) != 1 {
+					t.Errorf("paused after the first message, got %q", got)
+				}
+				srv.Sleep(10*time.Second + time.Millisecond)
+				if len(got) != 11 {
+					t.Errorf("after 10 s %d messages were delivered, want 11", len(got))
+				}
+				srv.Sleep(time.Minute)
+				if strings.Join(got, ",") != strings.Join(want, ",") {
+					t.Errorf("got %q", got)
+				}
+				if wantEnd := name != "open"; p.Ended() != wantEnd {
+					t.Errorf("ended: %v, want %v", p.Ended(), wantEnd)
+				}
+			})
+		})
+	}
+}
+
+// The last input is held when reading is resumed, and only the end is behind it: the engine may tell of the end before the
+// loop has come to what is held.
+func TestEndRightAfterResume(t *testing.T) {
+	var got []string
+	var c *loop.Conn
+	srv := &loop.Server{
+		NumLoops: 1,
+		Accept: accepting(func(conn *loop.Conn) { c = conn; c.PauseRead() }, func(_ *loop.Conn, msg []byte) error {
+			got = append(got, string(msg))
+			return nil
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("last words")
+		p.Close()
+		srv.Do(0, func(*loop.Loop) { c.ResumeRead() })
+		if strings.Join(got, ",") != "last words" || !p.Ended() || p.Reason() != io.EOF {
+			t.Errorf("got %q, ended %v with %v", got, p.Ended(), p.Reason())
+		}
+	})
+}
+
+// srv2 copies the settings of a server that has not started.
+func srv2(s *loop.Server) *loop.Server { return &loop.Server{Codec: s.Codec, Accept: s.Accept} }
+
+func TestPauseWithoutResume(t *testing.T) {
+	var c *loop.Conn
+	srv := &loop.Server{
+		IdleTimeout: time.Minute,
+		Accept:      accepting(func(conn *loop.Conn) { c = conn }, echo),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.PauseRead() })
+		p.Send("a", "b")
+		srv.Sleep(90 * time.Second)
+		if p.Ended() {
+			t.Fatal("evicted although its bytes wait")
+		}
+		srv.Do(c.Loop().Index(), func(*loop.Loop) { c.Close() })
+		srv.Sleep(2 * time.Second)
+		if !p.Ended() || p.Received() != "" {
+			t.Error("a paused connection could not be closed, or delivered something")
+		}
+	})
+}
+
+func TestFirstByteTimeout(t *testing.T) {
+	srv := &loop.Server{FirstByteTimeout: time.Second, IdleTimeout: time.Minute, Accept: accepting(nil, echo)}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		silent, speaks := srv.Open(), srv.Open()
+		speaks.Send("x")
+		srv.Sleep(time.Second - time.Millisecond)
+		if silent.Ended() {
+			t.Error("evicted early")
+		}
+		srv.Sleep(2 * time.Millisecond)
+		if !errors.Is(silent.Reason(), loop.ErrIdle) || speaks.Ended() {
+			t.Errorf("silent: %v; the other one ended: %v", silent.Reason(), speaks.Ended())
+		}
+		srv.Sleep(time.Minute)
+		if !errors.Is(speaks.Reason(), loop.ErrIdle) {
+			t.Errorf("after the idle timeout: %v", speaks.Reason())
+		}
+	})
+}
+
+// A peer that keeps sending, a byte at a time, but never finishes its frame is closed; one that finishes frames is not.
+func TestFrameTimeout(t *testing.T) {
+	srv := &loop.Server{FrameTimeout: 10 * time.Second, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		loris, slow := srv.Open(), srv.Open()
+		began := time.Now()
+		for !loris.Ended() {
+			loris.Send("x")
+			slow.Send("y")
+			srv.Sleep(4 * time.Second)
+			slow.Send("\ny") // ends a frame and begins the next
+			srv.Sleep(4 * time.Second)
+			slow.Send("\n")
+		}
+		if d := time.Since(began); !errors.Is(loris.Reason(), loop.ErrSlowFrame) || d != 16*time.Second {
+			t.Errorf("closed with %v at the look after %v", loris.Reason(), d)
+		}
+		srv.Sleep(time.Hour)
+		if slow.Ended() {
+			t.Errorf("a peer that finished its frames was closed: %v", slow.Reason())
+		}
+	})
+}
+
+func TestMaxConnsAndFarewell(t *testing.T) {
+	srv := &loop.Server{MaxConns: 2, Accept: accepting(nil, echo)}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		a, b, c := srv.Open(), srv.Open(), srv.Open()
+		if a.Closed() || b.Closed() || !c.Closed() || c.Ended() {
+			t.Errorf("closed: %v %v %v", a.Closed(), b.Closed(), c.Closed())
+		}
+		a.Close()
+		if d := srv.Open(); d.Closed() {
+			t.Error("refused although one had gone")
+		}
+		if st := srv.Stats(); st.Refused != 1 || st.Accepted != 4 || st.Conns != 2 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestAcceptRate(t *testing.T) {
+	srv := &loop.Server{AcceptRate: 10, Accept: accepting(nil, echo)}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		began := time.Now()
+		for range 31 {
+			srv.Open()
+		}
+		if d := time.Since(began); d < 2800*time.Millisecond || d > 3*time.Second {
+			t.Errorf("31 connections took %v at 10 a second", d)
+		}
+	})
+}
+
+func TestAcceptErrorsBackOff(t *testing.T) {
+	srv := &loop.Server{Accept: accepting(nil, echo)}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		began := time.Now()
+		for range 10 {
+			srv.FailAccept(0, syscall.EMFILE)
+		}
+		p := srv.Open()
+		p.Send("x")
+		if got := p.Received(); got != "x" {
+			t.Errorf("received %q", got)
+		}
+		// 5, 10, 20, ... 640 ms, then 1 s twice.
+		if d := time.Since(began); d != 5*255*time.Millisecond+2*time.Second {
+			t.Errorf("ten failures cost %v", d)
+		}
+	})
+}
+
+// What the peer still sends after our end is thrown away, and does not reset the connection; a peer that does not end
+// is let go after a second.
+func TestLingeringClose(t *testing.T) {
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+			_ = c.Send([]byte("bye"))
+			return errors.New("enough")
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("one\n")
+		if !p.Closed() || !p.Ended() || p.Received() != "bye\n" {
+			t.Fatal("not closed")
+		}
+		if !p.Lingers() {
+			t.Error("the socket was closed at once")
+		}
+		p.Send("two\n") // nobody reads it, nobody panics
+		srv.Sleep(time.Second + time.Millisecond)
+		if p.Lingers() {
+			t.Error("the socket lingers for ever")
+		}
+	})
+}
+
+func TestDrainIsSpreadAndSaysGoodbye(t *testing.T) {
+	srv := &loop.Server{
+		NumLoops:    1,
+		DrainWindow: 10 * time.Second,
+		Codec:       codec.Lines{},
+		OnDrain:     func(c *loop.Conn) { _ = c.Send([]byte("goodbye")) },
+		Accept:      accepting(nil, echo),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		var peers []*looptest.Peer
+		for range 100 {
+			peers = append(peers, srv.Open())
+		}
+		srv.Shutdown()
+		ended := func() (n int) {
+			synctest.Wait()
+			for _, p := range peers {
+				if p.Ended() {
+					n++
+				}
+			}
+			return n
+		}
+		srv.Sleep(5 * time.Second)
+		if n := ended(); n < 45 || n > 55 {
+			t.Errorf("%d of 100 have ended after half the window", n)
+		}
+		for _, p := range peers {
+			if !p.Ended() {
+				p.Send("still served\n")
+				if got := p.Received(); got != "still served\n" {
+					t.Errorf("received %q", got)
+				}
+				break
+			}
+		}
+		srv.Sleep(5 * time.Second)
+		if n := ended(); n != 100 {
+			t.Errorf("%d of 100 have ended after the window", n)
+		}
+		for _, p := range peers {
+			if p.Received() != "goodbye\n" || !errors.Is(p.Reason(), loop.ErrServerClosed) {
+				t.Fatalf("closed with %v", p.Reason())
+			}
+		}
+		if err := srv.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDrainCutsWhatDoesNotMove(t *testing.T) {
+	srv := &loop.Server{DrainTimeout: 3 * time.Second, CloseTimeout: time.Hour, Accept: accepting(nil, echo)}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := looptest.TryStart(t, srv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, q := s.Open(), s.Open()
+		p.Block(0)
+		p.Write(bytes.Repeat([]byte("x"), 1000))
+		q.Block(10)
+		q.Write(bytes.Repeat([]byte("y"), 1000))
+		began := time.Now()
+		s.Shutdown()
+		s.Sleep(time.Second)
+		q.Unblock()
+		var cut *loop.DrainError
+		if err := s.Stop(); !errors.As(err, &cut) || cut.Cut != 1 {
+			t.Errorf("Wait: %v, want a DrainError with 1", err)
+		}
+		if d := time.Since(began); d != 3*time.Second {
+			t.Errorf("the drain took %v", d)
+		}
+		if !p.WasReset() || len(q.Received()) != 1000 {
+			t.Error("the wrong one was cut")
+		}
+	})
+}

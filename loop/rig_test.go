@@ -1,0 +1,116 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it can count
+// wakes and allocations and look inside.
+type rig struct {
+	*Loop
+	eng *rigEngine
+}
+
+// newRig returns a rig whose connections get h. It belongs to the calling goroutine.
+func newRig(t testing.TB, s *Server, h Handler) *rig {
+	t.Helper()
+	s.Addr, s.NumLoops = "tcp://127.0.0.1:0", 1
+	s.Accept = func(*Conn) Handler { return h }
+	cfg, err := s.validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng := &rigEngine{}
+	s.cfg, s.engine, s.base = cfg, eng, time.Now()
+	s.watch = newWatchdog(s, 1) // which does not run
+	l := newLoop(s, 0)
+	s.loops = []*Loop{l}
+	s.alarm = newAlarm(l.clock)
+	s.alarm.loops = s.loops
+	l.owner.claim()
+	return &rig{Loop: l, eng: eng}
+}
+
+// connect opens a connection.
+func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
+	sock := &rigSocket{room: -1}
+	s := r.open(r.server.cfg.listeners[0], sock, 1, &net.TCPAddr{}, &net.TCPAddr{})
+	return (*Conn)(s.(*sink)), s, sock
+}
+
+// pass makes it later by d.
+func (r *rig) pass(d time.Duration) { r.server.base = r.server.base.Add(-d) }
+
+// woken reports how often the engine was asked for a turn since the last call.
+func (r *rig) woken() int64 { return r.eng.wakes.Swap(0) }
+
+// kicked reports whether the alarm was woken since the last call.
+func (r *rig) kicked() bool {
+	select {
+	case <-r.server.alarm.kick:
+		return true
+	default:
+		return false
+	}
+}
+
+// rigEngine counts.
+type rigEngine struct{ wakes atomic.Int64 }
+
+func (*rigEngine) Listen(context.Context, string, string) (net.Listener, error) {
+	return nil, errors.ErrUnsupported
+}
+func (*rigEngine) Capacity(int) int             { return 1000 }
+func (*rigEngine) Lost(int)                     {}
+func (*rigEngine) Start(int, engine.Host) error { return nil }
+func (e *rigEngine) Wake(int) error             { e.wakes.Add(1); return nil }
+func (*rigEngine) Stop() error                  { return nil }
+
+func (*rigEngine) Enroll(int, net.Conn, func(engine.Socket) engine.Sink) error {
+	return errors.ErrUnsupported
+}
+
+// rigSocket takes everything, or room bytes if that is not negative, and keeps nothing.
+type rigSocket struct {
+	room   int
+	taken  int
+	writes int
+	closed bool
+}
+
+func (s *rigSocket) Write(p []byte) (int, error) {
+	n := len(p)
+	if s.room >= 0 {
+		n = min(n, s.room)
+		s.room -= n
+	}
+	s.writes++
+	s.taken += n
+	return n, nil
+}
+
+func (s *rigSocket) Writev(bufs [][]byte) (n int, err error) {
+	for _, b := range bufs {
+		k, _ := s.Write(b)
+		n += k
+	}
+	return n, nil
+}
+
+func (*rigSocket) NotifyWritable() bool { return true }
+func (*rigSocket) Pending() bool        { return false }
+func (*rigSocket) Unsent() int          { return -1 }
+func (*rigSocket) Pause() error         { return nil }
+func (*rigSocket) Resume()              {}
+func (*rigSocket) CloseWrite()          {}
+func (*rigSocket) Linger() bool         { return true }
+func (s *rigSocket) Close(bool)         { s.closed = true }
+
+func echoAll(c *Conn, msg []byte) error { return c.Send(msg) }

@@ -1,0 +1,73 @@
+package loop
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// nullSocket takes everything and does nothing, so that what is measured is the loop's own.
+type nullSocket struct{ engine.Socket }
+
+func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
+
+// BenchmarkEchoTurn is one message and its echo: what package loop adds to what gnet and the kernel do. It must not allocate.
+func BenchmarkEchoTurn(b *testing.B) {
+	for name, idle := range map[string]time.Duration{"plain": 0, "IdleTimeout": time.Minute} {
+		b.Run(name, func(b *testing.B) {
+			sink := benchSink(b, idle)
+			msg := []byte("\x00\x00\x00\x3c" + string(make([]byte, 60)))
+			b.ReportAllocs()
+			for b.Loop() {
+				sink.Readable(msg)
+			}
+		})
+	}
+}
+
+// benchSink returns what an engine sees of a connection that echoes. Nothing runs beside it: no alarm, no watchdog, which
+// is as if both were busy.
+func benchSink(b *testing.B, idle time.Duration) engine.Sink {
+	s := &Server{
+		Addr:        "tcp://127.0.0.1:0",
+		Codec:       codec.Length{},
+		IdleTimeout: idle,
+		Accept: func(*Conn) Handler {
+			return HandlerFunc(func(c *Conn, msg []byte) error { return c.Send(msg) })
+		},
+	}
+	var err error
+	if s.cfg, err = s.validate(); err != nil {
+		b.Fatal(err)
+	}
+	s.base = time.Now()
+	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
+	s.watch = newWatchdog(s, 1)
+	l := newLoop(s, 0)
+	l.owner.claim()
+	return l.open(s.cfg.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
+}
+
+// BenchmarkOffload is a work that does nothing, from the call to the end of its then, one at a time.
+func BenchmarkOffload(b *testing.B) {
+	c := (*Conn)(benchSink(b, 0).(*sink))
+	c.loop.server.workers = workers{max: 1, maxWaiting: 1}
+	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
+	work := func(context.Context) int { return 1 }
+	then := func(*Conn, int) {}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := Offload(c, work, then); err != nil {
+			b.Fatal(err)
+		}
+		for c.jobs.pending > 0 {
+			runtime.Gosched()
+			c.loop.runMail(never)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package loopwheel_test
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// blocks returns the code blocks of a language in README.md.
+func blocks(t *testing.T, language string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		found = append(found, string(m[1]))
+	}
+	return found
+}
+
+// Two commands are all that a newcomer has to know. CI runs the second as it stands there.
+func TestReadmeCommands(t *testing.T) {
+	got := strings.Split(strings.TrimSpace(strings.Join(blocks(t, "sh"), "")), "\n")
+	if want := []string{"go run ./examples/echo", "go test ./..."}; !slices.Equal(got, want) {
+		t.Errorf("the commands of README.md are %q, want %q", got, want)
+	}
+}
+
+// The program in README.md builds, and does what it is said to do.
+func TestReadmeProgram(t *testing.T) {
+	addr := freeAddr(t)
+	program := strings.Replace(blocks(t, "go")[0], "127.0.0.1:7000", addr, 1)
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
+	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", binary, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command(binary)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	c := dialSoon(t, addr)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Write([]byte("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bufio.NewReader(c).ReadString('\n'); got != "hello\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// freeAddr returns an address that is free, for a program that cannot tell which port it took.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// dialSoon tries until the program listens; it says nothing when it does.
+func dialSoon(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var c net.Conn
+		if c, err = net.Dial("tcp", addr); err == nil {
+			return c
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+// Links between the documents lead somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/echo/README.md") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
