@@ -66,3 +66,26 @@ func TestIdleWriteAddedAfterALongTurn(t *testing.T) {
 		j.expect(t, "16s write 1")
 	})
 }
+
+// The panic of a loop's timer does not close the connection whose hook ran before it in the same batch.
+func TestPanicBehindAHook(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		srv.BlindWrites()
+		p := srv.Open()
+		drained := time.Time{}
+		tell(srv, p, func(c *loop.Conn) { c.OnDrain(func() { drained = c.Loop().Now() }) })
+		p.Block(0)
+		began := time.Now()
+		send(srv, p, 10) // tried again after 1, 3, 7, 15, 31, 63 ms
+		wait(40 * time.Millisecond)
+		p.Unblock()
+		srv.Do(0, func(l *loop.Loop) { l.AfterFunc(23*time.Millisecond, func() { panic("of the loop") }) })
+		wait(time.Second)
+		if d := drained.Sub(began); d != 63*time.Millisecond || srv.Stats().Panics != 1 {
+			t.Fatalf("drained after %v, %d panics: the test has shown nothing", d, srv.Stats().Panics)
+		}
+		if p.Ended() {
+			t.Errorf("closed with %v", p.Reason())
+		}
+	})
+}

@@ -174,7 +174,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	if c.frameDue() > now {
 		return
 	}
-	if c.sock.Pending() {
+	if !c.ebbed && c.sock.Pending() {
 		c.idle.frame += frameGrace
 		return
 	}
@@ -304,7 +304,7 @@ func (c *Conn) dueHook(now time.Duration) (due *record) {
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came while it was busy, or while
 // the process was stopped; output that moved within the kernel.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	if c.sock.Pending() {
+	if !c.ebbed && c.sock.Pending() { // the end itself is no sign of life
 		c.lastRead, c.heard = now, true
 		activity = true
 	}

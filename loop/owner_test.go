@@ -3,6 +3,7 @@
 package loop_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -28,6 +29,10 @@ func TestWrongGoroutine(t *testing.T) {
 			"Loop.Every":          func() { l.Every(1, f) },
 			"Loop.Conns":          func() { l.Conns() },
 			"Loop.NumConns":       func() { l.NumConns() },
+			"Loop.WheelStats":     func() { l.WheelStats() },
+			"Loop.Try":            func() { _ = l.Try(f) },
+			"Loop.AfterStop":      func() { l.AfterStop(f) },
+			"Offload":             func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
 			"Conn.Send":           func() { c.Send(nil) },
 			"Conn.Write":          func() { c.Write(nil) },
 			"Conn.Pending":        func() { c.Pending() },

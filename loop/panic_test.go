@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -81,4 +82,29 @@ func TestPanicsAreIsolated(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lastWords is a codec whose farewell panics.
+type lastWords struct{ odd }
+
+func (lastWords) AppendFarewell([]byte, error) []byte { panic("farewell") }
+
+// A panic in a codec's farewell does not hide whose callback it was in which that connection was closed.
+func TestPanicsInAFarewellAndBehindIt(t *testing.T) {
+	var conns []*loop.Conn
+	srv := &loop.Server{Codec: lastWords{}, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q, r := srv.Open(), srv.Open(), srv.Open()
+		tell(srv, p, func(c *loop.Conn) {
+			c.AfterFunc(0, func() {
+				conns[1].CloseWithError(errOwn)
+				panic("behind it")
+			})
+		})
+		wait(time.Second)
+		var pe *loop.PanicError
+		if !errors.Is(q.Reason(), errOwn) || !errors.As(p.Reason(), &pe) || pe.Value != "behind it" || r.Ended() {
+			t.Errorf("reasons %v and %v, the third ended: %v", p.Reason(), q.Reason(), r.Ended())
+		}
+	})
 }

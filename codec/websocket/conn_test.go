@@ -157,6 +157,33 @@ func TestOpenWithin(t *testing.T) {
 	})
 }
 
+// What is sent is of the kind that was asked for, and the next one of the usual kind.
+func TestSendKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{
+			NumLoops: 1, Codec: codec.Lines{},
+			Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: &websocket.Codec{}}},
+			Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					long := websocket.Ping(c, make([]byte, 126))
+					if is := websocket.Of(c) != nil; is != errors.Is(long, codec.ErrTooLong) || is == errors.Is(long, websocket.ErrNotOpen) {
+						t.Errorf("a ping of 126 bytes: %v", long)
+					}
+					return errors.Join(websocket.SendBinary(c, msg), c.Send(msg), websocket.SendText(c, msg))
+				})
+			},
+		})
+		lines, socket := srv.OpenTo(0), srv.OpenTo(1)
+		lines.Send("x\n")
+		if got := lines.Received(); got != "x\nx\nx\n" {
+			t.Errorf("lines: %q", got)
+		}
+		socket.Send(request("x"), string(text("x").wire()))
+		_, frames := received(socket)
+		wants(t, frames, `binary "x"`, `text "x"`, `text "x"`)
+	})
+}
+
 // Close waits for the peer's answer, and not for ever.
 func TestCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -371,7 +398,7 @@ func deflated(t testing.TB, s string) string {
 }
 
 func TestDeflate(t *testing.T) {
-	s := start(t, &websocket.Codec{Compress: true, MaxMessage: 100_000, CompressMin: 1000})
+	s := start(t, &websocket.Codec{Compress: true, MaxMessage: 100_000, MaxSend: 200_000, CompressMin: 1000})
 	const offer = "Sec-WebSocket-Extensions: permessage-deflate"
 	long := strings.Repeat("loopwheel ", 1000)
 	short := strings.Repeat("loopwheel ", 50)

@@ -120,7 +120,7 @@ func (c *Conn) admit(r *http.Request) error {
 	switch {
 	case c.config.Path != "" && r.URL.Path != c.config.Path:
 		return c.refuse(r, http.StatusNotFound, "no WebSocket at this path")
-	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+	case r.ContentLength != 0: // -1 for chunks
 		return c.refuse(r, http.StatusBadRequest, "a handshake with a body")
 	case !c.config.allowsOrigin(r):
 		return c.refuse(r, http.StatusForbidden, fmt.Sprintf("pages of %q may not connect", r.Header.Get("Origin")))
@@ -167,7 +167,7 @@ func (c *Conn) opened() error {
 
 // answerHTTP answers a plain request. It returns the reason for which the connection closes.
 func (c *Conn) answerHTTP(r *http.Request) error {
-	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+	if r.ContentLength != 0 { // -1 for chunks
 		return c.refuse(r, http.StatusRequestEntityTooLarge, "requests with a body are not served here")
 	}
 	if c.config.HTTP == nil {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 )
 
@@ -36,6 +38,7 @@ func handshakeCases() []handshakeCase {
 		{"4.2.1", "no host", []string{"Host:"}, bad},
 		{"4.2.1", "no Upgrade", []string{"Upgrade:"}, bad},
 		{"4.2.1", "an Upgrade to something else", []string{"Upgrade: h2c"}, bad},
+		{"4.2.1", "nothing but the version", []string{"Upgrade:", "Connection:", "Sec-WebSocket-Key:"}, bad},
 		{"4.2.1", "no Connection", []string{"Connection:"}, bad},
 		{"4.2.1", "a Connection without Upgrade", []string{"Connection: keep-alive"}, bad},
 		{"4.2.1", "no key", []string{"Sec-WebSocket-Key:"}, bad},
@@ -133,6 +136,46 @@ func (tc *handshakeCase) accepted(t *testing.T, c *client, r *http.Response) {
 	}
 }
 
+// The limit of a request holds however it comes.
+func TestHandshakeLimit(t *testing.T) {
+	long := request("x", "X-Long: "+strings.Repeat("x", 1000))
+	for _, size := range []int{1, 100, len(long)} {
+		for limit, want := range map[int]int{len(long): http.StatusSwitchingProtocols, len(long) - 1: http.StatusRequestHeaderFieldsTooLarge} {
+			var d codec.Decoder
+			d.Init(&websocket.Codec{MaxHandshake: limit}, nil)
+			var answer []byte
+			for rest := []byte(long); len(rest) > 0 && answer == nil; rest = rest[min(size, len(rest)):] {
+				for data, more := rest[:min(size, len(rest))], true; more; {
+					data, _, more, _ = d.Next(data)
+					answer = d.Codec().(*websocket.Conn).AppendReply(answer)
+				}
+			}
+			if status, _, _ := strings.Cut(string(answer), "\r\n"); !strings.Contains(status, strconv.Itoa(want)) {
+				t.Errorf("a request of %d bytes in pieces of %d, limit %d: %s", len(long), size, limit, status)
+			}
+		}
+	}
+}
+
+// A request without an end is not waited for.
+func TestEndlessHandshake(t *testing.T) {
+	for _, endless := range []string{"GET /" + strings.Repeat("x", 100), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 20)} {
+		c := (&websocket.Codec{MaxHandshake: len(endless) - 1}).New()
+		e, ok := errors.AsType[*websocket.HandshakeError](decodeError(c, endless))
+		if !ok || e.Status != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%.30q...: %v", endless, e)
+		}
+		if err := decodeError((&websocket.Codec{MaxHandshake: len(endless)}).New(), endless); err != nil {
+			t.Errorf("%.30q..., at the limit: %v", endless, err)
+		}
+	}
+}
+
+func decodeError(c codec.Codec, data string) error {
+	_, _, err := c.Decode([]byte(data))
+	return err
+}
+
 func TestHandshakeRefusedReason(t *testing.T) {
 	s := start(t, &websocket.Codec{})
 	c := s.dial(t)
@@ -192,6 +235,9 @@ func TestHTTP(t *testing.T) {
 		}
 		if !r.Close {
 			t.Errorf("%q: the answer does not say that the connection closes", name)
+		}
+		if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
+			t.Errorf("%q: behind the answer came %q, %v", name, rest, err)
 		}
 		if err := s.reason(t); tc.status < 400 && !errors.Is(err, websocket.ErrHTTP) {
 			t.Errorf("%q: OnClose got %v, want ErrHTTP", name, err)

@@ -237,7 +237,7 @@ func limitCases() []protocolCase {
 }
 
 func TestProtocol(t *testing.T) {
-	s := start(t, &websocket.Codec{MaxMessage: maxMessage, MaxFrame: maxFrame})
+	s := start(t, &websocket.Codec{MaxMessage: maxMessage, MaxFrame: maxFrame, MaxSend: 2 * maxMessage})
 	cases := protocolCases()
 	t.Logf("%d cases", len(cases))
 	for _, tc := range cases {

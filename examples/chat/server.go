@@ -91,6 +91,11 @@ func newServer(opt options) *loop.Server {
 			Codec:  plain{codec.Lines{Max: maxLine}},
 			Accept: handler.Chain(ch.acceptLines, logs, limit),
 		}},
+		OnDrain: func(c *loop.Conn) {
+			if websocket.Of(c) == nil { // a browser is told by the close frame
+				note(c, "the server restarts: goodbye")
+			}
+		},
 		OnStart: func(l *loop.Loop) {
 			if l.Index() == 0 {
 				l.Every(showEvery, ch.show)

@@ -1,0 +1,139 @@
+package loop_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// pausing takes what comes, pauses after each piece and resumes a little later. It sends back the sum of all when the peer
+// has ended.
+type pausing struct {
+	want, got int // the byte that comes next; how many came
+	wrong     bool
+	pauses    int
+	closed    chan *pausing
+	err       error
+}
+
+func (h *pausing) OnMessage(c *loop.Conn, msg []byte) error {
+	for _, b := range msg {
+		h.wrong = h.wrong || b != byte(h.got%251)
+		h.got++
+	}
+	h.pauses++
+	c.PauseRead()
+	c.AfterFunc(time.Duration(h.pauses%3)*time.Millisecond, c.ResumeRead)
+	return c.Send([]byte("taken")) // output goes on while input is paused
+}
+
+func (h *pausing) OnClose(_ *loop.Conn, err error) {
+	h.err = err
+	h.closed <- h
+}
+
+// Real sockets that are paused and resumed again and again lose nothing, mix up nothing, and see their ends.
+func TestRealPauses(t *testing.T) {
+	closed := make(chan *pausing, 100)
+	srv := &loop.Server{NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return &pausing{closed: closed} }}
+	addr := start(t, srv)
+	const conns, size = 6, 2 << 20
+	stream := make([]byte, size)
+	for i := range stream {
+		stream[i] = byte(i % 251)
+	}
+	var wg sync.WaitGroup
+	for range conns {
+		wg.Go(func() { sendsAll(t, addr, stream) })
+	}
+	wg.Wait()
+	for range conns {
+		h := <-closed
+		if h.got != size || h.wrong || h.err != io.EOF || h.pauses < 2 {
+			t.Errorf("got %d of %d bytes in %d pieces, wrong: %v; %v", h.got, size, h.pauses, h.wrong, h.err)
+		}
+	}
+}
+
+// sendsAll writes all of stream, ends its direction, and reads the answers to their end.
+func sendsAll(t *testing.T, addr net.Addr, stream []byte) {
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Write(stream); err != nil {
+		t.Error(err)
+	}
+	_ = c.(*net.TCPConn).CloseWrite()
+	answers, err := io.ReadAll(c)
+	if err != nil || len(answers) == 0 || len(bytes.ReplaceAll(answers, []byte("taken"), nil)) != 0 {
+		t.Errorf("answers: %d bytes, %v", len(answers), err)
+	}
+}
+
+// A connection that ends while its reading is paused ends at once: by Close, by the drain, by its peer's reset once it
+// is resumed.
+func TestEndsWhilePaused(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(c *loop.Conn, peer *net.TCPConn)
+		want error
+	}{
+		"close":  {func(c *loop.Conn, _ *net.TCPConn) { c.Close() }, nil},
+		"reason": {func(c *loop.Conn, _ *net.TCPConn) { c.CloseWithError(errOwn) }, errOwn},
+		"reset": {func(c *loop.Conn, peer *net.TCPConn) {
+			_ = peer.SetLinger(0)
+			_ = peer.Close()
+			c.AfterFunc(10*time.Millisecond, c.ResumeRead)
+		}, syscall.ECONNRESET},
+		"resume and close": {func(c *loop.Conn, _ *net.TCPConn) { c.ResumeRead(); c.CloseWithError(errOwn) }, errOwn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
+			srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
+				n := 0
+				return script{
+					message: func(c *loop.Conn, _ []byte) error {
+						if n++; n == 1 {
+							c.PauseRead()
+							refs <- c.Ref()
+						}
+						return nil
+					},
+					close: func(_ *loop.Conn, err error) { reasons <- err },
+				}
+			}}
+			peer := dial(t, start(t, srv)).(*net.TCPConn)
+			_, _ = peer.Write([]byte("x"))
+			ref := <-refs
+			_, _ = peer.Write(make([]byte, 100_000)) // so that the socket is paused indeed
+			looksAround(ref)
+			if err := ref.Tell(func(conn *loop.Conn) { c.end(conn, peer) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-reasons; !errors.Is(err, c.want) {
+				t.Errorf("reason %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// looksAround waits until the loop has looked at its sockets a few times.
+func looksAround(ref loop.Ref) {
+	for range 20 {
+		done := make(chan struct{})
+		if ref.Tell(func(*loop.Conn) { close(done) }) != nil {
+			return
+		}
+		<-done
+	}
+}
