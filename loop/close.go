@@ -95,12 +95,28 @@ func (c *Conn) closeTurn() {
 		return
 	}
 	if l := c.loop; !l.wheel.Pending(c.closeTimer) {
+		c.idle.unsent = c.untaken()
 		c.closeTimer = l.wheel.At(l.after(l.server.cfg.closeTimeout), c.closeLate)
 	}
 }
 
-// closeLate gives up flushing.
+// untaken returns how many bytes the peer has not taken, as far as the kernel tells.
+func (c *Conn) untaken() int { return c.out.size + max(0, c.sock.Unsent()) }
+
+// closeLate gives up flushing when the close timeout has passed. In the drain, which has a timeout of its own, it waits for a peer
+// that goes on taking.
 func (c *Conn) closeLate() {
+	l := c.loop
+	if n := c.untaken(); l.draining && n < c.idle.unsent {
+		c.idle.unsent = n
+		c.closeTimer = l.wheel.At(l.after(l.server.cfg.closeTimeout), c.closeLate)
+		return
+	}
+	c.cut()
+}
+
+// cut gives up flushing.
+func (c *Conn) cut() {
 	c.loop.current = nil
 	c.loop.count.cut++
 	c.finish(true)

@@ -160,7 +160,7 @@ func (l *Loop) cutAll() {
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
-			c.closeLate()
+			c.cut()
 		} else if works {
 			l.count.cut++
 		}

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,8 +18,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// fewDescriptorsChild is an echo server that may open $NOFILE descriptors, with $MAXCONNS. "hoard" opens all that are
-// left, "release" closes these.
+// bigReply is more than the system's buffers hold.
+const bigReply = 8 << 20
+
+// fewDescriptorsChild is an echo server that may open $NOFILE descriptors, with $MAXCONNS. A line "big" gets a reply of that size.
+// "hoard" opens all descriptors that are left, "release" closes these.
 func fewDescriptorsChild() {
 	n, _ := strconv.Atoi(os.Getenv("NOFILE"))
 	setLimit(n)
@@ -28,7 +32,15 @@ func fewDescriptorsChild() {
 		MaxConns: max,
 		NumLoops: 2,
 		Codec:    codec.Lines{},
-		Accept:   func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) (err error) {
+				if string(msg) != "big" {
+					return c.Send(msg)
+				}
+				_, err = c.Write(reply(bigReply))
+				return err
+			})
+		},
 	}, func(words []string) string {
 		for _, fd := range hoard {
 			_ = syscall.Close(fd)
@@ -54,6 +66,48 @@ func TestFaultDescriptorsRunOut(t *testing.T) {
 		for _, maxConns := range []int{0, 1000} {
 			t.Run(fmt.Sprintf("%s/MaxConns %d", network, maxConns), func(t *testing.T) { flood(t, network, maxConns) })
 		}
+	}
+}
+
+// Clients that wait for large replies close one direction when the server has no descriptor left. They get their replies.
+func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
+	needSlow(t, "many megabytes of replies")
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			addr := "tcp://127.0.0.1:0"
+			if network == "unix" {
+				addr = "unix://" + filepath.Join(t.TempDir(), "s")
+			}
+			server := startPuppet(t, "few-descriptors", "ADDR="+addr, "NOFILE=256", "MAXCONNS=0")
+			network, addr := server.address()
+			const clients = 20
+			var conns []net.Conn
+			for range clients {
+				c, err := net.Dial(network, addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				_, _ = c.Write([]byte("big\n"))
+				conns = append(conns, c)
+			}
+			until(t, 10*time.Second, "all have asked", func() bool { return server.number("messages") == clients })
+			server.ask("hoard")
+			for _, c := range conns {
+				if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(200 * time.Millisecond)
+			for _, c := range conns {
+				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+				if n, err := io.Copy(io.Discard, c); n != bigReply || err != nil {
+					t.Errorf("got %d bytes, %v", n, err)
+				}
+			}
+			server.ask("release")
+			server.ends()
+		})
 	}
 }
 

@@ -216,8 +216,8 @@ func (a *attacker) flood(net.Conn) {
 // Hostile clients do what they can. The server goes on; when they have gone it has the memory, the goroutines and the
 // descriptors that it had before.
 //
-// Memory is what /proc says is resident after a collection that gives all it can back to the system. Before means after a few
-// seconds of the same, as the first use of code and buffers counts for nothing.
+// Memory is what /proc says is resident and not of a file, such as the program, after a collection that gives all it can back to
+// the system. Before means after a few seconds of the same, as the first use of buffers counts for nothing.
 func TestFaultHostileClients(t *testing.T) {
 	needSlow(t, "hostile clients for as long as "+faultTimeEnv+" says, or 20 s")
 	needLinux(t)
@@ -283,7 +283,7 @@ func attack(t *testing.T, addrs []string, seed uint64, d time.Duration) (total i
 type footprint struct{ memory, heap, goroutines, fds int }
 
 func (f footprint) String() string {
-	return fmt.Sprintf("%.1f MiB resident, %.2f MiB of heap, %d goroutines, %d descriptors",
+	return fmt.Sprintf("%.1f MiB resident, %.2f MiB of it heap, %d goroutines, %d descriptors",
 		float64(f.memory)/(1<<20), float64(f.heap)/(1<<20), f.goroutines, f.fds)
 }
 
@@ -294,5 +294,5 @@ func (p *puppet) settled() footprint {
 	time.Sleep(1500 * time.Millisecond) // those that linger
 	p.ask("gc")
 	p.ask("gc")
-	return footprint{p.memory("VmRSS"), p.number("heap"), p.number("goroutines"), p.number("fds")}
+	return footprint{p.memory("RssAnon"), p.number("heap"), p.number("goroutines"), p.number("fds")}
 }

@@ -122,7 +122,7 @@ func (p *puppet) ends() {
 	}
 }
 
-// memory returns what /proc says of the child's memory, in bytes: VmRSS now, VmHWM at its highest.
+// memory returns what /proc says of the child's memory, in bytes: RssAnon now, VmHWM at its highest, files included.
 func (p *puppet) memory(field string) int {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -139,7 +139,7 @@ func (p *puppet) memory(field string) int {
 	return 0
 }
 
-// forgetPeak makes VmHWM begin again at VmRSS.
+// forgetPeak makes VmHWM begin again at what is resident now.
 func (p *puppet) forgetPeak() {
 	p.t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {

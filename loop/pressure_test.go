@@ -146,6 +146,38 @@ func TestEndRightAfterResume(t *testing.T) {
 	})
 }
 
+// Whoever goes on taking output, however slowly, gets all of it in the drain. Who takes nothing has the close timeout.
+func TestDrainWaitsForThoseThatRead(t *testing.T) {
+	srv := &loop.Server{NumLoops: 1, CloseTimeout: 5 * time.Second, Accept: accepting(nil, echo)}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := looptest.TryStart(t, srv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow, dead := s.Open(), s.Open()
+		for _, p := range []*looptest.Peer{slow, dead} {
+			p.Block(100)
+			p.Write(bytes.Repeat([]byte("x"), 1000))
+		}
+		s.Shutdown()
+		for i := range 5 {
+			s.Sleep(4 * time.Second)
+			slow.Take(1)
+			if wantEnd := i > 0; slow.Ended() || dead.Ended() != wantEnd {
+				t.Errorf("after %d s: ended: %v, %v", 4*(i+1), slow.Ended(), dead.Ended())
+			}
+		}
+		slow.Unblock()
+		var cut *loop.DrainError
+		if err := s.Stop(); !errors.As(err, &cut) || cut.Cut != 1 {
+			t.Errorf("Wait: %v", err)
+		}
+		if n := len(slow.Received()); n != 1000 || slow.WasReset() || !dead.WasReset() {
+			t.Errorf("who went on taking got %d bytes", n)
+		}
+	})
+}
+
 // srv2 copies the settings of a server that has not started.
 func srv2(s *loop.Server) *loop.Server { return &loop.Server{Codec: s.Codec, Accept: s.Accept} }
 

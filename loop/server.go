@@ -85,7 +85,8 @@ type Server struct {
 	// 0 means DefaultMaxMailbox, 65,536.
 	MaxMailbox int
 
-	// CloseTimeout is how long a closing connection may take to flush its output. 0 means DefaultCloseTimeout, 5 s.
+	// CloseTimeout is how long a closing connection may take to flush its output; when the server ends, how long it may take none
+	// of it, as the whole has DrainTimeout then. 0 means DefaultCloseTimeout, 5 s.
 	CloseTimeout time.Duration
 
 	// DrainTimeout is how long the connections may take to close when the server ends, before they are cut.
