@@ -179,6 +179,9 @@ func (s *session) pong(data []byte) {
 // OnClose says goodbye to the others. A connection that only fetched the page has no session.
 func (s *session) OnClose(c *loop.Conn, err error) {
 	if s.nick == "" {
+		if _, refused := errors.AsType[*websocket.HandshakeError](err); refused || errors.Is(err, websocket.ErrTimeout) {
+			c.Log().Info().AnErr("reason", err).Msg("not let in")
+		}
 		return
 	}
 	switch {
