@@ -50,7 +50,8 @@ type Heartbeat struct {
 	// loop. An error closes c with it.
 	Ping func(c *loop.Conn) error
 
-	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2.
+	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence of (Missed+1) times
+	// Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90 s. Without one, Missed times Interval does.
 	Missed int
 
 	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an Interval, instead of

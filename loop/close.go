@@ -31,19 +31,31 @@ func (c *Conn) shut(err error) {
 		return
 	}
 	c.err = err
-	c.sayFarewell()
 	c.end()
 	c.endSoon()
 }
 
-// sayFarewell sends what the codec has to say at the end. A panic there changes nothing but that.
-func (c *Conn) sayFarewell() {
-	f, ok := c.input.Codec().(codec.Farewell)
-	if !ok || c.lost || c.drop || c.ebbed {
+// lastWords sends what the server, and then the codec, has to say at the end, if the peer may still hear it.
+func (c *Conn) lastWords() {
+	if c.spoke || c.lost || c.drop || c.ebbed || c.mute {
 		return
 	}
+	c.spoke = true
+	if f := c.loop.server.OnClosing; f != nil {
+		c.speaking = true
+		c.callHook(func() { f(c, c.err) })
+		c.speaking = false
+	}
+	if f, ok := c.input.Codec().(codec.Farewell); ok {
+		c.sayFarewell(f)
+	}
+}
+
+// sayFarewell sends the codec's farewell. A panic there changes nothing but that.
+func (c *Conn) sayFarewell(f codec.Farewell) {
 	defer c.rescueTeardown()
 	c.appended(f.AppendFarewell(c.space(0), c.err))
+	c.loop.returned = true
 }
 
 // endSoon has closeTurn called when this turn ends.
@@ -74,6 +86,7 @@ func (c *Conn) closeTurn() {
 	if c.state != stateClosing {
 		return
 	}
+	c.lastWords()
 	if !c.full && !c.drop {
 		c.writeOut()
 	}
@@ -153,6 +166,7 @@ func (c *Conn) callOnClose() {
 	c.loop.current = nil
 	defer c.rescueTeardown()
 	c.handler.OnClose(c, c.err)
+	c.loop.returned = true
 }
 
 func (c *Conn) runAfter() {
@@ -167,11 +181,18 @@ func (c *Conn) callAfter(f func(error)) {
 	c.loop.current = nil
 	defer c.rescueTeardown()
 	f(c.err)
+	c.loop.returned = true
 }
 
 // rescueTeardown logs a panic in OnClose; the teardown goes on.
 func (c *Conn) rescueTeardown() {
-	if v := recover(); v != nil {
+	if c.loop.returned {
+		c.loop.returned = false
+		return
+	}
+	if v := recover(); v == nil {
+		c.loop.exited()
+	} else {
 		caller := c.loop.current // a callback of another connection may have closed c
 		c.loop.current = c
 		_ = c.loop.panicked(v)
@@ -192,19 +213,59 @@ func (c *Conn) peerClosed(err error) {
 	}
 	c.ebbed = true
 	halfClosed := errors.Is(err, io.EOF)
-	hasMore := c.paused && c.input.Buffered() > 0
+	hasMore := c.onEOF != nil || c.paused && c.input.Buffered() > 0
 	if !halfClosed || c.drop || c.out.size == 0 && !hasMore || !c.sock.Linger() {
 		c.lost = true
 		if halfClosed && hasMore && c.state == stateOpen {
 			err = errInputLost
 		}
 	} else if hasMore && c.state == stateOpen {
-		c.ended = cause(err) // when reading is resumed
+		c.ended = cause(err)
+		c.inputEnded()
 		return
 	}
 	c.full = false // closeTurn writes, and waits for the rest
 	c.shut(cause(err))
 	c.endSoon()
+}
+
+// inputEnded goes on with a connection whose peer has ended its output, once all that came before is dealt with.
+func (c *Conn) inputEnded() {
+	switch {
+	case c.state != stateOpen || c.paused && c.input.Buffered() > 0: // not yet
+	case c.onEOF != nil:
+		f := c.onEOF
+		c.onEOF = nil
+		c.half = true
+		c.callHook(f)
+	case !c.half:
+		c.shut(c.ended)
+	}
+}
+
+// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N), after all that it sent was
+// delivered. Then c stays open: what is sent still arrives, and c closes only by Close, by its idle timeout, or because
+// sending fails. That the peer goes altogether is not noticed any more otherwise. Without this hook a peer that ends its
+// output counts as closed, as most have closed altogether: pending output is flushed, but timers, Tells and offloaded
+// works that would still answer do not run.
+//
+// There is one such hook; nil removes it. A panic in f closes c.
+func (c *Conn) OnEOF(f func()) {
+	c.loop.owner.check("Conn.OnEOF")
+	c.onEOF = f
+}
+
+// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on Send and Write return
+// ErrClosed. c still reads, and closes when the peer ends its output, too.
+func (c *Conn) CloseWrite() {
+	c.loop.owner.check("Conn.CloseWrite")
+	if c.state >= stateClosing || c.mute {
+		return
+	}
+	c.mute = true
+	if c.out.size == 0 {
+		c.sock.CloseWrite()
+	}
 }
 
 // cause returns the reason that OnClose sees for an error of the engine.

@@ -46,9 +46,14 @@ type Conn struct {
 	paused    bool // PauseRead
 	resting   bool // the socket does not read, because of that
 	orderly   bool // the decoding came to its end
+	mute      bool // CloseWrite
+	half      bool // OnEOF's function has run
+	spoke     bool // the last words are said
+	speaking  bool // they are being said
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
-	stamps    bool // somebody wants to know lastWrite
+	stamps    bool // somebody wants to know when output moved
+	exact     bool // and when the last was written, which costs a look at the clock
 	again     bool // what is left over is to be decoded in the mailbox's turn
 
 	idle       idleState
@@ -69,6 +74,7 @@ type Conn struct {
 	local  net.Addr
 	log    *zerolog.Logger
 	after  []func(err error)
+	onEOF  func()
 	gone   atomic.Bool // closing or closed, for other goroutines
 }
 
@@ -87,6 +93,12 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// Handler returns what Accept returned: with middlewares around it, the outermost. nil in Accept, and after OnClose.
+func (c *Conn) Handler() Handler {
+	c.loop.owner.check("Conn.Handler")
+	return c.handler
+}
 
 // Log returns Server.Logger with the connection's ID and remote address in each line.
 func (c *Conn) Log() *zerolog.Logger {
@@ -173,13 +185,14 @@ func (c *Conn) decode(data []byte) {
 	c.decoding = true
 	defer c.decoded()
 	before := l.count.messages
+pieces:
 	for more := true; more; {
 		var msg []byte
 		var err error
 		data, msg, more, err = c.input.Next(data)
 		if c.reply != nil {
 			if c.sendReply(); c.state != stateOpen {
-				return
+				break
 			}
 		}
 		switch {
@@ -191,15 +204,15 @@ func (c *Conn) decode(data []byte) {
 				c.shut(err)
 			}
 		}
-		if c.state != stateOpen {
-			return
-		}
-		if c.paused {
+		switch {
+		case c.state != stateOpen:
+			break pieces
+		case c.paused:
 			c.input.Keep(data)
-			return
+			break pieces
 		}
 	}
-	if l.server.FrameTimeout > 0 {
+	if l.server.FrameTimeout > 0 && c.state == stateOpen && !c.paused {
 		c.watchFrame(l.count.messages != before)
 	}
 	c.orderly = true
@@ -207,7 +220,9 @@ func (c *Conn) decode(data []byte) {
 
 // undecodable closes c because the codec does not understand the peer.
 func (c *Conn) undecodable(err error) {
-	c.loop.server.Logger.Warn().Err(err).Uint64("conn", c.id).Stringer("remote", c.remote).Msg("the input cannot be decoded")
+	if more, ok := c.loop.server.badInput.pass(); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
+	}
 	c.shut(err)
 }
 
@@ -216,6 +231,8 @@ func (c *Conn) decoded() {
 	if !c.orderly {
 		if v := recover(); v != nil {
 			c.shut(c.loop.panicked(v))
+		} else {
+			c.loop.exited()
 		}
 	}
 	c.decoding, c.orderly = false, false
@@ -237,8 +254,8 @@ func (c *Conn) decodeMore(*Conn) {
 		return
 	}
 	c.decode(nil)
-	if c.ended != nil && !c.paused {
-		c.shut(c.ended)
+	if c.ended != nil {
+		c.inputEnded()
 	}
 }
 

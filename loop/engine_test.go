@@ -29,6 +29,7 @@ func (b *broken) Listen(ctx context.Context, network, address string) (net.Liste
 }
 
 func (*broken) Capacity(int) int { return 1 }
+func (*broken) Lost(int)         {}
 
 func (b *broken) Start(_ int, h engine.Host) error {
 	go func() {

@@ -36,6 +36,7 @@ var (
 var (
 	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
+	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
 	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
 )
 

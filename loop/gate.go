@@ -5,12 +5,10 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
-// refusalLog is how often refusals are logged at most.
-const refusalLog = time.Second
+// logEvery is how often something that peers can cause is logged at most.
+const logEvery = time.Second
 
 // A gate holds the limits that concern connections which are not yet anyone's.
 type gate struct {
@@ -21,9 +19,6 @@ type gate struct {
 	interval time.Duration // between two accepts, 0 without a limit
 	burst    time.Duration // how far ahead of that they may be
 	next     time.Time
-
-	logged     time.Time
-	suppressed int // refusals since then
 }
 
 func (g *gate) init(perIP, rate int) {
@@ -87,19 +82,30 @@ func addrIP(a net.Addr) (netip.Addr, bool) {
 	return ip.Unmap(), ok
 }
 
-// log writes a line about a refusal, unless there was one a moment ago.
-func (g *gate) log(logger *zerolog.Logger, reason error, remote net.Addr) {
+// A logLimit lets one line pass in a while, and counts the others: what peers can cause must not fill the log.
+type logLimit struct {
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int // lines since then
+}
+
+// pass reports whether a line may be written, and how many were not since the last one.
+func (g *logLimit) pass() (suppressed int, ok bool) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := time.Now()
-	quiet := now.Sub(g.logged) < refusalLog
-	n := g.suppressed
-	if quiet {
+	if now.Sub(g.last) < logEvery {
 		g.suppressed++
-	} else {
-		g.logged, g.suppressed = now, 0
+		return 0, false
 	}
-	g.mu.Unlock()
-	if !quiet {
-		logger.Warn().Err(reason).Stringer("remote", remote).Int("more", n).Msg("connection refused")
+	suppressed = g.suppressed
+	g.last, g.suppressed = now, 0
+	return suppressed, true
+}
+
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.pass(); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
 	}
 }

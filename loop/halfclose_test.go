@@ -1,51 +1,213 @@
 package loop_test
 
 import (
+	"context"
+	"errors"
 	"io"
-	"net"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A real peer that ends its own direction, as nc -N does, and then reads slowly gets all of what it asked for, and then
-// the end; over TCP and over a unix socket.
-func TestRealHalfCloseDelivers(t *testing.T) {
-	for _, addr := range []string{"tcp://127.0.0.1:0", "unix://" + t.TempDir() + "/x.sock"} {
-		const answer = 8 << 20
-		reasons := make(chan error, 1)
-		srv := &loop.Server{
-			Addr: addr, Codec: codec.Lines{}, MaxOutbound: 2 * answer, CloseTimeout: time.Minute,
-			Accept: func(*loop.Conn) loop.Handler {
-				return script{
-					message: func(c *loop.Conn, _ []byte) error {
-						_, err := c.Write(make([]byte, answer))
-						return err
-					},
-					close: func(_ *loop.Conn, err error) { reasons <- err },
+// A peer that has ended its output still gets what timers and works answer, until the server closes.
+func TestOnEOF(t *testing.T) {
+	srv := &loop.Server{
+		Codec:       codec.Lines{},
+		IdleTimeout: time.Minute,
+		Accept: accepting(func(c *loop.Conn) {
+			c.OnEOF(func() {
+				_ = c.Send([]byte("eof"))
+				c.AfterFunc(time.Second, func() { _ = c.Send([]byte("later")) })
+				_ = loop.Offload(c, func(context.Context) string { return "work" }, func(c *loop.Conn, s string) {
+					_ = c.Send([]byte(s))
+				})
+			})
+		}, echo),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("a\n")
+		p.CloseWrite()
+		srv.Sleep(2 * time.Second)
+		if got := p.Received(); got != "a\neof\nwork\nlater\n" || p.Ended() {
+			t.Errorf("received %q, ended %v", got, p.Ended())
+		}
+		srv.Sleep(59 * time.Second)
+		if !errors.Is(p.Reason(), loop.ErrIdle) {
+			t.Errorf("half-closed for a minute: %v", p.Reason())
+		}
+	})
+}
+
+// What was paused is delivered before the hook runs.
+func TestOnEOFAfterAPause(t *testing.T) {
+	var events []string
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(func(c *loop.Conn) {
+			c.OnEOF(func() { events = append(events, "eof"); c.Close() })
+		}, func(c *loop.Conn, msg []byte) error {
+			events = append(events, string(msg))
+			if string(msg) == "a" {
+				c.PauseRead()
+				c.AfterFunc(time.Second, c.ResumeRead)
+			}
+			return nil
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("a\nb\nc\n")
+		p.CloseWrite()
+		srv.Sleep(2 * time.Second)
+		if got := strings.Join(events, " "); got != "a b c eof" || p.Reason() != nil || !p.Ended() {
+			t.Errorf("%s, ended %v with %v", got, p.Ended(), p.Reason())
+		}
+	})
+}
+
+func TestCloseWrite(t *testing.T) {
+	var messages []string
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+			messages = append(messages, string(msg))
+			if len(messages) > 1 {
+				if err := c.Send(msg); !errors.Is(err, loop.ErrClosed) {
+					t.Errorf("Send after CloseWrite: %v", err)
 				}
-			},
+				return nil
+			}
+			_ = c.Send([]byte("bye"))
+			c.CloseWrite()
+			return nil
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(1)
+		p.Send("a\n")
+		if p.Closed() {
+			t.Error("the output ended before it was flushed")
 		}
-		c := dial(t, start(t, srv))
-		_, _ = io.WriteString(c, "all of it\n")
-		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-			t.Fatal(err)
+		p.Unblock()
+		if got := p.Received(); got != "bye\n" || !p.Closed() || p.Ended() {
+			t.Errorf("received %q, closed %v, ended %v", got, p.Closed(), p.Ended())
 		}
-		if n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, slowReader{c}, make([]byte, 256<<10)); n != answer || err != nil {
-			t.Errorf("%s: read %d of %d bytes, %v", addr, n, answer, err)
+		p.Send("b\n", "c\n")
+		p.Close()
+		if got := strings.Join(messages, " "); got != "a b c" || p.Reason() != io.EOF {
+			t.Errorf("messages %s, closed with %v", got, p.Reason())
 		}
-		if err := <-reasons; err != io.EOF {
-			t.Errorf("%s: reason %v", addr, err)
+	})
+}
+
+// The server has a last word for each connection that it closes itself, and for no other.
+func TestOnClosing(t *testing.T) {
+	srv := &loop.Server{
+		NumLoops:    1,
+		Codec:       codec.Lines{},
+		IdleTimeout: time.Minute,
+		OnClosing: func(c *loop.Conn, err error) {
+			reason := "closed"
+			if err != nil {
+				reason = err.Error()
+			}
+			if c.Send([]byte(reason)) != nil {
+				t.Errorf("no last word about %s", reason)
+			}
+			c.AfterFunc(0, func() { t.Error("a timer ran after Close") })
+		},
+		Accept: accepting(nil, func(c *loop.Conn, msg []byte) error {
+			switch string(msg) {
+			case "close":
+				c.Close()
+			case "panic":
+				panic("oh")
+			case "error":
+				return errors.New("enough")
+			}
+			return nil
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for msg, want := range map[string]string{"close": "closed\n", "panic": "loop: panic: oh\n", "error": "enough\n"} {
+			p := srv.Open()
+			p.Send(msg + "\n")
+			if got := p.Received(); got != want || !p.Closed() {
+				t.Errorf("%s: received %q, want %q", msg, got, want)
+			}
 		}
+		idle, gone, stays := srv.Open(), srv.Open(), srv.Open()
+		gone.Close()
+		srv.Sleep(time.Second)
+		stays.Send("x\n")
+		srv.Sleep(time.Minute - time.Millisecond)
+		if got := idle.Received(); got != loop.ErrIdle.Error()+"\n" {
+			t.Errorf("evicted: received %q", got)
+		}
+		if got := gone.Received(); got != "" {
+			t.Errorf("a peer that closed was told %q", got)
+		}
+		_ = srv.Stop()
+		if got := stays.Received(); got != loop.ErrServerClosed.Error()+"\n" {
+			t.Errorf("drained: received %q", got)
+		}
+	})
+}
+
+// A callback that ends its goroutine, as t.Fatal does, ends the server with an error that says so; the other loop drains.
+func TestGoexitEndsTheServer(t *testing.T) {
+	for name, where := range map[string]func(c *loop.Conn){
+		"OnMessage": func(*loop.Conn) { runtime.Goexit() },
+		"a timer":   func(c *loop.Conn) { c.AfterFunc(0, runtime.Goexit) },
+		"a Post":    func(c *loop.Conn) { _ = c.Loop().Post(runtime.Goexit) },
+		"a Tell":    func(c *loop.Conn) { _ = c.Ref().Tell(func(*loop.Conn) { runtime.Goexit() }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &loop.Server{NumLoops: 2, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+					where(c)
+					return nil
+				})}
+				s, err := looptest.TryStart(t, srv)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, q := s.Open(), s.Open()
+				p.Send("x")
+				if err := s.Stop(); err == nil || !strings.Contains(err.Error(), "Goexit") {
+					t.Errorf("Wait: %v", err)
+				}
+				if !p.Ended() || !q.Ended() || !errors.Is(q.Reason(), loop.ErrServerClosed) {
+					t.Errorf("ended with %v and %v", p.Reason(), q.Reason())
+				}
+			})
+		})
 	}
 }
 
-// slowReader reads in pieces and gives the server time to notice that the socket is full, and that the peer has ended.
-type slowReader struct{ net.Conn }
-
-func (r slowReader) Read(b []byte) (int, error) {
-	<-time.After(time.Millisecond)
-	return r.Conn.Read(b)
+// Goroutines of a test may use the peers at the same time.
+func TestSeveralGoroutines(t *testing.T) {
+	inMemory(t, &loop.Server{Accept: accepting(nil, echo)}, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			time.Sleep(time.Second)
+			p.Send("a", "b")
+		}()
+		srv.Sleep(time.Second)
+		q.Send("c", "d")
+		<-done
+		if got := p.Received() + q.Received(); got != "abcd" {
+			t.Errorf("received %q", got)
+		}
+	})
 }

@@ -73,20 +73,29 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		return Timer{}
 	}
 	r := c.newRecord(nil)
-	if k != IdleRead && !c.stamps {
-		c.stamps = true
-		if c.wrote { // when is only roughly known so far
-			c.lastWrite = c.loop.clock()
-		}
-		if c.full { // since when is not known
-			c.outputWaits(false)
-		}
-	}
+	c.stampWrites(k)
 	since := c.lastActivity(k)
 	r.hook = &idleHook{kind: k, d: d, f: f, since: since, next: later(since, d)}
 	c.idle.hooks = append(c.idle.hooks, r)
 	c.refileIdle()
 	return r.timer()
+}
+
+// stampWrites begins to note what hooks of kind k must know about output. One of WriteStalled looks only at output that has had
+// to wait, so what was written at once needs no stamp to the instant.
+func (c *Conn) stampWrites(k Idle) {
+	if k != IdleRead && !c.stamps {
+		c.stamps = true
+		if c.full { // since when is not known
+			c.outputWaits(false)
+		}
+	}
+	if (k == IdleWrite || k == IdleBoth) && !c.exact {
+		c.exact = true
+		if c.wrote { // when is only roughly known so far
+			c.lastWrite = c.loop.clock()
+		}
+	}
 }
 
 func checkIdle(method string, d time.Duration) {
@@ -165,7 +174,7 @@ func (c *Conn) checkFrame(now time.Duration) {
 	if c.frameDue() > now {
 		return
 	}
-	if c.sock.Pending() {
+	if !c.ebbed && c.sock.Pending() {
 		c.idle.frame += frameGrace
 		return
 	}
@@ -295,7 +304,7 @@ func (c *Conn) dueHook(now time.Duration) (due *record) {
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came while it was busy, or while
 // the process was stopped; output that moved within the kernel.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	if c.sock.Pending() {
+	if !c.ebbed && c.sock.Pending() { // the end itself is no sign of life
 		c.lastRead, c.heard = now, true
 		activity = true
 	}

@@ -122,13 +122,13 @@ func (ln *listener) admit(nc net.Conn) {
 	}
 	l := s.pick()
 	l.load.Add(1)
-	s.enrolling <- struct{}{}
+	l.enrolling <- struct{}{}
 	s.accept.Go(func() {
-		defer func() { <-s.enrolling }()
+		defer func() { <-l.enrolling }()
 		if err := ln.enroll(l, nc, remote); err != nil {
 			s.left(l, remote)
 			s.refused.Add(1)
-			s.gate.log(&s.Logger, err, remote)
+			s.logRefusal(err, remote)
 		}
 	})
 }
@@ -152,13 +152,17 @@ func address(a net.Addr) net.Addr {
 	return a
 }
 
-// pick returns the loop with the fewest connections.
+// pick returns the loop with the fewest connections. A loop that is blocked, so that all connections that may be on their way
+// to it are, is passed over as long as there is another one.
 func (s *Server) pick() *Loop {
-	best := s.loops[0]
-	for _, l := range s.loops[1:] {
-		if l.load.Load() < best.load.Load() {
+	var best *Loop
+	for _, l := range s.loops {
+		if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
 			best = l
 		}
+	}
+	if best == nil {
+		best = s.loops[0]
 	}
 	return best
 }
@@ -166,7 +170,7 @@ func (s *Server) pick() *Loop {
 // refuse sends the farewell to a connection that must not come in, or resets it.
 func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
-	s.gate.log(&s.Logger, reason, nc.RemoteAddr())
+	s.logRefusal(reason, nc.RemoteAddr())
 	if len(s.Farewell) > 0 {
 		_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a new socket takes it at once
 		_, _ = nc.Write(s.Farewell)

@@ -64,14 +64,16 @@ type Loop struct {
 	spares      int
 	started     bool // OnStart has returned
 	afterStop   []func()
+	returned    bool // what rescue guards came to its end
 	drainState
 
-	count  counters      // of this loop, its own
-	shown  shownCounters // the same for other goroutines
-	rare   bool          // a counter has changed that seldom does
-	load   atomic.Int64  // connections, those on their way here included
-	health health
-	watch  *watchdog
+	count     counters      // of this loop, its own
+	shown     shownCounters // the same for other goroutines
+	rare      bool          // a counter has changed that seldom does
+	load      atomic.Int64  // connections, those on their way here included
+	enrolling chan struct{} // a value for each connection on its way here
+	health    health
+	watch     *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -83,6 +85,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.watch = s.watch
 	l.health.since.Store(noTurn)
 	l.maxOutbound = s.cfg.maxOutbound
+	l.enrolling = make(chan struct{}, s.slots)
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
@@ -268,6 +271,7 @@ func (l *Loop) advanceWheel(now time.Duration, budget int) {
 	defer l.rescue()
 	l.current = nil
 	l.wheel.Advance(now, budget)
+	l.returned = true
 }
 
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are left, or new
@@ -320,19 +324,33 @@ func (l *Loop) runTasks(stop int) {
 			t.told(t.c)
 		}
 	}
+	l.returned = true
 }
 
 // rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A panic of the
 // loop's own timers and posts costs that firing only.
 func (l *Loop) rescue() {
+	if l.returned {
+		l.returned = false
+		return
+	}
 	v := recover()
 	if v == nil {
+		l.exited()
 		return
 	}
 	err := l.panicked(v)
 	if c := l.current; c != nil {
 		c.shut(err)
 	}
+}
+
+// exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as t.Fatal does. All that
+// is left is to end the loop in order, and the server with it.
+func (l *Loop) exited() {
+	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
+	l.server.engine.Lost(l.index)
+	(*host)(l.server).Ended(l.index, errGoexited)
 }
 
 // panicked counts and logs a recovered panic.

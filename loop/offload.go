@@ -25,7 +25,8 @@ var errGoexit = errors.New("loop: a work that was offloaded called runtime.Goexi
 // something else belongs in one work, with goroutines of its own. The connections of a Server share Server.MaxOffload
 // goroutines, and take turns.
 //
-// ctx is done when c closes: a work should return then, as nobody waits for it. Then does not run after that, and works that
+// ctx is done when c closes: a work should return then, as nobody waits for it. (With Conn.OnEOF, a peer that
+// only ended its output still gets the answers.) Then does not run after that, and works that
 // have not begun never will. When the server drains, a connection with works stays open until the last then has returned,
 // which may offload more; it is not read any more meanwhile. At Server.DrainTimeout it is cut.
 //
@@ -87,7 +88,7 @@ func (c *Conn) stopJobs() {
 
 // drain closes c, or has it closed when its works are done.
 func (c *Conn) drain() {
-	if c.jobs != nil && c.jobs.pending > 0 {
+	if c.working() {
 		c.finishing, c.paused = true, true
 		return
 	}
@@ -98,10 +99,13 @@ func (c *Conn) drain() {
 func (c *Conn) worked(then func(*Conn)) {
 	c.jobs.pending--
 	then(c)
-	if c.finishing && c.jobs.pending == 0 {
+	if c.finishing && !c.working() {
 		c.shut(ErrServerClosed)
 	}
 }
+
+// working reports whether there are works whose then has not run.
+func (c *Conn) working() bool { return c.jobs != nil && c.jobs.pending > 0 }
 
 // workers are the goroutines that work for all connections of a Server. Each lives as long as it finds something to do.
 // A pool that keeps its goroutines would save half a microsecond for a work that blocks anyway, and would

@@ -79,17 +79,17 @@ func (c *Conn) sendReply() {
 
 // hasRoom is the short answer of room, for nearly all cases.
 func (c *Conn) hasRoom() bool {
-	return c.state < stateClosing && c.out.size < c.loop.maxOutbound
+	return c.state < stateClosing && c.out.size < c.loop.maxOutbound && !c.mute
 }
 
 // room returns why no more output is taken, if so.
 func (c *Conn) room() error {
-	if c.state >= stateClosing {
+	if c.state >= stateClosing && !c.speaking || c.mute {
 		return ErrClosed
 	}
 	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
-		if c.state >= stateClosing {
+		if c.state >= stateClosing && !c.speaking {
 			return ErrClosed
 		}
 		if c.out.size >= limit {
@@ -179,13 +179,16 @@ func (c *Conn) writeOut() {
 	c.loop.count.bytesOut += uint64(n)
 	if n > 0 {
 		c.lastWrite, c.wrote = c.loop.now, true
-		if c.stamps { // a callback may have taken long
+		if c.exact { // a callback may have taken long
 			c.lastWrite = c.loop.clock()
 		}
 	}
 	if o.size == n {
 		o.release(c.loop)
 		c.full, c.idle.waiting = false, false
+		if c.mute {
+			c.sock.CloseWrite()
+		}
 		return
 	}
 	o.consume(n, &c.loop.pool)

@@ -9,7 +9,7 @@ const maxHeld = 1 << 20
 // what its buffers hold, then the peer is stopped by TCP's own window. Nothing is lost. For a handler that passes
 // messages on to something that is slower than the peer.
 //
-// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. The idle timeout goes on, but
+// Until ResumeRead it is not noticed that the peer has closed, or reset the connection, unless sending fails. The idle timeout goes on, but
 // bytes that wait count as received.
 func (c *Conn) PauseRead() {
 	c.loop.owner.check("Conn.PauseRead")

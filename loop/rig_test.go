@@ -68,6 +68,7 @@ func (*rigEngine) Listen(context.Context, string, string) (net.Listener, error) 
 	return nil, errors.ErrUnsupported
 }
 func (*rigEngine) Capacity(int) int             { return 1000 }
+func (*rigEngine) Lost(int)                     {}
 func (*rigEngine) Start(int, engine.Host) error { return nil }
 func (e *rigEngine) Wake(int) error             { e.wakes.Add(1); return nil }
 func (*rigEngine) Stop() error                  { return nil }

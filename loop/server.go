@@ -96,6 +96,12 @@ type Server struct {
 	// at once; until its turn comes a connection is served. 0 means at once. It must be shorter than DrainTimeout.
 	DrainWindow time.Duration
 
+	// OnClosing is called on c's loop for each connection that this side closes, before its output is flushed: the place for
+	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here, and
+	// nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
+	// connection failed, or it does not take its output.
+	OnClosing func(c *Conn, err error)
+
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its loop: to say
 	// goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
@@ -128,11 +134,12 @@ type Server struct {
 	looping atomic.Bool // loops may be used
 	ready   atomic.Bool // Start has succeeded
 
-	accepted, refused atomic.Uint64
-	lastID            atomic.Uint64
-	open              atomic.Int64 // connections, those on their way to a loop included
-	gate              gate
-	enrolling         chan struct{}
+	accepted, refused  atomic.Uint64
+	lastID             atomic.Uint64
+	open               atomic.Int64 // connections, those on their way to a loop included
+	gate               gate
+	refusals, badInput logLimit
+	slots              int // how many connections may be on their way to one loop
 
 	draining chan struct{} // closed when the drain begins
 	failed   chan error    // why the engine ended unasked
@@ -205,7 +212,7 @@ func (s *Server) limitConns() {
 		s.Logger.Warn().Int("MaxConns", s.cfg.maxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
-	s.enrolling = make(chan struct{}, min(max(1, s.cfg.maxConns/16), maxEnrolling))
+	s.slots = max(1, min(s.cfg.maxConns/16, maxEnrolling)/s.cfg.loops)
 	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
 }
 
@@ -265,6 +272,8 @@ func (l *Loop) start() (err error) {
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
 // says why the engine ended without being asked, or that a callback did not return, whose loop
 // is left behind. Any number of goroutines may call it, after Start.
+//
+// A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
 	if !s.ready.Load() {
 		return errNotStarted

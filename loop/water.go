@@ -62,5 +62,6 @@ func (c *Conn) callHook(f func()) {
 	c.loop.current = c
 	defer c.loop.rescue()
 	f()
+	c.loop.returned = true
 	c.loop.current = nil // what runs next, in this batch of timers, may be the loop's own
 }

@@ -21,8 +21,11 @@ const (
 
 	lastBit = 1 << (blockLen - 1)
 
-	sparse  = blockLen / 4     // a block with no more live entries looks for a neighbour to merge with
-	mergeTo = blockLen * 3 / 4 // and does if both together have no more than this
+	// A block that gets down to so many live entries, 10, 5, 2 or 1, looks for a neighbour to merge with, which it
+	// does if both together have no more than mergeTo. At 0 it goes.
+	thinAt  = 1<<(blockLen/4) | 1<<(blockLen/8) | 1<<2 | 1<<1 | 1<<0
+	mergeTo = blockLen * 3 / 4
+	compact = blockLen / 4 // the last block stays if its live entries are the first ones: it will be filled
 )
 
 // block is 512 bytes. Block 0 is not used: as an index, 0 means none.

@@ -97,7 +97,7 @@ func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
 func (w *Wheel) take(n *node) {
 	b := w.block(n.at >> offBits)
 	b.live &^= 1 << (n.at & offMask)
-	if b.live>>sparse|uint64(b.next) != 0 && b.len() <= sparse || b.live == 0 {
+	if thinAt>>b.len()&1 != 0 && (b.next != 0 || b.live>>compact != 0 || b.live == 0) {
 		w.thin(n.at>>offBits, b)
 	}
 }

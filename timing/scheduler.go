@@ -64,7 +64,8 @@ type Scheduler struct {
 	cfg   SchedulerConfig
 	start time.Time
 
-	mu      sync.Mutex
+	line    sync.Mutex // callers wait here for mu; see lock
+	mu      sync.Mutex // of all below
 	wheel   *Wheel
 	keys    map[string]keyed
 	waiting map[*handover]struct{} // given to the Executor, but not started
@@ -112,7 +113,7 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 	if f == nil {
 		panic("timing: AfterFunc with a nil func")
 	}
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.add(s.after(d), 0, f)
 }
@@ -132,7 +133,7 @@ func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
 	if d <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.add(s.after(d), d, f)
 }
@@ -142,7 +143,7 @@ func (t Task) Stop() bool {
 	if t.s == nil {
 		return false
 	}
-	t.s.mu.Lock()
+	t.s.lock()
 	defer t.s.mu.Unlock()
 	return t.s.stop(t.t)
 }
@@ -153,7 +154,7 @@ func (t Task) Reset(d time.Duration) bool {
 	if t.s == nil {
 		return false
 	}
-	t.s.mu.Lock()
+	t.s.lock()
 	defer t.s.mu.Unlock()
 	return t.s.reset(t.t, d)
 }
@@ -165,7 +166,7 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	if f == nil {
 		panic("timing: Set with a nil func")
 	}
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return ErrStopped
@@ -195,7 +196,7 @@ func (s *Scheduler) runKeyed(key string, t Timer, f func()) {
 // Move makes the timer with the key due d from now, be that earlier or later than before. The error is nil,
 // ErrStopped, or ErrUnknownKey if no such timer is pending: there never was one, it has run, or was removed.
 func (s *Scheduler) Move(key string, d time.Duration) error {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return ErrStopped
@@ -209,7 +210,7 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 // Remove stops the timer with the key. True means that its callback will never run; false that there is nothing
 // to stop: no such timer, or its callback has been started.
 func (s *Scheduler) Remove(key string) bool {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	k, ok := s.keys[key]
 	if !ok || !s.stop(k.timer) {
@@ -221,7 +222,7 @@ func (s *Scheduler) Remove(key string) bool {
 
 // Has reports whether a timer with the key is pending.
 func (s *Scheduler) Has(key string) bool {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.wheel.Pending(s.keys[key].timer)
 }
@@ -229,9 +230,17 @@ func (s *Scheduler) Has(key string) bool {
 // Len returns the number of pending timers, with a key or without. Callbacks that wait for the Executor are not
 // pending any more; they are in [SchedulerStats].Waiting.
 func (s *Scheduler) Len() int {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return s.wheel.Len()
+}
+
+// lock takes mu for a caller. Of the callers only the first in line waits for mu itself, so a turn, which does not
+// stand in line, waits for one caller at most: with a thousand, callbacks would come seconds late.
+func (s *Scheduler) lock() {
+	s.line.Lock()
+	s.mu.Lock()
+	s.line.Unlock()
 }
 
 // now is the time on the wheel's clock.

@@ -19,7 +19,7 @@ type SchedulerStats struct {
 
 // Stats returns the scheduler's numbers.
 func (s *Scheduler) Stats() SchedulerStats {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	return SchedulerStats{
 		Pending:     s.wheel.Len(),

@@ -17,7 +17,7 @@ type Pending struct {
 // their deadlines, on the caller's goroutine. fn may be nil, and may add timers, which stay.
 // It returns how many there were.
 func (s *Scheduler) Drain(fn func(Pending)) int {
-	s.mu.Lock()
+	s.lock()
 	all := s.takeAll()
 	s.mu.Unlock()
 	if fn != nil {
@@ -33,7 +33,7 @@ func (s *Scheduler) Drain(fn func(Pending)) int {
 // may call it. Methods that return an error then return ErrStopped, the others find nothing. To stop again
 // does nothing and returns nil.
 func (s *Scheduler) Stop() []Pending {
-	s.mu.Lock()
+	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil

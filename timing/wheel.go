@@ -146,7 +146,11 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 		return false
 	}
 	w.take(n)
-	w.file(n, t.index, when)
+	if when > w.now && !w.behind { // as file would
+		w.place(n, t.index, when, numLevels)
+	} else {
+		w.file(n, t.index, when)
+	}
 	return true
 }
 

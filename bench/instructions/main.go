@@ -29,10 +29,11 @@ const header = 4
 // peers are the servers. Each prints its address with listening, serves until quit is called, and returns only
 // when it cannot.
 var peers = map[string]func() error{
-	"loopwheel": serveLoopwheel,
-	"gnet":      serveGnet,
-	"gnet-scan": serveGnetScan,
-	"net":       serveNet,
+	"loopwheel":     serveLoopwheel,
+	"loopwheel-all": serveGuarded,
+	"gnet":          serveGnet,
+	"gnet-scan":     serveGnetScan,
+	"net":           serveNet,
 }
 
 func main() {

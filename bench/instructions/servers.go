@@ -23,12 +23,34 @@ func (echoer) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 func (echoer) OnClose(*loop.Conn, error)                { quit() }
 
 func serveLoopwheel() error {
-	srv := &loop.Server{
-		Addr:        "tcp://127.0.0.1:0",
+	return runLoopwheel(&loop.Server{
 		Codec:       codec.Length{},
 		Accept:      func(*loop.Conn) loop.Handler { return echoer{} },
 		IdleTimeout: idleTimeout,
-	}
+	})
+}
+
+// serveGuarded is the same with everything on that a server on the internet wants.
+func serveGuarded() error {
+	return runLoopwheel(&loop.Server{
+		Codec:            codec.Length{},
+		IdleTimeout:      idleTimeout,
+		IdleJitter:       idleTimeout / 10,
+		FirstByteTimeout: idleTimeout,
+		FrameTimeout:     idleTimeout,
+		MaxConnsPerIP:    1000,
+		AcceptRate:       10_000,
+		Accept: func(c *loop.Conn) loop.Handler {
+			c.OnIdle(loop.WriteStalled, idleTimeout, func(int) { c.Close() })
+			c.OnHighWater(loop.DefaultMaxOutbound/2, c.PauseRead)
+			c.OnDrain(c.ResumeRead)
+			return echoer{}
+		},
+	})
+}
+
+func runLoopwheel(srv *loop.Server) error {
+	srv.Addr = "tcp://127.0.0.1:0"
 	if err := srv.Start(context.Background()); err != nil {
 		return err
 	}

@@ -201,10 +201,19 @@ func (c *std) close() {
 	}
 }
 
+// callback is the one a contender without a Reset adds anew. In a job all are the same.
+type callback struct{ f func() }
+
+func (c *callback) keep(f func()) {
+	if c.f == nil {
+		c.f = f
+	}
+}
+
 type russellWheel struct {
 	w *russell.TimingWheel
 	h []*russell.Timer
-	f func()
+	f callback
 }
 
 func newRussell(n int) contender {
@@ -213,18 +222,21 @@ func newRussell(n int) contender {
 	return c
 }
 
-func (c *russellWheel) add(i int, d time.Duration, f func()) { c.h[i], c.f = c.w.AfterFunc(d, f), f }
-func (c *russellWheel) stop(i int)                           { c.h[i].Stop() }
-func (c *russellWheel) close()                               { c.w.Stop() }
+func (c *russellWheel) add(i int, d time.Duration, f func()) {
+	c.h[i] = c.w.AfterFunc(d, f)
+	c.f.keep(f)
+}
+func (c *russellWheel) stop(i int) { c.h[i].Stop() }
+func (c *russellWheel) close()     { c.w.Stop() }
 func (c *russellWheel) reset(i int, d time.Duration) { // it has none
 	c.h[i].Stop()
-	c.h[i] = c.w.AfterFunc(d, c.f)
+	c.h[i] = c.w.AfterFunc(d, c.f.f)
 }
 
 type antlabsTimer struct {
 	w timer.Timer
 	h []timer.TimeNoder
-	f func()
+	f callback
 }
 
 func newAntlabs(n int) contender {
@@ -233,12 +245,15 @@ func newAntlabs(n int) contender {
 	return c
 }
 
-func (c *antlabsTimer) add(i int, d time.Duration, f func()) { c.h[i], c.f = c.w.AfterFunc(d, f), f }
-func (c *antlabsTimer) stop(i int)                           { c.h[i].Stop() }
-func (c *antlabsTimer) close()                               { c.w.Stop() }
+func (c *antlabsTimer) add(i int, d time.Duration, f func()) {
+	c.h[i] = c.w.AfterFunc(d, f)
+	c.f.keep(f)
+}
+func (c *antlabsTimer) stop(i int) { c.h[i].Stop() }
+func (c *antlabsTimer) close()     { c.w.Stop() }
 func (c *antlabsTimer) reset(i int, d time.Duration) { // its own deadlocks
 	c.h[i].Stop()
-	c.h[i] = c.w.AfterFunc(d, c.f)
+	c.h[i] = c.w.AfterFunc(d, c.f.f)
 }
 
 // slots is for the wheels of one level, which go round for longer delays.
@@ -247,7 +262,7 @@ const slots = 3600
 type rfyiamcoolWheel struct {
 	w *rfyiamcool.TimeWheel
 	h []*rfyiamcool.Task
-	f func()
+	f callback
 }
 
 func newRfyiamcool(n int) contender {
@@ -259,12 +274,15 @@ func newRfyiamcool(n int) contender {
 	return &rfyiamcoolWheel{w: w, h: make([]*rfyiamcool.Task, n)}
 }
 
-func (c *rfyiamcoolWheel) add(i int, d time.Duration, f func()) { c.h[i], c.f = c.w.Add(d, f), f }
-func (c *rfyiamcoolWheel) stop(i int)                           { _ = c.w.Remove(c.h[i]) }
-func (c *rfyiamcoolWheel) close()                               { c.w.Stop() }
+func (c *rfyiamcoolWheel) add(i int, d time.Duration, f func()) {
+	c.h[i] = c.w.Add(d, f)
+	c.f.keep(f)
+}
+func (c *rfyiamcoolWheel) stop(i int) { _ = c.w.Remove(c.h[i]) }
+func (c *rfyiamcoolWheel) close()     { c.w.Stop() }
 func (c *rfyiamcoolWheel) reset(i int, d time.Duration) { // it has none for tasks
 	_ = c.w.Remove(c.h[i])
-	c.h[i] = c.w.Add(d, c.f)
+	c.h[i] = c.w.Add(d, c.f.f)
 }
 
 type goZero struct{ w *collection.TimingWheel }
@@ -284,7 +302,7 @@ func (c *goZero) close()                               { c.w.Stop() }
 
 type ouqiangWheel struct {
 	w *ouqiang.TimeWheel
-	f func()
+	f callback
 }
 
 func newOuqiang(int) contender {
@@ -294,10 +312,13 @@ func newOuqiang(int) contender {
 	return &ouqiangWheel{w: w}
 }
 
-func (c *ouqiangWheel) add(i int, d time.Duration, f func()) { c.f = f; c.w.AddTimer(d, i, f) }
-func (c *ouqiangWheel) stop(i int)                           { c.w.RemoveTimer(i) }
-func (c *ouqiangWheel) close()                               { c.w.Stop() }
+func (c *ouqiangWheel) add(i int, d time.Duration, f func()) {
+	c.w.AddTimer(d, i, f)
+	c.f.keep(f)
+}
+func (c *ouqiangWheel) stop(i int) { c.w.RemoveTimer(i) }
+func (c *ouqiangWheel) close()     { c.w.Stop() }
 func (c *ouqiangWheel) reset(i int, d time.Duration) { // it has none
 	c.w.RemoveTimer(i)
-	c.w.AddTimer(d, i, c.f)
+	c.w.AddTimer(d, i, c.f.f)
 }

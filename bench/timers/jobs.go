@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,6 +25,7 @@ var jobs = []job{
 	{names: []string{"schedule+stop, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
 	{names: []string{"schedule+stop, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, n/10) }},
 	{names: []string{"schedule+stop, n pending"}, units: []string{"ns CPU"}, run: scheduleStop},
+	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
 	{names: []string{"n spread over 1 s", "worst step of it", "p99.9 of its steps"}, units: []string{"s CPU", "ms CPU", "ms CPU"}, run: spread},
@@ -69,6 +71,31 @@ func scheduleStop(k kind, n int) []float64 {
 			c.stop(n)
 		}
 	})}
+}
+
+// parallel measures, of contenders for any goroutine, how long an operation takes from eight at once. It goes by the
+// clock, as waiting for a lock is no CPU time.
+func parallel(k kind, n int) []float64 {
+	const goroutines, each = 8, 50_000
+	c := k.make(goroutines)
+	defer c.close()
+	if _, ok := c.(stepper); ok {
+		return nil
+	}
+	fill(c, 1)
+	c.stop(0)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			for range each {
+				c.add(g, 30*time.Second, nop)
+				c.stop(g)
+			}
+		})
+	}
+	wg.Wait()
+	return []float64{float64(time.Since(start).Nanoseconds()) / (goroutines * each)}
 }
 
 func resetRandom(k kind, n int) []float64 {

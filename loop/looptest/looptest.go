@@ -23,6 +23,7 @@ type Server struct {
 	mu      sync.Mutex
 	reasons map[net.Addr]*reason // by remote address, which is unique
 	asked   bool                 // Stop was called
+	waiting chan struct{}        // holds a value while a goroutine is in synctest.Wait, which only one may be
 }
 
 // reason is why a connection was closed, once it was.
@@ -48,7 +49,8 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	if srv.Addr == "" {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason)}
+	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason),
+		waiting: make(chan struct{}, 1)}
 	srv.Accept = s.recording(srv.Accept)
 	for i := range srv.Listeners {
 		srv.Listeners[i].Accept = s.recording(srv.Listeners[i].Accept)
@@ -60,7 +62,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 		return nil, err
 	}
 	t.Cleanup(s.stopUnasked)
-	synctest.Wait()
+	s.settle()
 	return s, nil
 }
 
@@ -116,7 +118,7 @@ func (s *Server) stopUnasked() {
 // Shutdown begins the drain, as the end of Start's context does, and does not wait for its end.
 func (s *Server) Shutdown() {
 	s.cancel()
-	synctest.Wait()
+	s.settle()
 }
 
 // Open connects to Server.Addr.
@@ -131,8 +133,8 @@ func (s *Server) OpenTo(i int) *Peer {
 		s.t.Fatalf("looptest: cannot connect to %v: %v", addr, err)
 	}
 	p.reason = s.reason(p.addr)
-	p.mu = &s.mu
-	synctest.Wait()
+	p.mu, p.settle = &s.mu, s.settle
+	s.settle()
 	return p
 }
 
@@ -145,7 +147,15 @@ func (s *Server) Sleep(d time.Duration) {
 		l.mu.Unlock()
 	}
 	time.Sleep(d)
+	s.settle()
+}
+
+// settle waits until all that was caused has had its effects. Several goroutines of a test may do so at a time. A mutex would
+// not do in place of the channel: who waits for one does not count as blocked in a bubble.
+func (s *Server) settle() {
+	s.waiting <- struct{}{}
 	synctest.Wait()
+	<-s.waiting
 }
 
 // Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the same.
@@ -157,7 +167,7 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 		s.t.Fatalf("looptest: Do: %v", err)
 	}
 	<-done
-	synctest.Wait()
+	s.settle()
 }
 
 // Stall blocks the i-th loop, as a callback that does not return would, until resume is called. Meanwhile bytes and
@@ -165,10 +175,10 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	s.memory.loops[i].push(func() { <-blocked })
-	synctest.Wait()
+	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)
-		synctest.Wait()
+		s.settle()
 	})
 }
 
@@ -179,13 +189,13 @@ func (s *Server) FailAccept(i int, err error) {
 		s.t.Fatal("looptest: FailAccept: the listener is closed")
 	}
 	ln.fail <- err
-	synctest.Wait()
+	s.settle()
 }
 
 // BreakLoop ends the i-th loop with err, as a fault of the system would.
 func (s *Server) BreakLoop(i int, err error) {
 	s.memory.breakLoop(i, err)
-	synctest.Wait()
+	s.settle()
 }
 
 // BlindWrites makes sockets unable to tell when they are writable again, as on systems without a watcher.

@@ -138,6 +138,9 @@ func (m *memory) Stop() error {
 	return nil
 }
 
+// Lost implements engine.Engine.
+func (m *memory) Lost(loop int) { m.loops[loop].end() }
+
 func (m *memory) breakLoop(i int, err error) {
 	l := m.loops[i]
 	l.push(func() {

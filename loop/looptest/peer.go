@@ -4,7 +4,6 @@ import (
 	"io"
 	"sync"
 	"syscall"
-	"testing/synctest"
 )
 
 // A Peer is the other end of a connection.
@@ -12,6 +11,7 @@ type Peer struct {
 	addr   *Addr
 	sock   *socket
 	mu     *sync.Mutex
+	settle func() // the server's
 	reason *reason
 }
 
@@ -31,7 +31,7 @@ func (p *Peer) Write(b []byte) (int, error) {
 	if !p.sock.feed(b) {
 		return 0, syscall.EPIPE
 	}
-	synctest.Wait()
+	p.settle()
 	return len(b), nil
 }
 
@@ -51,25 +51,25 @@ func (p *Peer) Take(n int) { p.sock.take(n) }
 // Unblock reads again, all that waits and all that comes.
 func (p *Peer) Unblock() {
 	p.sock.setRoom(unlimited)
-	synctest.Wait()
+	p.settle()
 }
 
 // Close closes the connection: the server reads what was fed, then the end.
 func (p *Peer) Close() {
 	p.sock.hangUp(io.EOF, false)
-	synctest.Wait()
+	p.settle()
 }
 
 // CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends still arrives.
 func (p *Peer) CloseWrite() {
 	p.sock.hangUp(io.EOF, true)
-	synctest.Wait()
+	p.settle()
 }
 
 // Reset breaks the connection: what was fed and not read is lost.
 func (p *Peer) Reset() {
 	p.sock.hangUp(syscall.ECONNRESET, false)
-	synctest.Wait()
+	p.settle()
 }
 
 // Closed reports whether the server has closed the connection, or refused it.

@@ -29,6 +29,9 @@ type Engine interface {
 	// to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
 
+	// Lost says, on the loop, that its goroutine is ending because a callback called runtime.Goexit: it will never answer again.
+	Lost(loop int)
+
 	// Stop ends the loops and waits for them; sockets that are still open are closed without a word. It may
 	// not be called on a loop, nor before Host.Tick was told to return.
 	Stop() error

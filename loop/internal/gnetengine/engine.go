@@ -61,6 +61,7 @@ type eventLoop struct {
 	gnet   gnet.EventLoop
 	peer   net.Conn // the other end of the anchor
 	ended  chan struct{}
+	once   sync.Once
 
 	reserve reserve
 
@@ -263,8 +264,14 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
+// Lost implements engine.Engine.
+func (e *Engine) Lost(loop int) { e.loops[loop].end() }
+
+// end releases who waits for the loop.
+func (l *eventLoop) end() { l.once.Do(func() { close(l.ended) }) }
+
 func (e *Engine) ended(l *eventLoop, err error) {
-	close(l.ended)
+	l.end()
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The rivals must be right, or it is easy to be faster: all contenders that are told the time run the same random
+// operations, and what is due, at each step, must be the same.
+func TestSteppersAgree(t *testing.T) {
+	const n, steps = 500, 3000
+	var want [][]int
+	for _, k := range kinds {
+		c, ok := k.make(n).(stepper)
+		if !ok {
+			continue
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		var got [][]int
+		var fired []int
+		pending := make([]bool, n)
+		for step := range steps {
+			i := r.IntN(n)
+			d := time.Duration(1+r.IntN(200)) * time.Millisecond
+			switch op := r.IntN(4); {
+			case !pending[i]:
+				c.add(i, d, func() { fired = append(fired, i); pending[i] = false })
+				pending[i] = true
+			case op == 0:
+				c.stop(i)
+				pending[i] = false
+			default:
+				c.reset(i, d)
+			}
+			fired = nil
+			c.advance(time.Duration(step) * time.Millisecond)
+			slices.Sort(fired)
+			got = append(got, fired)
+		}
+		if want == nil {
+			want = got
+		}
+		for step := range got {
+			if !slices.Equal(got[step], want[step]) {
+				t.Fatalf("%s: %v due at step %d, want %v", k.name, got[step], step, want[step])
+			}
+		}
+	}
+	if len(slices.Concat(want...)) < steps/10 {
+		t.Errorf("only %d ran", len(slices.Concat(want...)))
+	}
+}
+
+func TestResults(t *testing.T) {
+	r := newResults()
+	for _, v := range []float64{3, 1, 2} {
+		r.add("a measure, of it", "ns", "timing.Wheel", v)
+		r.add("a measure, of it", "ns", "<peer>", 4*v)
+	}
+	var out bytes.Buffer
+	r.print(&out)
+	for _, want := range []string{"a measure, of it [ns]", "2      1 to 3      1\n", "8     4 to 12      4\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	dir := t.TempDir()
+	if err := r.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"timers.csv":                 "\"a measure, of it\",ns,<peer>,2,4\n",
+		"timers-a-measure-of-it.svg": "&lt;peer&gt;",
+	} {
+		if data, err := os.ReadFile(filepath.Join(dir, file)); err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %v, no %q in\n%s", file, err, want, data)
+		}
+	}
+}
