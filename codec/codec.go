@@ -17,6 +17,10 @@ var (
 	// ErrMalformed: the bytes cannot be a frame of this codec.
 	ErrMalformed = errors.New("codec: malformed frame")
 
+	// ErrEnd: the conversation has ended as its protocol provides: the peer said goodbye. A codec's own errors may be
+	// this, too, by a method Is; a server then does not log them as bad input.
+	ErrEnd = errors.New("codec: the protocol's own end")
+
 	// ErrConfig: the codec's own fields make no sense. See Validator.
 	ErrConfig = errors.New("codec: bad configuration")
 

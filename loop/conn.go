@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -220,6 +221,10 @@ pieces:
 
 // undecodable closes c because the codec does not understand the peer.
 func (c *Conn) undecodable(err error) {
+	if errors.Is(err, codec.ErrEnd) {
+		c.shut(err)
+		return
+	}
 	if more, ok := c.loop.server.badInput.pass(); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
 	}

@@ -1,10 +1,15 @@
 package loop_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -93,6 +98,41 @@ func TestFarewell(t *testing.T) {
 					t.Error("OnClose was not called")
 				}
 			})
+		})
+	}
+}
+
+// leaving ends when it reads "bye", as its protocol provides, and refuses "bad".
+type leaving struct{ codec.Lines }
+
+func (l leaving) Decode(data []byte) (int, []byte, error) {
+	n, frame, err := l.Lines.Decode(data)
+	switch string(frame) {
+	case "bye":
+		return n, nil, fmt.Errorf("goodbye: %w", codec.ErrEnd)
+	case "bad":
+		return n, nil, codec.ErrMalformed
+	}
+	return n, frame, err
+}
+
+// The end of a conversation is not bad input.
+func TestProtocolEnd(t *testing.T) {
+	for line, logged := range map[string]bool{"bye\n": false, "bad\n": true} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			srv := looptest.Start(t, &loop.Server{
+				NumLoops: 1, Codec: leaving{}, Logger: zerolog.New(&log),
+				Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
+			})
+			p := srv.Open()
+			p.Send(line)
+			if !p.Ended() || p.Reason() == nil {
+				t.Errorf("%q: ended %v, reason %v", line, p.Ended(), p.Reason())
+			}
+			if got := strings.Contains(log.String(), "cannot be decoded"); got != logged {
+				t.Errorf("%q: the log is %s", line, log.String())
+			}
 		})
 	}
 }

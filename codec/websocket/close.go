@@ -30,12 +30,18 @@ const (
 	StatusTryAgainLater StatusCode = 1013
 )
 
+type httpError struct{}
+
+func (httpError) Error() string        { return "websocket: a plain HTTP request, answered" }
+func (httpError) Is(target error) bool { return target == codec.ErrEnd }
+
 // maxReason is the length of the longest reason, which shares 125 bytes with the code.
 const maxReason = ws.MaxControlFramePayloadSize - 2
 
 var (
-	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered.
-	ErrHTTP = errors.New("websocket: a plain HTTP request, answered")
+	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered. It is also codec.ErrEnd to
+	// errors.Is.
+	ErrHTTP error = httpError{}
 
 	// ErrTimeout is the reason of a connection whose handshake was not done in time. See OpenWithin.
 	ErrTimeout = errors.New("websocket: no handshake in time")
@@ -80,8 +86,10 @@ func (e *CloseError) Error() string {
 // Unwrap returns Err.
 func (e *CloseError) Unwrap() error { return e.Err }
 
-// Is reports true for io.EOF if the peer closed.
-func (e *CloseError) Is(target error) bool { return e.ByPeer && target == io.EOF }
+// Is reports true for io.EOF if the peer closed, and for codec.ErrEnd if nobody did anything wrong.
+func (e *CloseError) Is(target error) bool {
+	return e.ByPeer && target == io.EOF || e.Err == nil && target == codec.ErrEnd
+}
 
 // A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by Codec.Check, it is what the
 // peer is answered.

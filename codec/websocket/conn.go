@@ -48,8 +48,8 @@ const keptReply = 128
 // methods be used. The functions are called on the loop and must not block; a panic in one closes the connection.
 type Conn struct {
 	// OnOpen is called when the handshake is done, before the first message, and may send. Set it in Accept, if at
-	// all. r is the request, with neither body nor remote address; it may be kept. An error closes the connection: see
-	// CloseError. A connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
+	// all. r is the request, with neither body nor remote address; it may be kept. An error closes the connection: a
+	// *CloseError says with which code; any other is logged as bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
 	OnOpen func(r *http.Request) error
 
 	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data is valid until it returns.

@@ -234,7 +234,7 @@ func TestCloseErrorOfPeer(t *testing.T) {
 	c.write(t, string(closing(4711, "bye").wire()))
 	err := s.reason(t)
 	e, ok := errors.AsType[*websocket.CloseError](err)
-	if !ok || e.Code != 4711 || e.Reason != "bye" || !e.ByPeer || !errors.Is(err, io.EOF) {
+	if !ok || e.Code != 4711 || e.Reason != "bye" || !e.ByPeer || !errors.Is(err, io.EOF) || !errors.Is(err, codec.ErrEnd) {
 		t.Errorf("OnClose got %v", err)
 	}
 	for wire, want := range map[string]error{
@@ -247,7 +247,7 @@ func TestCloseErrorOfPeer(t *testing.T) {
 		c := s.open(t)
 		c.write(t, wire)
 		err := s.reason(t)
-		if e, ok := errors.AsType[*websocket.CloseError](err); !ok || e.ByPeer || errors.Is(err, io.EOF) || want != nil && !errors.Is(err, want) {
+		if e, ok := errors.AsType[*websocket.CloseError](err); !ok || e.ByPeer || errors.Is(err, io.EOF) || errors.Is(err, codec.ErrEnd) != (want == nil) || want != nil && !errors.Is(err, want) {
 			t.Errorf("%x: OnClose got %v, want %v", wire, err, want)
 		}
 	}

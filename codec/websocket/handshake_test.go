@@ -239,7 +239,7 @@ func TestHTTP(t *testing.T) {
 		if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
 			t.Errorf("%q: behind the answer came %q, %v", name, rest, err)
 		}
-		if err := s.reason(t); tc.status < 400 && !errors.Is(err, websocket.ErrHTTP) {
+		if err := s.reason(t); tc.status < 400 && (!errors.Is(err, websocket.ErrHTTP) || !errors.Is(err, codec.ErrEnd)) {
 			t.Errorf("%q: OnClose got %v, want ErrHTTP", name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
@@ -251,6 +252,41 @@ func TestPage(t *testing.T) {
 			if !errors.Is(p.Reason(), websocket.ErrHTTP) {
 				t.Errorf("%s: closed with %v", request, p.Reason())
 			}
+		}
+	})
+}
+
+// Bad input is answered, and logged with the reason.
+func TestBadInput(t *testing.T) {
+	var log bytes.Buffer
+	inMemory(t, func(o *options) { o.logger = zerolog.New(&log) }, func(t *testing.T, srv *looptest.Server) {
+		const upgrade = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+		for _, tc := range []struct{ request, status, logged string }{
+			{"GET /ws HTTP/1.1\r\n" + upgrade + "Sec-WebSocket-Version: 13\r\nOrigin: https://evil.example\r\n\r\n", "HTTP/1.1 403 ", "evil.example"},
+			{"GET /ws HTTP/1.1\r\n" + upgrade + "Sec-WebSocket-Version: 7\r\n\r\n", "HTTP/1.1 426 ", "426"},
+			{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 413 ", "413"},
+			{"\x16\x03\x01", "HTTP/1.1 400 ", "not HTTP"},
+		} {
+			log.Reset()
+			p := srv.OpenTo(0)
+			p.Send(tc.request)
+			contains(t, p.Received(), tc.status)
+			contains(t, log.String(), tc.logged)
+		}
+		for frame, want := range map[string]string{
+			"\x81\x01x":            "1002 ",
+			"\x83\x80mask":         "1002 ",
+			"\x81\x81mask\x92":     "1007 ", // 0x92 ^ 'm' is 0xff
+			"\x81\xfe\x10\x00m":    "",      // not all of the header yet
+			"\x81\xfe\x10\x00mask": "1009 ",
+		} {
+			log.Reset()
+			m := bySocket(t, srv, "?room=lobby")
+			m.Send(frame)
+			if m.heard(); m.close != want {
+				t.Errorf("%q: closed with %q, want %q", frame, m.close, want)
+			}
+			contains(t, log.String(), strings.TrimSpace(want))
 		}
 	})
 }

@@ -179,7 +179,7 @@ func (s *session) pong(data []byte) {
 // OnClose says goodbye to the others. A connection that only fetched the page has no session.
 func (s *session) OnClose(c *loop.Conn, err error) {
 	if s.nick == "" {
-		return
+		return // a bad handshake is logged by the server, as all bad input is
 	}
 	switch {
 	case errors.Is(err, handler.ErrHeartbeat):
