@@ -149,8 +149,8 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	took := time.Since(began)
 	grown := server.memory("VmHWM") - before
 	during := others.report()
-	t.Logf("closed after %v and %d MiB; memory grew by %.1f MiB at most; echo before: %v; meanwhile: %v",
-		took.Round(time.Millisecond), server.number("sent")>>20, float64(grown)/(1<<20), calm, during)
+	t.Logf("closed after %v and %d MiB; memory grew by %.1f MiB at most; the longest turn took %d us; echo before: %v; meanwhile: %v",
+		took.Round(time.Millisecond), server.number("sent")>>20, float64(grown)/(1<<20), server.number("turn"), calm, during)
 	if limit := slowPeers * (slowOutbound + socketBuffers); grown > limit {
 		t.Errorf("memory grew by %d MiB, more than %d", grown>>20, limit>>20)
 	}

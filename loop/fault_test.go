@@ -183,6 +183,12 @@ func servePuppet(srv *loop.Server, answer func(words []string) string) {
 			return strconv.Itoa(int(srv.Stats().Messages))
 		case "panics":
 			return strconv.Itoa(int(srv.Stats().Panics))
+		case "turn": // the longest of any loop, in microseconds
+			var longest time.Duration
+			for _, l := range srv.Stats().Loops {
+				longest = max(longest, l.MaxTurn)
+			}
+			return strconv.Itoa(int(longest.Microseconds()))
 		case "fds":
 			return strconv.Itoa(descriptors())
 		case "goroutines":

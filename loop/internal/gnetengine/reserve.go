@@ -23,12 +23,12 @@ func (r *reserve) fill() {
 	r.fd, r.kept = fd, true
 }
 
-// dup returns a copy of fd, the reserve's own if there are no others.
+// dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet closes the original, is
+// never more than what it takes, and loops do not take the last one from each other.
 func (r *reserve) dup(fd int) (int, error) {
-	r.fill() // gnet may have closed the last one's original by now
-	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil || !r.kept {
-		return n, err
+	r.fill()
+	if !r.kept {
+		return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	r.kept = false
 	if err := replace(r.fd, fd); err != nil { // in one step: nobody else gets the number in between

@@ -119,6 +119,7 @@ func (s *socket) Close(hard bool) {
 	}
 	if s.conn == nil {
 		_ = unix.Close(s.fd)
+		s.loop.reserve.fill()
 		return
 	}
 	_ = s.loop.gnet.Close(s.conn)
