@@ -229,17 +229,6 @@ func startingChild() {
 	fmt.Println(failed, started)
 }
 
-func setSoftLimit(n int) {
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		fail(err)
-	}
-	lim.Cur = uint64(n)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		fail(err)
-	}
-}
-
 // Start fails with one clear error, and leaves nothing behind, wherever on its way the descriptors run out.
 func TestFaultStartWithoutDescriptors(t *testing.T) {
 	needSlow(t, "dozens of servers in a process of its own")

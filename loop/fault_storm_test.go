@@ -87,7 +87,7 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
 		set := make(chan struct{})
 		if err := l.Post(func() {
 			for j := range step {
-				l.AfterFunc(due.Sub(time.Now()), func() {
+				l.AfterFunc(time.Until(due), func() {
 					if fired[i+j]++; time.Now().Before(due) {
 						early++
 					}
@@ -277,7 +277,7 @@ type turnWatch struct {
 
 // begin must be called on the loop.
 func (w *turnWatch) begin(l *loop.Loop) {
-	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", unix.Gettid()))
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", threadID()))
 	if err != nil {
 		fail(err)
 	}

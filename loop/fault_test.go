@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -363,12 +362,4 @@ func inTime(t *testing.T, limit time.Duration, round func() time.Duration) {
 		}
 	}
 	t.Errorf("%v in %d tries; want at most %v", all, tries, limit)
-}
-
-// setLimit sets the limit of open files of this process.
-func setLimit(n int) {
-	lim := syscall.Rlimit{Cur: uint64(n), Max: uint64(n)}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		fail(err)
-	}
 }

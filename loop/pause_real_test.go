@@ -16,11 +16,11 @@ import (
 // pausing takes what comes, pauses after each piece and resumes a little later. It sends back the sum of all when the peer
 // has ended.
 type pausing struct {
-	want, got int // the byte that comes next; how many came
-	wrong     bool
-	pauses    int
-	closed    chan *pausing
-	err       error
+	got    int // bytes
+	wrong  bool
+	pauses int
+	closed chan *pausing
+	err    error
 }
 
 func (h *pausing) OnMessage(c *loop.Conn, msg []byte) error {
