@@ -100,7 +100,7 @@ func netcat(addr net.Addr) string {
 func status(ctx context.Context, srv *loop.Server, log zerolog.Logger) {
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
-	before := srv.Stats()
+	var before loop.Stats // a server starts at zero
 	for {
 		select {
 		case <-ctx.Done():
