@@ -137,7 +137,7 @@ func TestGroupMixedCodecs(t *testing.T) {
 // What a broadcast allocates does not depend on the number of members, as long as the loop has buffers for their output.
 func TestGroupBroadcastAllocs(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates; run it without -race, as README's go test does")
 	}
 	measure := func(members int) (allocs float64) {
 		bubble(t, func(t *testing.T) {

@@ -137,7 +137,7 @@ func TestTypedMisuse(t *testing.T) {
 // Sending a value allocates nothing: it is encoded into a buffer of the loop.
 func TestTypedSendAllocs(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates; run it without -race, as README's go test does")
 	}
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: silent, MaxOutbound: 1 << 20})
