@@ -12,46 +12,51 @@ import (
 // neighbours. Entries stay in the order they were added. One that is taken out leaves a gap, and blocks that are
 // mostly gaps are merged with a neighbour.
 const (
-	blockLen   = 40
 	offBits    = 6
-	offMask    = 1<<offBits - 1
-	slabBits   = 6 // blocks are allocated 64 at a time, 32 KiB
+	blockLen   = 1 << offBits
+	offMask    = blockLen - 1
+	slabBits   = 5 // blocks are allocated 32 at a time, 25 KiB
 	slabBlocks = 1 << slabBits
 	slabMask   = slabBlocks - 1
+	maskBits   = 9 // and their masks 512 at a time, 4 KiB
+	maskBlocks = 1 << maskBits
+	maskMask   = maskBlocks - 1
 
 	lastBit = 1 << (blockLen - 1)
 
-	// A block that gets down to so many live entries, 10, 5, 2 or 1, looks for a neighbour to merge with, which it
+	// A block that gets down to so many live entries, 16, 8, 2 or 1, looks for a neighbour to merge with, which it
 	// does if both together have no more than mergeTo. At 0 it goes.
 	thinAt  = 1<<(blockLen/4) | 1<<(blockLen/8) | 1<<2 | 1<<1 | 1<<0
 	mergeTo = blockLen * 3 / 4
 	compact = blockLen / 4 // the last block stays if its live entries are the first ones: it will be filled
 )
 
-// block is 512 bytes. Block 0 is not used: as an index, 0 means none.
+// block is the entries of some timers. Block 0 is not used: as an index, 0 means none.
 type block struct {
-	live  uint64 // bit i: entry i is that of a timer. New ones go behind the last, so its end reopens by itself
-	next  uint32 // in the list, or the next free block
-	prev  uint32
-	list  uint16
-	round uint32
-	tick  uint64 // round and tick are for the overdue list; see fileOverdue
 	index [blockLen]uint32
 	when  [blockLen]time.Duration
+	next  uint32 // in the list, or the next free block
+	prev  uint32
+	round uint32
+	list  uint16
+	tick  uint64 // round and tick are for the overdue list; see fileOverdue
 }
 
-func (b *block) full() bool { return b.live >= lastBit }
-func (b *block) len() int   { return bits.OnesCount64(b.live) }
+// mask says which entries of a block are those of timers, bit i entry i. New ones go behind the last, so its end
+// reopens by itself.
+type mask uint64
 
-// push appends an entry to a block that is not full and returns its offset.
-func (b *block) push(index uint32, when time.Duration) (off uint32) {
-	off = uint32(bits.Len64(b.live))
+func (m mask) full() bool { return m >= lastBit }
+func (m mask) len() int   { return bits.OnesCount64(uint64(m)) }
+
+// push appends an entry to block i, which is not full, and returns where.
+func (b *block) push(m *mask, i, index uint32, when time.Duration) (at uint32) {
+	off := uint32(bits.Len64(uint64(*m))) & offMask
 	b.index[off] = index
 	b.when[off] = when
-	b.live |= 1 << (off & 63)
-	return off
+	*m |= 1 << off
+	return i<<offBits | off
 }
-
 // list is a slot of the wheel, or the overdue list.
 type list struct {
 	min        uint64 // no timer in the list has an earlier tick
@@ -62,17 +67,20 @@ type list struct {
 // blocks owns a wheel's lists.
 type blocks struct {
 	slabs []*[slabBlocks]block
+	masks []*[maskBlocks]mask
 	used  uint32
 	free  uint32
 	lists [numLists]list
 }
 
 func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMask] }
+func (s *blocks) live(i uint32) *mask   { return &s.masks[i>>maskBits][i&maskMask] }
 
 // newBlocks returns lists that are all empty.
 func newBlocks() (s blocks) {
 	s.slabs = append(s.slabs, new([slabBlocks]block))
-	s.slabs[0][0].live = math.MaxUint64 // so that nobody appends to the tail of an empty list
+	s.masks = append(s.masks, new([maskBlocks]mask))
+	s.masks[0][0] = math.MaxUint64 // so that nobody appends to the tail of an empty list
 	s.used = 1
 	for l := range s.lists {
 		s.lists[l].min = math.MaxUint64
@@ -80,17 +88,16 @@ func newBlocks() (s blocks) {
 	return s
 }
 
-// entryAt names the entry of a block.
-func entryAt(b, off uint32) uint32 { return b<<offBits | off }
-
 // pushBlock appends an empty block to a list.
-func (s *blocks) pushBlock(l int) *block {
-	i := s.free
-	if i != 0 {
+func (s *blocks) pushBlock(l int) (b *block, i uint32) {
+	if i = s.free; i != 0 {
 		s.free = s.block(i).next
 	} else {
 		if s.used&slabMask == 0 {
 			s.slabs = append(s.slabs, new([slabBlocks]block))
+		}
+		if s.used&maskMask == 0 {
+			s.masks = append(s.masks, new([maskBlocks]mask))
 		}
 		if s.used == 1<<(32-offBits) {
 			panic("timing: too many timers in one Wheel")
@@ -99,8 +106,8 @@ func (s *blocks) pushBlock(l int) *block {
 		s.used++
 	}
 	li := &s.lists[l]
-	b := s.block(i)
-	b.list, b.live = uint16(l), 0
+	b = s.block(i)
+	b.list, *s.live(i) = uint16(l), 0
 	b.prev, b.next = li.tail, 0
 	if li.tail != 0 {
 		s.block(li.tail).next = i
@@ -109,7 +116,7 @@ func (s *blocks) pushBlock(l int) *block {
 	}
 	li.tail = i
 	li.blocks++
-	return b
+	return b, i
 }
 
 // dropBlock takes a block out of its list.
@@ -134,10 +141,10 @@ func (s *blocks) dropBlock(i uint32) {
 // pop takes out the oldest timer of a list that is not empty.
 func (s *blocks) pop(l int) (index uint32, when time.Duration) {
 	li := &s.lists[l]
-	b := s.block(li.head)
-	off := bits.TrailingZeros64(b.live)
+	b, m := s.block(li.head), s.live(li.head)
+	off := bits.TrailingZeros64(uint64(*m)) & offMask
 	index, when = b.index[off], b.when[off]
-	if b.live &= b.live - 1; b.live == 0 {
+	if *m &= *m - 1; *m == 0 {
 		s.dropBlock(li.head)
 	}
 	return index, when
@@ -146,7 +153,7 @@ func (s *blocks) pop(l int) (index uint32, when time.Duration) {
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(l int) (n int) {
 	for i := s.lists[l].head; i != 0; i = s.block(i).next {
-		n += s.block(i).len()
+		n += s.live(i).len()
 	}
 	return n
 }

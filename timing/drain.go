@@ -31,17 +31,17 @@ type pending struct {
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.pending)
 	for l := range w.lists {
-		for b := w.lists[l].head; b != 0; b = w.block(b).next {
-			all = w.appendBlock(all, w.block(b))
+		for i := w.lists[l].head; i != 0; i = w.block(i).next {
+			all = w.appendBlock(all, w.block(i), *w.live(i))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
 	return all
 }
 
-func (w *Wheel) appendBlock(all []pending, b *block) []pending {
-	for live := b.live; live != 0; live &= live - 1 {
-		off := bits.TrailingZeros64(live)
+func (w *Wheel) appendBlock(all []pending, b *block, live mask) []pending {
+	for ; live != 0; live &= live - 1 {
+		off := bits.TrailingZeros64(uint64(live))
 		i := b.index[off]
 		all = append(all, pending{b.when[off], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
 	}

@@ -30,25 +30,23 @@ func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
 	}
 	l := listOf(level, tick)
 	li := &w.lists[l]
-	b := w.block(li.tail)
-	if b.live-1 >= lastBit-1 { // empty or full; as block 0 is, the tail of a list without blocks
-		b = w.open(l, b)
+	if m := *w.live(li.tail); m-1 >= lastBit-1 { // empty or full; as block 0 is, the tail of a list without blocks
+		w.open(l, m)
 	}
 	if tick < li.min {
 		li.min = tick
 	}
-	n.at = entryAt(li.tail, b.push(i, when))
+	n.at = w.block(li.tail).push(w.live(li.tail), li.tail, i, when)
 }
 
-// open returns a block of a slot to append to, where its last one, b, is full or empty, and notes that the slot is
-// in use.
-func (w *Wheel) open(l int, b *block) *block {
+// open sees to it that the last block of a slot, whose mask is m, full or empty, can be appended to, and notes that
+// the slot is in use.
+func (w *Wheel) open(l int, m mask) {
 	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
 	w.levels |= 1 << levelOfList(l)
-	if b.live == 0 {
-		return b
+	if m != 0 {
+		w.pushBlock(l)
 	}
-	return w.pushBlock(l)
 }
 
 // has reports whether a slot has timers.
@@ -85,30 +83,32 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
 	li := &w.lists[overdue]
 	b := w.block(li.tail)
-	if b.full() || b.round != w.round {
-		b = w.pushBlock(overdue)
+	if w.live(li.tail).full() || b.round != w.round {
+		b, _ = w.pushBlock(overdue)
 		b.round, b.tick = w.round, w.down(w.now)
 	}
-	n.at = entryAt(li.tail, b.push(i, when))
+	n.at = b.push(w.live(li.tail), li.tail, i, when)
 	w.wakeTick, w.wake = 0, math.MinInt64
 }
 
 // take removes the entry that n points to.
 func (w *Wheel) take(n *node) {
-	b := w.block(n.at >> offBits)
-	b.live &^= 1 << (n.at & offMask)
-	if thinAt>>b.len()&1 != 0 && (b.next != 0 || b.live>>compact != 0 || b.live == 0) {
-		w.thin(n.at>>offBits, b)
+	i := n.at >> offBits
+	m := w.live(i)
+	*m &^= 1 << (n.at & offMask)
+	if thinAt>>m.len()&1 != 0 {
+		w.thin(i, *m)
 	}
 }
 
-// thin looks after a block that is empty or sparse. A slot keeps its last block for the next timer: most are
+// thin looks after block i, which is empty or sparse. A slot keeps its last block for the next timer: most are
 // stopped before they are due, and the next is often for the same time.
-func (w *Wheel) thin(i uint32, b *block) {
+func (w *Wheel) thin(i uint32, m mask) {
+	b := w.block(i)
 	switch alone := b.prev|b.next == 0; {
-	case b.live != 0:
-		if !alone && b.list != overdue {
-			w.mergeBlock(b)
+	case m != 0:
+		if !alone && b.list != overdue && (b.next != 0 || m>>compact != 0) {
+			w.mergeBlock(i, b, m)
 		}
 	case alone && b.list != overdue:
 		w.noteEmpty(int(b.list))
@@ -127,38 +127,33 @@ func (w *Wheel) noteEmpty(l int) {
 	}
 }
 
-// mergeBlock merges a block with one beside it if both together are sparse. It moves at most blockLen entries.
-func (w *Wheel) mergeBlock(b *block) {
-	if b.prev != 0 {
-		if p := w.block(b.prev); p.len()+b.len() <= mergeTo {
-			w.mergeInto(b.prev, p.next)
-			return
-		}
-	}
-	if b.next != 0 {
-		if n := w.block(b.next); n.len()+b.len() <= mergeTo {
-			w.mergeInto(n.prev, b.next)
-		}
+// mergeBlock merges block i with one beside it if both together are sparse. It moves at most blockLen entries.
+func (w *Wheel) mergeBlock(i uint32, b *block, m mask) {
+	switch {
+	case b.prev != 0 && w.live(b.prev).len()+m.len() <= mergeTo:
+		w.mergeInto(b.prev, i)
+	case b.next != 0 && w.live(b.next).len()+m.len() <= mergeTo:
+		w.mergeInto(i, b.next)
 	}
 }
 
 // mergeInto moves the entries of block j to the block i before it.
 func (w *Wheel) mergeInto(i, j uint32) {
-	a, b := w.block(i), w.block(j)
-	if bits.Len64(a.live)+b.len() > blockLen {
-		old := a.live
-		a.live = 0
-		w.copyEntries(i, a, a, old)
+	old, m := *w.live(i), *w.live(j)
+	if bits.Len64(uint64(old))+m.len() > blockLen {
+		*w.live(i) = 0
+		w.copyEntries(i, i, old)
 	}
-	w.copyEntries(i, a, b, b.live)
+	w.copyEntries(i, j, m)
 	w.dropBlock(j)
 }
 
-// copyEntries appends the given entries of b to a, which is block i.
-func (w *Wheel) copyEntries(i uint32, a, b *block, entries uint64) {
+// copyEntries appends the given entries of block j to block i.
+func (w *Wheel) copyEntries(i, j uint32, entries mask) {
+	a, b, m := w.block(i), w.block(j), w.live(i)
 	for ; entries != 0; entries &= entries - 1 {
-		off := bits.TrailingZeros64(entries)
+		off := bits.TrailingZeros64(uint64(entries)) & offMask
 		index := b.index[off]
-		w.node(index).at = entryAt(i, a.push(index, b.when[off]))
+		w.node(index).at = a.push(m, i, index, b.when[off])
 	}
 }

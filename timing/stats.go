@@ -11,7 +11,7 @@ type Stats struct {
 }
 
 // Stats returns the wheel's numbers. Counting the levels takes time in proportion to the number of timers, though
-// it looks at 40 of them at once: something to do every second, not for every message.
+// it looks at 64 of them at once: something to do every second, not for every message.
 func (w *Wheel) Stats() Stats {
 	s := Stats{
 		Pending:  w.pending,

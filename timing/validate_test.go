@@ -49,7 +49,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		}
 		used[i] = true
 		last = i
-		live += uint32(b.len())
+		live += uint32(w.live(i).len())
 		n++
 	}
 	if li.tail != last || li.blocks != n {
@@ -62,17 +62,17 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 }
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
-	b := w.block(i)
-	if kept := b.prev|b.next == 0 && b.list != overdue; b.live == 0 && !kept || b.live>>blockLen != 0 {
-		return fmt.Errorf("live %b", b.live)
+	b, m := w.block(i), *w.live(i)
+	if kept := b.prev|b.next == 0 && b.list != overdue; m == 0 && !kept {
+		return fmt.Errorf("an empty block is kept")
 	}
 	for off := range uint32(blockLen) {
-		if b.live>>off&1 == 0 {
+		if m>>off&1 == 0 {
 			continue
 		}
 		index := b.index[off]
-		if linked[index] || w.node(index).at != entryAt(i, off) || w.node(index).call == nil {
-			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, entryAt(i, off))
+		if linked[index] || w.node(index).at != i<<offBits|off || w.node(index).call == nil {
+			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
 		if err := w.checkTimer(index, b, b.when[off]); err != nil {
