@@ -149,7 +149,7 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 	l := listOf(level, tick)
 	for ; budget > 0 && w.has(l); budget-- {
 		i, when := w.popSlot(l)
-		w.place(w.node(i), i, when, level)
+		w.node(i).at = w.place(i, when, 1<<level-1)
 		w.cascaded++
 	}
 	return budget
@@ -229,7 +229,7 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	} else {
 		next, skipped := nextPeriod(when, *w.period(i), w.now)
 		w.skipped += skipped
-		w.file(n, i, next)
+		n.at = w.file(i, next)
 	}
 	w.fired++
 	if w.holding {

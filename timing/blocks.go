@@ -49,19 +49,23 @@ type mask uint64
 func (m mask) full() bool { return m >= lastBit }
 func (m mask) len() int   { return bits.OnesCount64(uint64(m)) }
 
-// push appends an entry to block i, which is not full, and returns where.
-func (b *block) push(m *mask, i, index uint32, when time.Duration) (at uint32) {
-	off := uint32(bits.Len64(uint64(*m))) & offMask
-	b.index[off] = index
-	b.when[off] = when
-	*m |= 1 << off
-	return i<<offBits | off
-}
 // list is a slot of the wheel, or the overdue list.
 type list struct {
 	min        uint64 // no timer in the list has an earlier tick
+	live       *mask  // of the last block
+	last       *block
 	head, tail uint32
 	blocks     uint32
+}
+
+// push appends an entry to a list whose last block is not full, and returns where.
+func (li *list) push(index uint32, when time.Duration) (at uint32) {
+	m := *li.live
+	off := uint32(bits.Len64(uint64(m))) & offMask
+	li.last.index[off] = index
+	li.last.when[off] = when
+	*li.live = m | 1<<off
+	return li.tail<<offBits | off
 }
 
 // blocks owns a wheel's lists.
@@ -84,13 +88,21 @@ func newBlocks() (s blocks) {
 	s.used = 1
 	for l := range s.lists {
 		s.lists[l].min = math.MaxUint64
+		s.setTail(l, 0)
 	}
 	return s
 }
 
+// setTail makes i the last block of a list.
+func (s *blocks) setTail(l int, i uint32) {
+	li := &s.lists[l]
+	li.tail, li.last, li.live = i, s.block(i), s.live(i)
+}
+
 // pushBlock appends an empty block to a list.
-func (s *blocks) pushBlock(l int) (b *block, i uint32) {
-	if i = s.free; i != 0 {
+func (s *blocks) pushBlock(l int) {
+	i := s.free
+	if i != 0 {
 		s.free = s.block(i).next
 	} else {
 		if s.used&slabMask == 0 {
@@ -106,17 +118,16 @@ func (s *blocks) pushBlock(l int) (b *block, i uint32) {
 		s.used++
 	}
 	li := &s.lists[l]
-	b = s.block(i)
+	b := s.block(i)
 	b.list, *s.live(i) = uint16(l), 0
 	b.prev, b.next = li.tail, 0
 	if li.tail != 0 {
-		s.block(li.tail).next = i
+		li.last.next = i
 	} else {
 		li.head = i
 	}
-	li.tail = i
+	s.setTail(l, i)
 	li.blocks++
-	return b, i
 }
 
 // dropBlock takes a block out of its list.
@@ -131,7 +142,7 @@ func (s *blocks) dropBlock(i uint32) {
 	if b.next != 0 {
 		s.block(b.next).prev = b.prev
 	} else {
-		li.tail = b.prev
+		s.setTail(int(b.list), b.prev)
 	}
 	li.blocks--
 	b.next = s.free

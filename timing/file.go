@@ -6,40 +6,45 @@ import (
 	"time"
 )
 
-// file puts n, node i, where a timer with this deadline belongs.
-func (w *Wheel) file(n *node, i uint32, when time.Duration) {
+// anyLevel is what place takes for a timer that comes from no level.
+const anyLevel = 1<<numLevels - 1
+
+// file puts node i where a timer with this deadline belongs, and returns where that is.
+func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	if when <= w.now {
-		w.fileOverdue(n, i, when)
-		return
+		return w.fileOverdue(i, when)
 	}
 	if w.behind {
 		w.catchUp()
 	}
-	w.place(n, i, when, numLevels)
+	return w.place(i, when, anyLevel)
 }
 
-// place appends n, node i, to its slot below the level top.
-func (w *Wheel) place(n *node, i uint32, when time.Duration, top int) {
+// place appends node i to its slot on one of the given levels, the lower ones, and returns where. when is after the
+// wheel's time.
+func (w *Wheel) place(i uint32, when time.Duration, below uint32) (at uint32) {
 	tick := w.up(when)
-	level := levelOf(w.pos, tick)
-	if w.near>>uint(level) > 1 {
-		level = w.behindNear(level, top, tick)
+	level, shift := levelOf(w.pos, tick)
+	if w.near&below>>(level&31) > 1 {
+		level = w.behindNear(level, below, tick)
+		shift = span(level)
 	}
-	if start := slotStart(level, tick); start-1<<span(level) < w.wakeTick {
-		w.wakeBy(w.wakeFor(level, start))
+	slot := tick >> (shift & 63)
+	if (slot-1)<<(shift&63) < w.wakeTick {
+		w.wakeBy(w.wakeFor(level, slot<<(shift&63)))
 	}
-	l := listOf(level, tick)
+	l := level<<ringBits | int(slot&ringMask)
 	li := &w.lists[l]
-	if m := *w.live(li.tail); m-1 >= lastBit-1 { // empty or full; as block 0 is, the tail of a list without blocks
+	if m := *li.live; m-1 >= lastBit-1 { // empty or full; as that of block 0 is, the tail of a list without blocks
 		w.open(l, m)
 	}
 	if tick < li.min {
 		li.min = tick
 	}
-	n.at = w.block(li.tail).push(w.live(li.tail), li.tail, i, when)
+	return li.push(i, when)
 }
 
-// open sees to it that the last block of a slot, whose mask is m, full or empty, can be appended to, and notes that
+// open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
 // the slot is in use.
 func (w *Wheel) open(l int, m mask) {
 	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
@@ -60,13 +65,13 @@ func (w *Wheel) wakeBy(tick uint64) {
 	}
 }
 
-// behindNear returns the level to file tick on instead of level: that of the highest slot, below the given
-// top, that has tick in its span and timers waiting to be moved down. They were added before those of the
+// behindNear returns the level to file tick on instead of level: that of the highest slot, on one of the given
+// levels, that has tick in its span and timers waiting to be moved down. They were added before those of the
 // slots below and after nothing that comes now, so a newcomer that went past them would break the order.
 //
 // Only a slot that tick can go below is in question: the present one of a level and the next, the near ones.
-func (w *Wheel) behindNear(level, top int, tick uint64) int {
-	for m := w.near >> (level + 1) << (level + 1) & (1<<top - 1); m != 0; {
+func (w *Wheel) behindNear(level int, below uint32, tick uint64) int {
+	for m := w.near & below >> (level + 1) << (level + 1); m != 0; {
 		k := bits.Len32(m) - 1
 		if w.has(listOf(k, tick)) {
 			return k
@@ -80,22 +85,21 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 // time, after all that is there for that tick. Blocks of the overdue list bear the number of the Advance that they
 // were begun in or after: that one does not run them, or a timer that re-adds itself would keep it from
 // returning. As long as one is pending each Advance gets a number, so a block has one tick.
-func (w *Wheel) fileOverdue(n *node, i uint32, when time.Duration) {
+func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.lists[overdue]
-	b := w.block(li.tail)
-	if w.live(li.tail).full() || b.round != w.round {
-		b, _ = w.pushBlock(overdue)
-		b.round, b.tick = w.round, w.down(w.now)
+	if li.live.full() || li.last.round != w.round {
+		w.pushBlock(overdue)
+		li.last.round, li.last.tick = w.round, w.down(w.now)
 	}
-	n.at = b.push(w.live(li.tail), li.tail, i, when)
 	w.wakeTick, w.wake = 0, math.MinInt64
+	return li.push(i, when)
 }
 
-// take removes the entry that n points to.
-func (w *Wheel) take(n *node) {
-	i := n.at >> offBits
+// take removes an entry.
+func (w *Wheel) take(at uint32) {
+	i := at >> offBits
 	m := w.live(i)
-	*m &^= 1 << (n.at & offMask)
+	*m &^= 1 << (at & offMask)
 	if thinAt>>m.len()&1 != 0 {
 		w.thin(i, *m)
 	}
@@ -151,9 +155,13 @@ func (w *Wheel) mergeInto(i, j uint32) {
 // copyEntries appends the given entries of block j to block i.
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
 	a, b, m := w.block(i), w.block(j), w.live(i)
+	to := uint32(bits.Len64(uint64(*m)))
 	for ; entries != 0; entries &= entries - 1 {
 		off := bits.TrailingZeros64(uint64(entries)) & offMask
 		index := b.index[off]
-		w.node(index).at = a.push(m, i, index, b.when[off])
+		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
+		w.node(index).at = i<<offBits | to
+		*m |= 1 << (to & offMask)
+		to++
 	}
 }

@@ -41,15 +41,26 @@ const (
 // span returns how many bits of a tick are below those that number the slots of a level.
 func span(level int) uint { return uint(level) * turnBits & 63 }
 
-// levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick: the
-// one where tick is in the present turn or the next.
-func levelOf(pos, tick uint64) int {
-	k := int(uint(bits.Len64((tick-pos)|turnMask)-1) / turnBits)
-	if k > 0 && tick>>span(k)-pos>>span(k) <= 1 {
-		k--
+// levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick, the one where tick
+// is in the present turn or the next, and its span.
+func levelOf(pos, tick uint64) (level int, shift uint) {
+	b := uint(bits.Len64((tick-pos)|turnMask) - 1)
+	level, shift = int(levelOfBit[b&63].level), uint(levelOfBit[b&63].shift)
+	if level > 0 && tick>>(shift&63)-pos>>(shift&63) <= 1 {
+		level--
+		shift -= turnBits
 	}
-	return k
+	return level, shift
 }
+
+// levelOfBit is the level, and its span, for a deadline so many bits away: a division by turnBits.
+var levelOfBit = func() (t [64]struct{ level, shift uint8 }) {
+	for b := range t {
+		t[b].level = uint8(b / turnBits)
+		t[b].shift = uint8(b / turnBits * turnBits)
+	}
+	return t
+}()
 
 // listOf returns the list that is tick's slot on a level.
 func listOf(level int, tick uint64) int {

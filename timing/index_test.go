@@ -23,9 +23,9 @@ func naiveLevel(pos, tick uint64) int {
 
 func TestLevelAndSlotExhaustively(t *testing.T) {
 	check := func(pos, tick uint64, want int) {
-		level := levelOf(pos, tick)
-		if level != want {
-			t.Fatalf("levelOf(%d, %d) = %d, want %d", pos, tick, level, want)
+		level, shift := levelOf(pos, tick)
+		if level != want || shift != span(want) {
+			t.Fatalf("levelOf(%d, %d) = %d, %d, want %d, %d", pos, tick, level, shift, want, span(want))
 		}
 		start := slotStart(level, tick)
 		if size := uint64(1) << span(level); start%size != 0 || tick < start || tick-start >= size {

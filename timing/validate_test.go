@@ -52,6 +52,9 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		live += uint32(w.live(i).len())
 		n++
 	}
+	if li.last != w.block(li.tail) || li.live != w.live(li.tail) {
+		return fmt.Errorf("tail %d, but not its block or mask", li.tail)
+	}
 	if li.tail != last || li.blocks != n {
 		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
 	}
@@ -93,6 +96,7 @@ func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
 		return nil
 	}
 	tick, level := w.up(max(when, 1)), levelOfList(int(b.list))
+	lowest, _ := levelOf(w.pos, tick)
 	switch {
 	case tick < w.pos:
 		return fmt.Errorf("before pos")
@@ -102,7 +106,7 @@ func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
 		return fmt.Errorf("more than a turn away")
 	case slotStart(level, tick) < w.pos:
 		return fmt.Errorf("its slot began before pos")
-	case level < levelOf(w.pos, tick):
+	case level < lowest:
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)

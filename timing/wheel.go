@@ -90,9 +90,9 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	n.call = f
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
-		w.place(n, i, when, numLevels)
+		n.at = w.place(i, when, anyLevel)
 	} else {
-		w.file(n, i, when)
+		n.at = w.file(i, when)
 	}
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
@@ -113,7 +113,7 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	n.call = f
 	w.setPeriod(n, i, period)
 	w.pending++
-	w.file(n, i, first)
+	n.at = w.file(i, first)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
@@ -128,7 +128,7 @@ func (w *Wheel) Stop(t Timer) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	w.take(n)
+	w.take(n.at)
 	w.release(n, t.index)
 	w.pending--
 	return true
@@ -145,11 +145,11 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	w.take(n)
+	w.take(n.at)
 	if when > w.now && !w.behind { // as file would
-		w.place(n, t.index, when, numLevels)
+		n.at = w.place(t.index, when, anyLevel)
 	} else {
-		w.file(n, t.index, when)
+		n.at = w.file(t.index, when)
 	}
 	return true
 }
