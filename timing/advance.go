@@ -222,7 +222,7 @@ func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
 // before its callback starts, so the callback may do anything, panic included.
 func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	n := w.node(i)
-	f := n.call
+	f := *w.call(i)
 	if n.gen&periodicBit == 0 {
 		w.release(n, i)
 		w.pending--

@@ -61,7 +61,7 @@ func (s *Scheduler) takeAll() []Pending {
 	var all []Pending
 	for _, p := range s.wheel.inOrder() {
 		key := keys[p.timer]
-		f := s.wheel.node(p.timer.index).call
+		f := *s.wheel.call(p.timer.index)
 		if k, ok := s.keys[key]; ok && k.timer == p.timer {
 			f = k.f
 		}

@@ -17,20 +17,21 @@ const (
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
 type node struct {
-	call func() // nil in a free node
-	at   uint32 // the entry of a pending timer, as entryAt says; of a free node, the next free one
-	gen  uint32 // matches that of the one handle that is not stale; low bit: periodic
+	at  uint32 // the entry of a pending timer, as entryAt says; of a free node, the next free one
+	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
 // slab owns a wheel's nodes.
 type slab struct {
 	nodes   []*[chunkSize]node
+	calls   []*[chunkSize]func()        // nil for a free node
 	periods []*[chunkSize]time.Duration // nil where no timer of the chunk was ever periodic
 	used    uint32                      // nodes handed out at least once, and node 0
 	free    uint32                      // the free node released last
 }
 
 func (s *slab) node(i uint32) *node            { return &s.nodes[i>>chunkBits][i&chunkMask] }
+func (s *slab) call(i uint32) *func()          { return &s.calls[i>>chunkBits][i&chunkMask] }
 func (s *slab) period(i uint32) *time.Duration { return &s.periods[i>>chunkBits][i&chunkMask] }
 
 // alloc returns the node for a new timer.
@@ -50,6 +51,7 @@ func (s *slab) fresh() uint32 {
 			panic("timing: more than two billion timers in one Wheel")
 		}
 		s.nodes = append(s.nodes, new([chunkSize]node))
+		s.calls = append(s.calls, new([chunkSize]func()))
 		s.periods = append(s.periods, nil)
 		if s.used == 0 {
 			s.used = 1
@@ -72,7 +74,7 @@ func (s *slab) setPeriod(n *node, i uint32, period time.Duration) {
 // release makes every handle of n, node i, stale and keeps the node for the next alloc. A node whose
 // generations have all been used is never handed out again, so no handle, however old, comes back to life.
 func (s *slab) release(n *node, i uint32) {
-	n.call = nil
+	*s.call(i) = nil
 	n.gen = (n.gen | periodicBit) + 1
 	if n.gen == lastGen {
 		return

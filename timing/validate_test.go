@@ -74,7 +74,7 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 			continue
 		}
 		index := b.index[off]
-		if linked[index] || w.node(index).at != i<<offBits|off || w.node(index).call == nil {
+		if linked[index] || w.node(index).at != i<<offBits|off || *w.call(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
@@ -131,7 +131,7 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		if linked[i] {
 			continue
 		}
-		if w.node(i).call != nil {
+		if *w.call(i) != nil {
 			return fmt.Errorf("free node %d keeps its callback", i)
 		}
 		if retired := w.node(i).gen == lastGen; retired == free[i] {

@@ -87,7 +87,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 		panic("timing: At with a nil func")
 	}
 	n, i := w.alloc()
-	n.call = f
+	*w.call(i) = f
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
 		n.at = w.place(i, when, anyLevel)
@@ -110,7 +110,7 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 		panic("timing: Every with a period that is not positive")
 	}
 	n, i := w.alloc()
-	n.call = f
+	*w.call(i) = f
 	w.setPeriod(n, i, period)
 	w.pending++
 	n.at = w.file(i, first)
