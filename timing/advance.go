@@ -221,13 +221,13 @@ func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
 // fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
 // before its callback starts, so the callback may do anything, panic included.
 func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
-	n := w.node(i)
-	f := *w.call(i)
-	if n.gen&periodicBit == 0 {
-		w.release(n, i)
+	c := w.chunk(i)
+	f := c.calls[i&chunkMask]
+	if n := &c.nodes[i&chunkMask]; n.gen&periodicBit == 0 {
+		w.release(c, i)
 		w.pending--
 	} else {
-		next, skipped := nextPeriod(when, *w.period(i), w.now)
+		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.now)
 		w.skipped += skipped
 		n.at = w.file(i, next)
 	}

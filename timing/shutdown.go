@@ -61,7 +61,7 @@ func (s *Scheduler) takeAll() []Pending {
 	var all []Pending
 	for _, p := range s.wheel.inOrder() {
 		key := keys[p.timer]
-		f := *s.wheel.call(p.timer.index)
+		f := s.wheel.chunk(p.timer.index).calls[p.timer.index&chunkMask]
 		if k, ok := s.keys[key]; ok && k.timer == p.timer {
 			f = k.f
 		}

@@ -2,9 +2,9 @@ package timing
 
 import "time"
 
-// Nodes live in chunks of a fixed size, so growing never copies or clears more than one chunk: no latency
-// spike however many timers there are. The callback is the only pointer in a node; what a cascade reads and
-// moves, the blocks, has none, and the garbage collector does not look at it.
+// Nodes live in chunks of a fixed size, so growing never copies or clears more than one chunk: no latency spike
+// however many timers there are. The callbacks, the only pointers, lie apart from the rest: a Reset does not touch
+// them, and the nodes of a million timers fit a processor's cache.
 const (
 	chunkBits = 12
 	chunkSize = 1 << chunkBits
@@ -21,25 +21,30 @@ type node struct {
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
-// slab owns a wheel's nodes.
-type slab struct {
-	nodes   []*[chunkSize]node
-	calls   []*[chunkSize]func()        // nil for a free node
-	periods []*[chunkSize]time.Duration // nil where no timer of the chunk was ever periodic
-	used    uint32                      // nodes handed out at least once, and node 0
-	free    uint32                      // the free node released last
+type chunk struct {
+	nodes   [chunkSize]node
+	calls   [chunkSize]func()         // nil of a free node
+	periods *[chunkSize]time.Duration // nil if no timer here was ever periodic
 }
 
-func (s *slab) node(i uint32) *node            { return &s.nodes[i>>chunkBits][i&chunkMask] }
-func (s *slab) call(i uint32) *func()          { return &s.calls[i>>chunkBits][i&chunkMask] }
-func (s *slab) period(i uint32) *time.Duration { return &s.periods[i>>chunkBits][i&chunkMask] }
+// slab owns a wheel's nodes.
+type slab struct {
+	chunks []*chunk
+	used   uint32 // nodes handed out at least once, and node 0
+	free   uint32 // the free node released last
+}
+
+func (s *slab) chunk(i uint32) *chunk { return s.chunks[i>>chunkBits] }
+func (s *slab) node(i uint32) *node   { return &s.chunk(i).nodes[i&chunkMask] }
 
 // alloc returns the node for a new timer.
-func (s *slab) alloc() (n *node, i uint32) {
+func (s *slab) alloc(f func()) (n *node, i uint32) {
 	if i = s.free; i == 0 {
 		i = s.fresh()
 	}
-	n = s.node(i)
+	c := s.chunk(i)
+	c.calls[i&chunkMask] = f
+	n = &c.nodes[i&chunkMask]
 	s.free = n.at
 	return n, i
 }
@@ -50,9 +55,7 @@ func (s *slab) fresh() uint32 {
 		if s.used == maxNodes {
 			panic("timing: more than two billion timers in one Wheel")
 		}
-		s.nodes = append(s.nodes, new([chunkSize]node))
-		s.calls = append(s.calls, new([chunkSize]func()))
-		s.periods = append(s.periods, nil)
+		s.chunks = append(s.chunks, new(chunk))
 		if s.used == 0 {
 			s.used = 1
 		}
@@ -61,20 +64,21 @@ func (s *slab) fresh() uint32 {
 	return s.used - 1
 }
 
-// setPeriod makes n, node i, periodic.
-func (s *slab) setPeriod(n *node, i uint32, period time.Duration) {
-	c := &s.periods[i>>chunkBits]
-	if *c == nil {
-		*c = new([chunkSize]time.Duration)
+// setPeriod makes node i periodic.
+func (s *slab) setPeriod(i uint32, period time.Duration) {
+	c := s.chunk(i)
+	if c.periods == nil {
+		c.periods = new([chunkSize]time.Duration)
 	}
-	(*c)[i&chunkMask] = period
-	n.gen |= periodicBit
+	c.periods[i&chunkMask] = period
+	c.nodes[i&chunkMask].gen |= periodicBit
 }
 
-// release makes every handle of n, node i, stale and keeps the node for the next alloc. A node whose
-// generations have all been used is never handed out again, so no handle, however old, comes back to life.
-func (s *slab) release(n *node, i uint32) {
-	*s.call(i) = nil
+// release makes every handle of node i stale and keeps the node for the next alloc. A node whose generations have
+// all been used is never handed out again, so no handle, however old, comes back to life.
+func (s *slab) release(c *chunk, i uint32) {
+	c.calls[i&chunkMask] = nil
+	n := &c.nodes[i&chunkMask]
 	n.gen = (n.gen | periodicBit) + 1
 	if n.gen == lastGen {
 		return

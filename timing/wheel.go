@@ -86,8 +86,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	n, i := w.alloc()
-	*w.call(i) = f
+	n, i := w.alloc(f)
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
 		n.at = w.place(i, when, anyLevel)
@@ -109,9 +108,8 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	n, i := w.alloc()
-	*w.call(i) = f
-	w.setPeriod(n, i, period)
+	n, i := w.alloc(f)
+	w.setPeriod(i, period)
 	w.pending++
 	n.at = w.file(i, first)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
@@ -124,12 +122,13 @@ func (w *Wheel) Stop(t Timer) bool {
 	if t.wheel != w.id {
 		return false
 	}
-	n := w.node(t.index)
+	c := w.chunk(t.index)
+	n := &c.nodes[t.index&chunkMask]
 	if n.gen != t.gen {
 		return false
 	}
 	w.take(n.at)
-	w.release(n, t.index)
+	w.release(c, t.index)
 	w.pending--
 	return true
 }
