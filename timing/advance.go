@@ -65,6 +65,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 // endAdvance runs when advance returns or a callback panics.
 func (w *Wheel) endAdvance() {
 	w.advancing = false
+	w.recent.forget()
 	w.behind = w.pos < w.down(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
@@ -104,6 +105,7 @@ func (w *Wheel) catchUp() {
 func (w *Wheel) moveTo(tick uint64) {
 	crossed := (w.pos^tick)>>turnBits != 0
 	w.pos = tick
+	w.recent.forget()
 	if crossed {
 		w.findNear()
 	}
@@ -149,7 +151,7 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 	l := listOf(level, tick)
 	for ; budget > 0 && w.has(l); budget-- {
 		i, when := w.popSlot(l)
-		w.node(i).at = w.place(i, when, 1<<level-1)
+		w.node(i).at = w.moveDown(level, i, when)
 		w.cascaded++
 	}
 	return budget

@@ -56,6 +56,7 @@ type list struct {
 	last       *block
 	head, tail uint32
 	blocks     uint32
+	number     uint16 // of the list itself
 }
 
 // push appends an entry to a list whose last block is not full, and returns where.
@@ -88,6 +89,7 @@ func newBlocks() (s blocks) {
 	s.used = 1
 	for l := range s.lists {
 		s.lists[l].min = math.MaxUint64
+		s.lists[l].number = uint16(l)
 		s.setTail(l, 0)
 	}
 	return s

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// anyLevel is what place takes for a timer that comes from no level.
-const anyLevel = 1<<numLevels - 1
-
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	if when <= w.now {
@@ -17,26 +14,67 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	if w.behind {
 		w.catchUp()
 	}
-	return w.place(i, when, anyLevel)
+	return w.place(i, when)
 }
 
-// place appends node i to its slot on one of the given levels, the lower ones, and returns where. when is after the
-// wheel's time.
-func (w *Wheel) place(i uint32, when time.Duration, below uint32) (at uint32) {
+// place appends node i to its slot and returns where. when is after the wheel's time, which is not behind. Timers often
+// have the same timeout, so the slot is often that of the one before.
+func (w *Wheel) place(i uint32, when time.Duration) (at uint32) {
 	tick := w.up(when)
+	li := w.recent.list
+	if tick>>(w.recent.shift&63) != w.recent.slot {
+		li = w.findSlot(tick)
+	}
+	return w.append(li, tick, i, when)
+}
+
+// recent is the slot that place has found last. It is the one to be found for all ticks of its span until the wheel
+// moves or slots are cascaded.
+type recent struct {
+	list  *list
+	slot  uint64
+	shift uint8
+}
+
+func (r *recent) forget() { *r = recent{slot: math.MaxUint64} }
+
+// findSlot returns the slot to file tick in, and sees to it that Advance will look at it in time.
+func (w *Wheel) findSlot(tick uint64) *list {
 	level, shift := levelOf(w.pos, tick)
-	if w.near&below>>(level&31) > 1 {
-		level = w.behindNear(level, below, tick)
+	if w.near>>(level&31) > 1 {
+		level = w.behindNear(level, numLevels, tick)
 		shift = span(level)
 	}
 	slot := tick >> (shift & 63)
-	if (slot-1)<<(shift&63) < w.wakeTick {
-		w.wakeBy(w.wakeFor(level, slot<<(shift&63)))
+	w.wakeForSlot(level, slot)
+	w.recent = recent{&w.lists[level<<ringBits|int(slot&ringMask)], slot, uint8(shift)}
+	return w.recent.list
+}
+
+// moveDown appends node i, which was on the level from, to its slot on a lower one, and returns where.
+func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
+	tick := w.up(when)
+	level, shift := levelOf(w.pos, tick)
+	if w.near&(1<<from-1)>>(level&31) > 1 {
+		level = w.behindNear(level, from, tick)
+		shift = span(level)
 	}
-	l := level<<ringBits | int(slot&ringMask)
-	li := &w.lists[l]
+	slot := tick >> (shift & 63)
+	w.wakeForSlot(level, slot)
+	return w.append(&w.lists[level<<ringBits|int(slot&ringMask)], tick, i, when)
+}
+
+// wakeForSlot makes sure that Advance has a look at a slot of a level, numbered from the beginning of time, when it has to.
+func (w *Wheel) wakeForSlot(level int, slot uint64) {
+	if start := slot << span(level); start-1<<span(level) < w.wakeTick {
+		w.wakeBy(w.wakeFor(level, start))
+	}
+}
+
+// append appends node i to a slot and returns where.
+func (w *Wheel) append(li *list, tick uint64, i uint32, when time.Duration) (at uint32) {
 	if m := *li.live; m-1 >= lastBit-1 { // empty or full; as that of block 0 is, the tail of a list without blocks
-		w.open(l, m)
+		w.open(li, m)
 	}
 	if tick < li.min {
 		li.min = tick
@@ -46,7 +84,8 @@ func (w *Wheel) place(i uint32, when time.Duration, below uint32) (at uint32) {
 
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
 // the slot is in use.
-func (w *Wheel) open(l int, m mask) {
+func (w *Wheel) open(li *list, m mask) {
+	l := int(li.number)
 	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
 	w.levels |= 1 << levelOfList(l)
 	if m != 0 {
@@ -65,13 +104,13 @@ func (w *Wheel) wakeBy(tick uint64) {
 	}
 }
 
-// behindNear returns the level to file tick on instead of level: that of the highest slot, on one of the given
-// levels, that has tick in its span and timers waiting to be moved down. They were added before those of the
+// behindNear returns the level to file tick on instead of level: that of the highest slot, below the given
+// top, that has tick in its span and timers waiting to be moved down. They were added before those of the
 // slots below and after nothing that comes now, so a newcomer that went past them would break the order.
 //
 // Only a slot that tick can go below is in question: the present one of a level and the next, the near ones.
-func (w *Wheel) behindNear(level int, below uint32, tick uint64) int {
-	for m := w.near & below >> (level + 1) << (level + 1); m != 0; {
+func (w *Wheel) behindNear(level, top int, tick uint64) int {
+	for m := w.near >> (level + 1) << (level + 1) & (1<<top - 1); m != 0; {
 		k := bits.Len32(m) - 1
 		if w.has(listOf(k, tick)) {
 			return k
@@ -100,7 +139,7 @@ func (w *Wheel) take(at uint32) {
 	i := at >> offBits
 	m := w.live(i)
 	*m &^= 1 << (at & offMask)
-	if thinAt>>m.len()&1 != 0 {
+	if thinAt>>(uint(m.len())&63)&1 != 0 {
 		w.thin(i, *m)
 	}
 }

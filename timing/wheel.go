@@ -52,6 +52,7 @@ type Wheel struct {
 	held      func()
 	heldWhen  time.Duration
 	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
+	recent    recent
 	blocks
 }
 
@@ -76,6 +77,7 @@ func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
 	w.slab, w.blocks = slab{}, newBlocks()
+	w.recent.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
@@ -89,7 +91,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	n, i := w.alloc(f)
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
-		n.at = w.place(i, when, anyLevel)
+		n.at = w.place(i, when)
 	} else {
 		n.at = w.file(i, when)
 	}
@@ -146,7 +148,7 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	w.take(n.at)
 	if when > w.now && !w.behind { // as file would
-		n.at = w.place(t.index, when, anyLevel)
+		n.at = w.place(t.index, when)
 	} else {
 		n.at = w.file(t.index, when)
 	}
