@@ -46,8 +46,10 @@ type block struct {
 // reopens by itself.
 type mask uint64
 
-func (m mask) full() bool { return m >= lastBit }
-func (m mask) len() int   { return bits.OnesCount64(uint64(m)) }
+func (m mask) len() int     { return bits.OnesCount64(uint64(m)) }
+func (m mask) full() bool   { return m >= lastBit }
+func (m mask) shut() bool   { return m-1 >= lastBit-1 } // full, or empty
+func (m mask) sparse() bool { return thinAt>>(uint(m.len())&offMask)&1 != 0 }
 
 // list is a slot of the wheel, or the overdue list.
 type list struct {
@@ -60,7 +62,10 @@ type list struct {
 }
 
 // push appends an entry to a list whose last block is not full, and returns where.
-func (li *list) push(index uint32, when time.Duration) (at uint32) {
+func (li *list) push(tick uint64, index uint32, when time.Duration) (at uint32) {
+	if tick < li.min {
+		li.min = tick
+	}
 	m := *li.live
 	off := uint32(bits.Len64(uint64(m))) & offMask
 	li.last.index[off] = index
@@ -149,6 +154,13 @@ func (s *blocks) dropBlock(i uint32) {
 	li.blocks--
 	b.next = s.free
 	s.free = i
+}
+
+// take removes an entry and returns the mask of its block. If that is sparse, the caller must call thin.
+func (s *blocks) take(at uint32) mask {
+	m := s.live(at >> offBits)
+	*m &^= 1 << (at & offMask)
+	return *m
 }
 
 // pop takes out the oldest timer of a list that is not empty.

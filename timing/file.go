@@ -25,7 +25,10 @@ func (w *Wheel) place(i uint32, when time.Duration) (at uint32) {
 	if tick>>(w.recent.shift&63) != w.recent.slot {
 		li = w.findSlot(tick)
 	}
-	return w.append(li, tick, i, when)
+	if m := *li.live; m.shut() {
+		w.open(li, m)
+	}
+	return li.push(tick, i, when)
 }
 
 // recent is the slot that place has found last. It is the one to be found for all ticks of its span until the wheel
@@ -61,7 +64,11 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	}
 	slot := tick >> (shift & 63)
 	w.wakeForSlot(level, slot)
-	return w.append(&w.lists[level<<ringBits|int(slot&ringMask)], tick, i, when)
+	li := &w.lists[level<<ringBits|int(slot&ringMask)]
+	if m := *li.live; m.shut() {
+		w.open(li, m)
+	}
+	return li.push(tick, i, when)
 }
 
 // wakeForSlot makes sure that Advance has a look at a slot of a level, numbered from the beginning of time, when it has to.
@@ -69,17 +76,6 @@ func (w *Wheel) wakeForSlot(level int, slot uint64) {
 	if start := slot << span(level); start-1<<span(level) < w.wakeTick {
 		w.wakeBy(w.wakeFor(level, start))
 	}
-}
-
-// append appends node i to a slot and returns where.
-func (w *Wheel) append(li *list, tick uint64, i uint32, when time.Duration) (at uint32) {
-	if m := *li.live; m-1 >= lastBit-1 { // empty or full; as that of block 0 is, the tail of a list without blocks
-		w.open(li, m)
-	}
-	if tick < li.min {
-		li.min = tick
-	}
-	return li.push(i, when)
 }
 
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
@@ -131,17 +127,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 		li.last.round, li.last.tick = w.round, w.down(w.now)
 	}
 	w.wakeTick, w.wake = 0, math.MinInt64
-	return li.push(i, when)
-}
-
-// take removes an entry.
-func (w *Wheel) take(at uint32) {
-	i := at >> offBits
-	m := w.live(i)
-	*m &^= 1 << (at & offMask)
-	if thinAt>>(uint(m.len())&63)&1 != 0 {
-		w.thin(i, *m)
-	}
+	return li.push(math.MaxUint64, i, when)
 }
 
 // thin looks after block i, which is empty or sparse. A slot keeps its last block for the next timer: most are

@@ -31,26 +31,24 @@ type chunk struct {
 type slab struct {
 	chunks []*chunk
 	used   uint32 // nodes handed out at least once, and node 0
-	free   uint32 // the free node released last
+	spare  uint32 // the free node released last
 }
 
 func (s *slab) chunk(i uint32) *chunk { return s.chunks[i>>chunkBits] }
 func (s *slab) node(i uint32) *node   { return &s.chunk(i).nodes[i&chunkMask] }
 
-// alloc returns the node for a new timer.
+// alloc returns a free node, of which there must be one, for a new timer.
 func (s *slab) alloc(f func()) (n *node, i uint32) {
-	if i = s.free; i == 0 {
-		i = s.fresh()
-	}
+	i = s.spare
 	c := s.chunk(i)
 	c.calls[i&chunkMask] = f
 	n = &c.nodes[i&chunkMask]
-	s.free = n.at
+	s.spare = n.at
 	return n, i
 }
 
-// fresh returns a node that was never used. Its at is 0, as no node is free.
-func (s *slab) fresh() uint32 {
+// grow makes a node that was never used the free one.
+func (s *slab) grow() {
 	if s.used&chunkMask == 0 {
 		if s.used == maxNodes {
 			panic("timing: more than two billion timers in one Wheel")
@@ -60,8 +58,8 @@ func (s *slab) fresh() uint32 {
 			s.used = 1
 		}
 	}
+	s.spare = s.used
 	s.used++
-	return s.used - 1
 }
 
 // setPeriod makes node i periodic.
@@ -83,6 +81,6 @@ func (s *slab) release(c *chunk, i uint32) {
 	if n.gen == lastGen {
 		return
 	}
-	n.at = s.free
-	s.free = i
+	n.at = s.spare
+	s.spare = i
 }

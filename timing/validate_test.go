@@ -121,7 +121,7 @@ func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
 // checkSlab checks that every node is either in a list, free or retired.
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	for i := w.slab.free; i != 0; i = w.node(i).at {
+	for i := w.slab.spare; i != 0; i = w.node(i).at {
 		if i >= w.slab.used || linked[i] || free[i] {
 			return fmt.Errorf("node %d on the free list", i)
 		}

@@ -88,6 +88,9 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
+	if w.spare == 0 {
+		w.grow()
+	}
 	n, i := w.alloc(f)
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
@@ -110,6 +113,9 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
+	if w.spare == 0 {
+		w.grow()
+	}
 	n, i := w.alloc(f)
 	w.setPeriod(i, period)
 	w.pending++
@@ -129,7 +135,9 @@ func (w *Wheel) Stop(t Timer) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	w.take(n.at)
+	if m := w.take(n.at); m.sparse() {
+		w.thin(n.at>>offBits, m)
+	}
 	w.release(c, t.index)
 	w.pending--
 	return true
@@ -146,7 +154,9 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	w.take(n.at)
+	if m := w.take(n.at); m.sparse() {
+		w.thin(n.at>>offBits, m)
+	}
 	if when > w.now && !w.behind { // as file would
 		n.at = w.place(t.index, when)
 	} else {
