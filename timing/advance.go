@@ -185,7 +185,7 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
 func (w *Wheel) overdueTick() uint64 {
 	if i := w.lists[overdue].head; i != 0 {
-		if b := w.block(i); b.round != w.round {
+		if b := w.link(i); b.round != w.round {
 			return b.tick
 		}
 	}
@@ -195,7 +195,7 @@ func (w *Wheel) overdueTick() uint64 {
 // fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 	for budget > 0 && w.overdueTick() == tick {
-		i, when := w.pop(overdue)
+		i, when := w.pop(&w.lists[overdue])
 		budget -= w.fire(i, when)
 	}
 	return budget
@@ -213,8 +213,9 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 
 // popSlot takes the oldest timer out of a slot that has some.
 func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
-	i, when = w.pop(l)
-	if w.lists[l].head == 0 {
+	li := &w.lists[l]
+	i, when = w.pop(li)
+	if li.head == 0 {
 		w.noteEmpty(l)
 	}
 	return i, when

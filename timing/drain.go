@@ -31,7 +31,7 @@ type pending struct {
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.pending)
 	for l := range w.lists {
-		for i := w.lists[l].head; i != 0; i = w.block(i).next {
+		for i := w.lists[l].head; i != 0; i = w.link(i).next {
 			all = w.appendBlock(all, w.block(i), *w.live(i))
 		}
 	}

@@ -81,12 +81,20 @@ func (w *Wheel) wakeForSlot(level int, slot uint64) {
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
 // the slot is in use.
 func (w *Wheel) open(li *list, m mask) {
-	l := int(li.number)
-	w.occupied[l/turnSlots] |= 1 << (l % turnSlots)
-	w.levels |= 1 << levelOfList(l)
+	w.occupied[li.number/turnSlots] |= 1 << (li.number % turnSlots)
+	w.levels |= 1 << levelOfList(int(li.number))
 	if m != 0 {
-		w.pushBlock(l)
+		w.makeRoom(li, m)
 	}
+}
+
+// makeRoom appends a block to a list whose last one is full, if that is more than gaps.
+func (w *Wheel) makeRoom(li *list, m mask) {
+	if m.len() <= blockLen/2 {
+		w.closeGaps(li.tail)
+		return
+	}
+	w.pushBlock(li)
 }
 
 // has reports whether a slot has timers.
@@ -122,24 +130,28 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 // returning. As long as one is pending each Advance gets a number, so a block has one tick.
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.lists[overdue]
-	if li.live.full() || li.last.round != w.round {
-		w.pushBlock(overdue)
-		li.last.round, li.last.tick = w.round, w.down(w.now)
+	switch {
+	case w.link(li.tail).round != w.round:
+		w.pushBlock(li)
+	case li.live.full():
+		w.makeRoom(li, *li.live)
 	}
+	b := w.link(li.tail)
+	b.round, b.tick = w.round, w.down(w.now)
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return li.push(math.MaxUint64, i, when)
 }
 
-// thin looks after block i, which is empty or sparse. A slot keeps its last block for the next timer: most are
-// stopped before they are due, and the next is often for the same time.
+// thin looks after block i, whose mask is thin. A slot keeps its last block for the next timer: most are stopped before
+// they are due, and the next is often for the same time.
 func (w *Wheel) thin(i uint32, m mask) {
-	b := w.block(i)
-	switch alone := b.prev|b.next == 0; {
+	b := w.link(i)
+	switch {
 	case m != 0:
-		if !alone && b.list != overdue && (b.next != 0 || m>>compact != 0) {
+		if b.next != 0 {
 			w.mergeBlock(i, b, m)
 		}
-	case alone && b.list != overdue:
+	case b.prev|b.next == 0 && b.list != overdue:
 		w.noteEmpty(int(b.list))
 	default:
 		w.dropBlock(i)
@@ -157,24 +169,33 @@ func (w *Wheel) noteEmpty(l int) {
 }
 
 // mergeBlock merges block i with one beside it if both together are sparse. It moves at most blockLen entries.
-func (w *Wheel) mergeBlock(i uint32, b *block, m mask) {
+func (w *Wheel) mergeBlock(i uint32, b *link, m mask) {
+	fits := func(j uint32) bool {
+		return j != 0 && w.link(j).round == b.round && w.live(j).len()+m.len() <= mergeTo
+	}
 	switch {
-	case b.prev != 0 && w.live(b.prev).len()+m.len() <= mergeTo:
+	case fits(b.prev):
 		w.mergeInto(b.prev, i)
-	case b.next != 0 && w.live(b.next).len()+m.len() <= mergeTo:
+	case fits(b.next):
 		w.mergeInto(i, b.next)
 	}
 }
 
 // mergeInto moves the entries of block j to the block i before it.
 func (w *Wheel) mergeInto(i, j uint32) {
-	old, m := *w.live(i), *w.live(j)
-	if bits.Len64(uint64(old))+m.len() > blockLen {
-		*w.live(i) = 0
-		w.copyEntries(i, i, old)
+	m := *w.live(j)
+	if bits.Len64(uint64(*w.live(i)))+m.len() > blockLen {
+		w.closeGaps(i)
 	}
 	w.copyEntries(i, j, m)
 	w.dropBlock(j)
+}
+
+// closeGaps moves the entries of a block to its beginning.
+func (w *Wheel) closeGaps(i uint32) {
+	m := *w.live(i)
+	*w.live(i) = 0
+	w.copyEntries(i, i, m)
 }
 
 // copyEntries appends the given entries of block j to block i.

@@ -2,6 +2,7 @@ package timing
 
 import (
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
@@ -93,6 +94,46 @@ func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
 	}
 	runtime.GC()
 	<-collected // a callback that is kept would make this wait for ever
+}
+
+// Whatever is stopped in whatever order, what the rest occupies is in proportion to it.
+func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
+	const n = 1 << 16
+	for _, when := range []time.Duration{0, at(1), time.Hour} {
+		for _, keep := range []int{2, 12, 64, 65, 1000} { // one of so many
+			for _, window := range []int{1, 2, 5, 15, 16, 17, 40, 100, n} { // timers that are not stopped yet
+				w := New(Config{})
+				var pending []Timer
+				stop := func(i int) {
+					w.Stop(pending[i])
+					pending[i] = pending[len(pending)-1]
+					pending = pending[:len(pending)-1]
+				}
+				r := rand.New(rand.NewPCG(uint64(keep), uint64(window)))
+				for i := range n {
+					x := w.At(when, func() {})
+					if i%keep != 0 {
+						pending = append(pending, x)
+					}
+					if len(pending) >= window {
+						stop(r.IntN(2) * r.IntN(len(pending)))
+					}
+				}
+				for len(pending) > 0 {
+					stop(len(pending) - 1)
+				}
+				w.validate(t)
+				used := 0
+				for l := range w.lists {
+					used += int(w.lists[l].blocks)
+				}
+				if most := 2 + 2*w.Len()/sparse; used > most {
+					t.Errorf("due at %v, one of %d kept, window of %d: %d blocks for %d timers, want at most %d",
+						when, keep, window, used, w.Len(), most)
+				}
+			}
+		}
+	}
 }
 
 func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {

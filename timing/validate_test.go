@@ -39,14 +39,19 @@ func (w *Wheel) check() error {
 func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 	li := &w.lists[l]
 	var last, live, n uint32
-	for i := li.head; i != 0; i = w.block(i).next {
-		b := w.block(i)
+	dense := true // the block before has more than sparse entries, or some were taken for an Advance
+	for i := li.head; i != 0; i = w.link(i).next {
+		b := w.link(i)
 		if used[i] || b.prev != last || int(b.list) != l {
 			return fmt.Errorf("block %d: linked twice %v, prev %d want %d, list %d", i, used[i], b.prev, last, b.list)
 		}
 		if err := w.checkBlock(i, linked); err != nil {
 			return fmt.Errorf("block %d: %w", i, err)
 		}
+		if dense = dense || w.live(i).len() > sparse || b.next == 0 || b.round != w.link(last).round; !dense {
+			return fmt.Errorf("blocks %d and %d: both sparse", last, i)
+		}
+		dense = i == li.head || w.live(i).len() > sparse
 		used[i] = true
 		last = i
 		live += uint32(w.live(i).len())
@@ -65,8 +70,8 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 }
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
-	b, m := w.block(i), *w.live(i)
-	if kept := b.prev|b.next == 0 && b.list != overdue; m == 0 && !kept {
+	b, m, k := w.block(i), *w.live(i), w.link(i)
+	if kept := k.prev|k.next == 0 && k.list != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}
 	for off := range uint32(blockLen) {
@@ -78,14 +83,14 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
-		if err := w.checkTimer(index, b, b.when[off]); err != nil {
+		if err := w.checkTimer(index, k, b.when[off]); err != nil {
 			return fmt.Errorf("node %d, due %d, pos %d: %w", index, b.when[off], w.pos, err)
 		}
 	}
 	return nil
 }
 
-func (w *Wheel) checkTimer(i uint32, b *block, when time.Duration) error {
+func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 	if periods := w.chunk(i).periods; w.node(i).gen&periodicBit == 1 && (periods == nil || periods[i&chunkMask] <= 0) {
 		return fmt.Errorf("periodic without a period")
 	}
@@ -143,7 +148,7 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 
 // checkFreeBlocks checks that every block is either in a list or free.
 func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
-	for i := w.blocks.free; i != 0; i = w.block(i).next {
+	for i := w.blocks.free; i != 0; i = w.link(i).next {
 		if i >= w.blocks.used || used[i] {
 			return fmt.Errorf("block %d on the free list", i)
 		}

@@ -76,7 +76,8 @@ func New(cfg Config) *Wheel {
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
-	w.slab, w.blocks = slab{}, newBlocks()
+	w.slab = slab{}
+	w.blocks.init()
 	w.recent.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
@@ -135,7 +136,7 @@ func (w *Wheel) Stop(t Timer) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	if m := w.take(n.at); m.sparse() {
+	if m := w.take(n.at); m.thin() {
 		w.thin(n.at>>offBits, m)
 	}
 	w.release(c, t.index)
@@ -154,7 +155,7 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	if m := w.take(n.at); m.sparse() {
+	if m := w.take(n.at); m.thin() {
 		w.thin(n.at>>offBits, m)
 	}
 	if when > w.now && !w.behind { // as file would
