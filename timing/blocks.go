@@ -75,16 +75,16 @@ type list struct {
 	number     uint16 // of the list itself
 }
 
-// push appends an entry to a list whose last block is not full, and returns where.
-func (li *list) push(tick uint64, index uint32, when time.Duration) (at uint32) {
+// push appends an entry to a list whose last block has the mask m and is not full, and returns where.
+func (li *list) push(m mask, tick uint64, index uint32, when time.Duration) (at uint32) {
 	if tick < li.min {
 		li.min = tick
 	}
-	m := *li.live
 	off := uint32(bits.Len64(uint64(m))) & offMask
-	li.last.index[off] = index
-	li.last.when[off] = when
 	*li.live = m | 1<<off
+	b := li.last
+	b.index[off] = index
+	b.when[off] = when
 	return li.tail<<offBits | off
 }
 

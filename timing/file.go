@@ -25,10 +25,11 @@ func (w *Wheel) place(i uint32, when time.Duration) (at uint32) {
 	if tick>>(w.recent.shift&63) != w.recent.slot {
 		li = w.findSlot(tick)
 	}
-	if m := *li.live; m.shut() {
-		w.open(li, m)
+	m := *li.live
+	if m.shut() {
+		m = w.open(li, m)
 	}
-	return li.push(tick, i, when)
+	return li.push(m, tick, i, when)
 }
 
 // recent is the slot that place has found last. It is the one to be found for all ticks of its span until the wheel
@@ -65,10 +66,11 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	slot := tick >> (shift & 63)
 	w.wakeForSlot(level, slot)
 	li := &w.lists[level<<ringBits|int(slot&ringMask)]
-	if m := *li.live; m.shut() {
-		w.open(li, m)
+	m := *li.live
+	if m.shut() {
+		m = w.open(li, m)
 	}
-	return li.push(tick, i, when)
+	return li.push(m, tick, i, when)
 }
 
 // wakeForSlot makes sure that Advance has a look at a slot of a level, numbered from the beginning of time, when it has to.
@@ -79,13 +81,14 @@ func (w *Wheel) wakeForSlot(level int, slot uint64) {
 }
 
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
-// the slot is in use.
-func (w *Wheel) open(li *list, m mask) {
+// the slot is in use. It returns the mask of the last block.
+func (w *Wheel) open(li *list, m mask) mask {
 	w.occupied[li.number/turnSlots] |= 1 << (li.number % turnSlots)
 	w.levels |= 1 << levelOfList(int(li.number))
 	if m != 0 {
 		w.makeRoom(li, m)
 	}
+	return *li.live
 }
 
 // makeRoom appends a block to a list whose last one is full, if that is more than gaps.
@@ -139,7 +142,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	b := w.link(li.tail)
 	b.round, b.tick = w.round, w.down(w.now)
 	w.wakeTick, w.wake = 0, math.MinInt64
-	return li.push(math.MaxUint64, i, when)
+	return li.push(*li.live, math.MaxUint64, i, when)
 }
 
 // thin looks after block i, whose mask is thin. A slot keeps its last block for the next timer: most are stopped before
