@@ -158,11 +158,20 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if m := w.take(n.at); m.thin() {
 		w.thin(n.at>>offBits, m)
 	}
-	if when > w.now && !w.behind { // as file would
-		n.at = w.place(t.index, when)
-	} else {
+	if when <= w.now || w.behind {
 		n.at = w.file(t.index, when)
+		return true
 	}
+	tick := w.up(when) // as place would: the call is a tenth of all this
+	li := w.recent.list
+	if tick>>(w.recent.shift&63) != w.recent.slot {
+		li = w.findSlot(tick)
+	}
+	m := *li.live
+	if m.shut() {
+		m = w.open(li, m)
+	}
+	n.at = li.push(m, tick, t.index, when)
 	return true
 }
 
