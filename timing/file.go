@@ -66,11 +66,13 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	slot := tick >> (shift & 63)
 	w.wakeForSlot(level, slot)
 	li := &w.lists[level<<ringBits|int(slot&ringMask)]
-	m := *li.live
-	if m.shut() {
-		m = w.open(li, m)
+	if li.live.shut() {
+		w.occupy(li)
+		if li.live.full() {
+			w.pushBlock(li)
+		}
 	}
-	return li.push(m, tick, i, when)
+	return li.push(*li.live, tick, i, when)
 }
 
 // wakeForSlot makes sure that Advance has a look at a slot of a level, numbered from the beginning of time, when it has to.
@@ -83,15 +85,21 @@ func (w *Wheel) wakeForSlot(level int, slot uint64) {
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
 // the slot is in use. It returns the mask of the last block.
 func (w *Wheel) open(li *list, m mask) mask {
-	w.occupied[li.number/turnSlots] |= 1 << (li.number % turnSlots)
-	w.levels |= 1 << levelOfList(int(li.number))
+	w.occupy(li)
 	if m != 0 {
 		w.makeRoom(li, m)
 	}
 	return *li.live
 }
 
-// makeRoom appends a block to a list whose last one is full, if that is more than gaps.
+// occupy notes that a slot has timers.
+func (w *Wheel) occupy(li *list) {
+	w.occupied[li.number/turnSlots] |= 1 << (li.number % turnSlots)
+	w.levels |= 1 << levelOfList(int(li.number))
+}
+
+// makeRoom appends a block to a list whose last one is full, unless that is half gaps. Closing them moves at most 32
+// entries and makes room for as many. (What Advance moves down does not close gaps, as it has a budget.)
 func (w *Wheel) makeRoom(li *list, m mask) {
 	if m.len() <= blockLen/2 {
 		w.closeGaps(li.tail)

@@ -123,10 +123,7 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 					stop(len(pending) - 1)
 				}
 				w.validate(t)
-				used := 0
-				for l := range w.lists {
-					used += int(w.lists[l].blocks)
-				}
+				used := blocksInUse(t, w)
 				if most := 2 + 2*w.Len()/sparse; used > most {
 					t.Errorf("due at %v, one of %d kept, window of %d: %d blocks for %d timers, want at most %d",
 						when, keep, window, used, w.Len(), most)
@@ -134,6 +131,21 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 			}
 		}
 	}
+}
+
+// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than sparse timers, but for
+// the last.
+func blocksInUse(t *testing.T, w *Wheel) (n int) {
+	for l := range w.lists {
+		n += int(w.lists[l].blocks)
+		for i := w.lists[l].head; i != 0; i = w.link(i).next {
+			b := w.link(i)
+			if b.next != 0 && w.link(b.next).next != 0 && w.live(i).len() <= sparse && w.live(b.next).len() <= sparse {
+				t.Errorf("list %d: blocks %d and %d are both sparse", l, i, b.next)
+			}
+		}
+	}
+	return n
 }
 
 func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {

@@ -39,7 +39,6 @@ func (w *Wheel) check() error {
 func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 	li := &w.lists[l]
 	var last, live, n uint32
-	dense := true // the block before has more than sparse entries, or some were taken for an Advance
 	for i := li.head; i != 0; i = w.link(i).next {
 		b := w.link(i)
 		if used[i] || b.prev != last || int(b.list) != l {
@@ -48,10 +47,6 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		if err := w.checkBlock(i, linked); err != nil {
 			return fmt.Errorf("block %d: %w", i, err)
 		}
-		if dense = dense || w.live(i).len() > sparse || b.next == 0 || b.round != w.link(last).round; !dense {
-			return fmt.Errorf("blocks %d and %d: both sparse", last, i)
-		}
-		dense = i == li.head || w.live(i).len() > sparse
 		used[i] = true
 		last = i
 		live += uint32(w.live(i).len())
