@@ -42,30 +42,32 @@ type recent struct {
 
 func (r *recent) forget() { *r = recent{slot: math.MaxUint64} }
 
-// findSlot returns the slot to file tick in, and sees to it that Advance will look at it in time.
+// findSlot returns the slot to file tick in, and keeps it for the next timer.
 func (w *Wheel) findSlot(tick uint64) *list {
+	li, slot, shift := w.slotFor(tick, numLevels)
+	w.recent = recent{li, slot, uint8(shift)}
+	return li
+}
+
+// slotFor returns the slot to file tick in, below the level top, its number from the beginning of time, and the span of
+// its level. It sees to it that Advance will look at it in time.
+func (w *Wheel) slotFor(tick uint64, top int) (li *list, slot uint64, shift uint) {
 	level, shift := levelOf(w.pos, tick)
-	if w.near>>(level&31) > 1 {
-		level = w.behindNear(level, numLevels, tick)
+	if w.near&(1<<top-1)>>(level&31) > 1 {
+		level = w.behindNear(level, top, tick)
 		shift = span(level)
 	}
-	slot := tick >> (shift & 63)
-	w.wakeForSlot(level, slot)
-	w.recent = recent{&w.lists[level<<ringBits|int(slot&ringMask)], slot, uint8(shift)}
-	return w.recent.list
+	slot = tick >> (shift & 63)
+	if start := slot << (shift & 63); start-1<<(shift&63) < w.wakeTick {
+		w.wakeBy(w.wakeFor(level, start))
+	}
+	return &w.lists[level<<ringBits|int(slot&ringMask)], slot, shift
 }
 
 // moveDown appends node i, which was on the level from, to its slot on a lower one, and returns where.
 func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	tick := w.up(when)
-	level, shift := levelOf(w.pos, tick)
-	if w.near&(1<<from-1)>>(level&31) > 1 {
-		level = w.behindNear(level, from, tick)
-		shift = span(level)
-	}
-	slot := tick >> (shift & 63)
-	w.wakeForSlot(level, slot)
-	li := &w.lists[level<<ringBits|int(slot&ringMask)]
+	li, _, _ := w.slotFor(tick, from)
 	if li.live.shut() {
 		w.occupy(li)
 		if li.live.full() {
@@ -73,13 +75,6 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 		}
 	}
 	return li.push(*li.live, tick, i, when)
-}
-
-// wakeForSlot makes sure that Advance has a look at a slot of a level, numbered from the beginning of time, when it has to.
-func (w *Wheel) wakeForSlot(level int, slot uint64) {
-	if start := slot << span(level); start-1<<span(level) < w.wakeTick {
-		w.wakeBy(w.wakeFor(level, start))
-	}
 }
 
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
