@@ -195,3 +195,15 @@ func TestLeftOverTimersStayStoppable(t *testing.T) {
 	w.Advance(at(20), 1)
 	l.want(t, "c")
 }
+
+// A callback that uses up the budget leaves a wheel that has forgotten the slots it used.
+func TestSlotOfAStoppedTimerIsLookedAtAgain(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() { w.Stop(w.At(at(50), l.add("stopped"))) })
+	w.Advance(at(1), 1)
+	w.At(at(50), l.add("added"))
+	w.validate(t)
+	w.Advance(at(50), 0)
+	l.want(t, "added")
+}
