@@ -160,6 +160,7 @@ func (s *sink) Readable(p []byte) {
 			c.decode(p)
 		}
 	}
+	l.settle() // here, and not in leave, as each return behind a system call costs
 	l.leave()
 }
 
