@@ -160,7 +160,13 @@ func (s *sink) Readable(p []byte) {
 			c.decode(p)
 		}
 	}
-	l.settle() // here, and not in leave, as each return behind a system call costs
+	if l.dirty.head == c && !c.full { // settle's usual case, here because each return behind a system call costs
+		l.dirty.pop(flushLink).isDirty = false
+		c.writeOut()
+		if c.water != nil {
+			c.checkWater()
+		}
+	}
 	l.leave()
 }
 
