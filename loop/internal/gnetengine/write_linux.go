@@ -1,3 +1,5 @@
+//go:build !386 && !s390x
+
 package gnetengine
 
 import (
@@ -15,7 +17,7 @@ const maxRawWrite = 64 << 10
 // of files, which costs a hundredth of an echo. It does so itself, because each return after a system call is predicted
 // wrongly: the kernel has used up the processor's memory of who called whom.
 func (s *socket) Write(p []byte) (int, error) {
-	if len(p) == 0 || len(p) > maxRawWrite {
+	if len(p) > maxRawWrite {
 		return s.slowWrite(p)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
