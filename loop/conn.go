@@ -160,7 +160,7 @@ func (s *sink) Readable(p []byte) {
 			c.decode(p)
 		}
 	}
-	if l.dirty.head == c && !c.full { // settle's usual case, here because each return behind a system call costs
+	if l.dirty.head == c && !c.full { // settle's usual case: here, as returns behind a system call are slow (see socket.Write)
 		l.dirty.pop(flushLink).isDirty = false
 		c.writeOut()
 		if c.water != nil {
