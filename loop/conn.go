@@ -160,6 +160,13 @@ func (s *sink) Readable(p []byte) {
 			c.decode(p)
 		}
 	}
+	if l.dirty.head == c && !c.full { // settle's usual case: here, as returns behind a system call are slow (see socket.Write)
+		l.dirty.pop(flushLink).isDirty = false
+		c.writeOut()
+		if c.water != nil {
+			c.checkWater()
+		}
+	}
 	l.leave()
 }
 

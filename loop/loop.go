@@ -171,7 +171,9 @@ func (l *Loop) leave() {
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
 		l.advance(timerBatch)
 	}
-	l.settle()
+	if l.dirty.head != nil || l.closing.head != nil {
+		l.settle()
+	}
 	l.show()
 	if l.wheel.touched {
 		l.publish()
@@ -210,12 +212,20 @@ func (l *Loop) park() bool {
 	return l.mail.len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
 }
 
-// settle flushes what this turn sent, then runs the closes. An OnClose may send and close in turn.
+// settle writes what this turn sent, unless the socket is known to be full, then runs the closes. An OnClose may send and
+// close in turn.
 func (l *Loop) settle() {
 	for {
 		switch {
 		case l.dirty.head != nil:
-			l.dirty.pop(flushLink).flushTurn()
+			c := l.dirty.pop(flushLink)
+			c.isDirty = false
+			if !c.full && c.state != stateClosed {
+				c.writeOut()
+			}
+			if c.water != nil {
+				c.checkWater()
+			}
 		case l.closing.head != nil:
 			l.closing.pop(closeLink).closeTurn()
 		default:

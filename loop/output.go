@@ -148,17 +148,6 @@ func (c *Conn) nothingAppended() {
 	}
 }
 
-// flushTurn writes what a turn sent, unless the socket is known to be full.
-func (c *Conn) flushTurn() {
-	c.isDirty = false
-	if !c.full && c.state != stateClosed {
-		c.writeOut()
-	}
-	if c.water != nil {
-		c.checkWater()
-	}
-}
-
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
 	o := &c.out

@@ -2,7 +2,6 @@ package gnetengine
 
 import (
 	"os"
-	"syscall"
 
 	"github.com/panjf2000/gnet/v2"
 	gio "github.com/panjf2000/gnet/v2/pkg/io"
@@ -28,26 +27,18 @@ type socket struct {
 	resuming bool // on its way back to gnet
 }
 
-func (s *socket) Write(p []byte) (int, error) {
-	if n, errno := write(s.fd, p); errno == 0 {
-		return n, nil
-	} else {
-		return s.writeAgain(p, errno)
+// slowWrite is write(2), which Go's scheduler is told of.
+func (s *socket) slowWrite(p []byte) (int, error) {
+	for {
+		n, err := unix.Write(s.fd, p)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EINTR:
+		default:
+			return 0, failed("write", err)
+		}
 	}
-}
-
-// writeAgain is Write after the first attempt.
-func (s *socket) writeAgain(p []byte, errno syscall.Errno) (n int, err error) {
-	for errno == unix.EINTR {
-		n, errno = write(s.fd, p)
-	}
-	switch errno {
-	case 0:
-		return n, nil
-	case unix.EAGAIN:
-		return 0, nil
-	}
-	return 0, os.NewSyscallError("write", errno)
 }
 
 func (s *socket) Writev(bufs [][]byte) (int, error) {
@@ -59,13 +50,19 @@ func (s *socket) Writev(bufs [][]byte) (int, error) {
 		switch err {
 		case nil:
 			return n, nil
-		case unix.EAGAIN:
-			return 0, nil
 		case unix.EINTR:
 		default:
-			return 0, os.NewSyscallError("writev", err)
+			return 0, failed("writev", err)
 		}
 	}
+}
+
+// failed returns what is wrong with a socket that took nothing: nothing, if it is full.
+func failed(call string, err error) error {
+	if err == unix.EAGAIN {
+		return nil
+	}
+	return os.NewSyscallError(call, err)
 }
 
 func (s *socket) NotifyWritable() bool {

@@ -1,16 +1,7 @@
-//go:build !linux
+//go:build !linux || 386 || s390x
 
 package gnetengine
 
-import (
-	"syscall"
-
-	"golang.org/x/sys/unix"
-)
-
-// write is write(2). Here system calls go through the C library, as the system wants it.
-func write(fd int, p []byte) (int, syscall.Errno) {
-	n, err := unix.Write(fd, p)
-	errno, _ := err.(syscall.Errno)
-	return n, errno
-}
+// Write implements engine.Socket. Elsewhere than on Linux, system calls go through the C library, as the system wants it; and there
+// are architectures where send(2) is not a system call of its own, before Linux 4.3.
+func (s *socket) Write(p []byte) (int, error) { return s.slowWrite(p) }
