@@ -42,32 +42,37 @@ type recent struct {
 
 func (r *recent) forget() { *r = recent{slot: math.MaxUint64} }
 
-// findSlot returns the slot to file tick in, and keeps it for the next timer.
+// findSlot returns the slot to file tick in, keeps it for the next timer, and sees to it that Advance will look at it in
+// time.
 func (w *Wheel) findSlot(tick uint64) *list {
-	li, slot, shift := w.slotFor(tick, numLevels)
+	level, shift := levelOf(w.pos, tick)
+	if w.near>>(level&31) > 1 {
+		level = w.behindNear(level, numLevels, tick)
+		shift = span(level)
+	}
+	slot := tick >> (shift & 63)
+	li := &w.lists[level<<ringBits|int(slot&ringMask)]
 	w.recent = recent{li, slot, uint8(shift)}
+	if (slot-1)<<(shift&63) < w.wakeTick {
+		w.wakeForSlot(level, slot)
+	}
 	return li
 }
 
-// slotFor returns the slot to file tick in, below the level top, its number from the beginning of time, and the span of
-// its level. It sees to it that Advance will look at it in time.
-func (w *Wheel) slotFor(tick uint64, top int) (li *list, slot uint64, shift uint) {
-	level, shift := levelOf(w.pos, tick)
-	if w.near&(1<<top-1)>>(level&31) > 1 {
-		level = w.behindNear(level, top, tick)
-		shift = span(level)
-	}
-	slot = tick >> (shift & 63)
-	if start := slot << (shift & 63); start-1<<(shift&63) < w.wakeTick {
-		w.wakeBy(w.wakeFor(level, start))
-	}
-	return &w.lists[level<<ringBits|int(slot&ringMask)], slot, shift
+// wakeForSlot makes sure that Advance looks at a slot, numbered from the beginning of time, when it has to.
+func (w *Wheel) wakeForSlot(level int, slot uint64) {
+	w.wakeBy(w.wakeFor(level, slot<<span(level)))
 }
 
 // moveDown appends node i, which was on the level from, to its slot on a lower one, and returns where.
 func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	tick := w.up(when)
-	li, _, _ := w.slotFor(tick, from)
+	level, _ := levelOf(w.pos, tick)
+	if w.near&(1<<from-1)>>(level&31) > 1 {
+		level = w.behindNear(level, from, tick)
+	}
+	w.wakeForSlot(level, tick>>span(level))
+	li := &w.lists[listOf(level, tick)]
 	if li.live.shut() {
 		w.occupy(li)
 		if li.live.full() {

@@ -44,20 +44,20 @@ func span(level int) uint { return uint(level) * turnBits & 63 }
 // levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick, the one where tick
 // is in the present turn or the next, and its span.
 func levelOf(pos, tick uint64) (level int, shift uint) {
-	b := uint(bits.Len64((tick-pos)|turnMask) - 1)
-	level, shift = int(levelOfBit[b&63].level), uint(levelOfBit[b&63].shift)
-	if level > 0 && tick>>(shift&63)-pos>>(shift&63) <= 1 {
+	at := levelOfBit[(bits.Len64((tick-pos)|turnMask)-1)&63]
+	level, shift = int(at>>8), uint(at&63)
+	if level > 0 && tick>>shift-pos>>shift <= 1 {
 		level--
 		shift -= turnBits
 	}
 	return level, shift
 }
 
-// levelOfBit is the level, and its span, for a deadline so many bits away: a division by turnBits.
-var levelOfBit = func() (t [64]struct{ level, shift uint8 }) {
+// levelOfBit is the level, times 256, and its span, for a deadline so many bits away: a division by turnBits.
+var levelOfBit = func() (t [64]uint16) {
 	for b := range t {
-		t[b].level = uint8(b / turnBits)
-		t[b].shift = uint8(b / turnBits * turnBits)
+		level := b / turnBits
+		t[b] = uint16(level<<8 | level*turnBits)
 	}
 	return t
 }()
