@@ -270,7 +270,7 @@ func (l *Loop) advance(budget int) (more bool) {
 	l.advanced = now
 	l.health.lags.note(now-due, now)
 	l.advanceWheel(now, budget)
-	l.count.fired = l.wheel.Stats().Fired
+	l.count.fired = l.wheel.Fired()
 	when, ok := l.wheel.Next()
 	return ok && when <= now
 }
