@@ -113,9 +113,10 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 	if f == nil {
 		panic("timing: AfterFunc with a nil func")
 	}
+	when := s.after(d) // not under the lock: it takes as long as all the rest
 	s.lock()
 	defer s.mu.Unlock()
-	return s.add(s.after(d), 0, f)
+	return s.add(when, 0, f)
 }
 
 // At has f called once, at t. A t without a monotonic reading, one from a database say, is compared with the
@@ -133,9 +134,10 @@ func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
 	if d <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
+	when := s.after(d)
 	s.lock()
 	defer s.mu.Unlock()
-	return s.add(s.after(d), d, f)
+	return s.add(when, d, f)
 }
 
 // Stop removes the timer and reports whether that prevented a future call, as [Wheel.Stop] does.
@@ -154,9 +156,10 @@ func (t Task) Reset(d time.Duration) bool {
 	if t.s == nil {
 		return false
 	}
+	when := t.s.after(d)
 	t.s.lock()
 	defer t.s.mu.Unlock()
-	return t.s.reset(t.t, d)
+	return t.s.reset(t.t, when)
 }
 
 // Set has f called once, d from now, under a key. If a timer with the key is pending, it is replaced: f
@@ -166,6 +169,7 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	if f == nil {
 		panic("timing: Set with a nil func")
 	}
+	when := s.after(d)
 	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -176,7 +180,7 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	}
 	var t Task
 	var err error
-	t, err = s.add(s.after(d), 0, func() { s.runKeyed(key, t.t, f) })
+	t, err = s.add(when, 0, func() { s.runKeyed(key, t.t, f) })
 	if err == nil {
 		s.keys[key] = keyed{t.t, f}
 	}
@@ -196,12 +200,13 @@ func (s *Scheduler) runKeyed(key string, t Timer, f func()) {
 // Move makes the timer with the key due d from now, be that earlier or later than before. The error is nil,
 // ErrStopped, or ErrUnknownKey if no such timer is pending: there never was one, it has run, or was removed.
 func (s *Scheduler) Move(key string, d time.Duration) error {
+	when := s.after(d)
 	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return ErrStopped
 	}
-	if k, ok := s.keys[key]; !ok || !s.reset(k.timer, d) {
+	if k, ok := s.keys[key]; !ok || !s.reset(k.timer, when) {
 		return ErrUnknownKey
 	}
 	return nil
@@ -235,9 +240,13 @@ func (s *Scheduler) Len() int {
 	return s.wheel.Len()
 }
 
-// lock takes mu for a caller. Of the callers only the first in line waits for mu itself, so a turn, which does not
-// stand in line, waits for one caller at most: with a thousand, callbacks would come seconds late.
+// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line waits for mu itself, so a
+// turn, which does not stand in line, waits for few: with a thousand, callbacks would come seconds late. (TryLock leaves
+// alone a Mutex that somebody has waited for in vain for a millisecond.)
 func (s *Scheduler) lock() {
+	if s.mu.TryLock() {
+		return
+	}
 	s.line.Lock()
 	s.mu.Lock()
 	s.line.Unlock()
@@ -280,8 +289,7 @@ func (s *Scheduler) stop(t Timer) bool {
 	return true
 }
 
-func (s *Scheduler) reset(t Timer, d time.Duration) bool {
-	when := s.after(d)
+func (s *Scheduler) reset(t Timer, when time.Duration) bool {
 	if !s.wheel.Reset(t, when) {
 		return false
 	}
