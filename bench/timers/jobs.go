@@ -76,7 +76,7 @@ func scheduleStop(k kind, n int) []float64 {
 // parallel measures, of contenders for any goroutine, how long an operation takes from eight at once. It goes by the
 // clock, as waiting for a lock is no CPU time.
 func parallel(k kind, n int) []float64 {
-	const goroutines, each = 8, 50_000
+	const goroutines, each = 8, 400_000
 	c := k.make(goroutines)
 	defer c.close()
 	if _, ok := c.(stepper); ok {
