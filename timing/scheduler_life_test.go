@@ -59,6 +59,84 @@ func TestStopReturnsWhatWaitsForTheExecutor(t *testing.T) {
 	})
 }
 
+// Stop between taking a callback from the wheel and giving it to the Executor.
+func TestStopReturnsWhatIsOnItsWayToTheExecutor(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: func(f func()) { f() }}, func(t *testing.T, s *Scheduler) {
+		s.running = true // the turn is ours
+		must(s.AfterFunc(0, func() { t.Error("ran after Stop") }))
+		handOver, _ := s.takeNext()
+		if got := s.Stop(); len(got) != 1 {
+			t.Errorf("Stop returned %+v", got)
+		}
+		handOver()
+	})
+}
+
+func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: func(func()) {}}, func(t *testing.T, s *Scheduler) {
+		var r record
+		must(0, s.Set("a", at(1), r.add("a")))
+		must(0, s.Set("b", at(2), r.add("old b")))
+		pass(at(2))
+		must(0, s.Set("b", at(3), r.add("b")))
+		if n := s.Drain(nil); n != 1 {
+			t.Errorf("Drain returned %d", n)
+		}
+		must(0, s.Set("b", at(3), r.add("b")))
+		var keys []string
+		for _, p := range s.Stop() {
+			keys = append(keys, p.Key)
+			p.Func()
+		}
+		r.want(t, "a", "old b", "b")
+		if !slices.Equal(keys, []string{"a", "", "b"}) {
+			t.Errorf("keys %q", keys)
+		}
+	})
+}
+
+// However long the Executor takes, there is neither a burst of calls afterwards nor a line that grows.
+func TestPeriodicTimerWaitsForTheExecutorOnce(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
+		ran := 0
+		must(s.AfterFunc(0, func() { time.Sleep(at(1005)) }))
+		must(s.Every(at(10), func() { ran++ }))
+		pass(at(995))
+		if st := s.Stats(); st.Waiting != 1 || st.Skipped != 98 || st.Fired != 2 {
+			t.Errorf("%+v", st)
+		}
+		pass(at(20))
+		if st := s.Stats(); ran != 2 || st.Waiting != 0 || st.Fired != 3 {
+			t.Errorf("ran %d, %+v", ran, st)
+		}
+	})
+}
+
+func TestExecutorThatPanics(t *testing.T) {
+	full, panics := true, 0
+	cfg := SchedulerConfig{
+		Executor: func(f func()) {
+			if full {
+				panic("full")
+			}
+			f()
+		},
+		OnPanic: func(any, []byte) { panics++ },
+	}
+	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+		var r record
+		must(s.AfterFunc(at(1), r.add("refused")))
+		must(s.Every(at(2), r.add("every")))
+		pass(at(2))
+		if st := s.Stats(); st.Waiting != 0 || panics != 2 {
+			t.Errorf("%d panics, %+v", panics, st)
+		}
+		full = false
+		pass(at(2))
+		r.want(t, "every")
+	})
+}
+
 func TestSlowCallbackOnAnExecutorDelaysNobody(t *testing.T) {
 	inBubble(t, SchedulerConfig{Executor: Workers(2)}, func(t *testing.T, s *Scheduler) {
 		start := time.Now()
