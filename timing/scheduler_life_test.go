@@ -79,8 +79,8 @@ func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
 		must(0, s.Set("b", at(2), r.add("old b")))
 		pass(at(2))
 		must(0, s.Set("b", at(3), r.add("b")))
-		if n := s.Drain(nil); n != 1 {
-			t.Errorf("Drain returned %d", n)
+		if n := s.Drain(nil); n != 1 || len(s.keys) != 1 {
+			t.Errorf("Drain returned %d, and kept %d keys; want 1 and that of a", n, len(s.keys))
 		}
 		must(0, s.Set("b", at(3), r.add("b")))
 		var keys []string
@@ -328,6 +328,38 @@ func TestSchedulerDoesNotAllocate(t *testing.T) {
 	must(0, s.Set("k", time.Hour, f))
 	if n := testing.AllocsPerRun(1000, func() { must(0, s.Move("k", time.Hour)) }); n != 0 {
 		t.Errorf("Move: %v allocations", n)
+	}
+}
+
+// Whenever Stop comes, what was added has either run or is returned, once.
+func TestStopLosesNothingAndDoublesNothing(t *testing.T) {
+	for i := range 60 {
+		executor := []func(func()){nil, Workers(1), Workers(3)}[i%3]
+		s := NewScheduler(SchedulerConfig{Executor: executor, Tick: time.Microsecond})
+		var added, ran atomic.Int64
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					if _, err := s.AfterFunc(time.Duration(n%50)*time.Microsecond, func() { ran.Add(1) }); err != nil {
+						return
+					}
+					added.Add(1)
+					runtime.Gosched()
+				}
+			})
+		}
+		for ran.Load() < int64(10*i) {
+			runtime.Gosched()
+		}
+		returned := int64(len(s.Stop()))
+		wg.Wait()
+		for ran.Load()+returned < added.Load() { // what had been started
+			runtime.Gosched()
+		}
+		if n := ran.Load() + returned; n != added.Load() {
+			t.Fatalf("%d ran and %d were returned, of %d", ran.Load(), returned, added.Load())
+		}
 	}
 }
 
