@@ -113,10 +113,11 @@ func TestPeriodicTimerWaitsForTheExecutorOnce(t *testing.T) {
 }
 
 func TestExecutorThatPanics(t *testing.T) {
-	full, panics := true, 0
+	var room atomic.Bool
+	panics := 0
 	cfg := SchedulerConfig{
 		Executor: func(f func()) {
-			if full {
+			if !room.Load() {
 				panic("full")
 			}
 			f()
@@ -131,7 +132,7 @@ func TestExecutorThatPanics(t *testing.T) {
 		if st := s.Stats(); st.Waiting != 0 || panics != 2 {
 			t.Errorf("%d panics, %+v", panics, st)
 		}
-		full = false
+		room.Store(true)
 		pass(at(2))
 		r.want(t, "every")
 	})
