@@ -226,7 +226,9 @@ func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
 func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	c := w.chunk(i)
 	f := c.calls[i&chunkMask]
-	if n := &c.nodes[i&chunkMask]; n.gen&periodicBit == 0 {
+	n := &c.nodes[i&chunkMask]
+	gen := n.gen
+	if gen&periodicBit == 0 {
 		w.release(c, i)
 		w.pending--
 	} else {
@@ -236,7 +238,7 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	}
 	w.fired++
 	if w.holding {
-		w.held, w.heldWhen = f, when
+		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
 		return math.MaxInt
 	}
 	f()

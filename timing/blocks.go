@@ -25,9 +25,9 @@ const (
 	lastBit = 1 << (blockLen - 1)
 
 	// A block that gets down to sparse live entries is merged with a neighbour if both together have no more than
-	// mergeTo. The last block of a list is not, as it will be filled; if it is more gaps than entries when its end is
-	// reached, those are closed. So of two neighbours one has more than sparse entries: each of them once had,
-	// and the later one to get there would have been merged.
+	// mergeTo. The last block of a list is not, as it will be filled; if it is mostly gaps when its end is reached,
+	// those are closed. So of two neighbours one has more than sparse entries: each of them once had, and the
+	// later one to get there would have been merged.
 	sparse  = blockLen / 4
 	mergeTo = blockLen * 3 / 4
 )

@@ -76,7 +76,7 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	if li.live.shut() {
 		w.occupy(li)
 		if li.live.full() {
-			w.pushBlock(li)
+			w.makeRoom(li, sparse)
 		}
 	}
 	return li.push(*li.live, tick, i, when)
@@ -87,7 +87,7 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 func (w *Wheel) open(li *list, m mask) mask {
 	w.occupy(li)
 	if m != 0 {
-		w.makeRoom(li, m)
+		w.makeRoom(li, blockLen/2)
 	}
 	return *li.live
 }
@@ -98,10 +98,11 @@ func (w *Wheel) occupy(li *list) {
 	w.levels |= 1 << levelOfList(int(li.number))
 }
 
-// makeRoom appends a block to a list whose last one is full, unless that is half gaps. Closing them moves at most 32
-// entries and makes room for as many. (What Advance moves down does not close gaps, as it has a budget.)
-func (w *Wheel) makeRoom(li *list, m mask) {
-	if m.len() <= blockLen/2 {
+// makeRoom appends a block to a list whose last one is full, unless few entries of that are live: then it closes the
+// gaps. Moving few of them makes room for many, sparse of them for three times as many. (What Advance moves down closes
+// no more than that, as it has a budget.)
+func (w *Wheel) makeRoom(li *list, few int) {
+	if li.live.len() <= few {
 		w.closeGaps(li.tail)
 		return
 	}
@@ -145,7 +146,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	case w.link(li.tail).round != w.round:
 		w.pushBlock(li)
 	case li.live.full():
-		w.makeRoom(li, *li.live)
+		w.makeRoom(li, blockLen/2)
 	}
 	b := w.link(li.tail)
 	b.round, b.tick = w.round, w.down(w.now)

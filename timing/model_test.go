@@ -129,6 +129,14 @@ func (m *model) next() *modelTimer {
 
 // called is every timer's callback.
 func (m *model) called(x *modelTimer) {
+	m.runs(x)
+	for range m.c.uint64n(3) {
+		m.change()
+	}
+}
+
+// runs checks that it is the turn of x.
+func (m *model) runs(x *modelTimer) {
 	want := m.next()
 	if want != x {
 		m.t.Fatalf("at %d: ran %+v, want %+v", m.now, x, want)
@@ -139,9 +147,6 @@ func (m *model) called(x *modelTimer) {
 		m.insert(x, x.when+((m.now-x.when)/x.period+1)*x.period)
 	} else {
 		m.gone = append(m.gone, x.handle)
-	}
-	for range m.c.uint64n(3) {
-		m.change()
 	}
 }
 

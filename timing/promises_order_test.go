@@ -49,6 +49,25 @@ func TestFIFOAcrossAnInterruptedCascade(t *testing.T) {
 	}
 }
 
+// Nor may it overtake those on the level above that, when two levels at once are on their way down.
+func TestFIFOAcrossTwoInterruptedCascades(t *testing.T) {
+	var l record
+	w := New(Config{})
+	want := []string{}
+	due := 3*4096 + 10
+	for now := due - 300; now < due; now++ {
+		for range 2 {
+			name := fmt.Sprint(len(want))
+			want = append(want, name)
+			w.At(at(due), l.add(name))
+		}
+		w.Advance(at(now), 1)
+		w.validate(t)
+	}
+	w.Advance(at(due), 0)
+	l.want(t, want...)
+}
+
 func TestCallbackChangesItsOwnBatch(t *testing.T) {
 	var l record
 	var a, b, c, d, e Timer

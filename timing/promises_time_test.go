@@ -133,6 +133,29 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 	}
 }
 
+// So it is if those that have moved to a lower level, and filled a block there, are stopped before more do.
+func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
+	w := New(Config{})
+	var pending []Timer
+	level := func(x Timer) int { return levelOfList(int(w.link(w.node(x.index).at >> offBits).list)) }
+	for ms := 2 * 4096; ms < 3*4096; ms++ {
+		for len(pending) < 200 {
+			pending = append(pending, w.At(at(3*4096+100), func() {}))
+		}
+		w.Advance(at(ms), 0)
+		for len(pending) > blockLen && level(pending[blockLen-1]) < level(pending[len(pending)-1]) {
+			for _, x := range pending[:blockLen-1] {
+				w.Stop(x)
+			}
+			pending = pending[blockLen:]
+		}
+	}
+	w.validate(t)
+	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
+		t.Errorf("%d blocks for %d timers, want at most %d", used, w.Len(), most)
+	}
+}
+
 // blocksInUse counts the blocks in lists. Of two that follow each other one must have more than sparse timers, but for
 // the last.
 func blocksInUse(t *testing.T, w *Wheel) (n int) {

@@ -37,8 +37,9 @@ type SchedulerConfig struct {
 
 	// Executor runs callbacks elsewhere, so that a slow one delays nobody: a pool's submit function, or
 	// what [Workers] returns. It is called on the scheduler's goroutine, one call at a time, and should return
-	// soon; it must call f once, in time. Calls of a periodic timer may then overlap. nil means that callbacks
-	// run on the scheduler's goroutine.
+	// soon; it must call f once, in time, or panic. Calls of a periodic timer may then overlap, but no more than one
+	// waits to be started: as long as one does, periods are skipped. nil means that callbacks run on the
+	// scheduler's goroutine.
 	Executor func(f func())
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it happened. nil
@@ -68,10 +69,10 @@ type Scheduler struct {
 	mu      sync.Mutex // of all below
 	wheel   *Wheel
 	keys    map[string]keyed
-	waiting map[*handover]struct{} // given to the Executor, but not started
-	alarm   *time.Timer            // starts turn
-	armed   time.Duration          // when alarm goes off
-	running bool                   // turn is
+	waiting map[Timer]*due // given to the Executor, but not started
+	alarm   *time.Timer    // starts turn
+	armed   time.Duration  // when alarm goes off
+	running bool           // turn is
 	stopped bool
 	counts  schedulerCounts
 }
@@ -95,7 +96,7 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 		start:   time.Now(),
 		wheel:   New(Config{Tick: cfg.Tick}),
 		keys:    make(map[string]keyed),
-		waiting: make(map[*handover]struct{}),
+		waiting: make(map[Timer]*due),
 		armed:   math.MaxInt64,
 	}
 	s.wheel.holding = true
@@ -255,13 +256,16 @@ func (s *Scheduler) lock() {
 // now is the time on the wheel's clock.
 func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
 
-// after returns the time d from now, or the end of time.
+// after returns the time d from now, or the end of time. What has passed is not rounded up to a tick.
 func (s *Scheduler) after(d time.Duration) time.Duration {
 	now := s.now()
+	if d <= 0 {
+		return s.wheel.time(s.wheel.down(now))
+	}
 	if d > math.MaxInt64-now {
 		return math.MaxInt64
 	}
-	return now + max(d, 0)
+	return now + d
 }
 
 func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {

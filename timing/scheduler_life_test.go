@@ -59,6 +59,85 @@ func TestStopReturnsWhatWaitsForTheExecutor(t *testing.T) {
 	})
 }
 
+// Stop between taking a callback from the wheel and giving it to the Executor.
+func TestStopReturnsWhatIsOnItsWayToTheExecutor(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: func(f func()) { f() }}, func(t *testing.T, s *Scheduler) {
+		s.running = true // the turn is ours
+		must(s.AfterFunc(0, func() { t.Error("ran after Stop") }))
+		handOver, _ := s.takeNext()
+		if got := s.Stop(); len(got) != 1 {
+			t.Errorf("Stop returned %+v", got)
+		}
+		handOver()
+	})
+}
+
+func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: func(func()) {}}, func(t *testing.T, s *Scheduler) {
+		var r record
+		must(0, s.Set("a", at(1), r.add("a")))
+		must(0, s.Set("b", at(2), r.add("old b")))
+		pass(at(2))
+		must(0, s.Set("b", at(3), r.add("b")))
+		if n := s.Drain(nil); n != 1 || len(s.keys) != 1 {
+			t.Errorf("Drain returned %d, and kept %d keys; want 1 and that of a", n, len(s.keys))
+		}
+		must(0, s.Set("b", at(3), r.add("b")))
+		var keys []string
+		for _, p := range s.Stop() {
+			keys = append(keys, p.Key)
+			p.Func()
+		}
+		r.want(t, "a", "old b", "b")
+		if !slices.Equal(keys, []string{"a", "", "b"}) {
+			t.Errorf("keys %q", keys)
+		}
+	})
+}
+
+// However long the Executor takes, there is neither a burst of calls afterwards nor a line that grows.
+func TestPeriodicTimerWaitsForTheExecutorOnce(t *testing.T) {
+	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
+		ran := 0
+		must(s.AfterFunc(0, func() { time.Sleep(at(1005)) }))
+		must(s.Every(at(10), func() { ran++ }))
+		pass(at(995))
+		if st := s.Stats(); st.Waiting != 1 || st.Skipped != 98 || st.Fired != 2 {
+			t.Errorf("%+v", st)
+		}
+		pass(at(20))
+		if st := s.Stats(); ran != 2 || st.Waiting != 0 || st.Fired != 3 {
+			t.Errorf("ran %d, %+v", ran, st)
+		}
+	})
+}
+
+func TestExecutorThatPanics(t *testing.T) {
+	var room atomic.Bool
+	panics := 0
+	cfg := SchedulerConfig{
+		Executor: func(f func()) {
+			if !room.Load() {
+				panic("full")
+			}
+			f()
+		},
+		OnPanic: func(any, []byte) { panics++ },
+	}
+	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+		var r record
+		must(s.AfterFunc(at(1), r.add("refused")))
+		must(s.Every(at(2), r.add("every")))
+		pass(at(2))
+		if st := s.Stats(); st.Waiting != 0 || panics != 2 {
+			t.Errorf("%d panics, %+v", panics, st)
+		}
+		room.Store(true)
+		pass(at(2))
+		r.want(t, "every")
+	})
+}
+
 func TestSlowCallbackOnAnExecutorDelaysNobody(t *testing.T) {
 	inBubble(t, SchedulerConfig{Executor: Workers(2)}, func(t *testing.T, s *Scheduler) {
 		start := time.Now()
@@ -250,6 +329,38 @@ func TestSchedulerDoesNotAllocate(t *testing.T) {
 	must(0, s.Set("k", time.Hour, f))
 	if n := testing.AllocsPerRun(1000, func() { must(0, s.Move("k", time.Hour)) }); n != 0 {
 		t.Errorf("Move: %v allocations", n)
+	}
+}
+
+// Whenever Stop comes, what was added has either run or is returned, once.
+func TestStopLosesNothingAndDoublesNothing(t *testing.T) {
+	for i := range 60 {
+		executor := []func(func()){nil, Workers(1), Workers(3)}[i%3]
+		s := NewScheduler(SchedulerConfig{Executor: executor, Tick: time.Microsecond})
+		var added, ran atomic.Int64
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					if _, err := s.AfterFunc(time.Duration(n%50)*time.Microsecond, func() { ran.Add(1) }); err != nil {
+						return
+					}
+					added.Add(1)
+					runtime.Gosched()
+				}
+			})
+		}
+		for ran.Load() < int64(10*i) {
+			runtime.Gosched()
+		}
+		returned := int64(len(s.Stop()))
+		wg.Wait()
+		for ran.Load()+returned < added.Load() { // what had been started
+			runtime.Gosched()
+		}
+		if n := ran.Load() + returned; n != added.Load() {
+			t.Fatalf("%d ran and %d were returned, of %d", ran.Load(), returned, added.Load())
+		}
 	}
 }
 

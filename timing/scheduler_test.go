@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -46,6 +47,22 @@ func TestSchedulerIsExact(t *testing.T) {
 		}
 		if st := s.Stats(); st.LatenessMax >= at(1) || st.LatenessP99 > at(1)*9/8 || st.Fired != 12 {
 			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestNoDelayIsNotRoundedUpToATick(t *testing.T) {
+	inBubble(t, SchedulerConfig{Tick: time.Hour}, func(t *testing.T, s *Scheduler) {
+		for _, wait := range []time.Duration{0, time.Minute, time.Hour, time.Minute} {
+			pass(wait)
+			for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64} {
+				var r record
+				must(s.AfterFunc(d, func() { must(s.AfterFunc(0, r.add("second"))); r.add("first")() }))
+				must(0, s.Set("k", time.Hour, r.add("moved")))
+				must(0, s.Move("k", d))
+				pass(1)
+				r.want(t, "first", "moved", "second")
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 // it here.
 type Pending struct {
 	When time.Time // of a periodic timer, the next call
-	Key  string    // empty if it has none
+	Key  string    // empty if it has none, or the key has got a new timer since this one was due
 	Func func()
 }
 
@@ -18,7 +19,7 @@ type Pending struct {
 // It returns how many there were.
 func (s *Scheduler) Drain(fn func(Pending)) int {
 	s.lock()
-	all := s.takeAll()
+	all := s.takeAll(nil)
 	s.mu.Unlock()
 	if fn != nil {
 		for _, p := range all {
@@ -42,32 +43,36 @@ func (s *Scheduler) Stop() []Pending {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	all := s.takeAll()
-	for h := range s.waiting {
-		all = append(all, Pending{When: s.start.Add(h.when), Func: h.f})
+	var waiting []due
+	for _, d := range s.waiting {
+		waiting = append(waiting, *d)
 	}
 	clear(s.waiting)
-	slices.SortStableFunc(all, func(a, b Pending) int { return a.When.Compare(b.When) })
+	all := s.takeAll(waiting)
 	s.counts.stopped += uint64(len(all))
 	return all
 }
 
-// takeAll empties the wheel.
-func (s *Scheduler) takeAll() []Pending {
+// takeAll empties the wheel, and returns what was in it together with what is given, in the order of the deadlines.
+func (s *Scheduler) takeAll(all []due) []Pending {
+	for _, p := range s.wheel.inOrder() {
+		f := s.wheel.chunk(p.timer.index).calls[p.timer.index&chunkMask]
+		all = append(all, due{f: f, when: p.when, timer: p.timer})
+	}
+	s.wheel.Drain(nil)
+	slices.SortStableFunc(all, func(a, b due) int { return cmp.Compare(a.when, b.when) })
 	keys := make(map[Timer]string, len(s.keys))
 	for key, k := range s.keys {
 		keys[k.timer] = key
 	}
-	var all []Pending
-	for _, p := range s.wheel.inOrder() {
-		key := keys[p.timer]
-		f := s.wheel.chunk(p.timer.index).calls[p.timer.index&chunkMask]
-		if k, ok := s.keys[key]; ok && k.timer == p.timer {
-			f = k.f
+	var given []Pending
+	for _, d := range all {
+		p := Pending{When: s.start.Add(d.when), Func: d.f}
+		if key, ok := keys[d.timer]; ok {
+			p.Key, p.Func = key, s.keys[key].f
+			delete(s.keys, key)
 		}
-		all = append(all, Pending{When: s.start.Add(p.when), Key: key, Func: f})
+		given = append(given, p)
 	}
-	s.wheel.Drain(nil)
-	clear(s.keys)
-	return all
+	return given
 }

@@ -55,37 +55,41 @@ func (s *Scheduler) endTurn() {
 // runNext runs the next callback if it is due. The lock is not held while it runs, and nothing else is taken
 // from the wheel before it returns: so it can remove its neighbours.
 func (s *Scheduler) runNext() bool {
-	f, when, more := s.takeNext()
-	if f == nil {
-		return more
-	}
-	if s.cfg.Executor == nil {
+	f, more := s.takeNext()
+	if f != nil {
 		s.call(f)
-		return true
 	}
-	s.handOver(f, when)
-	return true
+	return more
 }
 
-// takeNext takes a due callback from the wheel. f may be nil though there is more: the wheel's budget has run
-// out, which lets others have the lock.
-func (s *Scheduler) takeNext() (f func(), when time.Duration, more bool) {
+// takeNext takes a due callback from the wheel, or what gives it to the Executor. f may be nil though there is
+// more: the wheel's budget has run out, which lets others have the lock.
+func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return nil, 0, false
+		return nil, false
 	}
 	now := s.now()
 	s.wheel.Advance(now, budget)
-	f, when = s.wheel.held, s.wheel.heldWhen
-	s.wheel.held = nil
-	if f != nil {
-		s.counts.late(now - when)
-		return f, when, true
+	d := s.wheel.held
+	s.wheel.held = due{}
+	if d.f == nil {
+		next, ok := s.wheel.Next()
+		return nil, ok && next <= now
 	}
-	next, ok := s.wheel.Next()
-	return nil, 0, ok && next <= now
+	if s.cfg.Executor == nil {
+		s.counts.late(now - d.when)
+		return d.f, true
+	}
+	if s.waiting[d.timer] != nil { // a periodic timer's last call
+		s.wheel.fired--
+		s.wheel.skipped++
+		return nil, true
+	}
+	s.counts.late(now - d.when)
+	return s.handOver(&d), true
 }
 
 // call runs a callback and survives its panic.
@@ -114,28 +118,33 @@ func (s *Scheduler) report(v any, stack []byte) {
 	s.cfg.OnPanic(v, stack)
 }
 
-// handover is a callback on its way through the Executor.
-type handover struct {
-	f    func()
-	when time.Duration
-}
-
-// handOver gives a callback to the Executor.
-func (s *Scheduler) handOver(f func(), when time.Duration) {
-	h := &handover{f, when}
-	s.mu.Lock()
-	s.waiting[h] = struct{}{}
-	s.mu.Unlock()
-	s.call(func() { s.cfg.Executor(func() { s.runHandover(h) }) })
-}
-
-// runHandover runs on the Executor. It does nothing if Stop has returned the callback as pending.
-func (s *Scheduler) runHandover(h *handover) {
-	s.mu.Lock()
-	_, ok := s.waiting[h]
-	delete(s.waiting, h)
-	s.mu.Unlock()
-	if ok {
-		s.call(h.f)
+// handOver returns what gives a callback to the Executor. From now on Stop returns it as pending, until it is started.
+func (s *Scheduler) handOver(d *due) func() {
+	s.waiting[d.timer] = d
+	return func() {
+		taken := false
+		defer func() {
+			if !taken { // it has panicked
+				s.claim(d)
+			}
+		}()
+		s.cfg.Executor(func() {
+			if s.claim(d) {
+				s.call(d.f)
+			}
+		})
+		taken = true
 	}
+}
+
+// claim reports whether a callback was waiting for the Executor, which it does no longer. False if it has been started,
+// or Stop has returned it as pending.
+func (s *Scheduler) claim(d *due) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[d.timer] != d {
+		return false
+	}
+	delete(s.waiting, d.timer)
+	return true
 }

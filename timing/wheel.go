@@ -49,11 +49,17 @@ type Wheel struct {
 	skipped   uint64
 	cascaded  uint64
 	pending   int
-	held      func()
-	heldWhen  time.Duration
+	held      due
 	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
 	recent    recent
 	blocks
+}
+
+// due is a callback taken off a wheel, to be called elsewhere.
+type due struct {
+	f     func()
+	when  time.Duration
+	timer Timer // stale, unless periodic
 }
 
 // wheelIDs numbers the wheels, so that a handle of one means nothing to another.
