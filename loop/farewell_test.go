@@ -102,6 +102,31 @@ func TestFarewell(t *testing.T) {
 	}
 }
 
+// What OnClosing may not send any more, because too much waits, does not cost what was sent before.
+func TestLastWordsAtTheLimit(t *testing.T) {
+	const reply = "a reply that is longer than the limit"
+	var got error
+	srv := &loop.Server{
+		MaxOutbound: 10,
+		OnClosing:   func(c *loop.Conn, _ error) { got = c.Send([]byte("bye")) },
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				_ = c.Send([]byte(reply))
+				return errOwn
+			})
+		},
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		p.Send("x")
+		p.Unblock()
+		if r := p.Received(); r != reply || p.WasReset() || !errors.Is(got, loop.ErrSlowConsumer) || !errors.Is(p.Reason(), errOwn) {
+			t.Errorf("received %q, reset: %v; Send: %v; reason: %v", r, p.WasReset(), got, p.Reason())
+		}
+	})
+}
+
 // leaving ends when it reads "bye", as its protocol provides, and refuses "bad".
 type leaving struct{ codec.Lines }
 

@@ -89,10 +89,13 @@ func (c *Conn) room() error {
 	}
 	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
-		if c.state >= stateClosing && !c.speaking {
+		switch {
+		case c.state >= stateClosing && (!c.speaking || c.drop):
 			return ErrClosed
-		}
-		if c.out.size >= limit {
+		case c.out.size < limit:
+		case c.speaking: // the last words must not cost what was sent before
+			return ErrSlowConsumer
+		default:
 			c.drop = true
 			c.shut(ErrSlowConsumer)
 			return ErrSlowConsumer
