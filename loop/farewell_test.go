@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,6 +126,33 @@ func TestLastWordsAtTheLimit(t *testing.T) {
 			t.Errorf("received %q, reset: %v; Send: %v; reason: %v", r, p.WasReset(), got, p.Reason())
 		}
 	})
+}
+
+// After CloseWrite the codec answers nothing any more, and the connection goes on reading.
+func TestRepliesAfterCloseWrite(t *testing.T) {
+	for name, room := range map[string]int{"output ended": 1000, "output to be ended": 3} {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			srv := politeServer(func(c *loop.Conn, m []byte) error {
+				j.add(string(m))
+				_ = c.Send(m)
+				c.CloseWrite()
+				return nil
+			})
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Block(room)
+				p.Send("one\n", "two\nthree\n")
+				p.Unblock()
+				p.Send("four\n")
+				j.expect(t, "one", "two", "three", "four")
+				p.Close()
+				if got := p.Received(); got != "seen\none\n" || p.Reason() != io.EOF {
+					t.Errorf("received %q; reason %v", got, p.Reason())
+				}
+			})
+		})
+	}
 }
 
 // leaving ends when it reads "bye", as its protocol provides, and refuses "bad".

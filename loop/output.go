@@ -68,10 +68,14 @@ func (c *Conn) Pending() int {
 }
 
 // sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
-// is a slow consumer.
+// is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
 	before := c.out.size
-	c.appended(c.reply.AppendReply(c.space(0)))
+	tail := c.reply.AppendReply(c.space(0))
+	if c.mute {
+		tail = nil
+	}
+	c.appended(tail)
 	if c.out.size > before && before >= c.loop.maxOutbound {
 		_ = c.room()
 	}

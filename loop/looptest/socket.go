@@ -49,7 +49,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	if s.closed {
 		panic("looptest: the server wrote to a socket that it had closed")
 	}
-	if s.end != nil && !s.half {
+	if s.end != nil && !s.half || s.shut {
 		return 0, syscall.EPIPE
 	}
 	s.writes++
