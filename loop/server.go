@@ -66,7 +66,8 @@ type Server struct {
 	// queue. 0 means no limit.
 	AcceptRate int
 
-	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short.
+	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short. Then the
+	// peer's end is waited for, for a second at most, so that the farewell is not overtaken by a reset; 64 peers at a time.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after it was opened.
