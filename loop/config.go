@@ -153,6 +153,9 @@ func splitAddr(addr string) (network, address string, err error) {
 		if address == "" {
 			return "", "", errors.New("the path of the socket is missing")
 		}
+		if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(address) > most {
+			return "", "", fmt.Errorf("the path has %d bytes, and the system takes at most %d", len(address), most)
+		}
 	default:
 		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
 	}
@@ -161,10 +164,7 @@ func splitAddr(addr string) (network, address string, err error) {
 
 // removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.
 func removeStale(network, address string) {
-	if network != "unix" || strings.HasPrefix(address, "@") {
-		return
-	}
-	if info, err := os.Lstat(address); err != nil || info.Mode()&os.ModeSocket == 0 {
+	if network != "unix" || strings.HasPrefix(address, "@") || isFile(network, address) {
 		return
 	}
 	c, err := net.DialTimeout(network, address, time.Second)
@@ -175,4 +175,13 @@ func removeStale(network, address string) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		_ = os.Remove(address)
 	}
+}
+
+// isFile reports whether something else than a socket is where a unix socket is to be.
+func isFile(network, address string) bool {
+	if network != "unix" {
+		return false
+	}
+	info, err := os.Lstat(address)
+	return err == nil && info.Mode()&os.ModeSocket == 0
 }

@@ -282,7 +282,7 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 		c.refuse()
 	}
 	l.leave()
-	if !accepted {
+	if !accepted && !c.lingers {
 		return nil
 	}
 	return (*sink)(c)
@@ -292,10 +292,16 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 func (c *Conn) accept(ln *listener) bool {
 	l := c.loop
 	l.current = c
+	returned := false
 	defer func() {
+		if returned {
+			return
+		}
+		c.handler = nil
 		if v := recover(); v != nil {
-			c.handler = nil
 			_ = l.panicked(v)
+		} else {
+			l.exited()
 		}
 	}()
 	c.input.Init(ln.codec, &l.pool)
@@ -303,23 +309,32 @@ func (c *Conn) accept(ln *listener) bool {
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
-	c.handler = ln.accept(c)
+	if c.handler = ln.accept(c); isNilFunc(c.handler) {
+		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
+	}
+	returned = true
 	if c.state == stateOpening {
 		c.state = stateOpen
 	}
 	return c.handler != nil
 }
 
-// refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once.
+// refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once,
+// and then as after a close waited for the peer's end, in which case the engine gets a Sink.
 func (c *Conn) refuse() {
 	c.loop.count.refused++
 	c.loop.rare = true
 	c.end()
 	c.writeOut()
 	c.state = stateClosed
-	c.lost = true
+	c.loop.wheel.Stop(c.retry)
 	c.out.release(c.loop)
-	c.loop.server.left(c.loop, c.remote)
+	if c.wrote && !c.drop {
+		c.letGo(false)
+	} else {
+		c.lost = true // to be closed by the engine
+		c.closeSocket(false)
+	}
 	c.runAfter()
 	c.water = nil
 }

@@ -28,13 +28,18 @@ func (s *Server) supervise(ctx context.Context) {
 	var failure error
 	select {
 	case <-ctx.Done():
-	case failure = <-s.failed:
-		s.Logger.Error().Err(failure).Msg("an event loop has ended: the server drains")
+	case err := <-s.failed:
+		failure = s.loopFailed(err)
 	}
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
 	s.stopWorkers()
+	select {
+	case err := <-s.failed: // meanwhile
+		failure = errors.Join(failure, s.loopFailed(err))
+	default:
+	}
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
 		go s.endLate()
@@ -45,6 +50,12 @@ func (s *Server) supervise(ctx context.Context) {
 		err = &DrainError{Cut: cut}
 	}
 	s.err = err
+}
+
+// loopFailed logs why a loop has ended unasked, and returns it.
+func (s *Server) loopFailed(err error) error {
+	s.Logger.Error().Err(err).Msg("an event loop has ended: the server drains")
+	return err
 }
 
 // endLate ends the rest if the callback that was stuck returns after all.
@@ -177,12 +188,14 @@ func (l *Loop) stop() {
 		return
 	default:
 	}
+	defer l.rescue() // a Goexit; what panics is tried
 	l.mail.close()
 	for l.runMail(never) || l.mail.len() > 0 {
 	}
 	l.settle()
 	l.current = nil
 	if l.started && l.server.OnStop != nil {
+		l.started = false // once
 		_ = l.Try(func() { l.server.OnStop(l) })
 	}
 	for len(l.afterStop) > 0 {
@@ -192,6 +205,7 @@ func (l *Loop) stop() {
 	}
 	l.show()
 	close(l.ended)
+	l.returned = true
 }
 
 // broke ends a loop whose engine has ended unasked.
@@ -201,6 +215,7 @@ func (l *Loop) broke(err error) {
 	for _, c := range slices.Clone(l.conns) {
 		c.drop = true
 		c.shut(err)
+		c.endSoon() // it may have been flushing
 	}
 	for c := range l.lingering {
 		c.endLinger()

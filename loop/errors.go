@@ -37,6 +37,7 @@ var (
 	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
 	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")
+	errNilContext = errors.New("loop: Server.Start with a nil context")
 	errNotStarted = errors.New("loop: Server.Wait needs a Server that was started")
 )
 

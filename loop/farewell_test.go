@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,58 @@ func TestFarewell(t *testing.T) {
 				}
 				if !p.Ended() {
 					t.Error("OnClose was not called")
+				}
+			})
+		})
+	}
+}
+
+// What OnClosing may not send any more, because too much waits, does not cost what was sent before.
+func TestLastWordsAtTheLimit(t *testing.T) {
+	const reply = "a reply that is longer than the limit"
+	var got error
+	srv := &loop.Server{
+		MaxOutbound: 10,
+		OnClosing:   func(c *loop.Conn, _ error) { got = c.Send([]byte("bye")) },
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				_ = c.Send([]byte(reply))
+				return errOwn
+			})
+		},
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		p.Send("x")
+		p.Unblock()
+		if r := p.Received(); r != reply || p.WasReset() || !errors.Is(got, loop.ErrSlowConsumer) || !errors.Is(p.Reason(), errOwn) {
+			t.Errorf("received %q, reset: %v; Send: %v; reason: %v", r, p.WasReset(), got, p.Reason())
+		}
+	})
+}
+
+// After CloseWrite the codec answers nothing any more, and the connection goes on reading.
+func TestRepliesAfterCloseWrite(t *testing.T) {
+	for name, room := range map[string]int{"output ended": 1000, "output to be ended": 3} {
+		t.Run(name, func(t *testing.T) {
+			var j journal
+			srv := politeServer(func(c *loop.Conn, m []byte) error {
+				j.add(string(m))
+				_ = c.Send(m)
+				c.CloseWrite()
+				return nil
+			})
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Block(room)
+				p.Send("one\n", "two\nthree\n")
+				p.Unblock()
+				p.Send("four\n")
+				j.expect(t, "one", "two", "three", "four")
+				p.Close()
+				if got := p.Received(); got != "seen\none\n" || p.Reason() != io.EOF {
+					t.Errorf("received %q; reason %v", got, p.Reason())
 				}
 			})
 		})

@@ -25,6 +25,12 @@ type Handler interface {
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 
+// isNilFunc reports whether h is a HandlerFunc that cannot be called.
+func isNilFunc(h Handler) bool {
+	f, ok := h.(HandlerFunc)
+	return ok && f == nil
+}
+
 // OnMessage calls f.
 func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 

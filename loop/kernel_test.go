@@ -115,6 +115,50 @@ func TestRefusalOnRealSockets(t *testing.T) {
 	}
 }
 
+// A client that sends first and is refused reads the farewell, and then the end: no reset, which might cost it the farewell.
+func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
+	input := make(chan struct{})
+	refuses := func(c *loop.Conn) loop.Handler {
+		<-input
+		_ = c.Send([]byte("full"))
+		return nil
+	}
+	for name, srv := range map[string]*loop.Server{
+		"by Accept":  {Accept: refuses, BlockedAfter: time.Minute},
+		"by a limit": {Accept: silent, MaxConnsPerIP: 1, Farewell: []byte("full")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := start(t, srv)
+			if srv.MaxConnsPerIP > 0 {
+				mustBeIn(srv, dial(t, addr))
+			}
+			for range 10 {
+				c := dial(t, addr)
+				_, _ = c.Write(make([]byte, 1000))
+				if srv.MaxConnsPerIP == 0 {
+					input <- struct{}{}
+				}
+				if b, err := io.ReadAll(c); string(b) != "full" || err != nil {
+					t.Errorf("read %q, %v", b, err)
+				}
+				_ = c.Close()
+			}
+			turnsEnd(srv)
+			if n := srv.Stats().Refused; n != 10 {
+				t.Errorf("%d refused", n)
+			}
+		})
+	}
+}
+
+// mustBeIn waits until the first connection is open.
+func mustBeIn(srv *loop.Server, c net.Conn) {
+	_, _ = c.Write([]byte("x"))
+	for srv.Stats().BytesIn == 0 {
+		turnsEnd(srv)
+	}
+}
+
 // Evicting a peer that does not read resets it when the close timeout is over.
 func TestBlockedPeerIsReset(t *testing.T) {
 	closed := make(chan error, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -15,6 +16,9 @@ import (
 const (
 	// maxEnrolling is how many accepted connections may be on their way to their loops.
 	maxEnrolling = 128
+
+	// maxFarewells is how many refused connections may be waited for.
+	maxFarewells = 64
 
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
@@ -38,17 +42,21 @@ func (s *Server) listen(ctx context.Context) error {
 		removeStale(ln.network, ln.address)
 		var err error
 		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
-			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, advice(err))
+			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
 	}
 	return nil
 }
 
 // advice says what to do about an error of listening.
-func advice(err error) string {
+func (ln *listener) advice(err error) string {
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && isFile(ln.network, ln.address):
+		return " (what is there is not a socket: remove it, or take another path)"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return " (another process listens there: stop it, or take another address; port 0 takes a free one)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (this machine does not have that address)"
 	case errors.Is(err, syscall.EACCES):
 		return " (not permitted: a port below 1024, or a directory that this user may not write)"
 	}
@@ -172,10 +180,31 @@ func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
 	s.logRefusal(reason, nc.RemoteAddr())
 	if len(s.Farewell) > 0 {
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // a new socket takes it at once
-		_, _ = nc.Write(s.Farewell)
-	} else if t, ok := nc.(*net.TCPConn); ok {
+		s.sayFarewell(nc)
+		return
+	}
+	if t, ok := nc.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
+	}
+	_ = nc.Close()
+}
+
+// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood some only: each has a
+// descriptor and a goroutine meanwhile.
+func (s *Server) sayFarewell(nc net.Conn) {
+	_ = nc.SetDeadline(time.Now().Add(lingerTimeout))
+	_, _ = nc.Write(s.Farewell) // a new socket takes it at once
+	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		select {
+		case s.farewells <- struct{}{}:
+			s.accept.Go(func() {
+				_, _ = io.Copy(io.Discard, nc)
+				_ = nc.Close()
+				<-s.farewells
+			})
+			return
+		default:
+		}
 	}
 	_ = nc.Close()
 }

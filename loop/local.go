@@ -13,8 +13,11 @@ func NewLocal[T any](make func(l *Loop) T) *Local[T] {
 	return &Local[T]{make: make}
 }
 
-// Get returns l's T, the same pointer each time. It must be called on l.
+// Get returns l's T, the same pointer each time. It must be called on l. A nil Local or Loop panics.
 func (v *Local[T]) Get(l *Loop) *T {
+	if v == nil || l == nil {
+		panic("loop: Local.Get of a nil Local, or with a nil Loop: NewLocal makes one, Conn.Loop has the other")
+	}
 	l.owner.check("Local.Get")
 	if p, ok := l.locals[v].(*T); ok {
 		return p

@@ -89,7 +89,8 @@ func (c *Conn) stopJobs() {
 // drain closes c, or has it closed when its works are done.
 func (c *Conn) drain() {
 	if c.working() {
-		c.finishing, c.paused = true, true
+		c.finishing = true
+		c.pauseRead()
 		return
 	}
 	c.shut(ErrServerClosed)

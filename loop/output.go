@@ -68,10 +68,14 @@ func (c *Conn) Pending() int {
 }
 
 // sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
-// is a slow consumer.
+// is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
 	before := c.out.size
-	c.appended(c.reply.AppendReply(c.space(0)))
+	tail := c.reply.AppendReply(c.space(0))
+	if c.mute {
+		tail = nil
+	}
+	c.appended(tail)
 	if c.out.size > before && before >= c.loop.maxOutbound {
 		_ = c.room()
 	}
@@ -89,10 +93,13 @@ func (c *Conn) room() error {
 	}
 	if limit := c.loop.maxOutbound; c.out.size >= limit {
 		c.writeOut()
-		if c.state >= stateClosing && !c.speaking {
+		switch {
+		case c.state >= stateClosing && (!c.speaking || c.drop):
 			return ErrClosed
-		}
-		if c.out.size >= limit {
+		case c.out.size < limit:
+		case c.speaking: // the last words must not cost what was sent before
+			return ErrSlowConsumer
+		default:
 			c.drop = true
 			c.shut(ErrSlowConsumer)
 			return ErrSlowConsumer

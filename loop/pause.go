@@ -9,11 +9,18 @@ const maxHeld = 1 << 20
 // what its buffers hold, then the peer is stopped by TCP's own window. Nothing is lost. For a handler that passes
 // messages on to something that is slower than the peer.
 //
-// Until ResumeRead it is not noticed that the peer has closed, or reset the connection, unless sending fails. The idle timeout goes on, but
-// bytes that wait count as received.
+// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that it resets a TCP connection is
+// noticed, and closes c at once: messages that were not delivered yet are lost then, as are those that a reset stops on their
+// way. The idle timeout goes on, but bytes that wait count as received.
 func (c *Conn) PauseRead() {
 	c.loop.owner.check("Conn.PauseRead")
+	c.pauseRead()
+}
+
+// pauseRead also forgets since when a frame has been unfinished: that the rest is not read is not the peer's fault.
+func (c *Conn) pauseRead() {
 	c.paused = true
+	c.idle.partial = false
 }
 
 // ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.

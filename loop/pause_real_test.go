@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -135,5 +136,94 @@ func looksAround(ref loop.Ref) {
 			return
 		}
 		<-done
+	}
+}
+
+// A peer that sends all it has, ends, and goes while it is paused: all of that arrives after ResumeRead, also when the kernel has
+// nothing more to do with that connection.
+func TestPeerGoesWhilePaused(t *testing.T) {
+	for name, answer := range map[string]func(c *loop.Conn){
+		"nothing is sent":           func(*loop.Conn) {},
+		"a reply that nobody takes": func(c *loop.Conn) { _ = c.Send([]byte("x")) },
+		"the output was ended":      nil,
+	} {
+		t.Run(name, func(t *testing.T) { peerGoes(t, answer) })
+	}
+}
+
+func peerGoes(t *testing.T, answer func(c *loop.Conn)) {
+	const size = 20_000
+	refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
+	got := 0
+	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
+		return script{
+			message: func(c *loop.Conn, m []byte) error {
+				if got += len(m); got == 1 {
+					if c.PauseRead(); answer == nil {
+						c.CloseWrite()
+					}
+					refs <- c.Ref()
+				} else if got < size { // a second pause, while the rest is read
+					c.PauseRead()
+					c.AfterFunc(time.Millisecond, c.ResumeRead)
+				}
+				return nil
+			},
+			close: func(_ *loop.Conn, err error) { reasons <- err },
+		}
+	}}
+	peer := dial(t, start(t, srv)).(*net.TCPConn)
+	_, _ = peer.Write([]byte("x"))
+	ref := <-refs
+	if answer == nil {
+		_, _ = io.ReadAll(peer)
+	}
+	_, _ = peer.Write(make([]byte, size/2))
+	looksAround(ref)
+	_, _ = peer.Write(make([]byte, size/2))
+	_ = peer.Close()
+	if answer != nil {
+		_ = ref.Tell(answer)
+	}
+	looksAround(ref)
+	_ = ref.Tell((*loop.Conn).ResumeRead)
+	if err := <-reasons; got != size+1 || err != io.EOF {
+		t.Errorf("got %d bytes, want %d; %v", got, size+1, err)
+	}
+}
+
+// That a peer resets its connection is noticed though nothing is read from it.
+func TestResetWhilePaused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it is noticed on Linux only; see Conn.PauseRead")
+	}
+	for name, send := range map[string]int{"silent": 0, "with output that waits": 16 << 20} {
+		t.Run(name, func(t *testing.T) {
+			refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
+			srv := &loop.Server{MaxOutbound: 32 << 20, Accept: func(*loop.Conn) loop.Handler {
+				return script{
+					message: func(c *loop.Conn, _ []byte) error {
+						c.PauseRead()
+						refs <- c.Ref()
+						return c.Send(make([]byte, send))
+					},
+					close: func(_ *loop.Conn, err error) { reasons <- err },
+				}
+			}}
+			peer := dial(t, start(t, srv)).(*net.TCPConn)
+			_, _ = peer.Write([]byte("x"))
+			ref := <-refs
+			_, _ = peer.Write([]byte("the socket is paused when this has come"))
+			looksAround(ref)
+			_ = peer.SetLinger(0)
+			_ = peer.Close()
+			if err := <-reasons; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("reason %v", err)
+			}
+			turnsEnd(srv)
+			if n := srv.Stats().Conns; n != 0 {
+				t.Errorf("%d connections are left", n)
+			}
+		})
 	}
 }

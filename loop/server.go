@@ -66,7 +66,8 @@ type Server struct {
 	// queue. 0 means no limit.
 	AcceptRate int
 
-	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short.
+	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short. Then the
+	// peer's end is waited for, for a second at most, so that the farewell is not overtaken by a reset; 64 peers at a time.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after it was opened.
@@ -74,7 +75,7 @@ type Server struct {
 	FirstByteTimeout time.Duration
 
 	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it after this long,
-	// however many bytes it sends meanwhile. 0 means no limit.
+	// however many bytes it sends meanwhile. After a PauseRead the time begins anew. 0 means no limit.
 	FrameTimeout time.Duration
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with ErrSlowConsumer.
@@ -98,8 +99,8 @@ type Server struct {
 	DrainWindow time.Duration
 
 	// OnClosing is called on c's loop for each connection that this side closes, before its output is flushed: the place for
-	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here, and
-	// nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
+	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here (above MaxOutbound
+	// they take nothing, and what was sent before is flushed all the same), and nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
 	// connection failed, or it does not take its output.
 	OnClosing func(c *Conn, err error)
 
@@ -140,7 +141,8 @@ type Server struct {
 	open               atomic.Int64 // connections, those on their way to a loop included
 	gate               gate
 	refusals, badInput logLimit
-	slots              int // how many connections may be on their way to one loop
+	farewells          chan struct{} // a value for each refused connection that is waited for
+	slots              int           // how many connections may be on their way to one loop
 
 	draining chan struct{} // closed when the drain begins
 	failed   chan error    // why the engine ended unasked
@@ -169,6 +171,9 @@ func (s *Server) Run(ctx context.Context) error {
 // then runs until ctx is done. An error names the field that is wrong, and leaves nothing behind. Start may be called
 // once.
 func (s *Server) Start(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	if !s.started.CompareAndSwap(false, true) {
 		return errStarted
 	}
@@ -214,6 +219,7 @@ func (s *Server) limitConns() {
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
 	s.slots = max(1, min(s.cfg.maxConns/16, maxEnrolling)/s.cfg.loops)
+	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
 	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
 }
 
@@ -224,7 +230,7 @@ func (s *Server) startLoops() error {
 	for i := range s.cfg.loops {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
-		_ = l.mail.put(task{f: func() { errs <- l.start() }}, true)
+		_ = l.mail.put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
 	s.alarm.loops = s.loops
@@ -254,20 +260,24 @@ func (s *Server) abandon() error {
 	return s.stopEngine()
 }
 
-// start is the first thing that runs on a loop.
-func (l *Loop) start() (err error) {
+// start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
+func (l *Loop) start(result chan<- error) {
 	l.owner.claim()
 	l.health.goroutine.Store(goroutineID())
+	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("loop: Server.OnStart: %w", l.panicked(v))
+			err = l.panicked(v)
 		}
+		if err != nil {
+			err = fmt.Errorf("loop: Server.OnStart: %w", err)
+		}
+		result <- err
 	}()
 	if l.server.OnStart != nil {
 		l.server.OnStart(l)
 	}
-	l.started = true
-	return nil
+	l.started, err = true, nil
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error

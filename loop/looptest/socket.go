@@ -49,7 +49,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	if s.closed {
 		panic("looptest: the server wrote to a socket that it had closed")
 	}
-	if s.end != nil && !s.half {
+	if s.end != nil && !s.half || s.shut {
 		return 0, syscall.EPIPE
 	}
 	s.writes++
@@ -159,21 +159,24 @@ func (s *socket) refused() {
 
 // signal has the loop look at the input, if there is some. s.mu is held.
 func (s *socket) signal() {
-	if s.opened && !s.signaled && !s.closed && !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended) {
+	if s.opened && !s.signaled && !s.closed && (s.reset() || !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended)) {
 		s.signaled = true
 		s.loop.push(s.deliver)
 	}
 }
 
+// reset reports whether the peer has reset the connection and the server does not know yet: a pause does not hide that. s.mu is held.
+func (s *socket) reset() bool { return s.end != nil && !s.ended && !errors.Is(s.end, io.EOF) }
+
 // deliver is one read event: a buffer of input, or the end. It runs on the loop.
 func (s *socket) deliver() {
 	s.mu.Lock()
 	s.signaled = false
-	if s.closed || s.paused {
+	reset := s.reset()
+	if s.closed || s.paused && !reset {
 		s.mu.Unlock()
 		return
 	}
-	reset := s.end != nil && !errors.Is(s.end, io.EOF)
 	if piece := s.in[:min(len(s.in), readBuffer)]; len(piece) > 0 && !reset {
 		s.in = s.in[len(piece):]
 		s.mu.Unlock()

@@ -81,7 +81,8 @@ type Socket interface {
 	Unsent() int
 
 	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are full. Nothing is lost. Until
-	// Resume, Readable and Closed are not called. An error: it goes on reading.
+	// Resume, Readable is not called, and Closed only if the peer resets the connection and the engine sees that. An error: it
+	// goes on reading.
 	Pause() error
 
 	// Resume reads again, soon.

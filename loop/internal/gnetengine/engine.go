@@ -66,7 +66,7 @@ type eventLoop struct {
 	reserve reserve
 
 	mu       sync.Mutex
-	writable []*socket // told by the watcher to be writable, not yet passed on
+	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
 }
 
 // A ticket is the gnet context of a connection until it is open.
@@ -290,7 +290,7 @@ func (f run) Run(context.Context) error {
 	return nil
 }
 
-// notify passes on, from any goroutine, that s is writable.
+// notify passes on, from any goroutine, that s is writable, or broken.
 func (l *eventLoop) notify(s *socket) {
 	l.mu.Lock()
 	first := len(l.writable) == 0
@@ -310,10 +310,7 @@ func (w *writables) Run(context.Context) error {
 	w.writable = nil
 	w.mu.Unlock()
 	for _, s := range ready {
-		if !s.closed && s.waiting {
-			s.waiting = false
-			s.sink.Writable()
-		}
+		s.ready()
 	}
 	return nil
 }

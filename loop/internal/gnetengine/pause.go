@@ -1,11 +1,14 @@
 package gnetengine
 
 import (
+	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 // resumeAgain is when a socket that could not be resumed, because descriptors had run out, is tried again.
@@ -18,6 +21,7 @@ func (s *socket) Pause() error {
 		return nil // not yet back from the last pause
 	}
 	c := s.conn
+	_, s.tcp = c.RemoteAddr().(*net.TCPAddr)
 	if err := s.detach(); err != nil {
 		s.paused = false
 		return err
@@ -25,7 +29,28 @@ func (s *socket) Pause() error {
 	c.SetContext(nil) // its OnClose is nobody's business
 	_ = s.loop.gnet.Close(c)
 	s.loop.reserve.fill()
+	if s.tcp && !s.waiting {
+		s.watch(0)
+	}
 	return nil
+}
+
+// checkPaused ends a paused socket that was reset, as gnet does not look. If the peer had ended its output before that, the system's
+// error is another one, and what came is all there is: it must not be lost. Nor must what is in a unix socket, where
+// a reset only means that the peer has not read everything.
+func (s *socket) checkPaused() {
+	if !s.tcp {
+		return
+	}
+	events := s.poll()
+	if events&(unix.POLLERR|unix.POLLHUP) == 0 {
+		s.watch(0)
+		return
+	}
+	n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
+		s.over(os.NewSyscallError("read", errno))
+	}
 }
 
 // Resume gives the socket back to gnet. Enrolling waits for the loop, so it cannot be done on it.
@@ -40,9 +65,9 @@ func (s *socket) Resume() {
 		s.resumeLater()
 		return
 	}
-	if nc.RemoteAddr() == nil { // reset meanwhile; gnet does not expect that
+	if nc.RemoteAddr() == nil { // it has ended in both directions meanwhile; gnet does not expect that
 		_ = nc.Close()
-		s.loop.execute(s.reset)
+		s.loop.execute(s.readRest)
 		return
 	}
 	t := &ticket{loop: s.loop, resume: s}
@@ -64,10 +89,33 @@ func (s *socket) resumeLater() {
 	})
 }
 
-// reset is for a paused socket what gnet's OnClose is for others.
-func (s *socket) reset() {
-	if !s.closed {
-		s.sink.Closed(syscall.ECONNRESET)
+// readRest reads what the kernel still has of a connection that has ended, and then the end, in gnet's place.
+func (s *socket) readRest() {
+	s.resuming = false
+	var buf []byte
+	for !s.closed && !s.paused {
+		if buf == nil {
+			buf = make([]byte, readBuffer)
+		}
+		n, err := unix.Read(s.fd, buf)
+		switch {
+		case n > 0:
+			s.sink.Readable(buf[:n])
+		case err == unix.EINTR:
+		case err != nil:
+			s.over(os.NewSyscallError("read", err))
+			return
+		default:
+			s.over(io.EOF)
+			return
+		}
+	}
+}
+
+// over is for a socket that is not gnet's what gnet's OnClose is for others.
+func (s *socket) over(err error) {
+	s.sink.Closed(err)
+	if !s.lingers {
 		s.Close(true)
 	}
 }

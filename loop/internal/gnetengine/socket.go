@@ -23,7 +23,9 @@ type socket struct {
 	closed   bool
 	watched  bool // known to the watcher
 	waiting  bool // for a call of Sink.Writable
+	lingers  bool // the Conn wants to go on writing after the end
 	paused   bool // as the Conn wants it
+	tcp      bool // known once paused
 	resuming bool // on its way back to gnet
 }
 
@@ -66,22 +68,51 @@ func failed(call string, err error) error {
 }
 
 func (s *socket) NotifyWritable() bool {
-	if s.loop.engine.watch.add(s) != nil {
+	if !s.watch(unix.POLLOUT) {
 		return false
 	}
-	s.watched, s.waiting = true, true
+	s.waiting = true
 	return true
 }
 
-func (s *socket) Pending() bool {
+// watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is in events; when it breaks,
+// in any case.
+func (s *socket) watch(events int16) bool {
+	if s.loop.engine.watch.add(s, events) != nil {
+		return false
+	}
+	s.watched = true
+	return true
+}
+
+// ready is called on the loop when the watcher has seen something.
+func (s *socket) ready() {
+	if s.waiting && !s.closed {
+		s.waiting = false
+		s.sink.Writable()
+	}
+	if s.paused && s.conn == nil && !s.resuming && !s.waiting && !s.closed {
+		s.checkPaused()
+	}
+}
+
+func (s *socket) Pending() bool { return s.poll()&unix.POLLIN != 0 }
+
+// poll returns what poll(2) says of input, and of the end.
+func (s *socket) poll() (events int16) {
 	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds[:], 0)
-	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+	if n, err := unix.Poll(fds[:], 0); err != nil || n <= 0 {
+		return 0
+	}
+	return fds[0].Revents
 }
 
 func (s *socket) Unsent() int { return unsent(s.fd) }
 
-func (s *socket) Linger() bool { return s.detach() == nil }
+func (s *socket) Linger() bool {
+	s.lingers = s.conn == nil || s.detach() == nil
+	return s.lingers
+}
 
 // detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
 func (s *socket) detach() error {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher tells when sockets become writable. gnet watches for that only on behalf of its own outbound
-// buffer, and says nothing. So sockets that are full, and only those, are also in an epoll instance of
+// watcher tells when sockets become writable, or when paused ones break. gnet watches for that only on behalf of its own outbound
+// buffer, and says nothing. So sockets that are full or paused, and only those, are also in an epoll instance of
 // ours, whose descriptor in turn is watched by Go's own poller: one parked goroutine for all of them,
 // started with the first.
 type watcher struct {
@@ -25,8 +25,8 @@ type watcher struct {
 
 var errWatcherStopped = errors.New("loop: the watcher has stopped")
 
-// add asks for one call of notify.
-func (w *watcher) add(s *socket) error {
+// add asks for one call of notify, for one of the events (as of poll(2)) or because s is broken.
+func (w *watcher) add(s *socket, events int16) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.start(); err != nil {
@@ -36,7 +36,7 @@ func (w *watcher) add(s *socket) error {
 	if s.watched {
 		op = unix.EPOLL_CTL_MOD
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(s.fd)}
+	ev := unix.EpollEvent{Events: uint32(events) | unix.EPOLLONESHOT, Fd: int32(s.fd)}
 	if err := unix.EpollCtl(w.fd, op, s.fd, &ev); err != nil {
 		return os.NewSyscallError("epoll_ctl", err)
 	}

@@ -1,0 +1,175 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// That a loop ends while the server drains is reported, too, beside why it drains.
+func TestLoopBreaksInTheDrain(t *testing.T) {
+	first, second := errors.New("first"), errors.New("second")
+	for name, drain := range map[string]func(s *looptest.Server){
+		"asked for":     func(s *looptest.Server) { s.Shutdown() },
+		"another broke": func(s *looptest.Server) { s.BreakLoop(1, first) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := looptest.TryStart(t, &loop.Server{NumLoops: 2, Accept: accepting(nil, echo)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := s.Open()
+				p.Block(0)
+				p.Send("output that waits")
+				drain(s)
+				s.BreakLoop(0, second)
+				err = s.Stop()
+				if !errors.Is(err, second) || !errors.Is(p.Reason(), loop.ErrServerClosed) {
+					t.Errorf("Wait: %v; reason %v", err, p.Reason())
+				}
+				if name != "asked for" && !errors.Is(err, first) {
+					t.Errorf("Wait: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A Goexit in what a Server calls itself ends it, too, with an error that says so; what is to be called after it is.
+func TestGoexitInServerCallbacks(t *testing.T) {
+	for name, srv := range map[string]*loop.Server{
+		"Accept": {Accept: func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil }},
+		"OnStop": {Accept: silent, OnStop: func(l *loop.Loop) { runtime.Goexit() }},
+		"both":   {Accept: func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil }, OnStop: func(*loop.Loop) { runtime.Goexit() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var after journal
+				srv.NumLoops = 1
+				srv.OnStart = func(l *loop.Loop) { l.AfterStop(func() { after.add("after stop") }) }
+				s, err := looptest.TryStart(t, srv)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Open()
+				if err := s.Stop(); err == nil || !strings.Contains(err.Error(), "Goexit") {
+					t.Errorf("Wait: %v", err)
+				}
+				after.expect(t, "after stop")
+			})
+		})
+	}
+}
+
+// On real loops as well, which gnet runs: nothing hangs, and the peer is not left waiting.
+func TestGoexitInAcceptOnRealLoops(t *testing.T) {
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil }}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = dial(t, srv.LocalAddr())
+	if err := srv.Wait(); err == nil || !strings.Contains(err.Error(), "Goexit") {
+		t.Errorf("Wait: %v", err)
+	}
+}
+
+// A Goexit in OnStart makes Start fail, on memory and on real loops.
+func TestGoexitInOnStart(t *testing.T) {
+	exits := func(l *loop.Loop) {
+		if l.Index() == 1 {
+			runtime.Goexit()
+		}
+	}
+	check := func(t *testing.T, err error) {
+		if err == nil || !strings.Contains(err.Error(), "OnStart") || !strings.Contains(err.Error(), "Goexit") {
+			t.Errorf("Start: %v", err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := looptest.TryStart(t, &loop.Server{NumLoops: 3, Accept: silent, OnStart: exits})
+		check(t, err)
+	})
+	check(t, (&loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 3, Accept: silent, OnStart: exits}).Start(t.Context()))
+}
+
+// A programmer's mistake is named.
+func TestMistakesAreNamed(t *testing.T) {
+	var none context.Context
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+	if err := srv.Start(none); err == nil || !strings.Contains(err.Error(), "nil context") {
+		t.Errorf("Start: %v", err)
+	}
+	var local *loop.Local[int]
+	mustPanicWith(t, "nil Local", func() { local.Get(nil) })
+	mustPanicWith(t, "nil Loop", func() { loop.NewLocal[int](nil).Get(nil) })
+	for name, call := range map[string]func(c *loop.Conn){
+		"Conn.AfterFunc":      func(c *loop.Conn) { c.AfterFunc(1, nil) },
+		"Conn.Every":          func(c *loop.Conn) { c.Every(1, nil) },
+		"Conn.OnIdle":         func(c *loop.Conn) { c.OnIdle(loop.IdleRead, 1, nil) },
+		"Conn.AfterClose":     func(c *loop.Conn) { c.AfterClose(nil) },
+		"Conn.OnHighWater":    func(c *loop.Conn) { c.OnHighWater(-1, nil) },
+		"Conn.SetIdleTimeout": func(c *loop.Conn) { c.SetIdleTimeout(-1) },
+		"Ref.Tell":            func(c *loop.Conn) { _ = c.Ref().Tell(nil) },
+		"Loop.Post":           func(c *loop.Conn) { _ = c.Loop().Post(nil) },
+		"Loop.AfterFunc":      func(c *loop.Conn) { c.Loop().AfterFunc(1, nil) },
+		"Loop.AfterStop":      func(c *loop.Conn) { c.Loop().AfterStop(nil) },
+		"Loop.Every":          func(c *loop.Conn) { c.Loop().Every(0, func() {}) },
+	} {
+		bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+			tell(srv, srv.Open(), func(c *loop.Conn) { mustPanicWith(t, name, func() { call(c) }) })
+		})
+	}
+}
+
+// A nil HandlerFunc is refused by Accept's caller, with a log line, rather than a mystery at the first message.
+func TestNilHandlerFunc(t *testing.T) {
+	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(nil) }}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		if st := srv.Stats(); !p.Closed() || st.Refused != 1 || st.Panics != 1 {
+			t.Errorf("closed: %v, %+v", p.Closed(), st)
+		}
+	})
+}
+
+// Zero values that a program may well have in hand do nothing.
+func TestZeroValues(t *testing.T) {
+	var r loop.Ref
+	if err := r.Tell(func(*loop.Conn) {}); !errors.Is(err, loop.ErrClosed) || r.ID() != 0 {
+		t.Errorf("Tell of the zero Ref: %v", err)
+	}
+	var timer loop.Timer
+	if timer.Stop() || timer.Reset(1) {
+		t.Error("the zero Timer was pending")
+	}
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		var local loop.Local[int]
+		p := srv.Open()
+		tell(srv, p, func(c *loop.Conn) {
+			*local.Get(c.Loop())++
+			c.OnHighWater(0, nil)
+			c.OnDrain(nil)
+			c.OnEOF(nil)
+			c.SetCodec(nil)
+			_ = c.Send(nil)
+			if n, err := c.Write(nil); n != 0 || err != nil || *local.Get(c.Loop()) != 1 {
+				t.Errorf("Write of nothing: %d, %v", n, err)
+			}
+		})
+		p.Block(0)
+		tell(srv, p, func(c *loop.Conn) { _ = c.Send([]byte("x")) })
+		p.Unblock()
+		p.Close()
+		if p.Received() != "x" || !errors.Is(p.Reason(), io.EOF) {
+			t.Errorf("reason %v", p.Reason())
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// A frame that was finished, or whose rest is not read because of a pause, is not a slow frame. One that is begun and not
+// finished after the pause is.
+func TestFrameTimeoutAndPauses(t *testing.T) {
+	for name, send := range map[string]func(srv *looptest.Server, p *looptest.Peer){
+		"paused by the frame": func(_ *looptest.Server, p *looptest.Peer) { p.Send("pau", "se\n") },
+		"the rest is held": func(srv *looptest.Server, p *looptest.Peer) {
+			p.Send("hel")
+			tell(srv, p, (*loop.Conn).PauseRead)
+			p.Send("lo\n")
+		},
+		"the rest is to come": func(srv *looptest.Server, p *looptest.Peer) {
+			p.Send("hel")
+			tell(srv, p, (*loop.Conn).PauseRead)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+					c.PauseRead()
+					return nil
+				})
+			}}
+			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				send(srv, p)
+				srv.Sleep(time.Minute)
+				if p.Ended() {
+					t.Fatal("closed: ", p.Reason())
+				}
+				tell(srv, p, (*loop.Conn).ResumeRead)
+				p.Send("more")
+				srv.Sleep(time.Second - time.Millisecond)
+				if p.Ended() {
+					t.Fatal("closed early: ", p.Reason())
+				}
+				srv.Sleep(time.Minute)
+				if name != "the rest is held" && !errors.Is(p.Reason(), loop.ErrSlowFrame) {
+					t.Errorf("reason %v", p.Reason())
+				}
+			})
+		})
+	}
+}
+
+// Nor does the drain, which does not read a connection with works any more, end it because of an unfinished frame.
+func TestFrameTimeoutWhileWorksAreDone(t *testing.T) {
+	srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+			return loop.Offload(c, func(context.Context) string { time.Sleep(10 * time.Second); return "done" },
+				func(c *loop.Conn, v string) { _ = c.Send([]byte(v)) })
+		})
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("work\nhalf a fra")
+		if err := srv.Stop(); err != nil || !errors.Is(p.Reason(), loop.ErrServerClosed) || p.Received() != "done\n" {
+			t.Errorf("%v; reason %v", err, p.Reason())
+		}
+	})
+}
+
+// A reset is noticed at once. That the peer has closed is not: what it has sent before is to be delivered.
+func TestEndsInMemoryWhilePaused(t *testing.T) {
+	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+			c.PauseRead()
+			return nil
+		})
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		reset, closed := srv.Open(), srv.Open()
+		reset.Send("a", "b")
+		reset.Reset()
+		if !errors.Is(reset.Reason(), syscall.ECONNRESET) {
+			t.Errorf("reset: %v", reset.Reason())
+		}
+		closed.Send("a", "b")
+		closed.Close()
+		srv.Sleep(time.Minute)
+		if closed.Ended() {
+			t.Errorf("closed: %v", closed.Reason())
+		}
+	})
+}
