@@ -29,7 +29,7 @@ type Timer struct {
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are, and
 // do not allocate once the wheel has grown to its largest size. It keeps that memory for timers to come;
-// [Wheel.Drain] gives it back.
+// [Wheel.Drain] gives it back. An empty wheel takes 96 KiB, one with a timer 168 KiB, and one with a million 31 MB.
 type Wheel struct {
 	slab
 	ticker
