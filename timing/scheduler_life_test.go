@@ -240,7 +240,7 @@ func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {
 		s := NewScheduler(SchedulerConfig{})
 		must(s.AfterFunc(time.Hour, func() {}))
 		pass(59 * time.Minute)
-		if n := runtime.NumGoroutine(); n != before {
+		if n := runtime.NumGoroutine(); n > before { // one of a former test may have ended
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 		if n := s.rounds(); n != 0 {
