@@ -58,6 +58,7 @@ func (m mask) shut() bool { return m-1 >= lastBit-1 }
 // thin reports whether a block is empty, or just sparse enough to be merged.
 func (m mask) thin() bool { return (1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
 
+// link is the place of a block in its list.
 type link struct {
 	next, prev uint32 // in the list; next also of a free block
 	list       uint16

@@ -336,7 +336,7 @@ func (b *byteChooser) uint64n(n uint64) uint64 {
 func FuzzWheel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tick uint32, data []byte) {
 		if tick == 0 || len(data) > 1<<14 {
-			t.Skip()
+			t.Skip("no tick, or so long that it is slow: the fuzzer tries another input")
 		}
 		c := &byteChooser{data}
 		m := newModel(t, c, time.Duration(tick))

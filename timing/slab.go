@@ -17,10 +17,11 @@ const (
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
 type node struct {
-	at  uint32 // the entry of a pending timer, as entryAt says; of a free node, the next free one
+	at  uint32 // where a pending timer is, its block<<offBits and its entry in that; of a free node, the next free one
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
+// chunk is the nodes that are allocated together, 64 KiB with their callbacks.
 type chunk struct {
 	nodes   [chunkSize]node
 	calls   [chunkSize]func()         // nil of a free node
