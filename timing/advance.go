@@ -151,7 +151,7 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 	l := listOf(level, tick)
 	for ; budget > 0 && w.has(l); budget-- {
 		i, when := w.popSlot(l)
-		w.node(i).at = w.moveDown(level, i, when)
+		budget -= w.moveDown(level, i, when, budget-1)
 		w.cascaded++
 	}
 	return budget
@@ -164,9 +164,8 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 	for m := w.near; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
 		next := slotStart(k, w.pos+1<<span(k))
-		before := w.cascaded
-		w.cascade(k, next, min(budget, w.share(k, next, elapsed)))
-		budget -= int(w.cascaded - before)
+		share := min(budget, w.share(k, next, elapsed))
+		budget -= share - w.cascade(k, next, share)
 		if !w.has(listOf(k, next)) {
 			w.near &^= 1 << k
 		}

@@ -64,8 +64,9 @@ func (w *Wheel) wakeForSlot(level int, slot uint64) {
 	w.wakeBy(w.wakeFor(level, slot<<span(level)))
 }
 
-// moveDown appends node i, which was on the level from, to its slot on a lower one, and returns where.
-func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
+// moveDown appends node i, which was on the level from, to its slot on a lower one, and returns how many others it moved for
+// that, budget at most.
+func (w *Wheel) moveDown(from int, i uint32, when time.Duration, budget int) (moved int) {
 	tick := w.up(when)
 	level, _ := levelOf(w.pos, tick)
 	if w.near&(1<<from-1)>>(level&31) > 1 {
@@ -76,10 +77,11 @@ func (w *Wheel) moveDown(from int, i uint32, when time.Duration) (at uint32) {
 	if li.live.shut() {
 		w.occupy(li)
 		if li.live.full() {
-			w.makeRoom(li, sparse)
+			moved = w.makeRoom(li, min(sparse, budget))
 		}
 	}
-	return li.push(*li.live, tick, i, when)
+	w.node(i).at = li.push(*li.live, tick, i, when)
+	return moved
 }
 
 // open sees to it that the last block of a slot, whose mask is m, empty or full, can be appended to, and notes that
@@ -99,14 +101,15 @@ func (w *Wheel) occupy(li *list) {
 }
 
 // makeRoom appends a block to a list whose last one is full, unless few entries of that are live: then it closes the
-// gaps. Moving few of them makes room for many, sparse of them for three times as many. (What Advance moves down closes
-// no more than that, as it has a budget.)
-func (w *Wheel) makeRoom(li *list, few int) {
-	if li.live.len() <= few {
+// gaps, and returns how many entries it moved. Moving few of them makes room for many, sparse of them for three times as
+// many. What moves down closes no more than that, and within its budget.
+func (w *Wheel) makeRoom(li *list, few int) (moved int) {
+	if n := li.live.len(); n <= few {
 		w.closeGaps(li.tail)
-		return
+		return n
 	}
 	w.pushBlock(li)
+	return 0
 }
 
 // has reports whether a slot has timers.

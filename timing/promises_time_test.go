@@ -135,6 +135,21 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 
 // So it is if those that have moved to a lower level, and filled a block there, are stopped before more do.
 func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
+	w := moveDownAndStop(t, 1<<30)
+	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
+		t.Errorf("%d blocks for %d timers, want at most %d", used, w.Len(), most)
+	}
+}
+
+// What is moved to close gaps is in the budget, too.
+func TestBudgetCoversTheClosingOfGaps(t *testing.T) {
+	for _, budget := range []int{1, 2, 4, 8, 17, 40} {
+		moveDownAndStop(t, budget)
+	}
+}
+
+// moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful when they have, and adds others.
+func moveDownAndStop(t *testing.T, budget int) *Wheel {
 	w := New(Config{})
 	var pending []Timer
 	level := func(x Timer) int { return levelOfList(int(w.link(w.node(x.index).at >> offBits).list)) }
@@ -142,7 +157,16 @@ func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
 		for len(pending) < 200 {
 			pending = append(pending, w.At(at(3*4096+100), func() {}))
 		}
-		w.Advance(at(ms), 0)
+		before, moved := places(w), 0
+		w.Advance(at(ms), budget)
+		for i, x := range places(w) {
+			if before[i] != x {
+				moved++
+			}
+		}
+		if moved > budget {
+			t.Fatalf("at %d ms, Advance moved %d timers, and its budget was %d", ms, moved, budget)
+		}
 		for len(pending) > blockLen && level(pending[blockLen-1]) < level(pending[len(pending)-1]) {
 			for _, x := range pending[:blockLen-1] {
 				w.Stop(x)
@@ -151,9 +175,15 @@ func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
 		}
 	}
 	w.validate(t)
-	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
-		t.Errorf("%d blocks for %d timers, want at most %d", used, w.Len(), most)
+	return w
+}
+
+// places returns where each node is.
+func places(w *Wheel) (at []uint32) {
+	for i := range w.slab.used {
+		at = append(at, w.node(i).at)
 	}
+	return at
 }
 
 // blocksInUse counts the blocks in lists. Of two that follow each other one must have more than sparse timers, but for
