@@ -233,7 +233,11 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	} else {
 		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.now)
 		w.skipped += skipped
-		n.at = w.file(i, next)
+		if next <= w.now { // it is the end of time
+			n.at = w.file(i, next)
+		} else {
+			w.moveDown(numLevels, i, next, 0)
+		}
 	}
 	w.fired++
 	if w.holding {

@@ -148,6 +148,26 @@ func TestBudgetCoversTheClosingOfGaps(t *testing.T) {
 	}
 }
 
+func TestBudgetCoversTheNextCallOfAPeriodicTimer(t *testing.T) {
+	w := New(Config{})
+	w.Every(at(10), at(5000), func() {})
+	var neighbours []Timer
+	for range blockLen {
+		neighbours = append(neighbours, w.At(at(5010), func() {}))
+	}
+	for _, x := range neighbours[:blockLen-4] {
+		w.Stop(x)
+	}
+	before := places(w)
+	w.Advance(at(10), 1)
+	for _, x := range neighbours[blockLen-4:] {
+		if w.node(x.index).at != before[x.index] {
+			t.Error("a neighbour was moved")
+		}
+	}
+	w.validate(t)
+}
+
 // moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful when they have, and adds others.
 func moveDownAndStop(t *testing.T, budget int) *Wheel {
 	w := New(Config{})
