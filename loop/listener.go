@@ -39,7 +39,6 @@ type listener struct {
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.cfg.listeners {
-		removeStale(ln.network, ln.address)
 		var err error
 		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))

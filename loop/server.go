@@ -48,8 +48,15 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops. 0 means GOMAXPROCS.
+	// NumLoops is the number of loops. 0 means GOMAXPROCS as it was before KeepGOMAXPROCS' rule.
 	NumLoops int
+
+	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
+	// server runs, to one more than the loops of all servers of the process, and says so in the
+	// log: a loop that sleeps holds a P for up to 10 ms, and without one that is free, goroutines
+	// that wait for sockets (what Offload runs, clients of databases) stand still meanwhile. If
+	// the environment sets GOMAXPROCS, it is never raised.
+	KeepGOMAXPROCS bool
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings. The zero
 	// Logger is silent.
@@ -188,7 +195,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		s.engine = gnetengine.New(s.Logger)
+		e := gnetengine.New(s.Logger)
+		e.KeepProcs = s.KeepGOMAXPROCS
+		s.engine = e
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {
