@@ -34,7 +34,7 @@ type Log struct {
 }
 
 // Wrap implements Middleware.
-func (l Log) Wrap(next Accept) Accept {
+func (l Log) Wrap(next loop.Accept) loop.Accept {
 	if l.MaxLogged == 0 {
 		l.MaxLogged = DefaultMaxLogged
 	}

@@ -65,7 +65,7 @@ func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 
 // Func returns the Accept of a server without state: f is called for each message, on all loops at once. A nil f or Decode
 // panics.
-func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) Accept {
+func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	t.needDecode("Func")
 	if f == nil {
 		panic("handler: Typed.Func with a nil func")

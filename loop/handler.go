@@ -22,6 +22,10 @@ type Handler interface {
 	OnClose(c *Conn, err error)
 }
 
+// Accept is the type of Server.Accept and Listener.Accept: it is called on the loop of each new
+// connection and returns its Handler, or nil to refuse it.
+type Accept = func(c *Conn) Handler
+
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 

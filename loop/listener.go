@@ -38,7 +38,7 @@ type listener struct {
 
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
-	for _, ln := range s.cfg.listeners {
+	for _, ln := range s.listeners {
 		var err error
 		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
@@ -63,7 +63,7 @@ func (ln *listener) advice(err error) string {
 }
 
 func (s *Server) closeListeners() {
-	for _, ln := range s.cfg.listeners {
+	for _, ln := range s.listeners {
 		if ln.net != nil {
 			_ = ln.net.Close()
 		}
@@ -117,7 +117,7 @@ func (ln *listener) admit(nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	if s.open.Add(1) > int64(s.cfg.maxConns) {
+	if s.open.Add(1) > int64(s.MaxConns) {
 		s.open.Add(-1)
 		s.refuse(nc, ErrTooManyConns)
 		return
@@ -130,7 +130,7 @@ func (ln *listener) admit(nc net.Conn) {
 	l := s.pick()
 	l.load.Add(1)
 	l.enrolling <- struct{}{}
-	s.accept.Go(func() {
+	s.newcomers.Go(func() {
 		defer func() { <-l.enrolling }()
 		if err := ln.enroll(l, nc, remote); err != nil {
 			s.left(l, remote)
@@ -196,7 +196,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		select {
 		case s.farewells <- struct{}{}:
-			s.accept.Go(func() {
+			s.newcomers.Go(func() {
 				_, _ = io.Copy(io.Discard, nc)
 				_ = nc.Close()
 				<-s.farewells

@@ -81,10 +81,10 @@ func newLoop(s *Server, index int) *Loop {
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
-	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
+	l.mail.max, l.mail.clock = s.MaxMailbox, l.clock
 	l.watch = s.watch
 	l.health.since.Store(noTurn)
-	l.maxOutbound = s.cfg.maxOutbound
+	l.maxOutbound = s.MaxOutbound
 	l.enrolling = make(chan struct{}, s.slots)
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
@@ -187,7 +187,7 @@ func (l *Loop) turn() {
 	l.enter()
 	l.published = never
 	l.deadline.Store(int64(never))
-	end := l.now + l.server.cfg.turnBudget
+	end := l.now + l.server.TurnBudget
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	l.settle()
