@@ -67,13 +67,14 @@ type Loop struct {
 	returned    bool // what rescue guards came to its end
 	drainState
 
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	rare      bool          // a counter has changed that seldom does
-	load      atomic.Int64  // connections, those on their way here included
-	enrolling chan struct{} // a value for each connection on its way here
-	health    health
-	watch     *watchdog
+	count       counters      // of this loop, its own
+	shown       shownCounters // the same for other goroutines
+	rare        bool          // a counter has changed that seldom does
+	load        atomic.Int64  // connections, those on their way here included
+	enrolling   chan struct{} // a value for each connection on its way here
+	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
+	health      health
+	watch       *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {

@@ -156,6 +156,7 @@ type Server struct {
 	gate               gate
 	refusals, badInput logLimit
 	farewells          chan struct{} // a value for each refused connection that is waited for
+	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when the drain begins
@@ -232,6 +233,7 @@ func (s *Server) limitConns() {
 		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
+	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
 	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
