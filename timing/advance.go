@@ -39,7 +39,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	w.round++
 	w.advancing = true
 	defer w.endAdvance()
-	target := w.down(now)
+	target := w.reached(now)
 	for budget > 0 {
 		level, tick, ok := w.nextSlot()
 		// What was overdue when it was added runs after what was already there for that tick.
@@ -66,7 +66,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 func (w *Wheel) endAdvance() {
 	w.advancing = false
 	w.recent.forget()
-	w.behind = w.pos < w.down(w.now)
+	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
 	if w.wake <= w.now || w.lists[overdue].head != 0 {
@@ -95,8 +95,8 @@ func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 
 // catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
 func (w *Wheel) catchUp() {
-	if !w.advancing && w.now < w.wake {
-		w.moveTo(w.down(w.now))
+	if !w.advancing && w.drain == nil && w.now < w.wake {
+		w.moveTo(w.reached(w.now))
 		w.behind = false
 	}
 }
@@ -227,17 +227,13 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	f := c.calls[i&chunkMask]
 	n := &c.nodes[i&chunkMask]
 	gen := n.gen
-	if gen&periodicBit == 0 {
+	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
 		w.release(c, i)
 		w.pending--
 	} else {
-		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.now)
+		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.time(w.reached(w.now)))
 		w.skipped += skipped
-		if next <= w.now { // it is the end of time
-			n.at = w.file(i, next)
-		} else {
-			w.moveDown(numLevels, i, next, 0)
-		}
+		w.moveDown(numLevels, i, next, 0)
 	}
 	w.fired++
 	if w.holding {

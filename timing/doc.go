@@ -12,8 +12,9 @@
 //
 // A deadline that is not after the time last given to Advance, zero and negative ones included, has
 // passed: it counts as due at that time, and its callback runs in the next Advance, never inline. A clock
-// that steps back is ignored: the wheel's time is the latest it was told. A deadline of math.MaxInt64
-// is 292 years away and as good as never; nothing overflows.
+// that steps back is ignored: the wheel's time is the latest it was told. Nothing overflows: a
+// deadline of math.MaxInt64 is 292 years away, and as good as never; an Advance that is told that
+// time runs all that is pending, and ends what is periodic.
 //
 // # Structure
 //

@@ -8,6 +8,9 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
+	if w.drain != nil {
+		w.drain.moved = append(w.drain.moved, i)
+	}
 	if when <= w.now {
 		return w.fileOverdue(i, when)
 	}
@@ -152,7 +155,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 		w.makeRoom(li, blockLen/2)
 	}
 	b := w.link(li.tail)
-	b.round, b.tick = w.round, w.down(w.now)
+	b.round, b.tick = w.round, w.reached(w.now)
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return li.push(*li.live, math.MaxUint64, i, when)
 }

@@ -106,6 +106,15 @@ func (c *ticker) down(t time.Duration) uint64 {
 // up returns the first tick that is not before t. t >= 1.
 func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
 
+// reached returns the last tick that is not after t, where the one that time(n) puts at the end of
+// time is not after the end of time: else what is filed there would be due and never run. t >= 0.
+func (c *ticker) reached(t time.Duration) uint64 {
+	if t == math.MaxInt64 {
+		return c.up(t)
+	}
+	return c.down(t)
+}
+
 // time returns the time of a tick. The tick that rounding up can put after the end of time is at its end.
 func (c *ticker) time(n uint64) time.Duration {
 	hi, lo := bits.Mul64(n, c.tick)
@@ -115,12 +124,15 @@ func (c *ticker) time(n uint64) time.Duration {
 	return time.Duration(lo)
 }
 
-// nextPeriod returns the first deadline after now of a timer that was due at when, and how many it skips on
-// the way. when <= now. A deadline beyond the end of time becomes math.MaxInt64, which never comes.
-func nextPeriod(when, period, now time.Duration) (next time.Duration, skipped uint64) {
-	behind := uint64(now) - uint64(when) // exact even where the signed difference overflows
+// nextPeriod returns the first deadline after the time reached, that of a tick, of a timer that was
+// due at when, and how many it skips on the way. So a period is missed only when its tick has
+// passed: its deadline may have, if the owner is late, but it is still to be called. A deadline
+// beyond the end of time becomes math.MaxInt64.
+func nextPeriod(when, period, reached time.Duration) (next time.Duration, skipped uint64) {
+	reached = max(reached, when)             // later, if it was due when it was added
+	behind := uint64(reached) - uint64(when) // exact even where the signed difference overflows
 	skipped = behind / uint64(period)
-	last := now - time.Duration(behind%uint64(period))
+	last := reached - time.Duration(behind%uint64(period))
 	if last > math.MaxInt64-period {
 		return math.MaxInt64, skipped
 	}

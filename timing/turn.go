@@ -72,19 +72,23 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 		return nil, false
 	}
 	now := s.now()
+	skipped := s.wheel.skipped
 	s.wheel.Advance(now, budget)
 	d := s.wheel.held
 	s.wheel.held = due{}
+	if d.f != nil && s.wheel.Pending(d.timer) { // a periodic one, which has been filed anew
+		s.counts.scheduled += 1 + s.wheel.skipped - skipped
+	}
 	if d.f == nil {
 		next, ok := s.wheel.Next()
 		return nil, ok && next <= now
 	}
 	if s.cfg.Executor == nil {
+		s.counts.fired++
 		s.counts.late(now - d.when)
 		return d.f, true
 	}
 	if s.waiting[d.timer] != nil { // a periodic timer's last call
-		s.wheel.fired--
 		s.wheel.skipped++
 		return nil, true
 	}
@@ -118,18 +122,19 @@ func (s *Scheduler) report(v any, stack []byte) {
 	s.cfg.OnPanic(v, stack)
 }
 
-// handOver returns what gives a callback to the Executor. From now on Stop returns it as pending, until it is started.
+// handOver returns what gives a callback to the Executor. From now on, until it is started, it can
+// be stopped, and Stop returns it as pending.
 func (s *Scheduler) handOver(d *due) func() {
 	s.waiting[d.timer] = d
 	return func() {
 		taken := false
 		defer func() {
 			if !taken { // it has panicked
-				s.claim(d)
+				s.claim(d, &s.counts.refused)
 			}
 		}()
 		s.cfg.Executor(func() {
-			if s.claim(d) {
+			if s.claim(d, &s.counts.fired) {
 				s.call(d.f)
 			}
 		})
@@ -137,14 +142,15 @@ func (s *Scheduler) handOver(d *due) func() {
 	}
 }
 
-// claim reports whether a callback was waiting for the Executor, which it does no longer. False if it has been started,
-// or Stop has returned it as pending.
-func (s *Scheduler) claim(d *due) bool {
+// claim reports whether a callback was waiting for the Executor, which it does no longer, and counts
+// it. False if it has been started, or stopped, or Stop has returned it as pending.
+func (s *Scheduler) claim(d *due, counter *uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting[d.timer] != d {
 		return false
 	}
 	delete(s.waiting, d.timer)
+	*counter++
 	return true
 }

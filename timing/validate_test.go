@@ -90,7 +90,7 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("periodic without a period")
 	}
 	if b.list == overdue {
-		if when > w.now || b.tick > w.down(w.now) || b.round > w.round {
+		if when > w.now || b.tick > w.reached(w.now) || b.round > w.round {
 			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, b.tick, b.round, w.round)
 		}
 		return nil

@@ -50,6 +50,7 @@ type Wheel struct {
 	cascaded  uint64
 	pending   int
 	held      due
+	drain     *drain                // nil unless one is running
 	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
 	recent    recent
 	blocks
@@ -108,11 +109,13 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
-// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on its own,
-// so a period that is no multiple of the tick does not drift. Periods that have been missed when f is due are
-// skipped, and counted in [Stats].Skipped: f runs once, not in a burst, and its next call is the first one
-// after the time given to Advance. The timer is pending, with its next deadline, while f runs: a panic of f
-// does not end it, [Wheel.Stop] does. It panics if f is nil or period is not positive.
+// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick
+// on its own, so a period that is no multiple of the tick does not drift. A period is missed when f
+// is due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in
+// a burst, and its next call is the first one whose tick Advance has not come to. Of periods below
+// a tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
+// panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
+// is not positive.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: Every with a nil func")
@@ -194,6 +197,9 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 	at := w.node(t.index).at
 	return w.block(at >> offBits).when[at&offMask], true
 }
+
+// Now returns the wheel's time: the latest that Advance was told.
+func (w *Wheel) Now() time.Duration { return w.now }
 
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.pending }
