@@ -223,19 +223,22 @@ func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
 // fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
 // before its callback starts, so the callback may do anything, panic included.
 func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
-	c := w.chunk(i)
-	f := c.calls[i&chunkMask]
-	n := &c.nodes[i&chunkMask]
-	gen := n.gen
+	w.fired++
+	if w.collects {
+		w.collected = append(w.collected, i)
+		return 1
+	}
+	n, call := w.node(i), w.calls.at(i)
+	f, gen := *call, n.gen
 	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
-		w.release(c, i)
+		*call = nil
+		w.release(n, i)
 		w.pending--
 	} else {
-		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.time(w.reached(w.now)))
+		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
 		w.skipped += skipped
 		w.moveDown(numLevels, i, next, 0)
 	}
-	w.fired++
 	if w.holding {
 		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
 		return math.MaxInt

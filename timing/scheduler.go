@@ -3,8 +3,6 @@ package timing
 import (
 	"errors"
 	"fmt"
-	"math"
-	"sync"
 	"time"
 )
 
@@ -62,23 +60,15 @@ type SchedulerConfig struct {
 // calls runtime.Goexit ends only itself. A nil callback and a period that is not positive are programmer's
 // errors: the call panics.
 type Scheduler struct {
-	cfg   SchedulerConfig
-	start time.Time
-
-	line    sync.Mutex // callers wait here for mu; see lock
-	mu      sync.Mutex // of all below
-	wheel   *Wheel
-	keys    map[string]keyed
+	driver
+	cfg     SchedulerConfig
+	keys    map[string]keyedTask
 	waiting map[Timer]*due // given to the Executor, but not started
-	alarm   *time.Timer    // starts turn
-	armed   time.Duration  // when alarm goes off
-	running bool           // turn is
-	stopped bool
 	counts  schedulerCounts
 }
 
-// keyed is the timer of a key.
-type keyed struct {
+// keyedTask is the timer of a key.
+type keyedTask struct {
 	timer Timer
 	f     func()
 }
@@ -93,12 +83,10 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	}
 	s := &Scheduler{
 		cfg:     cfg,
-		start:   time.Now(),
-		wheel:   New(Config{Tick: cfg.Tick}),
-		keys:    make(map[string]keyed),
+		keys:    make(map[string]keyedTask),
 		waiting: make(map[Timer]*due),
-		armed:   math.MaxInt64,
 	}
+	s.init(cfg.Tick, cfg.OnPanic, s.runDue)
 	s.wheel.holding = true
 	return s
 }
@@ -222,7 +210,7 @@ func (s *Scheduler) addKey(key string, when time.Duration, f func()) error {
 	var err error
 	t, err = s.add(when, 0, func() { s.runKeyed(key, t.t, f) })
 	if err == nil {
-		s.keys[key] = keyed{t.t, f}
+		s.keys[key] = keyedTask{t.t, f}
 	}
 	return err
 }
@@ -284,33 +272,6 @@ func (s *Scheduler) Len() int {
 	s.lock()
 	defer s.mu.Unlock()
 	return s.wheel.Len()
-}
-
-// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line waits for mu itself, so a
-// turn, which does not stand in line, waits for few: with a thousand, callbacks would come seconds late. (TryLock leaves
-// alone a Mutex that somebody has waited for in vain for a millisecond.)
-func (s *Scheduler) lock() {
-	if s.mu.TryLock() {
-		return
-	}
-	s.line.Lock()
-	s.mu.Lock()
-	s.line.Unlock()
-}
-
-// now is the time on the wheel's clock.
-func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
-
-// after returns the time d from now, or the end of time. What has passed is not rounded up to a tick.
-func (s *Scheduler) after(d time.Duration) time.Duration {
-	now := s.now()
-	if d <= 0 {
-		return s.wheel.time(s.wheel.down(now))
-	}
-	if d > math.MaxInt64-now {
-		return math.MaxInt64
-	}
-	return now + d
 }
 
 func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {

@@ -34,7 +34,7 @@ func (s *Scheduler) Stats() SchedulerStats {
 		Refused:     s.counts.refused,
 		Stopped:     s.counts.stopped,
 		Skipped:     s.wheel.skipped,
-		Panics:      s.counts.panics,
+		Panics:      s.panics,
 		LatenessMax: s.counts.latest,
 		LatenessP99: s.counts.lateness.quantile(0.99),
 	}
@@ -42,10 +42,8 @@ func (s *Scheduler) Stats() SchedulerStats {
 
 type schedulerCounts struct {
 	scheduled, fired, stopped, refused uint64
-
-	panics   uint64
-	latest   time.Duration
-	lateness histogram
+	latest                             time.Duration
+	lateness                           histogram
 }
 
 func (c *schedulerCounts) late(d time.Duration) {

@@ -39,10 +39,7 @@ func (s *Scheduler) Stop() []Pending {
 	if s.stopped {
 		return nil
 	}
-	s.stopped = true
-	if s.alarm != nil {
-		s.alarm.Stop()
-	}
+	s.disarm()
 	var waiting []due
 	for _, d := range s.waiting {
 		waiting = append(waiting, *d)
@@ -54,7 +51,7 @@ func (s *Scheduler) Stop() []Pending {
 // takeAll empties the wheel, and returns what was in it together with what is given, in the order of the deadlines.
 func (s *Scheduler) takeAll(all []due) []Pending {
 	for _, p := range s.wheel.inOrder() {
-		f := s.wheel.chunk(p.timer.index).calls[p.timer.index&chunkMask]
+		f := *s.wheel.calls.at(p.timer.index)
 		all = append(all, due{f: f, when: p.when, timer: p.timer})
 	}
 	s.wheel.Drain(nil)

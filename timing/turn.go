@@ -1,60 +1,8 @@
 package timing
 
-import (
-	"log"
-	"math"
-	"runtime/debug"
-	"time"
-)
-
-// wakeBy makes sure that a turn begins when a timer just added or moved is due. Only one that is earlier than all
-// the others costs more than a comparison.
-func (s *Scheduler) wakeBy(when time.Duration) {
-	if when < s.armed && !s.running {
-		s.arm()
-	}
-}
-
-// arm sets the alarm for the wheel's next deadline.
-func (s *Scheduler) arm() {
-	when, ok := s.wheel.Next()
-	if !ok || s.stopped || when == math.MaxInt64 {
-		s.armed = math.MaxInt64
-		return
-	}
-	s.armed = when
-	if s.alarm == nil {
-		s.alarm = time.AfterFunc(when-s.now(), s.turn)
-	} else {
-		s.alarm.Reset(when - s.now())
-	}
-}
-
-// turn runs what is due. At most one is running; the alarm that starts another finds nothing to do.
-func (s *Scheduler) turn() {
-	s.mu.Lock()
-	if s.running || s.stopped {
-		s.mu.Unlock()
-		return
-	}
-	s.running = true
-	s.mu.Unlock()
-	// Deferred, as a callback may end its goroutine: the rest then gets another.
-	defer s.endTurn()
-	for s.runNext() {
-	}
-}
-
-func (s *Scheduler) endTurn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running = false
-	s.arm()
-}
-
-// runNext runs the next callback if it is due. The lock is not held while it runs, and nothing else is taken
+// runDue runs the next callback if it is due. The lock is not held while it runs, and nothing else is taken
 // from the wheel before it returns: so it can remove its neighbours.
-func (s *Scheduler) runNext() bool {
+func (s *Scheduler) runDue() bool {
 	f, more := s.takeNext()
 	if f != nil {
 		s.call(f)
@@ -94,32 +42,6 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 	}
 	s.counts.late(now - d.when)
 	return s.handOver(&d), true
-}
-
-// call runs a callback and survives its panic.
-func (s *Scheduler) call(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			s.report(v, debug.Stack())
-		}
-	}()
-	f()
-}
-
-func (s *Scheduler) report(v any, stack []byte) {
-	s.mu.Lock()
-	s.counts.panics++
-	s.mu.Unlock()
-	if s.cfg.OnPanic == nil {
-		log.Printf("timing: callback panicked: %v\n%s", v, stack)
-		return
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			log.Printf("timing: OnPanic panicked: %v", v)
-		}
-	}()
-	s.cfg.OnPanic(v, stack)
 }
 
 // handOver returns what gives a callback to the Executor. From now on, until it is started, it can

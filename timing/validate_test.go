@@ -74,7 +74,7 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 			continue
 		}
 		index := b.index[off]
-		if linked[index] || w.node(index).at != i<<offBits|off || w.chunk(index).calls[index&chunkMask] == nil {
+		if linked[index] || w.node(index).at != i<<offBits|off || !w.collects && *w.calls.at(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
@@ -86,7 +86,7 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 }
 
 func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
-	if periods := w.chunk(i).periods; w.node(i).gen&periodicBit == 1 && (periods == nil || periods[i&chunkMask] <= 0) {
+	if w.node(i).gen&periodicBit == 1 && w.period(i) <= 0 {
 		return fmt.Errorf("periodic without a period")
 	}
 	if b.list == overdue {
@@ -131,7 +131,7 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		if linked[i] {
 			continue
 		}
-		if w.chunk(i).calls[i&chunkMask] != nil {
+		if !w.collects && *w.calls.at(i) != nil {
 			return fmt.Errorf("free node %d keeps its callback", i)
 		}
 		if retired := w.node(i).gen == lastGen; retired == free[i] {
