@@ -27,7 +27,7 @@ func BenchmarkKeyed(b *testing.B) {
 		b.ReportAllocs()
 		i := 0
 		for b.Loop() {
-			key := keys[n+i*7919%n]
+			key := keys[n+i%n]
 			k.Set(key, i, time.Minute)
 			k.Remove(key)
 			i++
@@ -54,7 +54,7 @@ func BenchmarkKeyed(b *testing.B) {
 		b.ReportAllocs()
 		i := 0
 		for b.Loop() {
-			key := keys[n+i*7919%n]
+			key := keys[n+i%n]
 			k.Set(key, i, time.Minute)
 			k.Remove(key)
 			i++
@@ -70,7 +70,7 @@ func BenchmarkKeyed(b *testing.B) {
 		b.ReportAllocs()
 		i := 0
 		for b.Loop() {
-			key := keys[n+i*7919%n]
+			key := keys[n+i%n]
 			s.Set(key, time.Minute, f)
 			s.Remove(key)
 			i++
@@ -87,6 +87,7 @@ func BenchmarkKeyedExpire(b *testing.B) {
 	k := NewKeyedWheel(w, func(expired []Entry[string, int]) { gone += len(expired) })
 	now := time.Duration(0)
 	b.ReportAllocs()
+	b.ResetTimer()
 	for done := 0; done < b.N; done += n {
 		b.StopTimer()
 		for i, key := range keys {

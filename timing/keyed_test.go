@@ -22,22 +22,49 @@ func (k *keyedCore[K, V]) validate(t testing.TB) {
 	t.Helper()
 	k.wheel.validate(t)
 	tab := &k.table
-	if int(tab.count) != k.wheel.pending || tab.n < tab.half || tab.n > 2*tab.half || tab.count > tab.n {
+	if int(tab.count) != k.wheel.pending || tab.n < tab.half || tab.n > 2*tab.half || tab.count > lineLoad*tab.n {
 		t.Fatalf("%d items for %d nodes, %d buckets of %d", tab.count, k.wheel.pending, tab.n, 2*tab.half)
 	}
-	found := 0
+	found := map[uint32]bool{}
+	lines := map[*line]bool{}
 	for b := range tab.n {
-		for i := *tab.buckets.at(b); i != 0; i = tab.items.at(i).next {
-			if it := tab.items.at(i); tab.bucket(it.hash) != tab.buckets.at(b) {
-				t.Fatalf("item %d is in the wrong chain", i)
+		for l := tab.lines.at(b); ; l = tab.extra.at(l.next) {
+			if lines[l] {
+				t.Fatal("a line is in two buckets")
 			}
-			if found++; found > k.wheel.pending {
-				t.Fatal("chains go round")
+			lines[l] = true
+			k.validateLine(t, l, b, found)
+			if l.next == 0 {
+				break
 			}
 		}
 	}
-	if found != k.wheel.pending {
-		t.Fatalf("%d items in chains, want %d", found, k.wheel.pending)
+	if len(found) != k.wheel.pending {
+		t.Fatalf("%d items in buckets, want %d", len(found), k.wheel.pending)
+	}
+	free := 0
+	for i := tab.spare; i != 0; i = tab.extra.at(i).next {
+		free++
+	}
+	if len(lines)+free != int(tab.n+tab.used)-1 {
+		t.Fatalf("%d lines in buckets and %d free, of %d", len(lines), free, tab.n+tab.used-1)
+	}
+}
+
+func (k *keyedCore[K, V]) validateLine(t testing.TB, l *line, b uint32, found map[uint32]bool) {
+	t.Helper()
+	if l.next != 0 && l.index[lineLen-1] == 0 || l != k.table.lines.at(b) && l.index[0] == 0 {
+		t.Fatalf("a line of bucket %d has a gap", b)
+	}
+	for j, i := range l.index {
+		if i == 0 {
+			continue
+		}
+		hash := k.wheel.node(i).gen
+		if found[i] || k.table.bucket(hash) != k.table.lines.at(b) || l.tag[j] != tagOf(hash) || j > 0 && l.index[j-1] == 0 {
+			t.Fatalf("item %d is twice in buckets, in the wrong one, or behind a gap", i)
+		}
+		found[i] = true
 	}
 }
 
@@ -59,7 +86,11 @@ type sharedFace struct{ *Keyed[string, int] }
 func (f sharedFace) set(key string, value int, d time.Duration) { must(0, f.Set(key, value, d)) }
 func (f sharedFace) move(key string, d time.Duration) bool      { return f.Move(key, d) }
 func (f sharedFace) pass(d time.Duration)                       { pass(d) }
-func (f sharedFace) validate(t testing.TB)                      { f.core.validate(t) }
+func (f sharedFace) validate(t testing.TB) {
+	f.lock()
+	defer f.mu.Unlock()
+	f.core.validate(t)
+}
 
 type ownedFace struct {
 	*KeyedWheel[string, int]
@@ -113,7 +144,7 @@ func (m *keyedModel) expire(gone []Entry[string, int]) {
 }
 
 func (m *keyedModel) step() {
-	key := strconv.Itoa(m.r.IntN(400))
+	key := strconv.Itoa(m.r.IntN(2000))
 	e, ok := m.entries[key]
 	d := time.Duration(m.r.IntN(1<<m.r.IntN(16)))*at(1)/8 + 1
 	switch m.r.IntN(8) {

@@ -22,7 +22,7 @@ type keyedCore[K comparable, V any] struct {
 func (k *keyedCore[K, V]) init(w *Wheel) {
 	w.collects = true
 	k.wheel = w
-	k.table.init()
+	k.table.init(&w.slab)
 }
 
 // set adds an entry, or replaces the one with its key, if that keeps to the limit.
@@ -56,8 +56,9 @@ func (k *keyedCore[K, V]) remove(key K) (value V, ok bool) {
 		return value, false
 	}
 	k.wheel.unfile(i)
+	value = k.table.remove(i).Value
 	k.wheel.freeNode(i)
-	return k.table.remove(i).Value, true
+	return value, true
 }
 
 func (k *keyedCore[K, V]) get(key K) (value V, ok bool) {
@@ -71,6 +72,7 @@ func (k *keyedCore[K, V]) get(key K) (value V, ok bool) {
 // there is more. The batch is valid until the next call.
 func (k *keyedCore[K, V]) takeDue(now time.Duration) (batch []Entry[K, V], more bool) {
 	k.wheel.Advance(now, keyedBatch)
+	k.table.touch(k.wheel.collected)
 	for _, i := range k.wheel.collected {
 		k.batch = append(k.batch, k.table.remove(i))
 		k.wheel.freeNode(i)
@@ -94,7 +96,7 @@ func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
 		all = append(all, Entry[K, V]{it.key, it.value})
 	}
 	k.wheel.clear()
-	k.table.init()
+	k.table.init(&k.wheel.slab)
 	return all
 }
 
@@ -123,9 +125,9 @@ func (w *Wheel) refile(i uint32, when time.Duration) {
 	w.node(i).at = w.file(i, when)
 }
 
-// freeNode gives back a node that is in no slot.
+// freeNode gives back a node that is in no slot, and that nobody has a handle of.
 func (w *Wheel) freeNode(i uint32) {
-	w.release(w.node(i), i)
+	w.node(i).at, w.spare = w.spare, i
 	w.pending--
 }
 

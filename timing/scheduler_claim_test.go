@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// line is an Executor whose callbacks wait until they are run.
-type line struct {
+// queue is an Executor whose callbacks wait until they are run.
+type queue struct {
 	mu      sync.Mutex
 	waiting []func()
 }
 
-func (l *line) execute(f func()) {
+func (l *queue) execute(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, f)
 }
 
 // len returns how many have been given to it, since runAll if that was called.
-func (l *line) len() int {
+func (l *queue) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting)
 }
 
 // run starts the n-th of those.
-func (l *line) run(n int) {
+func (l *queue) run(n int) {
 	l.mu.Lock()
 	f := l.waiting[n]
 	l.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *line) run(n int) {
 }
 
 // runAll starts all, and empties the line.
-func (l *line) runAll() {
+func (l *queue) runAll() {
 	l.mu.Lock()
 	all := l.waiting
 	l.waiting = nil
@@ -71,7 +71,7 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 			}
 			for _, started := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s started=%v", name, kind, started), func(t *testing.T) {
-					l := &line{}
+					l := &queue{}
 					inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
 						var r record
 						var task Task
@@ -107,7 +107,7 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 }
 
 func TestMoveOfWhatWaitsForTheExecutor(t *testing.T) {
-	l := &line{}
+	l := &queue{}
 	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
 		var r record
 		must(0, s.Set("k", at(1), r.add("ran")))
@@ -128,7 +128,7 @@ func TestMoveOfWhatWaitsForTheExecutor(t *testing.T) {
 }
 
 func TestTaskPendingAndWhen(t *testing.T) {
-	l := &line{}
+	l := &queue{}
 	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
 		want := func(task Task, d time.Duration, start time.Time) {
 			t.Helper()
@@ -170,7 +170,7 @@ type schedulerModel struct {
 	ran     map[string]int
 	want    map[string]int
 	waiting map[string]int // the place in l of what waits
-	l       *line
+	l       *queue
 }
 
 func (m *schedulerModel) now() time.Duration { return time.Since(m.start) }
@@ -259,7 +259,7 @@ func TestSchedulerAgainstModel(t *testing.T) {
 			ran: map[string]int{}, want: map[string]int{}, waiting: map[string]int{}}
 		cfg := SchedulerConfig{}
 		if seed%2 == 1 {
-			m.l = &line{}
+			m.l = &queue{}
 			cfg.Executor = m.l.execute
 		}
 		inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
@@ -284,7 +284,7 @@ func TestSchedulerAgainstModel(t *testing.T) {
 // The sums add up with everything that can happen to a call.
 func TestSchedulerSums(t *testing.T) {
 	full := false
-	l := &line{}
+	l := &queue{}
 	cfg := SchedulerConfig{OnPanic: func(any, []byte) {}, Executor: func(f func()) {
 		if full {
 			panic("full")
