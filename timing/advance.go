@@ -103,7 +103,7 @@ func (w *Wheel) catchUp() {
 
 // moveTo sets pos, which must not pass over a slot with timers.
 func (w *Wheel) moveTo(tick uint64) {
-	crossed := (w.pos^tick)>>turnBits != 0
+	crossed := (w.pos^tick)>>lapBits != 0
 	w.pos = tick
 	w.recent.forget()
 	if crossed {
@@ -124,13 +124,13 @@ func (w *Wheel) findNear() {
 
 // firstSlot returns the first tick of the first slot with timers on a level that has some.
 func (w *Wheel) firstSlot(level int) uint64 {
-	turn := w.pos >> span(level) >> turnBits
-	half := level*2 + int(turn&1)
+	lap := w.pos >> span(level) >> lapBits
+	half := level*2 + int(lap&1)
 	if w.occupied[half] == 0 {
 		half ^= 1
-		turn++
+		lap++
 	}
-	return (turn<<turnBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
+	return (lap<<lapBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
 }
 
 // nextSlot returns the slot to work on next, by its level and first tick. Of slots that start together the

@@ -18,9 +18,9 @@ type driver struct {
 	line    sync.Mutex // callers wait here for mu; see lock
 	mu      sync.Mutex // of all below
 	wheel   *Wheel
-	alarm   *time.Timer   // starts turn
+	alarm   *time.Timer   // starts run
 	armed   time.Duration // when alarm goes off
-	running bool          // turn is
+	running bool          // run is
 	stopped bool
 	panics  uint64
 }
@@ -32,7 +32,7 @@ func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext fun
 }
 
 // lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line waits
-// for mu itself, so a turn, which does not stand in line, waits for few: with a thousand, callbacks
+// for mu itself, so a run, which does not stand in line, waits for few: with a thousand, callbacks
 // would come seconds late. (TryLock leaves alone a Mutex that somebody has waited for in vain for a
 // millisecond.)
 func (d *driver) lock() {
@@ -60,7 +60,7 @@ func (d *driver) after(delay time.Duration) time.Duration {
 	return now + delay
 }
 
-// wakeBy makes sure that a turn begins when a timer just added or moved is due. Only one that is
+// wakeBy makes sure that a run begins when a timer just added or moved is due. Only one that is
 // earlier than all the others costs more than a comparison.
 func (d *driver) wakeBy(when time.Duration) {
 	if when < d.armed && !d.running {
@@ -77,13 +77,13 @@ func (d *driver) arm() {
 	}
 	d.armed = when
 	if d.alarm == nil {
-		d.alarm = time.AfterFunc(when-d.now(), d.turn)
+		d.alarm = time.AfterFunc(when-d.now(), d.run)
 	} else {
 		d.alarm.Reset(when - d.now())
 	}
 }
 
-// disarm ends the driver: no turn begins any more.
+// disarm ends the driver: no run begins any more.
 func (d *driver) disarm() {
 	d.stopped = true
 	if d.alarm != nil {
@@ -91,8 +91,8 @@ func (d *driver) disarm() {
 	}
 }
 
-// turn runs what is due. At most one is running; the alarm that starts another finds nothing to do.
-func (d *driver) turn() {
+// run calls what is due. At most one is running; the alarm that starts another finds nothing to do.
+func (d *driver) run() {
 	d.mu.Lock()
 	if d.running || d.stopped {
 		d.mu.Unlock()
@@ -101,12 +101,12 @@ func (d *driver) turn() {
 	d.running = true
 	d.mu.Unlock()
 	// Deferred, as a callback may end its goroutine: the rest then gets another.
-	defer d.endTurn()
+	defer d.endRun()
 	for d.runNext() {
 	}
 }
 
-func (d *driver) endTurn() {
+func (d *driver) endRun() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = false

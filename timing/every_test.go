@@ -139,7 +139,7 @@ func TestEveryKeepsEachPeriodOnAScheduler(t *testing.T) {
 	}
 }
 
-// By a real clock a turn may be late, on a machine that is busy: what is not called is counted.
+// By a real clock a call may be late, on a machine that is busy: what is not called is counted.
 func TestEveryKeepsEachPeriodInRealTime(t *testing.T) {
 	const tick = time.Millisecond
 	periods := 200

@@ -392,7 +392,7 @@ func TestKeyedBatches(t *testing.T) {
 	})
 }
 
-func TestKeyedWheelInATurnOfItsOwner(t *testing.T) {
+func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
 	w := New(Config{})
 	var k *KeyedWheel[string, int]
 	calls := 0

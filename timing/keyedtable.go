@@ -33,7 +33,7 @@ type keyedItem[K comparable, V any] struct {
 
 const (
 	lineLen  = 10
-	lineLoad = 5 // items per bucket, from which on buckets are split: those whose turn is last get twice that
+	lineLoad = 5 // items per bucket, from which on buckets are split: those that are split last get twice that
 )
 
 // line is 64 bytes of a bucket. Items come without gaps.
@@ -176,7 +176,7 @@ func (t *keyedTable[K, V]) dropLast(before *line) {
 	t.spare, before.next = before.next, 0
 }
 
-// split divides the items of the bucket whose turn it is between that and a new one.
+// split divides the items of the bucket that is next between that and a new one.
 func (t *keyedTable[K, V]) split() {
 	if t.n == 2*t.half {
 		t.half *= 2

@@ -12,18 +12,18 @@ import (
 // It has one timer in the owner's Wheel, for its first deadline. Who drains that Wheel takes the
 // timer away: drain the KeyedWheel before.
 type KeyedWheel[K comparable, V any] struct {
-	core   keyedCore[K, V]
-	owner  *Wheel
-	alarm  Timer
-	armed  time.Duration // when alarm is due
-	inTurn bool
-	expire func(expired []Entry[K, V])
+	core    keyedCore[K, V]
+	owner   *Wheel
+	alarm   Timer
+	armed   time.Duration // when alarm is due
+	ringing bool
+	expire  func(expired []Entry[K, V])
 }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
 //
 // expire gets what has expired, in the order of the deadlines, up to 256 entries at a time; then the
-// owner's other timers have their turn, and the owner's budget is looked at. The entries have been
+// owner's other timers are called, and the owner's budget is looked at. The entries have been
 // removed, so their keys may be set again. The slice is only valid until expire returns. A panic
 // goes on through the owner's Advance; the rest of that batch is not offered again. expire may be
 // nil: then entries just go.
@@ -78,9 +78,9 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	return len(all)
 }
 
-// wakeBy makes sure that the owner's wheel calls turn when what was just set or moved is due.
+// wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
 func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
-	if when < k.armed && !k.inTurn {
+	if when < k.armed && !k.ringing {
 		k.arm()
 	}
 }
@@ -93,22 +93,22 @@ func (k *KeyedWheel[K, V]) arm() {
 	}
 	k.armed = when
 	if !k.owner.Reset(k.alarm, when) {
-		k.alarm = k.owner.At(when, k.turn)
+		k.alarm = k.owner.At(when, k.ring)
 	}
 }
 
-// turn is the alarm's callback: one batch.
-func (k *KeyedWheel[K, V]) turn() {
-	k.inTurn = true
-	defer k.endTurn() // deferred, as expire may panic
+// ring is the alarm's callback: one batch.
+func (k *KeyedWheel[K, V]) ring() {
+	k.ringing = true
+	defer k.endRing() // deferred, as expire may panic
 	batch, _ := k.core.takeDue(k.owner.now)
 	if len(batch) > 0 && k.expire != nil {
 		k.expire(batch)
 	}
 }
 
-func (k *KeyedWheel[K, V]) endTurn() {
-	k.inTurn = false
+func (k *KeyedWheel[K, V]) endRing() {
+	k.ringing = false
 	k.core.endBatch()
 	k.arm()
 }

@@ -20,7 +20,7 @@ func (h *herd) when() time.Duration {
 	i := h.c.uint64n(uint64(len(h.ticks)))
 	now := uint64(h.now / h.tick)
 	if h.ticks[i] < now || h.ticks[i] == now && h.c.uint64n(4) == 0 {
-		unit := uint64(1) << (turnBits * h.c.uint64n(4))
+		unit := uint64(1) << (lapBits * h.c.uint64n(4))
 		h.ticks[i] = (now/unit+1+h.c.uint64n(130))*unit + h.c.uint64n(5) - 1
 	}
 	return time.Duration(h.ticks[i])*h.tick - time.Duration(h.c.uint64n(uint64(h.tick)))

@@ -155,7 +155,7 @@ func (m *model) called(x *modelTimer) {
 	}
 }
 
-// runs checks that it is the turn of x.
+// runs checks that x is the next.
 func (m *model) runs(x *modelTimer) {
 	want := m.next()
 	if want != x {
@@ -219,7 +219,7 @@ func (m *model) change() {
 			m.add(1 + max(m.delay(), 0))
 		}
 	case 4:
-		// The wheel fills and empties by turns.
+		// The wheel fills and empties again and again.
 		if x := m.pick(); x != nil && (m.seq/3000%2 == 1 || m.c.uint64n(16) == 0) {
 			m.stop(x)
 		}

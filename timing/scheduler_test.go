@@ -221,7 +221,7 @@ func TestOldCallbackOfAKeyLeavesItsNewTimerAlone(t *testing.T) {
 	})
 }
 
-// On real goroutines: whatever wakes the scheduler, one turn runs at a time.
+// On real goroutines: whatever wakes the scheduler, one run at a time.
 func TestCallbacksRunOneAtATime(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{Tick: time.Microsecond})
 	defer s.Stop()

@@ -58,7 +58,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 	if li.tail != last || li.blocks != n {
 		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
 	}
-	if bit := l != overdue && w.occupied[l/turnSlots]>>(l%turnSlots)&1 == 1; l != overdue && bit != (live > 0) {
+	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (live > 0) {
 		return fmt.Errorf("%d timers, bit %v", live, bit)
 	}
 	return nil
@@ -102,8 +102,8 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("before pos")
 	case listOf(level, tick) != int(b.list):
 		return fmt.Errorf("wrong slot")
-	case tick>>span(level)>>turnBits-w.pos>>span(level)>>turnBits > 1:
-		return fmt.Errorf("more than a turn away")
+	case tick>>span(level)>>lapBits-w.pos>>span(level)>>lapBits > 1:
+		return fmt.Errorf("more than a lap away")
 	case slotStart(level, tick) < w.pos:
 		return fmt.Errorf("its slot began before pos")
 	case level < lowest:

@@ -52,7 +52,7 @@ type Wheel struct {
 	pending   int
 	held      due
 	drain     *drain                // nil unless one is running
-	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
+	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a timer, s being l%lapSlots
 	recent    recent
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
