@@ -15,7 +15,7 @@ import (
 var floors = map[string][]string{
 	".": {},
 
-	// Floor 0: pure, without goroutines and clocks of their own.
+	// Floor 0: the standard library only.
 	"timing":          {},
 	"codec":           {},
 	"codec/codectest": {"codec"},
