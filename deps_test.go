@@ -35,6 +35,7 @@ var floors = map[string][]string{
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/websocket": {"codec", wsModule},
+	"codec/resp":      {"codec"},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
