@@ -30,7 +30,7 @@ var floors = map[string][]string{
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
-	"codec/websocket": {"codec", wsModule},
+	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
@@ -38,10 +38,11 @@ var floors = map[string][]string{
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	sysModule     = "golang.org/x/sys/..."
+	gnetModule     = "github.com/panjf2000/gnet/v2/..."
+	zerologModule  = "github.com/rs/zerolog"
+	wsModule       = "github.com/gobwas/ws/..."
+	httpheadModule = "github.com/gobwas/httphead"
+	sysModule      = "golang.org/x/sys/..."
 )
 
 func TestImportFloors(t *testing.T) {

@@ -74,7 +74,7 @@ type Codec struct {
 	// must not be sent becomes StatusInternalError; a reason is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
-	deflated byte // its address is the FrameKey of connections that compress
+	deflated [maxWindow + 1]byte // addresses, the FrameKeys of connections that compress, by window
 }
 
 // ErrNoConn is what a Codec returns that is used as the codec of a connection. Only what New returns is one.
