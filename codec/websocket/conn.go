@@ -2,7 +2,9 @@ package websocket
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gobwas/ws"
@@ -285,6 +287,19 @@ func (c *Conn) AppendReply(dst []byte) []byte {
 	return dst
 }
 
+// OpenTimeout implements codec.Opener.
+func (c *Conn) OpenTimeout() time.Duration {
+	return cmp.Or(c.config.HandshakeTimeout, DefaultHandshakeTimeout)
+}
+
+// Opening implements codec.Opener.
+func (c *Conn) Opening() error {
+	if c.phase < open {
+		return ErrTimeout
+	}
+	return nil
+}
+
 // AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is not done.
 func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 	switch c.phase {
@@ -332,6 +347,7 @@ var (
 	_ codec.Validator = (*Codec)(nil)
 	_ codec.Resumer   = (*Conn)(nil)
 	_ codec.Responder = (*Conn)(nil)
+	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
 
