@@ -36,6 +36,7 @@ var floors = map[string][]string{
 	// Beside floor 1: a codec that needs a library.
 	"codec/websocket": {"codec", wsModule},
 	"codec/resp":      {"codec"},
+	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
@@ -43,10 +44,11 @@ var floors = map[string][]string{
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	sysModule     = "golang.org/x/sys/..."
+	gnetModule     = "github.com/panjf2000/gnet/v2/..."
+	zerologModule  = "github.com/rs/zerolog"
+	wsModule       = "github.com/gobwas/ws/..."
+	httpheadModule = "github.com/gobwas/httphead"
+	sysModule      = "golang.org/x/sys/..."
 )
 
 func TestImportFloors(t *testing.T) {

@@ -270,7 +270,7 @@ func (l *Loop) advance(budget int) (more bool) {
 		return false
 	}
 	l.advanced = now
-	l.health.lags.note(now-due, now)
+	l.health.noteLate(now-due, now)
 	l.advanceWheel(now, budget)
 	l.count.fired = l.wheel.Fired()
 	when, ok := l.wheel.Next()
@@ -307,7 +307,7 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 // takeMail takes what is in the mailbox, if nothing is left of what was taken before.
 func (l *Loop) takeMail() {
 	if l.next < len(l.batch) {
-		l.health.lags.note(l.now-l.since, l.now) // at least
+		l.health.noteWaited(l.now-l.since, l.now) // at least
 		return
 	}
 	if cap(l.batch) > keepTasks { // there was a storm
@@ -317,7 +317,7 @@ func (l *Loop) takeMail() {
 	l.batch, oldest = l.mail.take(l.batch[:0])
 	l.next, l.since = 0, l.now
 	if len(l.batch) > 0 {
-		l.health.lags.note(l.now-oldest, l.now)
+		l.health.noteWaited(l.now-oldest, l.now)
 	}
 }
 
