@@ -3,6 +3,7 @@ package handler
 import (
 	"errors"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,9 @@ type actor struct {
 	timers []*ActorTimer              // pending
 	onStop []func(err error)
 	forget func() // drops the user's state
+
+	mu        sync.Mutex
+	questions map[questioner]struct{} // that it was asked and has not answered
 }
 
 type stopReason struct{ err error }
@@ -185,6 +189,7 @@ func (a *actor) finish() {
 	}
 	a.onStop = nil
 	a.forget()
+	a.leaveUnanswered(err)
 }
 
 // stopActors stops those that still live when their loop ends.
