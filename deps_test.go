@@ -21,9 +21,13 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
-	"loop/internal/engine":     {},
-	"loop/internal/gnetengine": {"loop/internal/engine", gnetModule, zerologModule, sysModule},
-	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
+	"loop/internal/engine":   {},
+	"loop/internal/procs":    {},
+	"loop/internal/unixsock": {sysModule},
+	"loop/internal/gnetengine": {
+		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
+	},
+	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":       {"codec", "loop", "timing", zerologModule},

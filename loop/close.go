@@ -96,7 +96,7 @@ func (c *Conn) closeTurn() {
 	}
 	if l := c.loop; !l.wheel.Pending(c.closeTimer) {
 		c.idle.unsent = c.untaken()
-		c.closeTimer = l.wheel.At(l.after(l.server.cfg.closeTimeout), c.closeLate)
+		c.closeTimer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
 	}
 }
 
@@ -109,7 +109,7 @@ func (c *Conn) closeLate() {
 	l := c.loop
 	if n := c.untaken(); l.draining && n < c.idle.unsent {
 		c.idle.unsent = n
-		c.closeTimer = l.wheel.At(l.after(l.server.cfg.closeTimeout), c.closeLate)
+		c.closeTimer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
 		return
 	}
 	c.cut()
@@ -263,7 +263,7 @@ func (c *Conn) inputEnded() {
 // delivered. Then c stays open: what is sent still arrives, and c closes only by Close, by its idle timeout, or because
 // sending fails. That the peer goes altogether is not noticed any more otherwise. Without this hook a peer that ends its
 // output counts as closed, as most have closed altogether: pending output is flushed, but timers, Tells and offloaded
-// works that would still answer do not run.
+// jobs that would still answer do not run.
 //
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {

@@ -95,7 +95,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// Handler returns what Accept returned: with middlewares around it, the outermost. nil in Accept, and after OnClose.
+// Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
+// those within. nil in Accept, and after OnClose.
 func (c *Conn) Handler() Handler {
 	c.loop.owner.check("Conn.Handler")
 	return c.handler

@@ -34,7 +34,7 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
-	s.stopWorkers()
+	s.stopJobPool()
 	select {
 	case err := <-s.failed: // meanwhile
 		failure = errors.Join(failure, s.loopFailed(err))
@@ -61,7 +61,7 @@ func (s *Server) loopFailed(err error) error {
 // endLate ends the rest if the callback that was stuck returns after all.
 func (s *Server) endLate() {
 	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
-	s.accept.Wait()
+	s.newcomers.Wait()
 	_ = s.stopEngine()
 }
 
@@ -76,7 +76,7 @@ func (s *Server) stopEngine() error {
 func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
 	s.tellLoops((*Loop).beginDrain)
-	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
+	if timeout := time.After(s.DrainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
 		s.tellLoops((*Loop).cutAll)
 	}
 	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
@@ -84,7 +84,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
 		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
 	}
-	s.accept.Wait()
+	s.newcomers.Wait()
 	return int(s.Stats().Cut - before), nil
 }
 
@@ -167,12 +167,12 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
-		works := c.finishing && c.state < stateClosing
+		jobs := c.finishing && c.state < stateClosing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
 			c.cut()
-		} else if works {
+		} else if jobs {
 			l.count.cut++
 		}
 	}

@@ -22,7 +22,7 @@ var (
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = errors.New("loop: mailbox full")
 
-	// ErrOffloadFull: Server.MaxOffloadQueue works wait already, or 1,024 of this connection.
+	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection.
 	ErrOffloadFull = errors.New("loop: offload queue full")
 
 	// ErrServerClosed: the server is draining, or has ended.

@@ -67,13 +67,14 @@ type Loop struct {
 	returned    bool // what rescue guards came to its end
 	drainState
 
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	rare      bool          // a counter has changed that seldom does
-	load      atomic.Int64  // connections, those on their way here included
-	enrolling chan struct{} // a value for each connection on its way here
-	health    health
-	watch     *watchdog
+	count       counters      // of this loop, its own
+	shown       shownCounters // the same for other goroutines
+	rare        bool          // a counter has changed that seldom does
+	load        atomic.Int64  // connections, those on their way here included
+	enrolling   chan struct{} // a value for each connection on its way here
+	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
+	health      health
+	watch       *watchdog
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -81,10 +82,10 @@ func newLoop(s *Server, index int) *Loop {
 		lingering: make(map[*Conn]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
-	l.mail.max, l.mail.clock = s.cfg.maxMailbox, l.clock
+	l.mail.max, l.mail.clock = s.MaxMailbox, l.clock
 	l.watch = s.watch
 	l.health.since.Store(noTurn)
-	l.maxOutbound = s.cfg.maxOutbound
+	l.maxOutbound = s.MaxOutbound
 	l.enrolling = make(chan struct{}, s.slots)
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
@@ -187,7 +188,7 @@ func (l *Loop) turn() {
 	l.enter()
 	l.published = never
 	l.deadline.Store(int64(never))
-	end := l.now + l.server.cfg.turnBudget
+	end := l.now + l.server.TurnBudget
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	l.settle()

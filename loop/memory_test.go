@@ -23,15 +23,15 @@ func TestARefKeepsNoHandler(t *testing.T) {
 		h := new(keeper)
 		runtime.AddCleanup(h, func(int) { close(freed) }, 0)
 		use := func() { h.b[0]++ }
-		r.server.cfg.listeners[0].accept = func(*Conn) Handler { return h }
+		r.server.listeners[0].accept = func(*Conn) Handler { return h }
 		c, s, _ := r.connect()
-		r.server.cfg.listeners[0].accept = nil
+		r.server.listeners[0].accept = nil
 		ref = c.Ref()
 		c.OnIdle(IdleBoth, time.Hour, func(int) { use() })
 		c.OnIdle(WriteStalled, time.Hour, func(int) { use() })
 		c.AfterFunc(time.Hour, use)
 		c.Every(time.Hour, use)
-		c.OnDrain(use)
+		c.OnFlushed(use)
 		c.OnHighWater(1, use)
 		c.AfterClose(func(error) { use() })
 		_ = c.Ref().Tell(func(*Conn) { use() })

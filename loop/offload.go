@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// offloadPerConn is how many works of one connection may wait, so that one that is flooded does not take the queue of all.
+// offloadPerConn is how many jobs of one connection may wait, so that one that is flooded does not take the queue of all.
 const offloadPerConn = 1024
 
-// worksTimeout is how long Wait gives works that are running still when all connections are closed, and which have been told
+// jobsTimeout is how long Wait gives jobs that are running still when all connections are closed, and which have been told
 // so by their contexts, to return.
-const worksTimeout = 5 * time.Second
+const jobsTimeout = 5 * time.Second
 
-var errGoexit = errors.New("loop: a work that was offloaded called runtime.Goexit")
+var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit")
 
-// Offload has work run on a goroutine of its own, and then what comes of it on c's loop, as a turn of c: for what blocks, like
+// Offload has job run on a goroutine of its own, and then what comes of it on c's loop, as a turn of c: for what blocks, like
 // a database, a file, a password hash. It must be called on c's loop, or in Accept. To return more than a value, let T be
-// a struct; or an error, and keep the rest in variables that both functions see: then runs after work.
+// a struct; or an error, and keep the rest in variables that both functions see: then runs after job.
 //
-// Works of one connection run one after another, in the order of the calls, and so do their thens. What may run beside
-// something else belongs in one work, with goroutines of its own. The connections of a Server share Server.MaxOffload
+// Jobs of one connection run one after another, in the order of the calls, and so do their thens. What may run beside
+// something else belongs in one job, with goroutines of its own. The connections of a Server share Server.MaxOffload
 // goroutines, and take turns.
 //
-// ctx is done when c closes: a work should return then, as nobody waits for it. (With Conn.OnEOF, a peer that
-// only ended its output still gets the answers.) Then does not run after that, and works that
-// have not begun never will. When the server drains, a connection with works stays open until the last then has returned,
+// ctx is done when c closes: a job should return then, as nobody waits for it. (With Conn.OnEOF, a peer that
+// only ended its output still gets the answers.) Then does not run after that, and jobs that
+// have not begun never will. When the server drains, a connection with jobs stays open until the last then has returned,
 // which may offload more; it is not read any more meanwhile. At Server.DrainTimeout it is cut.
 //
-// nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue works wait, or 1,024 of c; nothing was
-// queued. ErrServerClosed: the server has ended. A panic in work or then closes c with a *PanicError. A nil func
+// nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or 1,024 of c; nothing was
+// queued. ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil func
 // panics here.
-func Offload[T any](c *Conn, work func(ctx context.Context) T, then func(c *Conn, v T)) error {
+func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.check("Offload")
-	if work == nil || then == nil {
+	if job == nil || then == nil {
 		panic("loop: Offload with a nil func")
 	}
 	return c.offload(func(ctx context.Context) func(*Conn) {
-		v := work(ctx)
+		v := job(ctx)
 		return func(c *Conn) { then(c, v) }
 	})
 }
 
-// A job is what a worker does for a connection: it returns what the loop does then.
+// A job is what a goroutine of the pool does for a connection: it returns what the loop does then.
 type job struct {
 	run  func(ctx context.Context) (then func(*Conn))
 	next *job // of the same connection
@@ -59,7 +59,7 @@ type jobs struct {
 
 	first, last *job
 	waiting     int
-	busy        bool  // in the pool's queue, or with a worker
+	busy        bool  // in the pool's queue, or with a goroutine
 	next        *jobs // in that queue
 }
 
@@ -86,9 +86,9 @@ func (c *Conn) stopJobs() {
 	}
 }
 
-// drain closes c, or has it closed when its works are done.
+// drain closes c, or has it closed when its jobs are done.
 func (c *Conn) drain() {
-	if c.working() {
+	if c.hasJobs() {
 		c.finishing = true
 		c.pauseRead()
 		return
@@ -96,33 +96,33 @@ func (c *Conn) drain() {
 	c.shut(ErrServerClosed)
 }
 
-// worked runs on the loop after a work.
-func (c *Conn) worked(then func(*Conn)) {
+// jobDone runs on the loop after a job.
+func (c *Conn) jobDone(then func(*Conn)) {
 	c.jobs.pending--
 	then(c)
-	if c.finishing && !c.working() {
+	if c.finishing && !c.hasJobs() {
 		c.shut(ErrServerClosed)
 	}
 }
 
-// working reports whether there are works whose then has not run.
-func (c *Conn) working() bool { return c.jobs != nil && c.jobs.pending > 0 }
+// hasJobs reports whether there are jobs whose then has not run.
+func (c *Conn) hasJobs() bool { return c.jobs != nil && c.jobs.pending > 0 }
 
 // workers are the goroutines that work for all connections of a Server. Each lives as long as it finds something to do.
-// A pool that keeps its goroutines would save half a microsecond for a work that blocks anyway, and would
+// A pool that keeps its goroutines would save half a microsecond for a job that blocks anyway, and would
 // have something to tend: ants wakes up twice a second for that, while an idle server should not.
 type workers struct {
 	mu          sync.Mutex
 	max         int
 	maxWaiting  int
-	first, last *jobs // connections with works that wait, and none that runs
-	waiting     int   // works
+	first, last *jobs // connections with jobs that wait, and none that runs
+	waiting     int   // jobs
 	running     int   // goroutines
 	closed      bool
 	done        chan struct{} // closed when closed and nothing runs
 }
 
-// put queues a work, and starts a goroutine for it if there may be one more.
+// put queues a job, and starts a goroutine for it if there may be one more.
 func (p *workers) put(js *jobs, j *job) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *workers) enqueue(js *jobs) {
 	p.last = js
 }
 
-// drop forgets the works that have not begun.
+// drop forgets the jobs that have not begun.
 func (p *workers) drop(js *jobs) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *workers) run() {
 	}
 }
 
-// take puts a connection with more works behind the others, and returns the next work, or nil: the goroutine must end then.
+// take puts a connection with more jobs behind the others, and returns the next job, or nil: the goroutine must end then.
 func (p *workers) take(done *jobs) (*jobs, *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (p *workers) releaseLocked(js *jobs) {
 	}
 }
 
-// do runs a work, unless its connection has closed meanwhile, and posts what follows.
+// do runs a job, unless its connection has closed meanwhile, and posts what follows.
 func (js *jobs) do(j *job) {
 	if js.ctx.Err() != nil {
 		return
@@ -250,10 +250,10 @@ func (js *jobs) do(j *job) {
 		}
 	}()
 	then = j.run(js.ctx)
-	_ = js.c.loop.post(task{told: func(c *Conn) { c.worked(then) }, c: js.c}, true)
+	_ = js.c.loop.post(task{told: func(c *Conn) { c.jobDone(then) }, c: js.c}, true)
 }
 
-// panicked closes the connection because of a work's panic, and has it logged and counted even if it is closed already.
+// panicked closes the connection because of a job's panic, and has it logged and counted even if it is closed already.
 func (js *jobs) panicked(v any) {
 	if v == nil {
 		v = errGoexit
@@ -267,7 +267,7 @@ func (js *jobs) panicked(v any) {
 	})
 }
 
-// stop refuses new works, drops those that wait and gives those that run some time. It returns how many goroutines are left.
+// stop refuses new jobs, drops those that wait and gives those that run some time. It returns how many goroutines are left.
 func (p *workers) stop(timeout time.Duration) int {
 	p.mu.Lock()
 	p.closed = true
@@ -287,16 +287,16 @@ func (p *workers) stop(timeout time.Duration) int {
 	return p.running
 }
 
-// counts returns how many works wait, and how many run.
+// counts returns how many jobs wait, and how many run.
 func (p *workers) counts() (waiting, running int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.waiting, p.running
 }
 
-// stopWorkers is the last step of the server's end.
-func (s *Server) stopWorkers() {
-	if n := s.workers.stop(worksTimeout); n > 0 {
-		s.Logger.Warn().Int("works", n).Msg("offloaded works do not return, though their connections are closed: their goroutines are left behind")
+// stopJobPool is the last step of the server's end.
+func (s *Server) stopJobPool() {
+	if n := s.workers.stop(jobsTimeout); n > 0 {
+		s.Logger.Warn().Int("jobs", n).Msg("offloaded jobs do not return, though their connections are closed: their goroutines are left behind")
 	}
 }

@@ -23,12 +23,11 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	t.Helper()
 	s.Addr, s.NumLoops = "tcp://127.0.0.1:0", 1
 	s.Accept = func(*Conn) Handler { return h }
-	cfg, err := s.validate()
-	if err != nil {
+	if err := s.prepare(); err != nil {
 		t.Fatal(err)
 	}
 	eng := &rigEngine{}
-	s.cfg, s.engine, s.base = cfg, eng, time.Now()
+	s.engine, s.base = eng, time.Now()
 	s.watch = newWatchdog(s, 1) // which does not run
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
@@ -41,7 +40,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 // connect opens a connection.
 func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
 	sock := &rigSocket{room: -1}
-	s := r.open(r.server.cfg.listeners[0], sock, 1, &net.TCPAddr{}, &net.TCPAddr{})
+	s := r.open(r.server.listeners[0], sock, 1, &net.TCPAddr{}, &net.TCPAddr{})
 	return (*Conn)(s.(*sink)), s, sock
 }
 

@@ -13,7 +13,7 @@ type Stats struct {
 	Refused  uint64 // of these: above a limit, or Accept returned nil
 	Closed   uint64 // connections that have ended, OnClose included
 	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output not taken within the close timeout, or works not done when the drain's was over
+	Cut      uint64 // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -23,8 +23,8 @@ type Stats struct {
 	Timers int    // pending in all wheels
 	Fired  uint64 // callbacks that the wheels ran, the framework's own included
 
-	Offloaded        int // works that run now
-	OffloadedWaiting int // works that wait for that
+	Offloaded        int // jobs that run now
+	OffloadedWaiting int // jobs that wait for that
 
 	// The worst of all loops: see LoopStats.
 	Lag, MaxLag   time.Duration

@@ -57,6 +57,19 @@ func (t Timer) Reset(d time.Duration) bool {
 	return t.l.wheel.Reset(t.r.t, t.l.after(d))
 }
 
+// Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every or
+// OnIdle, and once it was stopped or died with its connection.
+func (t Timer) Pending() bool {
+	if t.l == nil {
+		return false
+	}
+	t.l.owner.check("Timer.Pending")
+	if t.r == nil {
+		return t.l.wheel.Pending(t.t)
+	}
+	return t.r.gen == t.gen
+}
+
 // A record ties a timer or an idle hook to its connection, and ends with it. Records are used again, with another gen.
 type record struct {
 	c          *Conn

@@ -41,8 +41,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 			return HandlerFunc(func(c *Conn, msg []byte) error { return c.Send(msg) })
 		},
 	}
-	var err error
-	if s.cfg, err = s.validate(); err != nil {
+	if err := s.prepare(); err != nil {
 		b.Fatal(err)
 	}
 	s.base = time.Now()
@@ -50,7 +49,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.watch = newWatchdog(s, 1)
 	l := newLoop(s, 0)
 	l.owner.claim()
-	return l.open(s.cfg.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
+	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
 }
 
 // BenchmarkOffload is a work that does nothing, from the call to the end of its then, one at a time.

@@ -62,8 +62,8 @@ type longTurn struct{ since, took atomic.Int64 }
 func newWatchdog(s *Server, loops int) *watchdog {
 	w := &watchdog{
 		server:    s,
-		threshold: s.cfg.blockedAfter,
-		period:    max(minLook, (s.cfg.blockedAfter+looks-1)/looks),
+		threshold: s.BlockedAfter,
+		period:    max(minLook, (s.BlockedAfter+looks-1)/looks),
 		kick:      make(chan struct{}, 1),
 		quit:      make(chan struct{}),
 		done:      make(chan struct{}),

@@ -34,7 +34,7 @@ func TestWatchdogLooks(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := &Loop{}
-			w := newWatchdog(&Server{loops: []*Loop{l}, cfg: config{blockedAfter: 100 * ms}}, 1)
+			w := newWatchdog(&Server{loops: []*Loop{l}, BlockedAfter: 100 * ms}, 1)
 			var last time.Duration
 			for _, look := range test.looks {
 				l.health.since.Store(int64(look.since))
@@ -53,7 +53,7 @@ func TestWatchdogLooks(t *testing.T) {
 // The watchdog wakes up for a turn, and sleeps again soon; it never has a timer while it sleeps.
 func TestWatchdogSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{base: time.Now(), cfg: config{blockedAfter: 100 * time.Millisecond, loops: 1}}
+		s := &Server{base: time.Now(), BlockedAfter: 100 * time.Millisecond, NumLoops: 1}
 		s.watch = newWatchdog(s, 1)
 		l := newLoop(s, 0)
 		s.loops = []*Loop{l}
@@ -86,7 +86,7 @@ func TestWatchdogSleeps(t *testing.T) {
 
 // Many turns begin while the watchdog is about to fall asleep: each is seen.
 func TestWatchdogIsNotMissed(t *testing.T) {
-	s := &Server{base: time.Now(), cfg: config{blockedAfter: minLook, loops: 1}}
+	s := &Server{base: time.Now(), BlockedAfter: minLook, NumLoops: 1}
 	s.watch = newWatchdog(s, 1)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}

@@ -2,15 +2,15 @@ package loop
 
 // water is what a connection wants to know about its pending output.
 type water struct {
-	mark    int
-	onHigh  func()
-	onDrain func()
-	high    bool // above the mark since the last drain
-	waited  bool // output has had to wait since the last drain
+	mark      int
+	onHigh    func()
+	onFlushed func()
+	high      bool // the mark was passed, and the output has not been flushed since
+	waited    bool // output has had to wait, and has not been flushed since
 }
 
 // OnHighWater has f run on the loop when a turn ends with more than n bytes of output pending: the time to stop
-// producing. It runs once, and again only after the output has drained. There is one such hook; nil removes it. A panic
+// producing. It runs once, and again only after the output was flushed. There is one such hook; nil removes it. A panic
 // in f closes c. A negative n panics.
 func (c *Conn) OnHighWater(n int, f func()) {
 	c.loop.owner.check("Conn.OnHighWater")
@@ -21,11 +21,11 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.mark, w.onHigh = n, f
 }
 
-// OnDrain has f run on the loop whenever output that had to wait has all been taken by the system: the time to produce
+// OnFlushed has f run on the loop whenever output that had to wait has all been taken by the system: the time to produce
 // more. There is one such hook; nil removes it. A panic in f closes c.
-func (c *Conn) OnDrain(f func()) {
-	c.loop.owner.check("Conn.OnDrain")
-	c.hooks().onDrain = f
+func (c *Conn) OnFlushed(f func()) {
+	c.loop.owner.check("Conn.OnFlushed")
+	c.hooks().onFlushed = f
 }
 
 func (c *Conn) hooks() *water {
@@ -44,7 +44,7 @@ func (c *Conn) checkWater() {
 	switch {
 	case c.out.size == 0 && w.waited:
 		w.high, w.waited = false, false
-		c.callHook(w.onDrain)
+		c.callHook(w.onFlushed)
 	case c.out.size > 0:
 		w.waited = true
 		if c.out.size > w.mark && !w.high {

@@ -28,6 +28,7 @@ type Connector interface {
 
 // A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
 type PacketPort interface {
+	// Addr returns the address, with the real port.
 	Addr() net.Addr
 
 	// Serve begins to receive on a loop, and waits until that has taken notice; so it is not for

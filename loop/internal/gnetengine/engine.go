@@ -26,6 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/procs"
+	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size. With gnet's default of 64 KiB
@@ -46,6 +48,10 @@ type Engine struct {
 	watch    watcher
 	stopping atomic.Bool
 	plain    bool // without doors
+
+	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
+	KeepProcs bool
+	reserved  int // loops that procs knows of
 }
 
 // NewPlain returns an engine that does without doors, as where they do not work.
@@ -107,6 +113,9 @@ func (*Engine) Capacity(loops int) int {
 // Listen implements engine.Engine.
 func (*Engine) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	var lc net.ListenConfig
+	if network == "unix" {
+		return unixsock.Listen(ctx, lc, address)
+	}
 	return lc.Listen(ctx, network, address)
 }
 
@@ -119,6 +128,7 @@ func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr
 // Start implements engine.Engine.
 func (e *Engine) Start(n int, h engine.Host) error {
 	e.host = h
+	e.reserveProc(n)
 	e.watch.notify = func(s *socket) { s.loop.notify(s) }
 	for i := range n {
 		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
@@ -127,6 +137,19 @@ func (e *Engine) Start(n int, h engine.Host) error {
 		}
 	}
 	return nil
+}
+
+// reserveProc sees to it that goroutines have a P when all loops sleep.
+func (e *Engine) reserveProc(loops int) {
+	if e.KeepProcs {
+		return
+	}
+	e.reserved = loops
+	if old, now := procs.Reserve(loops); now != old {
+		e.log.Info().Int("from", old).Int("to", now).Int("loops", loops).
+			Msg("GOMAXPROCS is raised, so that goroutines need not wait for loops that sleep" +
+				" (the environment variable GOMAXPROCS, or Server.KeepGOMAXPROCS, prevents that)")
+	}
 }
 
 // start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its loops to connections
@@ -239,6 +262,8 @@ func (e *Engine) Stop() (err error) {
 	for _, l := range e.loops {
 		err = errors.Join(err, l.stop())
 	}
+	procs.Release(e.reserved)
+	e.reserved = 0
 	return err
 }
 
