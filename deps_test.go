@@ -32,6 +32,9 @@ var floors = map[string][]string{
 	// Beside floor 1: a codec that needs a library.
 	"codec/websocket": {"codec", wsModule},
 
+	// Beside floor 1: delays on Redis.
+	"timing/rediswheel": {"timing", redisModule, cronModule},
+
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
 	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
@@ -41,6 +44,8 @@ const (
 	gnetModule    = "github.com/panjf2000/gnet/v2/..."
 	zerologModule = "github.com/rs/zerolog"
 	wsModule      = "github.com/gobwas/ws/..."
+	redisModule   = "github.com/redis/go-redis/v9"
+	cronModule    = "github.com/netresearch/go-cron"
 	sysModule     = "golang.org/x/sys/..."
 )
 
