@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":   {},
 	"loop/internal/procs":    {},
+	"loop/internal/owner":    {},
 	"loop/internal/unixsock": {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
@@ -34,9 +35,11 @@ var floors = map[string][]string{
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
-	"codec/websocket": {"codec", wsModule},
 	"codec/resp":      {"codec"},
 	"codec/websocket": {"codec", wsModule, httpheadModule},
+
+	// Beside floor 1: delays on Redis.
+	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
@@ -49,6 +52,8 @@ const (
 	wsModule       = "github.com/gobwas/ws/..."
 	httpheadModule = "github.com/gobwas/httphead"
 	sysModule      = "golang.org/x/sys/..."
+	redisModule    = "github.com/redis/go-redis/v9"
+	cronModule     = "github.com/netresearch/go-cron"
 )
 
 func TestImportFloors(t *testing.T) {
