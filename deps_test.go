@@ -31,7 +31,9 @@ var floors = map[string][]string{
 	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":       {"codec", "loop", "timing", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule},
+	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
+
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
@@ -52,8 +54,8 @@ const (
 	wsModule       = "github.com/gobwas/ws/..."
 	httpheadModule = "github.com/gobwas/httphead"
 	sysModule      = "golang.org/x/sys/..."
-	redisModule    = "github.com/redis/go-redis/v9"
 	cronModule     = "github.com/netresearch/go-cron"
+	redisModule    = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {
