@@ -22,6 +22,15 @@ var floors = map[string][]string{
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":     {},
+	"loop/internal/inspect":    {},
+	"loop/internal/goroutine":  {},
+	"loop/internal/peak":       {},
+	"loop/internal/gate":       {},
+	"loop/internal/mailbox":    {},
+	"loop/internal/alarm":      {},
+	"loop/internal/jobs":       {},
+	"loop/internal/outbox":     {"codec"},
+	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
 	"loop/internal/gnetengine": {"loop/internal/engine", gnetModule, zerologModule, sysModule},
 	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 

@@ -1,4 +1,5 @@
-package loop
+// Package goroutine names goroutines and shows their stacks, which the runtime offers only as text.
+package goroutine
 
 import (
 	"bytes"
@@ -11,8 +12,8 @@ const (
 	maxDump   = 4 << 20  // and at most: with tens of thousands of goroutines a dump is not worth its time
 )
 
-// goroutineID reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
-func goroutineID() uint64 {
+// ID returns the number of the calling goroutine. It reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
+func ID() uint64 {
 	var buf [40]byte
 	line := buf[:runtime.Stack(buf[:], false)]
 	line = bytes.TrimPrefix(line, []byte("goroutine "))
@@ -21,13 +22,13 @@ func goroutineID() uint64 {
 	return id
 }
 
-// stackOf returns the stack of another goroutine, as it is now, or nil if it is not found. The runtime shows either one's
+// Stack returns the stack of another goroutine, as it is now, or nil if it is not found. The runtime shows either one's
 // own or all, and stops all goroutines for that; so this is for emergencies.
-func stackOf(id uint64) []byte {
+func Stack(id uint64) []byte {
 	for size := firstDump; ; size *= 4 {
 		buf := make([]byte, size)
 		n := runtime.Stack(buf, true)
-		if stack := cutStack(buf[:n], id, n == size); stack != nil {
+		if stack := cut(buf[:n], id, n == size); stack != nil {
 			return stack
 		}
 		if n < size || size >= maxDump {
@@ -36,8 +37,8 @@ func stackOf(id uint64) []byte {
 	}
 }
 
-// cutStack cuts one goroutine out of a dump of all. In a dump that was cut off itself, the last one is not to be had.
-func cutStack(dump []byte, id uint64, cutOff bool) []byte {
+// cut cuts one goroutine out of a dump of all. In a dump that was cut off itself, the last one is not to be had.
+func cut(dump []byte, id uint64, cutOff bool) []byte {
 	head := []byte("goroutine " + strconv.FormatUint(id, 10) + " ")
 	begin := 0
 	if !bytes.HasPrefix(dump, head) {
