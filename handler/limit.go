@@ -103,3 +103,6 @@ func (h *limited) OnMessage(c *loop.Conn, msg []byte) error {
 	}
 	return ErrRateLimit
 }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *limited) Unwrap() any { return h.Handler }

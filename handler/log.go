@@ -87,3 +87,6 @@ func (h *logged) OnMessage(c *loop.Conn, msg []byte) error {
 	h.log.message(c, msg)
 	return h.Handler.OnMessage(c, msg)
 }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *logged) Unwrap() any { return h.Handler }

@@ -123,3 +123,6 @@ func (h *typed[T]) OnMessage(c *loop.Conn, msg []byte) error {
 }
 
 func (h *typed[T]) OnClose(c *loop.Conn, err error) { h.inner.OnClose(c, err) }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *typed[T]) Unwrap() any { return h.inner }

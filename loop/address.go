@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // splitAddr takes "tcp://host:port" or "unix://path" apart.
@@ -25,6 +24,9 @@ func splitAddr(addr string) (network, address string, err error) {
 		if address == "" {
 			return "", "", errors.New("the path of the socket is missing")
 		}
+		if strings.ContainsRune(address, 0) {
+			return "", "", errors.New("the path has a NUL byte (an abstract name begins with @ in its place)")
+		}
 		if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(address) > most {
 			return "", "", fmt.Errorf("the path has %d bytes, and the system takes at most %d", len(address), most)
 		}
@@ -32,21 +34,6 @@ func splitAddr(addr string) (network, address string, err error) {
 		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
 	}
 	return network, address, nil
-}
-
-// removeStale removes a unix socket that a process left behind which no longer lives: one that refuses connections.
-func removeStale(network, address string) {
-	if network != "unix" || strings.HasPrefix(address, "@") || isFile(network, address) {
-		return
-	}
-	c, err := net.DialTimeout(network, address, time.Second)
-	if err == nil {
-		_ = c.Close()
-		return
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		_ = os.Remove(address)
-	}
 }
 
 // isFile reports whether something else than a socket is where a unix socket is to be.

@@ -28,7 +28,7 @@ type water struct {
 // time to stop producing. It runs once, and again only after the output was flushed. There is one such
 // hook; nil removes it. A panic in f closes c. A negative n panics.
 func (c *Conn) OnHighWater(n int, f func()) {
-	c.loop.owner.check("Conn.OnHighWater")
+	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
@@ -39,7 +39,7 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // OnFlushed has f run on the loop whenever output that had to wait has all been taken by the system:
 // the time to produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
-	c.loop.owner.check("Conn.OnFlushed")
+	c.loop.owner.Check("Conn.OnFlushed")
 	c.more().water.onFlushed = f
 }
 
@@ -71,7 +71,7 @@ func (c *Conn) checkWater() {
 // lost then, as are those that a reset stops on their way. The idle timeout goes on, but bytes that
 // wait count as received.
 func (c *Conn) PauseRead() {
-	c.loop.owner.check("Conn.PauseRead")
+	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
 }
 
@@ -86,7 +86,7 @@ func (c *Conn) pause(why pauses) {
 
 // ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
-	c.loop.owner.check("Conn.ResumeRead")
+	c.loop.owner.Check("Conn.ResumeRead")
 	if c.in.pauses&pausedByUser != 0 && !c.isClosing() {
 		c.resume(pausedByUser)
 	}

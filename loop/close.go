@@ -23,14 +23,14 @@ type ending struct {
 // hook or Tell runs for it. OnClose runs after the current callback, once the output is flushed or
 // Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does nothing.
 func (c *Conn) Close() {
-	c.loop.owner.check("Conn.Close")
+	c.loop.owner.Check("Conn.Close")
 	c.shut(nil)
 }
 
 // CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is
 // not lost.
 func (c *Conn) CloseWithError(err error) {
-	c.loop.owner.check("Conn.CloseWithError")
+	c.loop.owner.Check("Conn.CloseWithError")
 	c.shut(err)
 }
 

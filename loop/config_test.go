@@ -30,6 +30,7 @@ func TestValidation(t *testing.T) {
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:99999" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://no such host:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix://" }},
+		{"NUL byte", func(s *loop.Server) { s.Addr = "unix:///tmp/a\x00b" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix:///no/such/directory/x.sock" }},
 		{"takes at most", func(s *loop.Server) { s.Addr = "unix:///tmp/" + strings.Repeat("x", 120) }},
 		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + t.TempDir() }},

@@ -20,14 +20,14 @@ type halves struct {
 //
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
-	c.loop.owner.check("Conn.OnEOF")
+	c.loop.owner.Check("Conn.OnEOF")
 	c.more().halves.onEOF = f
 }
 
 // CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on
 // Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
 func (c *Conn) CloseWrite() {
-	c.loop.owner.check("Conn.CloseWrite")
+	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.ended {
 		return
 	}

@@ -40,3 +40,26 @@ func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 
 // OnClose does nothing.
 func (HandlerFunc) OnClose(*Conn, error) {}
+
+// HandlerAs returns c's handler as a T, however many middlewares are around it: from the outermost
+// inwards the first handler that is a T, which may be a type or an interface. false: there is none,
+// or c has no handler, as in Accept and after OnClose. It must be called on c's loop.
+//
+// A handler that wraps another one lets itself be looked through by a method Unwrap() any that
+// returns what it wraps, as those of package handler do.
+//
+//	if s, ok := loop.HandlerAs[*session](c); ok {
+func HandlerAs[T any](c *Conn) (h T, ok bool) {
+	c.loop.owner.Check("HandlerAs")
+	for at := any(c.handler); at != nil; {
+		if h, ok = at.(T); ok {
+			return h, true
+		}
+		w, wraps := at.(interface{ Unwrap() any })
+		if !wraps {
+			break
+		}
+		at = w.Unwrap()
+	}
+	return h, false
+}

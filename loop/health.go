@@ -23,6 +23,10 @@ type health struct {
 	shownBusy atomic.Int64   // the same for others
 	turns     peak.Peak      // how long turns take
 	lags      peak.Peak      // how late timers and posts run
+	lengths   ownedHistogram // of turns
+	late      ownedHistogram // of timers
+	waited    ownedHistogram // of the mailbox's oldest
+	slow      slowTurns
 }
 
 // exit ends a turn that handled I/O. Nothing of the turn may come after it.
@@ -57,9 +61,23 @@ func (l *Loop) noteTurn(weight time.Duration) {
 	h.busy += took * weight
 	h.shownBusy.Store(int64(h.busy))
 	h.turns.Note(took, now)
+	h.lengths.note(took, uint64(weight))
+	l.noteSlow(took)
 	if took >= l.watch.Threshold() {
 		h.pulse.Long(l.now, took)
 	}
+}
+
+// noteLate takes how late the timers ran that were due first.
+func (h *health) noteLate(d, now time.Duration) {
+	h.lags.Note(d, now)
+	h.late.note(d, 1)
+}
+
+// noteWaited takes how long the oldest function of the mailbox has waited.
+func (h *health) noteWaited(d, now time.Duration) {
+	h.lags.Note(d, now)
+	h.waited.note(d, 1)
 }
 
 // show adds what a loop measured to its numbers. A turn that is still running counts, too: it may be the longest.
@@ -68,6 +86,7 @@ func (h *health) show(ls *LoopStats, now time.Duration) {
 	ls.Turn, ls.MaxTurn = h.turns.Read(now)
 	ls.Busy = time.Duration(h.shownBusy.Load())
 	ls.Blocked = h.pulse.Blocked()
+	ls.Turns, ls.Late, ls.Waited = h.lengths.read(), h.late.read(), h.waited.read()
 	if since := h.pulse.Since(); since != watchdog.NoTurn {
 		running := now - since
 		ls.Turn, ls.MaxTurn = max(ls.Turn, running), max(ls.MaxTurn, running)

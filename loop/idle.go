@@ -51,7 +51,7 @@ func (c *Conn) watched() *watch {
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
 // from the last one. 0 means never. A negative d panics.
 func (c *Conn) SetIdleTimeout(d time.Duration) {
-	c.loop.owner.check("Conn.SetIdleTimeout")
+	c.loop.owner.Check("Conn.SetIdleTimeout")
 	if d < 0 {
 		panic("loop: Conn.SetIdleTimeout with a negative time")
 	}
@@ -70,7 +70,7 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 
 // IdleDeadline returns when c will be evicted if nothing is received until then, and false if never.
 func (c *Conn) IdleDeadline() (time.Time, bool) {
-	c.loop.owner.check("Conn.IdleDeadline")
+	c.loop.owner.Check("Conn.IdleDeadline")
 	when := c.evictAt()
 	if when == never || c.isClosing() {
 		return time.Time{}, false

@@ -41,7 +41,7 @@ type idleHook struct {
 // It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A d of
 // 0 or less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
-	c.loop.owner.check("Conn.OnIdle")
+	c.loop.owner.Check("Conn.OnIdle")
 	checkIdle("Conn.OnIdle", d)
 	if f == nil {
 		panic("loop: Conn.OnIdle with a nil func")

@@ -8,6 +8,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -27,7 +28,7 @@ const never = alarm.Never
 type Loop struct {
 	server *Server
 	index  int
-	owner  owner
+	owner  owner.Owner
 	locals map[any]any
 
 	// Time.
@@ -58,14 +59,15 @@ type Loop struct {
 	drainState
 
 	// What others see.
-	count     counters      // of this loop, its own
-	shown     shownCounters // the same for other goroutines
-	rare      bool          // a counter has changed that seldom does
-	checks    bool          // more is to be done at the end of each turn: see check
-	load      atomic.Int64  // connections, those on their way here included
-	enrolling chan struct{} // a value for each connection on its way here
-	health    health
-	watch     *watchdog.Dog
+	count       counters      // of this loop, its own
+	shown       shownCounters // the same for other goroutines
+	rare        bool          // a counter has changed that seldom does
+	checks      bool          // more is to be done at the end of each turn: see check
+	load        atomic.Int64  // connections, those on their way here included
+	enrolling   chan struct{} // a value for each connection on its way here
+	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
+	health      health
+	watch       *watchdog.Dog
 
 	inspection inspection // in tests
 }
@@ -104,7 +106,7 @@ func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile.
 func (l *Loop) Conns() iter.Seq[*Conn] {
-	l.owner.check("Loop.Conns")
+	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
 			if c.isOpen() && !yield(c) {
@@ -116,13 +118,13 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {
-	l.owner.check("Loop.NumConns")
+	l.owner.Check("Loop.NumConns")
 	return len(l.conns)
 }
 
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
-	l.owner.check("Loop.WheelStats")
+	l.owner.Check("Loop.WheelStats")
 	return l.wheel.Stats()
 }
 
@@ -131,7 +133,7 @@ func (l *Loop) WheelStats() timing.Stats {
 // were added; a panic in one is logged and counted. If the loop has ended already, f runs at once. A
 // nil f panics here.
 func (l *Loop) AfterStop(f func()) {
-	l.owner.check("Loop.AfterStop")
+	l.owner.Check("Loop.AfterStop")
 	if f == nil {
 		panic("loop: Loop.AfterStop with a nil func")
 	}

@@ -16,7 +16,7 @@ const (
 //
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.AfterFunc")
+	l.owner.Check("Loop.AfterFunc")
 	if f == nil {
 		panic("loop: Loop.AfterFunc with a nil func")
 	}
@@ -26,7 +26,7 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 // Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and periods
 // that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f, panics here.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.Every")
+	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)
 	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
 }
@@ -73,7 +73,7 @@ func (l *Loop) advance(budget int) (more bool) {
 		return false
 	}
 	l.advanced = now
-	l.health.lags.Note(now-due, now)
+	l.health.noteLate(now-due, now)
 	l.advanceWheel(now, budget)
 	l.count.fired = l.wheel.Fired()
 	when, ok := l.wheel.Next()

@@ -56,7 +56,7 @@ func (l *Loop) park() bool {
 // left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.health.lags.Note(l.now-since, l.now)
+		l.health.noteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)

@@ -66,7 +66,7 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // as package handler does, and do not want one that panics to take the others with it. A panic in f is
 // logged and counted as usual, and returned as a *PanicError; nil means there was none.
 func (l *Loop) Try(f func()) (err error) {
-	l.owner.check("Loop.Try")
+	l.owner.Check("Loop.Try")
 	defer func() {
 		if v := recover(); v != nil {
 			err = l.panicked(v)

@@ -33,7 +33,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	s.gate = gate.New(0, 0)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
-	l.owner.claim()
+	l.claim()
 	return &rig{Loop: l, eng: eng}
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
-	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
@@ -57,8 +56,21 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops.
+	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its stack
+	// lies, for nearly nothing, so a few are overlooked; builds with the race detector look at each
+	// call, and always panic.
+	Strict bool
+
+	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
 	NumLoops int `zero:"GOMAXPROCS"`
+
+	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
+	// server runs, to one more than the loops of all servers of the process, and says so in the
+	// log: a loop that sleeps holds a P for up to 10 ms, and without one that is free, goroutines
+	// that wait for sockets (what Offload runs, clients of databases) stand still meanwhile. If
+	// the environment sets GOMAXPROCS, it is never raised.
+	KeepGOMAXPROCS bool
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
 	// The zero Logger is silent.
@@ -146,6 +158,7 @@ type Server struct {
 	jobs      jobs.Pool
 	started   atomic.Bool
 	looping   atomic.Bool // loops may be used
+	wrongTold atomic.Bool // that a method was called on the wrong goroutine
 	ready     atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
@@ -154,6 +167,7 @@ type Server struct {
 	gate               *gate.Gate
 	refusals, badInput gate.Log
 	farewells          chan struct{} // a value for each refused connection that is waited for
+	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when the drain begins
@@ -198,7 +212,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		s.engine = gnetengine.New(s.Logger)
+		e := gnetengine.New(s.Logger)
+		e.KeepProcs = s.KeepGOMAXPROCS
+		s.engine = e
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {
@@ -228,6 +244,7 @@ func (s *Server) limitConns() {
 		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
+	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
 	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
@@ -277,8 +294,8 @@ func (s *Server) abandon() error {
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
 func (l *Loop) start(result chan<- error) {
-	l.owner.claim()
-	l.health.pulse.OnGoroutine(goroutine.ID())
+	l.claim()
+	l.health.pulse.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/procs"
 )
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
@@ -18,7 +18,7 @@ func (s *Server) prepare() error {
 	if err := fillDefaults(s); err != nil {
 		return err
 	}
-	s.NumLoops = cmp.Or(s.NumLoops, runtime.GOMAXPROCS(0))
+	s.NumLoops = cmp.Or(s.NumLoops, procs.Available())
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}

@@ -47,7 +47,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.base = time.Now()
 	s.makeClocks()
 	l := newLoop(s, 0)
-	l.owner.claim()
+	l.claim()
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
 }
 
