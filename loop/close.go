@@ -152,7 +152,7 @@ func (c *Conn) closeStep() {
 	switch n := c.untaken(); {
 	case l.draining && n < end.unsent:
 		end.unsent, end.steps = n, closeSteps
-	case l.clock()-end.due+l.health.away-end.away < step/closeSteps:
+	case l.clock()-end.due+l.health.away-end.away < max(step/closeSteps, awayTurn):
 		end.steps--
 	}
 	if c.writeOut(); c.isOver() {

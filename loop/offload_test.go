@@ -109,7 +109,7 @@ func TestOffloadTakesTurns(t *testing.T) {
 func TestOffloadLimits(t *testing.T) {
 	for _, test := range []struct {
 		queue, waiting int
-	}{{5, 3}, {0, 1024}} {
+	}{{9, 5}, {0, 1024}} {
 		srv := offloadServer()
 		srv.MaxOffload, srv.MaxOffloadQueue = 2, test.queue
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
