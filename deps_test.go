@@ -50,6 +50,10 @@ var floors = map[string][]string{
 	// Beside floor 1: delays on Redis.
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
+	// Beside floor 2: tests, and what they share.
+	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
+	"loop/realtest":     {},
+
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
 	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
