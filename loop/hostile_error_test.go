@@ -199,8 +199,8 @@ func hostileCase(t *testing.T, name string, err error, give func(*loop.Conn, err
 	closes := make(map[uint64]int)
 	srv := &loop.Server{CloseTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
 		return script{
-			message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) },
-			close:   func(c *loop.Conn, err error) { closes[c.ID()]++; panic(err) },
+			Message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) },
+			Close:   func(c *loop.Conn, err error) { closes[c.ID()]++; panic(err) },
 		}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -241,7 +241,7 @@ func TestHostileErrorsInAccept(t *testing.T) {
 				if n++; n == 1 {
 					do(c)
 				}
-				return script{message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) }}
+				return script{Message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) }}
 			}}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p, q := srv.Open(), srv.Open()
@@ -261,7 +261,7 @@ func TestHostileErrorsInServerHooks(t *testing.T) {
 			OnDrain:   func(*loop.Conn) { panic(err) },
 			OnStop:    func(*loop.Loop) { panic(err) },
 			Accept: func(c *loop.Conn) loop.Handler {
-				return script{message: func(c *loop.Conn, msg []byte) error { return err }}
+				return script{Message: func(c *loop.Conn, msg []byte) error { return err }}
 			},
 		}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

@@ -29,6 +29,7 @@ func TestStalledIsNotLate(t *testing.T) {
 			srv.Sleep(moved)
 			p.Take(1)
 			srv.Sleep(3 * d)
+			p.Unblock()
 			if fired < moved+d || fired > moved+d+d/8+2*time.Millisecond {
 				t.Errorf("output moved at %v, and the hook came at %v", moved, fired)
 			}
