@@ -30,23 +30,25 @@ var floors = map[string][]string{
 	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":       {"codec", "loop", "timing", zerologModule},
-	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"handler":          {"codec", "loop", "timing", zerologModule},
+	"loop/loopmetrics": {"loop", "timing", prometheusModule},
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
 }
 
 const (
-	gnetModule     = "github.com/panjf2000/gnet/v2/..."
-	zerologModule  = "github.com/rs/zerolog"
-	wsModule       = "github.com/gobwas/ws/..."
-	httpheadModule = "github.com/gobwas/httphead"
-	sysModule      = "golang.org/x/sys/..."
+	gnetModule       = "github.com/panjf2000/gnet/v2/..."
+	zerologModule    = "github.com/rs/zerolog"
+	wsModule         = "github.com/gobwas/ws/..."
+	httpheadModule   = "github.com/gobwas/httphead"
+	prometheusModule = "github.com/prometheus/client_golang/..."
+	sysModule        = "golang.org/x/sys/..."
 )
 
 func TestImportFloors(t *testing.T) {

@@ -1,9 +1,11 @@
 package loop
 
 import (
-	"fmt"
 	"net"
+	"reflect"
 	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // ConnInfo is what there is to see of a connection, for tools that show them.
@@ -44,8 +46,22 @@ func (c *Conn) handlerName() string {
 	for {
 		w, wraps := at.(interface{ Unwrap() any })
 		if !wraps {
-			return fmt.Sprintf("%T", at)
+			return typeName(at)
 		}
 		at = w.Unwrap()
 	}
+}
+
+// typeName is fmt's %T without an allocation.
+func typeName(v any) string {
+	if t := reflect.TypeOf(v); t != nil {
+		return t.String()
+	}
+	return ""
+}
+
+// WheelRings returns the loop's timing wheel as it can be drawn, in constant time.
+func (l *Loop) WheelRings() []timing.Ring {
+	l.owner.check("Loop.WheelRings")
+	return l.wheel.Rings()
 }
