@@ -179,8 +179,8 @@ function showLoops(s, r) {
     for (const [name, value] of [
       ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)], ['busy', r.loops[i].busy.toFixed(1) + ' %'],
       ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
-      ['timers', count(l.timers)], ['fired/s', count(r.loops[i].fired)], ['on rings of', levels.join(', ') || 'none'],
-    ]) list.append(make('dt', name), make('dd', value));
+      ['timers', count(l.timers)], ['fired/s', count(r.loops[i].fired)], ]) list.append(make('dt', name), make('dd', value));
+    if (levels.length) list.append(make('dd', 'on rings of ' + levels.join('; '), 'wide'));
     if (l.rings) drawWheel(card.querySelector('canvas'), l.rings);
   });
 }
