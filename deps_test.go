@@ -15,7 +15,7 @@ import (
 var floors = map[string][]string{
 	".": {},
 
-	// Floor 0: pure, without goroutines and clocks of their own.
+	// Floor 0: the standard library only.
 	"timing":          {},
 	"codec":           {},
 	"codec/codectest": {"codec"},
@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":   {},
 	"loop/internal/procs":    {},
+	"loop/internal/owner":    {},
 	"loop/internal/unixsock": {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
@@ -33,9 +34,17 @@ var floors = map[string][]string{
 	"handler":          {"codec", "loop", "timing", zerologModule},
 	"loop/loopmetrics": {"loop", "timing", prometheusModule},
 	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule},
+	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
+
+	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
+	"codec/resp":      {"codec"},
 	"codec/websocket": {"codec", wsModule, httpheadModule},
+
+	// Beside floor 1: delays on Redis.
+	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
@@ -49,6 +58,13 @@ const (
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
 	sysModule        = "golang.org/x/sys/..."
+	gnetModule     = "github.com/panjf2000/gnet/v2/..."
+	zerologModule  = "github.com/rs/zerolog"
+	wsModule       = "github.com/gobwas/ws/..."
+	httpheadModule = "github.com/gobwas/httphead"
+	sysModule      = "golang.org/x/sys/..."
+	cronModule     = "github.com/netresearch/go-cron"
+	redisModule    = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {

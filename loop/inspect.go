@@ -24,7 +24,7 @@ type ConnInfo struct {
 
 // Info returns what there is to see of c. It takes some 100 ns.
 func (c *Conn) Info() ConnInfo {
-	c.loop.owner.check("Conn.Info")
+	c.loop.owner.Check("Conn.Info")
 	base := c.loop.server.base
 	return ConnInfo{
 		ID:        c.id,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -36,7 +37,7 @@ const (
 type Loop struct {
 	server *Server
 	index  int
-	owner  owner
+	owner  owner.Owner
 	locals map[any]any
 
 	wheel     *wheel
@@ -104,7 +105,7 @@ func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile.
 func (l *Loop) Conns() iter.Seq[*Conn] {
-	l.owner.check("Loop.Conns")
+	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
 			if c.state == stateOpen && !yield(c) {
@@ -116,13 +117,13 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {
-	l.owner.check("Loop.NumConns")
+	l.owner.Check("Loop.NumConns")
 	return len(l.conns)
 }
 
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
-	l.owner.check("Loop.WheelStats")
+	l.owner.Check("Loop.WheelStats")
 	return l.wheel.Stats()
 }
 
@@ -386,7 +387,7 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
 // means there was none.
 func (l *Loop) Try(f func()) (err error) {
-	l.owner.check("Loop.Try")
+	l.owner.Check("Loop.Try")
 	defer func() {
 		if v := recover(); v != nil {
 			err = l.panicked(v)
@@ -400,7 +401,7 @@ func (l *Loop) Try(f func()) (err error) {
 // ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
 // is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
 func (l *Loop) AfterStop(f func()) {
-	l.owner.check("Loop.AfterStop")
+	l.owner.Check("Loop.AfterStop")
 	if f == nil {
 		panic("loop: Loop.AfterStop with a nil func")
 	}
@@ -418,7 +419,7 @@ func (l *Loop) AfterStop(f func()) {
 //
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.AfterFunc")
+	l.owner.Check("Loop.AfterFunc")
 	if f == nil {
 		panic("loop: Loop.AfterFunc with a nil func")
 	}
@@ -428,7 +429,7 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 // Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and periods that a busy loop
 // has missed are skipped, not made up for. A d of 0 or less, or a nil f, panics here.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.Every")
+	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)
 	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
 }
