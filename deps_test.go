@@ -31,13 +31,11 @@ var floors = map[string][]string{
 	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":          {"codec", "loop", "timing", zerologModule},
-	"loop/loopmetrics": {"loop", "timing", prometheusModule},
-	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
-	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},
@@ -58,13 +56,8 @@ const (
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
 	sysModule        = "golang.org/x/sys/..."
-	gnetModule     = "github.com/panjf2000/gnet/v2/..."
-	zerologModule  = "github.com/rs/zerolog"
-	wsModule       = "github.com/gobwas/ws/..."
-	httpheadModule = "github.com/gobwas/httphead"
-	sysModule      = "golang.org/x/sys/..."
-	cronModule     = "github.com/netresearch/go-cron"
-	redisModule    = "github.com/redis/go-redis/v9/..."
+	cronModule       = "github.com/netresearch/go-cron"
+	redisModule      = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {

@@ -9,18 +9,13 @@ require (
 	github.com/netresearch/go-cron v0.9.1
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/prometheus/client_golang v1.23.2
-	github.com/rs/zerolog v1.35.1
-	golang.org/x/sys v0.35.0
-)
-
-require (
-	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1
 	golang.org/x/sys v0.48.0
 )
 
 require (
+	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect

@@ -62,6 +62,6 @@ func typeName(v any) string {
 
 // WheelRings returns the loop's timing wheel as it can be drawn, in constant time.
 func (l *Loop) WheelRings() []timing.Ring {
-	l.owner.check("Loop.WheelRings")
+	l.owner.Check("Loop.WheelRings")
 	return l.wheel.Rings()
 }
