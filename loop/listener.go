@@ -78,7 +78,7 @@ func (s *Server) closeListeners() {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.wait(time.Now()); d > 0 && !ln.server.pause(d) {
+		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
 		nc, err := ln.net.Accept()
@@ -126,14 +126,14 @@ func (ln *listener) admit(nc net.Conn) {
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !s.gate.enter(remote) {
+	if !s.gate.Enter(remote) {
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
-		s.gate.leave(remote)
+		s.gate.Leave(remote)
 		s.open.Add(-1)
 		s.refuse(nc, ErrServerClosed)
 		return
@@ -241,6 +241,13 @@ func (l *Loop) stuck(now time.Duration) bool {
 	return len(l.enrolling) > 0 && now-time.Duration(l.lastArrival.Load()) > stuckAfter
 }
 
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+	}
+}
+
 // refuse sends the farewell to a connection that must not come in, or resets it.
 func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
@@ -277,7 +284,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 
 // left counts a connection that is no more.
 func (s *Server) left(l *Loop, remote net.Addr) {
-	s.gate.leave(remote)
+	s.gate.Leave(remote)
 	s.open.Add(-1)
 	l.load.Add(-1)
 }
