@@ -36,17 +36,20 @@ var floors = map[string][]string{
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo":             {"codec", "handler", "loop", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/internal/browser": {wsModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	redisModule   = "github.com/redis/go-redis/v9"
-	cronModule    = "github.com/netresearch/go-cron"
-	sysModule     = "golang.org/x/sys/..."
+	gnetModule      = "github.com/panjf2000/gnet/v2/..."
+	zerologModule   = "github.com/rs/zerolog"
+	wsModule        = "github.com/gobwas/ws/..."
+	redisModule     = "github.com/redis/go-redis/v9"
+	miniredisModule = "github.com/alicebob/miniredis/v2"
+	cronModule      = "github.com/netresearch/go-cron"
+	sysModule       = "golang.org/x/sys/..."
 )
 
 func TestImportFloors(t *testing.T) {
