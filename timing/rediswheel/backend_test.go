@@ -226,3 +226,5 @@ func startCluster(t testing.TB, replicas int) *cluster {
 		}
 	}
 }
+
+func redisCLI(args ...string) ([]byte, error) { return exec.Command("redis-cli", args...).CombinedOutput() }
