@@ -73,7 +73,7 @@ func TestRedisKilled(t *testing.T) {
 						for q.Add(context.Background(), Task{Key: fmt.Sprint(i), Delay: rand.N(3 * time.Second)}) != nil {
 							time.Sleep(10 * time.Millisecond)
 						}
-						time.Sleep(4 * time.Millisecond)
+						time.Sleep(2 * time.Millisecond)
 					}
 				})
 			}
@@ -302,15 +302,20 @@ func TestClusterChanges(t *testing.T) {
 			}
 		}
 	}
+	began := time.Now()
 	add(time.Second)
 	var moving sync.WaitGroup
 	moving.Go(func() { moveSlots(t, c) })
 	add(3 * time.Second)
 	moving.Wait()
+	t.Logf("slots moved within %v", time.Since(began))
 	time.Sleep(time.Second) // all that is confirmed is replicated
 	c.nodes[0].kill()
+	died := time.Now()
 	add(6 * time.Second)
+	t.Logf("added for %v", time.Since(died))
 	emptied(t, q, 30*time.Second)
+	t.Logf("empty %v after the master died", time.Since(died))
 	for _, stop := range stops {
 		must(t, stop())
 	}
