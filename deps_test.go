@@ -56,8 +56,10 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/internal/browser": {wsModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 }
 
 const (
@@ -66,6 +68,7 @@ const (
 	wsModule         = "github.com/gobwas/ws/..."
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
+	miniredisModule  = "github.com/alicebob/miniredis/v2"
 	sysModule        = "golang.org/x/sys/..."
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
