@@ -178,10 +178,12 @@ func TestClaims(t *testing.T) {
 			{func() error { return one.hub.Claim(ctx, "n", "a") }, nil},
 			{func() error { return one.hub.Claim(ctx, "n", "a") }, nil},
 			{func() error { return one.hub.Claim(ctx, "n", "b") }, redisgroup.ErrTaken},
-			{func() error { return two.hub.Claim(ctx, "n", "a") }, redisgroup.ErrTaken},
+			{func() error { return two.hub.Claim(ctx, "n", "b") }, redisgroup.ErrTaken},
 			{func() error { return two.hub.Release(ctx, "n", "a") }, redisgroup.ErrTaken},
-			{func() error { return one.hub.Release(ctx, "n", "a") }, nil},
-			{func() error { return two.hub.Claim(ctx, "n", "a") }, nil},
+			{func() error { return two.hub.Claim(ctx, "n", "a") }, nil}, // the owner came over
+			{func() error { return one.hub.Release(ctx, "n", "a") }, redisgroup.ErrTaken},
+			{func() error { return two.hub.Release(ctx, "n", "a") }, nil},
+			{func() error { return two.hub.Claim(ctx, "n", "b") }, nil},
 		} {
 			if err := step.do(); !errors.Is(err, step.want) {
 				t.Errorf("got %v, want %v", err, step.want)
