@@ -36,7 +36,10 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/chat": {
+		"codec", "codec/websocket", "handler", "handler/redisgroup", "loop",
+		redisModule, miniredisModule, textModule, isattyModule, zerologModule,
+	},
 }
 
 const (
@@ -45,6 +48,10 @@ const (
 	wsModule      = "github.com/gobwas/ws/..."
 	sysModule     = "golang.org/x/sys/..."
 	redisModule   = "github.com/redis/go-redis/v9/..."
+
+	miniredisModule = "github.com/alicebob/miniredis/v2" // an embedded Redis, for trying
+	textModule      = "golang.org/x/text/..."
+	isattyModule    = "github.com/mattn/go-isatty"
 )
 
 func TestImportFloors(t *testing.T) {
