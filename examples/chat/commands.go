@@ -34,6 +34,7 @@ func init() { // as /help lists them all
 		"remind": {usage: "/remind 10s TEXT", run: (*session).cmdRemind},
 		"idle":   {usage: "/idle (until you are kicked)", quiet: true, run: (*session).cmdIdle},
 		"watch":  {usage: "/watch on|off (the server; shown on the page)", quiet: true, run: (*session).cmdWatch},
+		"rooms":  {quiet: true, run: (*session).cmdRooms},
 		"typing": {quiet: true, run: (*session).cmdTyping},
 		"beat":   {quiet: true, run: (*session).cmdBeat},
 		"quit":   {usage: "/quit", run: (*session).cmdQuit},
@@ -66,9 +67,15 @@ func (s *session) cmdWho(string) error {
 	return nil
 }
 
-// cmdList lists the rooms. The page asks for them now and then, which is no sign of life.
-func (s *session) cmdList(arg string) error {
-	s.asked = arg == ""
+func (s *session) cmdList(string) error {
+	s.asked = true
+	s.chat.house.list(s)
+	return nil
+}
+
+// cmdRooms is what the page asks now and then, to count what is unread.
+func (s *session) cmdRooms(string) error {
+	s.asked = false
 	s.chat.house.list(s)
 	return nil
 }
