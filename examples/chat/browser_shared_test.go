@@ -127,8 +127,8 @@ func TestBrowserFaults(t *testing.T) {
 	url := "http://" + srv.Addrs()[0].String() + "/"
 	b := startBrowser(t)
 
-	odd := b.open("odd", url+"?nick=odd#%", 320, 640, "dark") // an address that is not well-formed
-	odd.says("You have joined %")
+	odd := b.open("odd", url+"?nick=odd#%zz", 320, 640, "dark") // an address that is not well-formed
+	odd.says("You have joined %zz")
 	odd.until("document.documentElement.scrollWidth <= innerWidth") // a phone
 	odd.typeLine(strings.Repeat("wide", 100))
 	odd.until("document.querySelectorAll('.msg:not(.pending)').length === 1 && document.documentElement.scrollWidth <= innerWidth && document.querySelector('#log').scrollWidth <= innerWidth")
@@ -174,7 +174,9 @@ func quiet(bad, odd *webPage) {
 	odd.says("You have joined other")
 	bad.typeLine("unread 1")
 	bad.typeLine("unread 2")
-	odd.until("(send('/rooms'), [...document.querySelectorAll('#rooms button')].some(b => b.textContent.includes('#lobby') && b.querySelector('b') && b.querySelector('b').textContent === '2'))")
+	bad.until("[...document.querySelectorAll('.msg:not(.pending) p')].at(-1).textContent === 'unread 2'")
+	odd.eval("send('/rooms')")
+	odd.until("[...document.querySelectorAll('#rooms button')].some(b => b.textContent.includes('#lobby') && b.querySelector('b') && b.querySelector('b').textContent === '2')")
 	for range 12 {
 		bad.eval("post('/remind 24h x')")
 	}

@@ -28,3 +28,15 @@ func Reaped(ctx context.Context, h *Hub) bool {
 
 // StreamOf returns the key of an ordered room.
 func StreamOf(h *Hub, room string) string { return h.keys.place(orderedRoom, room).channel }
+
+// Live returns how many ordered rooms have a subscription and miss nothing.
+func Live(h *Hub) (n int) {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		if o := &r.order; o.known && o.subscribed && !o.asking {
+			n++
+		}
+		r.mu.Unlock()
+	}
+	return n
+}
