@@ -57,7 +57,7 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 }
@@ -69,6 +69,8 @@ const (
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
 	miniredisModule  = "github.com/alicebob/miniredis/v2"
+	textModule       = "golang.org/x/text/..."
+	isattyModule     = "github.com/mattn/go-isatty"
 	sysModule        = "golang.org/x/sys/..."
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
