@@ -34,8 +34,11 @@ var floors = map[string][]string{
 	"codec/resp":      {"codec"},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo":     {"codec", "handler", "loop", zerologModule},
+	"examples/chat":     {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/kv":       {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/kv/aof":   {"codec/resp"},
+	"examples/kv/store": {"codec/resp", "loop", btreeModule, dequeModule},
 }
 
 const (
@@ -43,6 +46,8 @@ const (
 	zerologModule = "github.com/rs/zerolog"
 	wsModule      = "github.com/gobwas/ws/..."
 	sysModule     = "golang.org/x/sys/..."
+	btreeModule   = "github.com/tidwall/btree"
+	dequeModule   = "github.com/gammazero/deque"
 )
 
 func TestImportFloors(t *testing.T) {

@@ -3,9 +3,11 @@ module github.com/loopwheel/loopwheel
 go 1.26
 
 require (
+	github.com/gammazero/deque v1.2.1
 	github.com/gobwas/ws v1.4.0
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/rs/zerolog v1.35.1
+	github.com/tidwall/btree v1.8.1
 	golang.org/x/sys v0.30.0
 )
 
