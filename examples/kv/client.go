@@ -20,6 +20,8 @@ func client(s *session, args [][]byte) {
 		s.setName(string(args[2]))
 	case sub == "setinfo" && n == 4, sub == "no-evict" && n == 3, sub == "no-touch" && n == 3:
 		s.ok()
+	case sub == "reply" && n == 3:
+		s.setReply(lower(args[2]))
 	case sub == "info" && n == 2:
 		s.write(resp.AppendBulk(nil, s.describe()+"\n"))
 	case sub == "list":
@@ -30,6 +32,30 @@ func client(s *session, args [][]byte) {
 		s.clientUnblock(args[2:])
 	default:
 		s.refuse("ERR unknown subcommand or wrong number of arguments for '" + string(args[1]) + "'. Try CLIENT HELP.")
+	}
+}
+
+// Whether a client wants answers: CLIENT REPLY.
+const (
+	replyOn = iota
+	replyOff
+	replySkipNext // not to the next command
+	replySkip     // which is this
+)
+
+func (s *session) setReply(how string) {
+	switch how {
+	case "on":
+		s.quiet = replyOn
+		s.ok()
+	case "off":
+		s.quiet = replyOff
+	case "skip":
+		if s.quiet == replyOn || s.quiet == replySkip {
+			s.quiet = replySkipNext
+		}
+	default:
+		s.refuse("ERR syntax error")
 	}
 }
 

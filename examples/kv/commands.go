@@ -20,6 +20,7 @@ type command struct {
 	open       bool // before AUTH, too
 	subscribed bool // by a client that can only listen, too
 	atOnce     bool // in a transaction, too, where others are queued
+	never      bool // not in a transaction
 }
 
 var commands map[string]*command
@@ -51,7 +52,7 @@ func init() { // the table needs functions that look into it
 		{name: "publish", arity: 3, run: publish},
 		{name: "pubsub", arity: -2, run: pubsubCommand},
 		{name: "bgrewriteaof", arity: 1, run: bgrewriteaof},
-		{name: "shutdown", arity: -1, run: shutdown},
+		{name: "shutdown", arity: -1, run: shutdown, never: true},
 	} {
 		commands[c.name] = &c
 	}

@@ -169,7 +169,12 @@ func (s *session) confirm(kind string, name []byte) {
 	} else {
 		out = resp.AppendBulk(out, name)
 	}
-	s.write(resp.AppendInt(out, int64(s.subs.len())))
+	out = resp.AppendInt(out, int64(s.subs.len()))
+	if s.capture != nil {
+		s.write(out)
+		return
+	}
+	_ = s.answers.Write(out) // also with CLIENT REPLY OFF
 }
 
 func publish(s *session, args [][]byte) {

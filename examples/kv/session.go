@@ -36,6 +36,7 @@ type session struct {
 	full    bool       // and it was too much: the connection is not read
 	slow    bool       // the peer does not read its answers: the connection is not read
 	closing bool       // QUIT
+	quiet   uint8      // CLIENT REPLY
 	running bool       // the backlog is being run
 }
 
@@ -109,11 +110,21 @@ func (s *session) checkOutput() {
 	}
 	s.slow = true
 	s.conn.PauseRead()
-	s.conn.OnDrain(func() {
-		s.conn.OnDrain(nil)
-		s.slow = false
-		s.resumeRead()
+	s.conn.OnDrain(s.drained)
+	s.later(func() { // the system may take it all when this turn ends: then nothing drains
+		if s.conn.Pending() == 0 {
+			s.drained()
+		}
 	})
+}
+
+// drained goes on with a client that has read its answers.
+func (s *session) drained() {
+	if s.slow {
+		s.slow = false
+		s.conn.OnDrain(nil)
+		s.resumeRead()
+	}
 }
 
 func (s *session) resumeRead() {
@@ -138,6 +149,9 @@ func (s *session) OnClose(c *loop.Conn, err error) {
 
 // execute runs one request.
 func (s *session) execute(args [][]byte) {
+	if s.quiet > replyOff {
+		s.quiet = (s.quiet + 1) % (replySkip + 1) // SkipNext, Skip, On
+	}
 	if cmd := store.Lookup(args[0]); cmd != nil {
 		s.data(cmd, args)
 		return
@@ -155,6 +169,8 @@ func (s *session) execute(args [][]byte) {
 		s.refuse("NOAUTH Authentication required.")
 	case s.subs.only(s) && !cmd.subscribed:
 		s.refuse(onlySubscriber(cmd.name))
+	case s.multi != nil && cmd.never:
+		s.refuse("ERR Command not allowed inside a transaction")
 	case s.multi != nil && !cmd.atOnce:
 		s.queue(nil, cmd, args)
 	default:
@@ -193,7 +209,9 @@ func (s *session) write(p []byte) {
 		*s.capture = append(*s.capture, p...)
 		return
 	}
-	_ = s.answers.Write(p)
+	if s.quiet == replyOn {
+		_ = s.answers.Write(p)
+	}
 }
 
 func (s *session) ok() { s.write([]byte("+OK\r\n")) }
@@ -253,7 +271,7 @@ func (s *session) here(cmd *store.Command, args [][]byte) {
 // reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is on
 // disk.
 func (s *session) reply(sh *shard, reply []byte) {
-	if j := sh.journal; j != nil && j.mustWait() {
+	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
 		sh.whenSafe(reply, s.answers.Later().Done)
 		return
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"math"
 	"math/big"
 	"strconv"
@@ -167,8 +168,42 @@ func (x *Call) bulkString(s string) { x.Out = resp.AppendBulk(x.Out, s) }
 func (x *Call) null()               { x.Out = x.V.AppendNull(x.Out) }
 func (x *Call) nullArray()          { x.Out = x.V.AppendNullArray(x.Out) }
 func (x *Call) array(n int)         { x.Out = resp.AppendArray(x.Out, n) }
-func (x *Call) double(f float64)    { x.Out = x.V.AppendDouble(x.Out, f) }
 func (x *Call) err(s string)        { x.Out = resp.AppendError(x.Out, s) }
+
+// double answers a number with 17 digits if it needs that many, as redis-server 7.0 does.
+func (x *Call) double(f float64) {
+	var room [32]byte
+	digits := appendDouble(room[:0], f)
+	if x.V == resp.RESP3 {
+		x.Out = append(append(append(x.Out, ','), digits...), '\r', '\n')
+	} else {
+		x.bulk(digits)
+	}
+}
+
+// appendDouble writes f as C's "%.17g" does.
+func appendDouble(dst []byte, f float64) []byte {
+	if f == math.Trunc(f) && math.Abs(f) < 1e17 || math.IsInf(f, 0) {
+		return resp.AppendFloat(dst, f)
+	}
+	var room [32]byte
+	e := strconv.AppendFloat(room[:0], f, 'e', 16, 64)
+	mantissa, exp, _ := bytes.Cut(e, []byte("e"))
+	exponent, _ := strconv.Atoi(string(exp))
+	if exponent < -4 || exponent >= 17 {
+		dst = append(dst, trimZeros(mantissa)...)
+		return append(append(dst, 'e'), exp...)
+	}
+	return append(dst, trimZeros(strconv.AppendFloat(room[:0], f, 'f', 16-exponent, 64))...)
+}
+
+// trimZeros cuts zeros at the end of decimals.
+func trimZeros(digits []byte) []byte {
+	if !bytes.Contains(digits, []byte(".")) {
+		return digits
+	}
+	return bytes.TrimSuffix(bytes.TrimRight(digits, "0"), []byte("."))
+}
 
 // Errors in redis-server's words, by which clients know them.
 const (

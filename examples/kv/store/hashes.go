@@ -191,8 +191,11 @@ func hincrby(x *Call) {
 }
 
 func hincrbyfloat(x *Call) {
-	if _, ok := parseFloat(x.Args[3]); !ok {
+	if by, ok := parseFloat(x.Args[3]); !ok {
 		x.err(errNotFloat)
+		return
+	} else if math.IsInf(by, 0) {
+		x.err("ERR value is NaN or Infinity")
 		return
 	}
 	old, found, ok := x.field()

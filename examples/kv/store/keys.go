@@ -15,6 +15,7 @@ var _ = register([]Command{
 	{Name: "touch", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
 	{Name: "type", Arity: 2, First: 1, Last: 1, Step: 1, run: typeCommand},
 	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, run: object},
+	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, run: memory},
 	{Name: "rename", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "renamenx", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "copy", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 2, Step: 1, run: copyCommand},
@@ -85,6 +86,44 @@ func (e *entry) encoding() string {
 		return "btree"
 	}
 	return "raw"
+}
+
+// memory estimates what a key takes.
+func memory(x *Call) {
+	if !is(x.Args[1], "USAGE") || len(x.Args) < 3 {
+		x.err("ERR unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try MEMORY HELP.")
+		return
+	}
+	if e := x.DB.get(x.Args[2]); e == nil {
+		x.null()
+	} else {
+		x.int(e.size())
+	}
+}
+
+// size estimates the bytes that a key takes: what is in it, and the structures around that.
+func (e *entry) size() int {
+	const perKey, perElement = 144, 72
+	n := perKey + len(e.name) + cap(e.str)
+	switch v := e.val.(type) {
+	case *list:
+		for i := range v.Len() {
+			n += len(v.At(i)) + 24
+		}
+	case *hash:
+		for _, f := range v.list {
+			n += len(f.key) + len(f.val) + perElement
+		}
+	case *set:
+		for _, m := range v.list {
+			n += len(m.key) + perElement
+		}
+	case *zset:
+		for _, m := range v.scores.list {
+			n += len(m.key) + 2*perElement
+		}
+	}
+	return n
 }
 
 func rename(x *Call) {

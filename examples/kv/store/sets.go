@@ -323,26 +323,36 @@ func sintercard(x *Call) {
 	if !ok {
 		return
 	}
-	limit := int64(0)
-	for i := 0; i < len(rest); i += 2 {
-		if !is(rest[i], "LIMIT") || i+1 == len(rest) {
-			x.err(errSyntax)
-			return
-		}
-		if limit, ok = resp.ParseInt(rest[i+1]); !ok || limit < 0 {
-			x.err("ERR LIMIT can't be negative")
-			return
-		}
-	}
-	sets, ok := x.setsAt(keys)
+	limit, ok := x.parseLimit(rest)
 	if !ok {
 		return
 	}
-	n := int64(inter(sets).len())
-	if limit > 0 {
-		n = min(n, limit)
+	if sets, ok := x.setsAt(keys); ok {
+		x.card(inter(sets).len(), limit)
 	}
-	x.int64(n)
+}
+
+// parseLimit reads the LIMIT of SINTERCARD and ZINTERCARD, 0 if there is none.
+func (x *Call) parseLimit(args [][]byte) (limit int64, ok bool) {
+	for i := 0; i < len(args); i += 2 {
+		if !is(args[i], "LIMIT") || i+1 == len(args) {
+			x.err(errSyntax)
+			return 0, false
+		}
+		if limit, ok = resp.ParseInt(args[i+1]); !ok || limit < 0 {
+			x.err("ERR LIMIT can't be negative")
+			return 0, false
+		}
+	}
+	return limit, true
+}
+
+// card answers a number, up to a limit if that is not 0.
+func (x *Call) card(n int, limit int64) {
+	if limit > 0 {
+		n = min(n, int(limit))
+	}
+	x.int(n)
 }
 
 // parseNumKeys reads the number of keys at args[i], and the keys behind it.

@@ -3,8 +3,6 @@ package store
 import (
 	"math"
 	"slices"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
 var _ = register([]Command{
@@ -209,32 +207,28 @@ func (x *Call) zcombine(i int, to []byte, op zop) {
 }
 
 func zintercard(x *Call) {
-	keys, rest, ok := x.parseNumKeys(1)
+	n, ok := x.parseInt(x.Args[1])
+	switch {
+	case !ok:
+		return
+	case n < 1:
+		x.err("ERR at least 1 input key is needed for '" + lower(x.Args[0]) + "' command")
+		return
+	case n > int64(len(x.Args)-2):
+		x.err(errSyntax)
+		return
+	}
+	limit, ok := x.parseLimit(x.Args[2+n:])
 	if !ok {
 		return
 	}
-	limit := int64(0)
-	for i := 0; i < len(rest); i += 2 {
-		if !is(rest[i], "LIMIT") || i+1 == len(rest) {
-			x.err(errSyntax)
-			return
-		}
-		if limit, ok = resp.ParseInt(rest[i+1]); !ok || limit < 0 {
-			x.err("ERR LIMIT can't be negative")
-			return
-		}
-	}
 	var sets []weighted
-	for _, key := range keys {
+	for _, key := range x.Args[2 : 2+n] {
 		scores, ok := x.scoredAt(key)
 		if !ok {
 			return
 		}
 		sets = append(sets, weighted{scores, 1})
 	}
-	n := int64(zinter(sets, addScores).len())
-	if limit > 0 {
-		n = min(n, limit)
-	}
-	x.int64(n)
+	x.card(zinter(sets, addScores).len(), limit)
 }

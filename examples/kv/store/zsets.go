@@ -311,7 +311,7 @@ func zscan(x *Call) {
 	for _, m := range z.scores.list[from:to] {
 		if o.matches(m.key) {
 			elems = resp.AppendBulk(elems, m.key)
-			elems = resp.AppendBulk(elems, resp.AppendFloat(nil, m.val))
+			elems = resp.AppendBulk(elems, appendDouble(nil, m.val))
 			n += 2
 		}
 	}
