@@ -35,7 +35,7 @@ type Limit struct {
 }
 
 // Wrap implements Middleware. It panics if the fields make no sense.
-func (l Limit) Wrap(next Accept) Accept {
+func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
 		panic("handler: Limit.PerSecond must be a positive number")
 	}
@@ -103,3 +103,6 @@ func (h *limited) OnMessage(c *loop.Conn, msg []byte) error {
 	}
 	return ErrRateLimit
 }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *limited) Unwrap() any { return h.Handler }

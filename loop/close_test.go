@@ -156,7 +156,7 @@ func TestMethodsAfterClose(t *testing.T) {
 		c.SetCodec(codec.Lines{})
 		c.PauseRead()
 		c.ResumeRead()
-		c.OnDrain(nil)
+		c.OnFlushed(nil)
 		at := false
 		c.AfterClose(func(e error) { at = e == err })
 		if !at || c.RemoteAddr() == nil || c.LocalAddr() == nil || c.Loop() == nil || c.Log() == nil || c.Codec() == nil {

@@ -98,7 +98,7 @@ func (g *gib) flood(c *loop.Conn) {
 // paced sends as the connection can take it.
 func (g *gib) paced(c *loop.Conn) {
 	c.OnHighWater(slowOutbound/2, func() { g.high = true })
-	c.OnDrain(func() { g.high = false })
+	c.OnFlushed(func() { g.high = false })
 	c.OnIdle(loop.WriteStalled, time.Second, func(int) { c.CloseWithError(errStalled) })
 	c.Every(gibPeriod, func() {
 		if !g.high && g.sent < gibSize && c.Send(piece) == nil {

@@ -101,7 +101,7 @@ func TestHooksOfTheEarlyFlush(t *testing.T) {
 				b.CloseWithError(errOwn)
 				_ = a.Send([]byte("+"))
 			})
-			c.OnDrain(func() { j.add("drained"); _ = a.Send([]byte("-")); a.Close() })
+			c.OnFlushed(func() { j.add("drained"); _ = a.Send([]byte("-")); a.Close() })
 		} else {
 			b = c
 		}
@@ -149,7 +149,7 @@ func (w *flushWorld) accept(c *loop.Conn) loop.Handler {
 	h := &flushConn{w: w, c: c}
 	w.conns = append(w.conns, h)
 	c.OnHighWater(w.rand.IntN(20), h.act)
-	c.OnDrain(h.act)
+	c.OnFlushed(h.act)
 	return h
 }
 

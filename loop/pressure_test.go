@@ -38,7 +38,7 @@ func TestHighWaterAndDrain(t *testing.T) {
 		Codec: codec.Lines{},
 		Accept: accepting(func(c *loop.Conn) {
 			c.OnHighWater(10, func() { events = append(events, fmt.Sprint("high ", c.Pending())) })
-			c.OnDrain(func() { events = append(events, fmt.Sprint("drain ", c.Pending())) })
+			c.OnFlushed(func() { events = append(events, fmt.Sprint("drain ", c.Pending())) })
 		}, echo),
 	}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
