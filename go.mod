@@ -3,8 +3,8 @@ module github.com/loopwheel/loopwheel
 go 1.26.0
 
 require (
-	github.com/gammazero/deque v1.2.1
 	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/gammazero/deque v1.2.1
 	github.com/gobwas/httphead v0.1.0
 	github.com/gobwas/ws v1.4.0
 	github.com/netresearch/go-cron v0.9.1
@@ -12,7 +12,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1
 	github.com/tidwall/btree v1.8.1
-	golang.org/x/sys v0.30.0
 	golang.org/x/sys v0.48.0
 )
 

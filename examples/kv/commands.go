@@ -41,7 +41,7 @@ func init() { // the table needs functions that look into it
 		{name: "info", arity: -1, run: info},
 		{name: "time", arity: 1, run: timeCommand},
 		{name: "multi", arity: 1, run: multi, atOnce: true},
-		{name: "exec", arity: 1, run: exec, atOnce: true},
+		{name: "exec", arity: 1, run: execCommand, atOnce: true},
 		{name: "discard", arity: 1, run: discard, atOnce: true},
 		{name: "watch", arity: -2, run: watch, atOnce: true},
 		{name: "unwatch", arity: 1, run: unwatch},

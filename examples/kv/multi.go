@@ -72,7 +72,7 @@ func discard(s *session, _ [][]byte) {
 	s.ok()
 }
 
-func exec(s *session, _ [][]byte) {
+func execCommand(s *session, _ [][]byte) {
 	t, w := s.multi, s.watch
 	if t == nil {
 		s.write(resp.AppendError(nil, "ERR EXEC without MULTI"))

@@ -110,7 +110,7 @@ func (s *session) checkOutput() {
 	}
 	s.slow = true
 	s.conn.PauseRead()
-	s.conn.OnDrain(s.drained)
+	s.conn.OnFlushed(s.drained)
 	s.later(func() { // the system may take it all when this turn ends: then nothing drains
 		if s.conn.Pending() == 0 {
 			s.drained()
@@ -122,7 +122,7 @@ func (s *session) checkOutput() {
 func (s *session) drained() {
 	if s.slow {
 		s.slow = false
-		s.conn.OnDrain(nil)
+		s.conn.OnFlushed(nil)
 		s.resumeRead()
 	}
 }

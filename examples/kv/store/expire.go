@@ -57,11 +57,11 @@ func (o expireOptions) allow(old, due int64) bool {
 }
 
 func expire(x *Call, seconds, relative bool) {
-	n, ok := x.parseInt(x.Args[2])
+	o, ok := x.parseExpire()
 	if !ok {
 		return
 	}
-	o, ok := x.parseExpire()
+	n, ok := x.parseInt(x.Args[2])
 	if !ok {
 		return
 	}
@@ -105,7 +105,7 @@ func ttl(x *Call, seconds, relative bool) {
 		n = max(0, n-x.DB.clock())
 	}
 	if seconds {
-		n = (n + 500) / 1000
+		n = n/1000 + (n%1000+500)/1000
 	}
 	x.int64(n)
 }

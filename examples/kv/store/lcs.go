@@ -38,13 +38,17 @@ const lcsMost = 1 << 26
 
 // lcs finds the longest common subsequence by dynamic programming.
 func lcs(x *Call) {
-	a, _, ok := x.str(x.Args[1])
-	if !ok {
+	first, second := x.DB.get(x.Args[1]), x.DB.get(x.Args[2])
+	if first != nil && first.val != nil || second != nil && second.val != nil {
+		x.err("ERR The specified keys must contain string values")
 		return
 	}
-	b, _, ok := x.str(x.Args[2])
-	if !ok {
-		return
+	var a, b []byte
+	if first != nil {
+		a = first.str
+	}
+	if second != nil {
+		b = second.str
 	}
 	o, ok := x.parseLCS()
 	if !ok {

@@ -164,39 +164,38 @@ func (x *Call) blmove(seconds []byte, fromFront, toFront bool) {
 	x.wait(x.Args[1:2], timeout, try, (*Call).null)
 }
 
-// parseMpop reads the keys of LMPOP and ZMPOP, at args[i], the word behind them, and COUNT.
-func (x *Call) parseMpop(i int) (keys [][]byte, where []byte, count int, ok bool) {
+// parseMpop reads the keys of LMPOP and ZMPOP, at args[i], the word behind them, which is one of two,
+// and COUNT.
+func (x *Call) parseMpop(i int, first, second string) (keys [][]byte, isFirst bool, count int, ok bool) {
 	n, ok := resp.ParseInt(x.Args[i])
 	if !ok || n < 1 {
 		x.err("ERR numkeys should be greater than 0")
-		return nil, nil, 0, false
+		return nil, false, 0, false
 	}
 	if n > int64(len(x.Args)-i-2) {
 		x.err(errSyntax)
-		return nil, nil, 0, false
+		return nil, false, 0, false
 	}
 	next := i + 1 + int(n)
-	keys, where, count = x.Args[i+1:next], x.Args[next], 1
+	keys, isFirst = x.Args[i+1:next], is(x.Args[next], first)
 	switch rest := x.Args[next+1:]; {
+	case !isFirst && !is(x.Args[next], second):
+		x.err(errSyntax)
 	case len(rest) == 0:
-		return keys, where, 1, true
+		return keys, isFirst, 1, true
 	case len(rest) == 2 && is(rest[0], "COUNT"):
 		if n, ok := resp.ParseInt(rest[1]); ok && n > 0 {
-			return keys, where, int(min(n, 1<<31)), true
+			return keys, isFirst, int(min(n, 1<<31)), true
 		}
 		x.err("ERR count should be greater than 0")
 	default:
 		x.err(errSyntax)
 	}
-	return nil, nil, 0, false
+	return nil, false, 0, false
 }
 
 func (x *Call) parseLmpop(i int) (keys [][]byte, try func(x *Call, key []byte) bool, ok bool) {
-	keys, where, count, ok := x.parseMpop(i)
-	if !ok {
-		return nil, nil, false
-	}
-	front, ok := x.parseSide(where)
+	keys, front, count, ok := x.parseMpop(i, "LEFT", "RIGHT")
 	if !ok {
 		return nil, nil, false
 	}

@@ -66,6 +66,13 @@ func getrange(x *Call) {
 	if !ok {
 		return
 	}
+	if start < 0 && end < 0 && start > end {
+		x.bulk(nil)
+		return
+	}
+	if end < -int64(len(b)) { // before the start: the first byte, as in redis-server
+		end = -int64(len(b))
+	}
 	from, to := span(start, end, len(b))
 	x.bulk(b[from:to])
 }

@@ -55,7 +55,7 @@ func (x *Call) parseRange(args [][]byte, store bool, o rangeOptions) (_ rangeOpt
 		}
 	}
 	switch {
-	case o.limited && o.by == byRank:
+	case o.limited && o.count != -1 && o.by == byRank:
 		x.err("ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX")
 	case o.scores && o.by == byLex:
 		x.err("ERR syntax error, WITHSCORES not supported in combination with BYLEX")

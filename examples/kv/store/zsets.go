@@ -387,13 +387,8 @@ func bzpop(x *Call, last bool) {
 }
 
 func (x *Call) parseZmpop(i int) (keys [][]byte, try func(x *Call, key []byte) bool, ok bool) {
-	keys, where, count, ok := x.parseMpop(i)
+	keys, last, count, ok := x.parseMpop(i, "MAX", "MIN")
 	if !ok {
-		return nil, nil, false
-	}
-	last := is(where, "MAX")
-	if !last && !is(where, "MIN") {
-		x.err(errSyntax)
 		return nil, nil, false
 	}
 	return keys, func(x *Call, key []byte) bool {
