@@ -236,7 +236,7 @@ func randomGeneric(g generator) []string {
 	case 11:
 		return words(g.pick("PERSIST", "TTL"), k)
 	case 12:
-		return words("EXPIRE", k, g.pick("1000", "x", "-1"), g.maybe(g.pick("NX", "XX", "GT", "LT", "bad")))
+		return words("EXPIRE", k, g.pick("1000", "x", "-1"), g.maybe(g.pick("NX", "XX", "bad")))
 	}
 	return words("SET", k, g.value())
 }

@@ -202,7 +202,7 @@ func hincrbyfloat(x *Call) {
 	if !ok {
 		return
 	}
-	var was []byte
+	was := []byte("0")
 	if found {
 		was = []byte(old)
 	}

@@ -134,9 +134,6 @@ func decrby(x *Call) {
 
 // addFloat adds as INCRBYFLOAT does; nil: an error was answered.
 func (x *Call) addFloat(old, by []byte, notFloat string) []byte {
-	if old == nil {
-		old = []byte("0")
-	}
 	a, ok := parseBig(old)
 	if !ok {
 		x.err(notFloat)
@@ -158,6 +155,9 @@ func incrbyfloat(x *Call) {
 	old, e, ok := x.str(x.Args[1])
 	if !ok {
 		return
+	}
+	if e == nil {
+		old = []byte("0")
 	}
 	value := x.addFloat(old, x.Args[2], errNotFloat)
 	if value == nil {

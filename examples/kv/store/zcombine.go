@@ -94,7 +94,6 @@ func zsetOf(scores dict[float64]) *zset {
 }
 
 func zinter(sets []weighted, merge func(a, b float64) float64) *zset {
-	slices.SortStableFunc(sets, func(a, b weighted) int { return a.scores.len() - b.scores.len() })
 	z := new(zset)
 next:
 	for _, m := range sets[0].scores.list {
@@ -193,9 +192,13 @@ func (x *Call) combineOptions(o *combineOptions, args [][]byte, store, diff bool
 
 // zcombine answers what op makes of the sets that args[i:] say, or stores it.
 func (x *Call) zcombine(i int, to []byte, op zop) {
-	o, ok := x.parseCombine(i, to != nil, lower(x.Args[0])[:2] == "zd")
+	isDiff := x.Args[0][1]|0x20 == 'd'
+	o, ok := x.parseCombine(i, to != nil, isDiff)
 	if !ok {
 		return
+	}
+	if !isDiff { // the smallest first; that sums of infinities depend on the order is redis-server's way
+		slices.SortStableFunc(o.sets, func(a, b weighted) int { return a.scores.len() - b.scores.len() })
 	}
 	z := op(o.sets, o.merge)
 	if to == nil {
