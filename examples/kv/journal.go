@@ -31,11 +31,9 @@ type journal struct {
 	failed  error
 	waiting []unsynced // in the order of their offsets
 
-	files      *aof.Files
-	lastLook   int64 // how much was appended when the size was looked at
-	rewriting  bool
-	rewrites   int
-	rewriteErr error
+	files     *aof.Files
+	lastLook  int64 // how much was appended when the size was looked at
+	rewriting bool
 }
 
 // unsynced is an answer that waits for the disk.
@@ -284,6 +282,7 @@ func (s *server) close() (err error) {
 			err = errors.Join(err, sh.journal.log.Close())
 		}
 	}
+	s.background.Wait()
 	if s.unlock != nil {
 		s.unlock()
 	}

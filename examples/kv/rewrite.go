@@ -26,9 +26,12 @@ func (j *journal) rewrite() {
 		return
 	}
 	j.rewriting = true
+	j.shard.server.rewrites.Add(1)
+	j.shard.server.background.Add(1)
 	began := time.Now()
 	j.log.Cut(func(last string, err error) {
 		go func() {
+			defer j.shard.server.background.Done()
 			if err == nil {
 				err = j.makeBase(last)
 			}
@@ -59,8 +62,9 @@ func (j *journal) rewritten(took time.Duration, err error) {
 		base, _ := j.log.Size()
 		log.Info().Int("shard", j.shard.index).Int64("bytes", base).Dur("ms", took).Msg("rewrote the append-only file")
 	}
-	_ = j.loop.Post(func() {
-		j.rewriting, j.rewriteErr, j.rewrites = false, err, j.rewrites+1
+	postSurely(j.loop, func() {
+		j.rewriting = false
+		j.shard.server.rewrites.Add(-1)
 	})
 }
 
@@ -80,5 +84,6 @@ func (s *server) persistence() []any {
 		base, incr, behind = base+b, incr+i, behind+sh.journal.log.Behind()
 	}
 	return []any{"loading", 0, "aof_enabled", 1, "aof_last_write_status", status,
+		"aof_rewrite_in_progress", min(1, s.rewrites.Load()),
 		"aof_base_size", base, "aof_current_size", base + incr, "aof_buffer_length", behind}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"runtime/metrics"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,8 @@ type server struct {
 	usedMemory atomic.Int64
 	maxMemory  atomic.Int64
 	clients    atomic.Int64
+	rewrites   atomic.Int64 // that run
+	background sync.WaitGroup
 }
 
 // A shard is the data of one loop, and what else lives there. Only its loop may touch it.

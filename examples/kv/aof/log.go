@@ -1,6 +1,7 @@
 package aof
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,9 @@ const (
 	Always                    // before it counts as Synced, as soon as may be
 	Never                     // when the system likes
 )
+
+// ErrClosed is the error of a cut that a Log has not come to when it was closed.
+var ErrClosed = errors.New("aof: the log was closed")
 
 // retryAfter is how long to wait before a write that has failed is tried again.
 const retryAfter = 500 * time.Millisecond
@@ -148,9 +152,19 @@ func (l *Log) run() {
 			l.flush(false)
 		case <-l.closed:
 			l.flush(true)
+			l.giveUp()
 			_ = l.file.Close()
 			return
 		}
+	}
+}
+
+// giveUp tells those who wait for a cut that it will not come.
+func (l *Log) giveUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range append(l.outCuts, l.cuts...) {
+		c.done("", ErrClosed)
 	}
 }
 
