@@ -60,6 +60,9 @@ var floors = map[string][]string{
 	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
+	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/kv/aof":           {"codec/resp"},
+	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 }
 
 const (
@@ -71,6 +74,8 @@ const (
 	miniredisModule  = "github.com/alicebob/miniredis/v2"
 	textModule       = "golang.org/x/text/..."
 	isattyModule     = "github.com/mattn/go-isatty"
+	btreeModule      = "github.com/tidwall/btree"
+	dequeModule      = "github.com/gammazero/deque"
 	sysModule        = "golang.org/x/sys/..."
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
