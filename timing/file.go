@@ -19,7 +19,10 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	}
 	tick := w.up(when)
 	if tick-w.last.first >= w.last.ticks {
-		w.findStretch(tick)
+		w.last, w.other = w.other, w.last
+		if tick-w.last.first >= w.last.ticks {
+			w.findStretch(tick)
+		}
 	}
 	at = w.put(tick, i, when)
 	if w.drain != nil {
@@ -83,7 +86,7 @@ func (w *Wheel) reach(level int, tick uint64) (first, end uint64) {
 }
 
 // forget has the next timer find its stretch anew.
-func (w *Wheel) forget() { w.last.ticks = 0 }
+func (w *Wheel) forget() { w.last.ticks, w.other.ticks = 0, 0 }
 
 // makeRoom lets an entry be appended to a list whose last block has no room: it closes the gaps of
 // that if only few entries are live, or appends a block. It returns how many entries it moved.

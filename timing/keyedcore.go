@@ -102,7 +102,7 @@ func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
 
 // addNode adds a node without a callback that is due at when.
 func (w *Wheel) addNode(when time.Duration) (i uint32) {
-	i = w.alloc()
+	i, _ = w.alloc()
 	w.pending++
 	w.node(i).at = w.file(i, when)
 	return i
@@ -126,7 +126,7 @@ func (w *Wheel) refile(i uint32, when time.Duration) {
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
 func (w *Wheel) freeNode(i uint32) {
-	w.keep(i)
+	w.keep(i, 0)
 	w.pending--
 }
 

@@ -20,31 +20,38 @@ type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes handed out at least once, and node 0
-	free    uint32                      // how many of spare are in use
-	spare   chunks[uint32]              // the free nodes: apart, as a list through them would wait for each
+
+	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
+	spare chunks[spare]
+	free  uint32 // how many there are
+	room  uint32 // for how many there is room
 }
+
+type spare struct{ index, gen uint32 }
 
 func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
 // alloc returns a node for a new timer: the one released last, or one that was never used.
-func (s *slab) alloc() (i uint32) {
+func (s *slab) alloc() (i, gen uint32) {
 	if s.free == 0 {
-		return s.allocNew()
+		s.grow()
 	}
 	s.free--
-	return *s.spare.at(s.free)
+	x := s.spare.at(s.free)
+	return x.index, x.gen
 }
 
-func (s *slab) allocNew() (i uint32) {
+// grow makes a node that was never used a free one.
+func (s *slab) grow() {
 	if s.used == maxNodes {
 		panic("timing: more than two billion timers in one Wheel")
 	}
 	if s.used == s.nodes.len() {
 		s.nodes.grow()
 	}
-	i = max(s.used, 1)
+	i := max(s.used, 1)
 	s.used = i + 1
-	return i
+	s.keep(i, 0)
 }
 
 // setPeriod makes node i periodic.
@@ -69,15 +76,16 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 func (s *slab) release(n *node, i uint32) {
 	n.gen = (n.gen | periodicBit) + 1
 	if n.gen != lastGen {
-		s.keep(i)
+		s.keep(i, n.gen)
 	}
 }
 
 // keep has alloc return node i next.
-func (s *slab) keep(i uint32) {
-	if s.free == s.spare.len() {
+func (s *slab) keep(i, gen uint32) {
+	if s.free == s.room {
 		s.spare.grow()
+		s.room = s.spare.len()
 	}
-	*s.spare.at(s.free) = i
+	*s.spare.at(s.free) = spare{i, gen}
 	s.free++
 }

@@ -130,7 +130,7 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
 	for j := range w.slab.free {
-		i := *w.slab.spare.at(j)
+		i := w.slab.spare.at(j).index
 		if i >= w.slab.used || linked[i] || free[i] {
 			return fmt.Errorf("node %d on the free list", i)
 		}

@@ -54,7 +54,8 @@ type Wheel struct {
 	held      due
 	drain     *drain                // nil unless one is running
 	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a block, s being l%lapSlots
-	last      stretch
+	last      stretch               // where the last timer was filed
+	other     stretch               // and where the one before that, if it was another
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
 	collected []uint32       // the nodes that came due, if collecting
@@ -101,23 +102,43 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	i := w.alloc()
-	n := w.node(i)
-	if i >= w.calls.len() {
-		w.calls.grow()
+	if w.free == 0 {
+		w.growCalls()
 	}
+	w.free--
+	x := w.spare.at(w.free)
+	i, gen := x.index, x.gen
 	*w.calls.at(i) = f
 	w.pending++
 	// As file would; this is the hottest path there is.
 	if when > w.now {
 		tick := w.up(when)
 		if tick-w.last.first < w.last.ticks {
-			n.at = w.put(tick, i, when)
-			return Timer{wheel: w.id, index: i, gen: n.gen}
+			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+			if at := li.cursor; at&offMask != 0 {
+				li.cursor = at + 1
+				m := &w.masks[at>>offBits]
+				if tick < li.min || *m == 0 && li.blocks == 1 {
+					li.min = tick
+				}
+				*m |= 1 << (at & offMask)
+				*w.index.at(at) = i
+				*w.when.at(at) = when
+				w.node(i).at = at
+				return Timer{wheel: w.id, index: i, gen: gen}
+			}
 		}
 	}
-	n.at = w.file(i, when)
-	return Timer{wheel: w.id, index: i, gen: n.gen}
+	w.node(i).at = w.file(i, when)
+	return Timer{wheel: w.id, index: i, gen: gen}
+}
+
+// growCalls makes a node that was never used a free one, with room for its callback.
+func (w *Wheel) growCalls() {
+	w.grow()
+	for w.calls.len() < w.nodes.len() {
+		w.calls.grow()
+	}
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick
@@ -134,14 +155,14 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	i := w.alloc()
-	n := w.node(i)
-	if i >= w.calls.len() {
-		w.calls.grow()
+	if w.free == 0 {
+		w.growCalls()
 	}
+	i, _ := w.alloc()
 	*w.calls.at(i) = f
 	w.setPeriod(i, period)
 	w.pending++
+	n := w.node(i)
 	n.at = w.file(i, first)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
@@ -163,8 +184,14 @@ func (w *Wheel) Stop(t Timer) bool {
 	if m.thin() {
 		w.thinned(n.at >> offBits)
 	}
-	w.release(n, t.index)
 	w.pending--
+	n.gen = (n.gen | periodicBit) + 1 // as release would
+	if n.gen != lastGen && w.free != w.room {
+		*w.spare.at(w.free) = spare{t.index, n.gen}
+		w.free++
+	} else if n.gen != lastGen {
+		w.keep(t.index, n.gen)
+	}
 	return true
 }
 
@@ -187,8 +214,19 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if when > w.now {
 		tick := w.up(when)
 		if tick-w.last.first < w.last.ticks {
-			n.at = w.put(tick, t.index, when)
-			return true
+			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+			if at := li.cursor; at&offMask != 0 {
+				li.cursor = at + 1
+				m := &w.masks[at>>offBits]
+				if tick < li.min || *m == 0 && li.blocks == 1 {
+					li.min = tick
+				}
+				*m |= 1 << (at & offMask)
+				*w.index.at(at) = t.index
+				*w.when.at(at) = when
+				n.at = at
+				return true
+			}
 		}
 	}
 	n.at = w.file(t.index, when)
