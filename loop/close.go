@@ -148,7 +148,7 @@ func (c *Conn) finish(hard bool) {
 // thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.lost || c.ebbed || errors.Is(c.err, ErrIdle) {
+	if hard || c.lost || c.ebbed || c.session != nil || errors.Is(c.err, ErrIdle) {
 		c.closeSocket(hard)
 		return
 	}
@@ -175,7 +175,7 @@ func (c *Conn) closeSocket(hard bool) {
 		c.sock.Close(hard)
 	}
 	c.sock = nil
-	c.loop.server.left(c.loop, c.remote)
+	c.loop.server.left(c)
 }
 
 func (c *Conn) callOnClose() {

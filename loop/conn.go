@@ -27,6 +27,7 @@ type Conn struct {
 	loop    *Loop
 	sock    engine.Socket
 	handler Handler
+	session *session // of UDP
 	input   codec.Decoder
 	reply   codec.Responder // the codec's, if it is one
 	out     outbox
@@ -49,6 +50,7 @@ type Conn struct {
 	orderly   bool // the decoding came to its end
 	mute      bool // CloseWrite
 	half      bool // OnEOF's function has run
+	dialed    bool // by a Dialer
 	spoke     bool // the last words are said
 	speaking  bool // they are being said
 	decoding  bool // within the decoding of a piece of input
@@ -275,18 +277,26 @@ func (c *Conn) decodeMore(*Conn) {
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	l.enter()
-	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, opened: l.now, lastRead: l.now, lastWrite: l.now}
-	accepted := !l.draining && c.accept(ln)
-	if accepted {
-		l.add(c)
-	} else {
-		c.refuse()
-	}
+	c, accepted := l.begin(ln, sock, id, local, remote)
 	l.leave()
 	if !accepted && !c.lingers {
 		return nil
 	}
 	return (*sink)(c)
+}
+
+// begin is open within a turn.
+func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, accepted bool) {
+	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, opened: l.now, lastRead: l.now, lastWrite: l.now}
+	if s, ok := sock.(*session); ok {
+		c.session, s.c = s, c
+	}
+	if accepted = !l.draining && c.accept(ln); accepted {
+		l.add(c)
+	} else {
+		c.refuse()
+	}
+	return c, accepted
 }
 
 // accept reports whether c has a handler now. A panic refuses, too.
@@ -305,6 +315,7 @@ func (c *Conn) accept(ln *listener) bool {
 			l.exited()
 		}
 	}()
+	c.dialed, c.heard = ln.dials, ln.dials
 	c.input.Init(ln.codec, &l.pool)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
@@ -323,8 +334,10 @@ func (c *Conn) accept(ln *listener) bool {
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried once,
 // and then as after a close waited for the peer's end, in which case the engine gets a Sink.
 func (c *Conn) refuse() {
-	c.loop.count.refused++
-	c.loop.rare = true
+	if !c.dialed {
+		c.loop.count.refused++
+		c.loop.rare = true
+	}
 	c.end()
 	c.writeOut()
 	c.state = stateClosed

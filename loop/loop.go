@@ -53,10 +53,12 @@ type Loop struct {
 	since time.Duration // when it was taken
 
 	conns       []*Conn
-	dirty       connQueue          // with output that this turn appended
-	closing     connQueue          // to be closed when this turn ends
-	lingering   map[*Conn]struct{} // closed, until the peer is
-	current     *Conn              // whose code is running, nil for the loop's own
+	dirty       connQueue             // with output that this turn appended
+	closing     connQueue             // to be closed when this turn ends
+	lingering   map[*Conn]struct{}    // closed, until the peer is
+	dials       map[*dialing]struct{} // under way
+	ports       []*packetPort
+	current     *Conn // whose code is running, nil for the loop's own
 	pool        codec.Pool
 	scratch     []byte  // a buffer of the pool, at hand
 	maxOutbound int     // the server's
@@ -79,7 +81,7 @@ type Loop struct {
 
 func newLoop(s *Server, index int) *Loop {
 	l := &Loop{server: s, index: index, wheel: &wheel{Wheel: timing.New(timing.Config{})}, published: never,
-		lingering: make(map[*Conn]struct{})}
+		lingering: make(map[*Conn]struct{}), dials: make(map[*dialing]struct{})}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.deadline.Store(int64(never))
 	l.mail.max, l.mail.clock = s.MaxMailbox, l.clock

@@ -38,6 +38,9 @@ type outbox struct {
 // ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.check("Conn.Send")
+	if c.session != nil {
+		return c.sendDatagram(msg)
+	}
 	if !c.hasRoom() {
 		if err := c.room(); err != nil {
 			return err
@@ -54,6 +57,12 @@ func (c *Conn) Send(msg []byte) error {
 // Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.check("Conn.Write")
+	if c.session != nil {
+		if err := c.sendDatagram(p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
 	if err := c.room(); err != nil {
 		return 0, err
 	}
@@ -158,6 +167,9 @@ func (c *Conn) nothingAppended() {
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
 	o := &c.out
+	if c.session != nil && !c.lost {
+		c.session.port.flush()
+	}
 	if c.lost || o.size == 0 {
 		return
 	}
