@@ -182,7 +182,7 @@ func blackhole(t *testing.T) string {
 	if runtime.GOOS != "linux" {
 		t.Skip("how full a queue is differs between systems")
 	}
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
