@@ -15,26 +15,40 @@ import (
 var floors = map[string][]string{
 	".": {},
 
-	// Floor 0: pure, without goroutines and clocks of their own.
+	// Floor 0: the standard library only.
 	"timing":          {},
 	"codec":           {},
 	"codec/codectest": {"codec"},
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
-	"loop/internal/engine":   {},
-	"loop/internal/procs":    {},
-	"loop/internal/unixsock": {sysModule},
-	"loop/internal/gnetengine": {
-		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
-	},
-	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
+	"loop/internal/engine":     {},
+	"loop/internal/procs":      {},
+	"loop/internal/owner":      {"loop/internal/goroutine"},
+	"loop/internal/unixsock":   {sysModule},
+	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
+	"loop/internal/inspect":    {},
+	"loop/internal/goroutine":  {},
+	"loop/internal/peak":       {},
+	"loop/internal/gate":       {},
+	"loop/internal/mailbox":    {},
+	"loop/internal/alarm":      {},
+	"loop/internal/jobs":       {},
+	"loop/internal/outbox":     {"codec"},
+	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":       {"codec", "loop", "timing", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule},
+	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
+
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
-	"codec/websocket": {"codec", wsModule},
+	"codec/resp":      {"codec"},
+	"codec/websocket": {"codec", wsModule, httpheadModule},
+
+	// Beside floor 1: delays on Redis.
+	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
@@ -42,10 +56,13 @@ var floors = map[string][]string{
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	sysModule     = "golang.org/x/sys/..."
+	gnetModule     = "github.com/panjf2000/gnet/v2/..."
+	zerologModule  = "github.com/rs/zerolog"
+	wsModule       = "github.com/gobwas/ws/..."
+	httpheadModule = "github.com/gobwas/httphead"
+	sysModule      = "golang.org/x/sys/..."
+	cronModule     = "github.com/netresearch/go-cron"
+	redisModule    = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {

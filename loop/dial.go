@@ -233,7 +233,11 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 
 // profile is what a listener is to connections that are accepted.
 func (a *dialing) profile() *listener {
-	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
+	k := dialed
+	if a.isUDP() {
+		k = dialedSession
+	}
+	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, kind: k,
 		accept: func(c *Conn) Handler { return a.open(c, nil) }}
 }
 

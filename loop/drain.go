@@ -24,7 +24,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
-	defer s.watch.stop()
+	defer s.watch.Stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -34,7 +34,7 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
-	s.stopJobPool()
+	s.stopJobs()
 	select {
 	case err := <-s.failed: // meanwhile
 		failure = errors.Join(failure, s.loopFailed(err))
@@ -67,7 +67,7 @@ func (s *Server) endLate() {
 
 // stopEngine ends alarm and engine.
 func (s *Server) stopEngine() error {
-	close(s.alarm.quit)
+	s.alarm.Stop()
 	return s.engine.Stop()
 }
 
@@ -153,7 +153,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 }
 
 func (c *Conn) sayGoodbye() {
-	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
+	if f := c.loop.server.OnDrain; f != nil && c.isOpen() {
 		c.callHook(func() { f(c) })
 	}
 }
@@ -168,12 +168,12 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
-		jobs := c.finishing && c.state < stateClosing
+		waits := c.at() == stateFinishing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
-		if c.state == stateClosing {
+		if !c.isOver() {
 			c.cut()
-		} else if jobs {
+		} else if waits {
 			l.count.cut++
 		}
 	}
@@ -190,8 +190,8 @@ func (l *Loop) stop() {
 	default:
 	}
 	defer l.rescue() // a Goexit; what panics is tried
-	l.mail.close()
-	for l.runMail(never) || l.mail.len() > 0 {
+	l.mail.Close()
+	for l.runMail(never) || l.mail.Len() > 0 {
 	}
 	l.settle()
 	l.current = nil
@@ -216,9 +216,8 @@ func (l *Loop) broke(err error) {
 	l.draining = true
 	l.endDials(err)
 	for _, c := range slices.Clone(l.conns) {
-		c.drop = true
-		c.shut(err)
-		c.endSoon() // it may have been flushing
+		c.breakOff(err)
+		c.touch() // it may have been flushing
 	}
 	for c := range l.lingering {
 		c.endLinger()

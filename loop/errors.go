@@ -3,6 +3,9 @@ package loop
 import (
 	"errors"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
@@ -26,13 +29,13 @@ var (
 	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
 
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
-	ErrMailboxFull = errors.New("loop: mailbox full")
+	ErrMailboxFull = mailbox.ErrFull
 
 	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection.
-	ErrOffloadFull = errors.New("loop: offload queue full")
+	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
-	ErrServerClosed = errors.New("loop: server closed")
+	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
 	// appears in the log; the peer sees a reset, or Server.Farewell.

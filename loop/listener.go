@@ -40,7 +40,7 @@ type listener struct {
 	idleTimeout time.Duration
 	net         net.Listener
 	packets     engine.PacketPort // in place of net, for UDP
-	dials       bool              // no listener at all: a connection that was dialled
+	kind        kind              // of what is made here
 }
 
 // listen opens all listeners.
@@ -97,7 +97,7 @@ func (ln *listener) addr() net.Addr {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.wait(time.Now()); d > 0 && !ln.server.pause(d) {
+		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
 		nc, err := ln.net.Accept()
@@ -145,14 +145,14 @@ func (ln *listener) admit(nc net.Conn) {
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !s.gate.enter(remote) {
+	if !s.gate.Enter(remote) {
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
-		s.gate.leave(remote)
+		s.gate.Leave(remote)
 		s.open.Add(-1)
 		s.refuse(nc, ErrServerClosed)
 		return
@@ -160,7 +160,7 @@ func (ln *listener) admit(nc net.Conn) {
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
 		if err := ln.enroll(l, nc, remote); err != nil {
-			s.gate.leave(remote)
+			s.gate.Leave(remote)
 			s.open.Add(-1)
 			l.load.Add(-1)
 			s.refused.Add(1)
@@ -262,6 +262,13 @@ func (l *Loop) stuck(now time.Duration) bool {
 	return len(l.enrolling) > 0 && now-time.Duration(l.lastArrival.Load()) > stuckAfter
 }
 
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+	}
+}
+
 // refuse sends the farewell to a connection that must not come in, or resets it.
 func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
@@ -298,10 +305,10 @@ func (s *Server) sayFarewell(nc net.Conn) {
 
 // left counts a connection that is no more.
 func (s *Server) left(c *Conn) {
-	if !c.dialed {
-		s.gate.leave(c.remote)
+	if !c.isDialed() {
+		s.gate.Leave(c.remote)
 	}
-	if c.session != nil && !c.dialed {
+	if c.kind == session {
 		s.sessions.Add(-1)
 	} else {
 		s.open.Add(-1)

@@ -29,15 +29,15 @@ type packetPort struct {
 	ln     *listener // nil if dialled
 	to     engine.Packets
 	local  net.Addr
-	v4     map[uint64]*session // by address and port: a key that is a quarter of the price
-	v6     map[netip.AddrPort]*session
-	last   *session      // whose datagram was the last
-	only   *session      // that was dialled
+	v4     map[uint64]*udpSession // by address and port: a key that is a quarter of the price
+	v6     map[netip.AddrPort]*udpSession
+	last   *udpSession   // whose datagram was the last
+	only   *udpSession   // that was dialled
 	looked time.Duration // when something was received
 }
 
-// A session is a UDP peer's connection. It is the Conn's engine.Socket.
-type session struct {
+// A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
+type udpSession struct {
 	c      *Conn
 	port   *packetPort
 	peer   netip.AddrPort
@@ -67,7 +67,7 @@ func (s *portSink) Failed(err error) {
 	p.loop.enter()
 	if p.only != nil {
 		p.only.c.shut(os.NewSyscallError("read", errors.Unwrap(err)))
-	} else if more, ok := p.loop.server.badInput.pass(); ok {
+	} else if more, ok := p.loop.server.badInput.Pass(time.Now()); ok {
 		p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", more).Msg("cannot receive")
 	}
 	p.loop.leave()
@@ -86,7 +86,7 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 			continue
 		}
 		c := s.c
-		c.lastRead, c.heard = l.now, true
+		c.idle.lastRead = l.now
 		l.count.bytesIn += uint64(len(d.Data))
 		if s.factor > 0 {
 			s.in += len(d.Data)
@@ -96,7 +96,7 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 			l.rare = true
 			continue
 		}
-		if c.state != stateOpen || c.paused {
+		if !c.isOpen() || c.isPaused() {
 			continue
 		}
 		l.count.messages++
@@ -110,14 +110,14 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 }
 
 // sessionOf returns the session of a peer: a new one, if it is welcome.
-func (p *packetPort) sessionOf(peer netip.AddrPort) *session {
+func (p *packetPort) sessionOf(peer netip.AddrPort) *udpSession {
 	if p.only != nil {
 		return p.only
 	}
 	if p.last != nil && p.last.peer == peer {
 		return p.last
 	}
-	var s *session
+	var s *udpSession
 	if peer.Addr().Is4() {
 		s = p.v4[key4(peer)]
 	} else {
@@ -137,7 +137,7 @@ func key4(a netip.AddrPort) uint64 {
 }
 
 // accept opens a session, or refuses the peer.
-func (p *packetPort) accept(peer netip.AddrPort) *session {
+func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 	l, s := p.loop, p.loop.server
 	if l.draining {
 		return nil
@@ -150,17 +150,17 @@ func (p *packetPort) accept(peer netip.AddrPort) *session {
 		return nil
 	}
 	remote := net.UDPAddrFromAddrPort(peer)
-	if !s.gate.enter(remote) {
+	if !s.gate.Enter(remote) {
 		s.sessions.Add(-1)
 		p.refused(fmt.Errorf("%w from one address", ErrTooManyConns), remote)
 		return nil
 	}
 	l.load.Add(1)
-	ss := &session{port: p, peer: peer}
+	ss := &udpSession{port: p, peer: peer}
 	caller := l.current
-	c, accepted := l.begin(p.ln, ss, s.lastID.Add(1), p.local, remote)
+	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.local, remote)
 	l.current = caller
-	if !accepted || c.state == stateClosed {
+	if !welcome || c.isOver() {
 		return nil
 	}
 	if peer.Addr().Is4() {
@@ -177,7 +177,7 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 }
 
 // remove forgets a session that has ended.
-func (p *packetPort) remove(s *session) {
+func (p *packetPort) remove(s *udpSession) {
 	if p.last == s {
 		p.last = nil
 	}
@@ -198,8 +198,9 @@ func (p *packetPort) flush() {
 
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
-	l, s := c.loop, c.session
-	if c.state >= stateClosing && !c.speaking || c.mute {
+	l := c.loop
+	s, there := c.sock.(*udpSession)
+	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
 	if s.factor > 0 {
@@ -212,14 +213,11 @@ func (c *Conn) sendDatagram(msg []byte) error {
 		return c.notSent(err)
 	}
 	l.count.bytesOut += uint64(len(msg))
-	c.lastWrite, c.wrote = l.now, true
-	if c.exact {
-		c.lastWrite = l.clock()
+	c.idle.lastWrite = l.now
+	if w := c.idle.watch; w != nil && w.exact {
+		c.idle.lastWrite = l.clock()
 	}
-	if !c.isDirty {
-		c.isDirty = true
-		l.dirty.push(c, flushLink)
-	}
+	c.touch()
 	return nil
 }
 
@@ -233,9 +231,8 @@ func (c *Conn) notSent(err error) error {
 		c.loop.count.lost++
 		c.loop.rare = true
 		return nil // as if it had been lost on the way
-	case c.dialed:
-		c.drop = true
-		c.shut(err)
+	case c.isDialed():
+		c.breakOff(err)
 	}
 	return err
 }
@@ -246,32 +243,32 @@ func (c *Conn) notSent(err error) error {
 // ends it when the peer has proved that it receives what it is sent. It does nothing for other
 // connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
-	c.loop.owner.check("Conn.LimitReplies")
+	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
-	if c.session != nil {
-		c.session.factor = factor
+	if s, ok := c.sock.(*udpSession); ok {
+		s.factor = factor
 	}
 }
 
 // What follows makes a session an engine.Socket. Its Conn never has output that waits.
 
-func (s *session) Write([]byte) (int, error)    { return 0, nil }
-func (s *session) Writev([][]byte) (int, error) { return 0, nil }
-func (s *session) NotifyWritable() bool         { return false }
-func (s *session) Unsent() int                  { return -1 }
-func (s *session) Pause() error                 { return nil }
-func (s *session) Resume()                      {}
-func (s *session) CloseWrite()                  {}
-func (s *session) Linger() bool                 { return false }
+func (s *udpSession) Write([]byte) (int, error)    { return 0, nil }
+func (s *udpSession) Writev([][]byte) (int, error) { return 0, nil }
+func (s *udpSession) NotifyWritable() bool         { return false }
+func (s *udpSession) Unsent() int                  { return -1 }
+func (s *udpSession) Pause() error                 { return nil }
+func (s *udpSession) Resume()                      {}
+func (s *udpSession) CloseWrite()                  {}
+func (s *udpSession) Linger() bool                 { return false }
 
 // Pending reports whether a datagram may wait: for anybody, if the loop has been away.
-func (s *session) Pending() bool {
+func (s *udpSession) Pending() bool {
 	return s.port.loop.clock()-s.port.looked > portBlind && s.port.to.Pending()
 }
 
-func (s *session) Close(bool) {
+func (s *udpSession) Close(bool) {
 	s.port.flush()
 	if s.port.only == s {
 		s.port.to.Close()
@@ -288,7 +285,7 @@ func (s *Server) servePackets() error {
 		}
 		for _, l := range s.loops {
 			p := &packetPort{loop: l, ln: ln, local: ln.packets.Addr(),
-				v4: make(map[uint64]*session), v6: make(map[netip.AddrPort]*session)}
+				v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
 			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
 				p.to = to
 				l.ports = append(l.ports, p)
@@ -378,7 +375,7 @@ func (a *dialing) connectPackets(local, remote netip.AddrPort) {
 		return
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
-	p.only = &session{port: p}
+	p.only = &udpSession{port: p}
 	if !a.end() {
 		to.Close()
 		return

@@ -13,8 +13,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
@@ -57,6 +61,12 @@ type Server struct {
 
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
+
+	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its stack
+	// lies, for nearly nothing, so a few are overlooked; builds with the race detector look at each
+	// call, and always panic.
+	Strict bool
 
 	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
 	NumLoops int `zero:"GOMAXPROCS"`
@@ -152,19 +162,20 @@ type Server struct {
 	base      time.Time
 	engine    engine.Engine
 	loops     []*Loop
-	alarm     *alarm
-	watch     *watchdog
-	workers   workers
+	alarm     *alarm.Alarm
+	watch     *watchdog.Dog
+	jobs      jobs.Pool
 	started   atomic.Bool
 	looping   atomic.Bool // loops may be used
+	wrongTold atomic.Bool // that a method was called on the wrong goroutine
 	ready     atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
 	open               atomic.Int64 // connections, those on their way to a loop included
 	sessions           atomic.Int64 // of UDP
-	gate               gate
-	refusals, badInput logLimit
+	gate               *gate.Gate
+	refusals, badInput gate.Log
 	farewells          chan struct{} // a value for each refused connection that is waited for
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
@@ -206,7 +217,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.base = time.Now()
-	s.workers.max, s.workers.maxWaiting = s.MaxOffload, s.MaxOffloadQueue
+	s.jobs.Init(s.MaxOffload, s.MaxOffloadQueue)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
@@ -228,7 +239,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		s.watch.stop()
+		s.watch.Stop()
 		s.closeListeners()
 		s.closePackets()
 		return err
@@ -256,21 +267,19 @@ func (s *Server) limitConns() {
 	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
+	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {
-	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
-	s.watch = newWatchdog(s, s.NumLoops)
+	s.makeClocks()
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
-		_ = l.mail.put(task{f: func() { l.start(errs) }}, true)
+		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
-	s.alarm.loops = s.loops
-	go s.watch.run()
+	go s.watch.Run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
@@ -288,6 +297,13 @@ func (s *Server) startLoops() error {
 	return err
 }
 
+// makeClocks makes what looks at all loops.
+func (s *Server) makeClocks() {
+	clock := func() time.Duration { return time.Since(s.base) }
+	s.alarm = alarm.New(s.NumLoops, clock)
+	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+}
+
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
 func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
@@ -298,8 +314,8 @@ func (s *Server) abandon() error {
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
 func (l *Loop) start(result chan<- error) {
-	l.owner.claim()
-	l.health.goroutine.Store(goroutineID())
+	l.claim()
+	l.health.pulse.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {
@@ -364,7 +380,7 @@ func (s *Server) Loops() []*Loop {
 // host makes a Server an engine.Host.
 type host Server
 
-func (h *host) Tick() { h.alarm.run() }
+func (h *host) Tick() { h.alarm.Run() }
 
 func (h *host) Turn(i int) { h.loops[i].turn() }
 

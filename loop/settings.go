@@ -106,7 +106,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	}
 	ln.field = field + ".Addr"
 	if ln.isUDP() {
-		ln.codec = codec.Raw{}
+		ln.codec, ln.kind = codec.Raw{}, session
 		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
 	}
 	return ln, nil

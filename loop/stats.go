@@ -41,6 +41,8 @@ type Stats struct {
 type LoopStats struct {
 	Conns    int
 	Messages uint64
+	BytesIn  uint64
+	BytesOut uint64
 	Timers   int // pending in its wheel
 	Fired    uint64
 	Mailbox  int // functions that wait
@@ -59,6 +61,11 @@ type LoopStats struct {
 
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
+
+	// Since the start: how long turns took, where one that is measured stands for all like it; how late
+	// the first of the timers was that were due together; how long the oldest of the functions had
+	// waited that were taken from the mailbox together.
+	Turns, Late, Waited Histogram
 }
 
 // counters are a loop's own.
@@ -93,6 +100,9 @@ func (l *Loop) show() {
 	if l.draining {
 		l.checkDrained()
 	}
+	if inspecting() {
+		l.mustBeSound()
+	}
 }
 
 func (l *Loop) showRare() {
@@ -112,15 +122,17 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
+	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
 			Messages: n.messages.Load(),
+			BytesIn:  n.bytesIn.Load(),
+			BytesOut: n.bytesOut.Load(),
 			Timers:   int(n.timers.Load()),
 			Fired:    n.fired.Load(),
-			Mailbox:  l.mail.len(),
+			Mailbox:  l.mail.Len(),
 		}
 		l.health.show(&ls, l.clock())
 		st.addHealth(&ls)
@@ -133,8 +145,8 @@ func (s *Server) Stats() Stats {
 		st.Closed += n.closed.Load()
 		st.Evicted += n.evicted.Load()
 		st.Cut += n.cut.Load()
-		st.BytesIn += n.bytesIn.Load()
-		st.BytesOut += n.bytesOut.Load()
+		st.BytesIn += ls.BytesIn
+		st.BytesOut += ls.BytesOut
 		st.Panics += n.panics.Load()
 		st.Sessions += n.sessions.Load()
 		st.Lost += n.lost.Load()
