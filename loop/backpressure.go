@@ -111,13 +111,19 @@ func (c *Conn) resume(why pauses) {
 // that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
 	c.in.decoder.Keep(p)
+	if err := c.restSocket(); err != nil && c.in.decoder.Buffered() > maxHeld {
+		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
+	}
+}
+
+// restSocket stops reading from the socket.
+func (c *Conn) restSocket() error {
 	if c.in.pauses&pausedSocket != 0 {
-		return
+		return nil
 	}
 	err := c.sock.Pause()
 	if err == nil {
 		c.in.pauses |= pausedSocket
-	} else if c.in.decoder.Buffered() > maxHeld {
-		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
+	return err
 }

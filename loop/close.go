@@ -151,7 +151,7 @@ func (c *Conn) finish(hard bool) {
 
 // forget drops what a closed connection does not need: a Ref may keep it for long.
 func (c *Conn) forget() {
-	c.handler = nil
+	c.handler, c.pipe = nil, nil
 	if c.extras != nil {
 		*c.extras = extras{ending: c.extras.ending}
 	}

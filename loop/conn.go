@@ -47,8 +47,9 @@ type Conn struct {
 	in      input
 	out     output
 	idle    idle
-	timers  *record // set by AfterFunc and Every
-	extras  *extras // nil until something of it is needed
+	timers  *record   // set by AfterFunc and Every
+	extras  *extras   // nil until something of it is needed
+	pipe    *pipeSide // where the input goes in place of the handler
 }
 
 // A kind says where a connection comes from, and what it is to the engine.

@@ -27,10 +27,13 @@ func (s *sink) Readable(p []byte) {
 	c.idle.lastRead = l.now
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
-		if c.in.pauses == 0 {
-			c.decode(p)
-		} else {
+		switch {
+		case c.in.pauses != 0:
 			c.hold(p)
+		case c.pipe != nil && c.in.decoder.Buffered() == 0:
+			c.pipe.pass(p)
+		default:
+			c.decode(p)
 		}
 	}
 	// What settle does, in the usual case: here, as returns behind a system call are slow (see
@@ -87,7 +90,9 @@ func (c *Conn) decode(data []byte) {
 			c.undecodable(err)
 		case msg != nil:
 			l.count.messages++
-			if err := c.handler.OnMessage(c, msg); err != nil {
+			if c.pipe != nil {
+				c.pipe.pass(msg)
+			} else if err := c.handler.OnMessage(c, msg); err != nil {
 				c.shut(err)
 			}
 		}
