@@ -196,6 +196,13 @@ func (p *packetPort) flush() {
 	}
 }
 
+// flushPort sends what c and its neighbours have sent in this turn.
+func (c *Conn) flushPort() {
+	if s, ok := c.sock.(*udpSession); ok {
+		s.port.flush()
+	}
+}
+
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
 	l := c.loop

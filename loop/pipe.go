@@ -49,7 +49,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 	p.sides[1].begin(&p.sides[0])
 	p.watch()
 	for i := range p.sides {
-		if s := &p.sides[i]; s.from.in.decoder.Buffered() > 0 && s.from.isOpen() && a.loop.decoding != s.from {
+		if s := &p.sides[i]; s.from.in.decoder.Buffered() > 0 && s.from.isOpen() && a.loop.decoding != s.from.id {
 			s.from.decodeSoon()
 		}
 	}
