@@ -51,8 +51,9 @@ var floors = map[string][]string{
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo":  {"codec", "handler", "loop", zerologModule},
+	"examples/proxy": {"loop", zerologModule},
+	"examples/chat":  {"codec", "codec/websocket", "handler", "loop", zerologModule},
 }
 
 const (
