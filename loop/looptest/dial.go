@@ -94,14 +94,3 @@ func (m *memory) Connect(int, netip.AddrPort, netip.AddrPort,
 	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
 	return nil, false
 }
-
-// ListenPacket implements engine.Connector.
-func (m *memory) ListenPacket(context.Context, string, string, int) (engine.PacketPort, error) {
-	return nil, syscall.EOPNOTSUPP
-}
-
-// ConnectPacket implements engine.Connector.
-func (m *memory) ConnectPacket(int, netip.AddrPort, netip.AddrPort, engine.PacketSink) (
-	engine.Packets, netip.AddrPort, error) {
-	return nil, netip.AddrPort{}, syscall.EOPNOTSUPP
-}

@@ -25,9 +25,12 @@ type memory struct {
 	mu        sync.Mutex
 	listeners []*memListener
 	backends  map[backendAddr]*Backend
+	datagrams datagrams
 }
 
-func newMemory() *memory { return &memory{backends: make(map[backendAddr]*Backend)} }
+func newMemory() *memory {
+	return &memory{backends: make(map[backendAddr]*Backend), datagrams: newDatagrams()}
+}
 
 // Listen implements engine.Engine. Two listeners may not have the same address, port 0 apart.
 func (m *memory) Listen(_ context.Context, network, address string) (net.Listener, error) {
