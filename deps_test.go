@@ -63,6 +63,7 @@ var floors = map[string][]string{
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
 	"examples/kv/aof":           {"codec/resp"},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
+	"examples/proxy":            {"loop", zerologModule},
 }
 
 const (

@@ -198,7 +198,7 @@ func (c *Conn) finish(hard bool) {
 
 // forget drops what a closed connection does not need: a Ref may keep it for long.
 func (c *Conn) forget() {
-	c.handler = nil
+	c.handler, c.pipe = nil, nil
 	if c.extras != nil {
 		*c.extras = extras{ending: c.extras.ending}
 	}
@@ -209,7 +209,7 @@ func (c *Conn) forget() {
 // and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.sock == nil || c.in.ended || c.more().ending.idle {
+	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.idle {
 		c.closeSocket(hard)
 		return
 	}
@@ -236,7 +236,7 @@ func (c *Conn) closeSocket(hard bool) {
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c.loop, c.remote)
+	c.loop.server.left(c)
 }
 
 func (c *Conn) callOnClose(err error) {

@@ -35,13 +35,16 @@ func (e *Engine) listenShared(ctx context.Context, network, address string, n in
 func (p *sharedPort) Addr() net.Addr { return p.conn.LocalAddr() }
 
 // Serve implements engine.PacketPort. The last one begins to read.
-func (p *sharedPort) Serve(loop int, sink engine.PacketSink) (engine.Packets, error) {
-	s := &goPackets{loop: p.engine.loops[loop], sink: sink, conn: p.conn, done: make(chan struct{})}
+func (p *sharedPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
+	s := &goPackets{loop: p.engine.loops[loop], conn: p.conn, done: make(chan struct{})}
+	if err := s.open(open); err != nil {
+		return err
+	}
 	p.loops[loop] = s
 	if p.waiting--; p.waiting == 0 {
 		go s.read(p.pick)
 	}
-	return s, nil
+	return nil
 }
 
 // pick returns the loop of a peer.
@@ -79,6 +82,21 @@ func (e *Engine) dialPackets(l *eventLoop, local, remote netip.AddrPort, sink en
 	s := &goPackets{loop: l, sink: sink, conn: c, connected: true, done: make(chan struct{})}
 	go s.read(func(netip.AddrPort) *goPackets { return s })
 	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
+}
+
+// open calls open on the loop, and waits for that.
+func (s *goPackets) open(open func(engine.Packets) engine.PacketSink) error {
+	opened := make(chan struct{})
+	s.loop.execute(func() {
+		s.sink = open(s)
+		close(opened)
+	})
+	select {
+	case <-opened:
+		return nil
+	case <-s.loop.ended:
+		return errEnded
+	}
 }
 
 // read passes on what comes in until the socket is closed.
@@ -134,6 +152,9 @@ func (s *goPackets) Send(p []byte, peer netip.AddrPort) (err error) {
 	}
 	return err
 }
+
+// Pending implements engine.Packets: what the goroutine holds cannot be seen.
+func (s *goPackets) Pending() bool { return false }
 
 func (s *goPackets) Flush() int { return 0 }
 

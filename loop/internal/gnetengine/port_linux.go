@@ -4,6 +4,7 @@ package gnetengine
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -102,32 +103,35 @@ func bindReusable(ctx context.Context, network, address string) (fd int, local n
 func (p *groupPort) Addr() net.Addr { return p.addr }
 
 // Serve implements engine.PacketPort: the socket gets a door.
-func (p *groupPort) Serve(loop int, sink engine.PacketSink) (engine.Packets, error) {
+func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
 	if l.poll == nil {
-		return p.serveShared(l, sink)
+		return p.serveShared(l, open)
 	}
-	s := &packets{loop: l, sink: sink, fd: p.fds[loop], v6: p.v6}
-	s.door = &door{fd: s.fd, ready: s.received}
+	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
+	s.door = &door{fd: s.fd, ready: s.received, begin: func() { s.sink = open(s) }}
 	if err := s.door.open(l); err != nil {
-		return nil, err
+		return err
 	}
 	p.fds[loop] = -1
-	return s, nil
+	return nil
 }
 
 // serveShared is Serve without doors: a goroutine reads.
-func (p *groupPort) serveShared(l *eventLoop, sink engine.PacketSink) (engine.Packets, error) {
+func (p *groupPort) serveShared(l *eventLoop, open func(engine.Packets) engine.PacketSink) error {
 	f := os.NewFile(uintptr(p.fds[l.index]), "udp")
 	p.fds[l.index] = -1
 	defer f.Close()
 	pc, err := net.FilePacketConn(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &goPackets{loop: l, sink: sink, conn: pc.(*net.UDPConn), done: make(chan struct{})}
+	s := &goPackets{loop: l, conn: pc.(*net.UDPConn), done: make(chan struct{})}
+	if err := s.open(open); err != nil {
+		return errors.Join(err, pc.Close())
+	}
 	go s.read(func(netip.AddrPort) *goPackets { return s })
-	return s, nil
+	return nil
 }
 
 func (p *groupPort) Close() error {
