@@ -232,13 +232,14 @@ func (w *Wheel) closeGaps(i uint32) {
 
 // copyEntries appends the given entries of block j to block i.
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
+	a, b := w.block(i), w.block(j)
 	m := w.masks[i]
 	to := m.end()
 	for ; entries != 0; entries &= entries - 1 {
-		from, at := j<<offBits|entries.first(), i<<offBits|to
-		index := *w.index.at(from)
-		*w.index.at(at), *w.when.at(at) = index, *w.when.at(from)
-		w.node(index).at = at
+		off := entries.first()
+		index := b.index[off]
+		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
+		w.node(index).at = i<<offBits | to
 		m |= 1 << (to & offMask)
 		to++
 	}
