@@ -58,15 +58,15 @@ func (w *Wheel) touch(b *block, m mask) {
 	w.touched = sum // or the loop would be left out
 }
 
-// touchCalls is touch, and for the callbacks as well.
+// touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long: the
+// processor looks only so many instructions ahead.
 func (w *Wheel) touchCalls(b *block, m mask) {
 	if inSequence(b, m) {
 		return
 	}
 	var sum uint32
 	for ; m != 0; m &= m - 1 {
-		i := b.index[m.first()]
-		if sum += w.node(i).gen; *w.calls.at(i) == nil {
+		if *w.calls.at(b.index[m.first()]) == nil {
 			sum++
 		}
 	}

@@ -18,9 +18,8 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 // is appended to a slot that is due.
 func (w *Wheel) fireBlock(li *list, budget int) int {
 	i := li.head
-	if w.collects {
-		w.touch(w.block(i), w.masks[i])
-	} else {
+	w.touch(w.block(i), w.masks[i])
+	if !w.collects {
 		w.touchCalls(w.block(i), w.masks[i])
 	}
 	plain := !w.collects && !w.holding

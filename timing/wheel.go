@@ -113,8 +113,12 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	// As file would; this is the hottest path there is.
 	if when > w.now {
 		tick := w.up(when)
-		if tick-w.last.first < w.last.ticks {
-			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
 			if at := li.cursor; at&offMask != 0 {
 				li.cursor = at + 1
 				m := &w.masks[at>>offBits]
@@ -213,8 +217,12 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	if when > w.now {
 		tick := w.up(when)
-		if tick-w.last.first < w.last.ticks {
-			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
 			if at := li.cursor; at&offMask != 0 {
 				li.cursor = at + 1
 				m := &w.masks[at>>offBits]
