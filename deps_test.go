@@ -35,6 +35,7 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
+	"loop/internal/netengine":  {"loop/internal/engine", "loop/internal/unixsock", sysModule},
 	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing, ceasing to accept and

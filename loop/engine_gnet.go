@@ -1,0 +1,20 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package loop
+
+import (
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+	"github.com/loopwheel/loopwheel/loop/internal/netengine"
+)
+
+const bestEngine = EngineDefault
+
+func (s *Server) newEngine() engine.Engine {
+	if s.Engine == EngineNet || defaultEngine == EngineNet {
+		return netengine.New()
+	}
+	e := gnetengine.New(s.Logger)
+	e.KeepProcs = s.KeepGOMAXPROCS
+	return e
+}
