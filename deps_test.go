@@ -52,9 +52,18 @@ var floors = map[string][]string{
 	// Beside floor 1: delays on Redis.
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
+	// Beside floor 2: tests, and what they share.
+	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
+	"loop/realtest":     {},
+
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/internal/browser": {wsModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
+	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/kv/aof":           {"codec/resp"},
+	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 }
 
 const (
@@ -63,6 +72,11 @@ const (
 	wsModule         = "github.com/gobwas/ws/..."
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
+	miniredisModule  = "github.com/alicebob/miniredis/v2"
+	textModule       = "golang.org/x/text/..."
+	isattyModule     = "github.com/mattn/go-isatty"
+	btreeModule      = "github.com/tidwall/btree"
+	dequeModule      = "github.com/gammazero/deque"
 	sysModule        = "golang.org/x/sys/..."
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."

@@ -42,8 +42,13 @@ func (c *Conn) Info() ConnInfo {
 }
 
 // handlerName returns the type of the handler that HandlerAs would find last.
-func (c *Conn) handlerName() string {
+func (c *Conn) handlerName() (name string) {
 	at := any(c.handler)
+	defer func() {
+		if recover() != nil { // of an Unwrap
+			name = typeName(at)
+		}
+	}()
 	for {
 		w, wraps := at.(interface{ Unwrap() any })
 		if !wraps {

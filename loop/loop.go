@@ -47,8 +47,8 @@ type Loop struct {
 	conns       []*Conn
 	touched     []*Conn // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
-	current     *Conn // whose code is running, nil for the loop's own
-	decoding    *Conn // whose input is being decoded
+	current     *Conn  // whose code is running, nil for the loop's own
+	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
 	maxOutbound int // the server's
 
@@ -62,6 +62,7 @@ type Loop struct {
 	count       counters      // of this loop, its own
 	shown       shownCounters // the same for other goroutines
 	rare        bool          // a counter has changed that seldom does
+	checks      bool          // more is to be done at the end of each turn: see check
 	load        atomic.Int64  // connections, those on their way here included
 	enrolling   chan struct{} // a value for each connection on its way here
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
@@ -81,6 +82,7 @@ func newLoop(s *Server, index int) *Loop {
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
 		enrolling:   make(chan struct{}, s.slots),
+		checks:      inspecting(),
 	}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)

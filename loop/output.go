@@ -32,12 +32,24 @@ type retries struct {
 // Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
-	if !c.hasRoom() {
+	b, l := c.out.box, c.loop
+	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
 			return err
 		}
+		b = c.out.box
 	}
-	tail, err := c.in.decoder.Codec().AppendFrame(c.space(len(msg)), msg)
+	if b == nil {
+		b = l.store.Get(len(msg))
+		c.out.box = b
+	}
+	if !c.out.listed {
+		c.touch() // before user code, which may panic
+	}
+	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
+	if err == nil && b.Extend(tail) {
+		return nil
+	}
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -83,11 +95,6 @@ func (c *Conn) sendReply() {
 	}
 }
 
-// hasRoom is the short answer of room, for nearly all cases.
-func (c *Conn) hasRoom() bool {
-	return !c.isClosing() && c.pending() < c.loop.maxOutbound && !c.out.ended
-}
-
 // room returns why no more output is taken, if so.
 func (c *Conn) room() error {
 	speaking := c.at() == stateSpeaking
@@ -111,13 +118,19 @@ func (c *Conn) room() error {
 	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to. It must be given to appended.
+// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if user
+// code panics before that, the end of the turn sees to it.
 func (c *Conn) space(n int) []byte {
-	s := &c.loop.store
+	c.touch()
+	return c.opened(n).Space(n, &c.loop.store)
+}
+
+// opened returns c's box, which is made if there is none.
+func (c *Conn) opened(n int) *outbox.Box {
 	if c.out.box == nil {
-		c.out.box = s.Get(n)
+		c.out.box = c.loop.store.Get(n)
 	}
-	return c.out.box.Space(n, s)
+	return c.out.box
 }
 
 // appended takes back what space returned, with more in it, or not.
@@ -127,9 +140,7 @@ func (c *Conn) appended(tail []byte) {
 		if b.Len() == 0 {
 			c.releaseOutput()
 		}
-		return
 	}
-	c.touch()
 }
 
 // touch has endTurn called when this turn ends.
@@ -145,6 +156,9 @@ func (c *Conn) touch() {
 func (c *Conn) endTurn() {
 	c.out.listed = false
 	if b := c.out.box; b != nil && !b.Blocked {
+		if b.Len() == 0 {
+			c.releaseOutput() // a codec that panicked left it so
+		}
 		c.writeOut()
 	}
 	if c.extras != nil {
@@ -181,7 +195,11 @@ func (c *Conn) writeOut() {
 		}
 	}
 	if n == b.Len() {
-		c.flushed()
+		c.out.box = nil
+		l.store.Put(b)
+		if c.out.ended || c.idle.watch != nil {
+			c.flushed()
+		}
 		return
 	}
 	b.Consume(n, &l.store)
@@ -190,7 +208,6 @@ func (c *Conn) writeOut() {
 
 // flushed is called when all output is with the system.
 func (c *Conn) flushed() {
-	c.releaseOutput()
 	if w := c.idle.watch; w != nil {
 		w.waiting = false
 	}

@@ -168,6 +168,7 @@ type Server struct {
 	open               atomic.Int64 // connections, those on their way to a loop included
 	gate               *gate.Gate
 	refusals, badInput gate.Log
+	panics             panicLog
 	farewells          chan struct{} // a value for each refused connection that is waited for
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
