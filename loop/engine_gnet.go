@@ -8,10 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
-const bestEngine = EngineDefault
-
 func (s *Server) newEngine() engine.Engine {
-	if s.Engine == EngineNet || defaultEngine == EngineNet {
+	if s.Engine == EngineNet || engine.Net {
 		return netengine.New()
 	}
 	e := gnetengine.New(s.Logger)

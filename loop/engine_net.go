@@ -7,6 +7,4 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
-const bestEngine = EngineNet
-
 func (*Server) newEngine() engine.Engine { return netengine.New() }

@@ -13,6 +13,3 @@ const (
 	// engine's, and for comparisons.
 	EngineNet
 )
-
-// defaultEngine is what EngineDefault means. Tests change it.
-var defaultEngine = bestEngine

@@ -23,7 +23,7 @@ func TestEngineNet(t *testing.T) {
 		Addr: "tcp://127.0.0.1:0", Engine: loop.EngineNet, NumLoops: 2, Codec: codec.Length{Max: size},
 		Listeners: []loop.Listener{{Addr: "unix://" + filepath.Join(t.TempDir(), "s")}},
 		Accept: func(*loop.Conn) loop.Handler {
-			return script{message: echo, close: func(_ *loop.Conn, err error) { reasons <- err }}
+			return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		},
 		MaxOutbound: 2 * size, IdleTimeout: time.Minute,
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package loop_test
+package realtest_test
 
 import (
 	"fmt"
