@@ -3,6 +3,9 @@ package loop
 import (
 	"errors"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
@@ -20,13 +23,14 @@ var (
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
-	ErrMailboxFull = errors.New("loop: mailbox full")
+	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: Server.MaxOffloadQueue works wait already, or 1,024 of this connection.
-	ErrOffloadFull = errors.New("loop: offload queue full")
+	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection, or as
+	// many of it as there is room left for others.
+	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
-	ErrServerClosed = errors.New("loop: server closed")
+	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
 	// appears in the log; the peer sees a reset, or Server.Farewell.
@@ -45,6 +49,8 @@ var (
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
+
+	place uintptr // where it began
 }
 
 // Error implements error.

@@ -13,7 +13,7 @@ type Stats struct {
 	Refused  uint64 // of these: above a limit, or Accept returned nil
 	Closed   uint64 // connections that have ended, OnClose included
 	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output not taken within the close timeout, or works not done when the drain's was over
+	Cut      uint64 // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -23,8 +23,8 @@ type Stats struct {
 	Timers int    // pending in all wheels
 	Fired  uint64 // callbacks that the wheels ran, the framework's own included
 
-	Offloaded        int // works that run now
-	OffloadedWaiting int // works that wait for that
+	Offloaded        int // jobs that run now
+	OffloadedWaiting int // jobs that wait for that
 
 	// The worst of all loops: see LoopStats.
 	Lag, MaxLag   time.Duration
@@ -38,6 +38,8 @@ type Stats struct {
 type LoopStats struct {
 	Conns    int
 	Messages uint64
+	BytesIn  uint64
+	BytesOut uint64
 	Timers   int // pending in its wheel
 	Fired    uint64
 	Mailbox  int // functions that wait
@@ -56,6 +58,11 @@ type LoopStats struct {
 
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
+
+	// Since the start: how long turns took, where one that is measured stands for all like it; how late
+	// the first of the timers was that were due together; how long the oldest of the functions had
+	// waited that were taken from the mailbox together.
+	Turns, Late, Waited Histogram
 }
 
 // counters are a loop's own.
@@ -85,8 +92,18 @@ func (l *Loop) show() {
 		l.rare = false
 		l.showRare()
 	}
+	if l.checks {
+		l.check()
+	}
+}
+
+// check is for turns of which more is to be known than their numbers: those of a drain, and of tests.
+func (l *Loop) check() {
 	if l.draining {
 		l.checkDrained()
+	}
+	if inspecting() {
+		l.mustBeSound()
 	}
 }
 
@@ -105,15 +122,17 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
+	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
 			Messages: n.messages.Load(),
+			BytesIn:  n.bytesIn.Load(),
+			BytesOut: n.bytesOut.Load(),
 			Timers:   int(n.timers.Load()),
 			Fired:    n.fired.Load(),
-			Mailbox:  l.mail.len(),
+			Mailbox:  l.mail.Len(),
 		}
 		l.health.show(&ls, l.clock())
 		st.addHealth(&ls)
@@ -126,8 +145,8 @@ func (s *Server) Stats() Stats {
 		st.Closed += n.closed.Load()
 		st.Evicted += n.evicted.Load()
 		st.Cut += n.cut.Load()
-		st.BytesIn += n.bytesIn.Load()
-		st.BytesOut += n.bytesOut.Load()
+		st.BytesIn += ls.BytesIn
+		st.BytesOut += ls.BytesOut
 		st.Panics += n.panics.Load()
 	}
 	return st

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
 func main() {
@@ -36,6 +38,7 @@ func main() {
 	flag.IntVar(&opt.history, "history", 50, "messages that a room remembers")
 	flag.IntVar(&opt.loops, "loops", 0, "event loops (0: one per CPU)")
 	flag.StringVar(&origins, "origins", "", "origins, separated by commas, whose pages may connect besides our own")
+	flag.StringVar(&opt.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
 	flag.StringVar(&opt.redis, "redis", "", "Redis server, or some of a cluster, separated by commas: all processes on it are one chat; embedded starts one, for trying")
 	flag.StringVar(&also, "also", "", "other servers of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT")
 	flag.DurationVar(&opt.lease, "lease", 10*time.Second, "with -redis: who was connected to a server that has died is gone after this long")
@@ -75,10 +78,33 @@ func run(opt options, level string) error {
 	}
 	host, port, _ := net.SplitHostPort(srv.Addrs()[1].String())
 	fmt.Printf("page:  http://%s/\nlines: nc %s %s\n", srv.Addrs()[0], host, port)
-	<-ctx.Done()
-	stop() // a second signal ends it at once
-	fmt.Fprintf(os.Stderr, "chat: going down: %d connections are told goodbye\n", srv.Stats().Conns)
-	return errors.Join(srv.Wait(), end())
+	if err := serveMetrics(srv, opt.metrics); err != nil {
+		return errors.Join(err, end())
+	}
+	over := make(chan error, 1)
+	go func() { over <- srv.Wait() }()
+	select {
+	case err = <-over: // without being asked
+	case <-ctx.Done():
+		stop() // a second signal ends it at once
+		fmt.Fprintf(os.Stderr, "chat: going down: %d connections are told goodbye\n", srv.Stats().Conns)
+		err = <-over
+	}
+	return errors.Join(err, end())
+}
+
+// serveMetrics serves what there is to see of srv on addr, if there is one.
+func serveMetrics(srv *loop.Server, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	web, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("-metrics: %w", err)
+	}
+	go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
+	fmt.Printf("live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
+	return nil
 }
 
 // build puts the server together, on Redis if that is wanted. end must be called when the server
