@@ -8,8 +8,12 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// lingerTimeout is how long the peer's end is waited for after ours.
-const lingerTimeout = time.Second
+// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of its
+// input is thrown away meanwhile.
+const (
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
@@ -17,6 +21,7 @@ type ending struct {
 	drop   bool         // output is not worth flushing
 	timer  timing.Timer // ends flushing, or lingering
 	unsent int          // bytes that the peer had not taken when that was set
+	thrown int          // bytes that came while c lingers
 }
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle
@@ -173,6 +178,15 @@ func (c *Conn) letGo(hard bool) {
 		c.sock.Resume()
 	}
 	c.extras.ending.timer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
+}
+
+// throwAway counts input that nobody wants any more. Who goes on sending that much loses what it has not
+// read yet.
+func (c *Conn) throwAway(n int) {
+	end := &c.extras.ending
+	if end.thrown += n; end.thrown > lingerBytes {
+		c.endLinger()
+	}
 }
 
 func (c *Conn) endLinger() {

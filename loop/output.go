@@ -48,6 +48,9 @@ func (c *Conn) Send(msg []byte) error {
 		if !c.out.listed {
 			c.touch()
 		}
+		if c.extras != nil {
+			c.checkMark()
+		}
 		return nil
 	}
 	if err != nil {
@@ -71,7 +74,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Pending returns the number of bytes that were sent but are not yet with the system.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
-	return c.pending()
+	n := c.pending()
+	if n > 0 {
+		c.more().water.waited = true // who has seen it may wait for OnFlushed
+	}
+	return n
 }
 
 func (c *Conn) pending() int {
@@ -141,6 +148,9 @@ func (c *Conn) appended(tail []byte) {
 		return
 	}
 	c.touch()
+	if c.extras != nil {
+		c.checkMark()
+	}
 }
 
 // touch has endTurn called when this turn ends.
@@ -160,6 +170,9 @@ func (c *Conn) endTurn() {
 	}
 	if c.extras != nil {
 		c.checkWater()
+	}
+	if c.in.pauses&heldBack != 0 {
+		c.letOn()
 	}
 	if c.isClosing() && !c.isOver() {
 		c.closeTurn()
@@ -255,6 +268,7 @@ func (c *Conn) writable() {
 		b.Blocked = false
 		c.writeOut()
 	}
+	c.letOn()
 	if c.extras != nil {
 		c.checkWater()
 	}
