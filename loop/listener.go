@@ -301,7 +301,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		select {
 		case s.farewells <- struct{}{}:
 			s.newcomers.Go(func() {
-				_, _ = io.Copy(io.Discard, nc)
+				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
 				_ = nc.Close()
 				<-s.farewells
 			})
