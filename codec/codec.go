@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // DefaultMax is the largest frame, in bytes, that a codec takes whose Max is zero.
@@ -85,6 +86,18 @@ type Responder interface {
 	AppendReply(dst []byte) []byte
 }
 
+// Opener is implemented by a codec whose protocol begins with a handshake, which a peer that says
+// nothing, or never enough of it, must not put off for ever.
+type Opener interface {
+	// OpenTimeout returns how long the handshake may take, from when the codec gets its connection.
+	// 0 means that there is no limit. It is asked once.
+	OpenTimeout() time.Duration
+
+	// Opening returns nil once the handshake is done, and until then the reason to close the
+	// connection with when the time is over.
+	Opening() error
+}
+
 // Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the stream.
 type Farewell interface {
 	// AppendFarewell appends to dst what must be sent before the connection closes, if anything. It is called once, when our
@@ -102,6 +115,16 @@ type Sizer interface {
 	FrameSize(data []byte) (size int, ok bool)
 }
 
+// FrameKeyer is implemented by a Stateful codec whose AppendFrame gives the same bytes for many
+// connections, so that a broadcast is encoded once for all of them. WebSocket without compression is
+// an example. A codec that is not Stateful is its own key if it is comparable.
+type FrameKeyer interface {
+	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means
+	// that this one has to encode for itself. It is called for each broadcast, on the goroutine of
+	// the connection's loop.
+	FrameKey() any
+}
+
 // Validator is implemented by a codec whose fields can be set to something that makes no
 // sense. Servers call it when they start. The codecs of this package return the same error from Decode and
 // AppendFrame.
@@ -111,8 +134,9 @@ type Validator interface {
 }
 
 // Compile checks the configuration of c and returns the form of c that is quickest to run, which
-// may be c itself and is shared by all connections as c is. It is meant to be called once, when a server
-// starts. A nil Codec means Raw. The error is that of c's Validate, if c is a Validator.
+// may be c itself and is shared by all connections as c is. It is for those who run codecs, such as
+// package loop, and call it once, when they start; who gives a codec to a Server or a Decoder need
+// not. A nil Codec means Raw. The error is that of c's Validate, if c is a Validator.
 func Compile(c Codec) (Codec, error) {
 	if c == nil {
 		return Raw{}, nil

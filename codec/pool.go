@@ -13,7 +13,8 @@ const (
 // Pool is ready for use; a nil one keeps nothing. It holds at most 2 MiB of the buffers that it makes, which
 // have 512 bytes to 64 KiB, in powers of two; larger ones are left to the garbage collector.
 //
-// A Pool and the Decoders that share it belong to one goroutine.
+// It is for those who run Decoders, such as package loop, which has one Pool for each loop. A Pool and
+// the Decoders that share it belong to one goroutine.
 type Pool struct {
 	free [poolClasses][][]byte
 }

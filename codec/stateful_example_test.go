@@ -52,3 +52,17 @@ func ExampleStateful() {
 	// "a", answer 0001
 	// "b", answer 0002
 }
+
+// upper is a codec of one connection that encodes as all of its kind do.
+type upper struct{ codec.Lines }
+
+func (u *upper) New() codec.Codec { return new(upper) }
+func (u *upper) FrameKey() any    { return u.Lines }
+
+// A codec with state may tell that it encodes alike for all connections, so that a broadcast is
+// encoded once.
+func ExampleFrameKeyer() {
+	var a, b codec.FrameKeyer = &upper{}, &upper{}
+	fmt.Println(a.FrameKey() == b.FrameKey())
+	// Output: true
+}

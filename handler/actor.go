@@ -3,6 +3,7 @@ package handler
 import (
 	"errors"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,12 +30,16 @@ type Actor[M any] struct {
 
 // actor is what does not depend on the type of the messages.
 type actor struct {
-	loop   *loop.Loop
-	reason atomic.Pointer[stopReason] // not nil: it is stopped
-	ended  bool                       // and that was carried out
-	timers []*ActorTimer              // pending
-	onStop []func(err error)
-	forget func() // drops the user's state
+	loop    *loop.Loop
+	reason  atomic.Pointer[stopReason] // not nil: it is stopped
+	ended   bool                       // and that was carried out
+	timers  []*actorTimer              // pending, and some that were stopped
+	sweepAt int                        // how many there are when those are looked for
+	onStop  []func(err error)
+	forget  func() // drops the user's state
+
+	mu        sync.Mutex
+	questions map[questioner]struct{} // that it was asked and has not answered
 }
 
 type stopReason struct{ err error }
@@ -176,7 +181,7 @@ func (a *actor) finish() {
 	a.ended = true
 	delete(locals.Get(a.loop).actors, a)
 	for _, t := range a.timers {
-		t.over()
+		t.timer.Stop()
 	}
 	a.timers = nil
 	err := a.reason.Load().err
@@ -185,6 +190,7 @@ func (a *actor) finish() {
 	}
 	a.onStop = nil
 	a.forget()
+	a.leaveUnanswered(err)
 }
 
 // stopActors stops those that still live when their loop ends.

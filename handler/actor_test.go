@@ -186,7 +186,7 @@ func TestActorOnStop(t *testing.T) {
 			a.OnStop(func(error) {
 				note("third")(nil)
 				a.OnStop(note("added late"))
-				if a.AfterFunc(0, func() { t.Error("a timer after the end") }) != nil || a.Every(1, func() {}) != nil {
+				if a.AfterFunc(0, func() { t.Error("a timer after the end") }) != (loop.Timer{}) || a.Every(1, func() {}) != (loop.Timer{}) {
 					t.Error("a timer was set after the end")
 				}
 				wantTell(t, a.Ref(), 1, handler.ErrStopped)

@@ -3,6 +3,7 @@ package handler_test
 import (
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func TestActorTimers(t *testing.T) {
 		srv := startLines(t, 1, silent)
 		var fired []string
 		note := func(s string) func() { return func() { fired = append(fired, s) } }
-		var once, stopped, moved, every *handler.ActorTimer
+		var once, stopped, moved, every loop.Timer
 		a := spawn(t, srv.Loops()[0], func(a *handler.Actor[string]) func(string) {
 			once = a.AfterFunc(time.Second, note("once"))
 			every = a.Every(10*time.Second, note("every"))
@@ -56,7 +57,7 @@ func TestActorTimers(t *testing.T) {
 			t.Errorf("%d timers pending after Stop", n)
 		}
 		srv.Do(0, func(*loop.Loop) {
-			if once.Stop() || once.Reset(1) || moved.Stop() || every.Reset(1) || stopped.Stop() || (*handler.ActorTimer)(nil).Stop() || (*handler.ActorTimer)(nil).Reset(1) {
+			if once.Stop() || once.Reset(1) || moved.Stop() || every.Reset(1) || stopped.Stop() {
 				t.Error("a dead timer says that it was pending")
 			}
 		})
@@ -65,6 +66,41 @@ func TestActorTimers(t *testing.T) {
 			t.Errorf("fired after Stop: %q", fired)
 		}
 	})
+}
+
+// An actor forgets timers that were stopped, of which only the loop is told.
+func TestStoppedActorTimersAreForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, silent)
+		before := heapInUse()
+		a := spawn(t, srv.Loops()[0], func(a *handler.Actor[int]) func(int) {
+			kept := a.AfterFunc(time.Hour, func() {})
+			return func(n int) {
+				for range n {
+					big := make([]byte, 1<<16)
+					a.AfterFunc(time.Hour, func() { big[0]++ }).Stop()
+				}
+				if !kept.Pending() {
+					t.Error("one that was not stopped is gone")
+				}
+			}
+		})
+		a.Tell(1000)
+		pass(0)
+		if grown := heapInUse() - before; grown > 10<<20 {
+			t.Errorf("%d bytes are kept", grown)
+		}
+		if n := srv.Stats().Timers; n != 1 {
+			t.Errorf("%d timers pending, want 1", n)
+		}
+	})
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // A timer that is due when the actor is stopped, by another goroutine or in the same batch, does not fire.

@@ -12,7 +12,7 @@ import (
 )
 
 // benchServer runs a server on a real port, with n connections whose peers read and drop what comes.
-func benchServer(b *testing.B, n int, accept handler.Accept) (l *loop.Loop) {
+func benchServer(b *testing.B, n int, accept loop.Accept) (l *loop.Loop) {
 	b.Helper()
 	opened := make(chan struct{}, n)
 	srv := &loop.Server{

@@ -11,15 +11,6 @@ import (
 // maxForms is how many wire forms of one message are kept; members whose codec needs another get it by Send.
 const maxForms = 8
 
-// FrameKeyer may be implemented by a codec.Stateful to tell that its AppendFrame gives the same bytes for many connections,
-// so that Group encodes a message once for all of them. WebSocket without compression is an example.
-// A codec that is not Stateful is its own key if it is comparable, and need not implement it.
-type FrameKeyer interface {
-	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means that this one
-	// has to encode for itself. It is called on the loop for each broadcast.
-	FrameKey() any
-}
-
 // An encoder gives each member the wire form of one message, made once for all members with equal codecs.
 type encoder struct {
 	msg   []byte
@@ -90,7 +81,7 @@ func frameKey(cd codec.Codec) any {
 	switch cd := cd.(type) {
 	case codec.Lines, codec.Length, codec.Raw: // most servers: faster than asking
 		return cd
-	case FrameKeyer:
+	case codec.FrameKeyer:
 		return cd.FrameKey()
 	case codec.Stateful:
 		return nil

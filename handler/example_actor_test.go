@@ -19,7 +19,7 @@ func ExampleActor() {
 	}
 	start := func(a *handler.Actor[bid]) func(bid) {
 		var best bid
-		var clock *handler.ActorTimer
+		var clock loop.Timer
 		a.OnStop(func(error) { answer(best, "sold to you") })
 		return func(b bid) {
 			switch {

@@ -112,10 +112,3 @@ func (w *wave) DecodeFrom(data []byte, _ int) (int, []byte, error) { return w.De
 
 // FrameKey tells that a broadcast need not be encoded for each connection.
 func (w *wave) FrameKey() any { return w.Lines }
-
-// A codec with state may tell that it encodes alike for all connections: here as plain codec.Lines do.
-func ExampleFrameKeyer() {
-	var a, b handler.FrameKeyer = &wave{}, &wave{greeted: true}
-	fmt.Println(a.FrameKey() == b.FrameKey())
-	// Output: true
-}

@@ -84,7 +84,7 @@ func ExampleChain() {
 // A middleware of one's own: it wraps Accept, so it can refuse, and keep state for each connection.
 func ExampleMiddlewareFunc() {
 	var banned = "192.0.2.7"
-	ban := handler.MiddlewareFunc(func(next handler.Accept) handler.Accept {
+	ban := handler.MiddlewareFunc(func(next loop.Accept) loop.Accept {
 		return func(c *loop.Conn) loop.Handler {
 			if host, _, _ := net.SplitHostPort(c.RemoteAddr().String()); host == banned {
 				return nil
@@ -92,7 +92,7 @@ func ExampleMiddlewareFunc() {
 			return next(c)
 		}
 	})
-	number := handler.MiddlewareFunc(func(next handler.Accept) handler.Accept {
+	number := handler.MiddlewareFunc(func(next loop.Accept) loop.Accept {
 		return func(c *loop.Conn) loop.Handler {
 			inner := next(c)
 			if inner == nil {
@@ -195,6 +195,7 @@ func ExampleLog() {
 		return nil
 	}
 	srv := &loop.Server{
+		KeepGOMAXPROCS: true, // raising it is worth a line of its own
 		Accept: handler.Chain(
 			handler.Shared(loop.HandlerFunc(untilBye)),
 			handler.Log{Level: zerolog.InfoLevel, Messages: true, MessageLevel: zerolog.InfoLevel},

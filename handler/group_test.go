@@ -17,7 +17,7 @@ import (
 
 // joining returns an Accept whose connections join g and say to it what they receive: to all, or with a leading "-"
 // to all others; "leave" leaves.
-func joining(g *handler.Group) handler.Accept {
+func joining(g *handler.Group) loop.Accept {
 	return func(c *loop.Conn) loop.Handler {
 		g.Join(c)
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {

@@ -64,7 +64,7 @@ type Heartbeat struct {
 }
 
 // Wrap implements Middleware. It panics if the fields make no sense.
-func (h Heartbeat) Wrap(next Accept) Accept {
+func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 	h.check()
 	if h.Missed == 0 {
 		h.Missed = DefaultMissed

@@ -23,7 +23,7 @@ func echo(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 var echoes = handler.Shared(loop.HandlerFunc(echo))
 
 // startLines serves accept in memory, with codec.Lines.
-func startLines(t *testing.T, loops int, accept handler.Accept) *looptest.Server {
+func startLines(t *testing.T, loops int, accept loop.Accept) *looptest.Server {
 	t.Helper()
 	return looptest.Start(t, &loop.Server{NumLoops: loops, Codec: codec.Lines{}, Accept: accept})
 }

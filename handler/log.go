@@ -34,7 +34,7 @@ type Log struct {
 }
 
 // Wrap implements Middleware.
-func (l Log) Wrap(next Accept) Accept {
+func (l Log) Wrap(next loop.Accept) loop.Accept {
 	if l.MaxLogged == 0 {
 		l.MaxLogged = DefaultMaxLogged
 	}
@@ -87,3 +87,6 @@ func (h *logged) OnMessage(c *loop.Conn, msg []byte) error {
 	h.log.message(c, msg)
 	return h.Handler.OnMessage(c, msg)
 }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *logged) Unwrap() any { return h.Handler }

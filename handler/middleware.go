@@ -2,10 +2,6 @@ package handler
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// Accept is the type of loop.Server.Accept and loop.Listener.Accept: it is called on the loop of each new connection and
-// returns its Handler, or nil to refuse it.
-type Accept = func(c *loop.Conn) loop.Handler
-
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a log. Log,
 // Limit and Heartbeat are Middlewares; MiddlewareFunc makes one from a function.
 //
@@ -15,18 +11,18 @@ type Accept = func(c *loop.Conn) loop.Handler
 type Middleware interface {
 	// Wrap is called once, when the server is put together; what it returns is called on the loop of each
 	// connection, several loops at once. It must pass on a nil handler of next as nil.
-	Wrap(next Accept) Accept
+	Wrap(next loop.Accept) loop.Accept
 }
 
 // MiddlewareFunc is a Middleware that is a function.
-type MiddlewareFunc func(next Accept) Accept
+type MiddlewareFunc func(next loop.Accept) loop.Accept
 
 // Wrap calls f.
-func (f MiddlewareFunc) Wrap(next Accept) Accept { return f(next) }
+func (f MiddlewareFunc) Wrap(next loop.Accept) loop.Accept { return f(next) }
 
 // Chain returns accept wrapped in middlewares. The first is the outermost: it sees each connection first, and
 // each message first. Without middlewares it returns accept. A nil accept or middleware panics.
-func Chain(accept Accept, middlewares ...Middleware) Accept {
+func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 	if accept == nil {
 		panic("handler: Chain with a nil Accept")
 	}
@@ -45,7 +41,7 @@ func Chain(accept Accept, middlewares ...Middleware) Accept {
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on all loops at
 // once, so h must have no state, or state that is safe for that: a loop.HandlerFunc, or a struct of
 // loop.Locals, atomics and Groups. A nil h panics.
-func Shared(h loop.Handler) Accept {
+func Shared(h loop.Handler) loop.Accept {
 	if h == nil {
 		panic("handler: Shared with a nil Handler")
 	}

@@ -10,7 +10,7 @@ import (
 
 // tracer notes who sees a connection and its messages, and when.
 func tracer(name string, trace *[]string) handler.Middleware {
-	return handler.MiddlewareFunc(func(next handler.Accept) handler.Accept {
+	return handler.MiddlewareFunc(func(next loop.Accept) loop.Accept {
 		return func(c *loop.Conn) loop.Handler {
 			*trace = append(*trace, name+" accept")
 			inner := next(c)
@@ -81,7 +81,7 @@ func TestChainMisuse(t *testing.T) {
 	wantPanic(t, "nil Accept", func() { handler.Chain(nil) })
 	wantPanic(t, "nil Middleware", func() { handler.Chain(echoes, nil) })
 	wantPanic(t, "Middleware that returns nil", func() {
-		handler.Chain(echoes, handler.MiddlewareFunc(func(handler.Accept) handler.Accept { return nil }))
+		handler.Chain(echoes, handler.MiddlewareFunc(func(loop.Accept) loop.Accept { return nil }))
 	})
 	wantPanic(t, "Shared(nil)", func() { handler.Shared(nil) })
 }

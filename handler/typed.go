@@ -65,7 +65,7 @@ func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 
 // Func returns the Accept of a server without state: f is called for each message, on all loops at once. A nil f or Decode
 // panics.
-func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) Accept {
+func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	t.needDecode("Func")
 	if f == nil {
 		panic("handler: Typed.Func with a nil func")
@@ -123,3 +123,6 @@ func (h *typed[T]) OnMessage(c *loop.Conn, msg []byte) error {
 }
 
 func (h *typed[T]) OnClose(c *loop.Conn, err error) { h.inner.OnClose(c, err) }
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *typed[T]) Unwrap() any { return h.inner }

@@ -73,7 +73,7 @@ func TestPanicBehindAHook(t *testing.T) {
 		srv.BlindWrites()
 		p := srv.Open()
 		drained := time.Time{}
-		tell(srv, p, func(c *loop.Conn) { c.OnDrain(func() { drained = c.Loop().Now() }) })
+		tell(srv, p, func(c *loop.Conn) { c.OnFlushed(func() { drained = c.Loop().Now() }) })
 		p.Block(0)
 		began := time.Now()
 		send(srv, p, 10) // tried again after 1, 3, 7, 15, 31, 63 ms

@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -23,11 +25,12 @@ func TestValidation(t *testing.T) {
 	}{
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "" }},
 		{"scheme", func(s *loop.Server) { s.Addr = "127.0.0.1:0" }},
-		{`unknown scheme "udp"`, func(s *loop.Server) { s.Addr = "udp://127.0.0.1:0" }},
+		{`unknown scheme "sctp"`, func(s *loop.Server) { s.Addr = "sctp://127.0.0.1:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:99999" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://no such host:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix://" }},
+		{"NUL byte", func(s *loop.Server) { s.Addr = "unix:///tmp/a\x00b" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix:///no/such/directory/x.sock" }},
 		{"takes at most", func(s *loop.Server) { s.Addr = "unix:///tmp/" + strings.Repeat("x", 120) }},
 		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + t.TempDir() }},
@@ -49,7 +52,7 @@ func TestValidation(t *testing.T) {
 		{"Server.MaxMailbox", func(s *loop.Server) { s.MaxMailbox = -1 }},
 		{"Server.CloseTimeout", func(s *loop.Server) { s.CloseTimeout = -1 }},
 		{"Server.DrainTimeout", func(s *loop.Server) { s.DrainTimeout = -1 }},
-		{"Server.DrainWindow", func(s *loop.Server) { s.DrainWindow = loop.DefaultDrainTimeout }},
+		{"Server.DrainWindow", func(s *loop.Server) { s.DrainWindow = 30 * time.Second }},
 		{"Server.TurnBudget", func(s *loop.Server) { s.TurnBudget = -1 }},
 		{"Server.Codec", func(s *loop.Server) { s.Codec = codec.Length{Size: 5} }},
 		{"Server.Listeners[0].Addr", func(s *loop.Server) { s.Listeners = []loop.Listener{{}} }},
@@ -72,6 +75,35 @@ func TestValidation(t *testing.T) {
 		if srv.LocalAddr() != nil || srv.Loops() != nil {
 			t.Errorf("%q: something exists after all", c.want)
 		}
+	}
+}
+
+// Each number and duration of a Server says in its tag what 0 means, and is refused if negative.
+func TestEachNumberHasItsTag(t *testing.T) {
+	typ := reflect.TypeFor[loop.Server]()
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if k := f.Type.Kind(); !f.IsExported() || k != reflect.Int && k != reflect.Int64 {
+			continue
+		}
+		def, zero := f.Tag.Get("default"), f.Tag.Get("zero")
+		if (def == "") == (zero == "") {
+			t.Errorf("Server.%s has the tag %q: want default or zero", f.Name, f.Tag)
+		}
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
+		reflect.ValueOf(srv).Elem().Field(i).SetInt(-1)
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server."+f.Name+" is negative; 0 means "+def+zero) {
+			t.Errorf("Server.%s = -1: %v", f.Name, err)
+		}
+	}
+}
+
+// Start fills in the defaults, so that the fields say what holds.
+func TestDefaults(t *testing.T) {
+	srv := &loop.Server{Accept: silent, MaxMailbox: 7}
+	start(t, srv)
+	if srv.MaxOutbound != 1<<20 || srv.CloseTimeout != 5*time.Second || srv.MaxMailbox != 7 || srv.NumLoops == 0 || srv.MaxConns == 0 {
+		t.Errorf("MaxOutbound %d, CloseTimeout %v, MaxMailbox %d, NumLoops %d, MaxConns %d", srv.MaxOutbound, srv.CloseTimeout, srv.MaxMailbox, srv.NumLoops, srv.MaxConns)
 	}
 }
 
@@ -102,15 +134,6 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, &loop.Server{Addr: "tcp://" + free, Accept: silent})
-}
-
-func freePort(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // The socket of a dead process is replaced, one that is served is not, and neither is a file.

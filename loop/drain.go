@@ -24,7 +24,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
-	defer s.watch.stop()
+	defer s.watch.Stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -34,7 +34,7 @@ func (s *Server) supervise(ctx context.Context) {
 	close(s.draining)
 	s.closeListeners()
 	cut, stuck := s.drain()
-	s.stopWorkers()
+	s.stopJobs()
 	select {
 	case err := <-s.failed: // meanwhile
 		failure = errors.Join(failure, s.loopFailed(err))
@@ -61,13 +61,13 @@ func (s *Server) loopFailed(err error) error {
 // endLate ends the rest if the callback that was stuck returns after all.
 func (s *Server) endLate() {
 	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
-	s.accept.Wait()
+	s.newcomers.Wait()
 	_ = s.stopEngine()
 }
 
 // stopEngine ends alarm and engine.
 func (s *Server) stopEngine() error {
-	close(s.alarm.quit)
+	s.alarm.Stop()
 	return s.engine.Stop()
 }
 
@@ -76,7 +76,7 @@ func (s *Server) stopEngine() error {
 func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
 	s.tellLoops((*Loop).beginDrain)
-	if timeout := time.After(s.cfg.drainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
+	if timeout := time.After(s.DrainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
 		s.tellLoops((*Loop).cutAll)
 	}
 	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
@@ -84,7 +84,7 @@ func (s *Server) drain() (cut int, stuck error) {
 	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
 		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
 	}
-	s.accept.Wait()
+	s.newcomers.Wait()
 	return int(s.Stats().Cut - before), nil
 }
 
@@ -120,7 +120,8 @@ func (s *Server) notEnded() (which string) {
 
 // beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
-	l.draining = true
+	l.draining, l.checks = true, true
+	l.endDials(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
@@ -152,7 +153,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 }
 
 func (c *Conn) sayGoodbye() {
-	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
+	if f := c.loop.server.OnDrain; f != nil && c.isOpen() {
 		c.callHook(func() { f(c) })
 	}
 }
@@ -167,12 +168,12 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
-		works := c.finishing && c.state < stateClosing
+		waits := c.at() == stateFinishing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
-		if c.state == stateClosing {
+		if !c.isOver() {
 			c.cut()
-		} else if works {
+		} else if waits {
 			l.count.cut++
 		}
 	}
@@ -189,8 +190,8 @@ func (l *Loop) stop() {
 	default:
 	}
 	defer l.rescue() // a Goexit; what panics is tried
-	l.mail.close()
-	for l.runMail(never) || l.mail.len() > 0 {
+	l.mail.Close()
+	for l.runMail(never) || l.mail.Len() > 0 {
 	}
 	l.settle()
 	l.current = nil
@@ -203,6 +204,7 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
+	l.closePorts()
 	l.show()
 	close(l.ended)
 	l.returned = true
@@ -211,11 +213,11 @@ func (l *Loop) stop() {
 // broke ends a loop whose engine has ended unasked.
 func (l *Loop) broke(err error) {
 	l.enter()
-	l.draining = true
+	l.draining, l.checks = true, true
+	l.endDials(err)
 	for _, c := range slices.Clone(l.conns) {
-		c.drop = true
-		c.shut(err)
-		c.endSoon() // it may have been flushing
+		c.breakOff(err)
+		c.touch() // it may have been flushing
 	}
 	for c := range l.lingering {
 		c.endLinger()

@@ -156,7 +156,7 @@ func TestZeroValues(t *testing.T) {
 		tell(srv, p, func(c *loop.Conn) {
 			*local.Get(c.Loop())++
 			c.OnHighWater(0, nil)
-			c.OnDrain(nil)
+			c.OnFlushed(nil)
 			c.OnEOF(nil)
 			c.SetCodec(nil)
 			_ = c.Send(nil)

@@ -3,6 +3,9 @@ package loop
 import (
 	"errors"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
@@ -19,14 +22,21 @@ var (
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
-	ErrMailboxFull = errors.New("loop: mailbox full")
+	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer, allows.
+	ErrDatagramTooLong = errors.New("loop: datagram too long")
 
-	// ErrOffloadFull: Server.MaxOffloadQueue works wait already, or 1,024 of this connection.
-	ErrOffloadFull = errors.New("loop: offload queue full")
+	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
+	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
+
+	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
+	ErrMailboxFull = mailbox.ErrFull
+
+	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection, or as
+	// many of it as there is room left for others.
+	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
-	ErrServerClosed = errors.New("loop: server closed")
+	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
 	// appears in the log; the peer sees a reset, or Server.Farewell.
@@ -45,6 +55,8 @@ var (
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
+
+	place uintptr // where it began
 }
 
 // Error implements error.

@@ -22,6 +22,10 @@ type Handler interface {
 	OnClose(c *Conn, err error)
 }
 
+// Accept is the type of Server.Accept and Listener.Accept: it is called on the loop of each new
+// connection and returns its Handler, or nil to refuse it.
+type Accept = func(c *Conn) Handler
+
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 
@@ -36,3 +40,26 @@ func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 
 // OnClose does nothing.
 func (HandlerFunc) OnClose(*Conn, error) {}
+
+// HandlerAs returns c's handler as a T, however many middlewares are around it: from the outermost
+// inwards the first handler that is a T, which may be a type or an interface. false: there is none,
+// or c has no handler, as in Accept and after OnClose. It must be called on c's loop.
+//
+// A handler that wraps another one lets itself be looked through by a method Unwrap() any that
+// returns what it wraps, as those of package handler do.
+//
+//	if s, ok := loop.HandlerAs[*session](c); ok {
+func HandlerAs[T any](c *Conn) (h T, ok bool) {
+	c.loop.owner.Check("HandlerAs")
+	for at := any(c.handler); at != nil; {
+		if h, ok = at.(T); ok {
+			return h, true
+		}
+		w, wraps := at.(interface{ Unwrap() any })
+		if !wraps {
+			break
+		}
+		at = w.Unwrap()
+	}
+	return h, false
+}

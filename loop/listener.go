@@ -1,11 +1,13 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,28 +22,39 @@ const (
 	// maxFarewells is how many refused connections may be waited for.
 	maxFarewells = 64
 
+	// stuckAfter is when a loop that takes none of the connections on their way to it counts as
+	// stuck, and others are preferred.
+	stuckAfter = 10 * time.Millisecond
+
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
 )
 
 // A listener accepts for one address, on a goroutine of its own.
 type listener struct {
-	server      *Server
-	field       string // of the Server, for errors
-	network     string
-	address     string
-	codec       codec.Codec
-	accept      func(c *Conn) Handler
-	idleTimeout time.Duration
-	net         net.Listener
+	server                *Server
+	field                 string // of the Server, for errors
+	network               string
+	address               string
+	codec                 codec.Codec
+	accept                func(c *Conn) Handler
+	idleTimeout           time.Duration
+	net                   net.Listener
+	lastLocal, lastRemote net.IP            // of the last connection
+	packets               engine.PacketPort // in place of net, for UDP
+	kind                  kind              // of what is made here
 }
 
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
-	for _, ln := range s.cfg.listeners {
-		removeStale(ln.network, ln.address)
+	for _, ln := range s.listeners {
 		var err error
-		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
+		if ln.isUDP() {
+			ln.packets, err = s.engine.ListenPacket(ctx, ln.network, ln.address, s.NumLoops)
+		} else {
+			ln.net, err = s.engine.Listen(ctx, ln.network, ln.address)
+		}
+		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
 	}
@@ -64,18 +77,29 @@ func (ln *listener) advice(err error) string {
 }
 
 func (s *Server) closeListeners() {
-	for _, ln := range s.cfg.listeners {
+	for _, ln := range s.listeners {
 		if ln.net != nil {
 			_ = ln.net.Close()
 		}
 	}
 }
 
+// isUDP reports whether peers have sessions there, not connections.
+func (ln *listener) isUDP() bool { return strings.HasPrefix(ln.network, "udp") }
+
+// addr returns where ln listens.
+func (ln *listener) addr() net.Addr {
+	if ln.packets != nil {
+		return ln.packets.Addr()
+	}
+	return ln.net.Addr()
+}
+
 // serve accepts until the listener is closed.
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.wait(time.Now()); d > 0 && !ln.server.pause(d) {
+		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
 		nc, err := ln.net.Accept()
@@ -112,29 +136,35 @@ func (s *Server) pause(d time.Duration) bool {
 func (ln *listener) admit(nc net.Conn) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote := address(nc.RemoteAddr())
+	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
 		_ = nc.Close()
 		return
 	}
-	if s.open.Add(1) > int64(s.cfg.maxConns) {
+	if s.open.Add(1) > int64(s.MaxConns) {
 		s.open.Add(-1)
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !s.gate.enter(remote) {
+	if !s.gate.Enter(remote) {
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
-	l := s.pick()
-	l.load.Add(1)
-	l.enrolling <- struct{}{}
-	s.accept.Go(func() {
-		defer func() { <-l.enrolling }()
-		if err := ln.enroll(l, nc, remote); err != nil {
-			s.left(l, remote)
+	l := s.place()
+	if l == nil {
+		s.gate.Leave(remote)
+		s.open.Add(-1)
+		s.refuse(nc, ErrServerClosed)
+		return
+	}
+	s.newcomers.Go(func() {
+		defer s.arrived(l)
+		if err := ln.enroll(l, nc, local, remote); err != nil {
+			s.gate.Leave(remote)
+			s.open.Add(-1)
+			l.load.Add(-1)
 			s.refused.Add(1)
 			s.logRefusal(err, remote)
 		}
@@ -142,37 +172,110 @@ func (ln *listener) admit(nc net.Conn) {
 }
 
 // enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
+func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 	s := ln.server
 	id := s.lastID.Add(1)
-	local := address(nc.LocalAddr())
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
 		return l.open(ln, sock, id, local, remote)
 	})
 }
 
-// address copies what the engine may change.
-func address(a net.Addr) net.Addr {
-	if u, ok := a.(*net.UnixAddr); ok {
-		c := *u
+// keepAddr makes an address of package net fit to be kept for as long as a connection. What the engine
+// may change is copied. The bytes of an IP address are a piece of all that the system told, and many
+// connections have the same: they are kept once.
+func keepAddr(a net.Addr, last *net.IP) net.Addr {
+	switch a := a.(type) {
+	case *net.UnixAddr:
+		c := *a
 		return &c
+	case *net.TCPAddr:
+		if !bytes.Equal(a.IP, *last) {
+			*last = bytes.Clone(a.IP)
+		}
+		a.IP = *last
 	}
 	return a
 }
 
-// pick returns the loop with the fewest connections. A loop that is blocked, so that all connections that may be on their way
-// to it are, is passed over as long as there is another one.
-func (s *Server) pick() *Loop {
-	var best *Loop
-	for _, l := range s.loops {
-		if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
-			best = l
+// place returns a loop that has room for one more on its way there, with that room taken. It waits
+// until there is one; nil: the server drains.
+func (s *Server) place() *Loop {
+	for {
+		if l := s.pick(time.Since(s.base)); l != nil {
+			return l
+		}
+		again := time.NewTimer(stuckAfter)
+		select {
+		case <-s.freed:
+		case <-again.C: // a loop may count as stuck by now
+		case <-s.draining:
+			again.Stop()
+			return nil
+		}
+		again.Stop()
+	}
+}
+
+// pick takes a place at the loop with the fewest connections, of those that are not stuck, or if
+// all are, of all. nil: none of these has room now. Nobody is sent to a loop that is stuck only
+// because the others are full for an instant.
+func (s *Server) pick(now time.Duration) *Loop {
+	for _, stuck := range []bool{false, true} {
+		any := false
+		var best *Loop
+		for _, l := range s.loops {
+			if l.stuck(now) != stuck {
+				continue
+			}
+			any = true
+			if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
+				best = l
+			}
+		}
+		if best != nil && best.expect(now) {
+			return best
+		}
+		if any {
+			return nil
 		}
 	}
-	if best == nil {
-		best = s.loops[0]
+	return nil
+}
+
+// expect takes a place for a connection that is on its way to l, if there is one.
+func (l *Loop) expect(now time.Duration) bool {
+	select {
+	case l.enrolling <- struct{}{}:
+	default: // another listener was faster
+		return false
 	}
-	return best
+	if len(l.enrolling) == 1 {
+		l.lastArrival.Store(int64(now))
+	}
+	l.load.Add(1)
+	return true
+}
+
+// arrived gives the place back.
+func (s *Server) arrived(l *Loop) {
+	l.lastArrival.Store(int64(time.Since(s.base)))
+	<-l.enrolling
+	select {
+	case s.freed <- struct{}{}:
+	default: // who waits looks at all loops anyway
+	}
+}
+
+// stuck reports whether connections are on their way to l, and none has arrived for a while.
+func (l *Loop) stuck(now time.Duration) bool {
+	return len(l.enrolling) > 0 && now-time.Duration(l.lastArrival.Load()) > stuckAfter
+}
+
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+	}
 }
 
 // refuse sends the farewell to a connection that must not come in, or resets it.
@@ -197,7 +300,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		select {
 		case s.farewells <- struct{}{}:
-			s.accept.Go(func() {
+			s.newcomers.Go(func() {
 				_, _ = io.Copy(io.Discard, nc)
 				_ = nc.Close()
 				<-s.farewells
@@ -210,8 +313,14 @@ func (s *Server) sayFarewell(nc net.Conn) {
 }
 
 // left counts a connection that is no more.
-func (s *Server) left(l *Loop, remote net.Addr) {
-	s.gate.leave(remote)
-	s.open.Add(-1)
-	l.load.Add(-1)
+func (s *Server) left(c *Conn) {
+	if !c.isDialed() {
+		s.gate.Leave(c.remote)
+	}
+	if c.kind == session {
+		s.sessions.Add(-1)
+	} else {
+		s.open.Add(-1)
+	}
+	c.loop.load.Add(-1)
 }

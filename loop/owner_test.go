@@ -50,7 +50,7 @@ func TestWrongGoroutine(t *testing.T) {
 			"Conn.PauseRead":      func() { c.PauseRead() },
 			"Conn.ResumeRead":     func() { c.ResumeRead() },
 			"Conn.OnHighWater":    func() { c.OnHighWater(1, f) },
-			"Conn.OnDrain":        func() { c.OnDrain(f) },
+			"Conn.OnFlushed":      func() { c.OnFlushed(f) },
 			"Timer.Stop":          func() { timer.Stop() },
 			"Timer.Reset":         func() { ofConn.Reset(1) },
 			"Local.Get":           func() { local.Get(l) },

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
 
 // A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it can count
@@ -23,25 +24,24 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	t.Helper()
 	s.Addr, s.NumLoops = "tcp://127.0.0.1:0", 1
 	s.Accept = func(*Conn) Handler { return h }
-	cfg, err := s.validate()
-	if err != nil {
+	if err := s.prepare(); err != nil {
 		t.Fatal(err)
 	}
 	eng := &rigEngine{}
-	s.cfg, s.engine, s.base = cfg, eng, time.Now()
-	s.watch = newWatchdog(s, 1) // which does not run
+	s.engine, s.base = eng, time.Now()
+	s.makeClocks() // which do not run
+	s.gate = gate.New(0, 0)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
-	s.alarm = newAlarm(l.clock)
-	s.alarm.loops = s.loops
-	l.owner.claim()
+	l.claim()
 	return &rig{Loop: l, eng: eng}
 }
 
 // connect opens a connection.
 func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
 	sock := &rigSocket{room: -1}
-	s := r.open(r.server.cfg.listeners[0], sock, 1, &net.TCPAddr{}, &net.TCPAddr{})
+	r.load.Add(1)
+	s := r.open(r.server.listeners[0], sock, r.server.lastID.Add(1), &net.TCPAddr{}, &net.TCPAddr{})
 	return (*Conn)(s.(*sink)), s, sock
 }
 
@@ -53,16 +53,14 @@ func (r *rig) woken() int64 { return r.eng.wakes.Swap(0) }
 
 // kicked reports whether the alarm was woken since the last call.
 func (r *rig) kicked() bool {
-	select {
-	case <-r.server.alarm.kick:
-		return true
-	default:
-		return false
-	}
+	return r.server.alarm.Kicked()
 }
 
 // rigEngine counts.
-type rigEngine struct{ wakes atomic.Int64 }
+type rigEngine struct {
+	engine.Connector // nil: a rig does not dial
+	wakes            atomic.Int64
+}
 
 func (*rigEngine) Listen(context.Context, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported

@@ -13,21 +13,33 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
-// A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start and Wait; the
-// fields must not be changed after that. A Server runs once.
+// A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
+// and Wait; the fields must not be changed after that. A Server runs once.
+//
+// The zero of a field means what its tag says, which Start fills in: default is the value that is
+// taken then, zero what happens without one. A negative value is an error of Start.
 type Server struct {
-	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see LocalAddr) or
-	// "unix://path". A unix socket that a dead process left behind is replaced.
+	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
+	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a dead
+	// process left behind is replaced.
+	//
+	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
+	// first datagram, a datagram is a message whatever the Codec, Send sends one, and IdleTimeout
+	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
+	// paused its datagrams are lost, as are those that the system does not take.
 	Addr string
 
-	// Accept is called on the loop of each new connection and returns its Handler, which owns the connection's state. It
-	// may use c at once: greet, set timers and hooks, change the codec. nil refuses the connection, and so does a panic;
-	// OnClose is not called then.
-	Accept func(c *Conn) Handler
+	// Accept is called on the loop of each new connection and returns its Handler, which owns the
+	// connection's state. It may use c at once: greet, set timers and hooks, change the codec. nil
+	// refuses the connection, and so does a panic; OnClose is not called then.
+	Accept Accept
 
 	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes.
 	Codec codec.Codec
@@ -35,128 +47,155 @@ type Server struct {
 	// Listeners are more addresses, served by the same loops.
 	Listeners []Listener
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us. 0 means never.
-	IdleTimeout time.Duration
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
+	IdleTimeout time.Duration `zero:"never"`
 
-	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients that connected
-	// together are not evicted together. 0 means none.
-	IdleJitter time.Duration
+	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
+	// that connected together are not evicted together.
+	IdleJitter time.Duration `zero:"none"`
 
-	// OnStart is called as the first thing on each loop, before the server takes any connection. A panic makes Start fail.
+	// OnStart is called as the first thing on each loop, before the server takes any connection. A
+	// panic makes Start fail.
 	OnStart func(l *Loop)
 
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// NumLoops is the number of loops. 0 means GOMAXPROCS.
-	NumLoops int
+	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its stack
+	// lies, for nearly nothing, so a few are overlooked; builds with the race detector look at each
+	// call, and always panic.
+	Strict bool
 
-	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings. The zero
-	// Logger is silent.
+	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
+	NumLoops int `zero:"GOMAXPROCS"`
+
+	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
+	// server runs, to one more than the loops of all servers of the process, and says so in the
+	// log: a loop that sleeps holds a P for up to 10 ms, and without one that is free, goroutines
+	// that wait for sockets (what Offload runs, clients of databases) stand still meanwhile. If
+	// the environment sets GOMAXPROCS, it is never raised.
+	KeepGOMAXPROCS bool
+
+	// Engine is what moves the bytes. The zero Engine is the best one that the system has.
+	Engine Engine
+
+	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
+	// The zero Logger is silent.
 	Logger zerolog.Logger
 
-	// MaxConns is how many connections may be open at once; one more is refused. 0 derives it from the limit of open files,
-	// with some left for the program's own.
-	MaxConns int
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are dropped.
+	MaxSessions int `default:"131_072"`
 
-	// MaxConnsPerIP is how many of them may come from one IP address. 0 means no limit.
-	MaxConnsPerIP int
+	// MaxConns is how many connections may be open at once; one more is refused. What follows from
+	// the limit of open files leaves some for the program's own.
+	MaxConns int `zero:"from the limit of open files"`
 
-	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others wait in the system's
-	// queue. 0 means no limit.
-	AcceptRate int
+	// MaxConnsPerIP is how many of them may come from one IP address.
+	MaxConnsPerIP int `zero:"no limit"`
 
-	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in wire form, and short. Then the
-	// peer's end is waited for, for a second at most, so that the farewell is not overtaken by a reset; 64 peers at a time.
+	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
+	// wait in the system's queue.
+	AcceptRate int `zero:"no limit"`
+
+	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
+	// wire form, and short. Then the peer's end is waited for, for a second at most, so that the
+	// farewell is not overtaken by a reset; 64 peers at a time.
 	Farewell []byte
 
-	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after it was opened.
-	// 0 means never, or when IdleTimeout is over.
-	FirstByteTimeout time.Duration
+	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after
+	// it was opened.
+	FirstByteTimeout time.Duration `zero:"when IdleTimeout is over"`
 
-	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it after this long,
-	// however many bytes it sends meanwhile. After a PauseRead the time begins anew. 0 means no limit.
-	FrameTimeout time.Duration
+	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it
+	// after this long, however many bytes it sends meanwhile. After a PauseRead the time begins anew.
+	FrameTimeout time.Duration `zero:"no limit"`
 
-	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with ErrSlowConsumer.
-	// 0 means DefaultMaxOutbound, 1 MiB.
-	MaxOutbound int
+	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
+	// ErrSlowConsumer.
+	MaxOutbound int `default:"1_048_576"`
 
-	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with ErrMailboxFull.
-	// 0 means DefaultMaxMailbox, 65,536.
-	MaxMailbox int
+	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
+	// ErrMailboxFull.
+	MaxMailbox int `default:"65_536"`
 
-	// CloseTimeout is how long a closing connection may take to flush its output; when the server ends, how long it may take none
-	// of it, as the whole has DrainTimeout then. 0 means DefaultCloseTimeout, 5 s.
-	CloseTimeout time.Duration
+	// CloseTimeout is how long a closing connection may take to flush its output. When the server
+	// ends, it is how long it may take none of it: the whole has DrainTimeout then.
+	CloseTimeout time.Duration `default:"5s"`
 
-	// DrainTimeout is how long the connections may take to close when the server ends, before they are cut.
-	// 0 means DefaultDrainTimeout, 30 s.
-	DrainTimeout time.Duration
+	// DrainTimeout is how long the connections may take to close when the server ends, before they
+	// are cut.
+	DrainTimeout time.Duration `default:"30s"`
 
-	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients do not all reconnect
-	// at once; until its turn comes a connection is served. 0 means at once. It must be shorter than DrainTimeout.
-	DrainWindow time.Duration
+	// DrainWindow spreads the closes of the drain over this time, in random order, so that clients
+	// do not all reconnect at once; until its turn comes a connection is served. It must be shorter
+	// than DrainTimeout.
+	DrainWindow time.Duration `zero:"at once"`
 
-	// OnClosing is called on c's loop for each connection that this side closes, before its output is flushed: the place for
-	// a last word, such as a frame that says why. err is what OnClose will get. Send and Write work here (above MaxOutbound
-	// they take nothing, and what was sent before is flushed all the same), and nothing else begins any more. It is not called if the peer could not hear it: because it closed, or its
-	// connection failed, or it does not take its output.
+	// OnClosing is called on c's loop for each connection that this side closes, before its output is
+	// flushed: the place for a last word, such as a frame that says why. err is what OnClose will
+	// get. Send and Write work here (above MaxOutbound they take nothing, and what was sent before is
+	// flushed all the same), and nothing else begins any more. It is not called if the peer could not
+	// hear it: because it closed, or its connection failed, or it does not take its output.
 	OnClosing func(c *Conn, err error)
 
-	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its loop: to say
-	// goodbye. What it sends is flushed before the close.
+	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its
+	// loop: to say goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
 
-	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its sockets again.
-	// 0 means DefaultTurnBudget, 1 ms.
-	TurnBudget time.Duration
+	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
+	// sockets again.
+	TurnBudget time.Duration `default:"1ms"`
 
-	// MaxOffload is how many works that were given to Offload run at the same time, each on a goroutine. 0 means
-	// DefaultMaxOffload, 256.
-	MaxOffload int
+	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
+	// goroutine.
+	MaxOffload int `default:"256"`
 
-	// MaxOffloadQueue is how many works may wait for that before Offload fails with ErrOffloadFull. 0 means
-	// DefaultMaxOffloadQueue, 16,384.
-	MaxOffloadQueue int
+	// MaxOffloadQueue is how many jobs may wait for that before Offload fails with ErrOffloadFull.
+	MaxOffloadQueue int `default:"16_384"`
 
-	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop counts as blocked: that
-	// is logged as a warning, with the stack of the callback, while it still blocks, and counted in Stats.Blocked. Time
-	// in which the process itself was stopped does not count. 0 means DefaultBlockedAfter, 100 ms.
-	BlockedAfter time.Duration
+	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop
+	// counts as blocked: that is logged as a warning, with the stack of the callback, while it still
+	// blocks, and counted in Stats.Blocked. Time in which the process itself was stopped does not
+	// count.
+	BlockedAfter time.Duration `default:"100ms"`
 
-	cfg     config
-	base    time.Time
-	engine  engine.Engine
-	loops   []*Loop
-	alarm   *alarm
-	watch   *watchdog
-	workers workers
-	started atomic.Bool
-	looping atomic.Bool // loops may be used
-	ready   atomic.Bool // Start has succeeded
+	listeners []*listener
+	base      time.Time
+	engine    engine.Engine
+	loops     []*Loop
+	alarm     *alarm.Alarm
+	watch     *watchdog.Dog
+	jobs      jobs.Pool
+	started   atomic.Bool
+	looping   atomic.Bool // loops may be used
+	wrongTold atomic.Bool // that a method was called on the wrong goroutine
+	ready     atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
 	open               atomic.Int64 // connections, those on their way to a loop included
-	gate               gate
-	refusals, badInput logLimit
+	sessions           atomic.Int64 // of UDP
+	gate               *gate.Gate
+	refusals, badInput gate.Log
+	panics             panicLog
 	farewells          chan struct{} // a value for each refused connection that is waited for
+	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
 
-	draining chan struct{} // closed when the drain begins
-	failed   chan error    // why the engine ended unasked
-	done     chan struct{} // closed when Wait may return
-	err      error         // what it returns
-	accept   sync.WaitGroup
+	draining  chan struct{}  // closed when the drain begins
+	failed    chan error     // why the engine ended unasked
+	done      chan struct{}  // closed when Wait may return
+	err       error          // what it returns
+	newcomers sync.WaitGroup // what accepts, and what waits for a refused one
 }
 
 // A Listener is one more address of a Server.
 type Listener struct {
-	Addr        string                // as Server.Addr
-	Codec       codec.Codec           // nil means Server.Codec
-	Accept      func(c *Conn) Handler // nil means Server.Accept
-	IdleTimeout time.Duration         // 0 means Server.IdleTimeout
+	Addr        string        // as Server.Addr
+	Codec       codec.Codec   // nil means Server.Codec
+	Accept      Accept        // nil means Server.Accept
+	IdleTimeout time.Duration // 0 means Server.IdleTimeout
 }
 
 // Run is Start and Wait.
@@ -177,32 +216,40 @@ func (s *Server) Start(ctx context.Context) error {
 	if !s.started.CompareAndSwap(false, true) {
 		return errStarted
 	}
-	cfg, err := s.validate()
-	if err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
-	s.cfg = cfg
 	s.base = time.Now()
-	s.workers.max, s.workers.maxWaiting = cfg.maxOffload, cfg.maxOffloadQueue
+	s.jobs.Init(s.MaxOffload, s.MaxOffloadQueue)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		s.engine = gnetengine.New(s.Logger)
+		s.engine = s.newEngine()
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
-	if err := s.startLoops(); err != nil {
-		s.watch.stop()
+	err := s.startLoops()
+	if err == nil {
+		if err = s.servePackets(); err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}
+	if err != nil {
+		s.watch.Stop()
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
 	s.ready.Store(true)
-	for _, ln := range s.cfg.listeners {
-		s.accept.Go(ln.serve)
+	for _, ln := range s.listeners {
+		if ln.net != nil {
+			s.newcomers.Go(ln.serve)
+		}
 	}
 	go s.supervise(ctx)
 	return nil
@@ -210,31 +257,30 @@ func (s *Server) Start(ctx context.Context) error {
 
 // limitConns fills in what follows from the limits of the system.
 func (s *Server) limitConns() {
-	capacity := s.engine.Capacity(s.cfg.loops)
-	if s.cfg.maxConns == 0 {
-		s.cfg.maxConns = capacity
+	capacity := s.engine.Capacity(s.NumLoops)
+	if s.MaxConns == 0 {
+		s.MaxConns = capacity
 	}
-	if s.cfg.maxConns > capacity {
-		s.Logger.Warn().Int("MaxConns", s.cfg.maxConns).Int("possible", capacity).
+	if s.MaxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
 			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
 	}
-	s.slots = max(1, min(s.cfg.maxConns/16, maxEnrolling)/s.cfg.loops)
+	s.freed = make(chan struct{}, 1)
+	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
+	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {
-	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
-	s.watch = newWatchdog(s, s.cfg.loops)
-	errs := make(chan error, s.cfg.loops)
-	for i := range s.cfg.loops {
+	s.makeClocks()
+	errs := make(chan error, s.NumLoops)
+	for i := range s.NumLoops {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
-		_ = l.mail.put(task{f: func() { l.start(errs) }}, true)
+		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
-	s.alarm.loops = s.loops
-	go s.watch.run()
+	go s.watch.Run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
@@ -252,6 +298,13 @@ func (s *Server) startLoops() error {
 	return err
 }
 
+// makeClocks makes what looks at all loops.
+func (s *Server) makeClocks() {
+	clock := func() time.Duration { return time.Since(s.base) }
+	s.alarm = alarm.New(s.NumLoops, clock)
+	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+}
+
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
 func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
@@ -262,8 +315,8 @@ func (s *Server) abandon() error {
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
 func (l *Loop) start(result chan<- error) {
-	l.owner.claim()
-	l.health.goroutine.Store(goroutineID())
+	l.claim()
+	l.health.pulse.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {
@@ -293,12 +346,16 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the address that Addr became, with the real port, or nil before Start.
+// LocalAddr returns the address that Addr became, with the real port, or nil before Start and without
+// an Addr.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.ready.Load() {
 		return nil
 	}
-	return s.cfg.listeners[0].net.Addr()
+	if len(s.listeners) == 0 {
+		return nil
+	}
+	return s.listeners[0].addr()
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
@@ -307,8 +364,8 @@ func (s *Server) Addrs() []net.Addr {
 		return nil
 	}
 	var addrs []net.Addr
-	for _, ln := range s.cfg.listeners {
-		addrs = append(addrs, ln.net.Addr())
+	for _, ln := range s.listeners {
+		addrs = append(addrs, ln.addr())
 	}
 	return addrs
 }
@@ -324,7 +381,7 @@ func (s *Server) Loops() []*Loop {
 // host makes a Server an engine.Host.
 type host Server
 
-func (h *host) Tick() { h.alarm.run() }
+func (h *host) Tick() { h.alarm.Run() }
 
 func (h *host) Turn(i int) { h.loops[i].turn() }
 

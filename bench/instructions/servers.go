@@ -42,8 +42,8 @@ func serveGuarded() error {
 		AcceptRate:       10_000,
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.OnIdle(loop.WriteStalled, idleTimeout, func(int) { c.Close() })
-			c.OnHighWater(loop.DefaultMaxOutbound/2, c.PauseRead)
-			c.OnDrain(c.ResumeRead)
+			c.OnHighWater(1<<19, c.PauseRead)
+			c.OnFlushed(c.ResumeRead)
 			return echoer{}
 		},
 	})

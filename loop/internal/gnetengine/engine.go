@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing, ceasing to accept and
@@ -26,6 +28,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
+	"github.com/loopwheel/loopwheel/loop/internal/procs"
+	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size. With gnet's default of 64 KiB
@@ -45,6 +50,18 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
+	plain    bool // without doors
+
+	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
+	KeepProcs bool
+	reserved  int // loops that procs knows of
+}
+
+// NewPlain returns an engine that does without doors, as where they do not work.
+func NewPlain(log zerolog.Logger) *Engine {
+	e := New(log)
+	e.plain = true
+	return e
 }
 
 // New returns an engine that logs what gnet says.
@@ -64,6 +81,9 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
+	poll    *poller  // nil without doors
+	input   []byte   // what direct sockets read into
+	packets *inBatch // what UDP sockets read into
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
@@ -73,7 +93,8 @@ type eventLoop struct {
 type ticket struct {
 	loop   *eventLoop
 	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
-	resume *socket                         // a paused socket that reads again
+	resume *socket                         // a paused socket that reads again, or
+	door   *door
 	opened bool
 }
 
@@ -95,12 +116,22 @@ func (*Engine) Capacity(loops int) int {
 // Listen implements engine.Engine.
 func (*Engine) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	var lc net.ListenConfig
+	if network == "unix" {
+		return unixsock.Listen(ctx, lc, address)
+	}
 	return lc.Listen(ctx, network, address)
+}
+
+// Dial implements engine.Connector.
+func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: local}
+	return d.DialContext(ctx, network, address)
 }
 
 // Start implements engine.Engine.
 func (e *Engine) Start(n int, h engine.Host) error {
 	e.host = h
+	e.reserveProc(n)
 	e.watch.notify = func(s *socket) { s.loop.notify(s) }
 	for i := range n {
 		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
@@ -109,6 +140,19 @@ func (e *Engine) Start(n int, h engine.Host) error {
 		}
 	}
 	return nil
+}
+
+// reserveProc sees to it that goroutines have a P when all loops sleep.
+func (e *Engine) reserveProc(loops int) {
+	if e.KeepProcs {
+		return
+	}
+	e.reserved = loops
+	if old, now := procs.Reserve(loops); now != old {
+		e.log.Info().Int("from", old).Int("to", now).Int("loops", loops).
+			Msg("GOMAXPROCS is raised, so that goroutines need not wait for loops that sleep" +
+				" (the environment variable GOMAXPROCS, or Server.KeepGOMAXPROCS, prevents that)")
+	}
 }
 
 // start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its loops to connections
@@ -135,12 +179,21 @@ func (l *eventLoop) start() (err error) {
 	if _, err = l.client.EnrollContext(anchor, &ticket{loop: l}); err == nil && l.gnet == nil {
 		err = errUnregistered
 	}
-	return err
+	if err != nil || l.engine.plain {
+		return err
+	}
+	if err := l.startPoller(); err != nil {
+		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are watched by a goroutine")
+	}
+	return nil
 }
 
 func (l *eventLoop) stop() error {
 	err := l.client.Stop()
 	l.reserve.drop()
+	if l.poll != nil {
+		l.poll.stop()
+	}
 	return errors.Join(err, l.peer.Close())
 }
 
@@ -184,8 +237,11 @@ func (t *turn) Run(context.Context) error {
 
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	l := e.loops[loop]
-	t := &ticket{loop: l, open: open}
+	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
+}
+
+// enroll hands nc to gnet, and waits until t is open.
+func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
 	result := make(chan error, 1)
 	go func() {
 		_, err := l.client.EnrollContext(nc, t)
@@ -209,6 +265,8 @@ func (e *Engine) Stop() (err error) {
 	for _, l := range e.loops {
 		err = errors.Join(err, l.stop())
 	}
+	procs.Release(e.reserved)
+	e.reserved = 0
 	return err
 }
 
@@ -225,6 +283,9 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	switch {
 	case t.resume != nil:
 		t.resume.attach(c)
+		return nil, gnet.None
+	case t.door != nil:
+		t.door.opened(c)
 		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
@@ -244,8 +305,13 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it copies nothing.
 	data, _ := c.Next(-1)
-	if s, ok := c.Context().(*socket); ok && !s.closed {
-		s.sink.Readable(data)
+	switch x := c.Context().(type) {
+	case *socket:
+		if !x.closed {
+			x.sink.Readable(data)
+		}
+	case *door:
+		x.ready()
 	}
 	return gnet.None
 }
@@ -257,7 +323,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened && x.resume == nil { // an anchor: its loop is ending
+		if x.opened && x.resume == nil && x.door == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
@@ -275,6 +341,11 @@ func (e *Engine) ended(l *eventLoop, err error) {
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}
+}
+
+// packetLoop is a loop for package netpackets, which does UDP where there are no doors.
+func (e *Engine) packetLoop(i int) netpackets.Loop {
+	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
 }
 
 // execute runs f on the loop.

@@ -1,0 +1,211 @@
+// Command memory measures what an idle connection costs a server: resident memory, heap and heap
+// objects per connection, after a collection. The servers are loopwheel with the idle timeout on,
+// raw gnet, and Go's net with a read deadline. Run it in the bench directory:
+//
+//	go run ./memory                    # 10,000 connections, each server once
+//	go run ./memory -rounds 3 -limit 1000
+//
+// Each server runs in a process of its own, and so do its clients. Every connection has echoed one
+// message before it falls silent. With -limit it fails if loopwheel's resident bytes are above that.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("memory: ")
+	conns := flag.Int("conns", 10_000, "how many connections")
+	rounds := flag.Int("rounds", 1, "how often each server is measured")
+	limit := flag.Int("limit", 0, "fail if loopwheel's resident `bytes` per connection are above; 0 means no limit")
+	only := flag.String("only", "", "the servers to measure, separated by commas")
+	serve := flag.String("serve", "", "used by the program itself: be this server")
+	client := flag.String("client", "", "used by the program itself: be the clients of this address")
+	flag.Parse()
+	var err error
+	switch {
+	case *serve != "":
+		err = beServer(*serve)
+	case *client != "":
+		err = beClients(*client, *conns)
+	default:
+		err = compare(*conns, *rounds, *limit, *only)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// warmUp is how many connections come and go before the memory is measured for the first time: what a
+// server takes once, such as the pages of its program, is not the connections'.
+const warmUp = 200
+
+// names are the servers in the order in which they take turns.
+var names = []string{"loopwheel", "gnet", "net"}
+
+// compare measures each server in each round and prints the figures.
+func compare(conns, rounds, limit int, only string) error {
+	fmt.Printf("%-10s %9s %9s %9s   per connection, %d of them\n", "server", "resident", "heap", "objects", conns)
+	for range rounds {
+		for _, name := range names {
+			if only != "" && !strings.Contains(","+only+",", ","+name+",") {
+				continue
+			}
+			u, err := measure(name, conns)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			n := int64(conns)
+			fmt.Printf("%-10s %9d %9d %9.1f\n", name, u.resident/n, u.heap/n, float64(u.objects)/float64(n))
+			if name == "loopwheel" && limit > 0 && u.resident/n > int64(limit) {
+				return fmt.Errorf("loopwheel takes %d bytes per connection, more than %d", u.resident/n, limit)
+			}
+		}
+	}
+	return nil
+}
+
+// measure runs one server and its clients, and returns what the connections added.
+func measure(name string, conns int) (added usage, err error) {
+	srv, err := spawn("-serve", name)
+	if err != nil {
+		return usage{}, err
+	}
+	defer srv.end()
+	addr, err := srv.line()
+	if err != nil {
+		return usage{}, err
+	}
+	warm, err := connect(addr, warmUp)
+	if err != nil {
+		return usage{}, err
+	}
+	warm.end()
+	before, err := srv.usage()
+	if err != nil {
+		return usage{}, err
+	}
+	clients, err := connect(addr, conns)
+	if err != nil {
+		return usage{}, err
+	}
+	defer clients.end()
+	after, err := srv.usage()
+	return after.minus(before), err
+}
+
+// connect starts clients and waits until all their connections are open.
+func connect(addr string, conns int) (*process, error) {
+	p, err := spawn("-client", addr, "-conns", strconv.Itoa(conns))
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.line()
+	return p, err
+}
+
+// A process is this program with another job. It answers each line on its input by one on its
+// output, and ends when its input does.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func spawn(args ...string) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.Command(exe, args...)}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	return p, p.cmd.Start()
+}
+
+func (p *process) line() (string, error) {
+	s, err := p.out.ReadString('\n')
+	return strings.TrimSpace(s), err
+}
+
+// usage asks the server what it uses now.
+func (p *process) usage() (u usage, err error) {
+	if _, err = io.WriteString(p.in, "\n"); err != nil {
+		return u, err
+	}
+	s, err := p.line()
+	if err != nil {
+		return u, err
+	}
+	_, err = fmt.Sscan(s, &u.resident, &u.heap, &u.objects)
+	return u, err
+}
+
+func (p *process) end() {
+	_ = p.in.Close()
+	_ = p.cmd.Wait()
+}
+
+// beServer prints its address, and for each line of input what it uses.
+func beServer(name string) error {
+	start, ok := servers[name]
+	if !ok {
+		return fmt.Errorf("no server %q", name)
+	}
+	addr, err := start()
+	if err != nil {
+		return err
+	}
+	fmt.Println(addr)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		u, err := current()
+		if err != nil {
+			return err
+		}
+		fmt.Println(u.resident, u.heap, u.objects)
+	}
+	return nil
+}
+
+// beClients opens the connections, has each echo a message, says so, and waits for the end.
+func beClients(addr string, conns int) error {
+	msg := []byte("\x00\x00\x00\x05hello")
+	answer := make([]byte, len(msg))
+	for range conns {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := c.Write(msg); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, answer); err != nil {
+			return err
+		}
+		if string(answer) != string(msg) {
+			return errors.New("that is no echo")
+		}
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return nil
+}

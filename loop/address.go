@@ -1,0 +1,46 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// splitAddr takes "tcp://host:port" or "unix://path" apart.
+func splitAddr(addr string) (network, address string, err error) {
+	network, address, ok := strings.Cut(addr, "://")
+	if !ok {
+		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
+	}
+	switch network {
+	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return "", "", fmt.Errorf(`want "%s://host:port": %w`, network, err)
+		}
+	case "unix":
+		if address == "" {
+			return "", "", errors.New("the path of the socket is missing")
+		}
+		if strings.ContainsRune(address, 0) {
+			return "", "", errors.New("the path has a NUL byte (an abstract name begins with @ in its place)")
+		}
+		if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(address) > most {
+			return "", "", fmt.Errorf("the path has %d bytes, and the system takes at most %d", len(address), most)
+		}
+	default:
+		return "", "", fmt.Errorf("unknown scheme %q: want tcp, unix or udp, or one of tcp4, tcp6, udp4 and udp6", network)
+	}
+	return network, address, nil
+}
+
+// isFile reports whether something else than a socket is where a unix socket is to be.
+func isFile(network, address string) bool {
+	if network != "unix" {
+		return false
+	}
+	info, err := os.Lstat(address)
+	return err == nil && info.Mode()&os.ModeSocket == 0
+}

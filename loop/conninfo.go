@@ -1,0 +1,73 @@
+package loop
+
+import (
+	"net"
+	"reflect"
+	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// ConnInfo is what there is to see of a connection, for tools that show them.
+type ConnInfo struct {
+	ID        uint64
+	Remote    net.Addr
+	Handler   string    // the type of the innermost Handler, within all middlewares
+	Opened    time.Time // times are those of the turns in which it happened
+	LastRead  time.Time // when bytes came last, or it was opened
+	LastWrite time.Time // when the system took bytes last, or it was opened
+	Pending   int       // bytes of output that the system has not taken
+	Buffered  int       // bytes of input that are not a whole frame yet, or wait
+	Paused    bool      // PauseRead
+	Closing   bool
+}
+
+// Info returns what there is to see of c. It takes some 100 ns.
+func (c *Conn) Info() ConnInfo {
+	c.loop.owner.Check("Conn.Info")
+	base := c.loop.server.base
+	opened := c.idle.opened
+	return ConnInfo{
+		ID:        c.id,
+		Remote:    c.remote,
+		Handler:   c.handlerName(),
+		Opened:    base.Add(opened),
+		LastRead:  base.Add(max(opened, c.idle.lastRead)),
+		LastWrite: base.Add(max(opened, c.idle.lastWrite)),
+		Pending:   c.Pending(),
+		Buffered:  c.in.decoder.Buffered(),
+		Paused:    c.in.pauses != 0,
+		Closing:   c.isClosing(),
+	}
+}
+
+// handlerName returns the type of the handler that HandlerAs would find last.
+func (c *Conn) handlerName() (name string) {
+	at := any(c.handler)
+	defer func() {
+		if recover() != nil { // of an Unwrap
+			name = typeName(at)
+		}
+	}()
+	for {
+		w, wraps := at.(interface{ Unwrap() any })
+		if !wraps {
+			return typeName(at)
+		}
+		at = w.Unwrap()
+	}
+}
+
+// typeName is fmt's %T without an allocation.
+func typeName(v any) string {
+	if t := reflect.TypeOf(v); t != nil {
+		return t.String()
+	}
+	return ""
+}
+
+// WheelRings returns the loop's timing wheel as it can be drawn, in constant time.
+func (l *Loop) WheelRings() []timing.Ring {
+	l.owner.Check("Loop.WheelRings")
+	return l.wheel.Rings()
+}

@@ -1,0 +1,159 @@
+package loop
+
+import (
+	"errors"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// input is what a connection receives, and how far that has got.
+type input struct {
+	decoder codec.Decoder
+	pauses  pauses // why nothing is decoded, if so
+	ended   bool   // the peer has ended its output: nothing more comes
+	queued  bool   // decodeMore is in the mailbox
+	replies bool   // the codec is a Responder
+}
+
+// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of the
+// loop.
+type sink Conn
+
+func (s *sink) Readable(p []byte) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.idle.lastRead = l.now
+	l.count.bytesIn += uint64(len(p))
+	if c.isOpen() {
+		c.out.listed = true // no need to list it: its turn ends here
+		switch {
+		case c.in.pauses != 0:
+			c.hold(p)
+		case c.pipe != nil && c.in.decoder.Buffered() == 0:
+			c.pipe.pass(p)
+		default:
+			c.decode(p)
+		}
+		c.endTurn()
+	}
+	l.leave()
+}
+
+func (s *sink) Writable() {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.writable()
+	l.leave()
+}
+
+func (s *sink) Closed(err error) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	if inspecting() && !c.isOver() {
+		l.noteEnd(c, halfEnds{in: true})
+	}
+	c.peerClosed(err)
+	l.leave()
+}
+
+// decode delivers the messages in data, which follows what was left over before.
+func (c *Conn) decode(data []byte) {
+	l := c.loop
+	l.current, l.decoding = c, c.id
+	defer c.decoded()
+	before := l.count.messages
+	for more := true; more; {
+		var msg []byte
+		var err error
+		data, msg, more, err = c.in.decoder.Next(data)
+		if c.in.replies {
+			if c.sendReply(); !c.isOpen() {
+				break
+			}
+		}
+		switch {
+		case err != nil:
+			c.undecodable(err)
+		case msg != nil:
+			l.count.messages++
+			if c.pipe != nil {
+				c.pipe.pass(msg)
+			} else if err := c.handler.OnMessage(c, msg); err != nil {
+				c.refuseInput(err, "a message was refused")
+			}
+		}
+		if !c.isOpen() {
+			break
+		}
+		if c.in.pauses != 0 {
+			c.in.decoder.Keep(data)
+			break
+		}
+	}
+	if l.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+		c.watchFrame(l.count.messages != before)
+	}
+	l.returned = true
+}
+
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
+func (c *Conn) decoded() {
+	l := c.loop
+	if !l.returned {
+		if v := recover(); v != nil {
+			c.shut(l.panicked(v))
+		} else {
+			c.out.listed = false // what Readable does behind decode is left out
+			l.exited()
+		}
+	}
+	l.returned, l.decoding = false, 0
+	if !c.isOpen() {
+		c.in.decoder.Release()
+	}
+}
+
+// undecodable closes c because the codec does not understand the peer.
+func (c *Conn) undecodable(err error) {
+	if errors.Is(err, codec.ErrEnd) {
+		c.shut(err)
+		return
+	}
+	c.refuseInput(err, "the input cannot be decoded")
+}
+
+// refuseInput closes c because its codec or its handler finds fault with what the peer sent, and
+// says so in the log: for all connections of the server together once a second at most.
+func (c *Conn) refuseInput(err error, text string) {
+	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
+		return
+	}
+	c.more().ending.reason = ClosedForInput
+	c.shut(err)
+	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg(text)
+	}
+}
+
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.in.queued = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
+// decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was
+// resumed.
+func (c *Conn) decodeMore(*Conn) {
+	c.in.queued = false
+	if c.in.pauses != 0 {
+		return
+	}
+	c.decode(nil)
+	if c.in.ended {
+		c.inputEnded()
+	}
+}

@@ -1,0 +1,110 @@
+//go:build unix
+
+// Package unixsock listens on unix sockets that have a path, and gets right what package net
+// leaves to its users: a socket that a process left behind is replaced, two processes that start
+// at once do not both think so, and nobody removes the socket of its successor.
+package unixsock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probeTimeout is how long a socket that is there already may take to accept.
+const probeTimeout = time.Second
+
+// Listen listens on path by lc. A socket there that refuses connections is stale, and is replaced;
+// one that somebody listens on, and whatever is not a socket, stays, with the error EADDRINUSE.
+// Names that begin with @ are abstract: they have no file. The file is removed when the listener
+// is closed, if it is still the one that was made here.
+func Listen(ctx context.Context, lc net.ListenConfig, path string) (net.Listener, error) {
+	if strings.HasPrefix(path, "@") {
+		return lc.Listen(ctx, "unix", path)
+	}
+	defer lock(path)()
+	removeStale(path)
+	ln, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return Adopt(ln.(*net.UnixListener)), nil
+}
+
+// Adopt makes ln remove its file as a listener of Listen does: only if it is its own.
+func Adopt(ln *net.UnixListener) net.Listener {
+	ln.SetUnlinkOnClose(false)
+	l := &listener{UnixListener: ln, path: ln.Addr().String()}
+	l.file, _ = os.Lstat(l.path)
+	return l
+}
+
+type listener struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo // nil if it has gone already
+	once sync.Once
+}
+
+// Close removes the file and stops listening.
+func (l *listener) Close() error {
+	l.once.Do(l.unlink)
+	return l.UnixListener.Close()
+}
+
+// unlink goes by device and inode. The number cannot have been given to another file: the system
+// keeps the inode of a bound socket until that is closed.
+func (l *listener) unlink() {
+	if l.file == nil {
+		return
+	}
+	defer lock(l.path)()
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(l.file, now) {
+		_ = os.Remove(l.path)
+	}
+}
+
+// IsFile reports whether something that is not a socket is at path.
+func IsFile(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&os.ModeSocket == 0
+}
+
+// removeStale removes a socket that refuses connections. lock is held.
+func removeStale(path string) {
+	if IsFile(path) {
+		return
+	}
+	c, err := net.DialTimeout("unix", path, probeTimeout)
+	if err == nil {
+		_ = c.Close()
+		return
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+}
+
+// lock keeps other processes that listen by this package out of path's directory, so that looking
+// at a socket and replacing it are one step, and returns what ends that. The lock is the
+// directory's own: it leaves no file behind. Who may not read the directory goes without.
+func lock(path string) (unlock func()) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return func() {}
+	}
+	for {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			break
+		}
+	}
+	return func() { _ = dir.Close() } // which ends the lock
+}

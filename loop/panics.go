@@ -1,0 +1,137 @@
+package loop
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
+)
+
+// maxPlaces is how many places where code panics are told apart by the log.
+const maxPlaces = 256
+
+// panicLog lets one line pass each second for each place where code panics: what a peer can cause must
+// not fill the log.
+type panicLog struct {
+	mu     sync.Mutex
+	places map[uintptr]*gate.Log
+}
+
+// pass reports whether a panic at a place may be logged, and how many were not since the last one.
+func (p *panicLog) pass(place uintptr) (more int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places == nil {
+		p.places = make(map[uintptr]*gate.Log)
+	}
+	if p.places[place] == nil && len(p.places) >= maxPlaces {
+		place = 0 // the others share one
+	}
+	if p.places[place] == nil {
+		p.places[place] = new(gate.Log)
+	}
+	return p.places[place].Pass(time.Now())
+}
+
+// newPanicError is called in the function that recovered v.
+func newPanicError(v any) *PanicError {
+	return &PanicError{Value: v, Stack: debug.Stack(), place: panicPlace()}
+}
+
+// panicPlace returns where the panic that was just recovered began: the first function below the
+// runtime's own ones that panic.
+func panicPlace() uintptr {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	panicking := false
+	for {
+		f, more := frames.Next()
+		isRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if panicking && !isRuntime {
+			return f.PC
+		}
+		panicking = panicking || f.Function == "runtime.gopanic"
+		if !more {
+			return 0
+		}
+	}
+}
+
+// rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A
+// panic of the loop's own timers and posts costs that firing only.
+func (l *Loop) rescue() {
+	if l.returned {
+		l.returned = false
+		return
+	}
+	v := recover()
+	if v == nil {
+		l.exited()
+		return
+	}
+	err := l.panicked(v)
+	if c := l.current; c != nil {
+		c.shut(err)
+	}
+}
+
+// callHook runs f as c's code.
+func (c *Conn) callHook(f func()) {
+	if f == nil {
+		return
+	}
+	c.loop.current = c
+	defer c.loop.rescue()
+	f()
+	c.loop.returned = true
+	c.loop.current = nil // what runs next, in this batch of timers, may be the loop's own
+}
+
+// exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as
+// t.Fatal does. All that is left is to end the loop in order, and the server with it.
+func (l *Loop) exited() {
+	l.decoding = 0
+	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
+	l.server.engine.Lost(l.index)
+	(*host)(l.server).Ended(l.index, errGoexited)
+}
+
+// panicked counts and logs a recovered panic.
+func (l *Loop) panicked(v any) *PanicError {
+	l.count.panics++
+	l.rare = true
+	err := newPanicError(v)
+	l.logPanic(err, l.current)
+	return err
+}
+
+// logPanic may be called on any goroutine.
+func (l *Loop) logPanic(err *PanicError, c *Conn) {
+	more, ok := l.server.panics.pass(err.place)
+	if !ok {
+		return
+	}
+	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	if c != nil {
+		event = event.Uint64("conn", c.id)
+	}
+	event.Msg("a callback panicked")
+}
+
+// Try runs f at once, on the loop, for packages that call functions of several users in one callback,
+// as package handler does, and do not want one that panics to take the others with it. A panic in f is
+// logged and counted as usual, and returned as a *PanicError; nil means there was none.
+func (l *Loop) Try(f func()) (err error) {
+	l.owner.Check("Loop.Try")
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+	}()
+	f()
+	return nil
+}

@@ -1,0 +1,113 @@
+package loop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/procs"
+)
+
+// prepare checks all fields and fills in the defaults. An error names the field that is wrong.
+func (s *Server) prepare() error {
+	if err := fillDefaults(s); err != nil {
+		return err
+	}
+	s.NumLoops = cmp.Or(s.NumLoops, procs.Available())
+	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
+		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
+	}
+	if s.DrainWindow >= s.DrainTimeout {
+		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
+	}
+	if s.Addr == "" && s.Accept == nil && len(s.Listeners) == 0 {
+		return nil // it only dials
+	}
+	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout}
+	for i, l := range append([]Listener{main}, s.Listeners...) {
+		field := "Server"
+		if i > 0 {
+			field = fmt.Sprintf("Server.Listeners[%d]", i-1)
+		}
+		ln, err := s.newListener(field, l)
+		if err != nil {
+			return err
+		}
+		s.listeners = append(s.listeners, ln)
+	}
+	return nil
+}
+
+// fillDefaults gives each field of s that is zero the default in its tag, and refuses those that are
+// negative: all fields with a tag, and no others, are numbers and durations.
+func fillDefaults(s *Server) error {
+	v := reflect.ValueOf(s).Elem()
+	for i := range v.NumField() {
+		tag := v.Type().Field(i).Tag
+		def, hasDefault := tag.Lookup("default")
+		zero, ok := tag.Lookup("zero")
+		if !ok && !hasDefault {
+			continue
+		}
+		switch field := v.Field(i); {
+		case field.Int() < 0:
+			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", v.Type().Field(i).Name, cmp.Or(zero, def))
+		case field.Int() == 0 && hasDefault:
+			field.SetInt(parseDefault(field.Type(), def))
+		}
+	}
+	return nil
+}
+
+// parseDefault reads the default of a field: a number, or a duration. It panics if that is neither,
+// which the first Server of any test sees.
+func parseDefault(t reflect.Type, def string) int64 {
+	if t == reflect.TypeFor[time.Duration]() {
+		d, err := time.ParseDuration(def)
+		if err != nil {
+			panic(err)
+		}
+		return int64(d)
+	}
+	n, err := strconv.ParseInt(def, 0, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (s *Server) newListener(field string, l Listener) (*listener, error) {
+	ln := &listener{
+		server:      s,
+		codec:       cmp.Or(l.Codec, s.Codec),
+		accept:      l.Accept,
+		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
+	}
+	if ln.accept == nil {
+		ln.accept = s.Accept
+	}
+	if ln.accept == nil {
+		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
+	}
+	if l.IdleTimeout < 0 {
+		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
+	}
+	var err error
+	if ln.codec, err = codec.Compile(ln.codec); err != nil {
+		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
+	}
+	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
+		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
+	}
+	ln.field = field + ".Addr"
+	if ln.isUDP() {
+		ln.codec, ln.kind = codec.Raw{}, session
+		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
+	}
+	return ln, nil
+}
