@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// contender is what is measured: something that holds timers. The caller numbers its timers and the contender keeps
-// the handle of each, so no handle is boxed and a job's loop is the same for all.
+// contender is what is measured: something that holds timers. The caller numbers its timers and the
+// contender keeps the handle of each, so no handle is boxed and a job's loop is the same for all.
 type contender interface {
 	add(i int, d time.Duration, f func())
 	stop(i int)
@@ -22,7 +22,8 @@ type contender interface {
 	close()
 }
 
-// stepper is a contender whose time is what it is told. The others have a clock and goroutines of their own.
+// stepper is a contender whose time is what it is told. The others have a clock and goroutines of
+// their own.
 type stepper interface {
 	contender
 	advance(now time.Duration)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A job measures one thing of a contender. It returns one value per name; none if the contender cannot do it.
+// A job measures one thing of a contender. It returns one value per name; none if the contender
+// cannot do it.
 type job struct {
 	names []string
 	units []string
@@ -51,8 +52,9 @@ func fill(c contender, n int) {
 	}
 }
 
-// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns of each one. Like
-// all that is measured here it is CPU time, of all goroutines, so that other programs count as little as can be.
+// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns
+// of each one. Like all that is measured here it is CPU time, of all goroutines, so that other
+// programs count as little as can be.
 func timed(ops int, f func()) float64 {
 	f()
 	begin := cpuTime()
@@ -124,8 +126,8 @@ func filling(k kind, n int) []float64 {
 	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
-// parallel measures, of contenders for any goroutine, how long an operation takes from eight at once. It goes by the
-// clock, as waiting for a lock is no CPU time.
+// parallel measures, of contenders for any goroutine, how long an operation takes from eight at
+// once. It goes by the clock, as waiting for a lock is no CPU time.
 func parallel(k kind, n int) []float64 {
 	const goroutines, each = 8, 400_000
 	c := k.make(goroutines)
@@ -192,8 +194,8 @@ func dueAtOnce(k kind, n int) []float64 {
 	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
-// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of it. It is done
-// twice, and the second time counts: a server's memory is warm.
+// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of
+// it. It is done twice, and the second time counts: a server's memory is warm.
 func spread(k kind, n int) []float64 {
 	c, ok := k.make(n).(stepper)
 	if !ok {
@@ -283,7 +285,8 @@ func memory(k kind, n int) []float64 {
 	return []float64{bytes, churned, k.handle, objects, gcs[2]}
 }
 
-// churn moves timers at random, three times as many as there are, and returns what the heap has grown to.
+// churn moves timers at random, three times as many as there are, and returns what the heap has
+// grown to.
 func churn(c contender, n int, before uint64) int64 {
 	delays := randomDelays()
 	r := rand.New(rand.NewPCG(7, 8))
