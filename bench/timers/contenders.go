@@ -36,6 +36,7 @@ type kind struct {
 
 	handle float64 // bytes that the caller keeps for each timer, which are not in those per timer
 
+	keyed      bool // it does the keyed job only
 	memoryOnly bool // what the garbage collector's time is compared with
 }
 
@@ -50,6 +51,9 @@ var kinds = []kind{
 	{name: "rfyiamcool", handle: 8, make: newRfyiamcool},
 	{name: "go-zero", handle: 8, make: newGoZero},
 	{name: "ouqiang", handle: 8, make: newOuqiang},
+	{name: "timing.Keyed", make: keyedOnly, keyed: true},
+	{name: "timing.KeyedWheel", make: keyedOnly, keyed: true},
+	{name: "map, time.AfterFunc", make: keyedOnly, keyed: true},
 	{name: "bare []func()", make: newFuncs, memoryOnly: true},
 }
 

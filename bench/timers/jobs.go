@@ -20,7 +20,10 @@ type job struct {
 	once  bool // in the first rounds only, as it waits for the clock
 }
 
-const memoryJob = "memory per timer"
+const (
+	memoryJob = "memory per timer"
+	keyedJob  = "keyed set+remove, n/10 pending"
+)
 
 var jobs = []job{
 	{names: []string{"schedule+stop, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
@@ -29,6 +32,7 @@ var jobs = []job{
 	{names: []string{"schedule+stop spread, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, 0) }},
 	{names: []string{"schedule+stop spread, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, n/10) }},
 	{names: []string{"schedule+stop spread, n pending"}, units: []string{"ns CPU"}, run: spreadStop},
+	{names: []string{keyedJob}, units: []string{"ns CPU"}, run: keyedSetRemove},
 	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},

@@ -17,7 +17,7 @@ func TestSteppersAgree(t *testing.T) {
 	const n, steps = 500, 3000
 	var want [][]int
 	for _, k := range kinds {
-		c, ok := k.make(n).(stepper)
+		c, ok := k.make(n).(stepper) // a nil one is none
 		if !ok {
 			continue
 		}
