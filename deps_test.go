@@ -52,6 +52,7 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo":  {"codec", "handler", "loop", zerologModule},
+	"examples/dns":   {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 	"examples/proxy": {"loop", zerologModule},
 	"examples/chat":  {"codec", "codec/websocket", "handler", "loop", zerologModule},
 }
