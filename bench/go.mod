@@ -9,10 +9,12 @@ require (
 	github.com/coder/websocket v1.8.14
 	github.com/gobwas/ws v1.4.0
 	github.com/gorilla/websocket v1.5.3
+	github.com/hibiken/asynq v0.26.0
 	github.com/lesismal/nbio v1.6.5
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/ouqiang/timewheel v1.0.1
 	github.com/panjf2000/gnet/v2 v2.9.8
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rfyiamcool/go-timewheel v1.1.0
 	github.com/tidwall/evio v1.0.8
 	github.com/zeromicro/go-zero v1.10.3
@@ -26,20 +28,27 @@ require (
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/kavu/go_reuseport v1.5.0 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
-	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/netresearch/go-cron v0.9.1 // indirect
 	github.com/panjf2000/ants/v2 v2.12.1 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/rs/zerolog v1.35.1 // indirect
 	github.com/spaolacci/murmur3 v1.1.0 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	go.opentelemetry.io/otel v1.40.0 // indirect
 	go.opentelemetry.io/otel/trace v1.40.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/automaxprocs v1.6.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect
-	golang.org/x/sync v0.19.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/time v0.14.0 // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 )
 

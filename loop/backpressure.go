@@ -110,7 +110,10 @@ func (c *Conn) resume(why pauses) {
 // hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
 // that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
-	c.in.decoder.Keep(p)
+	c.keep(p)
+	if c.isClosing() {
+		return
+	}
 	if err := c.restSocket(); err != nil && c.in.decoder.Buffered() > maxHeld {
 		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
@@ -126,4 +129,9 @@ func (c *Conn) restSocket() error {
 		c.in.pauses |= pausedSocket
 	}
 	return err
+}
+
+// keep adds to the input that waits. It asks the codec how long the frame is: that is user code.
+func (c *Conn) keep(p []byte) {
+	c.callHook(func() { c.in.decoder.Keep(p) })
 }

@@ -206,7 +206,8 @@ func (a *dialing) dial() {
 			_ = l.urge(func() { a.fail(err) })
 			return
 		}
-		local, remote := address(nc.LocalAddr()), address(nc.RemoteAddr())
+		var ip net.IP
+		local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
 		err = l.server.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
 			return a.opened(sock, local, remote)
 		})

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,16 +32,17 @@ const (
 
 // A listener accepts for one address, on a goroutine of its own.
 type listener struct {
-	server      *Server
-	field       string // of the Server, for errors
-	network     string
-	address     string
-	codec       codec.Codec
-	accept      func(c *Conn) Handler
-	idleTimeout time.Duration
-	net         net.Listener
-	packets     engine.PacketPort // in place of net, for UDP
-	kind        kind              // of what is made here
+	server                *Server
+	field                 string // of the Server, for errors
+	network               string
+	address               string
+	codec                 codec.Codec
+	accept                func(c *Conn) Handler
+	idleTimeout           time.Duration
+	net                   net.Listener
+	lastLocal, lastRemote net.IP            // of the last connection
+	packets               engine.PacketPort // in place of net, for UDP
+	kind                  kind              // of what is made here
 }
 
 // listen opens all listeners.
@@ -134,7 +136,7 @@ func (s *Server) pause(d time.Duration) bool {
 func (ln *listener) admit(nc net.Conn) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote := address(nc.RemoteAddr())
+	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
 		_ = nc.Close()
@@ -159,7 +161,7 @@ func (ln *listener) admit(nc net.Conn) {
 	}
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
-		if err := ln.enroll(l, nc, remote); err != nil {
+		if err := ln.enroll(l, nc, local, remote); err != nil {
 			s.gate.Leave(remote)
 			s.open.Add(-1)
 			l.load.Add(-1)
@@ -170,20 +172,27 @@ func (ln *listener) admit(nc net.Conn) {
 }
 
 // enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
+func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 	s := ln.server
 	id := s.lastID.Add(1)
-	local := address(nc.LocalAddr())
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
 		return l.open(ln, sock, id, local, remote)
 	})
 }
 
-// address copies what the engine may change.
-func address(a net.Addr) net.Addr {
-	if u, ok := a.(*net.UnixAddr); ok {
-		c := *u
+// keepAddr makes an address of package net fit to be kept for as long as a connection. What the engine
+// may change is copied. The bytes of an IP address are a piece of all that the system told, and many
+// connections have the same: they are kept once.
+func keepAddr(a net.Addr, last *net.IP) net.Addr {
+	switch a := a.(type) {
+	case *net.UnixAddr:
+		c := *a
 		return &c
+	case *net.TCPAddr:
+		if !bytes.Equal(a.IP, *last) {
+			*last = bytes.Clone(a.IP)
+		}
+		a.IP = *last
 	}
 	return a
 }

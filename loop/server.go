@@ -176,6 +176,7 @@ type Server struct {
 	sessions           atomic.Int64 // of UDP
 	gate               *gate.Gate
 	refusals, badInput gate.Log
+	panics             panicLog
 	farewells          chan struct{} // a value for each refused connection that is waited for
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop

@@ -10,7 +10,7 @@ const (
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
 type node struct {
-	at  uint32 // where a pending timer is, its block<<offBits and its entry in that; of a free node, the next free one
+	at  uint32 // where a pending timer is: its block<<offBits and its place in that
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
@@ -20,32 +20,38 @@ type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes handed out at least once, and node 0
-	spare   uint32                      // the free node released last
+
+	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
+	spare chunks[spare]
+	free  uint32 // how many there are
+	room  uint32 // for how many there is room
 }
+
+type spare struct{ index, gen uint32 }
 
 func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
-// alloc returns a free node, of which there must be one, for a new timer.
-func (s *slab) alloc() (n *node, i uint32) {
-	i = s.spare
-	n = s.node(i)
-	s.spare = n.at
-	return n, i
+// alloc returns a node for a new timer: the one released last, or one that was never used.
+func (s *slab) alloc() (i, gen uint32) {
+	if s.free == 0 {
+		s.grow()
+	}
+	s.free--
+	x := s.spare.at(s.free)
+	return x.index, x.gen
 }
 
-// grow makes a node that was never used the free one.
+// grow makes a node that was never used a free one.
 func (s *slab) grow() {
-	if s.used == s.nodes.len() {
-		if s.used == maxNodes {
-			panic("timing: more than two billion timers in one Wheel")
-		}
-		s.nodes.grow()
-		if s.used == 0 {
-			s.used = 1
-		}
+	if s.used == maxNodes {
+		panic("timing: more than two billion timers in one Wheel")
 	}
-	s.spare = s.used
-	s.used++
+	if s.used == s.nodes.len() {
+		s.nodes.grow()
+	}
+	i := max(s.used, 1)
+	s.used = i + 1
+	s.keep(i, 0)
 }
 
 // setPeriod makes node i periodic.
@@ -69,9 +75,17 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 // to life.
 func (s *slab) release(n *node, i uint32) {
 	n.gen = (n.gen | periodicBit) + 1
-	if n.gen == lastGen {
-		return
+	if n.gen != lastGen {
+		s.keep(i, n.gen)
 	}
-	n.at = s.spare
-	s.spare = i
+}
+
+// keep has alloc return node i next.
+func (s *slab) keep(i, gen uint32) {
+	if s.free == s.room {
+		s.spare.grow()
+		s.room = s.spare.len()
+	}
+	*s.spare.at(s.free) = spare{i, gen}
+	s.free++
 }

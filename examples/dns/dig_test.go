@@ -47,7 +47,7 @@ func authority(t *testing.T) string {
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		m.Authoritative = true
-		if m.Answer = byType[fmt.Sprint(q.Question[0].Name, q.Question[0].Qtype)]; m.Answer == nil {
+		if m.Answer = byType[fmt.Sprint(strings.ToLower(q.Question[0].Name), q.Question[0].Qtype)]; m.Answer == nil {
 			m.Rcode = dns.RcodeNameError
 			m.Ns = []dns.RR{rr("test. 300 IN SOA ns.test. root.test. 1 2 3 4 60")}
 		}

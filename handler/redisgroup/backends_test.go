@@ -169,7 +169,7 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 	c := &redisCluster{t: t}
 	var addrs []string
 	for range 3 * (1 + replicas) {
-		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500")
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0")
 		c.nodes = append(c.nodes, s)
 		addrs = append(addrs, s.addr())
 	}
@@ -187,6 +187,12 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 		}
 		return true
 	})
+	for _, s := range c.nodes {
+		eventually(t, "replicas have what their masters have", func() bool {
+			info := s.cli("info", "replication")
+			return strings.Contains(info, "role:master") || strings.Contains(info, "master_link_status:up")
+		})
+	}
 	return c
 }
 

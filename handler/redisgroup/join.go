@@ -23,7 +23,7 @@ type Arrival struct {
 	Position Position // of the last entry before what it will get from now on, past included
 	Replay   int      // entries of the past that it gets now
 	Gap      *Gap     // not nil: not all of them are there any more
-	Who      []string // the users in the room, not sorted: before the Replay's end, Joined and Left tell the rest
+	Who      []string // the users in the room at Position, not sorted
 	Err      error    // not nil: it has not joined, as Redis is away
 }
 
@@ -92,7 +92,7 @@ func (r *room) end(j *joining) {
 func (r *room) keep(e Entry) {
 	o := &r.order
 	e.Replayed = true
-	t := tailEntry{e.Position, r.hub.form(e)}
+	t := tailEntry{e.Position, r.hub.form(e), e.Kind, e.User}
 	o.tail = append(o.tail, t)
 	o.tailBytes += len(t.msg) + 64
 	for o.tailBytes > r.hub.cfg.MaxReplay {
@@ -155,6 +155,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 			return
 		}
 		for _, t := range tail {
+			a.Who = t.change(a.Who)
 			if t.msg != nil {
 				replay = append(replay, t.msg)
 			}

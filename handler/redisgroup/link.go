@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,8 @@ type link struct {
 	past   catcher
 	joins  joiner
 	delays backoff // of the publisher
+
+	sending sync.Mutex // held while a batch is on its way
 }
 
 func newLink(h *Hub, addr string, client *redis.Client) *link {
@@ -38,8 +41,6 @@ func (l *link) start() {
 		l.hub.spawn(l.in.run)
 	}
 }
-
-func (l *link) wakePublisher() { l.out.signal() }
 
 // A backoff is how long to wait before the next try: longer each time, and spread.
 type backoff struct{ tries int }

@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
@@ -31,8 +32,22 @@ type order struct {
 
 // A tailEntry is an entry in the form in which one who joins gets it.
 type tailEntry struct {
-	at  Position
-	msg []byte
+	at   Position
+	msg  []byte
+	kind Kind
+	user string
+}
+
+// change returns who is here after the entry.
+func (t tailEntry) change(who []string) []string {
+	i := slices.Index(who, t.user)
+	switch {
+	case t.kind == Joined && i < 0:
+		return append(who, t.user)
+	case t.kind == Left && i >= 0:
+		return slices.Delete(who, i, i+1)
+	}
+	return who
 }
 
 // take takes an entry that was published.

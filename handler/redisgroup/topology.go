@@ -83,32 +83,67 @@ func (t *topology) probe(ctx context.Context) error {
 	return nil
 }
 
-// assign gives each bucket to the link of the server that has it, and reports whether anything changed. Subscriptions of
-// buckets that move are made anew there.
-func (t *topology) assign() (changed bool) {
-	var moved []*room
+// assign gives each bucket to the link of the server that has it. What waits for a bucket that moves goes along, and
+// its subscriptions are made anew there.
+func (t *topology) assign() {
+	moves := make(map[*link]map[int]*link)
 	for b := range t.buckets {
 		client, addr := t.master(b)
-		t.mu.Lock()
-		l := t.links[addr]
-		if l == nil {
-			l = newLink(t.hub, addr, client)
-			t.links[addr] = l
-			l.start()
+		now, old := t.linkTo(addr, client), t.link(b)
+		if now == old {
+			continue
 		}
-		old := t.buckets[b]
+		if moves[old] == nil {
+			moves[old] = make(map[int]*link)
+		}
+		moves[old][b] = now
+	}
+	for old, buckets := range moves {
+		t.move(old, buckets)
+		for b := range buckets {
+			for _, r := range t.hub.inBucket(b) {
+				t.resubscribe(r)
+			}
+		}
+	}
+}
+
+// linkTo returns the link to a server, and makes it if there is none.
+func (t *topology) linkTo(addr string, client *redis.Client) *link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.links[addr]
+	if l == nil {
+		l = newLink(t.hub, addr, client)
+		t.links[addr] = l
+		l.start()
+	}
+	return l
+}
+
+// move gives buckets to other links, with what waits for them, so that it keeps its order. It waits until old has
+// nothing on its way. old is nil at the start.
+func (t *topology) move(old *link, buckets map[int]*link) {
+	if old != nil {
+		old.sending.Lock()
+		defer old.sending.Unlock()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for b, l := range buckets {
 		t.buckets[b] = l
-		t.mu.Unlock()
-		if old != nil && old != l {
-			changed = true
-			moved = append(moved, t.hub.inBucket(b)...)
-			old.wakePublisher()
-		}
 	}
-	for _, r := range moved {
-		t.resubscribe(r)
+	if old == nil {
+		return
 	}
-	return changed
+	waiting := make(map[*link][]*outgoing)
+	for _, o := range old.out.extract(func(o *outgoing) bool { return buckets[o.bucket] != nil }) {
+		l := buckets[o.bucket]
+		waiting[l] = append(waiting[l], o)
+	}
+	for l, all := range waiting {
+		l.out.prepend(all)
+	}
 }
 
 // inBucket returns the rooms of a bucket.
@@ -202,7 +237,11 @@ func (t *topology) all() []*link {
 }
 
 // publish queues o for the server that has it.
-func (t *topology) publish(o *outgoing) error { return t.link(o.bucket).out.add(o) }
+func (t *topology) publish(o *outgoing) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.buckets[o.bucket].out.add(o)
+}
 
 func (t *topology) subscribe(r *room)   { t.link(r.bucket).in.want(r) }
 func (t *topology) unsubscribe(r *room) { t.link(r.bucket).in.drop(r) }

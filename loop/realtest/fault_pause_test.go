@@ -1,0 +1,300 @@
+package realtest_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// hashChild takes in what it is sent, with pauses, and answers nothing. The first byte of a connection says how: 'l' for one
+// long pause, until "resume", and 'r' for many short ones at random. "paused" says how many pauses there were, "got" how many
+// bytes of connections that have ended with io.EOF, "sums" their hashes, "failed" how many ended otherwise, but "unpaused" those that could not be
+// paused. "hoard" opens
+// all descriptors that are left, "release" closes them.
+func hashChild() {
+	setLimit(256)
+	h := &hashes{}
+	var hoard []int
+	servePuppet(&loop.Server{NumLoops: 2, Accept: h.accept}, func(words []string) string {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		switch words[0] {
+		case "resume":
+			for ref := range h.resting {
+				_ = ref.Tell((*loop.Conn).ResumeRead)
+			}
+			h.resting = nil
+			return "ok"
+		case "paused":
+			return strconv.Itoa(h.pauses)
+		case "got":
+			return strconv.Itoa(h.got)
+		case "ended":
+			return strconv.Itoa(h.ended)
+		case "unpaused":
+			return strconv.Itoa(h.unpaused)
+		case "failed":
+			return strconv.Itoa(h.failed)
+		case "sums":
+			return strings.Join(h.sums, " ")
+		case "hoard":
+			for {
+				fd, err := syscall.Dup(2)
+				if err != nil {
+					return "ok"
+				}
+				hoard = append(hoard, fd)
+			}
+		case "release":
+			for _, fd := range hoard {
+				_ = syscall.Close(fd)
+			}
+			hoard = nil
+			return "ok"
+		}
+		return "what?"
+	})
+}
+
+type hashes struct {
+	mu                         sync.Mutex
+	pauses, got, ended, failed int
+	unpaused                   int // closed because reading could not be paused
+	sums                       []string
+	resting                    map[loop.Ref]bool
+}
+
+func (h *hashes) accept(c *loop.Conn) loop.Handler {
+	sum, got := sha256.New(), 0
+	long := false
+	return script{
+		Message: func(c *loop.Conn, msg []byte) error {
+			if got == 0 {
+				long = msg[0] == 'l'
+			}
+			if got == 0 && long || !long && rand.IntN(2) == 0 {
+				h.pause(c, long)
+			}
+			got += len(msg)
+			sum.Write(msg)
+			return nil
+		},
+		Close: func(_ *loop.Conn, err error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.ended++
+			if errors.Is(err, syscall.EMFILE) {
+				h.unpaused++
+				return
+			} else if err != io.EOF {
+				h.failed++
+				fmt.Fprintf(syscallStderr{}, "after %d bytes: %v\n", got, err)
+				return
+			}
+			h.got += got
+			h.sums = append(h.sums, fmt.Sprintf("%x", sum.Sum(nil)))
+		},
+	}
+}
+
+func (h *hashes) pause(c *loop.Conn, long bool) {
+	c.PauseRead()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pauses++
+	if !long {
+		c.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, c.ResumeRead)
+		return
+	}
+	if h.resting == nil {
+		h.resting = make(map[loop.Ref]bool)
+	}
+	h.resting[c.Ref()] = true
+}
+
+// syscallStderr writes also if no descriptors are left.
+type syscallStderr struct{}
+
+func (syscallStderr) Write(p []byte) (int, error) { return syscall.Write(2, p) }
+
+// pour sends n random bytes, the first of which is how, and closes. It returns their hash.
+func pour(c net.Conn, how byte, n int, seed uint64) (string, error) {
+	defer c.Close()
+	sum := sha256.New()
+	var key [32]byte
+	key[0] = byte(seed)
+	r := rand.NewChaCha8(key)
+	buf := make([]byte, 256<<10)
+	for sent := 0; sent < n; {
+		p := buf[:min(len(buf), n-sent)]
+		_, _ = r.Read(p)
+		if sent == 0 {
+			p[0] = how
+		}
+		sum.Write(p)
+		_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+		if _, err := c.Write(p); err != nil {
+			return "", fmt.Errorf("after %d bytes: %w", sent, err)
+		}
+		sent += len(p)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)), nil
+}
+
+func hashServer(t *testing.T, network string) (server *puppet, addr string) {
+	t.Helper()
+	if network == "unix" {
+		server = startPuppet(t, "hash", "ADDR=unix://"+filepath.Join(t.TempDir(), "s"))
+	} else {
+		server = startPuppet(t, "hash")
+	}
+	_, addr = server.address()
+	return server, addr
+}
+
+// A client sends 1 GiB and closes, while the handler has paused reading. The client is stopped, the server's memory does not
+// grow; when reading is resumed all arrives, in order, and then the end.
+func TestFaultPausedGigabyte(t *testing.T) {
+	needSlow(t, "1 GiB of input, several times")
+	needLinux(t)
+	for _, network := range []string{"tcp", "unix"} {
+		for _, exhausted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/exhausted %v", network, exhausted), func(t *testing.T) {
+				pausedGigabyte(t, network, exhausted)
+			})
+		}
+	}
+}
+
+func pausedGigabyte(t *testing.T, network string, exhausted bool) {
+	server, addr := hashServer(t, network)
+	before := server.memory("VmHWM")
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		sum string
+		err error
+	}
+	poured := make(chan result, 1)
+	go func() {
+		sum, err := pour(c, 'l', 1<<30, 1)
+		poured <- result{sum, err}
+	}()
+	until(t, 10*time.Second, "the handler pauses", func() bool { return server.number("paused") == 1 })
+	time.Sleep(500 * time.Millisecond) // time enough for a gigabyte, if nobody stopped it
+	stopped := server.memory("VmHWM") - before
+	if exhausted {
+		server.ask("hoard")
+	}
+	server.ask("resume")
+	if exhausted {
+		time.Sleep(200 * time.Millisecond)
+		if n := server.number("got"); n != 0 {
+			t.Errorf("%d bytes", n)
+		}
+		server.ask("release")
+	}
+	began := time.Now()
+	until(t, 60*time.Second, "all has arrived", func() bool { return server.number("ended") == 1 })
+	res := <-poured
+	if res.err != nil {
+		t.Fatal(res.err)
+	}
+	grown := server.memory("VmHWM") - before
+	t.Logf("paused: memory grew by %.1f MiB; then 1 GiB in %v; at most %.1f MiB",
+		float64(stopped)/(1<<20), time.Since(began).Round(time.Millisecond), float64(grown)/(1<<20))
+	if limit := 8 << 20; stopped > limit || grown > 2*limit {
+		t.Errorf("memory grew by %d and %d KiB", stopped>>10, grown>>10)
+	}
+	if n := server.number("got"); n != 1<<30 || server.ask("sums") != res.sum {
+		t.Errorf("%d bytes arrived, and not as they were sent", n)
+	}
+	server.ends()
+}
+
+// Many connections send and are paused and resumed at random, while descriptors run out now and then: nothing is lost or
+// out of order.
+func TestFaultPauseCycles(t *testing.T) {
+	needSlow(t, "many megabytes with many pauses")
+	needLinux(t)
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			server, addr := hashServer(t, network)
+			const conns, size = 50, 16 << 20
+			fds := server.number("fds")
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			var mu sync.Mutex // of the talk with the server
+			ask := func(s string) string {
+				mu.Lock()
+				defer mu.Unlock()
+				return server.ask(s)
+			}
+			go func() {
+				defer close(stopped)
+				for exhausted := false; ; exhausted = !exhausted {
+					ask(map[bool]string{false: "hoard", true: "release"}[exhausted])
+					select {
+					case <-stop:
+						ask("release")
+						return
+					case <-time.After(time.Duration(rand.IntN(30)) * time.Millisecond):
+					}
+				}
+			}()
+			want := make([]string, conns)
+			var wg sync.WaitGroup
+			for i := range conns {
+				wg.Go(func() {
+					for want[i] == "" { // while there are no descriptors, some are refused
+						want[i] = cycle(t, network, addr, size, uint64(i))
+					}
+				})
+			}
+			wg.Wait()
+			close(stop)
+			<-stopped
+			until(t, 30*time.Second, "all have ended", func() bool { return server.number("conns") == 0 })
+			t.Logf("%s pauses, %s connections ended, %s of them because they could not be paused; %d MiB",
+				ask("paused"), ask("ended"), ask("unpaused"), server.number("got")>>20)
+			if n := server.number("failed"); n > 0 {
+				t.Errorf("%d connections failed", n)
+			}
+			if n := server.number("unpaused"); n > 2 { // the reserve may be snatched away, but seldom
+				t.Errorf("%d connections could not be paused", n)
+			}
+			got := strings.Fields(ask("sums"))
+			if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+				t.Errorf("what arrived is not what was sent, once from each")
+			}
+			// One more: the watcher's, which the first pause has started.
+			until(t, 5*time.Second, "no descriptor has leaked", func() bool { return server.number("fds") <= fds+1 })
+			server.ends()
+		})
+	}
+}
+
+// cycle pours once and returns the hash, or nothing if it was not let in.
+func cycle(t *testing.T, network, addr string, size int, seed uint64) string {
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		t.Error(err)
+		return "failed"
+	}
+	sum, _ := pour(c, 'r', size, seed)
+	return sum
+}

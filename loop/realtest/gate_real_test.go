@@ -1,0 +1,102 @@
+package realtest_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+func echoServer() *loop.Server {
+	return &loop.Server{NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+}
+
+// dialFrom connects to addr from an address of this machine.
+func dialFrom(t *testing.T, addr net.Addr, ip string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	c, err := d.Dial("tcp", addr.String())
+	if errors.Is(err, syscall.ECONNRESET) {
+		return resetConn{}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+// A resetConn is one that the server has reset so soon that connect(2) says so.
+type resetConn struct{ net.Conn }
+
+func (resetConn) Read([]byte) (int, error)  { return 0, syscall.ECONNRESET }
+func (resetConn) Write([]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// mustBeReset fails unless the server has reset c.
+func mustBeReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %v, want a reset", err)
+	}
+}
+
+// One more than MaxConns is reset, and the others are served on.
+func TestMaxConnsResets(t *testing.T) {
+	srv := echoServer()
+	srv.MaxConns = 2
+	addr := start(t, srv)
+	a, b := dial(t, addr), dial(t, addr)
+	mustEcho(t, a, "a")
+	mustEcho(t, b, "b")
+	mustBeReset(t, dialFrom(t, addr, "127.0.0.1"))
+	mustEcho(t, a, "a")
+	b.Close()
+	echoesSoon(t, func() net.Conn { return dialFrom(t, addr, "127.0.0.1") })
+}
+
+// echoesSoon dials until it is let in: that the connection before has gone takes the server a moment.
+func echoesSoon(t *testing.T, dial func() net.Conn) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < 20*time.Second; {
+		c := dial()
+		_, _ = c.Write([]byte("x"))
+		if _, err := io.ReadFull(c, make([]byte, 1)); err == nil {
+			return
+		}
+	}
+	t.Error("not let in again")
+}
+
+// MaxConnsPerIP counts per address, gives back what has closed, and does not concern others.
+func TestMaxConnsPerIP(t *testing.T) {
+	srv := echoServer()
+	srv.MaxConnsPerIP = 2
+	srv.Listeners = []loop.Listener{{Addr: "unix://" + t.TempDir() + "/x.sock"}}
+	addr := start(t, srv)
+	a, b := dialFrom(t, addr, "127.0.0.1"), dialFrom(t, addr, "127.0.0.1")
+	mustEcho(t, a, "a")
+	mustEcho(t, b, "b")
+	mustBeReset(t, dialFrom(t, addr, "127.0.0.1"))
+	mustEcho(t, dialFrom(t, addr, "127.0.0.2"), "from another address")
+	for range 4 {
+		mustEcho(t, dial(t, srv.Addrs()[1]), "from none")
+	}
+	b.Close()
+	echoesSoon(t, func() net.Conn { return dialFrom(t, addr, "127.0.0.1") })
+}
+
+// The farewell is what a refused peer reads, and then the end.
+func TestRefusedPeerReadsTheFarewell(t *testing.T) {
+	srv := echoServer()
+	srv.MaxConns, srv.Farewell = 1, []byte("full\n")
+	addr := start(t, srv)
+	mustEcho(t, dial(t, addr), "x")
+	if b, err := io.ReadAll(dial(t, addr)); string(b) != "full\n" || err != nil {
+		t.Errorf("read %q, %v", b, err)
+	}
+}

@@ -1,0 +1,261 @@
+package realtest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// More buffers than one writev takes, through a socket that is full most of the time.
+func TestManyBuffersThroughTheKernel(t *testing.T) {
+	const frames, size = 1300, 33_000 // two do not fit in one buffer
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		return script{Message: func(c *loop.Conn, _ []byte) error {
+			for i := range frames {
+				if err := c.Send(bytes.Repeat([]byte{byte(i)}, size)); err != nil {
+					return err
+				}
+			}
+			c.Close()
+			return nil
+		}}
+	}, MaxOutbound: 2 * frames * size, CloseTimeout: time.Minute}
+	c := dial(t, start(t, srv))
+	c.Write([]byte("go"))
+	buf := make([]byte, size)
+	for i := range frames {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			t.Fatalf("frame %d: %v", i, err)
+		}
+		if !bytes.Equal(buf, bytes.Repeat([]byte{byte(i)}, size)) {
+			t.Fatalf("frame %d is not what was sent", i)
+		}
+	}
+	if _, err := c.Read(buf); err != io.EOF {
+		t.Errorf("behind the last frame: %v", err)
+	}
+}
+
+// Many connections of which each reads slowly and closes when it likes, while descriptors are used again and again: no
+// stream gets another's bytes.
+func TestDescriptorsAreReused(t *testing.T) {
+	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			for range 200 {
+				if err := c.Send(bytes.Repeat(msg, 5000)); err != nil { // about a megabyte: it has to wait
+					return err
+				}
+			}
+			return nil
+		}}
+	}, MaxOutbound: 8 << 20}
+	addr := start(t, srv)
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for round := range 6 {
+				readsSome(t, addr, byte('a'+g), (g+round)%4)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// readsSome asks for lines of name, reads part of the answer and leaves.
+func readsSome(t *testing.T, addr net.Addr, name byte, quarters int) {
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.Write([]byte{name, '\n'})
+	buf := make([]byte, 4096)
+	for got := 0; got < quarters*250_000; {
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Errorf("%c: %v", name, err)
+			return
+		}
+		for _, b := range buf[:n] {
+			if b != name && b != '\n' {
+				t.Errorf("%c received %c", name, b)
+				return
+			}
+		}
+		got += n
+	}
+}
+
+// A refused peer is closed, on real sockets too, after what Accept had to say.
+func TestRefusalOnRealSockets(t *testing.T) {
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		c.Send([]byte("full"))
+		return nil
+	}}
+	addr := start(t, srv)
+	for range 20 {
+		c := dial(t, addr)
+		if b, err := io.ReadAll(c); string(b) != "full" || err != nil {
+			t.Errorf("read %q, %v", b, err)
+		}
+	}
+}
+
+// A client that sends first and is refused reads the farewell, and then the end: no reset, which might cost it the farewell.
+func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
+	input := make(chan struct{})
+	refuses := func(c *loop.Conn) loop.Handler {
+		<-input
+		_ = c.Send([]byte("full"))
+		return nil
+	}
+	for name, srv := range map[string]*loop.Server{
+		"by Accept":  {Accept: refuses, BlockedAfter: time.Minute},
+		"by a limit": {Accept: silent, MaxConnsPerIP: 1, Farewell: []byte("full")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := start(t, srv)
+			if srv.MaxConnsPerIP > 0 {
+				mustBeIn(srv, dial(t, addr))
+			}
+			for range 10 {
+				c := dial(t, addr)
+				_, _ = c.Write(make([]byte, 1000))
+				if srv.MaxConnsPerIP == 0 {
+					input <- struct{}{}
+				}
+				if b, err := io.ReadAll(c); string(b) != "full" || err != nil {
+					t.Errorf("read %q, %v", b, err)
+				}
+				_ = c.Close()
+			}
+			turnsEnd(srv)
+			if n := srv.Stats().Refused; n != 10 {
+				t.Errorf("%d refused", n)
+			}
+		})
+	}
+}
+
+// mustBeIn waits until the first connection is open.
+func mustBeIn(srv *loop.Server, c net.Conn) {
+	_, _ = c.Write([]byte("x"))
+	for srv.Stats().BytesIn == 0 {
+		turnsEnd(srv)
+	}
+}
+
+// Evicting a peer that does not read resets it when the close timeout is over.
+func TestBlockedPeerIsReset(t *testing.T) {
+	closed := make(chan error, 1)
+	srv := &loop.Server{
+		IdleTimeout:  100 * time.Millisecond,
+		CloseTimeout: 100 * time.Millisecond,
+		MaxOutbound:  64 << 20,
+		Accept: func(*loop.Conn) loop.Handler {
+			return script{
+				Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 32<<20)) },
+				Close:   func(_ *loop.Conn, err error) { closed <- err },
+			}
+		},
+	}
+	c := dial(t, start(t, srv))
+	c.Write([]byte("x"))
+	if err := <-closed; !errors.Is(err, loop.ErrIdle) {
+		t.Errorf("reason %v", err)
+	}
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer read to the end with %v, want a reset", err)
+	}
+	turnsEnd(srv)
+	if st := srv.Stats(); st.Cut != 1 || st.Evicted != 1 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+// A server leaves nothing behind: no goroutine, no descriptor.
+func TestNothingIsLeft(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
+	}
+	life := func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		srv := &loop.Server{
+			Addr: "tcp://127.0.0.1:0", NumLoops: 3, CloseTimeout: time.Millisecond, MaxOutbound: 64 << 20,
+			Accept: func(*loop.Conn) loop.Handler {
+				return script{Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
+			},
+		}
+		if err := srv.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			c, err := net.Dial("tcp", srv.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.Write([]byte("x"))
+			c.Read(make([]byte, 1)) // the rest stays, so that the watcher has something to do
+		}
+		cancel()
+		var cut *loop.DrainError
+		if err := srv.Wait(); !errors.As(err, &cut) || cut.Cut != 10 {
+			t.Errorf("Wait: %v", err)
+		}
+	}
+	life() // starts what the process starts once
+	files := openFiles(t)
+	for range 3 {
+		life()
+	}
+	if n := openFiles(t); n > files {
+		t.Errorf("%d descriptors are open, %d before", n, files)
+	}
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
+	}
+}
+
+// A Start that fails leaves nothing behind either: no goroutine, no port.
+func TestNothingIsLeftOfAFailedStart(t *testing.T) {
+	addr := freePort(t)
+	for range 3 {
+		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
+			l.Every(time.Millisecond, func() {})
+			if l.Index() == 2 {
+				panic("no database")
+			}
+		}}
+		if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "no database") {
+			t.Errorf("Start: %v", err)
+		}
+	}
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
+	}
+	start(t, &loop.Server{Addr: "tcp://" + addr, Accept: silent})
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
