@@ -158,3 +158,33 @@ func (b *lockedBuffer) wait(t *testing.T, pattern *regexp.Regexp) string {
 	t.Fatalf("it does not start: %s", b.text())
 	return ""
 }
+
+// dnsperf asks as fast as it gets answers; each question must have one.
+func TestDnsperf(t *testing.T) {
+	if os.Getenv("LOOPWHEEL_SLOW") == "" {
+		t.Skip("it keeps both cores busy; to run it set LOOPWHEEL_SLOW=1, as CI does")
+	}
+	if _, err := exec.LookPath("dnsperf"); err != nil {
+		t.Skip("dnsperf is not installed (Debian: apt-get install dnsperf)")
+	}
+	upstream := authority(t)
+	var out lockedBuffer
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"-addr", "udp://127.0.0.1:0", "-upstream", upstream}, &out, os.Stderr)
+	}()
+	defer func() { cancel(); <-ended }()
+	host, port, _ := net.SplitHostPort(out.wait(t, regexp.MustCompile(`udp://(\S+) and`)))
+	questions := t.TempDir() + "/questions"
+	if err := os.WriteFile(questions, []byte("x.test A\nx.test AAAA\nx.test MX\nx.test TXT\nno.test A\nalias.test CNAME\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"udp", "tcp"} {
+		report, err := exec.Command("dnsperf", "-s", host, "-p", port, "-m", mode, "-d", questions, "-l", "2", "-c", "10").CombinedOutput()
+		if err != nil || !bytes.Contains(report, []byte("(100.00%)")) {
+			t.Errorf("dnsperf by %s: %v\n%s", mode, err, report)
+		}
+		t.Logf("%s: %s", mode, regexp.MustCompile(`Queries per second: *\S+`).Find(report))
+	}
+}
