@@ -35,7 +35,8 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
-	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/netpackets": {"loop/internal/engine"},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule},
@@ -65,6 +66,7 @@ var floors = map[string][]string{
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
 	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
+	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 }
 
 const (

@@ -55,6 +55,7 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.checkReplies()
+	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
@@ -95,3 +96,18 @@ func (c *Conn) refuse() {
 
 // checkReplies notes whether the codec has something to say by itself.
 func (c *Conn) checkReplies() { _, c.in.replies = c.in.decoder.Codec().(codec.Responder) }
+
+// limitOpening gives the handshake of a codec its time.
+func (c *Conn) limitOpening() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
+	if !ok {
+		return
+	}
+	if d := o.OpenTimeout(); d > 0 {
+		c.AfterFunc(d, func() {
+			if err := o.Opening(); err != nil {
+				c.shut(err)
+			}
+		})
+	}
+}

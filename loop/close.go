@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -14,7 +13,7 @@ const lingerTimeout = time.Second
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err    error         // the first cause
-	idle   bool          // which is a kind of ErrIdle
+	reason CloseReason   // what that is for counting
 	drop   bool          // output is not worth flushing
 	timer  timing.Timer  // ends flushing, or lingering
 	unsent int           // bytes that the peer had not taken when that was set
@@ -49,24 +48,11 @@ func (c *Conn) shut(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	end.idle = c.isIdleError(err)
+	if end.reason != ClosedForInput { // which the error does not show
+		end.reason = c.reasonFor(err)
+	}
 	c.beginEnd()
 	c.touch()
-}
-
-// isIdleError looks at an error, once, when the close begins. Its methods are user code: they may
-// panic, as those of a typed nil do.
-func (c *Conn) isIdleError(err error) (idle bool) {
-	if err == nil || err == ErrIdle {
-		return err != nil
-	}
-	l := c.loop
-	defer func() {
-		if v := recover(); v != nil {
-			_ = l.panicked(v)
-		}
-	}()
-	return errors.Is(err, ErrIdle)
 }
 
 // breakOff is shut for a connection whose output is not worth flushing: its socket failed, or its peer
@@ -188,7 +174,8 @@ func (c *Conn) finish(hard bool) {
 	c.releaseOutput()
 	c.letGo(hard)
 	l.count.closed++
-	if end.idle {
+	l.count.closedBy[end.reason]++
+	if end.reason == ClosedIdle {
 		l.count.evicted++
 	}
 	c.callOnClose(err)
@@ -209,7 +196,7 @@ func (c *Conn) forget() {
 // and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.idle {
+	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
 		c.closeSocket(hard)
 		return
 	}

@@ -130,6 +130,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
 		return
 	}
+	c.more().ending.reason = ClosedForInput
 	c.shut(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)

@@ -16,7 +16,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
-	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
@@ -77,6 +76,9 @@ type Server struct {
 	// that wait for sockets (what Offload runs, clients of databases) stand still meanwhile. If
 	// the environment sets GOMAXPROCS, it is never raised.
 	KeepGOMAXPROCS bool
+
+	// Engine is what moves the bytes. The zero Engine is the best one that the system has.
+	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
 	// The zero Logger is silent.
@@ -223,9 +225,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		e := gnetengine.New(s.Logger)
-		e.KeepProcs = s.KeepGOMAXPROCS
-		s.engine = e
+		s.engine = s.newEngine()
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {

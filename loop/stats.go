@@ -8,12 +8,13 @@ import (
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns that have
 // ended, but they are not read at one instant.
 type Stats struct {
-	Conns    int    // connections open now, those that are closing included
-	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of these: above a limit, or Accept returned nil
-	Closed   uint64 // connections that have ended, OnClose included
-	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
+	Conns    int                     // connections open now, those that are closing included
+	Accepted uint64                  // connections that the listeners accepted
+	Refused  uint64                  // of these: above a limit, or Accept returned nil
+	Closed   uint64                  // connections that have ended, OnClose included
+	Evicted  uint64                  // of these: by the idle timeout
+	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
+	Cut      uint64                  // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
@@ -74,6 +75,7 @@ type counters struct {
 	closed, evicted, cut, refused uint64
 	panics, fired                 uint64
 	sessions, lost                uint64
+	closedBy                      [NumCloseReasons]uint64
 }
 
 // shownCounters are what other goroutines see: copies, stored once per turn, as that is much cheaper than counting
@@ -83,6 +85,7 @@ type shownCounters struct {
 	closed, evicted, cut, refused atomic.Uint64
 	panics, fired                 atomic.Uint64
 	sessions, lost                atomic.Uint64
+	closedBy                      [NumCloseReasons]atomic.Uint64
 	conns, timers                 atomic.Int64
 }
 
@@ -114,6 +117,11 @@ func (l *Loop) check() {
 
 func (l *Loop) showRare() {
 	n, s := &l.count, &l.shown
+	if s.closed.Load() != n.closed {
+		for i, by := range n.closedBy {
+			s.closedBy[i].Store(by)
+		}
+	}
 	s.closed.Store(n.closed)
 	s.evicted.Store(n.evicted)
 	s.cut.Store(n.cut)
@@ -150,6 +158,9 @@ func (s *Server) Stats() Stats {
 		st.Fired += ls.Fired
 		st.Refused += n.refused.Load()
 		st.Closed += n.closed.Load()
+		for i := range st.ClosedBy {
+			st.ClosedBy[i] += n.closedBy[i].Load()
+		}
 		st.Evicted += n.evicted.Load()
 		st.Cut += n.cut.Load()
 		st.BytesIn += ls.BytesIn

@@ -18,26 +18,21 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 		w.catchUp()
 	}
 	tick := w.up(when)
-	if tick-w.last.first >= w.last.ticks {
-		w.last, w.other = w.other, w.last
-		if tick-w.last.first >= w.last.ticks {
-			w.findStretch(tick)
+	s := &w.last
+	if tick-s.first >= s.ticks {
+		if s = &w.other; tick-s.first >= s.ticks {
+			s = w.findStretch(tick)
 		}
 	}
-	at = w.put(tick, i, when)
+	li := &s.ring[tick>>(s.shift&63)&ringMask]
+	if li.cursor&offMask == 0 {
+		w.makeRoom(li, blockLen/2)
+	}
+	at = w.push(li, tick, i, when)
 	if w.drain != nil {
 		w.forget() // so that the next one comes here
 	}
 	return at
-}
-
-// put appends node i to its slot, which is one of the last stretch.
-func (w *Wheel) put(tick uint64, i uint32, when time.Duration) (at uint32) {
-	li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
-	if li.cursor&offMask == 0 {
-		w.makeRoom(li, blockLen/2)
-	}
-	return w.push(li, tick, i, when)
 }
 
 // stretch is where file has put the last timer: ticks for which that level is the one to file on, and
@@ -49,9 +44,9 @@ type stretch struct {
 	ring         *[ringSlots]list
 }
 
-// findStretch makes the last stretch one that has tick, and sees to it that Advance will look at tick's slot
-// in time.
-func (w *Wheel) findStretch(tick uint64) {
+// findStretch makes the last stretch one that has tick, and sees to it that Advance will look at
+// tick's slot in time.
+func (w *Wheel) findStretch(tick uint64) *stretch {
 	level, shift := levelOf(w.pos, tick)
 	first, end := uint64(0), uint64(0)
 	if up := w.behindNear(level, numLevels, tick); up != level {
@@ -66,7 +61,9 @@ func (w *Wheel) findStretch(tick uint64) {
 	// Slots before this one may need an earlier look.
 	safe := (w.wakeTick+1<<shift-1)>>shift + 1
 	first = max(first, min(slot, safe)<<shift)
+	w.other = w.last
 	w.last = stretch{first: first, ticks: end - first, shift: uint8(shift), ring: w.ring(level)}
+	return &w.last
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -232,13 +229,14 @@ func (w *Wheel) closeGaps(i uint32) {
 
 // copyEntries appends the given entries of block j to block i.
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
+	a, b := w.block(i), w.block(j)
 	m := w.masks[i]
 	to := m.end()
 	for ; entries != 0; entries &= entries - 1 {
-		from, at := j<<offBits|entries.first(), i<<offBits|to
-		index := *w.index.at(from)
-		*w.index.at(at), *w.when.at(at) = index, *w.when.at(from)
-		w.node(index).at = at
+		off := entries.first()
+		index := b.index[off]
+		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
+		w.node(index).at = i<<offBits | to
 		m |= 1 << (to & offMask)
 		to++
 	}

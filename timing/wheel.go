@@ -102,19 +102,23 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	if w.free == 0 {
+	if len(w.top) == 0 {
 		w.growCalls()
 	}
-	w.free--
-	x := w.spare.at(w.free)
+	x := w.top[len(w.top)-1]
+	w.top = w.top[:len(w.top)-1]
 	i, gen := x.index, x.gen
 	*w.calls.at(i) = f
 	w.pending++
 	// As file would; this is the hottest path there is.
 	if when > w.now {
 		tick := w.up(when)
-		if tick-w.last.first < w.last.ticks {
-			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
 			if at := li.cursor; at&offMask != 0 {
 				li.cursor = at + 1
 				m := &w.masks[at>>offBits]
@@ -122,8 +126,8 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 					li.min = tick
 				}
 				*m |= 1 << (at & offMask)
-				*w.index.at(at) = i
-				*w.when.at(at) = when
+				b := w.block(at >> offBits)
+				b.index[at&offMask], b.when[at&offMask] = i, when
 				w.node(i).at = at
 				return Timer{wheel: w.id, index: i, gen: gen}
 			}
@@ -133,9 +137,9 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	return Timer{wheel: w.id, index: i, gen: gen}
 }
 
-// growCalls makes a node that was never used a free one, with room for its callback.
+// growCalls finds a free node, or makes one, with room for its callback.
 func (w *Wheel) growCalls() {
-	w.grow()
+	w.fillTop()
 	for w.calls.len() < w.nodes.len() {
 		w.calls.grow()
 	}
@@ -155,7 +159,7 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	if w.free == 0 {
+	if len(w.top) == 0 {
 		w.growCalls()
 	}
 	i, _ := w.alloc()
@@ -186,11 +190,11 @@ func (w *Wheel) Stop(t Timer) bool {
 	}
 	w.pending--
 	n.gen = (n.gen | periodicBit) + 1 // as release would
-	if n.gen != lastGen && w.free != w.room {
-		*w.spare.at(w.free) = spare{t.index, n.gen}
-		w.free++
-	} else if n.gen != lastGen {
-		w.keep(t.index, n.gen)
+	if n.gen != lastGen {
+		if len(w.top) == cap(w.top) {
+			w.emptyTop()
+		}
+		w.top = append(w.top, spare{t.index, n.gen})
 	}
 	return true
 }
@@ -213,8 +217,12 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	if when > w.now {
 		tick := w.up(when)
-		if tick-w.last.first < w.last.ticks {
-			li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
 			if at := li.cursor; at&offMask != 0 {
 				li.cursor = at + 1
 				m := &w.masks[at>>offBits]
@@ -222,8 +230,8 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 					li.min = tick
 				}
 				*m |= 1 << (at & offMask)
-				*w.index.at(at) = t.index
-				*w.when.at(at) = when
+				b := w.block(at >> offBits)
+				b.index[at&offMask], b.when[at&offMask] = t.index, when
 				n.at = at
 				return true
 			}
@@ -244,7 +252,7 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 		return 0, false
 	}
 	at := w.node(t.index).at
-	return *w.when.at(at), true
+	return w.block(at >> offBits).when[at&offMask], true
 }
 
 // Now returns the wheel's time: the latest that Advance was told.

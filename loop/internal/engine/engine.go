@@ -102,6 +102,10 @@ type Socket interface {
 	Close(hard bool)
 }
 
+// Net makes servers whose Engine is the default run on package netengine. Tests set it, before any
+// server starts.
+var Net bool
+
 type contextKey struct{}
 
 // NewContext returns a context that makes loop.Server.Start use e.

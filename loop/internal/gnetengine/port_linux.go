@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a hash of the
@@ -28,7 +29,7 @@ type groupPort struct {
 // ListenPacket implements engine.Connector.
 func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
 	if e.plain {
-		return e.listenShared(ctx, network, address, n)
+		return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 	}
 	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in silence.
 	addr, err := free(ctx, network, address)
@@ -126,11 +127,11 @@ func (p *groupPort) serveShared(l *eventLoop, open func(engine.Packets) engine.P
 	if err != nil {
 		return err
 	}
-	s := &goPackets{loop: l, conn: pc.(*net.UDPConn), done: make(chan struct{})}
-	if err := s.open(open); err != nil {
+	s := netpackets.New(l.engine.packetLoop(l.index), pc.(*net.UDPConn))
+	if err := s.Open(open); err != nil {
 		return errors.Join(err, pc.Close())
 	}
-	go s.read(func(netip.AddrPort) *goPackets { return s })
+	s.Read()
 	return nil
 }
 
@@ -149,7 +150,7 @@ func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engi
 	engine.Packets, netip.AddrPort, error) {
 	l := e.loops[loop]
 	if l.poll == nil || remote.Addr().Zone() != "" {
-		return e.dialPackets(l, local, remote, sink)
+		return netpackets.Dial(e.packetLoop(l.index), local, remote, sink)
 	}
 	fd, err := unix.Socket(family(remote.Addr()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
