@@ -190,7 +190,7 @@ func (c *Conn) finish(hard bool) {
 
 // forget drops what a closed connection does not need: a Ref may keep it for long.
 func (c *Conn) forget() {
-	c.handler, c.pipe = nil, nil
+	c.handler = nil
 	if c.extras != nil {
 		*c.extras = extras{ending: c.extras.ending}
 	}
@@ -233,11 +233,12 @@ func (c *Conn) endLinger() {
 
 func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
+	udp := c.isUDP()
 	if c.sock != nil {
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c)
+	c.loop.server.left(c, udp)
 }
 
 func (c *Conn) callOnClose(err error) {

@@ -31,8 +31,8 @@ func (s *sink) Readable(p []byte) {
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
-		case c.pipe != nil && c.in.decoder.Buffered() == 0:
-			c.pipe.pass(p)
+		case c.isPiped() && c.in.decoder.Buffered() == 0:
+			c.extras.pipe.pass(p)
 		default:
 			c.decode(p, l.now+share)
 		}
@@ -90,9 +90,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			c.undecodable(err)
 		case msg != nil:
 			l.count.messages++
-			if c.pipe != nil {
-				c.pipe.pass(msg)
-			} else if err := c.handler.OnMessage(c, msg); err != nil {
+			if err := c.handler.OnMessage(c, msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
