@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":   {},
 	"loop/internal/procs":    {},
+	"loop/internal/tlsconn":  {"loop/internal/engine"},
 	"loop/internal/unixsock": {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
