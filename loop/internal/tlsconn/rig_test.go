@@ -29,7 +29,7 @@ type rig struct {
 }
 
 func newRig(t testing.TB, change func(*LoopConfig)) *rig {
-	r := &rig{t: t, tasks: make(chan func(), 1<<16), quit: make(chan struct{})}
+	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := LoopConfig{
 		Post:      func(f func()) { r.tasks <- f },
 		After:     func(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) },
