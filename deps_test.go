@@ -21,10 +21,11 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
-	"loop/internal/engine":   {},
-	"loop/internal/procs":    {},
-	"loop/internal/tlsconn":  {"loop/internal/engine"},
-	"loop/internal/unixsock": {sysModule},
+	"loop/internal/engine":    {},
+	"loop/internal/procs":     {},
+	"loop/internal/tlsconn":   {"loop/internal/engine"},
+	"loop/internal/proxyhead": {proxyModule},
+	"loop/internal/unixsock":  {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
 	},
@@ -46,6 +47,7 @@ const (
 	gnetModule    = "github.com/panjf2000/gnet/v2/..."
 	zerologModule = "github.com/rs/zerolog"
 	wsModule      = "github.com/gobwas/ws/..."
+	proxyModule   = "github.com/pires/go-proxyproto"
 	sysModule     = "golang.org/x/sys/..."
 )
 

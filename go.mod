@@ -5,6 +5,7 @@ go 1.26
 require (
 	github.com/gobwas/ws v1.4.0
 	github.com/panjf2000/gnet/v2 v2.9.8
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/rs/zerolog v1.35.1
 	golang.org/x/sys v0.30.0
 )
