@@ -140,7 +140,7 @@ func (c *Conn) finish(hard bool) {
 	}
 	c.callOnClose()
 	c.runAfter()
-	c.handler, c.water = nil, nil // a Ref may keep c for long
+	c.handler, c.water, c.tls = nil, nil, nil // a Ref may keep c for long
 }
 
 // letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -53,6 +55,8 @@ type Conn struct {
 	speaking  bool // they are being said
 	decoding  bool // within the decoding of a piece of input
 	finishing bool // the server drains, and waits for jobs
+	busy      bool // SetBusy
+	leaving   bool // the server drains, and waits for that
 	stamps    bool // somebody wants to know when output moved
 	exact     bool // and when the last was written, which costs a look at the clock
 	again     bool // what is left over is to be decoded in the mailbox's turn
@@ -76,7 +80,8 @@ type Conn struct {
 	log    *zerolog.Logger
 	after  []func(err error)
 	onEOF  func()
-	gone   atomic.Bool // closing or closed, for other goroutines
+	tls    *tlsconn.Conn // nil without TLS, and after OnClose
+	gone   atomic.Bool   // closing or closed, for other goroutines
 }
 
 // Loop returns the loop that c lives on. Any goroutine may call it.
@@ -94,6 +99,16 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
+// client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
+func (c *Conn) TLS() (tls.ConnectionState, bool) {
+	c.loop.owner.check("Conn.TLS")
+	if c.tls == nil {
+		return tls.ConnectionState{}, false
+	}
+	return c.tls.State(), true
+}
 
 // Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
 // those within. nil in Accept, and after OnClose.
@@ -275,18 +290,26 @@ func (c *Conn) decodeMore(*Conn) {
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	l.enter()
-	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, opened: l.now, lastRead: l.now, lastWrite: l.now}
-	accepted := !l.draining && c.accept(ln)
-	if accepted {
-		l.add(c)
-	} else {
-		c.refuse()
-	}
+	c, _ := l.begin(ln, sock, id, local, remote)
 	l.leave()
-	if !accepted && !c.lingers {
+	if c == nil {
 		return nil
 	}
 	return (*sink)(c)
+}
+
+// begin is open within a turn.
+func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (*Conn, engine.Sink) {
+	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, opened: l.now, lastRead: l.now, lastWrite: l.now}
+	c.tls, _ = sock.(*tlsconn.Conn)
+	if !l.draining && c.accept(ln) {
+		l.add(c)
+		return c, (*inner)(c)
+	}
+	if c.refuse(); !c.lingers {
+		return nil, nil
+	}
+	return c, (*inner)(c)
 }
 
 // accept reports whether c has a handler now. A panic refuses, too.

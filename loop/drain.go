@@ -31,8 +31,10 @@ func (s *Server) supervise(ctx context.Context) {
 	case err := <-s.failed:
 		failure = s.loopFailed(err)
 	}
-	close(s.draining)
-	s.closeListeners()
+	if failure == nil && s.DrainDelay > 0 {
+		failure = s.serveOn()
+	}
+	s.stopAccepting()
 	cut, stuck := s.drain()
 	s.stopJobPool()
 	select {
@@ -51,6 +53,37 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 	s.err = err
 }
+
+// serveOn is DrainDelay. It returns early if a loop fails.
+func (s *Server) serveOn() error {
+	s.leaving.Store(true)
+	if !s.DrainAccept {
+		s.stopAccepting()
+	}
+	t := time.NewTimer(s.DrainDelay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case err := <-s.failed:
+		return s.loopFailed(err)
+	}
+}
+
+// stopAccepting may be called again.
+func (s *Server) stopAccepting() {
+	s.leaving.Store(true)
+	select {
+	case <-s.draining:
+	default:
+		close(s.draining)
+		s.closeListeners()
+	}
+}
+
+// Draining reports whether the server is ending: from the end of Start's context on, DrainDelay
+// included. A health check should fail then. Any goroutine may call it.
+func (s *Server) Draining() bool { return s.leaving.Load() }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
@@ -121,6 +154,7 @@ func (s *Server) notEnded() (which string) {
 // beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
 	l.draining = true
+	l.abortArrivals(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
@@ -151,6 +185,19 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 	}
 }
 
+// SetBusy says that c has unfinished business, or no more: a request that is being answered, an upload
+// that is half done. The drain leaves a busy connection open, and serves it, until it is not busy
+// any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain is
+// called for it in its turn, as for all: the time to tell the peer that this is the last request.
+func (c *Conn) SetBusy(busy bool) {
+	c.loop.owner.check("Conn.SetBusy")
+	c.busy = busy
+	if c.leaving && !busy {
+		c.leaving = false
+		c.drain()
+	}
+}
+
 func (c *Conn) sayGoodbye() {
 	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
 		c.callHook(func() { f(c) })
@@ -167,7 +214,7 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
-		jobs := c.finishing && c.state < stateClosing
+		jobs := (c.finishing || c.leaving) && c.state < stateClosing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
 		if c.state == stateClosing {
@@ -220,6 +267,7 @@ func (l *Loop) broke(err error) {
 	for c := range l.lingering {
 		c.endLinger()
 	}
+	l.abortArrivals(err)
 	l.settle()
 	l.show()
 	l.stop()

@@ -2,10 +2,12 @@ package loop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -38,14 +40,23 @@ type listener struct {
 	accept      func(c *Conn) Handler
 	idleTimeout time.Duration
 	net         net.Listener
+	tls         *tls.Config    // nil: plain
+	proxies     []netip.Prefix // who sends PROXY headers
+	tcp         TCPOptions
 }
 
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
+		if ln.net != nil { // from outside
+			continue
+		}
 		var err error
-		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
+		if ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address); err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
+		}
+		if err = ln.tcp.setBacklog(ln.net); err != nil {
+			return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
 		}
 	}
 	return nil
@@ -126,14 +137,14 @@ func (ln *listener) admit(nc net.Conn) {
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !s.gate.enter(remote) {
+	if !ln.trusts(remote) && !s.gate.enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
-		s.gate.leave(remote)
+		ln.uncount(remote)
 		s.open.Add(-1)
 		s.refuse(nc, ErrServerClosed)
 		return
@@ -141,7 +152,9 @@ func (ln *listener) admit(nc net.Conn) {
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
 		if err := ln.enroll(l, nc, remote); err != nil {
-			s.left(l, remote)
+			ln.uncount(remote)
+			s.open.Add(-1)
+			l.load.Add(-1)
 			s.refused.Add(1)
 			s.logRefusal(err, remote)
 		}
@@ -153,7 +166,13 @@ func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
 	s := ln.server
 	id := s.lastID.Add(1)
 	local := address(nc.LocalAddr())
+	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
+		_ = tcp.SetNoDelay(false)
+	}
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		if ln.waits() {
+			return l.arrive(ln, sock, id, local, remote)
+		}
 		return l.open(ln, sock, id, local, remote)
 	})
 }
@@ -273,6 +292,13 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		}
 	}
 	_ = nc.Close()
+}
+
+// uncount undoes what admit did with the gate.
+func (ln *listener) uncount(remote net.Addr) {
+	if !ln.trusts(remote) {
+		ln.server.gate.leave(remote)
+	}
 }
 
 // left counts a connection that is no more.

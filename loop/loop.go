@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -66,6 +67,8 @@ type Loop struct {
 	afterStop   []func()
 	returned    bool // what rescue guards came to its end
 	drainState
+	tls      *tlsconn.Loop // nil without a listener for TLS
+	arrivals map[*arrival]struct{}
 
 	count       counters      // of this loop, its own
 	shown       shownCounters // the same for other goroutines
@@ -87,6 +90,10 @@ func newLoop(s *Server, index int) *Loop {
 	l.health.since.Store(noTurn)
 	l.maxOutbound = s.MaxOutbound
 	l.enrolling = make(chan struct{}, s.slots)
+	if s.handshakers != nil {
+		l.tls = l.newTLSLoop()
+	}
+	l.arrivals = make(map[*arrival]struct{})
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
@@ -370,6 +377,17 @@ func (l *Loop) panicked(v any) *PanicError {
 	l.rare = true
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, l.current)
+	return err
+}
+
+// hookPanicked is panicked for a hook of a tls.Config, which does not run on the loop.
+func (l *Loop) hookPanicked(v any) error {
+	err := &PanicError{Value: v, Stack: debug.Stack()}
+	l.logPanic(err, nil)
+	_ = l.urge(func() {
+		l.count.panics++
+		l.rare = true
+	})
 	return err
 }
 

@@ -88,12 +88,15 @@ func (c *Conn) stopJobs() {
 
 // drain closes c, or has it closed when its jobs are done.
 func (c *Conn) drain() {
-	if c.hasJobs() {
+	switch {
+	case c.busy:
+		c.leaving = true
+	case c.hasJobs():
 		c.finishing = true
 		c.pauseRead()
-		return
+	default:
+		c.shut(ErrServerClosed)
 	}
-	c.shut(ErrServerClosed)
 }
 
 // jobDone runs on the loop after a job.

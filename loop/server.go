@@ -2,9 +2,11 @@ package loop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
@@ -37,6 +40,41 @@ type Server struct {
 
 	// Listeners are more addresses, served by the same loops.
 	Listeners []Listener
+
+	// Listener is what to accept from in place of Addr, which is empty then: a listener from systemd,
+	// from the process that this one replaces, from a test. It must accept connections of package net
+	// as they are: TCP or unix. The server closes it.
+	Listener net.Listener
+
+	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start, but
+	// its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its methods
+	// may be called. They run on goroutines beside the loops, HandshakeWorkers at a time; their
+	// context ends with the handshake. A panic in one fails the handshake.
+	//
+	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
+	TLS *tls.Config
+
+	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
+	// protocol and the TLS handshake together.
+	HandshakeTimeout time.Duration `default:"10s"`
+
+	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside the
+	// loops; the others wait. Hooks that ask somebody else (a key server, say) want more.
+	HandshakeWorkers int `zero:"GOMAXPROCS"`
+
+	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
+	// each takes 36 KB. For one more, the one that has waited longest is cut.
+	MaxHandshakes int `default:"1_024"`
+
+	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
+	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
+	// LocalAddr are what it says, and MaxConnsPerIP counts the client. Such a header is expected of
+	// them, and of unix sockets, and closes the connections of all others. nil means nobody sends
+	// one.
+	ProxyProtocol []netip.Prefix
+
+	// TCP has the options of Addr's sockets.
+	TCP TCPOptions
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
 	IdleTimeout time.Duration `zero:"never"`
@@ -122,6 +160,17 @@ type Server struct {
 	// loop: to say goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
 
+	// DrainDelay is how long connections are served on when the server ends, before the drain begins:
+	// for balancers that need time to notice, and for what is on its way. The listeners close at
+	// once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout comes after
+	// it.
+	DrainDelay time.Duration `zero:"none"`
+
+	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from a
+	// health check (see Draining) that no more should come. A process that is replaced by another one
+	// on the same sockets does not want that.
+	DrainAccept bool
+
 	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
 	// sockets again.
 	TurnBudget time.Duration `default:"1ms"`
@@ -139,16 +188,17 @@ type Server struct {
 	// count.
 	BlockedAfter time.Duration `default:"100ms"`
 
-	listeners []*listener
-	base      time.Time
-	engine    engine.Engine
-	loops     []*Loop
-	alarm     *alarm
-	watch     *watchdog
-	workers   workers
-	started   atomic.Bool
-	looping   atomic.Bool // loops may be used
-	ready     atomic.Bool // Start has succeeded
+	listeners   []*listener
+	base        time.Time
+	engine      engine.Engine
+	loops       []*Loop
+	alarm       *alarm
+	watch       *watchdog
+	workers     workers
+	handshakers *tlsconn.Workers // nil without a listener for TLS
+	started     atomic.Bool
+	looping     atomic.Bool // loops may be used
+	ready       atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
@@ -159,7 +209,8 @@ type Server struct {
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
 
-	draining  chan struct{}  // closed when the drain begins
+	draining  chan struct{}  // closed when nothing is accepted any more
+	leaving   atomic.Bool    // DrainDelay, or the drain, has begun
 	failed    chan error     // why the engine ended unasked
 	done      chan struct{}  // closed when Wait may return
 	err       error          // what it returns
@@ -172,6 +223,11 @@ type Listener struct {
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout
+
+	Listener      net.Listener   // as Server.Listener
+	TLS           *tls.Config    // nil means plain
+	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
+	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
 }
 
 // Run is Start and Wait.

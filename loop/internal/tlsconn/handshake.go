@@ -128,7 +128,11 @@ func (c *Conn) work(n int) {
 	}
 	h.working = true
 	c.loop.cfg.Workers.Go(func() {
-		defer c.loop.post(func() { c.stepped(input) })
+		defer func() {
+			if !c.loop.post(func() { c.stepped(input) }) {
+				h.end() // nobody else will
+			}
+		}()
 		if !h.gone.Load() {
 			h.step()
 		}

@@ -35,8 +35,9 @@ type Loop struct {
 
 // LoopConfig is what a Loop needs from the event loop.
 type LoopConfig struct {
-	// Post has f run on the loop, soon and not inline. Any goroutine may call it.
-	Post func(f func())
+	// Post has f run on the loop, soon and not inline. Any goroutine may call it. False: the loop has
+	// ended.
+	Post func(f func()) bool
 
 	// After has f run on the loop after d. It is called on the loop.
 	After func(d time.Duration, f func())
@@ -72,7 +73,7 @@ func (l *Loop) Abort(err error) {
 	}
 }
 
-func (l *Loop) post(f func())                   { l.cfg.Post(f) }
+func (l *Loop) post(f func()) bool              { return l.cfg.Post(f) }
 func (l *Loop) after(d time.Duration, f func()) { l.cfg.After(d, f) }
 func (l *Loop) get(n int) []byte                { return l.cfg.Pool.Get(n) }
 func (l *Loop) put(b []byte)                    { l.cfg.Pool.Put(b) }

@@ -31,7 +31,7 @@ type rig struct {
 func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := LoopConfig{
-		Post:      func(f func()) { r.tasks <- f },
+		Post:      func(f func()) bool { r.tasks <- f; return true },
 		After:     func(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) },
 		Pool:      new(codec.Pool),
 		Workers:   NewWorkers(2),

@@ -107,6 +107,9 @@ func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 // goroutine.
 func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 
+// Partial reports whether a record has begun that is not whole.
+func (c *Conn) Partial() bool { return c.state == open && !c.paused && len(c.in) > 0 }
+
 // Readable implements engine.Sink.
 func (c *Conn) Readable(p []byte) {
 	switch c.state {
@@ -216,7 +219,7 @@ func (c *Conn) Resume() {
 	c.sock.Resume()
 	if (len(c.in) > 0 || c.err != nil) && !c.resuming {
 		c.resuming = true
-		c.loop.post(c.resumed)
+		_ = c.loop.post(c.resumed)
 	}
 }
 
