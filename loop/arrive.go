@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -317,4 +318,15 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 		MaxParked: max(1, s.MaxHandshakes/s.NumLoops),
 		Panicked:  l.hookPanicked,
 	})
+}
+
+// hookPanicked is panicked for a hook of a tls.Config, which does not run on the loop.
+func (l *Loop) hookPanicked(v any) error {
+	err := &PanicError{Value: v, Stack: debug.Stack()}
+	l.logPanic(err, nil)
+	_ = l.urge(func() {
+		l.count.panics++
+		l.rare = true
+	})
+	return err
 }

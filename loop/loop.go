@@ -380,17 +380,6 @@ func (l *Loop) panicked(v any) *PanicError {
 	return err
 }
 
-// hookPanicked is panicked for a hook of a tls.Config, which does not run on the loop.
-func (l *Loop) hookPanicked(v any) error {
-	err := &PanicError{Value: v, Stack: debug.Stack()}
-	l.logPanic(err, nil)
-	_ = l.urge(func() {
-		l.count.panics++
-		l.rare = true
-	})
-	return err
-}
-
 // logPanic may be called on any goroutine.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
 	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
