@@ -302,6 +302,13 @@ func (s *inner) Readable(p []byte) {
 func (s *inner) Writable()        { (*Conn)(s).writable() }
 func (s *inner) Closed(err error) { (*Conn)(s).peerClosed(err) }
 
+func (l *Loop) initArrivals() {
+	l.arrivals = make(map[*arrival]struct{})
+	if l.server.handshakers != nil {
+		l.tls = l.newTLSLoop()
+	}
+}
+
 // newTLSLoop returns what the TLS connections of l share.
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server

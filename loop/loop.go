@@ -90,10 +90,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.health.since.Store(noTurn)
 	l.maxOutbound = s.MaxOutbound
 	l.enrolling = make(chan struct{}, s.slots)
-	if s.handshakers != nil {
-		l.tls = l.newTLSLoop()
-	}
-	l.arrivals = make(map[*arrival]struct{})
+	l.initArrivals()
 	l.scratch = make([]byte, 0, outBuffer)
 	return l
 }
