@@ -15,7 +15,7 @@ import (
 var floors = map[string][]string{
 	".": {},
 
-	// Floor 0: pure, without goroutines and clocks of their own.
+	// Floor 0: the standard library only.
 	"timing":          {},
 	"codec":           {},
 	"codec/codectest": {"codec"},
@@ -25,6 +25,7 @@ var floors = map[string][]string{
 	"loop/internal/procs":     {},
 	"loop/internal/tlsconn":   {"loop/internal/engine"},
 	"loop/internal/proxyhead": {proxyModule},
+	"loop/internal/owner":     {},
 	"loop/internal/unixsock":  {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
@@ -32,11 +33,17 @@ var floors = map[string][]string{
 	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":       {"codec", "loop", "timing", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule},
+	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
+
 	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
-	"codec/websocket": {"codec", wsModule},
+	"codec/resp":      {"codec"},
+	"codec/websocket": {"codec", wsModule, httpheadModule},
+
+	// Beside floor 1: delays on Redis.
+	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Floor 3: programs.
 	"examples/echo": {"codec", "handler", "loop", zerologModule},
@@ -44,11 +51,14 @@ var floors = map[string][]string{
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	proxyModule   = "github.com/pires/go-proxyproto"
-	sysModule     = "golang.org/x/sys/..."
+	gnetModule     = "github.com/panjf2000/gnet/v2/..."
+	zerologModule  = "github.com/rs/zerolog"
+	wsModule       = "github.com/gobwas/ws/..."
+	httpheadModule = "github.com/gobwas/httphead"
+	proxyModule    = "github.com/pires/go-proxyproto"
+	sysModule      = "golang.org/x/sys/..."
+	cronModule     = "github.com/netresearch/go-cron"
+	redisModule    = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {

@@ -3,6 +3,7 @@ module github.com/loopwheel/loopwheel
 go 1.26
 
 require (
+	github.com/gobwas/httphead v0.1.0
 	github.com/gobwas/ws v1.4.0
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/pires/go-proxyproto v0.15.0
@@ -11,7 +12,6 @@ require (
 )
 
 require (
-	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect

@@ -5,22 +5,28 @@ go 1.26
 require (
 	github.com/RussellLuo/timingwheel v0.0.0-20220218152713-54845bda3108
 	github.com/antlabs/timer v0.1.4
+	github.com/cloudwego/netpoll v0.7.2
 	github.com/coder/websocket v1.8.14
 	github.com/gobwas/ws v1.4.0
 	github.com/gorilla/websocket v1.5.3
+	github.com/lesismal/nbio v1.6.5
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/ouqiang/timewheel v1.0.1
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/rfyiamcool/go-timewheel v1.1.0
+	github.com/tidwall/evio v1.0.8
 	github.com/zeromicro/go-zero v1.10.3
 )
 
 require (
 	github.com/antlabs/stl v0.0.2 // indirect
+	github.com/bytedance/gopkg v0.1.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/cloudwego/gopkg v0.1.4 // indirect
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
+	github.com/kavu/go_reuseport v1.5.0 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/panjf2000/ants/v2 v2.12.1 // indirect

@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // DefaultMax is the largest frame, in bytes, that a codec takes whose Max is zero.
@@ -83,6 +84,18 @@ type Responder interface {
 	// Decode, also after one that failed, and before the frame that Decode found is delivered. The
 	// bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
+}
+
+// Opener is implemented by a codec whose protocol begins with a handshake, which a peer that says
+// nothing, or never enough of it, must not put off for ever.
+type Opener interface {
+	// OpenTimeout returns how long the handshake may take, from when the codec gets its connection.
+	// 0 means that there is no limit. It is asked once.
+	OpenTimeout() time.Duration
+
+	// Opening returns nil once the handshake is done, and until then the reason to close the
+	// connection with when the time is over.
+	Opening() error
 }
 
 // Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the stream.

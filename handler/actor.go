@@ -3,6 +3,7 @@ package handler
 import (
 	"errors"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,9 @@ type actor struct {
 	sweepAt int                        // how many there are when those are looked for
 	onStop  []func(err error)
 	forget  func() // drops the user's state
+
+	mu        sync.Mutex
+	questions map[questioner]struct{} // that it was asked and has not answered
 }
 
 type stopReason struct{ err error }
@@ -186,6 +190,7 @@ func (a *actor) finish() {
 	}
 	a.onStop = nil
 	a.forget()
+	a.leaveUnanswered(err)
 }
 
 // stopActors stops those that still live when their loop ends.

@@ -8,6 +8,8 @@
 //	Typed, JSON         values of your type in place of frames, both ways
 //	Group               a room or topic: connections on all loops that get the same messages
 //	Actor, Spawn        a room, device or match with state of its own, on a loop, reached by messages
+//	Ask, AskWait        a question to an actor, with a deadline, from a loop or from a goroutine
+//	Calls, Pipeline     requests over one connection, each with a deadline, answered by id or in order
 //
 // A server is put together where its fields are set:
 //

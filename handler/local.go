@@ -11,6 +11,7 @@ type local struct {
 	encoder encoder
 	groups  map[*loop.Conn][]*Group // where each connection is a member, so that it leaves when it closes
 	actors  map[*actor]struct{}     // that live
+	askers  map[waiter]struct{}     // that wait for an answer
 }
 
 var locals *loop.Local[local]
@@ -20,10 +21,11 @@ func init() {
 }
 
 func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l) })
+	l.AfterStop(func() { stopActors(l); endAskers(l) })
 	return local{
 		groups: make(map[*loop.Conn][]*Group),
 		actors: make(map[*actor]struct{}),
+		askers: make(map[waiter]struct{}),
 	}
 }
 

@@ -15,13 +15,13 @@ const lingerTimeout = time.Second
 // runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
 // has passed. A codec.Farewell has the last word. Closing again does nothing.
 func (c *Conn) Close() {
-	c.loop.owner.check("Conn.Close")
+	c.loop.owner.Check("Conn.Close")
 	c.shut(nil)
 }
 
 // CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is not lost.
 func (c *Conn) CloseWithError(err error) {
-	c.loop.owner.check("Conn.CloseWithError")
+	c.loop.owner.Check("Conn.CloseWithError")
 	c.shut(err)
 }
 
@@ -267,14 +267,14 @@ func (c *Conn) inputEnded() {
 //
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
-	c.loop.owner.check("Conn.OnEOF")
+	c.loop.owner.Check("Conn.OnEOF")
 	c.onEOF = f
 }
 
 // CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on Send and Write return
 // ErrClosed. c still reads, and closes when the peer ends its output, too.
 func (c *Conn) CloseWrite() {
-	c.loop.owner.check("Conn.CloseWrite")
+	c.loop.owner.Check("Conn.CloseWrite")
 	if c.state >= stateClosing || c.mute {
 		return
 	}

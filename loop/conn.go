@@ -103,7 +103,7 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
 // client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
-	c.loop.owner.check("Conn.TLS")
+	c.loop.owner.Check("Conn.TLS")
 	if c.tls == nil {
 		return tls.ConnectionState{}, false
 	}
@@ -113,13 +113,13 @@ func (c *Conn) TLS() (tls.ConnectionState, bool) {
 // Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
 // those within. nil in Accept, and after OnClose.
 func (c *Conn) Handler() Handler {
-	c.loop.owner.check("Conn.Handler")
+	c.loop.owner.Check("Conn.Handler")
 	return c.handler
 }
 
 // Log returns Server.Logger with the connection's ID and remote address in each line.
 func (c *Conn) Log() *zerolog.Logger {
-	c.loop.owner.check("Conn.Log")
+	c.loop.owner.Check("Conn.Log")
 	if c.log == nil {
 		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.remote).Logger()
 		c.log = &log
@@ -129,7 +129,7 @@ func (c *Conn) Log() *zerolog.Logger {
 
 // Codec returns the codec in use: the connection's own if the one given was codec.Stateful.
 func (c *Conn) Codec() codec.Codec {
-	c.loop.owner.check("Conn.Codec")
+	c.loop.owner.Check("Conn.Codec")
 	return c.input.Codec()
 }
 
@@ -137,7 +137,7 @@ func (c *Conn) Codec() codec.Codec {
 // with it. Bytes that have arrived but were less than a frame are decoded anew, after the current callback. A nil codec
 // means codec.Raw.
 func (c *Conn) SetCodec(cd codec.Codec) {
-	c.loop.owner.check("Conn.SetCodec")
+	c.loop.owner.Check("Conn.SetCodec")
 	c.input.SetCodec(cd)
 	c.reply, _ = c.input.Codec().(codec.Responder)
 	if !c.decoding && c.input.Buffered() > 0 {
@@ -149,7 +149,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 // connection but is not its handler. Functions run in the order they were added, also those added in an Accept that
 // then refuses c, though there is no OnClose. If c is closed already, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
-	c.loop.owner.check("Conn.AfterClose")
+	c.loop.owner.Check("Conn.AfterClose")
 	if f == nil {
 		panic("loop: Conn.AfterClose with a nil func")
 	}

@@ -190,7 +190,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 // any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain is
 // called for it in its turn, as for all: the time to tell the peer that this is the last request.
 func (c *Conn) SetBusy(busy bool) {
-	c.loop.owner.check("Conn.SetBusy")
+	c.loop.owner.Check("Conn.SetBusy")
 	c.busy = busy
 	if c.leaving && !busy {
 		c.leaving = false

@@ -2,8 +2,12 @@ package loop
 
 import (
 	"bytes"
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strconv"
+
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 const (
@@ -11,14 +15,20 @@ const (
 	maxDump   = 4 << 20  // and at most: with tens of thousands of goroutines a dump is not worth its time
 )
 
-// goroutineID reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
-func goroutineID() uint64 {
-	var buf [40]byte
-	line := buf[:runtime.Stack(buf[:], false)]
-	line = bytes.TrimPrefix(line, []byte("goroutine "))
-	line, _, _ = bytes.Cut(line, []byte(" "))
-	id, _ := strconv.ParseUint(string(line), 10, 64)
-	return id
+// claim makes the calling goroutine that of the loop. From now on calls on others are found.
+func (l *Loop) claim() { l.owner.Claim(l.wrongGoroutine) }
+
+// wrongGoroutine says once in a Server's life that somebody breaks the one rule, or panics.
+func (l *Loop) wrongGoroutine(method string, id uint64) {
+	text := fmt.Sprintf("loop: %s called on goroutine %d, but it belongs to the loop on goroutine %d;"+
+		" use Ref.Tell or Loop.Post", method, id, l.owner.ID())
+	if owner.EveryCall || l.server.Strict {
+		panic(text)
+	}
+	if l.server.wrongTold.CompareAndSwap(false, true) {
+		l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).
+			Msg(text + " (this is said once; Server.Strict, or a build with -race, panics each time)")
+	}
 }
 
 // stackOf returns the stack of another goroutine, as it is now, or nil if it is not found. The runtime shows either one's

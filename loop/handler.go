@@ -50,7 +50,7 @@ func (HandlerFunc) OnClose(*Conn, error) {}
 //
 //	if s, ok := loop.HandlerAs[*session](c); ok {
 func HandlerAs[T any](c *Conn) (h T, ok bool) {
-	c.loop.owner.check("HandlerAs")
+	c.loop.owner.Check("HandlerAs")
 	for at := any(c.handler); at != nil; {
 		if h, ok = at.(T); ok {
 			return h, true

@@ -20,13 +20,17 @@ const sampling = 16
 // is measured now and then, at random. But a turn that the watchdog has seen is always measured, and so are
 // those for timers and posts, which read the clock anyway.
 type health struct {
-	since     atomic.Int64  // when the turn that runs began, or noTurn
-	looked    atomic.Int64  // when the turn began that the watchdog saw last
-	skip      int           // turns not to be measured
-	busy      time.Duration // all turns together, the loop's own
-	shownBusy atomic.Int64  // the same for others
-	turns     peak          // how long turns take
-	lags      peak          // how late timers and posts run
+	since     atomic.Int64   // when the turn that runs began, or noTurn
+	looked    atomic.Int64   // when the turn began that the watchdog saw last
+	skip      int            // turns not to be measured
+	busy      time.Duration  // all turns together, the loop's own
+	shownBusy atomic.Int64   // the same for others
+	turns     peak           // how long turns take
+	lags      peak           // how late timers and posts run
+	lengths   ownedHistogram // of turns
+	late      ownedHistogram // of timers
+	waited    ownedHistogram // of the mailbox's oldest
+	slow      slowTurns
 	blocked   atomic.Uint64 // turns that the watchdog reported
 	goroutine atomic.Uint64 // the number of the loop's goroutine
 }
@@ -63,9 +67,23 @@ func (l *Loop) noteTurn(weight time.Duration) {
 	h.busy += took * weight
 	h.shownBusy.Store(int64(h.busy))
 	h.turns.note(took, now)
+	h.lengths.note(took, uint64(weight))
+	l.noteSlow(took)
 	if took >= l.watch.threshold {
 		l.watch.noteLong(l.index, l.now, took)
 	}
+}
+
+// noteLate takes how late the timers ran that were due first.
+func (h *health) noteLate(d, now time.Duration) {
+	h.lags.note(d, now)
+	h.late.note(d, 1)
+}
+
+// noteWaited takes how long the oldest function of the mailbox has waited.
+func (h *health) noteWaited(d, now time.Duration) {
+	h.lags.note(d, now)
+	h.waited.note(d, 1)
 }
 
 // A peak is the longest of the durations that one goroutine notes: ever, and recently. Any goroutine may read it.
@@ -118,6 +136,7 @@ func (h *health) show(ls *LoopStats, now time.Duration) {
 	ls.Turn, ls.MaxTurn = h.turns.read(now)
 	ls.Busy = time.Duration(h.shownBusy.Load())
 	ls.Blocked = h.blocked.Load()
+	ls.Turns, ls.Late, ls.Waited = h.lengths.read(), h.late.read(), h.waited.read()
 	if since := h.since.Load(); since != noTurn {
 		running := now - time.Duration(since)
 		ls.Turn, ls.MaxTurn = max(ls.Turn, running), max(ls.MaxTurn, running)

@@ -61,7 +61,7 @@ type idleHook struct {
 // It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A d of 0 or less, or a nil
 // f, panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
-	c.loop.owner.check("Conn.OnIdle")
+	c.loop.owner.Check("Conn.OnIdle")
 	checkIdle("Conn.OnIdle", d)
 	if f == nil {
 		panic("loop: Conn.OnIdle with a nil func")
@@ -107,7 +107,7 @@ func checkIdle(method string, d time.Duration) {
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted from the last one. 0
 // means never. A negative d panics.
 func (c *Conn) SetIdleTimeout(d time.Duration) {
-	c.loop.owner.check("Conn.SetIdleTimeout")
+	c.loop.owner.Check("Conn.SetIdleTimeout")
 	if d < 0 {
 		panic("loop: Conn.SetIdleTimeout with a negative time")
 	}
@@ -126,7 +126,7 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 
 // IdleDeadline returns when c will be evicted if nothing is received until then, and false if never.
 func (c *Conn) IdleDeadline() (time.Time, bool) {
-	c.loop.owner.check("Conn.IdleDeadline")
+	c.loop.owner.Check("Conn.IdleDeadline")
 	when := c.evictAt()
 	if when == never || c.state >= stateClosing {
 		return time.Time{}, false

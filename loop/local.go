@@ -18,7 +18,7 @@ func (v *Local[T]) Get(l *Loop) *T {
 	if v == nil || l == nil {
 		panic("loop: Local.Get of a nil Local, or with a nil Loop: NewLocal makes one, Conn.Loop has the other")
 	}
-	l.owner.check("Local.Get")
+	l.owner.Check("Local.Get")
 	if p, ok := l.locals[v].(*T); ok {
 		return p
 	}

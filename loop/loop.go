@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -37,7 +38,7 @@ const (
 type Loop struct {
 	server *Server
 	index  int
-	owner  owner
+	owner  owner.Owner
 	locals map[any]any
 
 	wheel     *wheel
@@ -108,7 +109,7 @@ func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
 // Conns yields the open connections of this loop. Connections may be closed meanwhile.
 func (l *Loop) Conns() iter.Seq[*Conn] {
-	l.owner.check("Loop.Conns")
+	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
 			if c.state == stateOpen && !yield(c) {
@@ -120,13 +121,13 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 
 // NumConns returns the number of connections of this loop, those that are closing included.
 func (l *Loop) NumConns() int {
-	l.owner.check("Loop.NumConns")
+	l.owner.Check("Loop.NumConns")
 	return len(l.conns)
 }
 
 // WheelStats returns what the loop's timing wheel holds, level by level, and what it has done.
 func (l *Loop) WheelStats() timing.Stats {
-	l.owner.check("Loop.WheelStats")
+	l.owner.Check("Loop.WheelStats")
 	return l.wheel.Stats()
 }
 
@@ -273,7 +274,7 @@ func (l *Loop) advance(budget int) (more bool) {
 		return false
 	}
 	l.advanced = now
-	l.health.lags.note(now-due, now)
+	l.health.noteLate(now-due, now)
 	l.advanceWheel(now, budget)
 	l.count.fired = l.wheel.Fired()
 	when, ok := l.wheel.Next()
@@ -310,7 +311,7 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 // takeMail takes what is in the mailbox, if nothing is left of what was taken before.
 func (l *Loop) takeMail() {
 	if l.next < len(l.batch) {
-		l.health.lags.note(l.now-l.since, l.now) // at least
+		l.health.noteWaited(l.now-l.since, l.now) // at least
 		return
 	}
 	if cap(l.batch) > keepTasks { // there was a storm
@@ -320,7 +321,7 @@ func (l *Loop) takeMail() {
 	l.batch, oldest = l.mail.take(l.batch[:0])
 	l.next, l.since = 0, l.now
 	if len(l.batch) > 0 {
-		l.health.lags.note(l.now-oldest, l.now)
+		l.health.noteWaited(l.now-oldest, l.now)
 	}
 }
 
@@ -390,7 +391,7 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // panics to take the others with it. A panic in f is logged and counted as usual, and returned as a *PanicError; nil
 // means there was none.
 func (l *Loop) Try(f func()) (err error) {
-	l.owner.check("Loop.Try")
+	l.owner.Check("Loop.Try")
 	defer func() {
 		if v := recover(); v != nil {
 			err = l.panicked(v)
@@ -404,7 +405,7 @@ func (l *Loop) Try(f func()) (err error) {
 // ended with it. Post does not work any more then. Functions run in the order they were added; a panic in one
 // is logged and counted. If the loop has ended already, f runs at once. A nil f panics here.
 func (l *Loop) AfterStop(f func()) {
-	l.owner.check("Loop.AfterStop")
+	l.owner.Check("Loop.AfterStop")
 	if f == nil {
 		panic("loop: Loop.AfterStop with a nil func")
 	}
@@ -422,7 +423,7 @@ func (l *Loop) AfterStop(f func()) {
 //
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.AfterFunc")
+	l.owner.Check("Loop.AfterFunc")
 	if f == nil {
 		panic("loop: Loop.AfterFunc with a nil func")
 	}
@@ -432,7 +433,7 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 // Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and periods that a busy loop
 // has missed are skipped, not made up for. A d of 0 or less, or a nil f, panics here.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
-	l.owner.check("Loop.Every")
+	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)
 	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
 }

@@ -34,7 +34,7 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // queued. ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil func
 // panics here.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
-	c.loop.owner.check("Offload")
+	c.loop.owner.Check("Offload")
 	if job == nil || then == nil {
 		panic("loop: Offload with a nil func")
 	}

@@ -37,7 +37,7 @@ type outbox struct {
 // not, the connection closes at once, with ErrSlowConsumer, which Send returns, too. After Close it returns
 // ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
-	c.loop.owner.check("Conn.Send")
+	c.loop.owner.Check("Conn.Send")
 	if !c.hasRoom() {
 		if err := c.room(); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (c *Conn) Send(msg []byte) error {
 
 // Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an error.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.loop.owner.check("Conn.Write")
+	c.loop.owner.Check("Conn.Write")
 	if err := c.room(); err != nil {
 		return 0, err
 	}
@@ -63,7 +63,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Pending returns the number of bytes that were sent but are not yet with the system.
 func (c *Conn) Pending() int {
-	c.loop.owner.check("Conn.Pending")
+	c.loop.owner.Check("Conn.Pending")
 	return c.out.size
 }
 

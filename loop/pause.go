@@ -13,7 +13,7 @@ const maxHeld = 1 << 20
 // noticed, and closes c at once: messages that were not delivered yet are lost then, as are those that a reset stops on their
 // way. The idle timeout goes on, but bytes that wait count as received.
 func (c *Conn) PauseRead() {
-	c.loop.owner.check("Conn.PauseRead")
+	c.loop.owner.Check("Conn.PauseRead")
 	c.pauseRead()
 }
 
@@ -25,7 +25,7 @@ func (c *Conn) pauseRead() {
 
 // ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
-	c.loop.owner.check("Conn.ResumeRead")
+	c.loop.owner.Check("Conn.ResumeRead")
 	if !c.paused || c.finishing || c.state >= stateClosing {
 		return
 	}

@@ -33,7 +33,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	s.loops = []*Loop{l}
 	s.alarm = newAlarm(l.clock)
 	s.alarm.loops = s.loops
-	l.owner.claim()
+	l.claim()
 	return &rig{Loop: l, eng: eng}
 }
 

@@ -90,6 +90,12 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
+	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its stack
+	// lies, for nearly nothing, so a few are overlooked; builds with the race detector look at each
+	// call, and always panic.
+	Strict bool
+
 	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
 	NumLoops int `zero:"GOMAXPROCS"`
 
@@ -198,6 +204,7 @@ type Server struct {
 	handshakers *tlsconn.Workers // nil without a listener for TLS
 	started     atomic.Bool
 	looping     atomic.Bool // loops may be used
+	wrongTold   atomic.Bool // that a method was called on the wrong goroutine
 	ready       atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
@@ -334,8 +341,8 @@ func (s *Server) abandon() error {
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
 func (l *Loop) start(result chan<- error) {
-	l.owner.claim()
-	l.health.goroutine.Store(goroutineID())
+	l.claim()
+	l.health.goroutine.Store(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {

@@ -38,6 +38,8 @@ type Stats struct {
 type LoopStats struct {
 	Conns    int
 	Messages uint64
+	BytesIn  uint64
+	BytesOut uint64
 	Timers   int // pending in its wheel
 	Fired    uint64
 	Mailbox  int // functions that wait
@@ -56,6 +58,11 @@ type LoopStats struct {
 
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
+
+	// Since the start: how long turns took, where one that is measured stands for all like it; how late
+	// the first of the timers was that were due together; how long the oldest of the functions had
+	// waited that were taken from the mailbox together.
+	Turns, Late, Waited Histogram
 }
 
 // counters are a loop's own.
@@ -111,6 +118,8 @@ func (s *Server) Stats() Stats {
 		ls := LoopStats{
 			Conns:    int(n.conns.Load()),
 			Messages: n.messages.Load(),
+			BytesIn:  n.bytesIn.Load(),
+			BytesOut: n.bytesOut.Load(),
 			Timers:   int(n.timers.Load()),
 			Fired:    n.fired.Load(),
 			Mailbox:  l.mail.len(),
@@ -126,8 +135,8 @@ func (s *Server) Stats() Stats {
 		st.Closed += n.closed.Load()
 		st.Evicted += n.evicted.Load()
 		st.Cut += n.cut.Load()
-		st.BytesIn += n.bytesIn.Load()
-		st.BytesOut += n.bytesOut.Load()
+		st.BytesIn += ls.BytesIn
+		st.BytesOut += ls.BytesOut
 		st.Panics += n.panics.Load()
 	}
 	return st

@@ -22,7 +22,7 @@ func (t Timer) Stop() bool {
 	if t.l == nil {
 		return false
 	}
-	t.l.owner.check("Timer.Stop")
+	t.l.owner.Check("Timer.Stop")
 	if t.r == nil {
 		return t.l.wheel.Stop(t.t)
 	}
@@ -41,7 +41,7 @@ func (t Timer) Reset(d time.Duration) bool {
 	if t.l == nil {
 		return false
 	}
-	t.l.owner.check("Timer.Reset")
+	t.l.owner.Check("Timer.Reset")
 	if t.r == nil {
 		return t.l.wheel.Reset(t.t, t.l.after(d))
 	}
@@ -63,7 +63,7 @@ func (t Timer) Pending() bool {
 	if t.l == nil {
 		return false
 	}
-	t.l.owner.check("Timer.Pending")
+	t.l.owner.Check("Timer.Pending")
 	if t.r == nil {
 		return t.l.wheel.Pending(t.t)
 	}
@@ -86,7 +86,7 @@ type record struct {
 // plus what keeps the loop busy. A d of 0 or less means at once, but not inline. A panic in f closes c. A nil f
 // panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
-	c.loop.owner.check("Conn.AfterFunc")
+	c.loop.owner.Check("Conn.AfterFunc")
 	if f == nil {
 		panic("loop: Conn.AfterFunc with a nil func")
 	}
@@ -102,7 +102,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 // periods that a busy loop has missed are skipped. A panic in f closes c. A d of 0 or less, or a nil f, panics
 // here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) Every(d time.Duration, f func()) Timer {
-	c.loop.owner.check("Conn.Every")
+	c.loop.owner.Check("Conn.Every")
 	checkEvery("Conn.Every", d, f)
 	if c.state >= stateClosing {
 		return Timer{}

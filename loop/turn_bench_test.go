@@ -48,7 +48,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
 	s.watch = newWatchdog(s, 1)
 	l := newLoop(s, 0)
-	l.owner.claim()
+	l.claim()
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 // look is one look of the watchdog: when, and the turn that the loop was in then.
@@ -107,7 +109,7 @@ func TestWatchdogIsNotMissed(t *testing.T) {
 func TestStackOf(t *testing.T) {
 	id, end := make(chan uint64), make(chan struct{})
 	defer close(end)
-	waiter := func() { id <- goroutineID(); <-end }
+	waiter := func() { id <- owner.Goroutine(); <-end }
 	for range 200 { // more than the first dump holds
 		go waiter()
 		n := <-id

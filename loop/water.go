@@ -13,7 +13,7 @@ type water struct {
 // producing. It runs once, and again only after the output was flushed. There is one such hook; nil removes it. A panic
 // in f closes c. A negative n panics.
 func (c *Conn) OnHighWater(n int, f func()) {
-	c.loop.owner.check("Conn.OnHighWater")
+	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
@@ -24,7 +24,7 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // OnFlushed has f run on the loop whenever output that had to wait has all been taken by the system: the time to produce
 // more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
-	c.loop.owner.check("Conn.OnFlushed")
+	c.loop.owner.Check("Conn.OnFlushed")
 	c.hooks().onFlushed = f
 }
 

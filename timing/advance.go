@@ -39,7 +39,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	w.round++
 	w.advancing = true
 	defer w.endAdvance()
-	target := w.down(now)
+	target := w.reached(now)
 	for budget > 0 {
 		level, tick, ok := w.nextSlot()
 		// What was overdue when it was added runs after what was already there for that tick.
@@ -66,7 +66,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 func (w *Wheel) endAdvance() {
 	w.advancing = false
 	w.recent.forget()
-	w.behind = w.pos < w.down(w.now)
+	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
 	if w.wake <= w.now || w.lists[overdue].head != 0 {
@@ -95,15 +95,15 @@ func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 
 // catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
 func (w *Wheel) catchUp() {
-	if !w.advancing && w.now < w.wake {
-		w.moveTo(w.down(w.now))
+	if !w.advancing && w.drain == nil && w.now < w.wake {
+		w.moveTo(w.reached(w.now))
 		w.behind = false
 	}
 }
 
 // moveTo sets pos, which must not pass over a slot with timers.
 func (w *Wheel) moveTo(tick uint64) {
-	crossed := (w.pos^tick)>>turnBits != 0
+	crossed := (w.pos^tick)>>lapBits != 0
 	w.pos = tick
 	w.recent.forget()
 	if crossed {
@@ -124,13 +124,13 @@ func (w *Wheel) findNear() {
 
 // firstSlot returns the first tick of the first slot with timers on a level that has some.
 func (w *Wheel) firstSlot(level int) uint64 {
-	turn := w.pos >> span(level) >> turnBits
-	half := level*2 + int(turn&1)
+	lap := w.pos >> span(level) >> lapBits
+	half := level*2 + int(lap&1)
 	if w.occupied[half] == 0 {
 		half ^= 1
-		turn++
+		lap++
 	}
-	return (turn<<turnBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
+	return (lap<<lapBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
 }
 
 // nextSlot returns the slot to work on next, by its level and first tick. Of slots that start together the
@@ -223,23 +223,22 @@ func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
 // fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
 // before its callback starts, so the callback may do anything, panic included.
 func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
-	c := w.chunk(i)
-	f := c.calls[i&chunkMask]
-	n := &c.nodes[i&chunkMask]
-	gen := n.gen
-	if gen&periodicBit == 0 {
-		w.release(c, i)
+	w.fired++
+	if w.collects {
+		w.collected = append(w.collected, i)
+		return 1
+	}
+	n, call := w.node(i), w.calls.at(i)
+	f, gen := *call, n.gen
+	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
+		*call = nil
+		w.release(n, i)
 		w.pending--
 	} else {
-		next, skipped := nextPeriod(when, c.periods[i&chunkMask], w.now)
+		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
 		w.skipped += skipped
-		if next <= w.now { // it is the end of time
-			n.at = w.file(i, next)
-		} else {
-			w.moveDown(numLevels, i, next, 0)
-		}
+		w.moveDown(numLevels, i, next, 0)
 	}
-	w.fired++
 	if w.holding {
 		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
 		return math.MaxInt

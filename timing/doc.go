@@ -12,8 +12,9 @@
 //
 // A deadline that is not after the time last given to Advance, zero and negative ones included, has
 // passed: it counts as due at that time, and its callback runs in the next Advance, never inline. A clock
-// that steps back is ignored: the wheel's time is the latest it was told. A deadline of math.MaxInt64
-// is 292 years away and as good as never; nothing overflows.
+// that steps back is ignored: the wheel's time is the latest it was told. Nothing overflows: a
+// deadline of math.MaxInt64 is 292 years away, and as good as never; an Advance that is told that
+// time runs all that is pending, and ends what is periodic.
 //
 // # Structure
 //
@@ -22,7 +23,7 @@
 // as long as a whole level below it, hold any deadline that a time.Duration can express. A bitmap per level finds
 // the next slot with timers, so time without any costs nothing.
 //
-// Two things are our own. A level has two turns of slots, and the timers of a slot move down to the level
+// Two things are our own. A level has two laps of slots, and the timers of a slot move down to the level
 // below bit by bit while the slot before it is the present one, not all at once when their time comes: a
 // million timers do not make the tick on which a slot begins a long one. And a slot is an unrolled linked
 // list, blocks of timers that are read in sequence. Blocks and nodes are in chunks, linked by 32-bit

@@ -7,18 +7,81 @@ import (
 	"time"
 )
 
-// Drain empties the wheel: it removes every pending timer, in the order of their deadlines, and calls f with
-// each deadline. f may be nil. Timers that f stops are not visited; timers that f adds stay pending. If f
-// panics, those not visited yet stay pending too. Drain returns the wheel's memory unless timers are left.
+// Drain empties the wheel: it removes every pending timer, in the order of their deadlines, and
+// calls f with each deadline. f may be nil. Deadlines are as they were given, not rounded up to a
+// tick; of timers with the same one, those that Advance would run first come first.
+//
+// Timers that f stops are not visited. A timer that f moves is visited once, at its new deadline.
+// Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
+// returns the wheel's memory unless timers are left.
 func (w *Wheel) Drain(f func(when time.Duration)) {
-	for _, p := range w.inOrder() {
-		if w.Stop(p.timer) && f != nil {
+	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
+	d.all = d.rest
+	w.drain = &d
+	w.behind = true // so that Reset comes by file
+	defer d.end()
+	for len(d.rest) > 0 {
+		p := d.rest[0]
+		d.rest = d.rest[1:]
+		if when, ok := w.When(p.timer); !ok || when != p.when {
+			continue // stopped, or moved to another place in rest
+		}
+		w.Stop(p.timer)
+		if f != nil {
 			f(p.when)
+			d.takeMoved()
 		}
 	}
+}
+
+// drain is a Drain that is not over.
+type drain struct {
+	wheel *Wheel
+	outer *drain    // this one was called by a function of that one
+	all   []pending // when it began
+	rest  []pending // to be visited, in order
+	known map[Timer]bool
+	moved []uint32 // nodes that the function filed: timers that it moved or added
+}
+
+// end gives memory back, also if the function has panicked.
+func (d *drain) end() {
+	w := d.wheel
+	w.drain = d.outer
+	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	if w.pending == 0 && !w.advancing {
 		w.reset()
 	}
+}
+
+// takeMoved finds the new places of timers that the function has moved.
+func (d *drain) takeMoved() {
+	for _, i := range d.moved {
+		t := Timer{wheel: d.wheel.id, index: i, gen: d.wheel.node(i).gen}
+		when, ok := d.wheel.When(t)
+		if !ok || !d.knows(t) {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(d.rest, when, func(p pending, when time.Duration) int {
+			if p.when <= when {
+				return -1
+			}
+			return 1
+		})
+		d.rest = slices.Insert(d.rest, at, pending{when, t})
+	}
+	d.moved = d.moved[:0]
+}
+
+// knows reports whether t was pending when the Drain began.
+func (d *drain) knows(t Timer) bool {
+	if d.known == nil {
+		d.known = make(map[Timer]bool, len(d.all))
+		for _, p := range d.all {
+			d.known[p.timer] = true
+		}
+	}
+	return d.known[t]
 }
 
 type pending struct {
@@ -26,8 +89,8 @@ type pending struct {
 	timer Timer
 }
 
-// inOrder returns the pending timers by deadline. Of those with the same deadline the ones on a lower level are
-// older, and the overdue ones, in the last list, the newest.
+// inOrder returns the pending timers by deadline. Of those with the same deadline the ones on a
+// lower level are older, and the overdue ones, in the last list, the newest.
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.pending)
 	for l := range w.lists {

@@ -154,7 +154,7 @@ func TestFaultZeroDelayLoopStarvesTheRest(t *testing.T) {
 		}))
 		pass(at(2))
 		if n != 100_000 || neighbour != 1 {
-			t.Errorf("%d rounds, the neighbour's turn came after %d", n, neighbour)
+			t.Errorf("%d rounds, the neighbour was called after %d", n, neighbour)
 		}
 	})
 }

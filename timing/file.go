@@ -8,6 +8,9 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
+	if w.drain != nil {
+		w.drain.moved = append(w.drain.moved, i)
+	}
 	if when <= w.now {
 		return w.fileOverdue(i, when)
 	}
@@ -96,7 +99,7 @@ func (w *Wheel) open(li *list, m mask) mask {
 
 // occupy notes that a slot has timers.
 func (w *Wheel) occupy(li *list) {
-	w.occupied[li.number/turnSlots] |= 1 << (li.number % turnSlots)
+	w.occupied[li.number/lapSlots] |= 1 << (li.number % lapSlots)
 	w.levels |= 1 << levelOfList(int(li.number))
 }
 
@@ -113,7 +116,7 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 }
 
 // has reports whether a slot has timers.
-func (w *Wheel) has(l int) bool { return w.occupied[l/turnSlots]>>(l%turnSlots)&1 != 0 }
+func (w *Wheel) has(l int) bool { return w.occupied[l/lapSlots]>>(l%lapSlots)&1 != 0 }
 
 // wakeBy makes sure that Advance has a look at the given tick, if not before.
 func (w *Wheel) wakeBy(tick uint64) {
@@ -152,7 +155,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 		w.makeRoom(li, blockLen/2)
 	}
 	b := w.link(li.tail)
-	b.round, b.tick = w.round, w.down(w.now)
+	b.round, b.tick = w.round, w.reached(w.now)
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return li.push(*li.live, math.MaxUint64, i, when)
 }
@@ -176,8 +179,8 @@ func (w *Wheel) thin(i uint32, m mask) {
 // noteEmpty notes that a slot has no timers any more.
 func (w *Wheel) noteEmpty(l int) {
 	w.lists[l].min = math.MaxUint64
-	half := l / turnSlots
-	w.occupied[half] &^= 1 << (l % turnSlots)
+	half := l / lapSlots
+	w.occupied[half] &^= 1 << (l % lapSlots)
 	if w.occupied[half]|w.occupied[half^1] == 0 {
 		w.levels &^= 1 << (half / 2)
 	}

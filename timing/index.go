@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The geometry of the wheel. A slot of level k spans 64^k ticks. A level is a ring of 128 slots, two turns of
-// 64: the turn that the wheel is in, and the one after it.
+// The geometry of the wheel. A slot of level k spans 64^k ticks. A level is a ring of 128 slots, two laps of
+// 64: the lap that the wheel is in, and the one after it.
 //
-//	level  a slot spans   at 1 ms       a turn of the level spans
+//	level  a slot spans   at 1 ms       a lap of the level spans
 //	0      1 tick         1 ms          64 ms
 //	1      64             64 ms         4.1 s
 //	2      4,096          4.1 s         4.4 min
@@ -23,13 +23,13 @@ import (
 // 66 bits exceed any time.Duration in nanoseconds, so whatever the tick there is no wrap, no clamp and no
 // overflow list.
 //
-// The second turn is there so that a slot can be moved down before its time has come. With one turn, the
+// The second lap is there so that a slot can be moved down before its time has come. With one lap, the
 // slot after the present one has nowhere to go until the wheel gets there, and then all of it must go at once.
 const (
-	turnBits  = 6
-	turnSlots = 1 << turnBits
-	turnMask  = turnSlots - 1
-	ringBits  = turnBits + 1
+	lapBits  = 6
+	lapSlots = 1 << lapBits
+	lapMask  = lapSlots - 1
+	ringBits  = lapBits + 1
 	ringSlots = 1 << ringBits
 	ringMask  = ringSlots - 1
 	numLevels = 11
@@ -39,25 +39,25 @@ const (
 )
 
 // span returns how many bits of a tick are below those that number the slots of a level.
-func span(level int) uint { return uint(level) * turnBits & 63 }
+func span(level int) uint { return uint(level) * lapBits & 63 }
 
 // levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick, the one where tick
-// is in the present turn or the next, and its span.
+// is in the present lap or the next, and its span.
 func levelOf(pos, tick uint64) (level int, shift uint) {
-	at := levelOfBit[(bits.Len64((tick-pos)|turnMask)-1)&63]
+	at := levelOfBit[(bits.Len64((tick-pos)|lapMask)-1)&63]
 	level, shift = int(at>>8), uint(at&63)
 	if level > 0 && tick>>shift-pos>>shift <= 1 {
 		level--
-		shift -= turnBits
+		shift -= lapBits
 	}
 	return level, shift
 }
 
-// levelOfBit is the level, times 256, and its span, for a deadline so many bits away: a division by turnBits.
+// levelOfBit is the level, times 256, and its span, for a deadline so many bits away: a division by lapBits.
 var levelOfBit = func() (t [64]uint16) {
 	for b := range t {
-		level := b / turnBits
-		t[b] = uint16(level<<8 | level*turnBits)
+		level := b / lapBits
+		t[b] = uint16(level<<8 | level*lapBits)
 	}
 	return t
 }()
@@ -106,6 +106,15 @@ func (c *ticker) down(t time.Duration) uint64 {
 // up returns the first tick that is not before t. t >= 1.
 func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
 
+// reached returns the last tick that is not after t, where the one that time(n) puts at the end of
+// time is not after the end of time: else what is filed there would be due and never run. t >= 0.
+func (c *ticker) reached(t time.Duration) uint64 {
+	if t == math.MaxInt64 {
+		return c.up(t)
+	}
+	return c.down(t)
+}
+
 // time returns the time of a tick. The tick that rounding up can put after the end of time is at its end.
 func (c *ticker) time(n uint64) time.Duration {
 	hi, lo := bits.Mul64(n, c.tick)
@@ -115,12 +124,15 @@ func (c *ticker) time(n uint64) time.Duration {
 	return time.Duration(lo)
 }
 
-// nextPeriod returns the first deadline after now of a timer that was due at when, and how many it skips on
-// the way. when <= now. A deadline beyond the end of time becomes math.MaxInt64, which never comes.
-func nextPeriod(when, period, now time.Duration) (next time.Duration, skipped uint64) {
-	behind := uint64(now) - uint64(when) // exact even where the signed difference overflows
+// nextPeriod returns the first deadline after the time reached, that of a tick, of a timer that was
+// due at when, and how many it skips on the way. So a period is missed only when its tick has
+// passed: its deadline may have, if the owner is late, but it is still to be called. A deadline
+// beyond the end of time becomes math.MaxInt64.
+func nextPeriod(when, period, reached time.Duration) (next time.Duration, skipped uint64) {
+	reached = max(reached, when)             // later, if it was due when it was added
+	behind := uint64(reached) - uint64(when) // exact even where the signed difference overflows
 	skipped = behind / uint64(period)
-	last := now - time.Duration(behind%uint64(period))
+	last := reached - time.Duration(behind%uint64(period))
 	if last > math.MaxInt64-period {
 		return math.MaxInt64, skipped
 	}

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// naiveLevel tries the levels from below: the first whose present turn or next one has the tick.
+// naiveLevel tries the levels from below: the first whose present lap or next one has the tick.
 func naiveLevel(pos, tick uint64) int {
 	for k := range numLevels {
-		turn := new(big.Int).Exp(big.NewInt(turnSlots), big.NewInt(int64(k+1)), nil)
-		p := new(big.Int).Div(new(big.Int).SetUint64(pos), turn)
-		q := new(big.Int).Div(new(big.Int).SetUint64(tick), turn)
+		lap := new(big.Int).Exp(big.NewInt(lapSlots), big.NewInt(int64(k+1)), nil)
+		p := new(big.Int).Div(new(big.Int).SetUint64(pos), lap)
+		q := new(big.Int).Div(new(big.Int).SetUint64(tick), lap)
 		if q.Sub(q, p).Cmp(big.NewInt(1)) <= 0 {
 			return k
 		}

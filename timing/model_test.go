@@ -2,6 +2,8 @@ package timing
 
 import (
 	"cmp"
+	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -29,6 +31,8 @@ type model struct {
 	inside bool
 	ran    int
 	crowd  bool // many timers in few slots, so that these are long
+
+	cascaded uint64 // by wheels before this one
 }
 
 type modelTimer struct {
@@ -60,6 +64,19 @@ func (m *model) delay() time.Duration {
 	return d + time.Duration(m.c.uint64n(uint64(m.tick)))
 }
 
+// when returns a deadline: some way off, or now and then an extreme one.
+func (m *model) when() time.Duration {
+	if m.c.uint64n(64) == 0 {
+		extreme := []time.Duration{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, m.now, math.MaxInt64 - 1, math.MaxInt64}
+		return extreme[m.c.uint64n(uint64(len(extreme)))]
+	}
+	d := m.delay()
+	if d > 0 && m.now > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return m.now + d
+}
+
 func levelBits(tick time.Duration) (n int) {
 	for ; tick > 0; tick >>= 1 {
 		n++
@@ -70,16 +87,19 @@ func levelBits(tick time.Duration) (n int) {
 // insert files x in the model by the documented rules.
 func (m *model) insert(x *modelTimer, when time.Duration) {
 	x.when, x.round = when, 0
-	m.seq++
-	x.seq = m.seq
-	if when <= m.now {
-		x.tick = uint64(m.now / m.tick)
-		if m.inside {
-			x.round = m.round
-		}
-	} else {
-		x.tick = uint64((when-1)/m.tick) + 1
+	if when > m.now {
+		m.file(x, m.tickOf(when))
+		return
 	}
+	if m.inside {
+		x.round = m.round
+	}
+	m.file(x, m.reached())
+}
+
+func (m *model) file(x *modelTimer, tick uint64) {
+	m.seq++
+	x.seq, x.tick = m.seq, tick
 	i, _ := slices.BinarySearchFunc(m.timers, x, func(a, b *modelTimer) int {
 		return cmp.Or(cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq))
 	})
@@ -105,7 +125,7 @@ func (m *model) pick() *modelTimer {
 
 func (m *model) add(period time.Duration) {
 	x := &modelTimer{period: period}
-	when := m.now + m.delay()
+	when := m.when()
 	m.insert(x, when)
 	if period > 0 {
 		x.handle = m.w.Every(when, period, func() { m.called(x) })
@@ -117,7 +137,7 @@ func (m *model) add(period time.Duration) {
 // next returns the timer that has to run now, nil if none.
 func (m *model) next() *modelTimer {
 	for _, x := range m.timers {
-		if x.tick > uint64(m.now/m.tick) {
+		if x.tick > m.reached() {
 			return nil
 		}
 		if !m.inside || x.round != m.round {
@@ -135,7 +155,7 @@ func (m *model) called(x *modelTimer) {
 	}
 }
 
-// runs checks that it is the turn of x.
+// runs checks that x is the next.
 func (m *model) runs(x *modelTimer) {
 	want := m.next()
 	if want != x {
@@ -143,11 +163,40 @@ func (m *model) runs(x *modelTimer) {
 	}
 	m.ran++
 	m.remove(x)
-	if x.period > 0 {
-		m.insert(x, x.when+((m.now-x.when)/x.period+1)*x.period)
-	} else {
+	if x.period == 0 || m.now == math.MaxInt64 {
 		m.gone = append(m.gone, x.handle)
+		return
 	}
+	x.when = m.nextPeriod(x)
+	x.round = 0
+	m.file(x, m.tickOf(x.when))
+}
+
+// nextPeriod returns the first deadline of x whose tick the wheel has not come to.
+func (m *model) nextPeriod(x *modelTimer) time.Duration {
+	when, period := big.NewInt(int64(x.when)), big.NewInt(int64(x.period))
+	reached := big.NewInt(int64(m.now / m.tick * m.tick))
+	n := big.NewInt(1)
+	if reached.Cmp(when) > 0 {
+		n.Sub(reached, when)
+		n.Add(n.Div(n, period), big.NewInt(1))
+	}
+	next := when.Add(when, n.Mul(n, period))
+	if !next.IsInt64() {
+		return math.MaxInt64
+	}
+	return time.Duration(next.Int64())
+}
+
+// tickOf returns the tick of a deadline that has not passed.
+func (m *model) tickOf(when time.Duration) uint64 { return uint64((when-1)/m.tick) + 1 }
+
+// reached returns the tick that the wheel has come to.
+func (m *model) reached() uint64 {
+	if m.now == math.MaxInt64 {
+		return m.tickOf(m.now)
+	}
+	return uint64(m.now / m.tick)
 }
 
 // more returns how many timers to add besides one.
@@ -170,18 +219,13 @@ func (m *model) change() {
 			m.add(1 + max(m.delay(), 0))
 		}
 	case 4:
-		// The wheel fills and empties by turns.
+		// The wheel fills and empties again and again.
 		if x := m.pick(); x != nil && (m.seq/3000%2 == 1 || m.c.uint64n(16) == 0) {
 			m.stop(x)
 		}
 	case 5, 6:
 		if x := m.pick(); x != nil {
-			when := m.now + m.delay()
-			m.remove(x)
-			m.insert(x, when)
-			if !m.w.Reset(x.handle, when) {
-				m.t.Fatalf("Reset of pending %+v: false", x)
-			}
+			m.reset(x, m.when())
 		}
 	case 7:
 		if len(m.gone) > 0 {
@@ -190,6 +234,14 @@ func (m *model) change() {
 				m.t.Fatalf("stale handle %+v is pending", h)
 			}
 		}
+	}
+}
+
+func (m *model) reset(x *modelTimer, when time.Duration) {
+	m.remove(x)
+	m.insert(x, when)
+	if !m.w.Reset(x.handle, when) {
+		m.t.Fatalf("Reset of pending %+v: false", x)
 	}
 }
 
@@ -210,8 +262,11 @@ func (m *model) advance() {
 		bits = min(bits, 4)
 	}
 	now := m.now + time.Duration(m.c.uint64n(1<<bits))*m.tick + time.Duration(m.c.uint64n(uint64(m.tick)))
-	if when, ok := m.w.Next(); ok && m.c.uint64n(4) == 0 {
+	if when, ok := m.w.Next(); ok && m.c.uint64n(4) == 0 && when < endIsNear {
 		now = when
+	}
+	if now < m.now || m.c.uint64n(4096) == 0 {
+		now = math.MaxInt64
 	}
 	told := now
 	if m.c.uint64n(16) == 0 {
@@ -256,26 +311,56 @@ func (m *model) checkNext() {
 	if m.w.Len() != len(m.timers) || ok != (len(m.timers) > 0) {
 		m.t.Fatalf("Len %d, Next %v; want %d", m.w.Len(), ok, len(m.timers))
 	}
-	if ok && when > m.w.time(m.timers[0].tick) {
+	if ok && when > max(m.w.time(m.timers[0].tick), 0) {
 		m.t.Fatalf("Next %d is after %+v", when, m.timers[0])
 	}
 }
 
+// drain drains the wheel. The function may stop and move timers, and add some, which stay.
 func (m *model) drain() {
-	var want, got []time.Duration
-	for _, x := range m.timers {
-		want = append(want, x.when)
-		m.gone = append(m.gone, x.handle)
+	rest := slices.Clone(m.timers) // what is to be visited
+	changes := m.c.uint64n(2)
+	m.w.Drain(func(when time.Duration) {
+		next := slices.MinFunc(rest, func(a, b *modelTimer) int { return cmp.Compare(a.when, b.when) }).when
+		gone := slices.IndexFunc(rest, func(x *modelTimer) bool { return !m.w.Pending(x.handle) })
+		if when != next || gone < 0 || rest[gone].when != when {
+			m.t.Fatalf("Drain visited %d, want %d", when, next)
+		}
+		m.remove(rest[gone])
+		m.gone = append(m.gone, rest[gone].handle)
+		rest = slices.Delete(rest, gone, gone+1)
+		if len(rest) == 0 || len(rest) > 500 || m.c.uint64n(8) < 8-changes {
+			return
+		}
+		i := m.c.uint64n(uint64(len(rest)))
+		switch m.c.uint64n(4) {
+		case 0:
+			m.stop(rest[i])
+			rest = slices.Delete(rest, int(i), int(i)+1)
+		case 1, 2:
+			m.reset(rest[i], m.when())
+		case 3:
+			m.add(0)
+		}
+	})
+	if len(rest) > 0 || m.w.Len() != len(m.timers) {
+		m.t.Fatalf("Drain left %d, and the wheel has %d, want %d", len(rest), m.w.Len(), len(m.timers))
 	}
-	slices.Sort(want)
-	m.w.Drain(func(when time.Duration) { got = append(got, when) })
-	if !slices.Equal(got, want) {
-		m.t.Fatalf("Drain visited %d, want %d", got, want)
-	}
-	m.timers = nil
+}
+
+// endIsNear is when a model begins anew, now and then: a tick of 1 ms gets to the end of time.
+const endIsNear = 1 << 61
+
+func (m *model) restart() {
+	m.cascaded += m.w.Stats().Cascaded
+	m.now, m.timers, m.gone = 0, nil, nil
+	m.w = New(Config{Tick: m.tick})
 }
 
 func (m *model) step() {
+	if m.now > endIsNear && !m.inside && m.c.uint64n(50) == 0 {
+		m.restart()
+	}
 	if m.c.uint64n(4) == 0 {
 		m.advance()
 	} else {
@@ -298,15 +383,11 @@ func TestWheelAgainstModel(t *testing.T) {
 					m.w.validate(t)
 				}
 				peak = max(peak, len(m.timers))
-				if m.now > 1<<61 { // a tick of 1 ms gets to the end of time
-					m.now, m.timers, m.gone = 0, nil, nil
-					m.w = New(Config{Tick: tick})
-				}
 				if i%20_000 == 19_999 {
 					m.drain()
 				}
 			}
-			if crowd && peak < 1000 || m.w.Stats().Cascaded < 10_000 {
+			if crowd && peak < 1000 || m.cascaded+m.w.Stats().Cascaded < 10_000 {
 				t.Errorf("at most %d timers pending, %+v: too few to mean much", peak, m.w.Stats())
 			}
 			m.drain()
@@ -340,7 +421,7 @@ func FuzzWheel(f *testing.F) {
 		}
 		c := &byteChooser{data}
 		m := newModel(t, c, time.Duration(tick))
-		for i := 0; len(c.data) > 0 && m.now < 1<<61; i++ {
+		for i := 0; len(c.data) > 0 && i < 1<<16; i++ {
 			m.step()
 			if i%8 == 0 {
 				m.w.validate(t)

@@ -9,7 +9,7 @@ import (
 func TestOrderAcrossTicksAndFIFOWithinOne(t *testing.T) {
 	var l record
 	w := New(Config{})
-	// All for tick 5000, filed on levels 2, 1 and 0 in turn as time goes by.
+	// All for tick 5000, filed on levels 2, 1 and 0 one after the other as time goes by.
 	w.At(at(5000), l.add("from level 2"))
 	w.At(at(5001), l.add("later"))
 	w.Advance(at(4100), 0)

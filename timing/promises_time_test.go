@@ -292,7 +292,7 @@ func TestDrainReturnsMemory(t *testing.T) {
 		}
 	}
 	w.Drain(nil)
-	if n := len(w.chunks) + len(w.slabs); n > 1 {
+	if n := len(w.nodes.list) + len(w.slabs); n > 1 {
 		t.Errorf("%d chunks are left", n)
 	}
 	for range 100 {

@@ -3,8 +3,6 @@ package timing
 import (
 	"errors"
 	"fmt"
-	"math"
-	"sync"
 	"time"
 )
 
@@ -62,23 +60,15 @@ type SchedulerConfig struct {
 // calls runtime.Goexit ends only itself. A nil callback and a period that is not positive are programmer's
 // errors: the call panics.
 type Scheduler struct {
-	cfg   SchedulerConfig
-	start time.Time
-
-	line    sync.Mutex // callers wait here for mu; see lock
-	mu      sync.Mutex // of all below
-	wheel   *Wheel
-	keys    map[string]keyed
+	driver
+	cfg     SchedulerConfig
+	keys    map[string]keyedTask
 	waiting map[Timer]*due // given to the Executor, but not started
-	alarm   *time.Timer    // starts turn
-	armed   time.Duration  // when alarm goes off
-	running bool           // turn is
-	stopped bool
 	counts  schedulerCounts
 }
 
-// keyed is the timer of a key.
-type keyed struct {
+// keyedTask is the timer of a key.
+type keyedTask struct {
 	timer Timer
 	f     func()
 }
@@ -93,12 +83,10 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	}
 	s := &Scheduler{
 		cfg:     cfg,
-		start:   time.Now(),
-		wheel:   New(Config{Tick: cfg.Tick}),
-		keys:    make(map[string]keyed),
+		keys:    make(map[string]keyedTask),
 		waiting: make(map[Timer]*due),
-		armed:   math.MaxInt64,
 	}
+	s.init(cfg.Tick, cfg.OnPanic, s.runDue)
 	s.wheel.holding = true
 	return s
 }
@@ -120,8 +108,9 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 	return s.add(when, 0, f)
 }
 
-// At has f called once, at t. A t without a monotonic reading, one from a database say, is compared with the
-// wall clock now, and not again.
+// At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
+// (from time.Now().Add) is exact; one without (from a database, from time.Date) is compared with the
+// wall clock as it is now, and does not follow it if it is set. The error is that of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
@@ -141,7 +130,9 @@ func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
 	return s.add(when, d, f)
 }
 
-// Stop removes the timer and reports whether that prevented a future call, as [Wheel.Stop] does.
+// Stop removes the timer and reports whether that prevented a future call: true for a pending timer,
+// for one whose callback still waits for the Executor, and for a periodic one inside its own
+// callback; false once the callback has been started, or the timer was stopped.
 func (t Task) Stop() bool {
 	if t.s == nil {
 		return false
@@ -151,8 +142,9 @@ func (t Task) Stop() bool {
 	return t.s.stop(t.t)
 }
 
-// Reset moves a pending timer to d from now and reports true; false once it has run or was stopped. For a
-// periodic one, its next call is d from now, and those after it follow from there.
+// Reset moves a pending timer to d from now and reports true; false once it is due or was stopped. A
+// callback that waits for the Executor can be stopped but not moved. For a periodic timer, its next
+// call is d from now, and those after it follow from there.
 func (t Task) Reset(d time.Duration) bool {
 	if t.s == nil {
 		return false
@@ -163,9 +155,34 @@ func (t Task) Reset(d time.Duration) bool {
 	return t.s.reset(t.t, when)
 }
 
-// Set has f called once, d from now, under a key. If a timer with the key is pending, it is replaced: f
-// runs, the old callback never does. A key is free again as soon as its timer is due, so Set in the
-// callback, or while it runs, adds a new timer. The error is nil, ErrStopped or a *LimitError.
+// Pending reports whether the timer is going to call its function, which may wait for the Executor.
+func (t Task) Pending() bool {
+	_, ok := t.When()
+	return ok
+}
+
+// When returns the deadline of a pending timer; of a periodic one, of its next call that has not
+// been given to the Executor. Of a callback that waits for the Executor it is what it was.
+func (t Task) When() (when time.Time, ok bool) {
+	if t.s == nil {
+		return time.Time{}, false
+	}
+	t.s.lock()
+	defer t.s.mu.Unlock()
+	d, ok := t.s.wheel.When(t.t)
+	if w := t.s.waiting[t.t]; w != nil && !ok {
+		d, ok = w.when, true
+	}
+	if !ok {
+		return time.Time{}, false
+	}
+	return t.s.start.Add(d), true
+}
+
+// Set has f called once, d from now, under a key. If a timer with the key is pending, or its
+// callback waits for the Executor, it is replaced: f runs, the old callback never does. A key is
+// free again as soon as its callback is started, so Set in the callback, or while it runs, adds a
+// new timer. The error is nil, ErrStopped or a *LimitError.
 func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	if f == nil {
 		panic("timing: Set with a nil func")
@@ -179,11 +196,21 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	if k, ok := s.keys[key]; ok && s.stop(k.timer) {
 		delete(s.keys, key)
 	}
+	return s.addKey(key, when, f)
+}
+
+// SetAt is Set with the time at which f is called, which is taken as [Scheduler.At] takes it.
+func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
+	return s.Set(key, time.Until(t), f)
+}
+
+// addKey adds a timer for a key that has none.
+func (s *Scheduler) addKey(key string, when time.Duration, f func()) error {
 	var t Task
 	var err error
 	t, err = s.add(when, 0, func() { s.runKeyed(key, t.t, f) })
 	if err == nil {
-		s.keys[key] = keyed{t.t, f}
+		s.keys[key] = keyedTask{t.t, f}
 	}
 	return err
 }
@@ -198,8 +225,9 @@ func (s *Scheduler) runKeyed(key string, t Timer, f func()) {
 	f()
 }
 
-// Move makes the timer with the key due d from now, be that earlier or later than before. The error is nil,
-// ErrStopped, or ErrUnknownKey if no such timer is pending: there never was one, it has run, or was removed.
+// Move makes the timer with the key due d from now, be that earlier or later than before, also if
+// its callback waits for the Executor already. The error is nil, ErrStopped, or ErrUnknownKey if
+// there is no such timer: there never was one, its callback has been started, or it was removed.
 func (s *Scheduler) Move(key string, d time.Duration) error {
 	when := s.after(d)
 	s.lock()
@@ -207,10 +235,15 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	if k, ok := s.keys[key]; !ok || !s.reset(k.timer, when) {
-		return ErrUnknownKey
+	k, ok := s.keys[key]
+	switch {
+	case ok && s.reset(k.timer, when):
+		return nil
+	case ok && s.stop(k.timer): // it was waiting for the Executor
+		delete(s.keys, key)
+		return s.addKey(key, when, k.f)
 	}
-	return nil
+	return ErrUnknownKey
 }
 
 // Remove stops the timer with the key. True means that its callback will never run; false that there is nothing
@@ -226,11 +259,11 @@ func (s *Scheduler) Remove(key string) bool {
 	return true
 }
 
-// Has reports whether a timer with the key is pending.
+// Has reports whether there is a timer with the key whose callback has not been started.
 func (s *Scheduler) Has(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
-	return s.wheel.Pending(s.keys[key].timer)
+	return s.pending(s.keys[key].timer)
 }
 
 // Len returns the number of pending timers, with a key or without. Callbacks that wait for the Executor are not
@@ -239,33 +272,6 @@ func (s *Scheduler) Len() int {
 	s.lock()
 	defer s.mu.Unlock()
 	return s.wheel.Len()
-}
-
-// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line waits for mu itself, so a
-// turn, which does not stand in line, waits for few: with a thousand, callbacks would come seconds late. (TryLock leaves
-// alone a Mutex that somebody has waited for in vain for a millisecond.)
-func (s *Scheduler) lock() {
-	if s.mu.TryLock() {
-		return
-	}
-	s.line.Lock()
-	s.mu.Lock()
-	s.line.Unlock()
-}
-
-// now is the time on the wheel's clock.
-func (s *Scheduler) now() time.Duration { return time.Since(s.start) }
-
-// after returns the time d from now, or the end of time. What has passed is not rounded up to a tick.
-func (s *Scheduler) after(d time.Duration) time.Duration {
-	now := s.now()
-	if d <= 0 {
-		return s.wheel.time(s.wheel.down(now))
-	}
-	if d > math.MaxInt64-now {
-		return math.MaxInt64
-	}
-	return now + d
 }
 
 func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {
@@ -281,16 +287,26 @@ func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {
 	} else {
 		t = s.wheel.At(when, f)
 	}
+	s.counts.scheduled++
 	s.wakeBy(when)
 	return Task{s, t}, nil
 }
 
-func (s *Scheduler) stop(t Timer) bool {
-	if !s.wheel.Stop(t) {
-		return false
+func (s *Scheduler) pending(t Timer) bool { return s.wheel.Pending(t) || s.waiting[t] != nil }
+
+// stop prevents the calls of a timer: the next one, and one that waits for the Executor. Of a
+// periodic timer there may be both.
+func (s *Scheduler) stop(t Timer) (stopped bool) {
+	if s.wheel.Stop(t) {
+		s.counts.stopped++
+		stopped = true
 	}
-	s.counts.stopped++
-	return true
+	if s.waiting[t] != nil {
+		delete(s.waiting, t)
+		s.counts.stopped++
+		stopped = true
+	}
+	return stopped
 }
 
 func (s *Scheduler) reset(t Timer, when time.Duration) bool {

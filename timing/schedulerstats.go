@@ -5,14 +5,19 @@ import (
 	"time"
 )
 
-// SchedulerStats says what a [Scheduler] has done and what it holds. Counters start at 0 and only grow.
+// SchedulerStats says what a [Scheduler] has done and what it holds. Counters start at 0 and only
+// grow, and each call is in one place:
+//
+//	Scheduled = Pending + Waiting + Fired + Stopped + Skipped + Refused
 type SchedulerStats struct {
+	Scheduled   uint64        // calls: one for each timer added, and one for each period passed
 	Pending     int           // timers
-	Waiting     int           // callbacks given to the Executor that it has not started
-	Fired       uint64        // callbacks that became due and were started, or given to the Executor
-	Stopped     uint64        // timers stopped, removed, replaced or returned by Stop
+	Waiting     int           // calls given to the Executor that it has not started
+	Fired       uint64        // calls that were started
+	Stopped     uint64        // calls prevented: stopped, removed, replaced, drained, given back by Stop
 	Skipped     uint64        // periods of periodic timers that were missed and passed over
-	Panics      uint64        // callbacks that panicked
+	Refused     uint64        // calls for which the Executor panicked
+	Panics      uint64        // callbacks, and calls of the Executor, that panicked
 	LatenessMax time.Duration // the longest that a callback was taken up after its deadline
 	LatenessP99 time.Duration // 99 % were no later than this, which is exact to one part in eight
 }
@@ -24,20 +29,21 @@ func (s *Scheduler) Stats() SchedulerStats {
 	return SchedulerStats{
 		Pending:     s.wheel.Len(),
 		Waiting:     len(s.waiting),
-		Fired:       s.wheel.fired,
+		Scheduled:   s.counts.scheduled,
+		Fired:       s.counts.fired,
+		Refused:     s.counts.refused,
 		Stopped:     s.counts.stopped,
 		Skipped:     s.wheel.skipped,
-		Panics:      s.counts.panics,
+		Panics:      s.panics,
 		LatenessMax: s.counts.latest,
 		LatenessP99: s.counts.lateness.quantile(0.99),
 	}
 }
 
 type schedulerCounts struct {
-	stopped  uint64
-	panics   uint64
-	latest   time.Duration
-	lateness histogram
+	scheduled, fired, stopped, refused uint64
+	latest                             time.Duration
+	lateness                           histogram
 }
 
 func (c *schedulerCounts) late(d time.Duration) {

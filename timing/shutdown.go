@@ -10,7 +10,7 @@ import (
 // it here.
 type Pending struct {
 	When time.Time // of a periodic timer, the next call
-	Key  string    // empty if it has none, or the key has got a new timer since this one was due
+	Key  string    // empty if it has none
 	Func func()
 }
 
@@ -39,27 +39,23 @@ func (s *Scheduler) Stop() []Pending {
 	if s.stopped {
 		return nil
 	}
-	s.stopped = true
-	if s.alarm != nil {
-		s.alarm.Stop()
-	}
+	s.disarm()
 	var waiting []due
 	for _, d := range s.waiting {
 		waiting = append(waiting, *d)
 	}
 	clear(s.waiting)
-	all := s.takeAll(waiting)
-	s.counts.stopped += uint64(len(all))
-	return all
+	return s.takeAll(waiting)
 }
 
 // takeAll empties the wheel, and returns what was in it together with what is given, in the order of the deadlines.
 func (s *Scheduler) takeAll(all []due) []Pending {
 	for _, p := range s.wheel.inOrder() {
-		f := s.wheel.chunk(p.timer.index).calls[p.timer.index&chunkMask]
+		f := *s.wheel.calls.at(p.timer.index)
 		all = append(all, due{f: f, when: p.when, timer: p.timer})
 	}
 	s.wheel.Drain(nil)
+	s.counts.stopped += uint64(len(all))
 	slices.SortStableFunc(all, func(a, b due) int { return cmp.Compare(a.when, b.when) })
 	keys := make(map[Timer]string, len(s.keys))
 	for key, k := range s.keys {

@@ -58,7 +58,7 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 	if li.tail != last || li.blocks != n {
 		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
 	}
-	if bit := l != overdue && w.occupied[l/turnSlots]>>(l%turnSlots)&1 == 1; l != overdue && bit != (live > 0) {
+	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (live > 0) {
 		return fmt.Errorf("%d timers, bit %v", live, bit)
 	}
 	return nil
@@ -74,7 +74,7 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 			continue
 		}
 		index := b.index[off]
-		if linked[index] || w.node(index).at != i<<offBits|off || w.chunk(index).calls[index&chunkMask] == nil {
+		if linked[index] || w.node(index).at != i<<offBits|off || !w.collects && *w.calls.at(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
@@ -86,11 +86,11 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 }
 
 func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
-	if periods := w.chunk(i).periods; w.node(i).gen&periodicBit == 1 && (periods == nil || periods[i&chunkMask] <= 0) {
+	if !w.collects && w.node(i).gen&periodicBit == 1 && w.period(i) <= 0 {
 		return fmt.Errorf("periodic without a period")
 	}
 	if b.list == overdue {
-		if when > w.now || b.tick > w.down(w.now) || b.round > w.round {
+		if when > w.now || b.tick > w.reached(w.now) || b.round > w.round {
 			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, b.tick, b.round, w.round)
 		}
 		return nil
@@ -102,8 +102,8 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("before pos")
 	case listOf(level, tick) != int(b.list):
 		return fmt.Errorf("wrong slot")
-	case tick>>span(level)>>turnBits-w.pos>>span(level)>>turnBits > 1:
-		return fmt.Errorf("more than a turn away")
+	case tick>>span(level)>>lapBits-w.pos>>span(level)>>lapBits > 1:
+		return fmt.Errorf("more than a lap away")
 	case slotStart(level, tick) < w.pos:
 		return fmt.Errorf("its slot began before pos")
 	case level < lowest:
@@ -131,10 +131,10 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		if linked[i] {
 			continue
 		}
-		if w.chunk(i).calls[i&chunkMask] != nil {
+		if !w.collects && *w.calls.at(i) != nil {
 			return fmt.Errorf("free node %d keeps its callback", i)
 		}
-		if retired := w.node(i).gen == lastGen; retired == free[i] {
+		if retired := !w.collects && w.node(i).gen == lastGen; retired == free[i] {
 			return fmt.Errorf("node %d: free %v, retired %v", i, free[i], retired)
 		}
 	}

@@ -44,15 +44,19 @@ type Wheel struct {
 	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
 	advancing bool   // inside Advance
 	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
+	collects  bool   // there are no callbacks: Advance leaves the nodes that are due in collected
 	behind    bool   // now has moved on and pos has not, as there was nothing to do
 	fired     uint64
 	skipped   uint64
 	cascaded  uint64
 	pending   int
 	held      due
-	occupied  [2 * numLevels]uint64 // bit s of [l/turnSlots]: list l has a timer, s being l%turnSlots
+	drain     *drain                // nil unless one is running
+	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a timer, s being l%lapSlots
 	recent    recent
 	blocks
+	calls     chunks[func()] // of the nodes; nil of a free one
+	collected []uint32       // the nodes that came due, if collecting
 }
 
 // due is a callback taken off a wheel, to be called elsewhere.
@@ -82,7 +86,7 @@ func New(cfg Config) *Wheel {
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
-	w.slab = slab{}
+	w.slab, w.calls = slab{}, chunks[func()]{}
 	w.blocks.init()
 	w.recent.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
@@ -96,9 +100,10 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 		panic("timing: At with a nil func")
 	}
 	if w.spare == 0 {
-		w.grow()
+		w.growCalls()
 	}
-	n, i := w.alloc(f)
+	n, i := w.alloc()
+	*w.calls.at(i) = f
 	w.pending++
 	if when > w.now && !w.behind { // as file would; this is the hottest path there is
 		n.at = w.place(i, when)
@@ -108,11 +113,13 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
-// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on its own,
-// so a period that is no multiple of the tick does not drift. Periods that have been missed when f is due are
-// skipped, and counted in [Stats].Skipped: f runs once, not in a burst, and its next call is the first one
-// after the time given to Advance. The timer is pending, with its next deadline, while f runs: a panic of f
-// does not end it, [Wheel.Stop] does. It panics if f is nil or period is not positive.
+// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick
+// on its own, so a period that is no multiple of the tick does not drift. A period is missed when f
+// is due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in
+// a burst, and its next call is the first one whose tick Advance has not come to. Of periods below
+// a tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
+// panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
+// is not positive.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: Every with a nil func")
@@ -121,9 +128,10 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 		panic("timing: Every with a period that is not positive")
 	}
 	if w.spare == 0 {
-		w.grow()
+		w.growCalls()
 	}
-	n, i := w.alloc(f)
+	n, i := w.alloc()
+	*w.calls.at(i) = f
 	w.setPeriod(i, period)
 	w.pending++
 	n.at = w.file(i, first)
@@ -137,17 +145,25 @@ func (w *Wheel) Stop(t Timer) bool {
 	if t.wheel != w.id {
 		return false
 	}
-	c := w.chunk(t.index)
-	n := &c.nodes[t.index&chunkMask]
+	n := w.node(t.index)
 	if n.gen != t.gen {
 		return false
 	}
+	*w.calls.at(t.index) = nil
 	if m := w.take(n.at); m.thin() {
 		w.thin(n.at>>offBits, m)
 	}
-	w.release(c, t.index)
+	w.release(n, t.index)
 	w.pending--
 	return true
+}
+
+// growCalls makes room for one more timer and its callback.
+func (w *Wheel) growCalls() {
+	w.grow()
+	if w.calls.len() < w.nodes.len() {
+		w.calls.grow()
+	}
 }
 
 // Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic timer
@@ -194,6 +210,9 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 	at := w.node(t.index).at
 	return w.block(at >> offBits).when[at&offMask], true
 }
+
+// Now returns the wheel's time: the latest that Advance was told.
+func (w *Wheel) Now() time.Duration { return w.now }
 
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.pending }

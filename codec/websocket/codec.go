@@ -1,10 +1,12 @@
 package websocket
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -13,13 +15,17 @@ const (
 	// DefaultMaxHandshake is Codec.MaxHandshake, in bytes, if that is zero.
 	DefaultMaxHandshake = 16 << 10
 
+	// DefaultHandshakeTimeout is Codec.HandshakeTimeout, if that is zero.
+	DefaultHandshakeTimeout = 10 * time.Second
+
 	// DefaultCompressMin is Codec.CompressMin, in bytes, if that is zero.
 	DefaultCompressMin = 256
 )
 
 // A Codec is the configuration of WebSocket for a listener. It is a codec.Stateful: the codec of each connection is a
-// *Conn. The zero Codec takes connections on any path from pages of the same origin, messages of up to 64 KiB, and
-// answers plain HTTP requests with "426 Upgrade Required".
+// *Conn. The zero Codec takes connections on any path from pages of the same origin, if they shake
+// hands within ten seconds, messages of up to 64 KiB, and answers plain HTTP requests with "426 Upgrade
+// Required".
 //
 // Use it by its address. The fields must not be changed once it serves; the functions are called on the loop of the
 // connection concerned, several loops at once, and must not block.
@@ -51,6 +57,10 @@ type Codec struct {
 	// MaxHandshake is how long an HTTP request may be, in bytes, without a body. 0 means DefaultMaxHandshake, 16 KiB.
 	MaxHandshake int
 
+	// HandshakeTimeout is how long the handshake may take before the connection closes with ErrTimeout,
+	// and a 408 if there was a request. 0 means DefaultHandshakeTimeout, 10 s.
+	HandshakeTimeout time.Duration
+
 	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed. 0 means codec.DefaultMax,
 	// 64 KiB. A longer one closes the connection with StatusTooBig.
 	MaxMessage int
@@ -74,7 +84,7 @@ type Codec struct {
 	// must not be sent becomes StatusInternalError; a reason is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
-	deflated byte // its address is the FrameKey of connections that compress
+	deflated [maxWindow + 1]byte // addresses, the FrameKeys of connections that compress, by window
 }
 
 // ErrNoConn is what a Codec returns that is used as the codec of a connection. Only what New returns is one.
@@ -102,21 +112,17 @@ func (c *Codec) Validate() error {
 			return fmt.Errorf("%w: websocket.Codec.%s %d is negative", codec.ErrConfig, f.name, f.value)
 		}
 	}
+	if c.HandshakeTimeout < 0 {
+		return fmt.Errorf("%w: websocket.Codec.HandshakeTimeout %v is negative", codec.ErrConfig, c.HandshakeTimeout)
+	}
 	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
 		return fmt.Errorf("%w: websocket.Codec.Path %q does not begin with a slash", codec.ErrConfig, c.Path)
 	}
 	return nil
 }
 
-func (c *Codec) maxHandshake() int { return or(c.MaxHandshake, DefaultMaxHandshake) }
-func (c *Codec) maxMessage() int   { return or(c.MaxMessage, codec.DefaultMax) }
-func (c *Codec) maxSend() int      { return or(c.MaxSend, c.maxMessage()) }
-func (c *Codec) maxFrame() int     { return or(c.MaxFrame, c.maxMessage()) }
-func (c *Codec) compressMin() int  { return or(c.CompressMin, DefaultCompressMin) }
-
-func or(n, zero int) int {
-	if n == 0 {
-		return zero
-	}
-	return n
-}
+func (c *Codec) maxHandshake() int { return cmp.Or(c.MaxHandshake, DefaultMaxHandshake) }
+func (c *Codec) maxMessage() int   { return cmp.Or(c.MaxMessage, codec.DefaultMax) }
+func (c *Codec) maxSend() int      { return cmp.Or(c.MaxSend, c.maxMessage()) }
+func (c *Codec) maxFrame() int     { return cmp.Or(c.MaxFrame, c.maxMessage()) }
+func (c *Codec) compressMin() int  { return cmp.Or(c.CompressMin, DefaultCompressMin) }

@@ -2,7 +2,9 @@ package websocket
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gobwas/ws"
@@ -60,6 +62,7 @@ type Conn struct {
 	protocol string
 	phase    phase
 	deflate  bool // permessage-deflate was agreed on
+	window   byte // its window for what we send, in bits
 	kind     Kind // of the last message
 	send     Kind // of the next one that is sent, 0 for the default
 
@@ -71,8 +74,6 @@ type Conn struct {
 	reply []byte // what AppendReply will append
 	early []byte // frames that were sent before the handshake was done
 	sent  *CloseError
-	src   source
-	dst   sink
 }
 
 // IsOpen reports whether the handshake is done and no close frame was sent or received.
@@ -114,7 +115,7 @@ func (c *Conn) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err
 
 // decodeFrame decodes one frame, RFC 6455 section 5.2.
 func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
-	h, n, err := c.header(data)
+	h, n, err := parseHeader(data)
 	if n == 0 || err != nil {
 		return 0, nil, c.fail(err)
 	}
@@ -143,7 +144,7 @@ func (c *Conn) control(op ws.OpCode, payload []byte) error {
 	switch op {
 	case ws.OpPing:
 		if c.phase == open {
-			c.reply = c.appendFrame(c.reply, ws.OpPong, 0, payload)
+			c.reply = appendFrame(c.reply, ws.OpPong, 0, payload)
 		}
 	case ws.OpPong:
 		if c.OnPong != nil {
@@ -164,7 +165,7 @@ func (c *Conn) closed(payload []byte) error {
 	if c.phase == closing {
 		return c.sent
 	}
-	c.reply = c.appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
+	c.reply = appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
 	c.phase = over
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
@@ -256,12 +257,12 @@ func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 		if len(c.early)+len(frame) > maxEarly {
 			return dst, tooBig("backlog before the handshake", len(c.early)+len(frame), maxEarly)
 		}
-		c.early = c.appendFrame(c.early, ws.OpCode(kind), 0, frame)
+		c.early = appendFrame(c.early, ws.OpCode(kind), 0, frame)
 		return dst, nil
 	case c.deflate && len(frame) >= c.config.compressMin():
 		return c.appendDeflated(dst, ws.OpCode(kind), frame)
 	}
-	return c.appendFrame(dst, ws.OpCode(kind), 0, frame), nil
+	return appendFrame(dst, ws.OpCode(kind), 0, frame), nil
 }
 
 func (c *Conn) sendKind() Kind {
@@ -286,6 +287,19 @@ func (c *Conn) AppendReply(dst []byte) []byte {
 	return dst
 }
 
+// OpenTimeout implements codec.Opener.
+func (c *Conn) OpenTimeout() time.Duration {
+	return cmp.Or(c.config.HandshakeTimeout, DefaultHandshakeTimeout)
+}
+
+// Opening implements codec.Opener.
+func (c *Conn) Opening() error {
+	if c.phase < open {
+		return ErrTimeout
+	}
+	return nil
+}
+
 // AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is not done.
 func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 	switch c.phase {
@@ -300,7 +314,7 @@ func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 
 func (c *Conn) appendClose(dst []byte, err error) []byte {
 	code, reason := c.config.status(err)
-	return c.appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
+	return appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
 }
 
 // FrameSize implements codec.Sizer.
@@ -308,21 +322,22 @@ func (c *Conn) FrameSize(data []byte) (size int, ok bool) {
 	if c.phase != open && c.phase != closing {
 		return 0, false
 	}
-	h, n, err := c.header(data)
+	h, n, err := parseHeader(data)
 	if n == 0 || err != nil || c.check(h, n) != nil {
 		return 0, false
 	}
 	return n + int(h.Length), true
 }
 
-// FrameKey tells that all open connections of a Codec encode a message alike, if all or none of them compress, so that a
-// broadcast can be encoded once. It returns nil while messages have to be kept for after the handshake.
+// FrameKey tells which open connections of a Codec encode a message alike, so that a broadcast can be
+// encoded once: those that do not compress, and those that do, with the same window. It returns nil
+// while messages have to be kept for after the handshake.
 func (c *Conn) FrameKey() any {
 	if c.phase != open {
 		return nil
 	}
 	if c.deflate {
-		return &c.config.deflated
+		return &c.config.deflated[c.window]
 	}
 	return c.config
 }
@@ -332,6 +347,7 @@ var (
 	_ codec.Validator = (*Codec)(nil)
 	_ codec.Resumer   = (*Conn)(nil)
 	_ codec.Responder = (*Conn)(nil)
+	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
 

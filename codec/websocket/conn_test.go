@@ -336,6 +336,9 @@ func TestFrameKey(t *testing.T) {
 	if a.FrameKey() == c.FrameKey() || a.FrameKey() == d.FrameKey() {
 		t.Error("other connections have equal keys")
 	}
+	if small := opened(t, cfg, offer+"; server_max_window_bits=9"); small.FrameKey() == d.FrameKey() {
+		t.Error("connections with other windows have equal keys")
+	}
 	if key := cfg.New().(*websocket.Conn).FrameKey(); key != nil {
 		t.Errorf("before the handshake the key is %v", key)
 	}
@@ -364,16 +367,19 @@ func TestNegotiation(t *testing.T) {
 	const agreed = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 	s, off := start(t, &websocket.Codec{Compress: true}), start(t, &websocket.Codec{})
 	for offer, want := range map[string]string{
-		"permessage-deflate":                                                agreed,
-		"permessage-deflate; client_max_window_bits":                        agreed,
-		"permessage-deflate; server_no_context_takeover":                    agreed,
-		"permessage-deflate; server_max_window_bits=10":                     "",
-		"permessage-deflate; server_max_window_bits=10, permessage-deflate": agreed,
-		"permessage-deflate; server_max_window_bits=99":                     "",
-		"permessage-deflate; nonsense":                                      "",
-		"permessage-deflate; client_no_context_takeover=1":                  "",
-		"x-other, permessage-deflate":                                       agreed,
-		"x-other":                                                           "",
+		"permessage-deflate":                                               agreed,
+		"permessage-deflate; client_max_window_bits":                       agreed,
+		"permessage-deflate; server_no_context_takeover":                   agreed,
+		"permessage-deflate; server_max_window_bits=15":                    agreed + "; server_max_window_bits=15",
+		"permessage-deflate; server_max_window_bits=10":                    agreed + "; server_max_window_bits=10",
+		"permessage-deflate; server_max_window_bits=8, permessage-deflate": agreed + "; server_max_window_bits=8",
+		"permessage-deflate; server_max_window_bits=7, permessage-deflate": agreed,
+		"permessage-deflate; server_max_window_bits=99":                    "",
+		"permessage-deflate; client_max_window_bits=9":                     agreed,
+		"permessage-deflate; nonsense":                                     "",
+		"permessage-deflate; client_no_context_takeover=1":                 "",
+		"x-other, permessage-deflate":                                      agreed,
+		"x-other":                                                          "",
 	} {
 		for srv, want := range map[*server]string{s: want, off: ""} {
 			c := srv.dial(t)

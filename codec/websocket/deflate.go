@@ -4,60 +4,115 @@ import (
 	"bytes"
 	"compress/flate"
 	"io"
+	"slices"
 	"sync"
 
+	"github.com/gobwas/httphead"
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsflate"
 )
 
-// lenient makes offers that make no sense declined, in place of refusing the handshake: RFC 7692 section 5.1.
-func lenient[Option any](negotiate func(Option) (Option, error)) func(Option) (Option, error) {
-	return func(offer Option) (answer Option, err error) {
-		if accepted, err := negotiate(offer); err == nil {
-			return accepted, nil
-		}
+// maxWindow is deflate's own window, in bits.
+const maxWindow = 15
+
+// negotiate answers an offer of permessage-deflate, RFC 7692 section 7.1. The first one that makes
+// sense is taken; others are declined and harm nothing (section 5.1).
+func (c *Conn) negotiate(offer httphead.Option) (answer httphead.Option, err error) {
+	var asked wsflate.Parameters
+	if c.deflate || string(offer.Name) != wsflate.ExtensionName || asked.Parse(offer) != nil {
 		return answer, nil
 	}
+	c.deflate, c.window = true, maxWindow
+	if asked.ServerMaxWindowBits.Defined() {
+		c.window = byte(asked.ServerMaxWindowBits)
+	}
+	return wsflate.Parameters{
+		ServerNoContextTakeover: true,
+		ClientNoContextTakeover: true,
+		ServerMaxWindowBits:     asked.ServerMaxWindowBits,
+	}.Option(), nil
 }
 
-// A deflater is shared by connections, one after the other: it is large, and needed only while a message is compressed.
+const (
+	minSlim = 4 << 10  // a buffer that is not worth exchanging
+	maxKept = 64 << 10 // the largest that a deflater or inflater keeps
+)
+
+// flushEnd is what a flush ends with and the wire leaves out, RFC 7692 section 7.2.1.
+var flushEnd = []byte("\x00\x00\xff\xff")
+
+// A deflater is shared by connections, one after the other: it is large, and needed only while a
+// message is compressed.
 type deflater struct {
-	writer *wsflate.Writer
-	sink   sink
+	compressor *flate.Writer
+	sink       sink
 }
 
 var deflaters = sync.Pool{New: func() any {
-	d := new(deflater)
-	d.writer = wsflate.NewWriter(&d.sink, func(w io.Writer) wsflate.Compressor {
-		f, _ := flate.NewWriter(w, flate.BestSpeed) // an error is a level that does not exist
-		return f
-	})
-	return d
+	f, _ := flate.NewWriter(nil, flate.BestSpeed) // an error is a level that does not exist
+	return &deflater{compressor: f}
 }}
+
+// deflate leaves the compressed form of payload in d.sink. The compressor's window cannot be chosen,
+// so for a smaller one each piece as long as that is compressed for itself: nothing refers further back.
+func (d *deflater) deflate(payload []byte, window byte) error {
+	d.sink.data = d.sink.data[:0]
+	d.compressor.Reset(&d.sink)
+	for window < maxWindow && len(payload) > 1<<window {
+		if _, err := d.compressor.Write(payload[:1<<window]); err != nil {
+			return err
+		}
+		if err := d.compressor.Flush(); err != nil {
+			return err
+		}
+		d.compressor.Reset(&d.sink)
+		payload = payload[1<<window:]
+	}
+	if _, err := d.compressor.Write(payload); err != nil {
+		return err
+	}
+	if err := d.compressor.Flush(); err != nil {
+		return err
+	}
+	d.sink.data = bytes.TrimSuffix(d.sink.data, flushEnd)
+	return nil
+}
 
 // appendDeflated appends a compressed frame, or a plain one if that is shorter.
 func (c *Conn) appendDeflated(dst []byte, op ws.OpCode, payload []byte) ([]byte, error) {
 	d := deflaters.Get().(*deflater)
-	defer deflaters.Put(d)
-	d.sink.data = d.sink.data[:0]
-	d.writer.Reset(&d.sink)
-	_, err := d.writer.Write(payload)
-	if err == nil {
-		err = d.writer.Flush()
-	}
-	if err != nil {
+	defer d.release()
+	if err := d.deflate(payload, c.window); err != nil {
 		return dst, err
 	}
 	if len(d.sink.data) >= len(payload) {
-		return c.appendFrame(dst, op, 0, payload), nil
+		return appendFrame(dst, op, 0, payload), nil
 	}
-	return c.appendFrame(dst, op, ws.Rsv(true, false, false), d.sink.data), nil
+	return appendFrame(slim(dst, len(d.sink.data)), op, ws.Rsv(true, false, false), d.sink.data), nil
+}
+
+// slim returns dst, or an empty slice of its own if dst is empty and far larger than n bytes need:
+// room was made for the message as it was, and its few bytes would keep all of that for as long as
+// they wait for their peer.
+func slim(dst []byte, n int) []byte {
+	if n += ws.MaxHeaderSize; len(dst) > 0 || cap(dst) <= minSlim || cap(dst) <= 4*n {
+		return dst
+	}
+	return make([]byte, 0, n)
+}
+
+func (d *deflater) release() {
+	if cap(d.sink.data) > maxKept {
+		d.sink.data = nil
+	}
+	deflaters.Put(d)
 }
 
 // An inflater is shared like a deflater.
 type inflater struct {
 	reader *wsflate.Reader
 	src    bytes.Reader
+	out    []byte
 }
 
 // resetter gives flate's reader the method by which wsflate resets it.
@@ -73,20 +128,34 @@ var inflaters = sync.Pool{New: func() any {
 	return i
 }}
 
-// inflate returns the decompressed message, of at most limit bytes: what a peer sends may become a thousand times
-// as large.
-func inflate(data []byte, limit int) ([]byte, error) {
+// inflate returns the decompressed message, of at most limit bytes. What a peer sends may become a
+// thousand times as large, so no more than a byte above the limit is ever made of it.
+func inflate(data []byte, limit int) (message []byte, err error) {
 	i := inflaters.Get().(*inflater)
-	defer inflaters.Put(i)
+	defer i.release()
 	i.src.Reset(data)
 	i.reader.Reset(&i.src)
-	message, err := io.ReadAll(io.LimitReader(i.reader, int64(limit)+1))
-	i.src.Reset(nil)
-	switch {
-	case err != nil:
-		return nil, violation(StatusInvalidData, "a compressed message: %w", err)
-	case len(message) > limit:
-		return nil, tooBig("decompressed message", len(message), limit)
+	for i.out = i.out[:0]; ; {
+		if len(i.out) == cap(i.out) {
+			i.out = slices.Grow(i.out, max(minSlim, len(i.out)))
+		}
+		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), limit+1)])
+		i.out = i.out[:len(i.out)+n]
+		switch {
+		case len(i.out) > limit:
+			return nil, tooBig("decompressed message", len(i.out), limit)
+		case err == io.EOF:
+			return append(make([]byte, 0, len(i.out)), i.out...), nil
+		case err != nil:
+			return nil, violation(StatusInvalidData, "a compressed message: %w", err)
+		}
 	}
-	return message, nil
+}
+
+func (i *inflater) release() {
+	i.src.Reset(nil)
+	if cap(i.out) > maxKept {
+		i.out = nil
+	}
+	inflaters.Put(i)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsflate"
 )
 
 // handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section 4.2). Of a request that is
@@ -71,12 +71,34 @@ func notToken(r rune) bool {
 
 // wantsUpgrade tells a handshake, if perhaps a bad one, from a plain request.
 func wantsUpgrade(r *http.Request) bool {
-	for _, v := range r.Header["Upgrade"] {
-		if strings.EqualFold(v, "websocket") {
-			return true
+	return hasToken(r.Header["Upgrade"], "websocket") ||
+		r.Header.Get("Sec-WebSocket-Key") != "" || r.Header.Get("Sec-WebSocket-Version") != ""
+}
+
+// hasToken reports whether a header, a list over one or more lines, has a token in it: RFC 9110
+// section 5.6.1.
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for t := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(t, " \t"), token) {
+				return true
+			}
 		}
 	}
-	return r.Header.Get("Sec-WebSocket-Key") != "" || r.Header.Get("Sec-WebSocket-Version") != ""
+	return false
+}
+
+// simple returns r as ws.HTTPUpgrader reads it, which looks at the first line of a header, and wants
+// the bare word in Upgrade.
+func simple(r *http.Request) *http.Request {
+	simple := *r
+	simple.Header = maps.Clone(r.Header)
+	for name, token := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade"} {
+		if hasToken(r.Header[name], token) {
+			simple.Header[name] = []string{token}
+		}
+	}
+	return &simple
 }
 
 // upgrade accepts the handshake r or refuses it.
@@ -85,23 +107,19 @@ func (c *Conn) upgrade(r *http.Request) error {
 	upgrader := ws.HTTPUpgrader{
 		Protocol: func(p string) bool { return slices.Contains(c.config.Protocols, p) },
 	}
-	deflate := wsflate.Extension{Parameters: wsflate.DefaultParameters}
 	if c.config.Compress {
-		upgrader.Negotiate = lenient(deflate.Negotiate)
+		upgrader.Negotiate = c.negotiate
 	}
 	if err := c.admit(r); err != nil {
 		return err
 	}
-	_, _, hs, err := upgrader.Upgrade(r, &memory)
+	_, _, hs, err := upgrader.Upgrade(simple(r), &memory)
 	if err != nil {
-		rejected, _ := errors.AsType[*ws.ConnectionRejectedError](err)
 		status := http.StatusBadRequest
-		if rejected != nil {
+		if rejected, ok := errors.AsType[*ws.ConnectionRejectedError](err); ok {
 			status = rejected.StatusCode()
 		}
-		c.phase = over
-		c.reply = append(c.reply, memory.written.Bytes()...)
-		return &HandshakeError{Status: status, Reason: err.Error()}
+		return c.refuse(r, status, err.Error())
 	}
 	if c.config.Check != nil {
 		if err := c.config.Check(r); err != nil {
@@ -109,7 +127,6 @@ func (c *Conn) upgrade(r *http.Request) error {
 		}
 	}
 	c.phase, c.request, c.protocol = answered, r, hs.Protocol
-	_, c.deflate = deflate.Accepted()
 	c.reply = append(append(c.reply, memory.written.Bytes()...), c.early...)
 	c.early = nil
 	return nil
@@ -198,9 +215,13 @@ func (c *Conn) refuseWith(r *http.Request, err error) error {
 
 func appendRefusal(dst []byte, r *http.Request, e *HandshakeError) []byte {
 	w := memoryConn{header: make(http.Header)}
-	if e.Status == http.StatusUpgradeRequired {
+	switch e.Status {
+	case http.StatusUpgradeRequired: // RFC 9110 section 7.8 wants Upgrade named in Connection
+		w.header.Set("Connection", "Upgrade, close")
 		w.header.Set("Upgrade", "websocket")
 		w.header.Set("Sec-WebSocket-Version", "13")
+	case http.StatusMethodNotAllowed:
+		w.header.Set("Allow", http.MethodGet)
 	}
 	http.Error(&w, e.Reason, e.Status)
 	return w.appendAnswer(dst, r)

@@ -28,6 +28,12 @@ func handshakeCases() []handshakeCase {
 		{"4.2.1", "header names in capitals", []string{"upgrade:", "UPGRADE: websocket"}, switching},
 		{"4.2.1", "header values in other cases", []string{"Upgrade: WebSocket", "Connection: upgrade"}, switching},
 		{"4.2.1", "more tokens in Connection", []string{"Connection: keep-alive, Upgrade"}, switching},
+		{"4.2.1", "several lines of Connection", []string{"Connection: keep-alive\r\nConnection: Upgrade"}, switching},
+		{"4.2.1", "tokens over several lines of Connection", []string{"Connection: a, b\r\nConnection: close ,\tUPGRADE,"}, switching},
+		{"4.2.1", "another protocol offered, too", []string{"Upgrade: websocket, foo"}, switching},
+		{"4.2.1", "another protocol offered before, in another line", []string{"Upgrade: h2c/1\r\nUpgrade: WebSocket"}, switching},
+		{"4.2.1", "another protocol that begins like ours", []string{"Upgrade: websockets"}, bad},
+		{"4.2.1", "a token that only contains Upgrade", []string{"Connection: no-upgrade"}, bad},
 		{"4.2.1", "further headers", []string{"User-Agent: test", "Cookie: a=b; c=d", "X-Empty: "}, switching},
 		{"4.2.1", "a query", []string{"GET /chat?user=1&x=%20 HTTP/1.1"}, switching},
 		{"4.2.1", "HTTP/1.0", []string{"GET /chat HTTP/1.0"}, http.StatusHTTPVersionNotSupported},
@@ -103,7 +109,7 @@ func TestHandshake(t *testing.T) {
 				wire += string(text("at once").wire())
 			}
 			go func() { _, _ = io.WriteString(c.Conn, wire) }()
-			r := c.response(t)
+			r := c.responseTo(t, wire)
 			if r.StatusCode != tc.status {
 				t.Fatalf("status %s, want %d", r.Status, tc.status)
 			}
@@ -111,16 +117,34 @@ func TestHandshake(t *testing.T) {
 				tc.accepted(t, c, r)
 				return
 			}
-			if v := r.Header.Get("Sec-WebSocket-Version"); tc.status == http.StatusUpgradeRequired && v != "13" {
-				t.Errorf("Sec-WebSocket-Version %q, want 13", v)
-			}
-			if body, err := io.ReadAll(r.Body); err != nil || len(body) == 0 {
-				t.Errorf("the answer's body is %q, %v: want a reason", body, err)
-			}
+			tc.refused(t, r)
 			if got := c.next(); got != "EOF" {
 				t.Errorf("behind the answer came %s, want EOF", got)
 			}
 		})
+	}
+}
+
+// refused checks that an answer says why, that the connection closes, and what a client can do better.
+func (tc *handshakeCase) refused(t *testing.T, r *http.Response) {
+	body, err := io.ReadAll(r.Body)
+	if head := r.Request.Method == http.MethodHead; err != nil || (len(body) == 0) != head {
+		t.Errorf("the answer's body is %q, %v: want a reason", body, err)
+	}
+	if !r.Close {
+		t.Error("no Connection: close")
+	}
+	want := make(map[string]string)
+	switch tc.status {
+	case http.StatusUpgradeRequired:
+		want["Upgrade"], want["Sec-Websocket-Version"] = "websocket", "13"
+	case http.StatusMethodNotAllowed:
+		want["Allow"] = "GET"
+	}
+	for name, value := range want {
+		if got := strings.Join(r.Header[name], "|"); got != value {
+			t.Errorf("%s: %q, want %q", name, got, value)
+		}
 	}
 }
 
@@ -133,6 +157,24 @@ func (tc *handshakeCase) accepted(t *testing.T, c *client, r *http.Response) {
 	}
 	if got := c.next(); got != `text "at once"` {
 		t.Errorf("got %s", got)
+	}
+}
+
+// RFC 9110 section 7.8: who sends Upgrade names it in Connection. (http.ReadResponse hides that header.)
+func TestUpgradeRequired(t *testing.T) {
+	s := start(t, &websocket.Codec{})
+	for _, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", request("x", "Sec-WebSocket-Version: 8")} {
+		c := s.dial(t)
+		c.write(t, request)
+		answer, err := io.ReadAll(c.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"HTTP/1.1 426 Upgrade Required", "Connection: Upgrade, close", "Upgrade: websocket"} {
+			if strings.Count(string(answer), line+"\r\n") != 1 {
+				t.Errorf("%q is not once in %q", line, answer)
+			}
+		}
 	}
 }
 

@@ -161,7 +161,14 @@ func (c *client) write(t testing.TB, s string) {
 
 func (c *client) response(t testing.TB) *http.Response {
 	t.Helper()
-	r, err := http.ReadResponse(c.in, nil)
+	return c.responseTo(t, "")
+}
+
+// responseTo knows that the answer to a HEAD has no body.
+func (c *client) responseTo(t testing.TB, request string) *http.Response {
+	t.Helper()
+	method, _, _ := strings.Cut(request, " ")
+	r, err := http.ReadResponse(c.in, &http.Request{Method: method})
 	if err != nil {
 		t.Fatalf("no HTTP response: %v", err)
 	}

@@ -62,7 +62,7 @@ func Ping(c Link, data []byte) error {
 		return tooBig("ping", len(data), ws.MaxControlFramePayloadSize)
 	}
 	var buf [ws.MaxControlFramePayloadSize + ws.MinHeaderSize]byte
-	_, err := c.Write(w.appendFrame(buf[:0], ws.OpPing, 0, data))
+	_, err := c.Write(appendFrame(buf[:0], ws.OpPing, 0, data))
 	return err
 }
 

@@ -43,4 +43,20 @@ for (const [ask, code, reason] of [['please close with 4001', 4001, 'you asked f
   const [gotCode, gotReason] = await once(ws, 'close');
   assert.deepEqual([gotCode, String(gotReason)], [code, reason]);
 }
+// zlib refuses what refers further back than the window that was agreed on.
+for (let bits = 9; compress && bits <= 15; bits++) { // zlib cannot inflate with 8
+  const perMessageDeflate = { serverMaxWindowBits: bits, serverNoContextTakeover: true };
+  ws = new WebSocket(url, { perMessageDeflate, maxPayload: 32 << 20 });
+  await once(ws, 'open');
+  assert.equal(ws.extensions, 'permessage-deflate');
+  const noise = randomBytes(1 << bits);
+  for (const want of [Buffer.alloc(1 << 20, 'loopwheel '), Buffer.concat([noise, Buffer.alloc(7 << bits, 'x'), noise, noise])]) {
+    ws.send(want, { binary: true });
+    const [got] = await once(ws, 'message');
+    assert.ok(want.equals(got), `${want.length} bytes, a window of ${bits} bits`);
+    count++;
+  }
+  ws.close();
+  await once(ws, 'close');
+}
 console.log(`${count} messages, ping, pong and close codes, compression ${compress}`);

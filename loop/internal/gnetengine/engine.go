@@ -47,10 +47,18 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
+	plain    bool // without doors
 
 	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
 	KeepProcs bool
 	reserved  int // loops that procs knows of
+}
+
+// NewPlain returns an engine that does without doors, as where they do not work.
+func NewPlain(log zerolog.Logger) *Engine {
+	e := New(log)
+	e.plain = true
+	return e
 }
 
 // New returns an engine that logs what gnet says.
@@ -70,6 +78,9 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
+	poll    *poller  // nil without doors
+	input   []byte   // what direct sockets read into
+	packets *inBatch // what UDP sockets read into
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
@@ -79,7 +90,8 @@ type eventLoop struct {
 type ticket struct {
 	loop   *eventLoop
 	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
-	resume *socket                         // a paused socket that reads again
+	resume *socket                         // a paused socket that reads again, or
+	door   *door
 	opened bool
 }
 
@@ -104,6 +116,12 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 		return unixsock.Listen(ctx, lc, address)
 	}
 	return lc.Listen(ctx, network, address)
+}
+
+// Dial implements engine.Connector.
+func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: local}
+	return d.DialContext(ctx, network, address)
 }
 
 // Start implements engine.Engine.
@@ -157,12 +175,21 @@ func (l *eventLoop) start() (err error) {
 	if _, err = l.client.EnrollContext(anchor, &ticket{loop: l}); err == nil && l.gnet == nil {
 		err = errUnregistered
 	}
-	return err
+	if err != nil || l.engine.plain {
+		return err
+	}
+	if err := l.startPoller(); err != nil {
+		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are watched by a goroutine")
+	}
+	return nil
 }
 
 func (l *eventLoop) stop() error {
 	err := l.client.Stop()
 	l.reserve.drop()
+	if l.poll != nil {
+		l.poll.stop()
+	}
 	return errors.Join(err, l.peer.Close())
 }
 
@@ -206,8 +233,11 @@ func (t *turn) Run(context.Context) error {
 
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	l := e.loops[loop]
-	t := &ticket{loop: l, open: open}
+	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
+}
+
+// enroll hands nc to gnet, and waits until t is open.
+func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
 	result := make(chan error, 1)
 	go func() {
 		_, err := l.client.EnrollContext(nc, t)
@@ -250,6 +280,9 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	case t.resume != nil:
 		t.resume.attach(c)
 		return nil, gnet.None
+	case t.door != nil:
+		t.door.opened(c)
+		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
 		t.loop.reserve.fill()
@@ -268,8 +301,13 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it copies nothing.
 	data, _ := c.Next(-1)
-	if s, ok := c.Context().(*socket); ok && !s.closed {
-		s.sink.Readable(data)
+	switch x := c.Context().(type) {
+	case *socket:
+		if !x.closed {
+			x.sink.Readable(data)
+		}
+	case *door:
+		x.ready()
 	}
 	return gnet.None
 }
@@ -281,7 +319,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened && x.resume == nil { // an anchor: its loop is ending
+		if x.opened && x.resume == nil && x.door == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}

@@ -42,7 +42,7 @@ func (s *socket) checkPaused() {
 	if !s.tcp {
 		return
 	}
-	events := s.poll()
+	events := poll(s.fd)
 	if events&(unix.POLLERR|unix.POLLHUP) == 0 {
 		s.watch(0)
 		return

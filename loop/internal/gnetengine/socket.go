@@ -21,18 +21,19 @@ type socket struct {
 	sink     engine.Sink
 	fd       int
 	closed   bool
-	watched  bool // known to the watcher
-	waiting  bool // for a call of Sink.Writable
-	lingers  bool // the Conn wants to go on writing after the end
-	paused   bool // as the Conn wants it
-	tcp      bool // known once paused
-	resuming bool // on its way back to gnet
+	watched  bool  // known to the watcher, or the poller
+	waiting  bool  // for a call of Sink.Writable
+	lingers  bool  // the Conn wants to go on writing after the end
+	paused   bool  // as the Conn wants it
+	tcp      bool  // known once paused
+	place    int32 // in the poller
+	resuming bool  // on its way back to gnet
 }
 
 // slowWrite is write(2), which Go's scheduler is told of.
-func (s *socket) slowWrite(p []byte) (int, error) {
+func slowWrite(fd int, p []byte) (int, error) {
 	for {
-		n, err := unix.Write(s.fd, p)
+		n, err := unix.Write(fd, p)
 		switch err {
 		case nil:
 			return n, nil
@@ -78,11 +79,16 @@ func (s *socket) NotifyWritable() bool {
 // watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is in events; when it breaks,
 // in any case.
 func (s *socket) watch(events int16) bool {
-	if s.loop.engine.watch.add(s, events) != nil {
-		return false
+	var err error
+	if p := s.loop.poll; p != nil {
+		err = p.watch(s, events)
+	} else {
+		err = s.loop.engine.watch.add(s, events)
 	}
-	s.watched = true
-	return true
+	if err == nil {
+		s.watched = true
+	}
+	return err == nil
 }
 
 // ready is called on the loop when the watcher has seen something.
@@ -96,11 +102,11 @@ func (s *socket) ready() {
 	}
 }
 
-func (s *socket) Pending() bool { return s.poll()&unix.POLLIN != 0 }
+func (s *socket) Pending() bool { return poll(s.fd)&unix.POLLIN != 0 }
 
 // poll returns what poll(2) says of input, and of the end.
-func (s *socket) poll() (events int16) {
-	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
+func poll(fd int) (events int16) {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(fds[:], 0); err != nil || n <= 0 {
 		return 0
 	}
@@ -166,9 +172,14 @@ func (s *socket) broken(err error) {
 }
 
 func (s *socket) unwatch() {
-	if s.watched {
+	if !s.watched {
+		return
+	}
+	s.watched = false
+	if p := s.loop.poll; p != nil {
+		p.remove(s.place, s.fd)
+	} else {
 		s.loop.engine.watch.remove(s)
-		s.watched = false
 	}
 }
 

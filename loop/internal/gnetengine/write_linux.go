@@ -18,7 +18,7 @@ const maxRawWrite = 64 << 10
 // where returns go to, and the kernel's own have replaced ours by then, so each return costs about 25 cycles.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > maxRawWrite {
-		return s.slowWrite(p)
+		return slowWrite(s.fd, p)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
@@ -30,7 +30,7 @@ func (s *socket) Write(p []byte) (int, error) {
 // writeFailed is Write when the first attempt took nothing.
 func (s *socket) writeFailed(p []byte, errno syscall.Errno) (int, error) {
 	if errno == unix.EINTR {
-		return s.slowWrite(p)
+		return slowWrite(s.fd, p)
 	}
 	return 0, failed("write", errno)
 }

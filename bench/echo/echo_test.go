@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets this binary be a server, as the command is.
+func TestMain(m *testing.M) {
+	for i, arg := range os.Args {
+		if arg == "-serve" {
+			panic(runServer(os.Args[i+1]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// Each peer echoes small and large frames, whatever pieces they come in, and is measured.
+func TestPeers(t *testing.T) {
+	o := &options{procs: 1, window: 50 * time.Millisecond, idlers: 20, rest: 10 * time.Millisecond}
+	for _, name := range append(names(cellPeers), names(idlePeers)...) {
+		t.Run(name, func(t *testing.T) {
+			server, err := startServer(name, setup{loops: 1, timeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.stop()
+			for _, c := range []cell{{3, 64, 1}, {3, 64, 16}, {2, 16 << 10, 16}} {
+				r, err := o.measure(server, c)
+				if err != nil {
+					t.Fatalf("%s: %v", c, err)
+				}
+				if r.rate <= 0 || r.cpu <= 0 || r.latency.total == 0 || r.rss == 0 {
+					t.Errorf("%s: %v/s, %v, %d times, %d bytes", c, r.rate, r.cpu, r.latency.total, r.rss)
+				}
+			}
+			if _, err := o.idleCost(server); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Those who watch close what is silent, and nothing else.
+func TestWatch(t *testing.T) {
+	o := &options{procs: 1, idlers: 200, timeout: 1500 * time.Millisecond}
+	servers, err := startServers(names(idlePeers), setup{loops: 1, timeout: o.timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopServers(servers) })
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var w watch
+			if err := o.watch(s, &w); err != nil {
+				t.Fatal(err)
+			}
+			want := w.silent
+			if strings.HasSuffix(s.name, "none") {
+				want = 0
+			}
+			if w.evicted != want || w.silent != 2 {
+				t.Errorf("%d of %d evicted, want %d", w.evicted, w.silent, want)
+			}
+			if least := w.lateness.quantile(0); w.evicted > 0 && least < 0 {
+				t.Errorf("evicted early: %v", least)
+			}
+		})
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var h histogram
+	for d := time.Duration(0); d < 100_000; d++ {
+		h.add(d)
+		if low := lower(bucket(d)); low > d || d-low > d/32+1 {
+			t.Fatalf("%d is in the bucket from %d", d, low)
+		}
+	}
+	for _, q := range []float64{0, 0.5, 0.99, 0.999} {
+		want := q * 100_000
+		if got := float64(h.quantile(q)); got > want || got < want*0.96-1 {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if (&histogram{}).quantile(0.5) != 0 || lower(bucket(1<<62)) > 1<<62 {
+		t.Error("the ends of the range")
+	}
+}
+
+// Frames are found in whatever pieces they come.
+func TestRemainder(t *testing.T) {
+	var wire []byte
+	for n := range 40 {
+		wire = binary.BigEndian.AppendUint32(wire, uint32(n))
+		wire = append(wire, strings.Repeat("x", n)...)
+	}
+	for step := 1; step < 100; step++ {
+		var r remainder
+		var got []byte
+		for rest := wire; len(rest) > 0; {
+			n := min(step, len(rest))
+			got = append(got, r.frames(rest[:n])...)
+			rest = rest[n:]
+		}
+		if !bytes.Equal(got, wire) {
+			t.Errorf("in pieces of %d: %d bytes of %d", step, len(got), len(wire))
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	o := &options{out: dir, peers: []string{"loopwheel", "net"}, idlers: 3}
+	var results []result
+	for _, peer := range o.peers {
+		for _, c := range []cell{{1, 64, 1}, {100, 16 << 10, 16}} {
+			r := result{cell: c.String(), peer: peer, rate: 1000, cpu: 2, rss: 1 << 20}
+			r.latency.add(time.Millisecond)
+			results = append(results, r, r)
+		}
+	}
+	if err := o.report(results, []idleCost{{"net", 1000, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"echo.csv": "\"100 conns, 16 KiB, depth 16\",net,1000,2,2,2,", "echo.svg": "<svg ",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %s", name, err, text)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+// Command echo drives the same echo server on several networking libraries, in turns within one run, and
+// says what each message cost: see -help.
+//
+//	go run ./echo -quick            # under two minutes
+//	go run ./echo                   # all cells, five rounds
+//	go run ./echo -idle             # what it costs to watch over idle connections
+//	go run ./echo -out ../docs/performance
+//
+// Each server is a process of its own. Frames have a 4-byte big-endian length. Before each measurement
+// connections are made anew; the servers that are not being measured have none.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// header is the size of a frame's length field.
+const header = 4
+
+// options are what the flags say.
+type options struct {
+	peers   []string
+	conns   []int
+	sizes   []int
+	depths  []int
+	rounds  int
+	window  time.Duration // of one measurement
+	idlers  int
+	rest    time.Duration // how long they are watched
+	timeout time.Duration // of idle connections
+	procs   int
+	out     string
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("echo: ")
+	o := options{}
+	serve := flag.String("serve", "", "be the server of this `peer`, told what to do on standard input")
+	peers := flag.String("peers", "", "which `peers` to compare, by commas; empty means all")
+	quick := flag.Bool("quick", false, "one short round of all, in less than two minutes")
+	idle := flag.Bool("idle", false, "measure what it costs to watch over idle connections")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
+	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
+	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle")
+	flag.DurationVar(&o.timeout, "timeout", time.Minute, "the idle timeout of -idle")
+	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
+	cells := flag.String("cells", "", "only cells whose name contains this, such as \"64 B\" or \"depth 16\"")
+	flag.StringVar(&o.out, "out", "", "write CSV and SVG into this `directory`")
+	flag.Parse()
+	if *serve != "" {
+		log.Fatal(runServer(*serve))
+	}
+	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
+	o.rest = 5 * time.Second
+	if *quick {
+		o.rounds, o.window, o.idlers, o.rest = 1, 400*time.Millisecond, 1000, time.Second
+		o.timeout = min(o.timeout, 3*time.Second)
+	}
+	if err := o.run(*peers, *cells, *idle); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run starts the servers and measures.
+func (o *options) run(peers, only string, idle bool) error {
+	known := names(cellPeers)
+	if idle {
+		known = names(idlePeers)
+	}
+	o.peers = known
+	if peers != "" {
+		o.peers = strings.Split(peers, ",")
+	}
+	for _, p := range o.peers {
+		if !slices.Contains(known, p) {
+			return fmt.Errorf("no peer %q: there are %s", p, strings.Join(known, ", "))
+		}
+	}
+	if idle {
+		return o.idling()
+	}
+	return o.matrix(only)
+}
+
+// progress tells on standard error what goes on, over itself on a terminal.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...)
+}
+
+func progressEnds() { fmt.Fprint(os.Stderr, "\r\x1b[K") }

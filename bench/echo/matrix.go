@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// A cell is one kind of load.
+type cell struct{ conns, size, depth int }
+
+// String is the cell's name in tables.
+func (c cell) String() string {
+	size := fmt.Sprintf("%d B", c.size)
+	if c.size >= 1<<10 {
+		size = fmt.Sprintf("%d KiB", c.size>>10)
+	}
+	return fmt.Sprintf("%d conns, %s, depth %d", c.conns, size, c.depth)
+}
+
+// A result is what one measurement of one peer gave.
+type result struct {
+	cell, peer string
+	round      int
+	rate       float64 // messages per second
+	cpu        float64 // seconds per million messages
+	latency    histogram
+	rss        int // with the connections open
+}
+
+// matrix measures all cells, the peers in turns.
+func (o *options) matrix(only string) error {
+	servers, err := startServers(o.peers, setup{loops: o.procs, timeout: time.Minute})
+	if err != nil {
+		return err
+	}
+	defer stopServers(servers)
+	cells := o.cells(only)
+	if len(cells) == 0 {
+		return fmt.Errorf("no cell's name contains %q", only)
+	}
+	var results []result
+	begun, done, all := time.Now(), 0, o.rounds*len(cells)*len(servers)
+	for round := range o.rounds {
+		for _, c := range cells {
+			for i := range servers {
+				server := servers[(i+round)%len(servers)] // nobody is always the first
+				progress("round %d of %d, %s: %s (%d of %d, %v left)", round+1, o.rounds, c, server.name, done, all, left(begun, done, all))
+				r, err := o.measure(server, c)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", server.name, c, err)
+				}
+				r.round = round
+				results = append(results, r)
+				done++
+			}
+		}
+	}
+	idle, err := o.idleCosts(servers)
+	if err != nil {
+		return err
+	}
+	progressEnds()
+	return o.report(results, idle)
+}
+
+// left estimates what is left of all that takes as long as what is done.
+func left(begun time.Time, done, all int) time.Duration {
+	if done == 0 {
+		return 0
+	}
+	return (time.Since(begun) / time.Duration(done) * time.Duration(all-done)).Round(time.Second)
+}
+
+func (o *options) cells(only string) (cells []cell) {
+	for _, conns := range o.conns {
+		for _, size := range o.sizes {
+			for _, depth := range o.depths {
+				if c := (cell{conns, size, depth}); strings.Contains(c.String(), only) {
+					cells = append(cells, c)
+				}
+			}
+		}
+	}
+	return cells
+}
+
+// measure runs one cell on one server: a third of the time to get warm, and then the time that counts.
+func (o *options) measure(server *process, c cell) (r result, err error) {
+	runtime.GC() // the last one's garbage is not this one's latency
+	conns, err := connect(server.addr, c.conns)
+	if err != nil {
+		return r, err
+	}
+	defer closeAll(conns)
+	l := &load{conns: conns, size: c.size, depth: c.depth}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- l.run(ctx) }()
+	time.Sleep(o.window / 3)
+	before, err := server.ask("usage")
+	if err != nil {
+		return r, err
+	}
+	begun := time.Now()
+	l.phase.Store(measuring)
+	time.Sleep(o.window)
+	l.phase.Store(over)
+	took := time.Since(begun)
+	after, err := server.ask("usage")
+	if err != nil {
+		return r, err
+	}
+	cancel()
+	if err := <-done; err != nil {
+		return r, err
+	}
+	n := float64(l.messages.Load())
+	if n == 0 {
+		return r, fmt.Errorf("no message came back within %v", o.window)
+	}
+	return result{
+		cell: c.String(), peer: server.name, latency: l.latency, rss: after.RSS,
+		rate: n / took.Seconds(), cpu: (after.CPU - before.CPU).Seconds() / n * 1e6,
+	}, nil
+}
+
+// An idleCost is what connections cost that say nothing.
+type idleCost struct {
+	peer   string
+	memory float64 // bytes per connection, user space
+	cpu    float64 // percent of a core, for all of them
+}
+
+// idleCosts opens many connections that say one message and then nothing.
+func (o *options) idleCosts(servers []*process) (costs []idleCost, err error) {
+	for _, server := range servers {
+		progress("%d idle connections: %s", o.idlers, server.name)
+		cost, err := o.idleCost(server)
+		if err != nil {
+			return nil, fmt.Errorf("%s, idle connections: %w", server.name, err)
+		}
+		costs = append(costs, cost)
+	}
+	return costs, nil
+}
+
+func (o *options) idleCost(server *process) (cost idleCost, err error) {
+	empty, err := server.ask("gc")
+	if err != nil {
+		return cost, err
+	}
+	conns, err := connect(server.addr, o.idlers)
+	if err != nil {
+		return cost, err
+	}
+	defer closeAll(conns)
+	if err := greet(conns); err != nil {
+		return cost, err
+	}
+	before, err := server.ask("gc")
+	if err != nil {
+		return cost, err
+	}
+	time.Sleep(o.rest)
+	after, err := server.ask("usage")
+	return idleCost{
+		peer:   server.name,
+		memory: float64(before.RSS-empty.RSS) / float64(o.idlers),
+		cpu:    (after.CPU - before.CPU).Seconds() / o.rest.Seconds() * 100,
+	}, err
+}

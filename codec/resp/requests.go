@@ -1,0 +1,274 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// keptArgs is for how many arguments a connection keeps room between requests.
+const keptArgs = 64
+
+// Requests is the codec of one connection of a server, and its view of the request in hand: see
+// Of. It belongs to the connection's loop.
+type Requests struct {
+	// Unauthenticated limits requests to 10 arguments of up to 16 KiB, for a peer that has not said
+	// its password yet. It may be changed at any time and holds for what is decoded after that.
+	Unauthenticated bool
+
+	limits Server
+	args   [][]byte
+	inline []byte // the words of an inline request that are not in it as they are
+
+	// The request that is not whole yet. Positions in it are offsets from its start, as it may be
+	// somewhere else when more of it has come.
+	spans []span
+	count int // its arguments, 0 before that is known
+	pos   int // of the next argument
+}
+
+// span is where an argument is in a request.
+type span struct{ from, to int }
+
+// Args returns the arguments of the request that OnMessage was called for; the first is the
+// command's name, and there is always one. The slice and the bytes in it are valid until OnMessage
+// returns; both may be overwritten. An argument may be extended by append without harm to the next.
+func (r *Requests) Args() [][]byte { return r.args }
+
+// Decode implements codec.Codec.
+func (r *Requests) Decode(data []byte) (advance int, frame []byte, err error) {
+	return r.DecodeFrom(data, 0)
+}
+
+// DecodeFrom implements codec.Resumer.
+func (r *Requests) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
+	if len(data) == 0 {
+		return 0, nil, nil
+	}
+	if data[0] != '*' {
+		return r.decodeInline(data, seen)
+	}
+	if seen == 0 {
+		r.restart()
+	}
+	if r.count == 0 {
+		if advance, err = r.header(data); advance != 0 || err != nil || r.count == 0 {
+			return advance, nil, err
+		}
+	}
+	for len(r.spans) < r.count {
+		ok, err := r.argument(data)
+		if err != nil {
+			return 0, nil, err
+		}
+		if !ok {
+			return 0, nil, r.checkSize(len(data))
+		}
+	}
+	if err := r.checkSize(r.pos); err != nil {
+		return 0, nil, err
+	}
+	r.args = r.args[:0]
+	for _, s := range r.spans {
+		r.args = append(r.args, data[s.from:s.to:s.to])
+	}
+	return r.pos, data[:r.pos], nil
+}
+
+// restart forgets the request before, and what it needed beyond the usual.
+func (r *Requests) restart() {
+	r.count, r.pos = 0, 0
+	r.spans = r.spans[:0]
+	if cap(r.spans) > keptArgs {
+		r.spans, r.args = nil, nil
+	}
+}
+
+// header reads how many arguments there are: r.count, or 0 if it has not come yet. A request
+// without any is skipped: advance is its length.
+func (r *Requests) header(data []byte) (advance int, err error) {
+	line, next := r.line(data, 1)
+	if next == 0 {
+		if len(data) > r.limits.MaxInline {
+			return 0, tooLong("too big mbulk count string")
+		}
+		return 0, nil
+	}
+	n, ok := parseInt(line)
+	switch {
+	case !ok:
+		return 0, malformed("invalid multibulk length")
+	case n > int64(r.limits.MaxArgs):
+		return 0, tooLong("invalid multibulk length")
+	case r.Unauthenticated && n > unauthenticatedArgs:
+		return 0, malformed("unauthenticated multibulk length")
+	case n <= 0:
+		return next, nil
+	}
+	r.count, r.pos = int(n), next
+	return 0, nil
+}
+
+// argument reads the next argument, and reports false if it is not whole yet.
+func (r *Requests) argument(data []byte) (ok bool, err error) {
+	if r.pos >= len(data) {
+		return false, nil
+	}
+	if data[r.pos] != '$' {
+		return false, malformed("expected '$', got '" + printable(data[r.pos]) + "'")
+	}
+	line, next := r.line(data, r.pos+1)
+	if next == 0 {
+		if len(data)-r.pos > r.limits.MaxInline {
+			return false, tooLong("too big bulk count string")
+		}
+		return false, nil
+	}
+	n, valid := parseInt(line)
+	switch {
+	case !valid || n < 0:
+		return false, malformed("invalid bulk length")
+	case n > int64(r.limits.MaxBulk):
+		return false, tooLong("invalid bulk length")
+	case r.Unauthenticated && n > unauthenticatedBulk:
+		return false, malformed("unauthenticated bulk length")
+	}
+	end := next + int(n)
+	if err := r.checkSize(end + 2); err != nil {
+		return false, err
+	}
+	if end+2 > len(data) {
+		return false, nil
+	}
+	if data[end] != '\r' || data[end+1] != '\n' {
+		return false, malformed("expected CRLF behind a bulk string")
+	}
+	r.spans = append(r.spans, span{next, end})
+	r.pos = end + 2
+	return true, nil
+}
+
+func (r *Requests) checkSize(n int) error {
+	if n > r.limits.MaxRequest {
+		return tooLong("too big request")
+	}
+	return nil
+}
+
+// line returns the line at data[from:], without its end, and the offset of what follows it: 0 if
+// its end has not come, or is beyond the limit.
+func (r *Requests) line(data []byte, from int) (line []byte, next int) {
+	// Nearly all of these lines are a digit or two.
+	for i := from; i < min(len(data)-1, from+4); i++ {
+		if data[i] == '\r' {
+			if data[i+1] == '\n' {
+				return data[from:i], i + 2
+			}
+			break
+		}
+	}
+	rest := data[from:]
+	i := bytes.IndexByte(rest[:min(len(rest), r.limits.MaxInline)], '\r')
+	if i < 0 || from+i+1 >= len(data) {
+		return nil, 0
+	}
+	return rest[:i], from + i + 2
+}
+
+// decodeInline decodes a line of words.
+func (r *Requests) decodeInline(data []byte, seen int) (advance int, frame []byte, err error) {
+	end := bytes.IndexByte(data[seen:], '\n')
+	if end < 0 && len(data) > r.limits.MaxInline || end >= 0 && seen+end > r.limits.MaxInline {
+		return 0, nil, tooLong("too big inline request")
+	}
+	if end < 0 {
+		return 0, nil, nil
+	}
+	end += seen
+	line := data[:end]
+	r.restart()
+	var ok bool
+	if r.args, r.inline, ok = splitWords(r.args[:0], r.inline[:0], line); !ok {
+		return 0, nil, malformed("unbalanced quotes in request")
+	}
+	advance = end + 1
+	switch {
+	case len(r.args) == 0:
+		return advance, nil, nil
+	case advance > r.limits.MaxRequest:
+		return 0, nil, tooLong("too big request")
+	case r.Unauthenticated && len(r.args) > unauthenticatedArgs:
+		return 0, nil, malformed("unauthenticated multibulk length")
+	}
+	return advance, data[:advance], nil
+}
+
+// FrameSize implements codec.Sizer: that of a request whose last argument has begun.
+func (r *Requests) FrameSize(data []byte) (size int, ok bool) {
+	if len(data) == 0 || data[0] != '*' {
+		return 0, false
+	}
+	try := Requests{limits: r.limits, Unauthenticated: r.Unauthenticated}
+	if len(r.spans) > 0 && r.count > 0 && r.pos < len(data) { // DecodeFrom has been here
+		try.count, try.pos = r.count, r.pos
+		if r.count-len(r.spans) != 1 {
+			return 0, false
+		}
+	} else if _, err := try.header(data); err != nil || try.count != 1 {
+		return 0, false
+	}
+	return try.lastSize(data)
+}
+
+// lastSize returns the size of a request whose last argument is at r.pos.
+func (r *Requests) lastSize(data []byte) (size int, ok bool) {
+	if r.pos >= len(data) || data[r.pos] != '$' {
+		return 0, false
+	}
+	line, next := r.line(data, r.pos+1)
+	n, valid := parseInt(line)
+	if next == 0 || !valid || n < 0 || n > int64(r.limits.MaxBulk) ||
+		r.Unauthenticated && n > unauthenticatedBulk {
+		return 0, false
+	}
+	size = next + int(n) + 2
+	return size, size <= r.limits.MaxRequest
+}
+
+// AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
+// give it. What is not is codec.ErrMalformed.
+func (r *Requests) AppendFrame(dst, frame []byte) ([]byte, error) {
+	var s skipper
+	n, err := s.skip(frame, r.limits.MaxRequest)
+	switch {
+	case err != nil:
+		return dst, err
+	case n == 0 || n != len(frame):
+		return dst, malformed("a frame must be one whole reply")
+	}
+	return append(dst, frame...), nil
+}
+
+// AppendFarewell implements codec.Farewell: a peer that broke the protocol is told how.
+func (r *Requests) AppendFarewell(dst []byte, err error) []byte {
+	if e, ok := errors.AsType[*ProtocolError](err); ok {
+		return AppendError(dst, "ERR "+e.Error())
+	}
+	return dst
+}
+
+func printable(b byte) string {
+	if b < ' ' || b > '~' {
+		return "?"
+	}
+	return string(rune(b))
+}
+
+var (
+	_ codec.Stateful  = Server{}
+	_ codec.Validator = Server{}
+	_ codec.Resumer   = (*Requests)(nil)
+	_ codec.Sizer     = (*Requests)(nil)
+	_ codec.Farewell  = (*Requests)(nil)
+)

@@ -1,0 +1,184 @@
+package handler_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// addition is a question to a sum: its reply goes unanswered if n is negative.
+type addition struct {
+	n     int
+	reply handler.Reply[int]
+}
+
+// adder answers with the sum of what it was told.
+func adder(a *handler.Actor[addition]) func(addition) {
+	total := 0
+	return func(m addition) {
+		switch {
+		case m.n == 13:
+			panic("thirteen")
+		case m.n >= 0:
+			total += m.n
+			m.reply.Send(total)
+			m.reply.Send(-1)
+		}
+	}
+}
+
+func add(n int) func(handler.Reply[int]) addition {
+	return func(r handler.Reply[int]) addition { return addition{n, r} }
+}
+
+type asked struct {
+	n   int
+	err error
+}
+
+func (a *asked) done(n int, err error) { *a = asked{a.n + n, errors.Join(a.err, err)} }
+
+func TestAskFromALoop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 2, echoes)
+		a := spawn(t, srv.Loops()[1], adder)
+		var first, second, silent, canceled asked
+		srv.Do(0, func(l *loop.Loop) {
+			handler.Ask(l, a, 0, add(3), first.done)
+			handler.Ask(l, a, 0, add(4), second.done)
+			handler.Ask(l, a, time.Second, add(-1), silent.done)
+			handler.Ask(l, a, 0, add(0), canceled.done)()
+			if first != (asked{}) {
+				t.Error("answered inline")
+			}
+		})
+		pass(time.Second)
+		if first != (asked{n: 3}) || second != (asked{n: 7}) || canceled != (asked{}) {
+			t.Errorf("answers %v, %v, %v", first, second, canceled)
+		}
+		if !errors.Is(silent.err, handler.ErrCallTimeout) || silent.n != 0 {
+			t.Errorf("no answer: %v", silent)
+		}
+	})
+}
+
+func TestAskOneThatStops(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, echoes)
+		a := spawn(t, srv.Loops()[0], adder)
+		var waiting, fatal, late, zero asked
+		srv.Do(0, func(l *loop.Loop) {
+			handler.Ask(l, a, 0, add(-1), waiting.done)
+			handler.Ask(l, a, 0, add(13), fatal.done)
+		})
+		srv.Do(0, func(l *loop.Loop) {
+			handler.Ask(l, a, 0, add(1), late.done)
+			handler.Ask(l, handler.ActorRef[addition]{}, 0, add(1), zero.done)
+		})
+		synctest.Wait()
+		for _, got := range []asked{waiting, fatal, late} {
+			var p *loop.PanicError
+			if !errors.Is(got.err, handler.ErrStopped) || !errors.As(got.err, &p) {
+				t.Errorf("asked an actor that stopped: %v", got)
+			}
+		}
+		if !errors.Is(zero.err, handler.ErrStopped) {
+			t.Errorf("asked nobody: %v", zero)
+		}
+	})
+}
+
+func TestAskWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, echoes)
+		a := spawn(t, srv.Loops()[0], adder)
+		if n, err := handler.AskWait(t.Context(), a, add(5)); n != 5 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := handler.AskWait(ctx, a, add(-1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without an answer: %v", err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			a.Stop()
+		}()
+		if _, err := handler.AskWait(t.Context(), a, add(-1)); !errors.Is(err, handler.ErrStopped) {
+			t.Errorf("an actor that stopped meanwhile: %v", err)
+		}
+	})
+}
+
+func TestReplyFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 1, echoes)
+		want := errors.New("no")
+		var replies []handler.Reply[int]
+		a := spawn(t, srv.Loops()[0], func(*handler.Actor[addition]) func(addition) {
+			return func(m addition) {
+				replies = append(replies, m.reply)
+				m.reply.Fail(want)
+			}
+		})
+		if _, err := handler.AskWait(t.Context(), a, add(1)); !errors.Is(err, want) {
+			t.Errorf("got %v", err)
+		}
+		if replies[0].Send(1) || (handler.Reply[int]{}).Send(1) {
+			t.Error("a second answer counted")
+		}
+		wantPanic(t, "Fail(nil)", func() { replies[0].Fail(nil) })
+	})
+}
+
+// Both loops end while questions are open.
+func TestAskWhenLoopsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 2, echoes)
+		a := spawn(t, srv.Loops()[1], adder)
+		var got asked
+		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(-1), got.done) })
+		waited := make(chan error, 1)
+		go func() {
+			_, err := handler.AskWait(context.Background(), a, add(-1))
+			waited <- err
+		}()
+		synctest.Wait()
+		if err := srv.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(got.err, loop.ErrServerClosed) || got.n != 0 {
+			t.Errorf("the loop got %v", got)
+		}
+		if err := <-waited; !errors.Is(err, handler.ErrStopped) {
+			t.Errorf("the goroutine got %v", err)
+		}
+	})
+}
+
+// A full mailbox of the asker delays the answer; one of the actor is told.
+func TestAskFullMailboxes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startLines(t, 2, echoes)
+		a := spawn(t, srv.Loops()[1], adder)
+		full := func(i int) {
+			for srv.Loops()[i].Post(func() {}) == nil {
+			}
+		}
+		var got, refused asked
+		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), got.done); full(0) })
+		pass(time.Second)
+		resume := srv.Stall(1)
+		full(1)
+		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), refused.done) })
+		resume()
+		if got != (asked{n: 2}) || !errors.Is(refused.err, loop.ErrMailboxFull) {
+			t.Errorf("got %v and %v", got, refused)
+		}
+	})
+}

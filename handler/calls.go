@@ -1,0 +1,333 @@
+package handler
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Defaults of CallLimits.
+const (
+	DefaultCallTimeout = 10 * time.Second
+	DefaultMaxCalls    = 65536
+)
+
+var (
+	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
+	// os.ErrDeadlineExceeded: errors.Is reports true for both.
+	ErrCallTimeout error = callTimeout{}
+
+	// ErrTooManyCalls: CallLimits.Max calls are under way already.
+	ErrTooManyCalls = errors.New("handler: too many calls under way")
+
+	// ErrCallID: a call with that id is under way already.
+	ErrCallID = errors.New("handler: a call with this id is under way")
+)
+
+type callTimeout struct{}
+
+func (callTimeout) Error() string { return "handler: no answer in time" }
+func (callTimeout) Timeout() bool { return true }
+func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
+
+// CallLimits bound the calls of one connection. The zero value is usable.
+type CallLimits struct {
+	// Timeout is how long an answer may take, if the call itself does not say. 0 means
+	// DefaultCallTimeout, 10 s.
+	Timeout time.Duration
+
+	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
+	// the ids are short.
+	Max int
+
+	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. Ids need about twice
+	// as many values as calls can be under way, so that a late answer is not taken for that of
+	// a later call: by default half of the bits count calls, the other half tell generations apart.
+	IDBits int
+}
+
+// CallStats are the numbers of a Calls or a Pipeline.
+type CallStats struct {
+	Pending   int    // under way now
+	Begun     uint64 // since the start
+	Answered  uint64 // of these
+	TimedOut  uint64
+	Canceled  uint64
+	Failed    uint64 // because the connection closed
+	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
+}
+
+// Calls matches answers to requests that were sent over one connection, by an id that each request
+// carries and its answer repeats, in whatever order the answers come. A holds an answer.
+//
+//	calls := handler.NewCalls[reply](c, handler.CallLimits{})
+//	...
+//	id, err := calls.Begin(0, func(r reply, err error) { ... })
+//	c.Send(request(id, ...))
+//	...
+//	calls.Answer(r.id, r) // in OnMessage
+//
+// Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop. A
+// panic in done closes the connection, like one in any of its callbacks. All methods must be called
+// on the connection's loop.
+//
+// A call costs no allocation at steady state. Its deadline is a timer of the loop's wheel.
+type Calls[A any] struct {
+	conn    *loop.Conn
+	timeout time.Duration
+	max     int
+	shift   int    // ids are a generation, then a slot of so many bits
+	mask    uint64 // generations are counted modulo this + 1
+
+	slots   []*call[A]
+	free    callList[A] // first in, first out: it takes long until an id comes again
+	pending callList[A] // in the order of Begin
+	named   map[uint64]*call[A]
+	stats   CallStats
+	closed  bool
+	err     error // and why
+}
+
+// A call is one that is under way, or its empty slot.
+type call[A any] struct {
+	calls      *Calls[A]
+	done       func(A, error) // nil: not under way
+	timer      loop.Timer
+	expire     func() // the method expired, made once
+	id         uint64
+	slot       uint64
+	generation uint64
+	named      bool
+	prev, next *call[A]
+}
+
+// NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
+// that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
+func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
+	limits = limits.filled()
+	shift := bits.Len(uint(limits.Max - 1))
+	cs := &Calls[A]{
+		conn:    c,
+		timeout: limits.Timeout,
+		max:     limits.Max,
+		shift:   shift,
+		mask:    1<<(limits.IDBits-shift) - 1,
+	}
+	c.AfterClose(cs.failAll)
+	return cs
+}
+
+// filled returns the limits with their defaults, or panics.
+func (l CallLimits) filled() CallLimits {
+	if l.Timeout < 0 || l.Max < 0 {
+		panic("handler: CallLimits with a negative Timeout or Max; 0 means a default")
+	}
+	if l.Timeout == 0 {
+		l.Timeout = DefaultCallTimeout
+	}
+	if l.IDBits == 0 {
+		l.IDBits = 32
+	}
+	if l.IDBits < 8 || l.IDBits > 64 {
+		panic(fmt.Sprintf("handler: CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
+	}
+	if l.Max == 0 {
+		l.Max = min(DefaultMaxCalls, 1<<(l.IDBits/2))
+	}
+	if bits.Len(uint(l.Max-1)) >= l.IDBits {
+		panic(fmt.Sprintf("handler: CallLimits.Max is %d: ids of %d bits are too short for that", l.Max, l.IDBits))
+	}
+	return l
+}
+
+// Begin opens a call and returns its id, never 0, to be sent with the request. done is called when
+// it ends, never within Begin: with the answer, or with an error and the zero A. A timeout of 0 or
+// less means CallLimits.Timeout.
+//
+// ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
+// error there is no call, and done is not called. A nil done panics.
+func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
+	k, err := cs.open(done)
+	if err != nil {
+		return 0, err
+	}
+	k.generation = (k.generation + 1) & cs.mask
+	if k.generation == 0 {
+		k.generation = 1
+	}
+	k.id = k.generation<<cs.shift | k.slot
+	return k.id, cs.start(k, timeout, done)
+}
+
+// BeginAs is Begin with an id of the caller's choice, for protocols in which it must be hard to
+// guess, or means something. Do not mix it with Begin on one connection. ErrCallID: it is in use.
+func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A, err error)) error {
+	if cs.named == nil {
+		cs.named = make(map[uint64]*call[A])
+	}
+	if cs.named[id] != nil {
+		return ErrCallID
+	}
+	k, err := cs.open(done)
+	if err != nil {
+		return err
+	}
+	k.id, k.named = id, true
+	cs.named[id] = k
+	return cs.start(k, timeout, done)
+}
+
+// open takes a free slot.
+func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
+	switch {
+	case done == nil:
+		panic("handler: a call with a nil func")
+	case cs.closed:
+		return nil, cs.err
+	case cs.stats.Pending >= cs.max:
+		return nil, ErrTooManyCalls
+	}
+	if k := cs.free.first; k != nil {
+		cs.free.remove(k)
+		return k, nil
+	}
+	k := &call[A]{calls: cs, slot: uint64(len(cs.slots))}
+	k.expire = k.expired
+	cs.slots = append(cs.slots, k)
+	return k, nil
+}
+
+// start sets the deadline of a call whose id is settled.
+func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)) error {
+	if timeout <= 0 {
+		timeout = cs.timeout
+	}
+	k.done = done
+	k.timer = cs.conn.AfterFunc(timeout, k.expire)
+	cs.pending.push(k)
+	cs.stats.Pending++
+	if k.timer == (loop.Timer{}) { // Close was called, and what is under way fails soon
+		cs.end(k)
+		return loop.ErrClosed
+	}
+	cs.stats.Begun++
+	return nil
+}
+
+// Answer ends the call with that id. False: there is none, because the answer is late, or was never
+// asked for; that is counted.
+func (cs *Calls[A]) Answer(id uint64, answer A) bool {
+	k := cs.find(id)
+	if k == nil {
+		cs.stats.Unmatched++
+		return false
+	}
+	cs.stats.Answered++
+	cs.end(k)(answer, nil)
+	return true
+}
+
+// Cancel ends the call with that id without calling its done function, and reports whether it was
+// under way. An answer that comes later is dropped.
+func (cs *Calls[A]) Cancel(id uint64) bool {
+	k := cs.find(id)
+	if k == nil {
+		return false
+	}
+	cs.stats.Canceled++
+	cs.end(k)
+	return true
+}
+
+// Stats returns the numbers up to now.
+func (cs *Calls[A]) Stats() CallStats { return cs.stats }
+
+// find returns the call that is under way with that id, or nil.
+func (cs *Calls[A]) find(id uint64) *call[A] {
+	if k := cs.named[id]; k != nil {
+		return k
+	}
+	slot := id & (1<<cs.shift - 1)
+	if slot >= uint64(len(cs.slots)) {
+		return nil
+	}
+	if k := cs.slots[slot]; k.done != nil && k.id == id && !k.named {
+		return k
+	}
+	return nil
+}
+
+// end frees the slot of a call and returns what is to be called.
+func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
+	done = k.done
+	k.timer.Stop()
+	if k.named {
+		delete(cs.named, k.id)
+		k.named = false
+	}
+	k.done, k.timer = nil, loop.Timer{}
+	cs.pending.remove(k)
+	cs.stats.Pending--
+	cs.free.push(k)
+	return done
+}
+
+// expired is what the deadline of a call does.
+func (k *call[A]) expired() {
+	cs := k.calls
+	cs.stats.TimedOut++
+	var none A
+	cs.end(k)(none, ErrCallTimeout)
+}
+
+// failAll ends what is under way when the connection has closed. One that panics does not keep the
+// others from being told.
+func (cs *Calls[A]) failAll(err error) {
+	cs.closed, cs.err = true, err
+	if err == nil {
+		cs.err = loop.ErrClosed
+	}
+	var none A
+	l := cs.conn.Loop()
+	rest := func() {
+		for k := cs.pending.first; k != nil; k = cs.pending.first {
+			cs.stats.Failed++
+			cs.end(k)(none, cs.err)
+		}
+	}
+	for cs.pending.first != nil {
+		_ = l.Try(rest)
+	}
+}
+
+// callList is a list of calls that are linked through their prev and next.
+type callList[A any] struct{ first, last *call[A] }
+
+func (l *callList[A]) push(k *call[A]) {
+	k.prev, k.next = l.last, nil
+	if l.last == nil {
+		l.first = k
+	} else {
+		l.last.next = k
+	}
+	l.last = k
+}
+
+func (l *callList[A]) remove(k *call[A]) {
+	if k.prev == nil {
+		l.first = k.next
+	} else {
+		k.prev.next = k.next
+	}
+	if k.next == nil {
+		l.last = k.prev
+	} else {
+		k.next.prev = k.prev
+	}
+	k.prev, k.next = nil, nil
+}

@@ -1,0 +1,363 @@
+package handler_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// outcome is how a call ended, and when.
+type outcome struct {
+	answer string
+	err    error
+	at     time.Duration
+}
+
+// caller is a connection with calls, from the side that asks.
+type caller struct {
+	srv   *looptest.Server
+	peer  *looptest.Peer
+	conn  *loop.Conn
+	calls *handler.Calls[string]
+	pipe  *handler.Pipeline[string]
+	start time.Time
+	ended map[uint64][]outcome
+}
+
+// newCaller opens a connection whose calls are bounded by limits.
+func newCaller(t *testing.T, limits handler.CallLimits) *caller {
+	k := &caller{ended: make(map[uint64][]outcome), start: time.Now()}
+	k.srv = startLines(t, 1, func(c *loop.Conn) loop.Handler {
+		k.conn = c
+		k.calls = handler.NewCalls[string](c, limits)
+		k.pipe = handler.NewPipeline[string](c, limits)
+		return loop.HandlerFunc(echo)
+	})
+	k.peer = k.srv.Open()
+	return k
+}
+
+// do runs f on the loop.
+func (k *caller) do(f func()) { k.srv.Do(0, func(*loop.Loop) { f() }) }
+
+// note returns a done function for the call that key stands for.
+func (k *caller) note(key *uint64) func(string, error) {
+	return func(answer string, err error) {
+		k.ended[*key] = append(k.ended[*key], outcome{answer, err, time.Since(k.start)})
+	}
+}
+
+// begin begins a call with an id of its own.
+func (k *caller) begin(t *testing.T, timeout time.Duration) uint64 {
+	t.Helper()
+	key := new(uint64)
+	var err error
+	if *key, err = k.calls.Begin(timeout, k.note(key)); err != nil {
+		t.Errorf("Begin: %v", err)
+	}
+	return *key
+}
+
+func (k *caller) want(t *testing.T, id uint64, answer string, err error, at time.Duration) {
+	t.Helper()
+	got := k.ended[id]
+	if len(got) != 1 || got[0].answer != answer || !errors.Is(got[0].err, err) || got[0].at != at {
+		t.Errorf("call %d ended with %v, want %q, %v at %v, once", id, got, answer, err, at)
+	}
+}
+
+func TestCallsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{Timeout: time.Second})
+		var a, b, c, d uint64
+		k.do(func() {
+			a, b, c = k.begin(t, 0), k.begin(t, 3*time.Second), k.begin(t, 0)
+			if a == 0 || a == b || !k.calls.Answer(b, "early") || k.calls.Answer(b, "again") {
+				t.Errorf("ids %d and %d, or an answer was taken twice", a, b)
+			}
+			if !k.calls.Cancel(c) || k.calls.Cancel(c) || k.calls.Answer(c, "canceled") {
+				t.Error("a call was canceled twice, or answered after that")
+			}
+		})
+		pass(time.Second)
+		k.do(func() {
+			if k.calls.Answer(a, "late") || k.calls.Answer(12345678, "never asked for") || k.calls.Answer(0, "") {
+				t.Error("an answer was taken for which there is no call")
+			}
+			d = k.begin(t, 0)
+		})
+		k.peer.Close()
+		k.want(t, a, "", handler.ErrCallTimeout, time.Second)
+		k.want(t, a, "", os.ErrDeadlineExceeded, time.Second)
+		k.want(t, b, "early", nil, 0)
+		k.want(t, d, "", io.EOF, time.Second)
+		if len(k.ended[c]) > 0 {
+			t.Errorf("a canceled call ended with %v", k.ended[c])
+		}
+		want := handler.CallStats{Begun: 4, Answered: 1, TimedOut: 1, Canceled: 1, Failed: 1, Unmatched: 5}
+		if got := k.calls.Stats(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != io.EOF {
+			t.Errorf("Begin after the end: %v", err)
+		}
+	})
+}
+
+func TestCallsAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{})
+		var a uint64
+		k.do(func() {
+			a = k.begin(t, 0)
+			k.conn.Close()
+			if _, err := k.calls.Begin(0, func(string, error) { t.Error("called") }); err != loop.ErrClosed {
+				t.Errorf("Begin after Close: %v", err)
+			}
+		})
+		k.want(t, a, "", loop.ErrClosed, 0)
+		if st := k.calls.Stats(); st.Pending != 0 || st.Begun != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestCallsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{IDBits: 16, Max: 2, Timeout: time.Second})
+		seven, nine := uint64(7), uint64(9)
+		k.do(func() {
+			for _, tt := range []struct {
+				id   *uint64
+				want error
+			}{{&seven, nil}, {&seven, handler.ErrCallID}, {&nine, nil}, {new(uint64), handler.ErrTooManyCalls}} {
+				if err := k.calls.BeginAs(*tt.id, 0, k.note(tt.id)); !errors.Is(err, tt.want) {
+					t.Errorf("BeginAs(%d): %v, want %v", *tt.id, err, tt.want)
+				}
+			}
+			k.calls.Answer(7, "seven")
+			if err := k.calls.BeginAs(7, 0, func(string, error) {}); err != nil {
+				t.Errorf("an id that is free again: %v", err)
+			}
+		})
+		pass(time.Second)
+		k.want(t, 7, "seven", nil, 0)
+		k.want(t, 9, "", handler.ErrCallTimeout, time.Second)
+	})
+}
+
+// A late answer must not end the call that has the slot now, until the ids come round.
+func TestCallsSlotsUsedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{IDBits: 16, Max: 4, Timeout: time.Second})
+		k.do(func() {
+			seen := make(map[uint64]bool)
+			for i := range 16000 {
+				id := k.begin(t, 0)
+				if seen[id] || id == 0 || id >= 1<<16 {
+					t.Fatalf("call %d has id %d, which was used before or is out of range", i, id)
+				}
+				seen[id] = true
+				k.calls.Cancel(id)
+				if k.calls.Answer(id, "late") {
+					t.Fatal("a late answer was taken")
+				}
+			}
+		})
+	})
+}
+
+func TestPipelineOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{Timeout: time.Second, Max: 20})
+		ids := make([]uint64, 20)
+		begin := func(i int, timeout time.Duration) {
+			id, err := k.pipe.Begin(timeout, func(answer string, err error) { k.note(&ids[i])(answer, err) })
+			if err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+			ids[i] = id
+		}
+		k.do(func() {
+			if k.pipe.Answer("unasked") {
+				t.Error("an answer without a call was taken")
+			}
+			for i := range 20 {
+				begin(i, time.Duration(1+i%2)*time.Second)
+			}
+			k.pipe.Cancel(ids[3])
+			if _, err := k.pipe.Begin(0, func(string, error) {}); err != handler.ErrTooManyCalls {
+				t.Errorf("call 21: %v", err)
+			}
+		})
+		pass(time.Second) // those with even numbers are too late
+		k.do(func() {
+			for i := range 20 {
+				if took, want := k.pipe.Answer(fmt.Sprint(i)), i%2 == 1 && i != 3; took != want {
+					t.Errorf("answer %d taken: %v", i, took)
+				}
+			}
+			if n := k.pipe.Unanswered(); n != 0 {
+				t.Errorf("%d are unanswered", n)
+			}
+		})
+		for i := range 20 {
+			switch {
+			case i%2 == 0:
+				k.want(t, ids[i], "", handler.ErrCallTimeout, time.Second)
+			case i != 3:
+				k.want(t, ids[i], fmt.Sprint(i), nil, time.Second)
+			}
+		}
+	})
+}
+
+// Whatever happens in whatever order, each call ends once, when it must.
+func TestCallsModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(16, 1))
+		k := newCaller(t, handler.CallLimits{Max: 64})
+		model := make(map[uint64]time.Time) // what is under way, and until when
+		want := make(map[uint64]error)
+		pick := func() (id uint64) {
+			ids := make([]uint64, 0, len(model))
+			for id := range model {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			return ids[rng.IntN(len(ids))]
+		}
+		for range 3000 {
+			k.do(func() {
+				switch op := rng.IntN(10); {
+				case op < 5 && len(model) < 64:
+					d := time.Duration(1+rng.IntN(500)) * time.Millisecond
+					model[k.begin(t, d)] = time.Now().Add(d)
+				case op < 8 && len(model) > 0:
+					id := pick()
+					if !k.calls.Answer(id, "yes") {
+						t.Errorf("answer to %d not taken", id)
+					}
+					delete(model, id)
+					want[id] = nil
+				case op == 8 && len(model) > 0:
+					id := pick()
+					if !k.calls.Cancel(id) {
+						t.Errorf("%d not canceled", id)
+					}
+					delete(model, id)
+				}
+			})
+			pass(time.Duration(rng.IntN(20)) * time.Millisecond)
+			for id, at := range model {
+				if !time.Now().Before(at) {
+					delete(model, id)
+					want[id] = handler.ErrCallTimeout
+				}
+			}
+			if got := k.calls.Stats().Pending; got != len(model) {
+				t.Fatalf("%d under way, want %d", got, len(model))
+			}
+		}
+		for id, err := range want {
+			if got := k.ended[id]; len(got) != 1 || !errors.Is(got[0].err, err) {
+				t.Errorf("call %d ended with %v, want %v once", id, got, err)
+			}
+		}
+		if len(k.ended) != len(want) {
+			t.Errorf("%d calls ended, want %d", len(k.ended), len(want))
+		}
+	})
+}
+
+// A hundred thousand calls under way when the connection breaks: each is told, even those behind one whose
+// function panics.
+func TestCallsBreak(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{Max: 100_000})
+		failed := 0
+		k.do(func() {
+			for i := range 100_000 {
+				_, err := k.calls.Begin(0, func(_ string, err error) {
+					if failed++; i == 500 {
+						panic("done")
+					}
+					if _, err := k.calls.Begin(0, func(string, error) {}); err == nil {
+						t.Error("a call was begun on a connection that has closed")
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		k.peer.Reset()
+		if st := k.calls.Stats(); failed != 100_000 || st.Failed != 100_000 || st.Pending != 0 {
+			t.Errorf("%d functions were called; %+v", failed, st)
+		}
+	})
+}
+
+func TestCallsPanicCloses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{Timeout: time.Second})
+		k.do(func() {
+			_, _ = k.calls.Begin(0, func(string, error) { panic("done") })
+		})
+		pass(time.Second)
+		var p *loop.PanicError
+		if !errors.As(k.peer.Reason(), &p) {
+			t.Errorf("closed with %v", k.peer.Reason())
+		}
+	})
+}
+
+func TestCallsMisuse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{})
+		k.do(func() {
+			for what, limits := range map[string]handler.CallLimits{
+				"negative timeout": {Timeout: -1},
+				"negative max":     {Max: -1},
+				"short ids":        {IDBits: 4},
+				"long ids":         {IDBits: 65},
+				"max too large":    {IDBits: 8, Max: 200},
+			} {
+				wantPanic(t, what, func() { handler.NewCalls[int](k.conn, limits) })
+			}
+			wantPanic(t, "nil func", func() { _, _ = k.calls.Begin(0, nil) })
+		})
+	})
+}
+
+func TestCallsDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{})
+		done := func(string, error) {}
+		round := func() {
+			for range 10 {
+				id, _ := k.calls.Begin(time.Minute, done)
+				_, _ = k.pipe.Begin(time.Minute, done)
+				k.calls.Answer(id, "yes")
+				k.pipe.Answer("yes")
+			}
+		}
+		k.do(func() {
+			if n := testing.AllocsPerRun(100, round); n > 0 {
+				t.Errorf("%v allocations for 20 calls", n)
+			}
+		})
+	})
+}

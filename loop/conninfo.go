@@ -1,0 +1,51 @@
+package loop
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// ConnInfo is what there is to see of a connection, for tools that show them.
+type ConnInfo struct {
+	ID        uint64
+	Remote    net.Addr
+	Handler   string    // the type of the innermost Handler, within all middlewares
+	Opened    time.Time // times are those of the turns in which it happened
+	LastRead  time.Time // when bytes came last, or it was opened
+	LastWrite time.Time // when the system took bytes last, or it was opened
+	Pending   int       // bytes of output that the system has not taken
+	Buffered  int       // bytes of input that are not a whole frame yet, or wait
+	Paused    bool      // PauseRead
+	Closing   bool
+}
+
+// Info returns what there is to see of c. It takes some 100 ns.
+func (c *Conn) Info() ConnInfo {
+	c.loop.owner.Check("Conn.Info")
+	base := c.loop.server.base
+	return ConnInfo{
+		ID:        c.id,
+		Remote:    c.remote,
+		Handler:   c.handlerName(),
+		Opened:    base.Add(c.opened),
+		LastRead:  base.Add(c.lastRead),
+		LastWrite: base.Add(c.lastWrite),
+		Pending:   c.out.size,
+		Buffered:  c.input.Buffered(),
+		Paused:    c.paused,
+		Closing:   c.state >= stateClosing,
+	}
+}
+
+// handlerName returns the type of the handler that HandlerAs would find last.
+func (c *Conn) handlerName() string {
+	at := any(c.handler)
+	for {
+		w, wraps := at.(interface{ Unwrap() any })
+		if !wraps {
+			return fmt.Sprintf("%T", at)
+		}
+		at = w.Unwrap()
+	}
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"net"
+	"net/netip"
+)
+
+// A Connector is the part of an Engine that goes out, and that speaks UDP.
+type Connector interface {
+	// Dial connects as net.Dialer does, names resolved, and blocks meanwhile: it is not for loops.
+	// What it returns is for Enroll.
+	Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error)
+
+	// Connect begins, on the loop, to connect a TCP socket to an address, and does not wait. open is
+	// called on the loop, once and never inline: with the socket and its own address, or with the
+	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
+	// open is not called; after open it does nothing. False: this engine cannot; use Dial and Enroll.
+	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
+		cancel func(), ok bool)
+
+	// ListenPacket binds a UDP address for n loops. It may be called before Start.
+	ListenPacket(ctx context.Context, network, address string, n int) (PacketPort, error)
+
+	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address.
+	ConnectPacket(loop int, local, remote netip.AddrPort, sink PacketSink) (Packets, netip.AddrPort, error)
+}
+
+// A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
+type PacketPort interface {
+	// Addr returns the address, with the real port.
+	Addr() net.Addr
+
+	// Serve begins to receive on a loop, and waits until that has taken notice; so it is not for
+	// loops. The Packets are the loop's from then on, which has to close them. It must be
+	// called for all loops, one after the other.
+	Serve(loop int, sink PacketSink) (Packets, error)
+
+	// Close ends a port that is not served yet on all loops. Any goroutine may call it.
+	Close() error
+}
+
+// A Datagram is one that came in.
+type Datagram struct {
+	Data []byte
+	Peer netip.AddrPort // zero if the socket speaks with one only
+	Cut  bool           // it was longer than Data
+}
+
+// A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
+type PacketSink interface {
+	// Received hands over datagrams, in order. They are valid until it returns.
+	Received(batch []Datagram)
+
+	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
+	// It goes on.
+	Failed(err error)
+}
+
+// Packets is a loop's UDP socket. Its methods are called on the loop, none after Close.
+type Packets interface {
+	// Send sends one datagram: at once, or with Flush at the latest. p is not kept. The peer is
+	// ignored if the socket speaks with one only. An error concerns this datagram or an earlier one.
+	Send(p []byte, peer netip.AddrPort) error
+
+	// Flush sends what waits, and returns how many datagrams the system did not take.
+	Flush() (lost int)
+
+	// Close closes the socket; what waits is sent before. No method of the sink is called any more.
+	Close()
+}

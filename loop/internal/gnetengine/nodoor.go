@@ -1,0 +1,46 @@
+//go:build !linux || 386 || s390x
+
+package gnetengine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// There are no doors here: see door_linux.go.
+
+type door struct{ ready func() }
+
+func (*door) opened(gnet.Conn) {}
+
+type poller struct{}
+
+func (*eventLoop) startPoller() error { return errors.ErrUnsupported }
+
+func (*poller) watch(*socket, int16) error { return errors.ErrUnsupported }
+func (*poller) remove(int32, int)          {}
+func (*poller) stop()                      {}
+
+type inBatch struct{}
+
+// Connect implements engine.Connector.
+func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
+	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	return nil, false
+}
+
+// ListenPacket implements engine.Connector.
+func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
+	return e.listenShared(ctx, network, address, n)
+}
+
+// ConnectPacket implements engine.Connector.
+func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	return e.dialPackets(e.loops[loop], local, remote, sink)
+}

@@ -1,0 +1,237 @@
+//go:build !386 && !s390x
+
+package gnetengine
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+const (
+	packetBatch = 64      // datagrams in one recvmmsg or sendmmsg
+	maxDatagram = 1 << 16 // what one may have
+	outArena    = 128 << 10
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2). golang.org/x/net has it, too, but allocates each peer's address.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// inBatch is what all UDP sockets of a loop receive into. Of its 4 MiB only those pages are resident that
+// datagrams have filled.
+type inBatch struct {
+	hdrs  [packetBatch]mmsghdr
+	iovs  [packetBatch]unix.Iovec
+	names [packetBatch]unix.RawSockaddrInet6
+	data  []byte
+	out   [packetBatch]engine.Datagram
+}
+
+func newInBatch() *inBatch {
+	b := &inBatch{data: make([]byte, packetBatch*maxDatagram)}
+	for i := range b.hdrs {
+		b.iovs[i].Base = &b.data[i*maxDatagram]
+		b.iovs[i].SetLen(maxDatagram)
+		h := &b.hdrs[i].hdr
+		h.Iov = &b.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
+		h.Namelen = unix.SizeofSockaddrInet6
+	}
+	return b
+}
+
+// receive takes what is there, up to a batch.
+func (b *inBatch) receive(fd int, connected bool) ([]engine.Datagram, error) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[0])),
+		packetBatch, unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	for i := range b.hdrs[:n] {
+		h := &b.hdrs[i]
+		at := i * maxDatagram
+		b.out[i] = engine.Datagram{
+			Data: b.data[at : at+int(h.n) : at+int(h.n)],
+			Cut:  h.hdr.Flags&unix.MSG_TRUNC != 0,
+		}
+		if !connected && h.hdr.Namelen > 0 {
+			b.out[i].Peer = peerOf(&b.names[i])
+		}
+		h.hdr.Namelen = unix.SizeofSockaddrInet6
+	}
+	return b.out[:n], nil
+}
+
+// peerOf reads an address as the kernel writes it.
+func peerOf(name *unix.RawSockaddrInet6) netip.AddrPort {
+	if name.Family == unix.AF_INET {
+		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
+		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), port(&v4.Port))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port(&name.Port))
+}
+
+// port reads a port, which is in the network's order.
+func port(p *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(p))[:]) }
+
+// packets implements engine.Packets.
+type packets struct {
+	loop      *eventLoop
+	sink      engine.PacketSink
+	fd        int
+	connected bool
+	v6        bool
+	door      *door // of a port
+	place     int32 // in the poller, of one that is connected
+	closed    bool
+	out       *outBatch
+}
+
+// received is called when there is something to receive.
+func (p *packets) received() {
+	if p.closed {
+		return
+	}
+	if p.loop.packets == nil {
+		p.loop.packets = newInBatch()
+	}
+	batch, err := p.loop.packets.receive(p.fd, p.connected)
+	switch {
+	case err == nil:
+		p.sink.Received(batch)
+	case err == unix.EAGAIN || err == unix.EINTR:
+	default:
+		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
+	}
+}
+
+// polled implements pollee.
+func (p *packets) polled(uint32) { p.received() }
+
+// Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has seldom more
+// than one datagram in a turn; that of a port collects them.
+func (p *packets) Send(b []byte, peer netip.AddrPort) error {
+	if len(b) >= maxDatagram {
+		return os.NewSyscallError("sendto", unix.EMSGSIZE)
+	}
+	if p.connected {
+		return sendOne(p.fd, b)
+	}
+	if p.out == nil {
+		p.out = newOutBatch(p.v6)
+	}
+	return p.out.add(p.fd, b, peer)
+}
+
+func (p *packets) Flush() (lost int) {
+	if p.out == nil {
+		return 0
+	}
+	p.out.flush(p.fd)
+	lost, p.out.lost = p.out.lost, 0
+	return lost
+}
+
+func (p *packets) Close() {
+	if p.closed {
+		return
+	}
+	p.Flush()
+	p.closed = true
+	if p.door != nil {
+		p.door.close(p.loop)
+	} else {
+		p.loop.poll.remove(p.place, p.fd)
+	}
+	_ = unix.Close(p.fd)
+}
+
+// sendOne is send(2).
+func sendOne(fd int, b []byte) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("sendto", errno)
+	}
+	return nil
+}
+
+// outBatch is what waits for sendmmsg.
+type outBatch struct {
+	hdrs  [packetBatch]mmsghdr
+	iovs  [packetBatch]unix.Iovec
+	names [packetBatch]unix.RawSockaddrInet6
+	arena []byte
+	n     int
+	v6    bool
+	lost  int
+}
+
+func newOutBatch(v6 bool) *outBatch {
+	b := &outBatch{arena: make([]byte, 0, outArena), v6: v6}
+	for i := range b.hdrs {
+		h := &b.hdrs[i].hdr
+		h.Iov = &b.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
+	}
+	return b
+}
+
+// add copies a datagram. The arena does not move: one that is full is sent first.
+func (b *outBatch) add(fd int, p []byte, peer netip.AddrPort) error {
+	if b.n == packetBatch || len(b.arena)+len(p) >= cap(b.arena) {
+		b.flush(fd)
+	}
+	at := len(b.arena)
+	b.arena = append(b.arena, p...)
+	b.iovs[b.n].Base = &b.arena[:at+1][at] // also of an empty one
+	b.iovs[b.n].SetLen(len(p))
+	b.hdrs[b.n].hdr.Namelen = b.name(&b.names[b.n], peer)
+	b.n++
+	return nil
+}
+
+// name writes an address as the kernel reads it: a socket of IPv6 takes IPv4 in its mapped form.
+func (b *outBatch) name(to *unix.RawSockaddrInet6, peer netip.AddrPort) uint32 {
+	if !b.v6 {
+		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(to))
+		v4.Family, v4.Addr = unix.AF_INET, peer.Addr().As4()
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&v4.Port))[:], peer.Port())
+		return unix.SizeofSockaddrInet4
+	}
+	to.Family, to.Addr = unix.AF_INET6, peer.Addr().As16()
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&to.Port))[:], peer.Port())
+	return unix.SizeofSockaddrInet6
+}
+
+// flush sends what waits. A datagram that the system does not take is lost, as on the way: one that is too
+// large for this path, or that is sent faster than the socket's buffer empties.
+func (b *outBatch) flush(fd int) {
+	for i := 0; i < b.n; {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[i])),
+			uintptr(b.n-i), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == 0:
+			i += int(n)
+		case errno == unix.EINTR:
+		case errno == unix.EAGAIN:
+			b.lost += b.n - i
+			i = b.n
+		default:
+			b.lost++
+			i++
+		}
+	}
+	b.n, b.arena = 0, b.arena[:0]
+}

@@ -1,0 +1,177 @@
+//go:build !386 && !s390x
+
+package gnetengine
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a hash of the
+// two addresses, so a peer stays on its loop, provided that the group does not change: all of them are
+// bound before the first one is read.
+type groupPort struct {
+	engine *Engine
+	addr   net.Addr
+	v6     bool
+	fds    []int // -1: with its loop, or closed
+}
+
+// ListenPacket implements engine.Connector.
+func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
+	if e.plain {
+		return e.listenShared(ctx, network, address, n)
+	}
+	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in silence.
+	addr, err := free(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	p := &groupPort{engine: e}
+	for range n {
+		fd, local, err := bindReusable(ctx, network, addr)
+		if err != nil {
+			_ = p.Close()
+			return nil, err
+		}
+		p.fds, p.addr = append(p.fds, fd), local
+		sa, err := unix.Getsockname(fd)
+		if err != nil {
+			_ = p.Close()
+			return nil, os.NewSyscallError("getsockname", err)
+		}
+		_, p.v6 = sa.(*unix.SockaddrInet6)
+	}
+	return p, nil
+}
+
+// free returns address with its port, which was free a moment ago.
+func free(ctx context.Context, network, address string) (string, error) {
+	var lc net.ListenConfig
+	pc, err := lc.ListenPacket(ctx, network, address)
+	if err != nil {
+		return "", err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(pc.LocalAddr().String())
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(host, port), pc.Close()
+}
+
+// bindReusable binds one of the group.
+func bindReusable(ctx context.Context, network, address string) (fd int, local net.Addr, err error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		})
+		if err == nil {
+			err = os.NewSyscallError("setsockopt", failed)
+		}
+		return err
+	}}
+	pc, err := lc.ListenPacket(ctx, network, address)
+	if err != nil {
+		return -1, nil, err
+	}
+	defer pc.Close()
+	raw, err := pc.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return -1, nil, err
+	}
+	var failed error
+	err = raw.Control(func(n uintptr) { fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
+	if err == nil {
+		err = os.NewSyscallError("dup", failed)
+	}
+	return fd, pc.LocalAddr(), err
+}
+
+func (p *groupPort) Addr() net.Addr { return p.addr }
+
+// Serve implements engine.PacketPort: the socket gets a door.
+func (p *groupPort) Serve(loop int, sink engine.PacketSink) (engine.Packets, error) {
+	l := p.engine.loops[loop]
+	if l.poll == nil {
+		return p.serveShared(l, sink)
+	}
+	s := &packets{loop: l, sink: sink, fd: p.fds[loop], v6: p.v6}
+	s.door = &door{fd: s.fd, ready: s.received}
+	if err := s.door.open(l); err != nil {
+		return nil, err
+	}
+	p.fds[loop] = -1
+	return s, nil
+}
+
+// serveShared is Serve without doors: a goroutine reads.
+func (p *groupPort) serveShared(l *eventLoop, sink engine.PacketSink) (engine.Packets, error) {
+	f := os.NewFile(uintptr(p.fds[l.index]), "udp")
+	p.fds[l.index] = -1
+	defer f.Close()
+	pc, err := net.FilePacketConn(f)
+	if err != nil {
+		return nil, err
+	}
+	s := &goPackets{loop: l, sink: sink, conn: pc.(*net.UDPConn), done: make(chan struct{})}
+	go s.read(func(netip.AddrPort) *goPackets { return s })
+	return s, nil
+}
+
+func (p *groupPort) Close() error {
+	for i, fd := range p.fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+			p.fds[i] = -1
+		}
+	}
+	return nil
+}
+
+// ConnectPacket implements engine.Connector.
+func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	l := e.loops[loop]
+	if l.poll == nil || remote.Addr().Zone() != "" {
+		return e.dialPackets(l, local, remote, sink)
+	}
+	fd, err := unix.Socket(family(remote.Addr()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, netip.AddrPort{}, os.NewSyscallError("socket", err)
+	}
+	p := &packets{loop: l, sink: sink, fd: fd, connected: true}
+	own, err := p.connect(local, remote)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, netip.AddrPort{}, err
+	}
+	return p, own, nil
+}
+
+func (p *packets) connect(local, remote netip.AddrPort) (own netip.AddrPort, err error) {
+	if local.IsValid() {
+		if err := unix.Bind(p.fd, sockaddr(local)); err != nil {
+			return own, os.NewSyscallError("bind", err)
+		}
+	}
+	if err := unix.Connect(p.fd, sockaddr(remote)); err != nil {
+		return own, os.NewSyscallError("connect", err)
+	}
+	if own, err = localAddr(p.fd); err != nil {
+		return own, err
+	}
+	p.place, err = p.loop.poll.add(p.fd, unix.EPOLLIN, p)
+	return own, err
+}

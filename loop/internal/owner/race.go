@@ -1,0 +1,6 @@
+//go:build race
+
+package owner
+
+// EveryCall says that each call is looked at: this is a build with the race detector.
+const EveryCall = true

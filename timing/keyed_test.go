@@ -1,0 +1,528 @@
+package timing
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// validate checks that the table holds what the wheel does, each item in its chain.
+func (k *keyedCore[K, V]) validate(t testing.TB) {
+	t.Helper()
+	k.wheel.validate(t)
+	tab := &k.table
+	if int(tab.count) != k.wheel.pending || tab.n < tab.half || tab.n > 2*tab.half || tab.count > lineLoad*tab.n {
+		t.Fatalf("%d items for %d nodes, %d buckets of %d", tab.count, k.wheel.pending, tab.n, 2*tab.half)
+	}
+	found := map[uint32]bool{}
+	lines := map[*line]bool{}
+	for b := range tab.n {
+		for l := tab.lines.at(b); ; l = tab.extra.at(l.next) {
+			if lines[l] {
+				t.Fatal("a line is in two buckets")
+			}
+			lines[l] = true
+			k.validateLine(t, l, b, found)
+			if l.next == 0 {
+				break
+			}
+		}
+	}
+	if len(found) != k.wheel.pending {
+		t.Fatalf("%d items in buckets, want %d", len(found), k.wheel.pending)
+	}
+	free := 0
+	for i := tab.spare; i != 0; i = tab.extra.at(i).next {
+		free++
+	}
+	if len(lines)+free != int(tab.n+tab.used)-1 {
+		t.Fatalf("%d lines in buckets and %d free, of %d", len(lines), free, tab.n+tab.used-1)
+	}
+}
+
+func (k *keyedCore[K, V]) validateLine(t testing.TB, l *line, b uint32, found map[uint32]bool) {
+	t.Helper()
+	if l.next != 0 && l.index[lineLen-1] == 0 || l != k.table.lines.at(b) && l.index[0] == 0 {
+		t.Fatalf("a line of bucket %d has a gap", b)
+	}
+	for j, i := range l.index {
+		if i == 0 {
+			continue
+		}
+		hash := k.wheel.node(i).gen
+		if found[i] || k.table.bucket(hash) != k.table.lines.at(b) || l.tag[j] != tagOf(hash) || j > 0 && l.index[j-1] == 0 {
+			t.Fatalf("item %d is twice in buckets, in the wrong one, or behind a gap", i)
+		}
+		found[i] = true
+	}
+}
+
+// keyedFace is what a Keyed and a KeyedWheel have in common, so that one model serves both.
+type keyedFace interface {
+	set(key string, value int, d time.Duration)
+	move(key string, d time.Duration) bool
+	Remove(key string) (int, bool)
+	Get(key string) (int, bool)
+	Len() int
+	Drain(f func(string, int)) int
+	pass(d time.Duration)
+	now() time.Duration
+	validate(t testing.TB)
+}
+
+type sharedFace struct{ *Keyed[string, int] }
+
+func (f sharedFace) set(key string, value int, d time.Duration) { must(0, f.Set(key, value, d)) }
+func (f sharedFace) move(key string, d time.Duration) bool      { return f.Move(key, d) }
+func (f sharedFace) pass(d time.Duration)                       { pass(d) }
+func (f sharedFace) validate(t testing.TB) {
+	f.lock()
+	defer f.mu.Unlock()
+	f.core.validate(t)
+}
+
+type ownedFace struct {
+	*KeyedWheel[string, int]
+	clock *time.Duration
+}
+
+func (f ownedFace) set(key string, value int, d time.Duration) { f.Set(key, value, *f.clock+d) }
+func (f ownedFace) move(key string, d time.Duration) bool      { return f.Move(key, *f.clock+d) }
+func (f ownedFace) now() time.Duration                         { return *f.clock }
+func (f ownedFace) validate(t testing.TB)                      { f.core.validate(t); f.owner.validate(t) }
+
+// pass drives the owner's wheel as a loop does: to what is due next, and from there on.
+func (f ownedFace) pass(d time.Duration) {
+	end := *f.clock + d
+	for {
+		when, ok := f.owner.Next()
+		if !ok || when > end {
+			break
+		}
+		*f.clock = max(when, *f.clock)
+		f.owner.Advance(*f.clock, 0)
+	}
+	*f.clock = end
+	f.owner.Advance(end, 0)
+}
+
+// keyedModel is the obvious implementation: a map.
+type keyedModel struct {
+	t       *testing.T
+	r       *rand.Rand
+	k       keyedFace
+	entries map[string]modelEntry
+	gone    []Entry[string, int] // what expire got
+	mu      sync.Mutex           // of gone
+	values  int
+}
+
+type modelEntry struct {
+	value int
+	when  time.Duration
+}
+
+func newKeyedModel(seed uint64) *keyedModel {
+	return &keyedModel{r: rand.New(rand.NewPCG(seed, 8)), entries: map[string]modelEntry{}}
+}
+
+func (m *keyedModel) expire(gone []Entry[string, int]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone = append(m.gone, gone...)
+}
+
+func (m *keyedModel) step() {
+	key := strconv.Itoa(m.r.IntN(2000))
+	e, ok := m.entries[key]
+	d := time.Duration(m.r.IntN(1<<m.r.IntN(16)))*at(1)/8 + 1
+	switch m.r.IntN(8) {
+	case 0, 1, 2:
+		m.values++
+		m.k.set(key, m.values, d)
+		m.entries[key] = modelEntry{m.values, m.k.now() + d}
+	case 3:
+		if got := m.k.move(key, d); got != ok {
+			m.t.Fatalf("Move(%s): %v, want %v", key, got, ok)
+		}
+		if ok {
+			m.entries[key] = modelEntry{e.value, m.k.now() + d}
+		}
+	case 4:
+		if v, got := m.k.Remove(key); got != ok || v != e.value {
+			m.t.Fatalf("Remove(%s): %d, %v, want %v, %v", key, v, got, e, ok)
+		}
+		delete(m.entries, key)
+	case 5:
+		if v, got := m.k.Get(key); got != ok || v != e.value {
+			m.t.Fatalf("Get(%s): %d, %v, want %v, %v", key, v, got, e, ok)
+		}
+	case 6:
+		m.settle(time.Duration(m.r.IntN(1<<m.r.IntN(8))) * at(1) / 8)
+	case 7:
+		if m.r.IntN(200) == 0 {
+			m.drain()
+		}
+	}
+	if m.k.Len() != len(m.entries) {
+		m.t.Fatalf("Len %d, want %d", m.k.Len(), len(m.entries))
+	}
+}
+
+// byDeadline returns the entries up to a time by their deadlines.
+func (m *keyedModel) byDeadline(now time.Duration, tick time.Duration) (all []string) {
+	due := func(key string) time.Duration { return (m.entries[key].when + tick - 1) / tick }
+	for _, key := range slices.Sorted(maps.Keys(m.entries)) {
+		if due(key)*tick <= now {
+			all = append(all, key)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(due(a), due(b)) })
+	return all
+}
+
+// settle lets time pass; what was due, and nothing else, must have expired.
+func (m *keyedModel) settle(d time.Duration) {
+	m.k.pass(d)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	want := m.byDeadline(m.k.now(), at(1))
+	if len(m.gone) != len(want) {
+		m.t.Fatalf("%d expired, want %d", len(m.gone), len(want))
+	}
+	last := time.Duration(0)
+	for _, e := range m.gone {
+		was, ok := m.entries[e.Key]
+		tick := (was.when + at(1) - 1) / at(1)
+		if !ok || was.value != e.Value || !slices.Contains(want, e.Key) || tick < last {
+			m.t.Fatalf("%v expired, which was %v, %v, after tick %d", e, was, ok, last)
+		}
+		last = tick
+		delete(m.entries, e.Key)
+	}
+	m.gone = m.gone[:0]
+}
+
+func (m *keyedModel) drain() {
+	last := time.Duration(0)
+	n := m.k.Drain(func(key string, value int) {
+		e, ok := m.entries[key]
+		if !ok || e.value != value || e.when < last {
+			m.t.Fatalf("Drain visited %s, %d, which is %v, %v", key, value, e, ok)
+		}
+		last = e.when
+		delete(m.entries, key)
+	})
+	if len(m.entries) != 0 {
+		m.t.Fatalf("Drain visited %d, and %d are left", n, len(m.entries))
+	}
+}
+
+func TestKeyedAgainstModel(t *testing.T) {
+	for seed := range uint64(3) {
+		m := newKeyedModel(seed)
+		synctest.Test(t, func(t *testing.T) {
+			k := NewKeyed(KeyedConfig{}, m.expire)
+			m.t, m.k = t, sharedFace{k}
+			for i := range 20_000 {
+				if m.step(); i%500 == 0 {
+					m.k.validate(t)
+				}
+			}
+			if left := k.Stop(); len(left) != len(m.entries) {
+				t.Errorf("Stop returned %d, want %d", len(left), len(m.entries))
+			}
+		})
+	}
+}
+
+func TestKeyedWheelAgainstModel(t *testing.T) {
+	for seed := range uint64(3) {
+		m := newKeyedModel(seed)
+		now := at(12345)
+		w := New(Config{})
+		w.Advance(now, 0)
+		m.t, m.k = t, ownedFace{NewKeyedWheel(w, m.expire), &now}
+		for i := range 20_000 {
+			if m.step(); i%500 == 0 {
+				m.k.validate(t)
+			}
+		}
+		m.drain()
+		if w.Len() != 0 {
+			t.Errorf("an empty KeyedWheel has %d timers in its owner's", w.Len())
+		}
+	}
+}
+
+// Many goroutines with keys of their own: an entry expires at most once for each Set, and never
+// after a Remove that said true.
+func TestKeyedIsSafeForAnyGoroutine(t *testing.T) {
+	const goroutines, each = 8, 3000
+	type state struct{ expired, removed atomic.Bool }
+	var expired, removed atomic.Int64
+	k := NewKeyed(KeyedConfig{}, func(gone []Entry[int, *state]) {
+		for _, e := range gone {
+			if e.Value.expired.Swap(true) || e.Value.removed.Load() {
+				t.Error("expired twice, or after it was removed")
+			}
+			expired.Add(1)
+		}
+	})
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 3))
+			for range each {
+				key := g*100 + r.IntN(10)
+				switch r.IntN(5) {
+				case 0, 1:
+					k.Remove(key)
+					must(0, k.Set(key, new(state), time.Duration(r.IntN(3000))*time.Microsecond))
+				case 2:
+					k.Move(key, time.Duration(r.IntN(3000))*time.Microsecond)
+				case 3:
+					if s, ok := k.Remove(key); ok {
+						if s.expired.Load() || s.removed.Swap(true) {
+							t.Error("removed after it expired, or twice")
+						}
+						removed.Add(1)
+					}
+				case 4:
+					k.Get(key)
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	k.Stop()
+	if expired.Load() == 0 || removed.Load() == 0 {
+		t.Errorf("%d expired, %d removed", expired.Load(), removed.Load())
+	}
+}
+
+func TestKeyedSetReplacesValueAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r record
+		k := NewKeyed(KeyedConfig{}, func(gone []Entry[string, string]) {
+			for _, e := range gone {
+				r.add(e.Key + "=" + e.Value)()
+			}
+		})
+		defer k.Stop()
+		must(0, k.Set("a", "1", at(5)))
+		must(0, k.Set("a", "2", at(20)))
+		must(0, k.Set("b", "3", at(10)))
+		pass(at(15))
+		r.want(t, "b=3")
+		must(0, k.Set("c", "now", 0))
+		must(0, k.Set("d", "never", math.MaxInt64))
+		pass(at(5))
+		r.want(t, "c=now", "a=2")
+		if v, ok := k.Get("d"); v != "never" || !ok || k.Len() != 1 {
+			t.Errorf("%q, %v, Len %d", v, ok, k.Len())
+		}
+	})
+}
+
+func TestKeyedExpireMayDoAnything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var k *Keyed[string, int]
+		var left []Entry[string, int]
+		calls := 0
+		k = NewKeyed(KeyedConfig{}, func(gone []Entry[string, int]) {
+			calls++
+			switch e := gone[0]; e.Value {
+			case 0, 1:
+				must(0, k.Set(e.Key, e.Value+1, 0)) // its key is free
+				k.Drain(func(key string, value int) { must(0, k.Set(key, value, at(1))) })
+			case 2:
+				must(0, k.Set("left", 9, time.Hour))
+				left = k.Stop()
+			}
+		})
+		must(0, k.Set("k", 0, at(1)))
+		pass(time.Minute)
+		if calls != 3 || len(left) != 1 || left[0].Key != "left" || k.Stop() != nil {
+			t.Errorf("%d calls, Stop returned %v", calls, left)
+		}
+		if err := k.Set("k", 0, 0); !errors.Is(err, ErrStopped) || k.Move("k", 0) || k.Len() != 0 {
+			t.Errorf("after Stop: %v", err)
+		}
+	})
+}
+
+// Batches: everything expires once, in order, and a panic costs its batch only.
+func TestKeyedBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5*keyedBatch + 7
+		var got []int
+		var sizes []int
+		panics := 0
+		k := NewKeyed(KeyedConfig{OnPanic: func(any, []byte) { panics++ }}, func(gone []Entry[int, int]) {
+			sizes = append(sizes, len(gone))
+			if len(sizes) == 2 {
+				panic("in expire")
+			}
+			for _, e := range gone {
+				got = append(got, e.Key)
+			}
+		})
+		defer k.Stop()
+		for i := range n {
+			must(0, k.Set(i, i, at(1)))
+		}
+		pass(at(1))
+		if len(got) != n-keyedBatch || !slices.IsSorted(got) || panics != 1 || slices.Max(sizes) != keyedBatch {
+			t.Errorf("%d of %d expired, batches %v, %d panics", len(got), n, sizes, panics)
+		}
+		k.core.validate(t)
+	})
+}
+
+func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
+	w := New(Config{})
+	var k *KeyedWheel[string, int]
+	calls := 0
+	k = NewKeyedWheel(w, func(gone []Entry[string, int]) {
+		for _, e := range gone {
+			if calls++; e.Value < 3 {
+				k.Set(e.Key, e.Value+1, w.Now())
+			}
+		}
+		if calls == 2 {
+			panic("in expire")
+		}
+	})
+	k.Set("k", 0, at(1))
+	w.Advance(at(1), 0)
+	if calls != 1 || k.Len() != 1 {
+		t.Errorf("%d calls, want 1: what is set in expire is due in the next Advance", calls)
+	}
+	mustPanic(t, "in expire", func() { w.Advance(at(1), 0) })
+	for range 5 {
+		w.Advance(at(2), 0)
+	}
+	if calls != 4 || k.Len() != 0 || w.Len() != 0 {
+		t.Errorf("%d calls, %d and %d left", calls, k.Len(), w.Len())
+	}
+	k.Set("k", 9, at(500))
+	w.Advance(at(499), 0)
+	k.Remove("k")
+	if w.Advance(at(600), 0); calls != 4 {
+		t.Error("removed, and expired")
+	}
+}
+
+func TestKeyedLimitAndErrors(t *testing.T) {
+	k := NewKeyed[int, int](KeyedConfig{MaxPending: 2}, nil)
+	defer k.Stop()
+	must(0, k.Set(1, 1, time.Hour))
+	must(0, k.Set(2, 1, time.Hour))
+	var limit *LimitError
+	if err := k.Set(3, 1, time.Hour); !errors.As(err, &limit) || limit.Max != 2 {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := k.Set(2, 5, time.Hour); err != nil {
+		t.Errorf("replacing one at the limit: %v", err)
+	}
+	mustPanic(t, "timing: NewKeyed with a negative MaxPending", func() { NewKeyed[int, int](KeyedConfig{MaxPending: -1}, nil) })
+	mustPanic(t, "timing: New with a negative Tick", func() { NewKeyed[int, int](KeyedConfig{Tick: -1}, nil) })
+}
+
+// A key that is not equal to itself can be set, and expires.
+func TestKeyedNaN(t *testing.T) {
+	w := New(Config{})
+	n := 0
+	k := NewKeyedWheel(w, func(gone []Entry[float64, int]) { n += len(gone) })
+	for range 100 {
+		k.Set(math.NaN(), 1, at(1))
+	}
+	if k.Move(math.NaN(), at(9)) || k.Len() != 100 {
+		t.Errorf("Len %d, or a NaN was found", k.Len())
+	}
+	w.Advance(at(1), 0)
+	if n != 100 || k.Len() != 0 {
+		t.Errorf("%d expired, %d left", n, k.Len())
+	}
+}
+
+func TestKeyedDoesNotAllocate(t *testing.T) {
+	w := New(Config{})
+	owned := NewKeyedWheel[string, int](w, nil)
+	shared := NewKeyed[string, int](KeyedConfig{}, nil)
+	defer shared.Stop()
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+		owned.Set(keys[i], i, at(1000+i))
+		must(0, shared.Set(keys[i], i, time.Hour))
+	}
+	n := 0
+	allocs := testing.AllocsPerRun(20_000, func() {
+		key := keys[n*7919%len(keys)]
+		n++
+		owned.Remove(key)
+		owned.Set(key, n, at(n+1000))
+		owned.Move(key, at(n+5000))
+		w.Advance(at(n), 0)
+		shared.Remove(key)
+		_ = shared.Set(key, n, time.Hour)
+		shared.Move(key, time.Hour)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations per round", allocs)
+	}
+}
+
+// An expired entry keeps nothing alive.
+func TestKeyedForgetsWhatIsGone(t *testing.T) {
+	w := New(Config{})
+	k := NewKeyedWheel[int, *[1 << 20]byte](w, nil)
+	collected := make(chan bool, 3)
+	for i := range 3 {
+		big := new([1 << 20]byte)
+		runtime.AddCleanup(big, func(c chan bool) { c <- true }, collected)
+		k.Set(i, big, at(1+i))
+	}
+	k.Remove(0)
+	w.Advance(at(2), 0)
+	k.Set(2, nil, at(100))
+	runtime.GC()
+	for range 3 {
+		<-collected // what is kept would make this wait for ever
+	}
+	runtime.KeepAlive(k)
+}
+
+// Beyond its key and value an entry takes at most 40 bytes, and a million are few objects.
+func TestKeyedMemory(t *testing.T) {
+	const n = 1_000_000
+	w := New(Config{})
+	k := NewKeyedWheel[uint64, uint64](w, nil)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range uint64(n) {
+		k.Set(i, i, at(60_000+int(i)%3_600_000))
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := float64(after.HeapAlloc-before.HeapAlloc)/n - 16
+	if objects := after.HeapObjects - before.HeapObjects; each > 40 || objects > 2000 {
+		t.Errorf("%.1f bytes beyond key and value, %d objects", each, objects)
+	}
+	runtime.KeepAlive(k)
+}

@@ -1,0 +1,140 @@
+package timing
+
+import "time"
+
+// Entry is a key and its value in a [Keyed] or a [KeyedWheel].
+type Entry[K comparable, V any] struct {
+	Key   K
+	Value V
+}
+
+// keyedBatch is how many entries an expire function gets at most.
+const keyedBatch = 256
+
+// keyedCore is what a Keyed and a KeyedWheel have in common. Its wheel has no callbacks: what is due
+// are nodes, which are the items of the table.
+type keyedCore[K comparable, V any] struct {
+	wheel *Wheel
+	table keyedTable[K, V]
+	batch []Entry[K, V] // what takeDue returned last
+}
+
+func (k *keyedCore[K, V]) init(w *Wheel) {
+	w.collects = true
+	k.wheel = w
+	k.table.init(&w.slab)
+}
+
+// set adds an entry, or replaces the one with its key, if that keeps to the limit.
+func (k *keyedCore[K, V]) set(key K, value V, when time.Duration, limit int) bool {
+	hash := k.table.hash(key)
+	i, it := k.table.find(hash, key)
+	if i != 0 {
+		it.value = value
+		k.wheel.refile(i, when)
+		return true
+	}
+	if k.wheel.pending >= limit {
+		return false
+	}
+	k.table.insert(k.wheel.addNode(when), hash, key, value)
+	return true
+}
+
+func (k *keyedCore[K, V]) move(key K, when time.Duration) bool {
+	i, _ := k.table.find(k.table.hash(key), key)
+	if i == 0 {
+		return false
+	}
+	k.wheel.refile(i, when)
+	return true
+}
+
+func (k *keyedCore[K, V]) remove(key K) (value V, ok bool) {
+	i, _ := k.table.find(k.table.hash(key), key)
+	if i == 0 {
+		return value, false
+	}
+	k.wheel.unfile(i)
+	value = k.table.remove(i).Value
+	k.wheel.freeNode(i)
+	return value, true
+}
+
+func (k *keyedCore[K, V]) get(key K) (value V, ok bool) {
+	if i, it := k.table.find(k.table.hash(key), key); i != 0 {
+		return it.value, true
+	}
+	return value, false
+}
+
+// takeDue takes up to a batch of what is due out of the wheel and the table, and reports whether
+// there is more. The batch is valid until the next call.
+func (k *keyedCore[K, V]) takeDue(now time.Duration) (batch []Entry[K, V], more bool) {
+	k.wheel.Advance(now, keyedBatch)
+	k.table.touch(k.wheel.collected)
+	for _, i := range k.wheel.collected {
+		k.batch = append(k.batch, k.table.remove(i))
+		k.wheel.freeNode(i)
+	}
+	k.wheel.collected = k.wheel.collected[:0]
+	next, ok := k.wheel.Next()
+	return k.batch, ok && next <= now
+}
+
+// endBatch forgets the entries of the last batch, so that they are not kept alive.
+func (k *keyedCore[K, V]) endBatch() {
+	clear(k.batch)
+	k.batch = k.batch[:0]
+}
+
+// takeAll removes all entries, gives memory back, and returns them in the order of their deadlines.
+func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
+	var all []Entry[K, V]
+	for _, p := range k.wheel.inOrder() {
+		it := k.table.items.at(p.timer.index)
+		all = append(all, Entry[K, V]{it.key, it.value})
+	}
+	k.wheel.clear()
+	k.table.init(&k.wheel.slab)
+	return all
+}
+
+// addNode adds a node without a callback that is due at when.
+func (w *Wheel) addNode(when time.Duration) (i uint32) {
+	if w.spare == 0 {
+		w.grow()
+	}
+	n, i := w.alloc()
+	w.pending++
+	n.at = w.file(i, when)
+	return i
+}
+
+// unfile takes a node out of its slot.
+func (w *Wheel) unfile(i uint32) {
+	at := w.node(i).at
+	if m := w.take(at); m.thin() {
+		w.thin(at>>offBits, m)
+	}
+}
+
+// refile moves a node to when.
+func (w *Wheel) refile(i uint32, when time.Duration) {
+	w.unfile(i)
+	w.node(i).at = w.file(i, when)
+}
+
+// freeNode gives back a node that is in no slot, and that nobody has a handle of.
+func (w *Wheel) freeNode(i uint32) {
+	w.node(i).at, w.spare = w.spare, i
+	w.pending--
+}
+
+// clear removes all nodes, without a look at them. Not while Advance runs.
+func (w *Wheel) clear() {
+	*w = Wheel{ticker: w.ticker, pos: w.pos, now: w.now, told: w.told, collects: w.collects,
+		fired: w.fired, cascaded: w.cascaded}
+	w.reset()
+	w.behind = w.pos < w.reached(w.now)
+}

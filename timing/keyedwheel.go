@@ -1,0 +1,114 @@
+package timing
+
+import (
+	"math"
+	"time"
+)
+
+// KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no clock
+// and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one with
+// [NewKeyedWheel].
+//
+// It has one timer in the owner's Wheel, for its first deadline. Who drains that Wheel takes the
+// timer away: drain the KeyedWheel before.
+type KeyedWheel[K comparable, V any] struct {
+	core    keyedCore[K, V]
+	owner   *Wheel
+	alarm   Timer
+	armed   time.Duration // when alarm is due
+	ringing bool
+	expire  func(expired []Entry[K, V])
+}
+
+// NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
+//
+// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time; then the
+// owner's other timers are called, and the owner's budget is looked at. The entries have been
+// removed, so their keys may be set again. The slice is only valid until expire returns. A panic
+// goes on through the owner's Advance; the rest of that batch is not offered again. expire may be
+// nil: then entries just go.
+func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
+	k := &KeyedWheel[K, V]{owner: owner, expire: expire, armed: math.MaxInt64}
+	w := New(Config{Tick: owner.time(1)})
+	w.now, w.behind = owner.now, true
+	k.core.init(w)
+	return k
+}
+
+// Set gives a key a value, which expires at when, an offset on the owner's clock. If the key has
+// one, both its value and its deadline are replaced. A when that is not after the owner's time has
+// passed: the entry expires in the next Advance.
+func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
+	k.core.set(key, value, when, math.MaxInt)
+	k.wakeBy(when)
+}
+
+// Move has the entry of a key expire at when, be that earlier or later than before, and reports
+// true; false if there is none: there never was one, it has expired, or was removed.
+func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
+	if !k.core.move(key, when) {
+		return false
+	}
+	k.wakeBy(when)
+	return true
+}
+
+// Remove takes out the entry of a key and returns its value. True means that expire will not get it;
+// false that there is none: there never was one, it has expired, or was removed.
+func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) { return k.core.remove(key) }
+
+// Get returns the value of a key. It does not move its deadline.
+func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) { return k.core.get(key) }
+
+// Len returns the number of entries.
+func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.pending }
+
+// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may be
+// nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has no
+// timer in its owner's Wheel, so there is nothing to stop.
+func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
+	all := k.core.takeAll()
+	k.owner.Stop(k.alarm)
+	k.armed = math.MaxInt64
+	if f != nil {
+		for _, e := range all {
+			f(e.Key, e.Value)
+		}
+	}
+	return len(all)
+}
+
+// wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
+func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
+	if when < k.armed && !k.ringing {
+		k.arm()
+	}
+}
+
+func (k *KeyedWheel[K, V]) arm() {
+	when, ok := k.core.wheel.Next()
+	if !ok {
+		k.armed = math.MaxInt64
+		return
+	}
+	k.armed = when
+	if !k.owner.Reset(k.alarm, when) {
+		k.alarm = k.owner.At(when, k.ring)
+	}
+}
+
+// ring is the alarm's callback: one batch.
+func (k *KeyedWheel[K, V]) ring() {
+	k.ringing = true
+	defer k.endRing() // deferred, as expire may panic
+	batch, _ := k.core.takeDue(k.owner.now)
+	if len(batch) > 0 && k.expire != nil {
+		k.expire(batch)
+	}
+}
+
+func (k *KeyedWheel[K, V]) endRing() {
+	k.ringing = false
+	k.core.endBatch()
+	k.arm()
+}
