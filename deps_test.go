@@ -27,6 +27,10 @@ var floors = map[string][]string{
 	"loop/internal/proxyhead": {proxyModule},
 	"loop/internal/owner":     {},
 	"loop/internal/unixsock":  {sysModule},
+	"loop/internal/engine":   {},
+	"loop/internal/procs":    {},
+	"loop/internal/owner":    {},
+	"loop/internal/unixsock": {sysModule},
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
 	},

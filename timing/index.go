@@ -26,9 +26,9 @@ import (
 // The second lap is there so that a slot can be moved down before its time has come. With one lap, the
 // slot after the present one has nowhere to go until the wheel gets there, and then all of it must go at once.
 const (
-	lapBits  = 6
-	lapSlots = 1 << lapBits
-	lapMask  = lapSlots - 1
+	lapBits   = 6
+	lapSlots  = 1 << lapBits
+	lapMask   = lapSlots - 1
 	ringBits  = lapBits + 1
 	ringSlots = 1 << ringBits
 	ringMask  = ringSlots - 1

@@ -1,0 +1,217 @@
+package redisgroup_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// A backend is what the suite runs on.
+type backend struct {
+	name  string
+	start func(t testing.TB) func() redis.UniversalClient
+}
+
+// slowEnv enables what needs redis-server.
+const slowEnv = "LOOPWHEEL_SLOW"
+
+// onAll runs f on miniredis, and with LOOPWHEEL_SLOW on a real Redis and a cluster of three masters.
+func onAll(t *testing.T, f func(t *testing.T, connect func() redis.UniversalClient)) {
+	for _, b := range []backend{{"miniredis", startMini}, {"redis", startSingle}, {"cluster", startCluster}} {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, b.start(t))
+		})
+	}
+}
+
+// onReal runs f on those that are servers of their own.
+func onReal(t *testing.T, f func(t *testing.T, connect func() redis.UniversalClient)) {
+	for _, b := range []backend{{"redis", startSingle}, {"cluster", startCluster}} {
+		t.Run(b.name, func(t *testing.T) { f(t, b.start(t)) })
+	}
+}
+
+func startMini(t testing.TB) func() redis.UniversalClient {
+	m := miniredis.RunT(t)
+	return func() redis.UniversalClient {
+		c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+}
+
+// A redisServer is a redis-server of ours.
+type redisServer struct {
+	t    testing.TB
+	dir  string
+	port int
+	args []string
+	cmd  *exec.Cmd
+}
+
+func (s *redisServer) addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+
+func needRedis(t testing.TB) {
+	t.Helper()
+	if os.Getenv(slowEnv) == "" {
+		t.Skipf("it needs redis-server; to run it set %s=1, as CI does", slowEnv)
+	}
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatal("no redis-server: install it (apt-get install redis-server)")
+	}
+}
+
+// newRedis starts a redis-server, and stops it when the test ends.
+func newRedis(t testing.TB, args ...string) *redisServer {
+	t.Helper()
+	needRedis(t)
+	s := &redisServer{t: t, dir: t.TempDir(), port: freePort(t), args: args}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+func (s *redisServer) start() {
+	s.t.Helper()
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	args := append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--daemonize", "no",
+	}, s.args...)
+	s.cmd = exec.Command("redis-server", args...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	log.Close()
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1})
+	defer c.Close()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if err = c.Ping(context.Background()).Err(); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			s.t.Fatalf("redis-server does not answer: %v\n%s", err, text)
+		}
+	}
+}
+
+func (s *redisServer) signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *redisServer) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+func (s *redisServer) client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.addr()})
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// freePort returns a port that is free, and whose cluster bus port is, too.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		ln.Close()
+		if port+10000 > 65535 {
+			continue
+		}
+		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
+		if err == nil {
+			bus.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+func startSingle(t testing.TB) func() redis.UniversalClient {
+	s := newRedis(t)
+	return func() redis.UniversalClient { return s.client() }
+}
+
+// A redisCluster is three masters, and a replica of each if wanted.
+type redisCluster struct {
+	t     testing.TB
+	nodes []*redisServer
+}
+
+func newCluster(t testing.TB, replicas int) *redisCluster {
+	t.Helper()
+	needRedis(t)
+	c := &redisCluster{t: t}
+	var addrs []string
+	for range 3 * (1 + replicas) {
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500")
+		c.nodes = append(c.nodes, s)
+		addrs = append(addrs, s.addr())
+	}
+	args := append([]string{"--cluster", "create"}, addrs...)
+	args = append(args, "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")
+	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "the cluster is up", func() bool {
+		for _, s := range c.nodes {
+			out, _ := exec.Command("redis-cli", "-p", strconv.Itoa(s.port), "cluster", "info").Output()
+			if !bytes.Contains(out, []byte("cluster_state:ok")) || !bytes.Contains(out, []byte(fmt.Sprintf("cluster_known_nodes:%d", len(c.nodes)))) {
+				return false
+			}
+		}
+		return true
+	})
+	return c
+}
+
+func (c *redisCluster) client() *redis.ClusterClient {
+	var addrs []string
+	for _, s := range c.nodes {
+		addrs = append(addrs, s.addr())
+	}
+	cl := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	c.t.Cleanup(func() { cl.Close() })
+	return cl
+}
+
+func startCluster(t testing.TB) func() redis.UniversalClient {
+	needRedis(t)
+	c := newCluster(t, 0)
+	return func() redis.UniversalClient { return c.client() }
+}
+
+// cli runs redis-cli at a server.
+func (s *redisServer) cli(args ...string) string {
+	s.t.Helper()
+	out, err := exec.Command("redis-cli", append([]string{"-p", strconv.Itoa(s.port)}, args...)...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("redis-cli %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,199 @@
+package redisgroup
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Defaults of Config's fields.
+const (
+	DefaultPrefix         = "loopwheel"
+	DefaultHistory        = 1000
+	DefaultHistoryTime    = 24 * time.Hour
+	DefaultLinger         = 2 * time.Second
+	DefaultLease          = 10 * time.Second
+	DefaultPublishTimeout = 30 * time.Second
+	DefaultMaxQueue       = 16 << 20
+	DefaultMaxMessage     = 64 << 10
+	DefaultMaxReplay      = 512 << 10
+)
+
+// MaxName is how many bytes the name of a room or a user may have.
+const MaxName = 256
+
+// Config is what a Hub is opened with. The zero Config is of use.
+type Config struct {
+	// Prefix begins all keys and channels in Redis. Hubs with the same Prefix on the same Redis are one. It
+	// must not contain braces. "" means DefaultPrefix.
+	Prefix string
+
+	// OneOrder has the members of plain rooms in this process get a message when it comes back from Redis, in
+	// one order with those of other processes. If false, they get it at once, and a Redis that is slow or away
+	// concerns only other processes' members. Ordered rooms are in one order always.
+	OneOrder bool
+
+	// Lazy has Open succeed although Redis is away: the Hub goes on trying.
+	Lazy bool
+
+	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred more. 0 means
+	// DefaultHistory.
+	History int
+
+	// HistoryTime is how long an ordered room in which nothing happens is kept in Redis. A room with members is
+	// kept as long as they are there. 0 means DefaultHistoryTime.
+	HistoryTime time.Duration
+
+	// Linger is how long a process stays subscribed to a room after its last member there has left. 0 means
+	// DefaultLinger.
+	Linger time.Duration
+
+	// Lease is how long presence outlives a process that dies. It is renewed three times as often, for all that
+	// the process has at once. 0 means DefaultLease; at least 100 ms.
+	Lease time.Duration
+
+	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is away. 0 means
+	// DefaultPublishTimeout.
+	PublishTimeout time.Duration
+
+	// MaxQueue is how many bytes of messages may wait for one Redis server; then Broadcast returns ErrQueueFull.
+	// 0 means DefaultMaxQueue.
+	MaxQueue int
+
+	// MaxMessage is how long a message may be, in bytes. 0 means DefaultMaxMessage.
+	MaxMessage int
+
+	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what is
+	// older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
+	MaxReplay int
+
+	// Form returns what members get of an entry of an ordered room, or nil for nothing: this is where a message
+	// gets its Position, so that a client can ask for what follows it. It is called once per entry and process,
+	// on a goroutine of the Hub, and must not block. nil means Entry.Data of messages, and nothing of the others.
+	Form func(e Entry) []byte
+
+	// OnGap is called for each member of an ordered room that has missed something, on its loop and in order
+	// with the messages. nil closes the connection with the *Gap, as a hole must not go unnoticed.
+	OnGap func(c *loop.Conn, g *Gap)
+
+	// OnError is told of what was lost or went wrong and has no caller to return to: at most a few times per
+	// second, on goroutines of the Hub; it must not block. nil logs it.
+	OnError func(err error)
+
+	// Logger is for what OnError is not told: connections lost and found. The zero Logger is silent.
+	Logger zerolog.Logger
+}
+
+// withDefaults fills in what is zero, and says what makes no sense.
+func (c Config) withDefaults() (Config, error) {
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)
+	}
+	for _, f := range []struct {
+		name string
+		v    *time.Duration
+		zero time.Duration
+		min  time.Duration
+	}{
+		{"HistoryTime", &c.HistoryTime, DefaultHistoryTime, time.Second},
+		{"Linger", &c.Linger, DefaultLinger, 1},
+		{"Lease", &c.Lease, DefaultLease, 100 * time.Millisecond},
+		{"PublishTimeout", &c.PublishTimeout, DefaultPublishTimeout, time.Millisecond},
+	} {
+		if *f.v == 0 {
+			*f.v = f.zero
+		}
+		if *f.v < f.min {
+			return c, fmt.Errorf("redisgroup: Config.%s is %v; at least %v", f.name, *f.v, f.min)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		v    *int
+		zero int
+	}{
+		{"History", &c.History, DefaultHistory},
+		{"MaxQueue", &c.MaxQueue, DefaultMaxQueue},
+		{"MaxMessage", &c.MaxMessage, DefaultMaxMessage},
+		{"MaxReplay", &c.MaxReplay, DefaultMaxReplay},
+	} {
+		if *f.v == 0 {
+			*f.v = f.zero
+		}
+		if *f.v < 0 || *f.v > math.MaxInt32 {
+			return c, fmt.Errorf("redisgroup: Config.%s is %d; it must be positive", f.name, *f.v)
+		}
+	}
+	if c.Form == nil {
+		c.Form = func(e Entry) []byte {
+			if e.Kind != Message {
+				return nil
+			}
+			return e.Data
+		}
+	}
+	return c, nil
+}
+
+// Errors of a Hub. Test for them with errors.Is.
+var (
+	// ErrClosed: the Hub is closed.
+	ErrClosed = errors.New("redisgroup: hub closed")
+	// ErrQueueFull: Config.MaxQueue bytes wait for Redis already, as it is slow or away.
+	ErrQueueFull = errors.New("redisgroup: too much waits for Redis")
+	// ErrTimeout: Redis was away for Config.PublishTimeout. It did not take the message.
+	ErrTimeout = errors.New("redisgroup: Redis was away for too long")
+	// ErrUncertain: the connection was lost while Redis had the message, and it cannot be known whether it was
+	// taken. It is not sent again.
+	ErrUncertain = errors.New("redisgroup: it is not known whether the message was published")
+	// ErrTaken: the name is another's.
+	ErrTaken = errors.New("redisgroup: name taken")
+	// ErrKicked is what a connection is closed with by Hub.Kick, within a *KickError.
+	ErrKicked = errors.New("redisgroup: kicked")
+)
+
+// A SizeError says that a name or a message is too long, or a name is empty.
+type SizeError struct {
+	What     string // "room name", "user name" or "message"
+	Len, Max int
+}
+
+// Error implements error.
+func (e *SizeError) Error() string {
+	if e.Len == 0 {
+		return fmt.Sprintf("redisgroup: %s is empty", e.What)
+	}
+	return fmt.Sprintf("redisgroup: %s of %d bytes; at most %d", e.What, e.Len, e.Max)
+}
+
+// A LostError says that something did not reach Redis, or may not have: a message, and why.
+type LostError struct {
+	Room string // or the user's name
+	Err  error
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	return fmt.Sprintf("redisgroup: message to %q lost: %v", e.Room, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// A KickError is what Hub.Kick closes connections with. It is ErrKicked to errors.Is.
+type KickError struct{ Reason string }
+
+// Error implements error.
+func (e *KickError) Error() string { return "redisgroup: kicked: " + e.Reason }
+
+// Is makes a KickError be ErrKicked.
+func (e *KickError) Is(target error) bool { return target == ErrKicked }

@@ -1,0 +1,124 @@
+package redisgroup
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1. A room begins a new
+// epoch when numbers may have been lost: Redis was restarted or another took its place, or the room was
+// deleted. Positions of one room are ordered. The zero Position is before everything.
+type Position struct{ Epoch, Number uint64 }
+
+// String returns the position as ParsePosition reads it, which is also its id in Redis.
+func (p Position) String() string {
+	return strconv.FormatUint(p.Epoch, 10) + "-" + strconv.FormatUint(p.Number, 10)
+}
+
+// IsZero reports whether p is the zero Position.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// Compare returns -1, 0 or 1 if p is before, at or after q.
+func (p Position) Compare(q Position) int {
+	switch {
+	case p == q:
+		return 0
+	case p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Number < q.Number:
+		return -1
+	}
+	return 1
+}
+
+// ParsePosition reads what Position.String returned.
+func ParsePosition(s string) (p Position, err error) {
+	epoch, number, ok := strings.Cut(s, "-")
+	if ok {
+		if p.Epoch, err = strconv.ParseUint(epoch, 10, 64); err == nil {
+			p.Number, err = strconv.ParseUint(number, 10, 64)
+		}
+	}
+	if !ok || err != nil {
+		return Position{}, fmt.Errorf("redisgroup: %q is no position", s)
+	}
+	return p, nil
+}
+
+// follows reports whether p is the next entry after q, with nothing between.
+func (p Position) follows(q Position) bool {
+	if q.IsZero() {
+		return p.Number == 1
+	}
+	return p.Epoch == q.Epoch && p.Number == q.Number+1
+}
+
+// A Kind says what an Entry is.
+type Kind byte
+
+// Kinds of entries.
+const (
+	Message Kind = 'm' // somebody broadcast Data
+	Joined  Kind = 'j' // User has come: with the first connection, on any machine
+	Left    Kind = 'l' // User is gone: with the last one
+)
+
+// An Entry is what happened in an ordered room.
+type Entry struct {
+	Room     string
+	Position Position
+	Kind     Kind
+	User     string // of Joined and Left
+	Data     []byte // of Message
+	Replayed bool   // it is the past, for one who joins
+
+	node string // who published it
+	seq  uint64
+}
+
+// A Gap says that entries of an ordered room are missing: Redis does not have them any more, or lost them.
+type Gap struct {
+	Room     string
+	From, To Position // what is missing is after From and before To, as far as that is known
+	Why      string
+}
+
+// Error implements error: a connection can be closed with a Gap.
+func (g *Gap) Error() string {
+	return fmt.Sprintf("redisgroup: room %q: entries between %v and %v are missing: %s", g.Room, g.From, g.To, g.Why)
+}
+
+// parseEntry reads an entry: id, and the head "identity node:seq kind" that append.lua gives it.
+func parseEntry(room, id, head, data string) (e Entry, ok bool) {
+	var err error
+	if e.Position, err = ParsePosition(id); err != nil {
+		return e, false
+	}
+	f := strings.Split(head, " ")
+	if len(f) != 3 || len(f[2]) != 1 {
+		return e, false
+	}
+	node, seq, _ := strings.Cut(f[1], ":")
+	e.Room, e.node, e.Kind = room, node, Kind(f[2][0])
+	if e.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
+		return e, false
+	}
+	if e.Kind == Message {
+		e.Data = []byte(data)
+	} else {
+		e.User = data
+	}
+	return e, true
+}
+
+// parsePublished reads what append.lua publishes: "id head\ndata".
+func parsePublished(room, payload string) (e Entry, ok bool) {
+	head, data, ok := strings.Cut(payload, "\n")
+	if !ok {
+		return e, false
+	}
+	id, head, ok := strings.Cut(head, " ")
+	if !ok {
+		return e, false
+	}
+	return parseEntry(room, id, head, data)
+}

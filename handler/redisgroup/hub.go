@@ -1,0 +1,302 @@
+package redisgroup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// nodeLen is the length of a node's id.
+const nodeLen = 12
+
+// A Hub connects this process with all others that have one with the same Config.Prefix on the same Redis. A process
+// needs one. All its methods may be called from any goroutine, those of loops included, and none waits for Redis
+// but those that take a context.
+type Hub struct {
+	cfg    Config
+	keys   keys
+	node   string // this Hub, as a publisher
+	topo   *topology
+	timers *timing.Scheduler
+	keeper keeper
+
+	seq     atomic.Uint64 // of what was published
+	attempt atomic.Uint64 // see publish.lua
+	stats   counters
+	errors  errorGate
+
+	mu     sync.RWMutex
+	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
+	closed bool
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was made for. The Hub has connections of
+// its own, made with the client's options, and leaves the client alone; hooks of the client are not used. It needs
+// Redis 6.2 or Valkey; a cluster needs Redis 7.
+//
+// Open fails if Redis cannot be reached, unless Config.Lazy is set.
+func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	h := &Hub{cfg: cfg, node: newNode(), rooms: make(map[string]*room)}
+	h.keys = keys{prefix: cfg.Prefix, buckets: 1}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
+	h.keeper.init(h)
+	if h.topo, err = newTopology(h, client); err != nil {
+		h.cancel()
+		return nil, err
+	}
+	if err := h.topo.start(ctx); err != nil {
+		if !cfg.Lazy {
+			h.stop()
+			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
+		}
+		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
+	}
+	h.spawn(h.keeper.run)
+	return h, nil
+}
+
+func newNode() string { return rand.Text()[:nodeLen] }
+
+// spawn runs one of the few goroutines that a Hub has.
+func (h *Hub) spawn(f func()) {
+	h.wg.Go(f)
+}
+
+// Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up, as long as ctx allows.
+// Members stay members of nothing: their connections are left alone. Closing again does nothing.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	h.mu.Unlock()
+	err := h.topo.flush(ctx)
+	if e := h.keeper.resign(ctx); err == nil {
+		err = e
+	}
+	h.stop()
+	return err
+}
+
+func (h *Hub) stop() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.timers.Stop()
+	h.topo.close()
+	h.wg.Wait()
+}
+
+// Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many may be made as one
+// likes. A name of no bytes or more than MaxName is a *SizeError.
+func (h *Hub) Group(name string) (*Group, error) {
+	if err := checkName("room name", name); err != nil {
+		return nil, err
+	}
+	return &Group{h, h.keys.place(plainRoom, name)}, nil
+}
+
+// Ordered returns the ordered room of that name, which has nothing to do with a plain one of the same name. It is a handle, as
+// Group's. A name of no bytes or more than MaxName is a *SizeError.
+func (h *Hub) Ordered(name string) (*Ordered, error) {
+	if err := checkName("room name", name); err != nil {
+		return nil, err
+	}
+	return &Ordered{h, h.keys.place(orderedRoom, name)}, nil
+}
+
+// hold returns the room at p, which stays until it is released. nil: the Hub is closed.
+func (h *Hub) hold(p place) *room {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	r := h.rooms[p.channel]
+	if r == nil {
+		r = &room{hub: h, place: p}
+		h.rooms[p.channel] = r
+		if p.kind == orderedRoom {
+			h.topo.publish(&outgoing{place: p, op: opPeek, room: r})
+		}
+		h.topo.subscribe(r)
+	}
+	r.holders++
+	return r
+}
+
+// release gives back what hold returned.
+func (h *Hub) release(r *room) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.holders--; r.holders > 0 || h.closed {
+		return
+	}
+	r.visits++
+	visits := r.visits
+	_, _ = h.timers.AfterFunc(h.cfg.Linger, func() { h.forget(r, visits) })
+}
+
+// forget drops a room that had no members since.
+func (h *Hub) forget(r *room, visits int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.holders > 0 || r.visits != visits || h.closed {
+		return
+	}
+	delete(h.rooms, r.channel)
+	h.topo.unsubscribe(r)
+}
+
+// find returns the room with that channel, or nil.
+func (h *Hub) find(channel string) *room {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.rooms[channel]
+}
+
+// all returns the rooms.
+func (h *Hub) all() []*room {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	all := make([]*room, 0, len(h.rooms))
+	for _, r := range h.rooms {
+		all = append(all, r)
+	}
+	return all
+}
+
+func (h *Hub) isClosed() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.closed
+}
+
+// receive takes what came from Redis.
+func (h *Hub) receive(channel, payload string) {
+	h.stats.received.Add(1)
+	r := h.find(channel)
+	switch {
+	case r == nil: // unsubscribing
+	case r.kind == orderedRoom:
+		if e, ok := parsePublished(r.name, payload); ok {
+			r.take(e)
+		}
+	default:
+		r.takePlain(payload)
+	}
+}
+
+// Stats are a Hub's numbers.
+type Stats struct {
+	Rooms     int    // with members here, or that had some a moment ago; users count as rooms
+	Queued    int    // messages that wait for Redis
+	Published uint64 // messages that Redis took
+	Lost      uint64 // messages that it did not take, or may not have
+	Received  uint64 // from Redis
+	CaughtUp  uint64 // entries that were read because they had been missed
+	Gaps      uint64 // of which members were told
+	Connects  uint64 // connections for subscriptions that were made
+}
+
+type counters struct {
+	published, lost, received, caughtUp, gaps, connects atomic.Uint64
+}
+
+// Stats returns the Hub's numbers.
+func (h *Hub) Stats() Stats {
+	h.mu.RLock()
+	rooms := len(h.rooms)
+	h.mu.RUnlock()
+	return Stats{
+		Rooms: rooms, Queued: h.topo.queued(),
+		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Received: h.stats.received.Load(),
+		CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
+	}
+}
+
+// An errorGate lets a few errors per second pass.
+type errorGate struct {
+	mu    sync.Mutex
+	since time.Time
+	n     int
+}
+
+const errorsPerSecond = 5
+
+func (g *errorGate) pass() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.since) > time.Second {
+		g.since, g.n = now, 0
+	}
+	g.n++
+	return g.n <= errorsPerSecond
+}
+
+// report tells of an error that has no caller.
+func (h *Hub) report(err error) {
+	if err == nil || errors.Is(err, context.Canceled) || !h.errors.pass() {
+		return
+	}
+	if h.cfg.OnError != nil {
+		h.cfg.OnError(err)
+		return
+	}
+	h.cfg.Logger.Warn().Err(err).Msg("redisgroup")
+}
+
+// A room is what a process has of a room in which it has members.
+type room struct {
+	hub *Hub
+	place
+	local   handler.Group
+	holders int // members, and those who are joining; guarded by hub.mu
+	visits  int // guarded by hub.mu
+
+	mu      sync.Mutex
+	excepts map[uint64]loop.Ref // by message of ours: who does not get it
+	users   map[string]int      // connections here by user, in ordered rooms
+	order   order
+}
+
+// except notes who does not get a message that will come back.
+func (r *room) except(seq uint64, ref loop.Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.excepts == nil {
+		r.excepts = make(map[uint64]loop.Ref)
+	}
+	r.excepts[seq] = ref
+}
+
+// unexcept forgets it, and returns it. r.mu is held.
+func (r *room) unexcept(seq uint64) loop.Ref {
+	ref, ok := r.excepts[seq]
+	if ok {
+		delete(r.excepts, seq)
+	}
+	return ref
+}

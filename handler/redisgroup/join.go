@@ -1,0 +1,369 @@
+package redisgroup
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// From says how much of the past one who joins gets.
+type From struct {
+	Since   Position // all that follows it; or, if it is zero:
+	History int      // that many messages, fewer if there are fewer
+}
+
+// An Arrival tells that a connection has joined, or why it has not.
+type Arrival struct {
+	Position Position // of the last entry before what it will get from now on, past included
+	Replay   int      // entries of the past that it gets now
+	Gap      *Gap     // not nil: not all of them are there any more
+	Who      []string // the users in the room, not sorted: before the Replay's end, Joined and Left tell the rest
+	Err      error    // not nil: it has not joined, as Redis is away
+}
+
+// maxJoinTries is how often the past is read for one who joins a room that is too fast.
+const maxJoinTries = 5
+
+// A joining is one who has asked for the past and is not a member yet.
+type joining struct {
+	room  *room
+	ref   loop.Ref
+	from  From
+	then  func(c *loop.Conn, a Arrival)
+	until time.Time
+
+	// Guarded by the room's lock.
+	gone   bool // left, or closed
+	ready  bool // the past was read; the rest is what was read
+	fired  bool
+	tries  int
+	gaps   int // order.gaps before
+	upTo   Position
+	replay [][]byte
+	arrive Arrival
+}
+
+// begin keeps what is delivered from now on for j. c's loop calls it.
+func (r *room) begin(j *joining) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.order
+	if o.joins == nil {
+		o.joins = make(map[*joining]struct{})
+	}
+	if len(o.joins) == 0 {
+		o.tail, o.tailBytes, o.tailFrom = nil, 0, o.last
+	}
+	o.joins[j] = struct{}{}
+	r.read(j)
+}
+
+// read has the past read. r.mu is held.
+func (r *room) read(j *joining) {
+	j.ready, j.fired, j.gaps = false, false, r.order.gaps
+	j.tries++
+	r.hub.topo.link(r.bucket).joins.add(j)
+}
+
+// giveUp ends a joining: it has left. r.mu is not held.
+func (r *room) giveUp(j *joining) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j.gone = true
+	r.end(j)
+}
+
+// end forgets j, and with the last one the tail. r.mu is held.
+func (r *room) end(j *joining) {
+	o := &r.order
+	delete(o.joins, j)
+	if len(o.joins) == 0 {
+		o.tail, o.tailBytes = nil, 0
+	}
+}
+
+// keep adds an entry to the tail. The oldest are dropped if they are too much: who needs them reads again. r.mu is held.
+func (r *room) keep(e Entry) {
+	o := &r.order
+	e.Replayed = true
+	t := tailEntry{e.Position, r.hub.form(e)}
+	o.tail = append(o.tail, t)
+	o.tailBytes += len(t.msg) + 64
+	for o.tailBytes > r.hub.cfg.MaxReplay {
+		o.tailFrom = o.tail[0].at
+		o.tailBytes -= len(o.tail[0].msg) + 64
+		o.tail = o.tail[1:]
+	}
+}
+
+// after returns the tail behind p, and whether nothing is missing between. r.mu is held.
+func (o *order) after(p Position) ([]tailEntry, bool) {
+	if p == o.tailFrom {
+		return o.tail, true
+	}
+	i := slices.IndexFunc(o.tail, func(t tailEntry) bool { return t.at == p })
+	if i < 0 {
+		return nil, false
+	}
+	return o.tail[i+1:], true
+}
+
+// checkJoins lets those join for whom the room has come far enough. r.mu is held.
+func (r *room) checkJoins() {
+	o := &r.order
+	for j := range o.joins {
+		if !j.ready || j.fired || !o.known {
+			continue
+		}
+		if j.arrive.Err != nil || j.gaps != o.gaps || o.last.Compare(j.upTo) >= 0 {
+			j.fired = true
+			r.fire(j)
+		}
+	}
+}
+
+// fire has j join on its loop. A mailbox that is full is tried again; one who has closed is forgotten by leaveAll.
+func (r *room) fire(j *joining) {
+	err := j.ref.Tell(func(c *loop.Conn) { r.arrived(c, j) })
+	if errors.Is(err, loop.ErrMailboxFull) {
+		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.fire(j) })
+	}
+}
+
+// arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before does not reach
+// it, and what is posted from now on comes behind.
+func (r *room) arrived(c *loop.Conn, j *joining) {
+	m := membershipOf(c)
+	r.mu.Lock()
+	o := &r.order
+	if j.gone {
+		r.mu.Unlock()
+		return
+	}
+	a, replay := j.arrive, j.replay
+	if a.Err == nil {
+		tail, ok := o.after(j.upTo)
+		if !ok || j.gaps != o.gaps {
+			r.tryAgain(j)
+			r.mu.Unlock()
+			return
+		}
+		for _, t := range tail {
+			if t.msg != nil {
+				replay = append(replay, t.msg)
+			}
+		}
+		a.Position, a.Replay = o.last, len(replay)
+		r.local.Join(c)
+	}
+	r.end(j)
+	r.mu.Unlock()
+	if a.Err != nil {
+		delete(m.rooms, r)
+		r.hub.release(r)
+		j.then(c, a)
+		return
+	}
+	m.rooms[r] = nil
+	j.then(c, a)
+	r.come(m)
+	for _, msg := range replay {
+		if c.Send(msg) != nil {
+			return
+		}
+	}
+}
+
+// tryAgain reads the past once more, as the room went on too fast or has a gap. r.mu is held.
+func (r *room) tryAgain(j *joining) {
+	if j.tries < maxJoinTries {
+		r.read(j)
+		return
+	}
+	// The room is faster than this server can read: it gets what there is, and is told.
+	o := &r.order
+	j.arrive.Gap = &Gap{Room: r.name, From: j.upTo, To: o.last, Why: "the room is too fast"}
+	j.upTo, j.replay, j.gaps, j.fired = o.last, nil, o.gaps, true
+	if len(o.tail) == 0 {
+		o.tailFrom = o.last
+	}
+	r.fire(j)
+}
+
+// A joiner reads the past for those who join.
+type joiner struct {
+	link *link
+	mu   sync.Mutex
+	todo []*joining
+	wake chan struct{}
+}
+
+func (k *joiner) init(l *link) { k.link, k.wake = l, make(chan struct{}, 1) }
+
+func (k *joiner) add(j *joining) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.todo = append(k.todo, j)
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// maxReads is for how many the past is read at once: their answers are in memory together.
+const maxReads = 64
+
+func (k *joiner) take() []*joining {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := min(maxReads, len(k.todo))
+	todo := slices.Clone(k.todo[:n])
+	k.todo = slices.Delete(k.todo, 0, n)
+	return todo
+}
+
+func (k *joiner) run() {
+	var delays backoff
+	for {
+		select {
+		case <-k.link.hub.ctx.Done():
+			return
+		case <-k.wake:
+		}
+		for todo := k.take(); len(todo) > 0; todo = k.take() {
+			if k.readAll(todo) {
+				delays.reset()
+			} else if !k.link.hub.topo.pause(delays.next()) {
+				return
+			}
+		}
+	}
+}
+
+// readAll reads the past for those who have not left, in one round trip.
+func (k *joiner) readAll(todo []*joining) bool {
+	if k.link.client == nil {
+		return k.fail(todo, errors.New("the server is not known"))
+	}
+	pipe := k.link.client.Pipeline()
+	cmds := make([]*redis.Cmd, len(todo))
+	for i, j := range todo {
+		since := ""
+		if !j.from.Since.IsZero() {
+			since = j.from.Since.String()
+		}
+		r := j.room
+		cmds[i] = historyScript.EvalSha(context.Background(), pipe, []string{r.channel, r.hub.keys.users(r.place)},
+			since, j.from.History, r.hub.cfg.MaxReplay, 1)
+	}
+	_, _ = pipe.Exec(context.Background())
+	var failed []*joining
+	var err error
+	for i, j := range todo {
+		e := cmds[i].Err()
+		if e == nil {
+			e = j.read(cmds[i])
+		}
+		if e != nil {
+			failed, err = append(failed, j), e
+		}
+	}
+	return k.fail(failed, err)
+}
+
+// fail has those try again whose past was not read, where their room is now, until it takes too long.
+func (k *joiner) fail(failed []*joining, err error) bool {
+	if len(failed) == 0 {
+		return true
+	}
+	if err != nil {
+		k.learn(err)
+	}
+	for _, j := range failed {
+		r := j.room
+		if time.Now().Before(j.until) {
+			k.link.hub.topo.link(r.bucket).joins.add(j)
+			continue
+		}
+		r.mu.Lock()
+		j.ready, j.fired = true, true
+		j.arrive = Arrival{Err: errors.Join(ErrTimeout, err)}
+		r.mu.Unlock()
+		r.fire(j)
+	}
+	return false
+}
+
+func (k *joiner) learn(err error) {
+	if k.link.client != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		_ = historyScript.Load(k.link.hub.ctx, k.link.client).Err()
+		return
+	}
+	if isMoved(err) || k.link.client == nil {
+		k.link.hub.topo.reload()
+	}
+}
+
+// read takes what history.lua says.
+func (j *joining) read(cmd *redis.Cmd) error {
+	raw, err := cmd.Slice()
+	if err != nil || len(raw) != 4 {
+		return errAnswer
+	}
+	got, err := parseEntries(j.room.name, raw[0])
+	if err != nil {
+		return err
+	}
+	slices.Reverse(got)
+	id, _ := raw[2].(string)
+	end, err := ParsePosition(id)
+	if err != nil {
+		return err
+	}
+	cut, _ := raw[3].(int64)
+	a := Arrival{}
+	users, _ := raw[1].([]any)
+	for _, u := range users {
+		name, _ := u.(string)
+		a.Who = append(a.Who, name)
+	}
+	got, a.Gap = j.missing(got, end, cut == 1)
+	var replay [][]byte
+	for _, e := range got {
+		e.Replayed = true
+		if msg := j.room.hub.form(e); msg != nil {
+			replay = append(replay, msg)
+		}
+	}
+	r := j.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j.arrive, j.replay, j.upTo, j.ready = a, replay, end, true
+	r.checkJoins()
+	return nil
+}
+
+// missing returns the entries without the one that j has already, and what is missing after that.
+func (j *joining) missing(got []Entry, end Position, cut bool) ([]Entry, *Gap) {
+	since := j.from.Since
+	if since.IsZero() {
+		return got, nil
+	}
+	if len(got) > 0 && got[0].Position == since {
+		return got[1:], nil
+	}
+	g := &Gap{Room: j.room.name, From: since, To: end, Why: "Redis does not have them any more"}
+	if cut {
+		g.Why = "they are too much to be sent at once"
+	}
+	if len(got) > 0 {
+		g.To = got[0].Position
+	}
+	return got, g
+}

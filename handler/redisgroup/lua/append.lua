@@ -1,0 +1,42 @@
+-- append is shared by the scripts that write to a room's stream. A stream is log, counter and epoch
+-- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. Fields of an
+-- entry: h, the identity of the server that wrote it and who published it; d, the data.
+
+-- identity tells this run of this server from all others: a replication id is made anew when a
+-- server starts and when it is promoted, the two ways in which numbers that were handed out can be
+-- lost again.
+local function identity()
+  local info = redis.pcall('INFO', 'replication')
+  if type(info) ~= 'string' then return '-' end
+  return string.match(info, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or '-'
+end
+
+local function now()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+
+-- open returns where a stream stands: epoch and number of the last entry, in an epoch that this
+-- run of the server may continue.
+local function open(key, me)
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  if not last then return {epoch = now(), n = 0} end
+  local e, n = string.match(last[1], '^(%d+)-(%d+)$')
+  e, n = tonumber(e), tonumber(n)
+  if string.match(last[2][2], '^%S+') ~= me then
+    return {epoch = math.max(now(), e + 1), n = 0}
+  end
+  return {epoch = e, n = n}
+end
+
+-- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
+-- than they give.
+local function append(key, at, me, from, data, publish, max, ttl)
+  at.n = at.n + 1
+  local id = string.format('%.0f-%.0f', at.epoch, at.n)
+  local head = me .. ' ' .. from
+  redis.call('XADD', key, 'MAXLEN', '~', max, id, 'h', head, 'd', data)
+  if at.n % 64 == 1 then redis.call('PEXPIRE', key, ttl) end
+  redis.call(publish, key, id .. ' ' .. head .. '\n' .. data)
+  return id
+end

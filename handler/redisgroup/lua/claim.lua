@@ -1,0 +1,30 @@
+-- Claims and releases names. KEYS: names, leases, the node's names, nodes that are being reaped. ARGV:
+-- claim, release or bury; node; name; owner. Returns 1 if that was done, 0 if the name is another's.
+-- A name is free if the lease of its node is gone or has run out.
+local op, node, name = ARGV[1], ARGV[2], ARGV[3]
+if op == 'bury' then -- the node was reaped: nothing of it is left
+  for _, n in ipairs(redis.call('SMEMBERS', KEYS[3])) do
+    local v = redis.call('HGET', KEYS[1], n)
+    if v and string.match(v, '^%S+') == node then redis.call('HDEL', KEYS[1], n) end
+  end
+  redis.call('DEL', KEYS[3])
+  redis.call('ZREM', KEYS[4], node)
+  redis.call('ZREM', KEYS[2], node)
+  return 1
+end
+local mine, held = node .. ' ' .. ARGV[4], redis.call('HGET', KEYS[1], name)
+if op == 'release' then
+  if held ~= mine then return 0 end
+  redis.call('HDEL', KEYS[1], name)
+  redis.call('SREM', KEYS[3], name)
+  return 1
+end
+if held and held ~= mine then
+  local t = redis.call('TIME')
+  local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+  local lease = redis.call('ZSCORE', KEYS[2], string.match(held, '^%S+'))
+  if lease and tonumber(lease) > now then return 0 end
+end
+redis.call('HSET', KEYS[1], name, mine)
+redis.call('SADD', KEYS[3], name)
+return 1

@@ -1,0 +1,31 @@
+-- Reads for one who joins. KEYS: stream, users. ARGV: id of the last entry that it has, or '';
+-- number of messages, if that is ''; bytes at most; 1 if it wants to know who is here.
+-- Returns {entries from that id on, or the last messages; users; id of the last entry; 1 if the
+-- bytes did not suffice, and the oldest are missing}.
+local room = tonumber(ARGV[3])
+local got, cut, to, n = {}, 0, '+', 0
+local want = ARGV[1] == '' and tonumber(ARGV[2]) or math.huge
+local from = ARGV[1] == '' and '-' or ARGV[1]
+local last
+while n < want do
+  local page = redis.call('XREVRANGE', KEYS[1], to, from, 'COUNT', 100)
+  for _, e in ipairs(page) do
+    last = last or e[1]
+    local message = string.match(e[2][2], ' m$') ~= nil
+    if n < want and (message or ARGV[1] ~= '') then
+      room = room - #e[2][4] - 64
+      if room < 0 then cut = 1; n = math.huge; break end
+      got[#got + 1] = e
+      n = n + 1
+    end
+    to = '(' .. e[1]
+  end
+  if #page < 100 or n == math.huge then break end
+end
+if not last then
+  local e = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  last = e and e[1] or '0-0'
+end
+local who = {}
+if ARGV[4] == '1' then who = redis.call('HKEYS', KEYS[2]) end
+return {got, who, last, cut}

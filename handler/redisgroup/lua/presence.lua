@@ -1,0 +1,32 @@
+-- Adds users of a node to a room, and removes them. KEYS: fence, the node's members of the room, the
+-- room's users, stream, the node's rooms, the node's tomb. ARGV: attempt, 1 if this is a repetition,
+-- PUBLISH or SPUBLISH, length of a stream, its time to live in ms, name of the room; then for each
+-- change + or -, the user, and who says so (node:seq).
+-- Each change may be made again without effect. Only the first and the last of a user are events.
+local held = redis.call('GET', KEYS[1])
+if held and tonumber(held) > tonumber(ARGV[1]) then
+  return redis.error_reply('STALE a later attempt was here')
+end
+if redis.call('EXISTS', KEYS[6]) == 1 then return 'DEAD' end
+if ARGV[2] == '1' then redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000) end
+local me, at = identity(), nil
+local function event(from, kind, user)
+  at = at or open(KEYS[4], me)
+  append(KEYS[4], at, me, from .. ' ' .. kind, user, ARGV[3], ARGV[4], ARGV[5])
+end
+for i = 7, #ARGV, 3 do
+  local op, user, from = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if op == '+' then
+    if redis.call('SADD', KEYS[2], user) == 1 then
+      redis.call('SADD', KEYS[5], ARGV[6])
+      if redis.call('HINCRBY', KEYS[3], user, 1) == 1 then event(from, 'j', user) end
+    end
+  elseif redis.call('SREM', KEYS[2], user) == 1 then
+    if redis.call('HINCRBY', KEYS[3], user, -1) <= 0 then
+      redis.call('HDEL', KEYS[3], user)
+      event(from, 'l', user)
+    end
+  end
+end
+if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('SREM', KEYS[5], ARGV[6]) end
+return 'OK'

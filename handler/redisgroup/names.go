@@ -1,0 +1,76 @@
+package redisgroup
+
+import (
+	"hash/fnv"
+	"strconv"
+)
+
+// clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided: few enough that rooms share
+// subscription commands and scripts, and enough for a hundred masters.
+const clusterBuckets = 1024
+
+// A channelKind tells apart rooms that have the same name.
+type channelKind byte
+
+const (
+	plainRoom   channelKind = 'g'
+	orderedRoom channelKind = 'o'
+	userRoom    channelKind = 'u'
+)
+
+// A place is where a room is in Redis. Channel and stream have the same name.
+type place struct {
+	kind    channelKind
+	name    string
+	bucket  int
+	channel string
+}
+
+// keys makes names of keys and channels: {prefix:bucket}kind:name.
+type keys struct {
+	prefix  string
+	buckets int
+}
+
+func (k keys) tag(bucket int) string { return "{" + k.prefix + ":" + strconv.Itoa(bucket) + "}" }
+
+func (k keys) place(kind channelKind, name string) place {
+	bucket := 0
+	if k.buckets > 1 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name))
+		bucket = int(h.Sum32() % uint32(k.buckets))
+	}
+	return place{kind, name, bucket, k.tag(bucket) + string(kind) + ":" + name}
+}
+
+// fence holds the number of the attempt before which those of a node are void.
+func (k keys) fence(bucket int, node string) string { return k.tag(bucket) + "fence:" + node }
+
+// users holds, for each user in a room, on how many nodes it is.
+func (k keys) users(p place) string { return k.tag(p.bucket) + "users:" + p.name }
+
+// members is the set of users that a node has in a room.
+func (k keys) members(p place, node string) string {
+	return k.tag(p.bucket) + "members:" + node + ":" + p.name
+}
+
+// joined is the set of rooms in which a node has users.
+func (k keys) joined(bucket int, node string) string { return k.tag(bucket) + "joined:" + node }
+
+// tomb says that a node was declared dead: it must not add anything any more.
+func (k keys) tomb(bucket int, node string) string { return k.tag(bucket) + "dead:" + node }
+
+// Keys of all nodes: their leases, those that are being reaped, and names that are claimed.
+func (k keys) nodes() string              { return "{" + k.prefix + ":nodes}nodes" }
+func (k keys) reaping() string            { return "{" + k.prefix + ":nodes}reaping" }
+func (k keys) claims() string             { return "{" + k.prefix + ":nodes}names" }
+func (k keys) claimed(node string) string { return "{" + k.prefix + ":nodes}names:" + node }
+
+// checkName returns why a name will not do.
+func checkName(what, name string) error {
+	if len(name) == 0 || len(name) > MaxName {
+		return &SizeError{What: what, Len: len(name), Max: MaxName}
+	}
+	return nil
+}

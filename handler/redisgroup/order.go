@@ -1,0 +1,253 @@
+package redisgroup
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// An order is where an ordered room stands in this process. The room's lock guards it, and is held while a broadcast is
+// posted: so local members see the order of the stream.
+//
+// The room is subscribed first, and then asks for all that follows the last entry it has, that one included: if it
+// comes back, nothing is missing. From then on the next number is delivered, an older one dropped, and at anything
+// else the room asks again.
+type order struct {
+	known      bool // last is
+	last       Position
+	subscribed bool
+	dirty      bool // something came that did not follow, since the room asked
+	asking     bool
+
+	joins     map[*joining]struct{}
+	tail      []tailEntry // what was delivered since the first of them
+	tailFrom  Position    // what precedes the tail
+	tailBytes int
+	gaps      int
+}
+
+// A tailEntry is an entry in the form in which one who joins gets it.
+type tailEntry struct {
+	at  Position
+	msg []byte
+}
+
+// take takes an entry that was published.
+func (r *room) take(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.order
+	switch {
+	case o.known && e.Position.follows(o.last):
+		r.accept(e)
+	case o.known && e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
+	default:
+		r.ask()
+	}
+}
+
+// ask has the room ask for what it misses. r.mu is held.
+func (r *room) ask() {
+	o := &r.order
+	o.dirty = true
+	if o.known && o.subscribed && !o.asking {
+		o.asking = true
+		r.hub.topo.link(r.bucket).past.add(r)
+	}
+}
+
+// confirmed is called when the room's subscription stands.
+func (r *room) confirmed() {
+	if r.kind != orderedRoom {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.order.subscribed = true
+	r.ask()
+}
+
+func (r *room) lostSubscription() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.order.subscribed = false
+}
+
+// peeked is told where the stream stood before anything that was published since the room was held.
+func (r *room) peeked(p Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := &r.order; !o.known {
+		o.known, o.last, o.tailFrom = true, p, p
+		r.ask()
+		r.checkJoins()
+	}
+}
+
+// accept delivers the next entry. r.mu is held.
+func (r *room) accept(e Entry) {
+	o := &r.order
+	if e.Position.Epoch != o.last.Epoch && !o.last.IsZero() {
+		r.reassert()
+	}
+	o.last = e.Position
+	var except loop.Ref
+	if e.node == r.hub.node {
+		except = r.unexcept(e.seq)
+	}
+	if msg := r.hub.form(e); msg != nil {
+		r.deliver(e.Position, except, msg)
+	}
+	if len(o.joins) > 0 {
+		r.keep(e)
+		r.checkJoins()
+	}
+}
+
+// deliver broadcasts here. A loop that takes nothing more leaves a hole, which is told once it does. r.mu is held.
+func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
+	err := r.local.BroadcastExcept(except, msg)
+	if err == nil {
+		return
+	}
+	var u *handler.UnreachedError
+	for _, e := range unjoin(err) {
+		if errors.As(e, &u) && errors.Is(e, loop.ErrMailboxFull) {
+			g := &Gap{Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full"}
+			r.hub.stats.gaps.Add(1)
+			r.tellLoop(u.Loop, g)
+		}
+	}
+}
+
+func unjoin(err error) []error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range j.Unwrap() {
+			all = append(all, unjoin(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// tellLoop tells the members on one loop of a gap, as soon as that takes something.
+func (r *room) tellLoop(l *loop.Loop, g *Gap) {
+	err := r.local.Each(func(c *loop.Conn) {
+		if c.Loop() == l {
+			r.hub.tellGap(c, g)
+		}
+	})
+	var u *handler.UnreachedError
+	for _, e := range unjoin(err) {
+		if errors.As(e, &u) && u.Loop == l && errors.Is(e, loop.ErrMailboxFull) {
+			_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })
+		}
+	}
+}
+
+// mailboxRetry is when a loop is tried again whose mailbox was full.
+const mailboxRetry = 10 * time.Millisecond
+
+// form is Config.Form, which is user code.
+func (h *Hub) form(e Entry) (msg []byte) {
+	defer func() {
+		if v := recover(); v != nil {
+			h.report(fmt.Errorf("redisgroup: panic in Config.Form: %v", v))
+		}
+	}()
+	return h.cfg.Form(e)
+}
+
+// gap tells all members that something is missing. r.mu is held.
+func (r *room) gap(to Position, why string) {
+	o := &r.order
+	o.gaps++
+	r.hub.stats.gaps.Add(1)
+	g := &Gap{Room: r.name, From: o.last, To: to, Why: why}
+	for _, l := range r.loopsOf(r.local.Each(func(c *loop.Conn) { r.hub.tellGap(c, g) })) {
+		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })
+	}
+	r.reassert()
+}
+
+// loopsOf returns the loops that were not reached because their mailboxes are full.
+func (r *room) loopsOf(err error) (loops []*loop.Loop) {
+	if err == nil {
+		return nil
+	}
+	var u *handler.UnreachedError
+	for _, e := range unjoin(err) {
+		if errors.As(e, &u) && errors.Is(e, loop.ErrMailboxFull) {
+			loops = append(loops, u.Loop)
+		}
+	}
+	return loops
+}
+
+func (h *Hub) tellGap(c *loop.Conn, g *Gap) {
+	if h.cfg.OnGap != nil {
+		h.cfg.OnGap(c, g)
+		return
+	}
+	c.CloseWithError(g)
+}
+
+// asked is told what follows the entry from: got, with that entry if it is still there; all of it, or the first ones.
+func (r *room) asked(from Position, got []Entry, end Position, all bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.order
+	before := o.last
+	got = r.resume(from, got, end)
+	for _, e := range got {
+		r.accept(e)
+	}
+	if o.last != before {
+		r.hub.stats.caughtUp.Add(uint64(len(got)))
+	}
+	o.asking = false
+	if !all || o.dirty {
+		r.ask()
+	}
+	r.checkJoins()
+}
+
+// resume returns the entries that come next, and tells of a gap if what is between is missing. r.mu is held.
+func (r *room) resume(from Position, got []Entry, end Position) []Entry {
+	o := &r.order
+	for i, e := range got {
+		if e.Position == o.last {
+			return got[i+1:]
+		}
+		if e.Position.follows(o.last) {
+			return got[i:]
+		}
+	}
+	if o.last != from {
+		for i, e := range got {
+			if e.Position.Compare(o.last) > 0 {
+				r.gap(e.Position, "Redis has trimmed them")
+				return got[i:]
+			}
+		}
+		return nil // what was read is older than what came meanwhile
+	}
+	if len(got) == 0 {
+		if from.IsZero() {
+			return nil
+		}
+		r.gap(end, "Redis has lost them, or the room was deleted")
+		o.last = end
+		return nil
+	}
+	why := "Redis has trimmed them"
+	if got[0].Position.Epoch != from.Epoch {
+		why = "Redis has lost them, or the room was deleted"
+	}
+	r.gap(got[0].Position, why)
+	return got
+}

@@ -1,0 +1,124 @@
+package redisgroup
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// An op is what an outgoing is for.
+type op byte
+
+const (
+	opPlain   op = iota // a message of a plain room
+	opOrdered           // a message of an ordered room
+	opPeek              // asks where an ordered room stands, in order with what is published to it
+	opCome              // a user has come to an ordered room
+	opGo                // a user has gone
+)
+
+// An outgoing is something to be published.
+type outgoing struct {
+	place
+	op       op
+	seq      uint64
+	data     []byte
+	room     *room // of a peek; of a message that is not for all, to forget that
+	known    string
+	deadline time.Time
+	unclear  bool // an earlier attempt may have been taken
+	done     func(p Position, err error)
+}
+
+// size is what o takes of MaxQueue.
+func (o *outgoing) size() int { return len(o.data) + 256 }
+
+// Bounds of what is sent at once.
+const (
+	maxBatch      = 512
+	maxBatchBytes = 1 << 20
+)
+
+// An outbox is the queue of what is to be published at one server.
+type outbox struct {
+	mu     sync.Mutex
+	queue  []*outgoing
+	size   int
+	max    int
+	busy   int // taken, and not done with
+	closed bool
+	wake   chan struct{}
+}
+
+func (b *outbox) init(limit int) { b.max, b.wake = limit, make(chan struct{}, 1) }
+
+// add queues o. Presence and peeks are bounded by the number of members, and are never refused.
+func (b *outbox) add(o *outgoing) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return ErrClosed
+	}
+	if b.size > b.max && (o.op == opPlain || o.op == opOrdered) {
+		return ErrQueueFull
+	}
+	b.queue = append(b.queue, o)
+	b.size += o.size()
+	b.signal()
+	return nil
+}
+
+func (b *outbox) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take takes what comes first, and reports whether there may be anything ever again.
+func (b *outbox) take() (batch []*outgoing, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, size := 0, 0
+	for n < len(b.queue) && n < maxBatch && size < maxBatchBytes {
+		size += b.queue[n].size()
+		n++
+	}
+	batch = slices.Clone(b.queue[:n])
+	clear(b.queue[:n])
+	b.queue = b.queue[n:]
+	if len(b.queue) == 0 && cap(b.queue) > 4*maxBatch {
+		b.queue = nil
+	}
+	b.size -= size
+	b.busy = n
+	return batch, !b.closed
+}
+
+// back puts what has to be tried again before all else, and is the end of what was taken.
+func (b *outbox) back(again []*outgoing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy = 0
+	if len(again) == 0 {
+		return
+	}
+	b.queue = append(again, b.queue...)
+	for _, o := range again {
+		b.size += o.size()
+	}
+	b.signal()
+}
+
+func (b *outbox) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue) + b.busy
+}
+
+func (b *outbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.signal()
+}

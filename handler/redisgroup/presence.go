@@ -1,0 +1,90 @@
+package redisgroup
+
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// come is called when a connection has become a member: its user is here.
+func (r *room) come(m *membership) { r.present(m, 1) }
+
+// depart is called when one is a member no more.
+func (r *room) depart(m *membership) { r.present(m, -1) }
+
+func (r *room) present(m *membership, n int) {
+	if b := m.users[r.hub]; b != nil && r.kind == orderedRoom {
+		r.change(b.name, n)
+	}
+}
+
+// change counts a user's connections in this process. Only the first and the last are told to Redis, in order with what is
+// published.
+func (r *room) change(user string, n int) {
+	if r.kind != orderedRoom {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users == nil {
+		r.users = make(map[string]int)
+	}
+	before := r.users[user]
+	r.users[user] += n
+	switch {
+	case r.users[user] == 0:
+		delete(r.users, user)
+		r.tell(opGo, user)
+	case before == 0:
+		r.tell(opCome, user)
+	}
+}
+
+// tell has Redis told about a user. r.mu is held.
+func (r *room) tell(what op, user string) {
+	_ = r.hub.topo.publish(&outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user)})
+}
+
+// reassert tells Redis who is here, all of them: it may have lost that. Who is known there already is no event. r.mu is held.
+func (r *room) reassert() {
+	for user := range r.users {
+		r.tell(opCome, user)
+	}
+}
+
+// reassertAll does it for all rooms.
+func (h *Hub) reassertAll() {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		r.reassert()
+		r.mu.Unlock()
+	}
+}
+
+// presenceArgs are those of presence.lua for a segment, all of whose items are of one room.
+func (l *link) presenceArgs(s *segment, attempt uint64) ([]string, []any) {
+	k, node := l.hub.keys, l.hub.keeper.name()
+	at := s.items[0].place
+	keys := []string{
+		k.fence(at.bucket, l.hub.node), k.members(at, node), k.users(at), at.channel, k.joined(at.bucket, node), k.tomb(at.bucket, node),
+	}
+	args := append(l.common(s, attempt), at.name)
+	for _, o := range s.items {
+		sign := "+"
+		if o.op == opGo {
+			sign = "-"
+		}
+		args = append(args, sign, o.data, l.from(o))
+	}
+	s.node = node
+	return keys, args
+}
+
+// settlePresence sees whether this node was declared dead: then it comes back as another.
+func (l *link) settlePresence(s *segment) error {
+	answer, _ := s.cmd.(*redis.Cmd).Text()
+	if strings.HasPrefix(answer, "DEAD") {
+		l.hub.keeper.lost(s.node)
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package redisgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// publishAll publishes what is queued, until the Hub is closed: what has gathered while the last batch was on its way is the next one.
+func (l *link) publishAll() {
+	for {
+		batch, ok := l.out.take()
+		if len(batch) == 0 {
+			if !ok {
+				return
+			}
+			select {
+			case <-l.hub.ctx.Done():
+				return
+			case <-l.out.wake:
+			}
+			continue
+		}
+		again := l.publishBatch(l.mine(batch))
+		if len(again) > 0 && !l.hub.topo.pause(l.delays.next()) {
+			l.abandon(again, ErrClosed)
+			again = nil
+		}
+		l.out.back(again)
+	}
+}
+
+// mine passes on what has moved to another server.
+func (l *link) mine(batch []*outgoing) []*outgoing {
+	if l.hub.topo.cluster == nil {
+		return batch
+	}
+	mine := batch[:0]
+	for _, o := range batch {
+		if at := l.hub.topo.link(o.bucket); at != l {
+			_ = at.out.add(o)
+		} else {
+			mine = append(mine, o)
+		}
+	}
+	return mine
+}
+
+// A segment is what one command does: outgoings of one bucket that follow each other and are of one op, and
+// if that is about presence, of one room.
+type segment struct {
+	op    op
+	items []*outgoing
+	cmd   redis.Cmder
+	node  string // of presence: the name it was told under
+}
+
+// segments divides a batch into commands. The order of what is in one bucket stays.
+func segments(batch []*outgoing) (all []*segment) {
+	open := make(map[int]*segment)
+	for _, o := range batch {
+		s := open[o.bucket]
+		if s == nil || o.op == opPlain || !s.takes(o) {
+			s = &segment{op: o.op}
+			all = append(all, s)
+			open[o.bucket] = s
+		}
+		s.items = append(s.items, o)
+	}
+	return all
+}
+
+func (s *segment) takes(o *outgoing) bool {
+	if presence(s.op) && presence(o.op) {
+		return s.items[0].channel == o.channel
+	}
+	return s.op == o.op
+}
+
+func presence(o op) bool { return o == opCome || o == opGo }
+
+// publishBatch sends a batch in one round trip, and returns what has to be sent again.
+func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
+	if l.client == nil {
+		l.hub.topo.reload()
+		return l.retry(nil, batch, errors.New("the server is not known"), later)
+	}
+	all := segments(batch)
+	pipe := l.client.Pipeline()
+	attempt := l.hub.attempt.Load()
+	for _, s := range all {
+		l.queue(pipe, s, attempt)
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(context.Background()) // each command has its own error; the client has timeouts
+	}
+	lost := false
+	for _, s := range all {
+		err := s.cmd.Err()
+		if err == nil {
+			err = l.settle(s)
+		}
+		what := judge(err)
+		switch what {
+		case done:
+			continue
+		case refused:
+			l.abandon(s.items, err)
+		default:
+			lost = lost || what == unclear
+			l.learn(err)
+			again = l.retry(again, s.items, err, what)
+		}
+	}
+	if lost {
+		l.hub.attempt.Add(1) // what was sent before is void where this is sent again
+	}
+	if len(again) == 0 {
+		l.delays.reset()
+	}
+	return again
+}
+
+// learn does what an error asks for.
+func (l *link) learn(err error) {
+	switch {
+	case isMoved(err):
+		l.hub.topo.reload()
+	case strings.HasPrefix(err.Error(), "NOSCRIPT"):
+		for _, s := range []*redis.Script{publishScript, presenceScript, catchUpScript} {
+			if err := s.Load(l.hub.ctx, l.client).Err(); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// retry adds to again those of items that may be tried again, and gives up the others.
+func (l *link) retry(again, items []*outgoing, err error, what outcome) []*outgoing {
+	for _, o := range items {
+		o.unclear = o.unclear || what == unclear
+		switch {
+		case o.op == opPlain && what == unclear:
+			l.abandon([]*outgoing{o}, err)
+		case o.op <= opOrdered && time.Now().After(o.deadline):
+			e := ErrTimeout
+			if o.unclear {
+				e = ErrUncertain
+			}
+			l.abandon([]*outgoing{o}, fmt.Errorf("%w: %w", e, err))
+		default:
+			again = append(again, o)
+		}
+	}
+	return again
+}
+
+// abandon gives up messages, and says so.
+func (l *link) abandon(items []*outgoing, err error) {
+	for _, o := range items {
+		if o.room != nil && o.op <= opOrdered {
+			o.room.mu.Lock()
+			o.room.unexcept(o.seq)
+			o.room.mu.Unlock()
+		}
+		l.hub.stats.lost.Add(1)
+		if o.done != nil {
+			o.done(Position{}, err)
+		} else {
+			l.hub.report(&LostError{Room: o.name, Err: err})
+		}
+	}
+}
+
+// queue adds a segment's command to pipe.
+func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
+	ctx := context.Background()
+	first := s.items[0]
+	switch {
+	case s.op == opPlain && l.hub.topo.sharded:
+		s.cmd = pipe.SPublish(ctx, first.channel, first.data)
+	case s.op == opPlain:
+		s.cmd = pipe.Publish(ctx, first.channel, first.data)
+	case s.op == opOrdered:
+		keys, args := l.publishArgs(s, attempt)
+		s.cmd = publishScript.EvalSha(ctx, pipe, keys, args...)
+	case s.op == opPeek:
+		keys, args := make([]string, 0, len(s.items)), []any{1, maxBatchBytes}
+		for _, o := range s.items {
+			keys, args = append(keys, o.channel), append(args, "")
+		}
+		s.cmd = catchUpScript.EvalSha(ctx, pipe, keys, args...)
+	default:
+		keys, args := l.presenceArgs(s, attempt)
+		s.cmd = presenceScript.EvalSha(ctx, pipe, keys, args...)
+	}
+}
+
+// common are the first arguments of scripts that publish.
+func (l *link) common(s *segment, attempt uint64) []any {
+	again := 0
+	for _, o := range s.items {
+		if o.unclear {
+			again = 1
+		}
+	}
+	cfg := &l.hub.cfg
+	return []any{attempt, again, l.hub.topo.command(), cfg.History, cfg.HistoryTime.Milliseconds()}
+}
+
+func (l *link) publishArgs(s *segment, attempt uint64) ([]string, []any) {
+	keys := []string{l.hub.keys.fence(s.items[0].bucket, l.hub.node)}
+	args := l.common(s, attempt)
+	places := make(map[string]int)
+	for _, o := range s.items {
+		i, ok := places[o.channel]
+		if !ok {
+			keys = append(keys, o.channel)
+			i = len(keys)
+			places[o.channel] = i
+		}
+		args = append(args, i, l.from(o)+" m", o.known, o.data)
+	}
+	return keys, args
+}
+
+// from says who published o, for the head of its entry.
+func (l *link) from(o *outgoing) string { return l.hub.node + ":" + strconv.FormatUint(o.seq, 10) }
+
+// settle tells those who wait what a segment's answer means for them.
+func (l *link) settle(s *segment) error {
+	switch s.op {
+	case opPlain:
+		l.hub.stats.published.Add(1)
+		return nil
+	case opOrdered:
+		return l.settleOrdered(s)
+	case opPeek:
+		return l.settlePeek(s)
+	}
+	return l.settlePresence(s)
+}
+
+var errAnswer = errors.New("redisgroup: an answer of Redis that was not expected")
+
+func (l *link) settleOrdered(s *segment) error {
+	ids, err := s.cmd.(*redis.Cmd).StringSlice()
+	if err != nil || len(ids) != len(s.items) {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for i, o := range s.items {
+		text, failed := strings.CutPrefix(ids[i], "!")
+		switch {
+		case failed:
+			l.abandon([]*outgoing{o}, errors.New(text))
+		case ids[i] == "?":
+			l.abandon([]*outgoing{o}, ErrUncertain)
+		default:
+			l.hub.stats.published.Add(1)
+			if o.done != nil {
+				p, err := ParsePosition(ids[i])
+				o.done(p, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *link) settlePeek(s *segment) error {
+	answers, err := s.cmd.(*redis.Cmd).Slice()
+	if err != nil {
+		return fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for _, a := range answers {
+		i, what, rest := parseAnswer(a)
+		if i < 0 || i >= len(s.items) || what != "at" {
+			return errAnswer
+		}
+		id, _ := rest[0].(string)
+		p, err := ParsePosition(id)
+		if err != nil {
+			return err
+		}
+		s.items[i].room.peeked(p)
+	}
+	return nil
+}
+
+// parseAnswer reads what catchup.lua says of a room: {place, what, ...}. The place is from 0 here, and -1 if it makes no sense.
+func parseAnswer(a any) (place int, what string, rest []any) {
+	fields, _ := a.([]any)
+	if len(fields) < 2 {
+		return -1, "", nil
+	}
+	n, _ := fields[0].(int64)
+	what, _ = fields[1].(string)
+	if what != "later" && len(fields) < 3 {
+		return -1, "", nil
+	}
+	return int(n) - 1, what, fields[2:]
+}

@@ -1,0 +1,214 @@
+package rediswheel
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// What one script does at most: Redis serves nobody else meanwhile.
+const (
+	maxBatch      = 100     // tasks
+	maxBatchBytes = 1 << 20 // of records, or one record
+)
+
+// Status says where a task is.
+type Status int
+
+// What Cancel and Get may say.
+const (
+	NotFound  Status = iota // it was never added, is over, or was cancelled
+	Cancelled               // by this call: it will never start, or not again if an attempt had failed
+	Running                 // a worker has it
+	Scheduled               // it waits for its time
+	Retrying                // it waits to be tried again
+	Dead                    // it was given up
+)
+
+var statuses = [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
+
+// String returns the status in words.
+func (s Status) String() string {
+	if s < 0 || int(s) >= len(statuses) {
+		return fmt.Sprintf("Status(%d)", int(s))
+	}
+	return statuses[s]
+}
+
+// Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is due, at
+// least once, unless it is cancelled or replaced before. After another error than those of this package the task
+// may or may not be there; adding it again is safe, as its key keeps it from being there twice.
+//
+// Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
+func (q *Queue) Add(ctx context.Context, t Task) error {
+	args, _, err := q.entry(&t)
+	if err != nil {
+		return err
+	}
+	shard := q.shard(t.Key)
+	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.channel, shard}, args...)...))
+	if err != nil {
+		return err
+	}
+	return q.added(&t, list(v)[0])
+}
+
+// entry checks a task and returns its arguments of add.lua.
+func (q *Queue) entry(t *Task) (args []any, size int, err error) {
+	if err := t.check(q.cfg.MaxBody); err != nil {
+		return nil, 0, err
+	}
+	at, delay, err := t.when(time.Now())
+	if err != nil {
+		return nil, 0, err
+	}
+	record, err := t.record()
+	return []any{t.Key, policies[t.OnConflict], at, delay, record}, len(t.Key) + len(record), err
+}
+
+func (q *Queue) added(t *Task, result string) error {
+	switch result {
+	case "conflict":
+		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
+	case "ignored":
+		q.counts.ignored.Add(1)
+	default:
+		q.counts.added.Add(1)
+	}
+	return nil
+}
+
+// AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and then
+// the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as if they were
+// added one by one.
+func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
+	b := batch{q: q, tasks: tasks, errs: make([]error, len(tasks)), open: make(map[int]*chunk)}
+	for i := range tasks {
+		b.add(i)
+	}
+	b.flush(ctx)
+	for _, err := range b.errs {
+		if err != nil {
+			return &BatchError{b.errs}
+		}
+	}
+	return nil
+}
+
+// A batch is what AddBatch works on.
+type batch struct {
+	q      *Queue
+	tasks  []Task
+	errs   []error
+	open   map[int]*chunk // of each shard, the chunk that has room
+	chunks []*chunk
+}
+
+// A chunk is one call of add.lua.
+type chunk struct {
+	shard int
+	tasks []int
+	args  []any
+	size  int
+}
+
+func (b *batch) add(i int) {
+	args, size, err := b.q.entry(&b.tasks[i])
+	if err != nil {
+		b.errs[i] = err
+		return
+	}
+	shard := b.q.shard(b.tasks[i].Key)
+	c := b.open[shard]
+	if c == nil || len(c.tasks) == maxBatch || c.size+size > maxBatchBytes {
+		c = &chunk{shard: shard, args: []any{"", b.q.channel, shard}}
+		b.open[shard] = c
+		b.chunks = append(b.chunks, c)
+	}
+	c.tasks, c.args, c.size = append(c.tasks, i), append(c.args, args...), c.size+size
+}
+
+// pipelined is how many calls are sent before the answers are read.
+const pipelined = 64
+
+func (b *batch) flush(ctx context.Context) {
+	for from := 0; from < len(b.chunks); from += pipelined {
+		chunks := b.chunks[from:min(from+pipelined, len(b.chunks))]
+		calls := make([]call, len(chunks))
+		for i, c := range chunks {
+			calls[i] = b.q.on(c.shard, scriptAdd, c.args...)
+		}
+		values, errs := evalAll(ctx, b.q.client, calls)
+		for i, c := range chunks {
+			b.done(c, list(values[i]), errs[i])
+		}
+	}
+}
+
+func (b *batch) done(c *chunk, results []string, err error) {
+	for k, i := range c.tasks {
+		if err != nil {
+			b.errs[i] = err
+		} else {
+			b.errs[i] = b.q.added(&b.tasks[i], results[k])
+		}
+	}
+}
+
+// Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had failed or
+// it was dead. Running: a worker has it, and it may finish, but it will be neither tried again nor repeated.
+// NotFound: there is nothing to cancel.
+func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
+	if err := checkKey(key); err != nil {
+		return NotFound, err
+	}
+	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptCancel, key))
+	if err != nil {
+		return NotFound, err
+	}
+	switch v {
+	case "cancelled":
+		q.counts.cancelled.Add(1)
+		return Cancelled, nil
+	case "running":
+		return Running, nil
+	}
+	return NotFound, nil
+}
+
+// Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task that waits to be
+// tried again keeps its attempts; the later occurrences of one with Every count from the new time.
+//
+// Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
+func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {
+	if d > MaxDelay {
+		return badTask("the new delay of %q is more than 100 years", key)
+	}
+	return q.reschedule(ctx, key, "", ceilDelay(d))
+}
+
+// RescheduleAt is Reschedule with a time.
+func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) error {
+	if time.Until(at) > century {
+		return badTask("the new time of %q, %v, is in more than 100 years", key, at)
+	}
+	return q.reschedule(ctx, key, ceilMilli(at), 0)
+}
+
+func (q *Queue) reschedule(ctx context.Context, key string, at any, delay int64) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	shard := q.shard(key)
+	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.channel, shard, key, at, delay))
+	if err != nil {
+		return err
+	}
+	switch v {
+	case "moved":
+		return nil
+	case "running":
+		return fmt.Errorf("rediswheel: %w: %q", ErrRunning, key)
+	}
+	return fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
+}

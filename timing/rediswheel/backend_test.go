@@ -1,0 +1,225 @@
+package rediswheel
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// slowly skips what needs real Redis or long.
+func slowly(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("LOOPWHEEL_SLOW") == "" {
+		t.Skip("set LOOPWHEEL_SLOW=1 to run this: " + why)
+	}
+}
+
+// backends runs a test on all that a queue can be on: the embedded Redis always, real ones if LOOPWHEEL_SLOW is set.
+func backends(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Run("miniredis", func(t *testing.T) { test(t, embedded(t)) })
+	t.Run("redis", func(t *testing.T) {
+		slowly(t, "it starts redis-server")
+		test(t, startRedis(t).client(t))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		slowly(t, "it starts three redis-servers")
+		test(t, startCluster(t, 0).client)
+	})
+}
+
+// embedded returns a client of a miniredis without sockets, which works in a bubble of testing/synctest.
+func embedded(t testing.TB) *redis.Client {
+	m := miniredis.NewMiniRedis()
+	t.Cleanup(m.Close)
+	client := redis.NewClient(&redis.Options{
+		Dialer:   func(context.Context, string, string) (net.Conn, error) { return dialEmbedded(m) },
+		PoolSize: 50,
+	})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// A bufferedConn takes writes at once, as a socket does and net.Pipe does not: miniredis answers the first commands of a
+// pipeline while the client still writes the rest.
+type bufferedConn struct {
+	net.Conn
+	out    chan []byte
+	closed chan struct{}
+	once   sync.Once
+}
+
+func dialEmbedded(m *miniredis.Miniredis) (net.Conn, error) {
+	pipe, err := m.Dial()
+	if err != nil {
+		return nil, err
+	}
+	c := &bufferedConn{Conn: pipe, out: make(chan []byte, 1<<12), closed: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case p := <-c.out:
+				if _, err := pipe.Write(p); err != nil {
+					c.Close()
+				}
+			case <-c.closed:
+				return
+			}
+		}
+	}()
+	return c, nil
+}
+
+func (c *bufferedConn) Write(p []byte) (int, error) {
+	select {
+	case c.out <- bytes.Clone(p):
+		return len(p), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *bufferedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func (c *bufferedConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
+func (c *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
+
+// A server is a redis-server of our own.
+type server struct {
+	addr string
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// startRedis starts a redis-server on a free port, with these settings besides.
+func startRedis(t testing.TB, settings ...string) *server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("there is no redis-server: apt-get install redis-server")
+	}
+	dir, err := os.MkdirTemp("", "rediswheel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	s := &server{addr: addr, dir: dir}
+	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--loglevel", "warning",
+		"--logfile", filepath.Join(dir, "log"), "--enable-debug-command", "local"}, settings...)
+	s.start(t)
+	t.Cleanup(s.kill)
+	return s
+}
+
+// freeAddr returns an address that nobody listens on. Low enough for a cluster's bus, at the port plus 10,000.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := ln.Addr().(*net.TCPAddr).Port
+		ln.Close()
+		if port > 55000 {
+			port -= 20000
+		}
+		bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000))
+		if err != nil {
+			continue
+		}
+		bus.Close()
+		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			ln.Close()
+			return ln.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+func (s *server) start(t testing.TB) {
+	t.Helper()
+	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer client.Close()
+	for deadline := time.Now().Add(20 * time.Second); client.Ping(context.Background()).Err() != nil; {
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			t.Fatalf("redis-server does not answer: %s", log)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// kill ends the process as kill -9 does. Its files stay.
+func (s *server) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *server) client(t testing.TB) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: s.addr})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// A cluster is three masters, perhaps with replicas.
+type cluster struct {
+	nodes  []*server
+	client *redis.ClusterClient
+}
+
+func startCluster(t testing.TB, replicas int) *cluster {
+	t.Helper()
+	c := &cluster{}
+	var addrs []string
+	for range 3 + 3*replicas {
+		s := startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "no",
+			"--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no")
+		c.nodes, addrs = append(c.nodes, s), append(addrs, s.addr)
+	}
+	args := append([]string{"--cluster", "create"}, addrs...)
+	args = append(args, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
+	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { c.client.Close() })
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		ok := true
+		for _, s := range c.nodes {
+			info, _ := s.client(t).ClusterInfo(context.Background()).Result()
+			ok = ok && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.nodes)))
+		}
+		if ok {
+			return c
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster does not come up")
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package rediswheel
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it owns, when the next task
+// is due, a lease runs out or a refresh is; for another's, when its owner has been silent for too long.
+type shard struct {
+	timer   timing.Timer
+	at      time.Duration // of timer
+	ready   bool          // to be claimed
+	busy    bool          // being claimed
+	mine    bool
+	take    bool          // though another may own it
+	help    bool          // another owns it, and has too much
+	backlog bool          // there is more that is due than there were places
+	renew   time.Duration // when the ownership is to be renewed, at the latest
+	offset  time.Duration // what to add to the worker's clock for milliseconds since 1970 by Redis' clock
+	known   bool          // offset is
+	first   time.Duration // of a hint that came while busy; 0 if none did
+}
+
+// claimed is what a claim of several shards gave.
+type claimed struct {
+	claims []claim
+	places int // reserved and not used
+}
+
+// A claim is of one shard.
+type claim struct {
+	shard  int
+	mode   string
+	most   int
+	pulse  string // to be published, or empty
+	err    error
+	owner  string
+	till   time.Duration // by the worker's clock, as all here
+	next   time.Duration // forever if there is none
+	offset time.Duration
+	tasks  []run
+}
+
+const forever = time.Duration(1<<63 - 1)
+
+// wake has a shard claimed at a time, whatever was planned before.
+func (w *worker) wake(i int, at time.Duration) {
+	s := &w.loop.shards[i]
+	if s.ready {
+		return
+	}
+	w.loop.wheel.Stop(s.timer)
+	s.at = at
+	s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
+}
+
+func (w *worker) makeReady(i int) {
+	if s := &w.loop.shards[i]; !s.ready {
+		s.ready = true
+		w.loop.wheel.Stop(s.timer)
+		w.loop.ready++
+	}
+}
+
+// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what becomes due meanwhile
+// is claimed together.
+const maxClaims = 4
+
+// claimReady claims the shards whose time has come, as far as there are places for tasks. Without places, it only renews.
+func (w *worker) claimReady(ctx context.Context) {
+	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
+		return
+	}
+	var claims []claim
+	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency))
+	left, shards := reserved, w.loop.ready
+	for k := range w.loop.shards {
+		i := (w.loop.turn + k) % len(w.loop.shards)
+		s := &w.loop.shards[i]
+		if !s.ready || s.busy {
+			continue
+		}
+		n := min((left+shards-1)/shards, maxBatch)
+		left, shards = left-n, shards-1
+		w.unready(s)
+		if n == 0 && w.putOff(i, s) {
+			continue
+		}
+		claims = append(claims, claim{shard: i, mode: s.mode(), most: n})
+		s.busy = true
+	}
+	w.loop.turn++
+	if len(claims) == 0 {
+		w.release(reserved)
+		return
+	}
+	w.loop.busy++
+	w.pulse(claims)
+	go func() { w.claimed <- w.claim(ctx, claims, left) }()
+}
+
+// putOff leaves a shard that there are no places for, unless its ownership has to be renewed.
+func (w *worker) putOff(i int, s *shard) bool {
+	switch {
+	case s.help && !s.take:
+		s.help = false
+		w.watch(i, w.now()+3*w.q.cfg.Refresh)
+	case s.mine && w.now() < s.renew:
+		s.backlog = true
+		w.wake(i, s.renew)
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *worker) unready(s *shard) {
+	s.ready = false
+	w.loop.ready--
+}
+
+func (s *shard) mode() string {
+	switch {
+	case s.take:
+		return "take"
+	case s.help:
+		return "help"
+	}
+	return "renew"
+}
+
+// claim runs the scripts. It must not touch what belongs to the loop.
+func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed {
+	cfg := &w.q.cfg
+	calls := make([]call, len(claims))
+	for i, c := range claims {
+		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
+			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), w.q.channel, c.pulse)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
+	defer cancel()
+	sent := w.now()
+	values, errs := evalAll(ctx, w.client, calls)
+	middle := sent + (w.now()-sent)/2
+	w.q.counts.claims.Add(uint64(len(calls)))
+	for i := range claims {
+		c := &claims[i]
+		if c.err = errs[i]; c.err == nil {
+			w.read(c, list(values[i]), middle)
+		}
+		unused += c.most - len(c.tasks)
+	}
+	return claimed{claims, unused}
+}
+
+// read takes claim.lua's answer. The script is taken to have run in the middle between question and answer.
+func (w *worker) read(c *claim, f []string, middle time.Duration) {
+	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
+	c.offset = redisNow - middle
+	local := func(ms string) time.Duration {
+		if ms == "" {
+			return forever
+		}
+		return time.Duration(toInt(ms))*time.Millisecond - c.offset
+	}
+	c.owner, c.till = f[2], local(f[3])
+	c.next = min(local(f[4]), local(f[5]))
+	w.q.counts.recovered.Add(uint64(toInt(f[6])))
+	w.q.counts.died.Add(uint64(toInt(f[7])))
+	for f = f[8:]; len(f) >= 7; f = f[7:] {
+		r := run{w: w, shard: c.shard, offset: c.offset, token: f[2]}
+		attempts, _ := strconv.Atoi(f[3])
+		delivery, _ := strconv.Atoi(f[4])
+		r.task = Task{Key: f[0], Due: time.UnixMilli(toInt(f[1])), Attempt: attempts + 1, Delivery: delivery,
+			Occurred: time.UnixMilli(toInt(f[5]))}
+		r.broken = r.task.read(f[6])
+		r.late = redisNow - time.Duration(toInt(f[1]))*time.Millisecond
+		c.tasks = append(c.tasks, r)
+	}
+	w.q.counts.claimed.Add(uint64(len(c.tasks)))
+}
+
+// took starts what was claimed, and plans when to look again.
+func (w *worker) took(ctx context.Context, c claimed) {
+	w.loop.busy--
+	failed := false
+	for i := range c.claims {
+		one := &c.claims[i]
+		for k := range one.tasks {
+			w.flights.begin(ctx, &one.tasks[k])
+		}
+		if one.err != nil {
+			if !failed {
+				w.fail(one.err)
+			}
+			failed = true
+		}
+		w.plan(one)
+	}
+	w.loop.fails++
+	if !failed {
+		w.loop.fails = 0
+	}
+	w.release(c.places)
+	w.cry()
+}
+
+// plan decides when a shard that was claimed is looked at next.
+func (w *worker) plan(c *claim) {
+	s := &w.loop.shards[c.shard]
+	s.busy, s.take = false, false
+	hinted := s.first
+	s.first = 0
+	if c.err != nil {
+		if !s.ready {
+			w.wake(c.shard, w.now()+pause(w.loop.fails))
+		}
+		return
+	}
+	s.offset, s.known = c.offset, true
+	refresh := w.q.cfg.Refresh
+	overdue := c.next <= w.now()
+	s.help = c.mode == "help" && overdue && len(c.tasks) > 0
+	if c.mode == "help" && !s.mine {
+		if s.help {
+			s.backlog = true
+		}
+		w.watch(c.shard, w.now()+3*refresh)
+		return
+	}
+	if c.owner != w.id {
+		s.mine, s.backlog = false, false
+		w.watch(c.shard, c.till)
+		return
+	}
+	s.mine = true
+	s.renew = w.now() + refresh
+	s.backlog = overdue && len(c.tasks) == c.most
+	at := min(c.next, s.renew)
+	if hinted != 0 {
+		at = min(at, hinted)
+	}
+	if s.backlog {
+		at = s.renew
+	}
+	if !s.ready {
+		w.wake(c.shard, at)
+	}
+}
+
+// watch plans to look at another's shard when its owner must have given it up. Not all workers should at once.
+func (w *worker) watch(i int, till time.Duration) {
+	w.wake(i, till+time.Millisecond+jitter(w.q.cfg.Refresh))
+}
+
+// refill claims from shards with a backlog when places have become free: soon, as then more may be free, and one script
+// can fill them all.
+func (w *worker) refill() {
+	if w.loop.soon {
+		return
+	}
+	w.loop.soon = true
+	wait := time.Millisecond
+	if w.places()*2 >= w.q.cfg.Concurrency {
+		wait = 0
+	}
+	w.loop.wheel.At(w.now()+wait, func() {
+		w.loop.soon = false
+		for i := range w.loop.shards {
+			if s := &w.loop.shards[i]; s.backlog && !s.busy {
+				s.backlog = false
+				w.makeReady(i)
+			}
+		}
+	})
+}
+
+// giveBack returns what was claimed when the worker had been told to stop.
+func (w *worker) giveBack(c claimed) {
+	w.loop.busy--
+	for i := range c.claims {
+		for k := range c.claims[i].tasks {
+			r := &c.claims[i].tasks[k]
+			w.flights.add(r)
+			w.ends.put(r, end{what: "release", at: r.task.Due.UnixMilli()})
+		}
+	}
+	w.release(c.places)
+}
+
+// pause is how long to wait after n failures in a row.
+func pause(n int) time.Duration {
+	d := min(50*time.Millisecond<<min(n, 7), 2*time.Second)
+	return d/2 + jitter(d/2)
+}

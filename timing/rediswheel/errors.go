@@ -1,0 +1,132 @@
+package rediswheel
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Errors that tell what was wrong. They are wrapped with what exactly it was: use errors.Is. Any other error is
+// that of the client, wrapped as well: the network's, or what Redis answered.
+var (
+	ErrFull     = errors.New("redis is at its maxmemory")             // nothing was written; what is there drains
+	ErrTooLarge = errors.New("too large")                             // key, body or headers
+	ErrBadTask  = errors.New("bad task")                              // a field makes no sense; the text names it
+	ErrConflict = errors.New("a task with this key is there already") // and OnConflict is Fail
+	ErrNotFound = errors.New("no such task")                          // it was never added, is over, or was cancelled
+	ErrRunning  = errors.New("the task is running")                   // too late to move it
+	ErrConfig   = errors.New("bad config")                            // the text names the field, or Redis' own setting
+)
+
+// Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.
+var (
+	ErrLeaseLost = errors.New("rediswheel: the task was given to another worker, or replaced")
+	ErrStopping  = errors.New("rediswheel: the worker stops")
+)
+
+// Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying again is in
+// vain. A repeating task only loses this occurrence. A nil err gives nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff says. It
+// counts as an attempt. A nil err gives nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryError{err, max(d, 0)}
+}
+
+// Postpone is for a [Handler] to return that has not begun, because something of its own is busy: the task
+// is given to some worker again after d, and no attempt is counted.
+func Postpone(d time.Duration, err error) error {
+	return &postponeError{err, max(d, 0)}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+type retryError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+func (e *retryError) Unwrap() error { return e.err }
+
+type postponeError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *postponeError) Error() string { return fmt.Sprintf("postponed by %v: %v", e.after, e.err) }
+func (e *postponeError) Unwrap() error { return e.err }
+
+// PanicError is what a panic of a [Handler] counts as: an attempt that failed.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error says what the value was; the stack is for Config.OnError.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// BatchError says which tasks of an AddBatch were not added. All others were.
+type BatchError struct {
+	Errs []error // as many as there were tasks; nil where the task was added
+}
+
+// Error names the first and counts the others.
+func (e *BatchError) Error() string {
+	var first error
+	n := 0
+	for _, err := range e.Errs {
+		if err != nil && first == nil {
+			first = err
+		}
+		if err != nil {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d of %d tasks were not added; the first: %v", n, len(e.Errs), first)
+}
+
+// Unwrap returns the errors, for errors.Is.
+func (e *BatchError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// StopError is what Run returns if handlers had not returned when it gave up waiting for them. Their tasks
+// are given to other workers when their leases run out.
+type StopError struct{ Running int }
+
+// Error counts them.
+func (e *StopError) Error() string {
+	return fmt.Sprintf("rediswheel: %d tasks were still running after StopTimeout", e.Running)
+}
+
+// explain makes an error of Redis one of ours.
+func explain(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if redis.HasErrorPrefix(err, "OOM") {
+		return fmt.Errorf("rediswheel: %s: %w: %w", op, ErrFull, err)
+	}
+	return fmt.Errorf("rediswheel: %s: %w", op, err)
+}

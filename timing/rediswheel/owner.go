@@ -1,0 +1,266 @@
+package rediswheel
+
+import (
+	"context"
+	"hash/fnv"
+	mathrand "math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Who looks after a shard is settled by its own hash in Redis, and that is only to save work: two who think that a shard
+// is theirs share its tasks, as each claim takes what it takes. A worker takes the shards for which rendezvous
+// hashing (Thaler and Ravishankar, 1998) ranks it first among the workers it knows. What it costs does not
+// depend on the number of workers: owners renew, with a script per shard and refresh, and with one of these
+// publish a pulse that names their shards; the others hear it and need not ask.
+
+func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
+
+// A message is what workers and scripts publish: a word and its arguments.
+type message struct {
+	word string
+	args []string
+}
+
+// pulse adds to one of the claims the message which shards are this worker's: once per refresh, and when it takes some.
+func (w *worker) pulse(claims []claim) {
+	carrier, took := -1, false
+	for i, c := range claims {
+		if s := &w.loop.shards[c.shard]; s.mine || s.take {
+			carrier, took = i, took || s.take
+		}
+	}
+	if carrier < 0 || !took && w.now() < w.loop.pulsed+w.q.cfg.Refresh*3/4 {
+		return
+	}
+	w.loop.pulsed = w.now()
+	text := "pulse " + w.id
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.mine || s.take && s.busy {
+			text += " " + strconv.Itoa(i)
+		}
+	}
+	claims[carrier].pulse = text
+}
+
+// hear acts on a message.
+func (w *worker) hear(m message) {
+	switch m.word {
+	case "due":
+		w.hearDue(m.args)
+	case "pulse":
+		if m.args[0] != w.id {
+			w.hearPulse(m.args[1:])
+		}
+	case "help":
+		w.hearHelp(m.args)
+	case "left":
+		w.hearLeft(m.args)
+	case "lost":
+		w.hearLost()
+	}
+}
+
+// index returns the shard that an argument names, or -1.
+func (w *worker) index(args []string, n int) int {
+	if n >= len(args) {
+		return -1
+	}
+	i, err := strconv.Atoi(args[n])
+	if err != nil || i < 0 || i >= len(w.loop.shards) {
+		return -1
+	}
+	return i
+}
+
+// hearDue: something is due earlier than the shard's owner would look.
+func (w *worker) hearDue(args []string) {
+	i := w.index(args, 0)
+	if i < 0 || len(args) < 2 {
+		return
+	}
+	s := &w.loop.shards[i]
+	at := time.Duration(1) // at once, as long as it is not known what time it is there
+	if s.known {
+		at = max(time.Duration(toInt(args[1]))*time.Millisecond-s.offset, 1)
+	}
+	switch {
+	case s.busy:
+		if s.first == 0 || at < s.first {
+			s.first = at
+		}
+	case !s.mine:
+	case s.backlog: // looked at as soon as there is a place
+	case at < s.at:
+		w.wake(i, at)
+	}
+}
+
+// hearPulse: another owns these shards.
+func (w *worker) hearPulse(owned []string) {
+	for n := range owned {
+		i := w.index(owned, n)
+		if i < 0 {
+			continue
+		}
+		s := &w.loop.shards[i]
+		if s.busy || s.ready && (s.take || s.help) {
+			continue
+		}
+		s.mine, s.backlog = false, s.backlog && s.help
+		if s.ready {
+			w.unready(s)
+		}
+		w.watch(i, w.now()+3*w.q.cfg.Refresh)
+	}
+}
+
+// hearLost: messages have been lost. Looking at all of this worker's shards makes up for hints among them.
+func (w *worker) hearLost() {
+	for i := range w.loop.shards {
+		switch s := &w.loop.shards[i]; {
+		case s.busy:
+			s.first = 1
+		case s.mine && !s.backlog:
+			w.makeReady(i)
+		}
+	}
+}
+
+// hearLeft: a worker has given shards up. The one who ranks first looks at once.
+func (w *worker) hearLeft(args []string) {
+	if len(args) == 0 || args[0] == w.id {
+		return
+	}
+	w.loop.members = slices.DeleteFunc(w.loop.members, func(m string) bool { return m == args[0] })
+	for n := 1; n < len(args); n++ {
+		i := w.index(args, n)
+		if i < 0 || w.loop.shards[i].mine {
+			continue
+		}
+		if w.first(i, w.loop.members) == w.id {
+			w.wake(i, w.now())
+		} else {
+			w.wake(i, w.now()+w.q.cfg.Refresh/4+jitter(w.q.cfg.Refresh))
+		}
+	}
+}
+
+// hearHelp: an owner has more that is due than it has places.
+func (w *worker) hearHelp(args []string) {
+	if len(args) == 0 || args[0] == w.id {
+		return
+	}
+	for n := 1; n < len(args); n++ {
+		i := w.index(args, n)
+		if i < 0 {
+			continue
+		}
+		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready && w.places() > 0 {
+			s.help = true
+			w.wake(i, w.now()+jitter(5*time.Millisecond))
+		}
+	}
+}
+
+// cry asks others for help, if there is more to do than places, at most ten times a second.
+func (w *worker) cry() {
+	if w.now() < w.loop.cried+100*time.Millisecond || w.places() > 0 || len(w.loop.members) < 2 {
+		return
+	}
+	text := "help " + w.id
+	n := 0
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.mine && s.backlog {
+			text += " " + strconv.Itoa(i)
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	w.loop.cried = w.now()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = w.client.Publish(ctx, w.q.channel, text).Err() // others notice sooner or later
+	}()
+}
+
+// rebalance takes the shards that should be this worker's, given who lives.
+func (w *worker) rebalance(members []string) {
+	w.loop.members = members
+	for i := range w.loop.shards {
+		s := &w.loop.shards[i]
+		if !s.mine && !s.busy && w.first(i, members) == w.id {
+			s.take, s.help = true, false
+			w.makeReady(i)
+		}
+	}
+}
+
+// first returns the worker who ranks first for a shard.
+func (w *worker) first(shard int, members []string) (best string) {
+	var most uint64
+	for _, m := range members {
+		h := fnv.New64a()
+		h.Write([]byte(m))
+		h.Write([]byte{byte(shard), byte(shard >> 8)})
+		rank := h.Sum64()
+		rank ^= rank >> 31
+		rank *= 0x9e3779b97f4a7c15
+		rank ^= rank >> 29
+		if best == "" || rank > most || rank == most && m > best {
+			best, most = m, rank
+		}
+	}
+	return best
+}
+
+// beat says that this worker lives, and hears who else does. With many workers each does so more seldom.
+func (w *worker) beat(ctx context.Context) {
+	period := time.Duration(0)
+	text := "join " + w.id
+	for ctx.Err() == nil {
+		members := 1
+		valid := max(3*period, 15*time.Second)
+		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, valid.Milliseconds(), w.q.channel, text}})
+		if err == nil {
+			names := list(v)
+			members, text = len(names), ""
+			select {
+			case w.beats <- names:
+			case <-ctx.Done():
+			}
+		}
+		period = max(5*time.Second, time.Duration(members)*time.Second)
+		if err != nil {
+			period = time.Second
+		}
+		sleep(ctx, period*3/4+jitter(period/4))
+	}
+}
+
+// leave gives the worker's shards up, for others to take at once.
+func (w *worker) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	calls := []call{{scriptBeat, w.q.workers, []any{"", w.id, "", w.q.channel, ""}}}
+	for i := range w.loop.shards {
+		if w.loop.shards[i].mine {
+			calls = append(calls, w.q.on(i, scriptLeave, w.id, w.q.channel, "left "+w.id+" "+strconv.Itoa(i)))
+		}
+	}
+	_, _ = evalAll(ctx, w.client, calls) // what is not heard of lapses
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

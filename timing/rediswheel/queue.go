@@ -1,0 +1,241 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Defaults of a [Config].
+const (
+	DefaultName          = "loopwheel"
+	DefaultShards        = 16 // in a cluster, DefaultClusterShards
+	DefaultClusterShards = 64
+	DefaultMaxBody       = 64 << 10
+	DefaultConcurrency   = 64
+	DefaultLease         = 15 * time.Second
+	DefaultTimeout       = 10 * time.Minute
+	DefaultMaxAttempts   = 16
+	DefaultMaxDeliveries = 16
+	DefaultRefresh       = 2 * time.Second
+	DefaultStopTimeout   = 20 * time.Second
+)
+
+// Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a queue should have
+// the same Name, Shards, Lease and Refresh.
+type Config struct {
+	// Name begins the names of all keys: queues with different names have nothing in common. Letters, digits and
+	// "._:-", at most 64. Empty means DefaultName.
+	Name string
+
+	// Shards is how many parts the queue has, which is also how many workers can claim tasks at once. It is
+	// settled when a queue is opened for the first time, and Open fails with another number later. 0 means
+	// what is settled, or else DefaultShards, or DefaultClusterShards in a cluster. At most 1,024.
+	Shards int
+
+	// MaxBody bounds Task.Body. 0 means DefaultMaxBody; 16 MiB is the most.
+	MaxBody int
+
+	// Concurrency is how many tasks one Run works on at once. 0 means DefaultConcurrency.
+	Concurrency int
+
+	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as long as the
+	// handler runs; after a crash, another gets the task when it has run out. 0 means DefaultLease; a
+	// second is the least.
+	Lease time.Duration
+
+	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless keeps its
+	// task and its place among Concurrency. 0 means DefaultTimeout.
+	Timeout time.Duration
+
+	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means DefaultMaxAttempts.
+	MaxAttempts int
+
+	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may be the
+	// reason. 0 means DefaultMaxDeliveries.
+	MaxDeliveries int
+
+	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
+	// [DefaultBackoff].
+	Backoff func(attempt int) time.Duration
+
+	// Refresh is how often a worker looks at its shards unasked: how late a task may be if the message that
+	// told of it was lost. Workers that own shards and are not heard of for three times as long lose them.
+	// 0 means DefaultRefresh. From 100 ms to 1 minute.
+	Refresh time.Duration
+
+	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends theirs. 0
+	// means DefaultStopTimeout.
+	StopTimeout time.Duration
+
+	// OnError is told of every attempt that failed, with its task, and with the zero Task of what keeps a worker
+	// from working: Redis is away, for one. It is called on many goroutines, and should return soon. nil means
+	// that errors are only counted.
+	OnError func(t Task, err error)
+}
+
+var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+func badConfig(format string, args ...any) error {
+	return fmt.Errorf("rediswheel: %w: %s", ErrConfig, fmt.Sprintf(format, args...))
+}
+
+// setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
+func (c *Config) setDefaults() error {
+	orDefault(&c.Name, DefaultName)
+	orDefault(&c.MaxBody, DefaultMaxBody)
+	orDefault(&c.Concurrency, DefaultConcurrency)
+	orDefault(&c.Lease, DefaultLease)
+	orDefault(&c.Timeout, DefaultTimeout)
+	orDefault(&c.MaxAttempts, DefaultMaxAttempts)
+	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
+	orDefault(&c.Refresh, DefaultRefresh)
+	orDefault(&c.StopTimeout, DefaultStopTimeout)
+	if c.Backoff == nil {
+		c.Backoff = DefaultBackoff
+	}
+	switch {
+	case !goodName.MatchString(c.Name):
+		return badConfig("Name %q: want up to 64 letters, digits and ._:-", c.Name)
+	case c.Shards < 0 || c.Shards > 1024:
+		return badConfig("Shards %d: want 1 to 1024, or 0", c.Shards)
+	case c.MaxBody < 0 || c.MaxBody > 16<<20:
+		return badConfig("MaxBody %d: want at most 16 MiB", c.MaxBody)
+	case c.Concurrency < 0:
+		return badConfig("Concurrency %d is negative", c.Concurrency)
+	case c.Lease < time.Second:
+		return badConfig("Lease %v is less than a second", c.Lease)
+	case c.Timeout < 0:
+		return badConfig("Timeout %v is negative", c.Timeout)
+	case c.MaxAttempts < 0:
+		return badConfig("MaxAttempts %d is negative", c.MaxAttempts)
+	case c.MaxDeliveries < 0:
+		return badConfig("MaxDeliveries %d is negative", c.MaxDeliveries)
+	case c.Refresh < 100*time.Millisecond || c.Refresh > time.Minute:
+		return badConfig("Refresh %v: want 100ms to 1m", c.Refresh)
+	case c.StopTimeout < 0:
+		return badConfig("StopTimeout %v is negative", c.StopTimeout)
+	}
+	return nil
+}
+
+func orDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called from any
+// goroutine, but those with a context wait for Redis: not from a callback of an event loop.
+type Queue struct {
+	cfg     Config
+	client  redis.UniversalClient
+	keys    [][]string // of each shard
+	workers []string   // the key of the set of workers, as beat.lua wants it
+	channel string
+	counts  counters
+}
+
+// Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the caller's, who
+// may use it for other things and closes it when no Run is left; it may be one to a single server (Valkey is as
+// good), to a master that Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
+//
+// Errors: ErrConfig, also if Redis may evict our keys, or if the queue was opened with another number of shards.
+func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	if _, ring := client.(*redis.Ring); ring {
+		return nil, badConfig("a redis.Ring does not keep keys where they are; use a cluster, or one server")
+	}
+	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints", workers: []string{cfg.Name + ":{workers}"}}
+	if err := q.checkEviction(ctx); err != nil {
+		return nil, err
+	}
+	shards, err := q.settleShards(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range shards {
+		q.keys = append(q.keys, shardKeys(cfg.Name, shardTag(i, shards)))
+	}
+	return q, nil
+}
+
+// layout is the version of what the keys hold.
+const layout = "1"
+
+// settleShards agrees with all others that use the queue on how many shards there are.
+func (q *Queue) settleShards(ctx context.Context) (int, error) {
+	shards := q.cfg.Shards
+	if shards == 0 {
+		shards = DefaultShards
+		if _, cluster := q.client.(*redis.ClusterClient); cluster {
+			shards = DefaultClusterShards
+		}
+	}
+	key := q.cfg.Name + ":conf"
+	mine := layout + " " + strconv.Itoa(shards)
+	there, err := q.client.Get(ctx, key).Result()
+	if errors.Is(err, redis.Nil) {
+		if err := q.client.SetNX(ctx, key, mine, 0).Err(); err != nil {
+			return 0, explain("open", err)
+		}
+		there, err = q.client.Get(ctx, key).Result()
+	}
+	if err != nil {
+		return 0, explain("open", err)
+	}
+	version, number, _ := strings.Cut(there, " ")
+	settled, err := strconv.Atoi(number)
+	if version != layout || err != nil || settled < 1 || settled > 1024 {
+		return 0, badConfig("the key %s holds %q, which is not of this version", key, there)
+	}
+	if q.cfg.Shards != 0 && q.cfg.Shards != settled {
+		return 0, badConfig("Shards is %d, but the queue %q has %d", q.cfg.Shards, q.cfg.Name, settled)
+	}
+	return settled, nil
+}
+
+// checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-* policy deletes only
+// keys that expire; none of ours does.)
+func (q *Queue) checkEviction(ctx context.Context) error {
+	check := func(ctx context.Context, c redis.Cmdable) error {
+		info, err := c.Info(ctx, "memory").Result()
+		if refused := redis.Error(nil); errors.As(err, &refused) {
+			return nil // the section is not known, or not for us to see
+		}
+		if err != nil {
+			return explain("open", err)
+		}
+		policy, limit := field(info, "maxmemory_policy"), field(info, "maxmemory")
+		if strings.HasPrefix(policy, "allkeys-") && limit != "0" {
+			return badConfig("redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
+		}
+		return nil
+	}
+	if cluster, ok := q.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
+	}
+	return check(ctx, q.client)
+}
+
+// field finds a line of INFO.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+// shard returns where a key is.
+func (q *Queue) shard(key string) int { return shardOf(key, len(q.keys)) }

@@ -1,0 +1,115 @@
+package rediswheel
+
+import (
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// A script is one of lua/*.lua, with common.lua before it.
+type script struct{ name, text, sha string }
+
+var (
+	scriptAdd        = load("add")
+	scriptCancel     = load("cancel")
+	scriptReschedule = load("reschedule")
+	scriptClaim      = load("claim")
+	scriptAck        = load("ack")
+	scriptNack       = load("nack")
+	scriptExtend     = load("extend")
+	scriptLeave      = load("leave")
+	scriptGet        = load("get")
+	scriptList       = load("list")
+	scriptStats      = load("stats")
+	scriptRequeue    = load("requeue")
+	scriptPurge      = load("purge")
+	scriptBeat       = load("beat")
+)
+
+func load(name string) *script {
+	read := func(name string) string {
+		text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // the program was built without it
+		}
+		return string(text)
+	}
+	text := read("common") + read(name)
+	sum := sha1.Sum([]byte(text))
+	return &script{name, text, hex.EncodeToString(sum[:])}
+}
+
+// A call is a script with its keys and arguments.
+type call struct {
+	script *script
+	keys   []string
+	args   []any
+}
+
+// on makes a call to a shard.
+func (q *Queue) on(shard int, s *script, args ...any) call { return call{s, q.keys[shard], args} }
+
+// eval runs one script.
+func eval(ctx context.Context, client redis.UniversalClient, c call) (any, error) {
+	v, err := client.EvalSha(ctx, c.script.sha, c.keys, c.args...).Result()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		v, err = client.Eval(ctx, c.script.text, c.keys, c.args...).Result()
+	}
+	return v, explain(c.script.name, err)
+}
+
+// evalAll runs scripts in one pipeline, and again those that a server does not know: it was restarted, or is a new master.
+func evalAll(ctx context.Context, client redis.UniversalClient, calls []call) ([]any, []error) {
+	values, errs := make([]any, len(calls)), make([]error, len(calls))
+	run := func(of []int, queue func(redis.Pipeliner, call) *redis.Cmd) (unknown []int) {
+		pipe := client.Pipeline()
+		cmds := make([]*redis.Cmd, len(of))
+		for i, n := range of {
+			cmds[i] = queue(pipe, calls[n])
+		}
+		_, _ = pipe.Exec(ctx) // each command has its error
+		for i, n := range of {
+			v, err := cmds[i].Result()
+			if redis.HasErrorPrefix(err, "NOSCRIPT") {
+				unknown = append(unknown, n)
+			}
+			values[n], errs[n] = v, explain(calls[n].script.name, err)
+		}
+		return unknown
+	}
+	all := make([]int, len(calls))
+	for i := range all {
+		all[i] = i
+	}
+	unknown := run(all, func(p redis.Pipeliner, c call) *redis.Cmd {
+		return p.EvalSha(ctx, c.script.sha, c.keys, c.args...)
+	})
+	if len(unknown) > 0 {
+		run(unknown, func(p redis.Pipeliner, c call) *redis.Cmd {
+			return p.Eval(ctx, c.script.text, c.keys, c.args...)
+		})
+	}
+	return values, errs
+}
+
+// list takes an answer that is a list of strings; numbers become strings.
+func list(v any) []string {
+	items, _ := v.([]any)
+	out := make([]string, len(items))
+	for i, item := range items {
+		switch item := item.(type) {
+		case string:
+			out[i] = item
+		case int64:
+			out[i] = fmt.Sprint(item)
+		}
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package rediswheel
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Stats says what is in a [Queue], and what was done through it in this process. Counters start at 0 and only grow.
+type Stats struct {
+	// In Redis; not of one instant, as each shard is asked for itself.
+	Scheduled int           // waiting for their time, Retrying and Overdue included
+	Overdue   int           // of these, how many are due
+	Retrying  int           // of these, how many had an attempt that failed, or lost a worker
+	Running   int           // with workers
+	Dead      int           // given up
+	Late      time.Duration // how long the first of the overdue has been due
+	Owners    int           // workers that look after shards
+	Orphans   int           // shards that nobody looks after
+
+	// Of this process.
+	Added       uint64        // tasks that Add and AddBatch have added or replaced
+	Ignored     uint64        // tasks not added because of the policy Ignore
+	Cancelled   uint64        // tasks cancelled before they ran
+	Claimed     uint64        // tasks taken from Redis
+	Done        uint64        // acknowledged
+	Failed      uint64        // attempts that failed, panics included
+	Postponed   uint64        // tasks put back without counting an attempt, when stopping for one
+	Died        uint64        // tasks given up
+	Skipped     uint64        // occurrences passed over by the policy Skip
+	Stale       uint64        // ends of runs that Redis refused: the task had been given to another worker, or replaced
+	Recovered   uint64        // tasks whose lease had run out, put back by this process
+	Errors      uint64        // of Redis, seen by workers
+	Claims      uint64        // scripts run to claim tasks
+	InFlight    int           // tasks that workers of this process hold now
+	LatenessMax time.Duration // the longest that a task was started after it was due
+}
+
+type counters struct {
+	added, ignored, cancelled, claimed, done, failed, postponed, died, skipped, stale, recovered, errors, claims atomic.Uint64
+	inFlight, latest                                                                                             atomic.Int64
+}
+
+func (c *counters) late(d time.Duration) {
+	for {
+		old := c.latest.Load()
+		if int64(d) <= old || c.latest.CompareAndSwap(old, int64(d)) {
+			return
+		}
+	}
+}
+
+// Stats returns the queue's numbers.
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
+	s, _, err := q.look(ctx, time.Second, 0)
+	return s, err
+}
+
+// Local returns the numbers of this process only, without asking Redis.
+func (q *Queue) Local() Stats {
+	c := &q.counts
+	return Stats{
+		Added: c.added.Load(), Ignored: c.ignored.Load(), Cancelled: c.cancelled.Load(), Claimed: c.claimed.Load(),
+		Done: c.done.Load(), Failed: c.failed.Load(), Postponed: c.postponed.Load(), Died: c.died.Load(),
+		Skipped: c.skipped.Load(), Stale: c.stale.Load(), Recovered: c.recovered.Load(), Errors: c.errors.Load(),
+		Claims: c.claims.Load(), InFlight: int(c.inFlight.Load()), LatenessMax: time.Duration(c.latest.Load()),
+	}
+}
+
+// Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now on, at most 300.
+func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
+	return q.look(ctx, max(slice, time.Millisecond), min(max(n, 0), 300))
+}
+
+func (q *Queue) look(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
+	s, ahead := q.Local(), make([]int, n)
+	owners := make(map[string]bool)
+	calls := make([]call, len(q.keys))
+	for shard := range calls {
+		calls[shard] = q.on(shard, scriptStats, "", slice.Milliseconds(), n)
+	}
+	values, errs := evalAll(ctx, q.client, calls)
+	for shard, v := range values {
+		if errs[shard] != nil {
+			return s, nil, errs[shard]
+		}
+		f := list(v)
+		s.add(f)
+		owners[f[7]] = true
+		for i, count := range f[8:] {
+			ahead[i] += int(toInt(count))
+		}
+	}
+	delete(owners, "")
+	s.Owners = len(owners)
+	return s, ahead, nil
+}
+
+// add adds what stats.lua says of a shard.
+func (s *Stats) add(f []string) {
+	s.Scheduled += int(toInt(f[0]))
+	s.Overdue += int(toInt(f[1]))
+	s.Running += int(toInt(f[2]))
+	s.Retrying += int(toInt(f[3]))
+	s.Dead += int(toInt(f[4]))
+	if first, now := toInt(f[5]), toInt(f[6]); f[5] != "" {
+		s.Late = max(s.Late, time.Duration(now-first)*time.Millisecond)
+	}
+	if f[7] == "" {
+		s.Orphans++
+	}
+}

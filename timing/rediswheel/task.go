@@ -1,0 +1,161 @@
+package rediswheel
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// What is taken at most.
+const (
+	MaxKey   = 512                                    // bytes of a key
+	MaxDelay = 100 * 365 * 24 * time.Hour             // a due time is no further ahead
+	maxMeta  = 16 << 10                               // bytes of all fields but key and body
+	century  = 100*365*24*time.Hour + 25*24*time.Hour // with its leap days
+)
+
+// Policy says what adding does if a task with the same key is there, waiting or running. One that is dead,
+// or was cancelled in its last run, is over: it is replaced under every policy.
+type Policy int
+
+// Policies of Task.OnConflict.
+const (
+	Replace Policy = iota // the old task never starts again, and if it runs, nothing comes of that; the zero value
+	Ignore                // the old task stays as it is; adding reports no error
+	Fail                  // the old task stays as it is; adding fails with ErrConflict
+)
+
+var policies = [...]string{"replace", "ignore", "fail"}
+
+// Misfire says what becomes of occurrences of a repeating task that were missed, because no worker was there or
+// the one before took too long. An occurrence is missed when the one after it has come.
+type Misfire int
+
+// Choices of Task.Misfire.
+const (
+	RunOnce Misfire = iota // however many were missed, the task runs once, at once; the zero value
+	Skip                   // the task waits for the next occurrence
+)
+
+// A Task is something to be done later. Its key names it: there is never more than one task with a key.
+type Task struct {
+	Key   string        // any bytes but none, at most MaxKey
+	Delay time.Duration // from now, by Redis' clock; zero and less is now
+	At    time.Time     // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        // for the handler; at most Config.MaxBody
+
+	OnConflict  Policy
+	MaxAttempts int           // 0 means that of the worker's Config
+	Timeout     time.Duration // of one attempt; 0 means that of the worker's Config
+
+	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An occurrence
+	// starts only when the one before it is over: done, or given up after MaxAttempts, which is
+	// reported but makes no dead letter. Periods count from the first occurrence and do not drift.
+	Every   time.Duration // a millisecond at least; the first occurrence is at Delay or At, or else one Every from now
+	Cron    string        // "minute hour day month weekday", "@daily" ..., in Zone; if both days are given, either will do
+	Zone    string        // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
+	Misfire Misfire
+
+	// For HTTPCallback, though any handler may use them.
+	Method string
+	URL    string
+	Header http.Header
+
+	// Set for handlers, and by Get, and not read when adding.
+	Due      time.Time // when this was to start: the attempt, not the occurrence
+	Occurred time.Time // when the first attempt of this occurrence was to start
+	Attempt  int       // 1 is the first
+	Delivery int       // of this attempt: above 1 after a worker was lost, who may have done the work or half of it
+}
+
+func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }
+
+func badTask(format string, args ...any) error {
+	return fmt.Errorf("rediswheel: %w: %s", ErrBadTask, fmt.Sprintf(format, args...))
+}
+
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("rediswheel: %w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
+}
+
+// check finds what makes no sense in a task, before Redis is asked.
+func (t *Task) check(maxBody int) error {
+	if err := checkKey(t.Key); err != nil {
+		return err
+	}
+	switch {
+	case len(t.Body) > maxBody:
+		return tooLarge("the body of %q has %d bytes, and Config.MaxBody is %d", t.Key, len(t.Body), maxBody)
+	case !t.At.IsZero() && t.Delay != 0:
+		return badTask("%q has both At and Delay", t.Key)
+	case t.Delay > MaxDelay:
+		return badTask("the Delay of %q is more than 100 years", t.Key)
+	case !t.At.IsZero() && t.At.Sub(time.Now()) > century:
+		return badTask("%q is due at %v, in more than 100 years", t.Key, t.At)
+	case t.OnConflict < Replace || t.OnConflict > Fail:
+		return badTask("%q has OnConflict %d", t.Key, t.OnConflict)
+	case t.MaxAttempts < 0:
+		return badTask("%q has MaxAttempts %d", t.Key, t.MaxAttempts)
+	case t.Timeout < 0:
+		return badTask("%q has Timeout %v", t.Key, t.Timeout)
+	}
+	if err := t.checkRepeat(); err != nil {
+		return err
+	}
+	return t.checkURL()
+}
+
+func checkKey(key string) error {
+	if key == "" {
+		return badTask("its Key is empty")
+	}
+	if len(key) > MaxKey {
+		return tooLarge("the key %.32q... has %d bytes, of at most %d", key, len(key), MaxKey)
+	}
+	return nil
+}
+
+func (t *Task) checkURL() error {
+	if t.URL == "" {
+		return nil
+	}
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return badTask("%q: %v", t.Key, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return badTask("the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
+	}
+	return nil
+}
+
+// when returns the due time of a new task as add.lua wants it: in milliseconds, or as a delay.
+func (t *Task) when(now time.Time) (at any, delay int64, err error) {
+	switch {
+	case !t.At.IsZero():
+		return ceilMilli(t.At), 0, nil
+	case t.Delay == 0 && t.Cron != "":
+		next, err := t.next(now, now)
+		return ceilMilli(next), 0, err
+	case t.Delay == 0 && t.Every > 0:
+		return "", ceilDelay(t.Every), nil
+	}
+	return "", ceilDelay(t.Delay), nil
+}
+
+// ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has passed anyway.
+func ceilMilli(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) > 0 {
+		ms++
+	}
+	return max(ms, 0)
+}
+
+func ceilDelay(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Millisecond) + 1
+}
