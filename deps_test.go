@@ -21,12 +21,6 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
-	"loop/internal/engine":    {},
-	"loop/internal/procs":     {},
-	"loop/internal/tlsconn":   {"loop/internal/engine"},
-	"loop/internal/proxyhead": {proxyModule},
-	"loop/internal/owner":     {},
-	"loop/internal/unixsock":  {sysModule},
 	"loop/internal/engine":   {},
 	"loop/internal/procs":    {},
 	"loop/internal/owner":    {},
@@ -34,6 +28,11 @@ var floors = map[string][]string{
 	"loop/internal/gnetengine": {
 		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
 	},
+
+	// What comes before a connection is one: TLS, and the balancer's header.
+	"loop/internal/tlsconn":   {"loop/internal/engine"},
+	"loop/internal/proxyhead": {proxyModule},
+
 	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
@@ -59,11 +58,12 @@ const (
 	zerologModule  = "github.com/rs/zerolog"
 	wsModule       = "github.com/gobwas/ws/..."
 	httpheadModule = "github.com/gobwas/httphead"
-	proxyModule    = "github.com/pires/go-proxyproto"
 	sysModule      = "golang.org/x/sys/..."
 	cronModule     = "github.com/netresearch/go-cron"
 	redisModule    = "github.com/redis/go-redis/v9/..."
 )
+
+const proxyModule = "github.com/pires/go-proxyproto"
 
 func TestImportFloors(t *testing.T) {
 	for _, f := range sources(t) {
