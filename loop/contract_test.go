@@ -18,7 +18,7 @@ func echo(c *loop.Conn, line []byte) error { return c.Send(line) }
 // start runs srv until the test ends, and returns the address of its first listener.
 func start(t *testing.T, srv *loop.Server) net.Addr {
 	t.Helper()
-	if srv.Addr == "" {
+	if srv.Addr == "" && srv.Listener == nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -43,6 +43,7 @@ type listener struct {
 	tls         *tls.Config    // nil: plain
 	proxies     []netip.Prefix // who sends PROXY headers
 	tcp         TCPOptions
+	foreign     bool // net is from outside
 }
 
 // listen opens all listeners.
@@ -164,6 +165,10 @@ func (ln *listener) admit(nc net.Conn) {
 // enroll hands nc to its loop.
 func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
 	s := ln.server
+	if _, ok := nc.(syscall.Conn); !ok && ln.foreign {
+		_ = nc.Close()
+		return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+	}
 	id := s.lastID.Add(1)
 	local := address(nc.LocalAddr())
 	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {

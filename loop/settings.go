@@ -133,7 +133,7 @@ func (ln *listener) adopt(field string, l Listener) error {
 	case l.TCP != TCPOptions{}:
 		return fmt.Errorf("loop: %s.TCP is for Addr: who made the Listener has set the options of its sockets", field)
 	}
-	ln.net, ln.field = l.Listener, field+".Listener"
+	ln.net, ln.foreign, ln.field = l.Listener, true, field+".Listener"
 	ln.network, ln.address = l.Listener.Addr().Network(), l.Listener.Addr().String()
 	switch ln.network {
 	case "tcp", "unix":
