@@ -21,19 +21,25 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
-	"loop/internal/engine":   {},
-	"loop/internal/procs":    {},
-	"loop/internal/owner":    {},
-	"loop/internal/unixsock": {sysModule},
-	"loop/internal/gnetengine": {
-		"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule,
-	},
+	"loop/internal/engine":     {},
+	"loop/internal/procs":      {},
+	"loop/internal/owner":      {"loop/internal/goroutine"},
+	"loop/internal/unixsock":   {sysModule},
+	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
+	"loop/internal/inspect":    {},
+	"loop/internal/goroutine":  {},
+	"loop/internal/peak":       {},
+	"loop/internal/gate":       {},
+	"loop/internal/mailbox":    {},
+	"loop/internal/alarm":      {},
+	"loop/internal/jobs":       {},
+	"loop/internal/outbox":     {"codec"},
+	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// What comes before a connection is one: TLS, and the balancer's header.
 	"loop/internal/tlsconn":   {"loop/internal/engine"},
 	"loop/internal/proxyhead": {proxyModule},
-
-	"loop": {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
@@ -40,7 +41,7 @@ func (ln *listener) waits() bool { return ln.tls != nil || len(ln.proxies) > 0 }
 // trusts reports whether a peer has to send a PROXY header. What has no IP address, as the peer of a
 // unix socket, belongs to this machine and is trusted.
 func (ln *listener) trusts(remote net.Addr) bool {
-	ip, ok := addrIP(remote)
+	ip, ok := gate.IP(remote)
 	return len(ln.proxies) > 0 &&
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }
@@ -80,15 +81,15 @@ func (a *arrival) begin() {
 // open makes the Conn of a plain connection.
 func (a *arrival) open(sock engine.Socket) {
 	a.done()
-	c, sink := a.loop.begin(a.ln, sock, a.id, a.local, a.remote)
+	c := a.loop.begin(a.ln, sock, a.id, a.local, a.remote)
 	switch {
-	case sink == nil:
+	case c == nil:
 		a.turns.next = nowhere{}
 		sock.Close(false)
 	case len(a.ln.proxies) > 0 && !a.ln.trusts(a.remote):
 		a.turns.next = &headerGuard{turns: a.turns, conn: c}
 	default:
-		a.turns.next = sink
+		a.turns.next = (*inner)(c)
 	}
 }
 
@@ -101,11 +102,12 @@ func (a *arrival) done() {
 // Opened implements tlsconn.Host.
 func (a *arrival) Opened(t *tlsconn.Conn) engine.Sink {
 	a.done()
-	c, sink := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
-	if sink != nil {
-		a.turns.conn = c
+	c := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
+	if c == nil {
+		return nil
 	}
-	return sink
+	a.turns.conn = c
+	return (*inner)(c)
 }
 
 // Failed implements tlsconn.Host.
@@ -121,7 +123,7 @@ func (a *arrival) refuse(reason error) {
 	s.refused.Add(1)
 	s.logRefusal(reason, a.remote)
 	if a.counted {
-		s.gate.leave(a.remote)
+		s.gate.Leave(a.remote)
 	}
 	s.open.Add(-1)
 	a.loop.load.Add(-1)
@@ -192,7 +194,7 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 	if head.Remote != nil {
 		a.remote, a.local = head.Remote, head.Local
 	}
-	if a.counted = a.loop.server.gate.enter(a.remote); !a.counted {
+	if a.counted = a.loop.server.gate.Enter(a.remote); !a.counted {
 		a.fail(fmt.Errorf("%w from one address", ErrTooManyConns))
 		a.sock.Close(true)
 	}
@@ -221,7 +223,7 @@ func (g *headerGuard) Readable(p []byte) {
 		return
 	}
 	s := g.conn.loop.server
-	if more, ok := s.refusals.pass(); ok {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
 		g.conn.Log().Warn().Int("more", more).Err(errUntrustedHeader).Msg("connection closed")
 	}
 	g.conn.shut(errUntrustedHeader)
@@ -250,10 +252,10 @@ func (t *turnSink) Readable(p []byte) {
 	l := t.loop
 	l.enter()
 	if c := t.conn; c != nil {
-		c.lastRead, c.heard = l.now, true // records that are not whole are signs of life, too
+		c.idle.lastRead = l.now // records that are not whole are signs of life, too
 	}
 	t.next.Readable(p)
-	if c := t.conn; c != nil && l.server.FrameTimeout > 0 && c.state == stateOpen && !c.paused {
+	if c := t.conn; c != nil && l.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
 		c.watchRecord(t.tls.Partial())
 	}
 	l.leave()
@@ -273,12 +275,14 @@ func (t *turnSink) Closed(err error) {
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well.
 func (c *Conn) watchRecord(partial bool) {
-	switch was := c.idle.partial; {
+	w := c.idle.watch
+	switch was := w != nil && w.partial; {
 	case partial && !was:
-		c.idle.partial, c.idle.frame = true, c.loop.now
+		w = c.watched()
+		w.partial, w.begun = true, c.loop.now
 		c.refileIdle()
 	case !partial && was:
-		c.idle.partial = c.input.Buffered() > 0
+		w.partial = c.in.decoder.Buffered() > 0
 	}
 }
 
@@ -287,20 +291,26 @@ type inner Conn
 
 func (s *inner) Readable(p []byte) {
 	c := (*Conn)(s)
-	c.lastRead, c.heard = c.loop.now, true
+	c.idle.lastRead = c.loop.now
 	c.loop.count.bytesIn += uint64(len(p))
-	if c.state != stateOpen {
-		return
-	}
-	if c.paused {
-		c.hold(p)
-	} else {
+	switch {
+	case !c.isOpen():
+	case c.in.pauses == 0:
 		c.decode(p)
+	default:
+		c.hold(p)
 	}
 }
 
-func (s *inner) Writable()        { (*Conn)(s).writable() }
-func (s *inner) Closed(err error) { (*Conn)(s).peerClosed(err) }
+func (s *inner) Writable() { (*Conn)(s).writable() }
+
+func (s *inner) Closed(err error) {
+	c := (*Conn)(s)
+	if inspecting() && !c.isOver() {
+		c.loop.noteEnd(c, halfEnds{in: true})
+	}
+	c.peerClosed(err)
+}
 
 func (l *Loop) initArrivals() {
 	l.arrivals = make(map[*arrival]struct{})
@@ -320,7 +330,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 				f()
 			})
 		},
-		Pool:      &l.pool,
+		Pool:      &l.store.Pool,
 		Workers:   s.handshakers,
 		MaxParked: max(1, s.MaxHandshakes/s.NumLoops),
 		Panicked:  l.hookPanicked,

@@ -2,24 +2,34 @@ package loop
 
 import (
 	"errors"
-	"io"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // lingerTimeout is how long the peer's end is waited for after ours.
 const lingerTimeout = time.Second
 
-// Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle hook or Tell
-// runs for it. OnClose runs after the current callback, once the output is flushed or Server.CloseTimeout
-// has passed. A codec.Farewell has the last word. Closing again does nothing.
+// ending is the end of a connection: why, and how far it has got.
+type ending struct {
+	err    error        // the first cause
+	drop   bool         // output is not worth flushing
+	timer  timing.Timer // ends flushing, or lingering
+	unsent int          // bytes that the peer had not taken when that was set
+}
+
+// Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle
+// hook or Tell runs for it. OnClose runs after the current callback, once the output is flushed or
+// Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does nothing.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.shut(nil)
 }
 
-// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is not lost.
+// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is
+// not lost.
 func (c *Conn) CloseWithError(err error) {
 	c.loop.owner.Check("Conn.CloseWithError")
 	c.shut(err)
@@ -27,26 +37,66 @@ func (c *Conn) CloseWithError(err error) {
 
 // shut begins the end of c, if it has not begun yet.
 func (c *Conn) shut(err error) {
-	if c.state >= stateClosing {
+	if c.isClosing() {
 		return
 	}
-	c.err = err
-	c.end()
-	c.endSoon()
+	c.more().ending.err = err
+	c.beginEnd()
+	c.touch()
 }
 
-// lastWords sends what the server, and then the codec, has to say at the end, if the peer may still hear it.
-func (c *Conn) lastWords() {
-	if c.spoke || c.lost || c.drop || c.ebbed || c.mute {
+// breakOff is shut for a connection whose output is not worth flushing: its socket failed, or its peer
+// does not take it.
+func (c *Conn) breakOff(err error) {
+	c.more().ending.drop = true
+	c.shut(err)
+}
+
+// beginEnd stops everything that c does, except for flushing.
+func (c *Conn) beginEnd() {
+	c.enter(stateClosing)
+	for c.timers != nil {
+		c.timers.cancel()
+	}
+	c.stopIdle()
+	c.stopJobs()
+	if c.loop.decoding != c {
+		c.in.decoder.Release()
+	}
+}
+
+// closeTurn closes c at the end of a turn, or later if it has output that the socket does not take
+// yet.
+func (c *Conn) closeTurn() {
+	if c.at() == stateClosing {
+		c.lastWords()
+		c.enter(stateFlushing)
+	}
+	end := &c.extras.ending
+	if b := c.out.box; b != nil && !b.Blocked && !end.drop {
+		c.writeOut()
+	}
+	if c.out.box == nil || end.drop || c.sock == nil {
+		c.finish(end.drop)
 		return
 	}
-	c.spoke = true
-	if f := c.loop.server.OnClosing; f != nil {
-		c.speaking = true
-		c.callHook(func() { f(c, c.err) })
-		c.speaking = false
+	if l := c.loop; !l.wheel.Pending(end.timer) {
+		end.unsent = c.untaken()
+		end.timer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
 	}
-	if f, ok := c.input.Codec().(codec.Farewell); ok {
+}
+
+// lastWords sends what the server, and then the codec, has to say at the end, if the peer may still
+// hear it.
+func (c *Conn) lastWords() {
+	if c.sock == nil || c.extras.ending.drop || c.in.ended || c.out.ended {
+		return
+	}
+	c.enter(stateSpeaking)
+	if f := c.loop.server.OnClosing; f != nil {
+		c.callHook(func() { f(c, c.extras.ending.err) })
+	}
+	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
 		c.sayFarewell(f)
 	}
 }
@@ -54,62 +104,20 @@ func (c *Conn) lastWords() {
 // sayFarewell sends the codec's farewell. A panic there changes nothing but that.
 func (c *Conn) sayFarewell(f codec.Farewell) {
 	defer c.rescueTeardown()
-	c.appended(f.AppendFarewell(c.space(0), c.err))
+	c.appended(f.AppendFarewell(c.space(0), c.extras.ending.err))
 	c.loop.returned = true
 }
 
-// endSoon has closeTurn called when this turn ends.
-func (c *Conn) endSoon() {
-	if !c.isEnding {
-		c.isEnding = true
-		c.loop.closing.push(c, closeLink)
-	}
-}
-
-// end stops everything that c does, except for flushing.
-func (c *Conn) end() {
-	c.state = stateClosing
-	c.gone.Store(true)
-	for c.timers != nil {
-		c.timers.cancel()
-	}
-	c.stopIdle()
-	c.stopJobs()
-	if !c.decoding {
-		c.input.Release()
-	}
-}
-
-// closeTurn closes c at the end of a turn, or later if it has output that the socket does not take yet.
-func (c *Conn) closeTurn() {
-	c.isEnding = false
-	if c.state != stateClosing {
-		return
-	}
-	c.lastWords()
-	if !c.full && !c.drop {
-		c.writeOut()
-	}
-	if c.out.size == 0 || c.drop || c.lost {
-		c.finish(c.drop)
-		return
-	}
-	if l := c.loop; !l.wheel.Pending(c.closeTimer) {
-		c.idle.unsent = c.untaken()
-		c.closeTimer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
-	}
-}
-
 // untaken returns how many bytes the peer has not taken, as far as the kernel tells.
-func (c *Conn) untaken() int { return c.out.size + max(0, c.sock.Unsent()) }
+func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 
-// closeLate gives up flushing when the close timeout has passed. In the drain, which has a timeout of its own, it waits for a peer
-// that goes on taking.
+// closeLate gives up flushing when the close timeout has passed. In the drain, which has a timeout of
+// its own, it waits for a peer that goes on taking.
 func (c *Conn) closeLate() {
-	l := c.loop
-	if n := c.untaken(); l.draining && n < c.idle.unsent {
-		c.idle.unsent = n
-		c.closeTimer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
+	l, end := c.loop, &c.extras.ending
+	if n := c.untaken(); l.draining && n < end.unsent {
+		end.unsent = n
+		end.timer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
 		return
 	}
 	c.cut()
@@ -124,70 +132,81 @@ func (c *Conn) cut() {
 
 // finish is the end of c. Hard: what the peer has not taken is dropped, in the kernel too.
 func (c *Conn) finish(hard bool) {
-	if c.state == stateClosed {
+	if c.isOver() {
 		return
 	}
-	l := c.loop
-	c.state = stateClosed
+	l, err := c.loop, c.extras.ending.err
 	l.remove(c)
-	l.wheel.Stop(c.closeTimer)
-	l.wheel.Stop(c.retry)
-	c.out.release(l)
+	l.wheel.Stop(c.extras.ending.timer)
+	l.wheel.Stop(c.extras.retries.timer)
+	c.releaseOutput()
 	c.letGo(hard)
 	l.count.closed++
-	if errors.Is(c.err, ErrIdle) {
+	if errors.Is(err, ErrIdle) {
 		l.count.evicted++
 	}
-	c.callOnClose()
+	c.callOnClose(err)
 	c.runAfter()
-	c.handler, c.water, c.tls = nil, nil, nil // a Ref may keep c for long
+	c.forget()
 }
 
-// letGo closes the socket, or lingers. If input came after a close, the kernel would reset the connection, and the peer
-// might lose output that it has not read yet. So the output is ended first, and what the peer still sends is
-// thrown away until it ends, too, for a second at most.
+// forget drops what a closed connection does not need: a Ref may keep it for long.
+func (c *Conn) forget() {
+	c.handler = nil
+	if c.extras != nil {
+		*c.extras = extras{ending: c.extras.ending}
+	}
+}
+
+// letGo closes the socket, or lingers. If input came after a close, the kernel would reset the
+// connection, and the peer might lose output that it has not read yet. So the output is ended first,
+// and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.lost || c.ebbed || errors.Is(c.err, ErrIdle) {
+	if hard || c.sock == nil || c.in.ended || errors.Is(c.more().ending.err, ErrIdle) {
 		c.closeSocket(hard)
 		return
 	}
-	c.lingers = true
+	c.enter(stateLingering)
 	l.lingering[c] = struct{}{}
 	c.sock.CloseWrite()
-	if c.resting {
+	if c.in.pauses&pausedSocket != 0 {
 		c.sock.Resume()
 	}
-	c.closeTimer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
+	c.extras.ending.timer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
 }
 
 func (c *Conn) endLinger() {
-	if c.lingers {
-		c.lingers = false
-		c.loop.wheel.Stop(c.closeTimer)
+	if c.at() == stateLingering {
+		c.loop.wheel.Stop(c.extras.ending.timer)
 		delete(c.loop.lingering, c)
 		c.closeSocket(false)
 	}
 }
 
 func (c *Conn) closeSocket(hard bool) {
-	if !c.lost {
+	c.enter(stateClosed)
+	if c.sock != nil {
+		c.extras.tls, _ = c.sock.(*tlsconn.Conn)
 		c.sock.Close(hard)
+		c.sock = nil
 	}
-	c.sock = nil
 	c.loop.server.left(c.loop, c.remote)
 }
 
-func (c *Conn) callOnClose() {
+func (c *Conn) callOnClose(err error) {
 	c.loop.current = nil
 	defer c.rescueTeardown()
-	c.handler.OnClose(c, c.err)
+	c.handler.OnClose(c, err)
 	c.loop.returned = true
 }
 
 func (c *Conn) runAfter() {
-	after := c.after
-	c.after = nil
+	if c.extras == nil {
+		return
+	}
+	after := c.extras.after
+	c.extras.after = nil
 	for _, f := range after {
 		c.callAfter(f)
 	}
@@ -196,98 +215,23 @@ func (c *Conn) runAfter() {
 func (c *Conn) callAfter(f func(error)) {
 	c.loop.current = nil
 	defer c.rescueTeardown()
-	f(c.err)
+	f(c.extras.ending.err)
 	c.loop.returned = true
 }
 
 // rescueTeardown logs a panic in OnClose; the teardown goes on.
 func (c *Conn) rescueTeardown() {
-	if c.loop.returned {
-		c.loop.returned = false
+	l := c.loop
+	if l.returned {
+		l.returned = false
 		return
 	}
 	if v := recover(); v == nil {
-		c.loop.exited()
+		l.exited()
 	} else {
-		caller := c.loop.current // a callback of another connection may have closed c
-		c.loop.current = c
-		_ = c.loop.panicked(v)
-		c.loop.current = caller
+		caller := l.current // a callback of another connection may have closed c
+		l.current = c
+		_ = l.panicked(v)
+		l.current = caller
 	}
-}
-
-// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending (a half-close:
-// shutdown, nc -N) still gets the output that waits for it.
-func (c *Conn) peerClosed(err error) {
-	if c.state == stateClosed {
-		c.lost = true
-		c.endLinger()
-		return
-	}
-	if c.again && c.state == stateOpen { // what is left over came before the end
-		c.decodeMore(c)
-	}
-	c.ebbed = true
-	halfClosed := errors.Is(err, io.EOF)
-	hasMore := c.onEOF != nil || c.paused && c.input.Buffered() > 0
-	if !halfClosed || c.drop || c.out.size == 0 && !hasMore || !c.sock.Linger() {
-		c.lost = true
-		if halfClosed && hasMore && c.state == stateOpen {
-			err = errInputLost
-		}
-	} else if hasMore && c.state == stateOpen {
-		c.ended = cause(err)
-		c.inputEnded()
-		return
-	}
-	c.full = false // closeTurn writes, and waits for the rest
-	c.shut(cause(err))
-	c.endSoon()
-}
-
-// inputEnded goes on with a connection whose peer has ended its output, once all that came before is dealt with.
-func (c *Conn) inputEnded() {
-	switch {
-	case c.state != stateOpen || c.paused && c.input.Buffered() > 0: // not yet
-	case c.onEOF != nil:
-		f := c.onEOF
-		c.onEOF = nil
-		c.half = true
-		c.callHook(f)
-	case !c.half:
-		c.shut(c.ended)
-	}
-}
-
-// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N), after all that it sent was
-// delivered. Then c stays open: what is sent still arrives, and c closes only by Close, by its idle timeout, or because
-// sending fails. That the peer goes altogether is not noticed any more otherwise. Without this hook a peer that ends its
-// output counts as closed, as most have closed altogether: pending output is flushed, but timers, Tells and offloaded
-// jobs that would still answer do not run.
-//
-// There is one such hook; nil removes it. A panic in f closes c.
-func (c *Conn) OnEOF(f func()) {
-	c.loop.owner.Check("Conn.OnEOF")
-	c.onEOF = f
-}
-
-// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on Send and Write return
-// ErrClosed. c still reads, and closes when the peer ends its output, too.
-func (c *Conn) CloseWrite() {
-	c.loop.owner.Check("Conn.CloseWrite")
-	if c.state >= stateClosing || c.mute {
-		return
-	}
-	c.mute = true
-	if c.out.size == 0 {
-		c.sock.CloseWrite()
-	}
-}
-
-// cause returns the reason that OnClose sees for an error of the engine.
-func cause(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.EOF
-	}
-	return err
 }

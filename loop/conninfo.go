@@ -24,17 +24,18 @@ type ConnInfo struct {
 func (c *Conn) Info() ConnInfo {
 	c.loop.owner.Check("Conn.Info")
 	base := c.loop.server.base
+	opened := c.idle.opened
 	return ConnInfo{
 		ID:        c.id,
 		Remote:    c.remote,
 		Handler:   c.handlerName(),
-		Opened:    base.Add(c.opened),
-		LastRead:  base.Add(c.lastRead),
-		LastWrite: base.Add(c.lastWrite),
-		Pending:   c.out.size,
-		Buffered:  c.input.Buffered(),
-		Paused:    c.paused,
-		Closing:   c.state >= stateClosing,
+		Opened:    base.Add(opened),
+		LastRead:  base.Add(max(opened, c.idle.lastRead)),
+		LastWrite: base.Add(max(opened, c.idle.lastWrite)),
+		Pending:   c.Pending(),
+		Buffered:  c.in.decoder.Buffered(),
+		Paused:    c.in.pauses != 0,
+		Closing:   c.isClosing(),
 	}
 }
 

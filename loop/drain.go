@@ -24,7 +24,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
-	defer s.watch.stop()
+	defer s.watch.Stop()
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -36,7 +36,7 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 	s.stopAccepting()
 	cut, stuck := s.drain()
-	s.stopJobPool()
+	s.stopJobs()
 	select {
 	case err := <-s.failed: // meanwhile
 		failure = errors.Join(failure, s.loopFailed(err))
@@ -100,7 +100,7 @@ func (s *Server) endLate() {
 
 // stopEngine ends alarm and engine.
 func (s *Server) stopEngine() error {
-	close(s.alarm.quit)
+	s.alarm.Stop()
 	return s.engine.Stop()
 }
 
@@ -191,15 +191,19 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 // called for it in its turn, as for all: the time to tell the peer that this is the last request.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
-	c.busy = busy
-	if c.leaving && !busy {
-		c.leaving = false
+	if busy == c.isBusy() {
+		return
+	}
+	c.more().busy = busy
+	if c.at() == stateFinishing && !busy {
 		c.drain()
 	}
 }
 
+func (c *Conn) isBusy() bool { return c.extras != nil && c.extras.busy }
+
 func (c *Conn) sayGoodbye() {
-	if f := c.loop.server.OnDrain; f != nil && c.state == stateOpen {
+	if f := c.loop.server.OnDrain; f != nil && c.isOpen() {
 		c.callHook(func() { f(c) })
 	}
 }
@@ -214,12 +218,12 @@ func (l *Loop) checkDrained() {
 // cutAll ends what is still flushing.
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
-		jobs := (c.finishing || c.leaving) && c.state < stateClosing
+		waits := c.at() == stateFinishing
 		c.shut(ErrServerClosed)
 		c.closeTurn() // a loop that was late may not have tried yet
-		if c.state == stateClosing {
+		if !c.isOver() {
 			c.cut()
-		} else if jobs {
+		} else if waits {
 			l.count.cut++
 		}
 	}
@@ -236,8 +240,8 @@ func (l *Loop) stop() {
 	default:
 	}
 	defer l.rescue() // a Goexit; what panics is tried
-	l.mail.close()
-	for l.runMail(never) || l.mail.len() > 0 {
+	l.mail.Close()
+	for l.runMail(never) || l.mail.Len() > 0 {
 	}
 	l.settle()
 	l.current = nil
@@ -260,9 +264,8 @@ func (l *Loop) broke(err error) {
 	l.enter()
 	l.draining = true
 	for _, c := range slices.Clone(l.conns) {
-		c.drop = true
-		c.shut(err)
-		c.endSoon() // it may have been flushing
+		c.breakOff(err)
+		c.touch() // it may have been flushing
 	}
 	for c := range l.lingering {
 		c.endLinger()

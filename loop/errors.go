@@ -3,6 +3,9 @@ package loop
 import (
 	"errors"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
 
 // Reasons for which a connection closes, or a call is refused. Test for them with errors.Is.
@@ -20,13 +23,13 @@ var (
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
-	ErrMailboxFull = errors.New("loop: mailbox full")
+	ErrMailboxFull = mailbox.ErrFull
 
 	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection.
-	ErrOffloadFull = errors.New("loop: offload queue full")
+	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
-	ErrServerClosed = errors.New("loop: server closed")
+	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done within
 	// Server.HandshakeTimeout. It appears in the log: there is no handler yet.

@@ -90,7 +90,7 @@ func (s *Server) closeListeners() {
 func (ln *listener) serve() {
 	backoff := minBackoff
 	for {
-		if d := ln.server.gate.wait(time.Now()); d > 0 && !ln.server.pause(d) {
+		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
 		nc, err := ln.net.Accept()
@@ -138,7 +138,7 @@ func (ln *listener) admit(nc net.Conn) {
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !ln.trusts(remote) && !s.gate.enter(remote) { // a balancer's client is counted in its place
+	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
@@ -265,6 +265,13 @@ func (l *Loop) stuck(now time.Duration) bool {
 	return len(l.enrolling) > 0 && now-time.Duration(l.lastArrival.Load()) > stuckAfter
 }
 
+// logRefusal writes a line about a connection that is not taken.
+func (s *Server) logRefusal(reason error, remote net.Addr) {
+	if more, ok := s.refusals.Pass(time.Now()); ok {
+		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
+	}
+}
+
 // refuse sends the farewell to a connection that must not come in, or resets it.
 func (s *Server) refuse(nc net.Conn, reason error) {
 	s.refused.Add(1)
@@ -302,13 +309,13 @@ func (s *Server) sayFarewell(nc net.Conn) {
 // uncount undoes what admit did with the gate.
 func (ln *listener) uncount(remote net.Addr) {
 	if !ln.trusts(remote) {
-		ln.server.gate.leave(remote)
+		ln.server.gate.Leave(remote)
 	}
 }
 
 // left counts a connection that is no more.
 func (s *Server) left(l *Loop, remote net.Addr) {
-	s.gate.leave(remote)
+	s.gate.Leave(remote)
 	s.open.Add(-1)
 	l.load.Add(-1)
 }

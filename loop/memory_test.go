@@ -68,10 +68,10 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	c, s, sock := r.connect()
 	check := func(when string) {
 		t.Helper()
-		if o := &c.out; o.tail != nil || o.filled != nil || o.size != 0 || o.off != 0 {
-			t.Errorf("%s: output holds %d bytes in %d buffers and a tail of %d", when, o.size, len(o.filled), cap(o.tail))
+		if b := c.out.box; b != nil {
+			t.Errorf("%s: output of %d bytes holds %d", when, b.Len(), b.Cap())
 		}
-		if n := c.input.Buffered(); n != 0 {
+		if n := c.in.decoder.Buffered(); n != 0 {
 			t.Errorf("%s: input holds %d bytes", when, n)
 		}
 	}
@@ -84,8 +84,8 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	sock.room = 10
 	s.Readable(append(make([]byte, 200_000), '\n'))
 	s.Readable(append(make([]byte, 100), '\n'))
-	if c.out.size != 200_001+101-10 {
-		t.Errorf("%d bytes wait", c.out.size)
+	if c.pending() != 200_001+101-10 {
+		t.Errorf("%d bytes wait", c.pending())
 	}
 	sock.room = 100_000
 	s.Writable()

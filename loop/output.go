@@ -2,40 +2,34 @@ package loop
 
 import (
 	"time"
-	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/outbox"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
-const (
-	// outBuffer is the size of a connection's first output buffer. Like all of them it is the loop's again once written.
-	outBuffer = 4 << 10
+// A socket that is full is tried again by the wheel, if its engine cannot tell when it is writable.
+const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
-	// frameSlack is what a codec may add to a message without a need for a larger buffer.
-	frameSlack = 64
-
-	// maxTail is the size from which on a further frame gets a buffer of its own.
-	maxTail = 64 << 10
-
-	// A socket that is full is tried again by the wheel, if its engine cannot tell when it is writable.
-	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
-)
-
-// outbox is what waits to be written: filled buffers, the first of which may be written in part, and one that is being
-// filled. Without pending output it holds no memory.
-type outbox struct {
-	filled [][]byte
-	tail   []byte
-	off    int // bytes of the first buffer that are written already
-	size   int // bytes that wait
+// output is what a connection sends.
+type output struct {
+	box    *outbox.Box // nil: nothing waits
+	listed bool        // in loop.touched
+	ended  bool        // CloseWrite: nothing more is sent
 }
 
-// Send appends one message, in the form that the codec gives it, to the output. What is sent within one callback
-// leaves in one write when that returns. msg is copied.
+// retries are those of a full socket whose engine cannot tell.
+type retries struct {
+	timer timing.Timer
+	in    time.Duration
+}
+
+// Send appends one message, in the form that the codec gives it, to the output. What is sent within
+// one callback leaves in one write when that returns. msg is copied.
 //
-// It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the socket; if
-// not, the connection closes at once, with ErrSlowConsumer, which Send returns, too. After Close it returns
-// ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
+// It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
+// socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too. After
+// Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
 	if !c.hasRoom() {
@@ -43,7 +37,7 @@ func (c *Conn) Send(msg []byte) error {
 			return err
 		}
 	}
-	tail, err := c.input.Codec().AppendFrame(c.space(len(msg)), msg)
+	tail, err := c.in.decoder.Codec().AppendFrame(c.space(len(msg)), msg)
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -51,7 +45,8 @@ func (c *Conn) Send(msg []byte) error {
 	return err
 }
 
-// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an error.
+// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an
+// error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
 	if err := c.room(); err != nil {
@@ -64,156 +59,173 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Pending returns the number of bytes that were sent but are not yet with the system.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
-	return c.out.size
+	return c.pending()
 }
 
-// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never reads the answers
-// is a slow consumer. After CloseWrite nobody hears it.
+func (c *Conn) pending() int {
+	if c.out.box == nil {
+		return 0
+	}
+	return c.out.box.Len()
+}
+
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never
+// reads the answers is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
-	before := c.out.size
-	tail := c.reply.AppendReply(c.space(0))
-	if c.mute {
+	before := c.pending()
+	tail := c.in.decoder.Codec().(codec.Responder).AppendReply(c.space(0))
+	if c.out.ended {
 		tail = nil
 	}
 	c.appended(tail)
-	if c.out.size > before && before >= c.loop.maxOutbound {
+	if before >= c.loop.maxOutbound && c.pending() > before {
 		_ = c.room()
 	}
 }
 
 // hasRoom is the short answer of room, for nearly all cases.
 func (c *Conn) hasRoom() bool {
-	return c.state < stateClosing && c.out.size < c.loop.maxOutbound && !c.mute
+	return !c.isClosing() && c.pending() < c.loop.maxOutbound && !c.out.ended
 }
 
 // room returns why no more output is taken, if so.
 func (c *Conn) room() error {
-	if c.state >= stateClosing && !c.speaking || c.mute {
+	speaking := c.at() == stateSpeaking
+	if c.isClosing() && !speaking || c.out.ended {
 		return ErrClosed
 	}
-	if limit := c.loop.maxOutbound; c.out.size >= limit {
-		c.writeOut()
-		switch {
-		case c.state >= stateClosing && (!c.speaking || c.drop):
-			return ErrClosed
-		case c.out.size < limit:
-		case c.speaking: // the last words must not cost what was sent before
-			return ErrSlowConsumer
-		default:
-			c.drop = true
-			c.shut(ErrSlowConsumer)
-			return ErrSlowConsumer
-		}
+	limit := c.loop.maxOutbound
+	if c.pending() < limit {
+		return nil
 	}
-	return nil
+	c.writeOut()
+	switch {
+	case c.isClosing() && (!speaking || c.extras.ending.drop):
+		return ErrClosed
+	case c.pending() < limit:
+		return nil
+	case speaking: // the last words must not cost what was sent before
+		return ErrSlowConsumer
+	}
+	c.breakOff(ErrSlowConsumer)
+	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to: the rest of the tail, or a new one. Most turns fill one
-// small buffer and write it, so the loop keeps one at hand. The others are no larger than they must be: a broadcast
-// takes very many at once.
+// space returns the slice to append a frame of about n bytes to. It must be given to appended.
 func (c *Conn) space(n int) []byte {
-	o := &c.out
-	if l := c.loop; o.tail == nil {
-		if b := l.scratch; b != nil && n <= outBuffer {
-			o.tail, l.scratch = b, nil
-		} else {
-			o.tail = l.pool.Get(min(n+frameSlack, maxTail))
-		}
-	} else if cap(o.tail) < outBuffer && len(o.tail)+n+frameSlack > cap(o.tail) {
-		small := o.tail
-		o.tail = append(l.pool.Get(max(outBuffer, min(len(small)+n, maxTail))), small...)
-		l.pool.Put(small)
-	} else if len(o.tail) > 0 && len(o.tail)+n > maxTail {
-		o.filled = append(o.filled, o.tail)
-		o.tail = l.pool.Get(min(n+frameSlack, maxTail))
+	s := &c.loop.store
+	if c.out.box == nil {
+		c.out.box = s.Get(n)
 	}
-	return o.tail
+	return c.out.box.Space(n, s)
 }
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	o := &c.out
-	n := len(tail) - len(o.tail)
-	if n <= 0 {
-		c.nothingAppended()
+	b := c.out.box
+	if b.Take(tail, &c.loop.store) == 0 {
+		if b.Len() == 0 {
+			c.releaseOutput()
+		}
 		return
 	}
-	if unsafe.SliceData(tail) != unsafe.SliceData(o.tail) {
-		c.loop.recycle(o.tail) // it was too small
-	}
-	o.size += n
-	o.tail = tail
-	if !c.isDirty {
-		c.isDirty = true
-		c.loop.dirty.push(c, flushLink)
+	c.touch()
+}
+
+// touch has endTurn called when this turn ends.
+func (c *Conn) touch() {
+	if !c.out.listed {
+		c.out.listed = true
+		c.loop.touched = append(c.loop.touched, c)
 	}
 }
 
-func (c *Conn) nothingAppended() {
-	if c.out.size == 0 {
-		c.out.release(c.loop)
+// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless the
+// socket is known to be full, and goes on with a close.
+func (c *Conn) endTurn() {
+	c.out.listed = false
+	if b := c.out.box; b != nil && !b.Blocked {
+		c.writeOut()
+	}
+	if c.extras != nil {
+		c.checkWater()
+	}
+	if c.isClosing() && !c.isOver() {
+		c.closeTurn()
 	}
 }
 
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
-	o := &c.out
-	if c.lost || o.size == 0 {
+	b := c.out.box
+	if c.sock == nil || b == nil {
 		return
 	}
 	var n int
 	var err error
-	if len(o.filled) == 0 {
-		n, err = c.sock.Write(o.tail[o.off:])
+	if one := b.Single(); one != nil {
+		n, err = c.sock.Write(one)
 	} else {
-		n, err = c.writeMany()
+		n, err = c.sock.Writev(b.Several())
 	}
 	if err != nil {
-		c.broken(err)
+		c.breakOff(err)
 		return
 	}
-	c.loop.count.bytesOut += uint64(n)
+	l := c.loop
+	l.count.bytesOut += uint64(n)
 	if n > 0 {
-		c.lastWrite, c.wrote = c.loop.now, true
-		if c.exact { // a callback may have taken long
-			c.lastWrite = c.loop.clock()
+		c.idle.lastWrite = l.now
+		if w := c.idle.watch; w != nil && w.exact { // a callback may have taken long
+			c.idle.lastWrite = l.clock()
 		}
 	}
-	if o.size == n {
-		o.release(c.loop)
-		c.full, c.idle.waiting = false, false
-		if c.mute {
-			c.sock.CloseWrite()
-		}
+	if n == b.Len() {
+		c.flushed()
 		return
 	}
-	o.consume(n, &c.loop.pool)
+	b.Consume(n, &l.store)
 	c.waitWritable(n > 0)
 }
 
-func (c *Conn) writeMany() (int, error) {
-	o := &c.out
-	bufs := append(o.filled[:len(o.filled):len(o.filled)], o.tail)
-	bufs[0] = bufs[0][o.off:]
-	return c.sock.Writev(bufs)
+// flushed is called when all output is with the system.
+func (c *Conn) flushed() {
+	c.releaseOutput()
+	if w := c.idle.watch; w != nil {
+		w.waiting = false
+	}
+	if c.out.ended {
+		c.sock.CloseWrite()
+	}
 }
+
+// releaseOutput gives back all memory of the output, and what is in it.
+func (c *Conn) releaseOutput() {
+	if b := c.out.box; b != nil {
+		c.out.box = nil
+		c.loop.store.Put(b)
+	}
+}
+
+// hasWritten reports whether the system has taken any output of c.
+func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
 // waitWritable arranges for writable to be called.
 func (c *Conn) waitWritable(progress bool) {
-	if !c.full {
-		c.full = true
+	if b := c.out.box; !b.Blocked {
+		b.Blocked = true
 		c.outputWaits(progress)
 	}
 	if c.sock.NotifyWritable() {
 		return
 	}
-	c.retryIn = min(max(minRetry, 2*c.retryIn), maxRetry)
+	l, r := c.loop, &c.more().retries
+	r.in = min(max(minRetry, 2*r.in), maxRetry)
 	if progress {
-		c.retryIn = minRetry
+		r.in = minRetry
 	}
-	l := c.loop
-	if !l.wheel.Pending(c.retry) {
-		c.retry = l.wheel.At(l.after(c.retryIn), func() {
+	if !l.wheel.Pending(r.timer) {
+		r.timer = l.wheel.At(l.after(r.in), func() {
 			l.current = nil
 			c.writable()
 		})
@@ -222,69 +234,17 @@ func (c *Conn) waitWritable(progress bool) {
 
 // writable goes on with the output.
 func (c *Conn) writable() {
-	if c.state == stateClosed {
+	if c.isOver() {
 		return
 	}
-	c.full = false
-	c.writeOut()
-	if c.water != nil {
+	if b := c.out.box; b != nil {
+		b.Blocked = false
+		c.writeOut()
+	}
+	if c.extras != nil {
 		c.checkWater()
 	}
-	if c.state == stateClosing {
-		c.endSoon()
+	if c.isClosing() {
+		c.touch()
 	}
-}
-
-// broken closes c because its socket failed.
-func (c *Conn) broken(err error) {
-	c.drop = true
-	c.shut(err)
-}
-
-// consume drops n bytes, which are fewer than there are.
-func (o *outbox) consume(n int, pool *codec.Pool) {
-	o.size -= n
-	n += o.off
-	done := 0
-	for done < len(o.filled) && n >= len(o.filled[done]) {
-		n -= len(o.filled[done])
-		pool.Put(o.filled[done])
-		done++
-	}
-	o.off = n
-	if done > 0 {
-		rest := copy(o.filled, o.filled[done:])
-		clear(o.filled[rest:])
-		o.filled = o.filled[:rest]
-	}
-	if len(o.filled) == 0 && o.off > 0 && len(o.tail)-o.off <= o.off {
-		// The tail may be filled further: what was written pays for moving the rest.
-		o.tail = append(o.tail[:0], o.tail[o.off:]...)
-		o.off = 0
-	}
-}
-
-// release gives back all memory.
-func (o *outbox) release(l *Loop) {
-	if l.scratch == nil && cap(o.tail) == outBuffer && o.filled == nil { // most are like that
-		l.scratch = o.tail[:0]
-		o.tail, o.off, o.size = nil, 0, 0
-		return
-	}
-	for _, b := range o.filled {
-		l.recycle(b)
-	}
-	if o.tail != nil {
-		l.recycle(o.tail)
-	}
-	*o = outbox{}
-}
-
-// recycle takes back a buffer.
-func (l *Loop) recycle(b []byte) {
-	if l.scratch == nil && cap(b) == outBuffer {
-		l.scratch = b[:0]
-		return
-	}
-	l.pool.Put(b)
 }

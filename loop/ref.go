@@ -14,7 +14,7 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	if f == nil {
 		panic("loop: Ref.Tell with a nil func")
 	}
-	if r.c == nil || r.c.gone.Load() {
+	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
 	return r.c.loop.post(task{told: f, c: r.c}, false)

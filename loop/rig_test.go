@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
 
 // A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it can count
@@ -28,11 +29,10 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	eng := &rigEngine{}
 	s.engine, s.base = eng, time.Now()
-	s.watch = newWatchdog(s, 1) // which does not run
+	s.makeClocks() // which do not run
+	s.gate = gate.New(0, 0)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}
-	s.alarm = newAlarm(l.clock)
-	s.alarm.loops = s.loops
 	l.claim()
 	return &rig{Loop: l, eng: eng}
 }
@@ -40,6 +40,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 // connect opens a connection.
 func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
 	sock := &rigSocket{room: -1}
+	r.load.Add(1)
 	s := r.open(r.server.listeners[0], sock, 1, &net.TCPAddr{}, &net.TCPAddr{})
 	return (*Conn)(s.(*sink)), s, sock
 }
@@ -52,12 +53,7 @@ func (r *rig) woken() int64 { return r.eng.wakes.Swap(0) }
 
 // kicked reports whether the alarm was woken since the last call.
 func (r *rig) kicked() bool {
-	select {
-	case <-r.server.alarm.kick:
-		return true
-	default:
-		return false
-	}
+	return r.server.alarm.Kicked()
 }
 
 // rigEngine counts.

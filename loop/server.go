@@ -15,9 +15,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
@@ -198,9 +202,9 @@ type Server struct {
 	base        time.Time
 	engine      engine.Engine
 	loops       []*Loop
-	alarm       *alarm
-	watch       *watchdog
-	workers     workers
+	alarm       *alarm.Alarm
+	watch       *watchdog.Dog
+	jobs        jobs.Pool
 	handshakers *tlsconn.Workers // nil without a listener for TLS
 	started     atomic.Bool
 	looping     atomic.Bool // loops may be used
@@ -210,8 +214,8 @@ type Server struct {
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
 	open               atomic.Int64 // connections, those on their way to a loop included
-	gate               gate
-	refusals, badInput logLimit
+	gate               *gate.Gate
+	refusals, badInput gate.Log
 	farewells          chan struct{} // a value for each refused connection that is waited for
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
@@ -259,7 +263,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.base = time.Now()
-	s.workers.max, s.workers.maxWaiting = s.MaxOffload, s.MaxOffloadQueue
+	s.jobs.Init(s.MaxOffload, s.MaxOffloadQueue)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
@@ -274,7 +278,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	if err := s.startLoops(); err != nil {
-		s.watch.stop()
+		s.watch.Stop()
 		s.closeListeners()
 		return err
 	}
@@ -299,21 +303,19 @@ func (s *Server) limitConns() {
 	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate.init(s.MaxConnsPerIP, s.AcceptRate)
+	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {
-	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
-	s.watch = newWatchdog(s, s.NumLoops)
+	s.makeClocks()
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
-		_ = l.mail.put(task{f: func() { l.start(errs) }}, true)
+		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
-	s.alarm.loops = s.loops
-	go s.watch.run()
+	go s.watch.Run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
@@ -331,6 +333,13 @@ func (s *Server) startLoops() error {
 	return err
 }
 
+// makeClocks makes what looks at all loops.
+func (s *Server) makeClocks() {
+	clock := func() time.Duration { return time.Since(s.base) }
+	s.alarm = alarm.New(s.NumLoops, clock)
+	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+}
+
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
 func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
@@ -342,7 +351,7 @@ func (s *Server) abandon() error {
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
 func (l *Loop) start(result chan<- error) {
 	l.claim()
-	l.health.goroutine.Store(l.owner.ID())
+	l.health.pulse.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {
@@ -403,7 +412,7 @@ func (s *Server) Loops() []*Loop {
 // host makes a Server an engine.Host.
 type host Server
 
-func (h *host) Tick() { h.alarm.run() }
+func (h *host) Tick() { h.alarm.Run() }
 
 func (h *host) Turn(i int) { h.loops[i].turn() }
 

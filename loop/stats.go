@@ -95,6 +95,9 @@ func (l *Loop) show() {
 	if l.draining {
 		l.checkDrained()
 	}
+	if inspecting() {
+		l.mustBeSound()
+	}
 }
 
 func (l *Loop) showRare() {
@@ -112,7 +115,7 @@ func (l *Loop) showRare() {
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
-	st.OffloadedWaiting, st.Offloaded = s.workers.counts()
+	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	for _, l := range s.Loops() {
 		n := &l.shown
 		ls := LoopStats{
@@ -122,7 +125,7 @@ func (s *Server) Stats() Stats {
 			BytesOut: n.bytesOut.Load(),
 			Timers:   int(n.timers.Load()),
 			Fired:    n.fired.Load(),
-			Mailbox:  l.mail.len(),
+			Mailbox:  l.mail.Len(),
 		}
 		l.health.show(&ls, l.clock())
 		st.addHealth(&ls)

@@ -70,6 +70,10 @@ func (t Timer) Pending() bool {
 	return t.r.gen == t.gen
 }
 
+// keepTimers is how many records of timers a loop keeps at most; what a storm needed beyond that is the
+// garbage collector's.
+const keepTimers = 4096
+
 // A record ties a timer or an idle hook to its connection, and ends with it. Records are used again, with another gen.
 type record struct {
 	c          *Conn
@@ -90,7 +94,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if f == nil {
 		panic("loop: Conn.AfterFunc with a nil func")
 	}
-	if c.state >= stateClosing {
+	if c.isClosing() {
 		return Timer{}
 	}
 	r := c.newRecord(f)
@@ -104,7 +108,7 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 func (c *Conn) Every(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.Every")
 	checkEvery("Conn.Every", d, f)
-	if c.state >= stateClosing {
+	if c.isClosing() {
 		return Timer{}
 	}
 	r := c.newRecord(f)

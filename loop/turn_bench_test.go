@@ -45,26 +45,25 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 		b.Fatal(err)
 	}
 	s.base = time.Now()
-	s.alarm = newAlarm(func() time.Duration { return time.Since(s.base) })
-	s.watch = newWatchdog(s, 1)
+	s.makeClocks()
 	l := newLoop(s, 0)
 	l.claim()
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
 }
 
-// BenchmarkOffload is a work that does nothing, from the call to the end of its then, one at a time.
+// BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.
 func BenchmarkOffload(b *testing.B) {
 	c := (*Conn)(benchSink(b, 0).(*sink))
-	c.loop.server.workers = workers{max: 1, maxWaiting: 1}
+	c.loop.server.jobs.Init(1, 1)
 	c.loop.state.Store(loopQueued) // nobody needs to wake the loop
-	work := func(context.Context) int { return 1 }
+	job := func(context.Context) int { return 1 }
 	then := func(*Conn, int) {}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Offload(c, work, then); err != nil {
+		if err := Offload(c, job, then); err != nil {
 			b.Fatal(err)
 		}
-		for c.jobs.pending > 0 {
+		for c.hasJobs() {
 			runtime.Gosched()
 			c.loop.runMail(never)
 		}

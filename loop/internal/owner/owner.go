@@ -7,10 +7,9 @@
 package owner
 
 import (
-	"bytes"
-	"runtime"
-	"strconv"
 	"unsafe"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 const (
@@ -35,7 +34,7 @@ type Owner struct {
 // Claim makes the calling goroutine the owner, before anybody may call Check. wrong is called on
 // the other goroutine, for each of its calls that is found.
 func (o *Owner) Claim(wrong func(method string, goroutine uint64)) {
-	o.id, o.wrong = Goroutine(), wrong
+	o.id, o.wrong = goroutine.ID(), wrong
 	o.low, o.span = 0, 0
 }
 
@@ -58,7 +57,7 @@ func (o *Owner) look(method string, here uintptr) {
 	if o.id == 0 {
 		return
 	}
-	if id := Goroutine(); id != o.id {
+	if id := goroutine.ID(); id != o.id {
 		o.wrong(method, id)
 		return
 	}
@@ -73,15 +72,4 @@ func (o *Owner) look(method string, here uintptr) {
 	// Twice as far each time, so that a deep recursion is looked at a few times only.
 	low, high = min(low, here-max(below, span)), max(high, here+above)
 	o.low, o.span = low, high-low
-}
-
-// Goroutine returns the number of the calling goroutine, as in "goroutine 7 [running]:". The
-// runtime offers no other way.
-func Goroutine() uint64 {
-	var buf [40]byte
-	line := buf[:runtime.Stack(buf[:], false)]
-	line = bytes.TrimPrefix(line, []byte("goroutine "))
-	line, _, _ = bytes.Cut(line, []byte(" "))
-	id, _ := strconv.ParseUint(string(line), 10, 64)
-	return id
 }

@@ -1,0 +1,101 @@
+package loop
+
+import (
+	"errors"
+	"io"
+)
+
+// halves are what a connection does with half-closes.
+type halves struct {
+	onEOF func()
+	ran   bool // onEOF has run: c stays open
+}
+
+// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N), after
+// all that it sent was delivered. Then c stays open: what is sent still arrives, and c closes only by
+// Close, by its idle timeout, or because sending fails. That the peer goes altogether is not noticed
+// any more otherwise. Without this hook a peer that ends its output counts as closed, as most have
+// closed altogether: pending output is flushed, but timers, Tells and offloaded jobs that would still
+// answer do not run.
+//
+// There is one such hook; nil removes it. A panic in f closes c.
+func (c *Conn) OnEOF(f func()) {
+	c.loop.owner.Check("Conn.OnEOF")
+	c.more().halves.onEOF = f
+}
+
+// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on
+// Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
+func (c *Conn) CloseWrite() {
+	c.loop.owner.Check("Conn.CloseWrite")
+	if c.isClosing() || c.out.ended {
+		return
+	}
+	c.out.ended = true
+	if inspecting() {
+		c.loop.noteEnd(c, halfEnds{out: true})
+	}
+	if c.out.box == nil {
+		c.sock.CloseWrite()
+	}
+}
+
+// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending (a
+// half-close: shutdown, nc -N) still gets the output that waits for it.
+func (c *Conn) peerClosed(err error) {
+	if c.isOver() {
+		c.sock = nil
+		c.endLinger()
+		return
+	}
+	if c.in.queued && c.isOpen() { // what is left over came before the end
+		c.decodeMore(c)
+	}
+	c.in.ended = true
+	halfClosed := errors.Is(err, io.EOF)
+	hasMore := c.wantsEOF() || c.isPaused() && c.in.decoder.Buffered() > 0
+	dropped := c.extras != nil && c.extras.ending.drop
+	switch {
+	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
+		c.sock = nil
+		if halfClosed && hasMore && c.isOpen() {
+			err = errInputLost
+		}
+	case hasMore && c.isOpen():
+		c.inputEnded()
+		return
+	}
+	if b := c.out.box; b != nil {
+		b.Blocked = false // closeTurn writes, and waits for the rest
+	}
+	c.shut(cause(err))
+	c.touch()
+}
+
+func (c *Conn) wantsEOF() bool { return c.extras != nil && c.extras.halves.onEOF != nil }
+
+// isPaused reports whether there is a reason not to decode.
+func (c *Conn) isPaused() bool { return c.in.pauses != 0 }
+
+// inputEnded goes on with a connection whose peer has ended its output, once all that came before is
+// dealt with.
+func (c *Conn) inputEnded() {
+	switch {
+	case !c.isOpen() || c.isPaused() && c.in.decoder.Buffered() > 0: // not yet
+	case c.wantsEOF():
+		h := &c.extras.halves
+		f := h.onEOF
+		h.onEOF, h.ran = nil, true
+		c.callHook(f)
+	case c.extras == nil || !c.extras.halves.ran:
+		c.shut(io.EOF)
+	}
+}
+
+// cause returns the reason that OnClose sees for an error of the engine.
+func cause(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package loop
+
+import (
+	"errors"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// input is what a connection receives, and how far that has got.
+type input struct {
+	decoder codec.Decoder
+	pauses  pauses // why nothing is decoded, if so
+	ended   bool   // the peer has ended its output: nothing more comes
+	queued  bool   // decodeMore is in the mailbox
+	replies bool   // the codec is a Responder
+}
+
+// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of the
+// loop.
+type sink Conn
+
+func (s *sink) Readable(p []byte) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.idle.lastRead = l.now
+	l.count.bytesIn += uint64(len(p))
+	if c.isOpen() {
+		if c.in.pauses == 0 {
+			c.decode(p)
+		} else {
+			c.hold(p)
+		}
+	}
+	// What settle does, in the usual case: here, as returns behind a system call are slow (see
+	// socket.Write).
+	if len(l.touched) == 1 && l.touched[0] == c && !c.isClosing() {
+		l.touched[0], l.touched = nil, l.touched[:0]
+		c.out.listed = false
+		if b := c.out.box; b != nil && !b.Blocked {
+			c.writeOut()
+		}
+		if c.extras != nil {
+			c.checkWater()
+		}
+	}
+	l.leave()
+}
+
+func (s *sink) Writable() {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	c.writable()
+	l.leave()
+}
+
+func (s *sink) Closed(err error) {
+	c := (*Conn)(s)
+	l := c.loop
+	l.enter()
+	if inspecting() && !c.isOver() {
+		l.noteEnd(c, halfEnds{in: true})
+	}
+	c.peerClosed(err)
+	l.leave()
+}
+
+// decode delivers the messages in data, which follows what was left over before.
+func (c *Conn) decode(data []byte) {
+	l := c.loop
+	l.current, l.decoding = c, c
+	defer c.decoded()
+	before := l.count.messages
+	for more := true; more; {
+		var msg []byte
+		var err error
+		data, msg, more, err = c.in.decoder.Next(data)
+		if c.in.replies {
+			if c.sendReply(); !c.isOpen() {
+				break
+			}
+		}
+		switch {
+		case err != nil:
+			c.undecodable(err)
+		case msg != nil:
+			l.count.messages++
+			if err := c.handler.OnMessage(c, msg); err != nil {
+				c.shut(err)
+			}
+		}
+		if !c.isOpen() {
+			break
+		}
+		if c.in.pauses != 0 {
+			c.in.decoder.Keep(data)
+			break
+		}
+	}
+	if l.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+		c.watchFrame(l.count.messages != before)
+	}
+	l.returned = true
+}
+
+// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
+func (c *Conn) decoded() {
+	l := c.loop
+	if !l.returned {
+		if v := recover(); v != nil {
+			c.shut(l.panicked(v))
+		} else {
+			l.exited()
+		}
+	}
+	l.returned, l.decoding = false, nil
+	if !c.isOpen() {
+		c.in.decoder.Release()
+	}
+}
+
+// undecodable closes c because the codec does not understand the peer.
+func (c *Conn) undecodable(err error) {
+	if errors.Is(err, codec.ErrEnd) {
+		c.shut(err)
+		return
+	}
+	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
+	}
+	c.shut(err)
+}
+
+// decodeSoon has decodeMore called after the current callback.
+func (c *Conn) decodeSoon() {
+	c.in.queued = true
+	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
+}
+
+// decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was
+// resumed.
+func (c *Conn) decodeMore(*Conn) {
+	c.in.queued = false
+	if c.in.pauses != 0 {
+		return
+	}
+	c.decode(nil)
+	if c.in.ended {
+		c.inputEnded()
+	}
+}

@@ -1,0 +1,122 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/loopwheel/loopwheel/loop/internal/inspect"
+)
+
+// inspectMany is how many connections a loop looks at in one turn. It goes through them in rounds.
+const inspectMany = 64
+
+// inspecting reports whether loops check themselves at the end of each turn, as they do in tests.
+func inspecting() bool { return inspect.Turns }
+
+// inspection is what a loop remembers for that.
+type inspection struct {
+	fault string             // what was found within a turn
+	next  int                // where the next round begins
+	ended map[*Conn]halfEnds // what has been ended, by open connection
+}
+
+// halfEnds are the two half-close bits, noted where they come from.
+type halfEnds struct{ in, out bool }
+
+// noteFault has the turn end with a panic: one within it might be recovered.
+func (l *Loop) noteFault(what string) {
+	if l.inspection.fault == "" {
+		l.inspection.fault = what
+	}
+}
+
+// noteEnd remembers that the peer, or c, has ended its output.
+func (l *Loop) noteEnd(c *Conn, e halfEnds) {
+	if l.inspection.ended == nil {
+		l.inspection.ended = make(map[*Conn]halfEnds)
+	}
+	was := l.inspection.ended[c]
+	l.inspection.ended[c] = halfEnds{was.in || e.in, was.out || e.out}
+}
+
+// mayEnter notes a step from one state to another that must not be.
+func (c *Conn) mayEnter(s state) {
+	if from := c.at(); !slices.Contains(follows[from], s) {
+		c.loop.noteFault(fmt.Sprintf("connection %d goes from state %d to %d", c.id, from, s))
+	}
+	if s >= stateLingering {
+		delete(c.loop.inspection.ended, c)
+	}
+}
+
+// mustBeSound panics, at the end of a turn, if something is not as it must be between turns. Nothing
+// recovers that: it is the framework's own fault, and ends the test.
+func (l *Loop) mustBeSound() {
+	l.require(l.inspection.fault == "", l.inspection.fault)
+	l.require(len(l.touched) == 0, "a connection that was touched has not had its end of the turn")
+	l.require(l.decoding == nil && !l.returned, "a callback has not come to its end")
+	l.require(int(l.load.Load()) >= len(l.conns)+len(l.lingering), "connections are not counted")
+	for range min(inspectMany, len(l.conns)) {
+		l.inspection.next = (l.inspection.next + 1) % len(l.conns)
+		c := l.conns[l.inspection.next]
+		c.require(int(c.place) == l.inspection.next, "it is not in its place of the list")
+		c.mustBeSound()
+	}
+	for c := range l.lingering {
+		c.mustLinger()
+	}
+}
+
+// mustBeSound is about a connection in the loop's list.
+func (c *Conn) mustBeSound() {
+	s := c.at()
+	c.require(s == stateOpen || s == stateFinishing || s == stateFlushing, "a turn ends in this state, and it is in the list")
+	c.require(c.handler != nil, "it has no handler")
+	c.require(c.sock != nil, "it has no socket")
+	if b := c.out.box; b != nil {
+		c.require(b.Sound(), "its output is not as long as is counted")
+		c.require(b.Len() > 0, "it holds memory for output, and has none")
+		c.require(b.Blocked, "it has output, and nothing is waited for")
+	}
+	c.require(!c.out.listed, "it counts as touched")
+	c.require(c.in.pauses != pausedSocket, "its socket is paused for no reason")
+	c.require(c.in.ended == c.loop.inspection.ended[c].in, "that the peer has ended its output is not noted, or was not so")
+	c.require(c.out.ended == c.loop.inspection.ended[c].out, "that its output has ended is not noted, or was not so")
+	if s == stateFlushing {
+		c.mustFlush()
+		return
+	}
+	c.require(s == stateOpen || c.isBusy() || c.in.pauses&pausedByDrain != 0 && c.hasJobs(), "it finishes, and waits for nothing")
+	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
+	for r, prev := c.timers, (*record)(nil); r != nil; r, prev = r.next, r {
+		c.require(r.c == c && r.prev == prev, "its timers are not linked")
+		c.require(r.hook != nil || c.loop.wheel.Pending(r.t), "it has a timer that is not pending")
+	}
+}
+
+// mustFlush is about one that is closing: nothing else happens.
+func (c *Conn) mustFlush() {
+	c.require(c.out.box != nil, "it flushes, and nothing waits")
+	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
+	c.require(c.timers == nil && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
+	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")
+}
+
+// mustLinger is about one that waits for the peer's end.
+func (c *Conn) mustLinger() {
+	c.require(c.at() == stateLingering, "it is listed as lingering")
+	c.require(c.sock != nil && c.out.box == nil && c.handler == nil, "it lingers, and is not over")
+	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it lingers without an end")
+}
+
+func (l *Loop) require(ok bool, what string) {
+	if !ok {
+		panic("loop: invariant broken: " + what)
+	}
+}
+
+func (c *Conn) require(ok bool, what string) {
+	if !ok {
+		panic(fmt.Sprintf("loop: invariant broken: connection %d in state %d: %s", c.id, c.at(), what))
+	}
+}

@@ -1,0 +1,161 @@
+// Package alarm is the clock of all loops of a server: one goroutine that sleeps until the earliest
+// deadline that a loop has published.
+package alarm
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Never is the deadline of a loop that has nothing to wait for.
+const Never = time.Duration(math.MaxInt64)
+
+// A Bell is what one loop tells the alarm, and how that reaches the loop.
+type Bell struct {
+	alarm    *Alarm
+	deadline atomic.Int64 // when the loop has work next
+	yielded  atomic.Bool  // there is more work, after a look at the sockets
+	wake     func()       // gives the loop a turn
+	schedule func()       // gives the loop a turn, unless one is to come
+}
+
+// Clear forgets the deadline: the loop has a turn, and publishes anew when that ends.
+func (b *Bell) Clear() { b.deadline.Store(int64(Never)) }
+
+// Publish says when the loop has work next. The alarm is woken only if it would sleep longer.
+func (b *Bell) Publish(when time.Duration) {
+	b.deadline.Store(int64(when))
+	if int64(when) < b.alarm.until.Load() {
+		b.alarm.kickIt()
+	}
+}
+
+// Deadline returns what was published last, unless the alarm has rung for it.
+func (b *Bell) Deadline() time.Duration { return time.Duration(b.deadline.Load()) }
+
+// Yield asks for another turn, after the loop has had a look at its sockets.
+func (b *Bell) Yield() {
+	b.yielded.Store(true)
+	b.alarm.kickIt()
+}
+
+// An Alarm makes no wake-up at all while nothing is due. Like muduo's TimerQueue it is woken only when
+// the earliest deadline became earlier.
+//
+// No deadline is missed. A loop stores its deadline, then loads until; the alarm stores until, then
+// loads all deadlines once more. If the alarm's store came first, the loop sees for how long the alarm
+// is going to sleep, and kicks if its deadline is earlier. If the loop's came first, the alarm sees
+// the deadline. A kick stays until it is taken, so one between that look and the sleep is not lost.
+// yielded is stored before a kick that is unconditional.
+//
+// No loop that is due is left without a turn. ring clears the deadline that it saw, and no other, then
+// schedules. A loop that is idle is woken by that. If it is queued, its turn is to come, or is
+// running. One that is to come reads the clock after ring did, so it runs what ring saw. One that is
+// running has cleared the deadline when it began, after ring saw it: it, too, reads the clock later.
+// What it publishes itself it publishes after it has become idle, or has yielded. And as a turn begins
+// by forgetting what it had published, it publishes in any case. So it does not matter that ring
+// clears a deadline of which the loop believes that it still stands.
+type Alarm struct {
+	clock func() time.Duration
+	bells []*Bell
+	until atomic.Int64 // when it will look again by itself
+	kick  chan struct{}
+	quit  chan struct{}
+}
+
+// New returns an alarm for n loops by clock. Each must be given its Bell with Attach before Run.
+func New(n int, clock func() time.Duration) *Alarm {
+	a := &Alarm{clock: clock, bells: make([]*Bell, n), kick: make(chan struct{}, 1), quit: make(chan struct{})}
+	a.until.Store(int64(Never))
+	return a
+}
+
+// Attach makes b the bell of a loop, which is given turns by wake and schedule.
+func (a *Alarm) Attach(loop int, b *Bell, wake, schedule func()) {
+	b.alarm, b.wake, b.schedule = a, wake, schedule
+	b.Clear()
+	a.bells[loop] = b
+}
+
+// Kicked is for tests that do without Run: it reports whether the alarm would have been woken since
+// the last call.
+func (a *Alarm) Kicked() bool {
+	select {
+	case <-a.kick:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ring is one round of Run, for such tests, too.
+func (a *Alarm) Ring() { a.until.Store(int64(a.ring())) }
+
+// kickIt makes it look again, from any goroutine.
+func (a *Alarm) kickIt() {
+	select {
+	case a.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Stop makes Run return. It may be called once.
+func (a *Alarm) Stop() { close(a.quit) }
+
+// Run rings until Stop is called.
+func (a *Alarm) Run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := a.ring()
+		a.until.Store(int64(next))
+		if a.earliest() < next { // published before the store above could be seen
+			continue
+		}
+		var expired <-chan time.Time
+		if next != Never {
+			timer.Reset(next - a.clock())
+			expired = timer.C
+		}
+		select {
+		case <-expired:
+		case <-a.kick:
+		case <-a.quit:
+			return
+		}
+	}
+}
+
+// ring gives a turn to each loop that is due or has yielded, and returns the earliest deadline of the
+// others.
+func (a *Alarm) ring() time.Duration {
+	now, next := a.clock(), Never
+	for _, b := range a.bells {
+		if b.yielded.Swap(false) {
+			b.wake()
+			continue
+		}
+		when := b.Deadline()
+		if when > now {
+			next = min(next, when)
+			continue
+		}
+		// The turn will publish again. A loop that has published just now is looked at once more.
+		b.deadline.CompareAndSwap(int64(when), int64(Never))
+		next = min(next, b.Deadline())
+		b.schedule()
+	}
+	return next
+}
+
+func (a *Alarm) earliest() time.Duration {
+	next := Never
+	for _, b := range a.bells {
+		next = min(next, b.Deadline())
+		if b.yielded.Load() {
+			return 0
+		}
+	}
+	return next
+}

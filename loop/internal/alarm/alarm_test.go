@@ -1,0 +1,129 @@
+package alarm
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A loop is what the alarm serves, without anything else: deadlines, and turns in which those that
+// are due fire.
+type loop struct {
+	bell   Bell
+	clock  func() time.Duration
+	turns  chan struct{}
+	due    []time.Duration // what the loop waits for
+	fired  int
+	rounds int // turns
+}
+
+// turn is what Loop.turn does, as far as the alarm is concerned.
+func (l *loop) turn() {
+	l.rounds++
+	l.bell.Clear()
+	now, next := l.clock(), Never
+	rest := l.due[:0]
+	for _, d := range l.due {
+		if d <= now {
+			l.fired++
+			continue
+		}
+		rest = append(rest, d)
+		next = min(next, d)
+	}
+	l.due = rest
+	l.bell.Publish(next)
+}
+
+func newTest(n int) (*Alarm, []*loop, func() time.Duration) {
+	base := time.Now()
+	clock := func() time.Duration { return time.Since(base) }
+	a := New(n, clock)
+	loops := make([]*loop, n)
+	for i := range loops {
+		l := &loop{clock: clock, turns: make(chan struct{}, 1)}
+		wake := func() {
+			select {
+			case l.turns <- struct{}{}:
+			default:
+			}
+		}
+		a.Attach(i, &l.bell, wake, wake)
+		loops[i] = l
+	}
+	return a, loops, clock
+}
+
+// Each loop gets its turn at each of its deadlines, and none in between.
+func TestDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, loops, clock := newTest(3)
+		go a.Run()
+		add := func(l *loop, d time.Duration) {
+			l.due = append(l.due, clock()+d)
+			l.turn()
+		}
+		take := func(l *loop) {
+			select {
+			case <-l.turns:
+				l.turn()
+			default:
+			}
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 500 {
+			l := loops[r.IntN(3)]
+			before := l.rounds
+			add(l, time.Duration(1+r.IntN(1000))*time.Millisecond)
+			if l.rounds != before+1 {
+				t.Fatal("the test is wrong")
+			}
+			time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+			synctest.Wait()
+			for _, l := range loops {
+				take(l)
+				for _, d := range l.due {
+					if d <= clock() {
+						t.Fatalf("at %v a deadline of %v has had no turn", clock(), d)
+					}
+				}
+			}
+		}
+		a.Stop()
+	})
+}
+
+// A loop that yields gets a turn though nothing is due.
+func TestYield(t *testing.T) {
+	a, loops, _ := newTest(2)
+	loops[1].bell.Yield()
+	if !a.Kicked() {
+		t.Error("the alarm was not woken")
+	}
+	a.Ring()
+	if len(loops[0].turns) != 0 || len(loops[1].turns) != 1 {
+		t.Errorf("turns: %d, %d", len(loops[0].turns), len(loops[1].turns))
+	}
+}
+
+// Only a deadline that is earlier than the alarm's plan wakes it.
+func TestOnlyEarlierDeadlinesWake(t *testing.T) {
+	a, loops, clock := newTest(2)
+	b := &loops[0].bell
+	for _, step := range []struct {
+		d    time.Duration
+		want bool
+	}{{time.Hour, true}, {2 * time.Hour, false}, {time.Hour, true}, {time.Minute, true}, {time.Hour, false}} {
+		b.Publish(clock() + step.d)
+		if got := a.Kicked(); got != step.want {
+			t.Errorf("a deadline in %v woke the alarm: %v", step.d, got)
+		}
+		a.Ring()
+	}
+	b.Clear()
+	a.Ring()
+	if b.Deadline() != Never || len(loops[0].turns) != 0 {
+		t.Error("a deadline that was cleared is still there")
+	}
+}

@@ -1,0 +1,120 @@
+// Package gate holds the limits of connections that are not yet anyone's: how many may come in a
+// second, and how many from one address. Any goroutine may call what is in it.
+package gate
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A Gate lets connections in, or not.
+type Gate struct {
+	mu    sync.Mutex
+	perIP int
+	conns map[netip.Addr]int // nil without a limit
+
+	interval time.Duration // between two, 0 without a limit
+	burst    time.Duration // how far ahead of that they may be
+	next     time.Time
+}
+
+// New returns a Gate that lets perIP connections of one address be in at a time, and rate of all
+// come in a second, a tenth of that at once. 0 means no limit.
+func New(perIP, rate int) *Gate {
+	g := &Gate{perIP: perIP}
+	if perIP > 0 {
+		g.conns = make(map[netip.Addr]int)
+	}
+	if rate > 0 {
+		g.interval = time.Second / time.Duration(rate)
+		g.burst = time.Second / 10
+	}
+	return g
+}
+
+// Wait returns how long to wait before one more is let in, and counts on it. It is the generic cell
+// rate algorithm of ITU-T I.371.
+func (g *Gate) Wait(now time.Time) time.Duration {
+	if g.interval == 0 {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next.Before(now) {
+		g.next = now
+	}
+	d := g.next.Sub(now) - g.burst
+	g.next = g.next.Add(g.interval)
+	return max(0, d)
+}
+
+// Enter counts a connection and reports whether its address may have one more. What is not TCP has
+// no address to count.
+func (g *Gate) Enter(remote net.Addr) bool {
+	if g.conns == nil {
+		return true
+	}
+	ip, ok := IP(remote)
+	if !ok {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.conns[ip] >= g.perIP {
+		return false
+	}
+	g.conns[ip]++
+	return true
+}
+
+// Leave takes back an Enter that returned true.
+func (g *Gate) Leave(remote net.Addr) {
+	if g.conns == nil {
+		return
+	}
+	ip, ok := IP(remote)
+	if !ok {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.conns[ip]--; g.conns[ip] <= 0 {
+		delete(g.conns, ip)
+	}
+}
+
+// IP returns the IP address in a, and whether there is one: a unix socket has none.
+func IP(a net.Addr) (netip.Addr, bool) {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	ip, ok := netip.AddrFromSlice(t.IP)
+	return ip.Unmap(), ok
+}
+
+// logEvery is how often something that peers can cause is logged at most.
+const logEvery = time.Second
+
+// A Log lets one line pass each second, and counts the others: what peers can cause must not fill a
+// log. The zero Log is ready.
+type Log struct {
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int // lines since then
+}
+
+// Pass reports whether a line may be written, and how many were not since the last one.
+func (g *Log) Pass(now time.Time) (suppressed int, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now.Sub(g.last) < logEvery {
+		g.suppressed++
+		return 0, false
+	}
+	suppressed = g.suppressed
+	g.last, g.suppressed = now, 0
+	return suppressed, true
+}

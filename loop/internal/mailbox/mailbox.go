@@ -1,0 +1,104 @@
+// Package mailbox is the queue of what other goroutines want a loop to do.
+package mailbox
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// Reasons why a Mailbox takes nothing. Package loop shows them to its users.
+var (
+	ErrFull   = errors.New("loop: mailbox full")
+	ErrClosed = errors.New("loop: server closed")
+)
+
+// keep is for how many tasks a mailbox keeps room. What a storm needed beyond that is the garbage
+// collector's.
+const keep = 4096
+
+// A Mailbox is one queue for all senders, so that what one of them puts stays in order. Its owner, one
+// goroutine, takes all of it at once and goes through that without the lock, as muduo's EventLoop
+// does. What it has taken and not gone through counts as waiting.
+type Mailbox[T any] struct {
+	clock func() time.Duration
+
+	mu     sync.Mutex
+	queue  []T
+	since  time.Duration // when the first of the queue was put
+	taken  int           // of the last batch, as far as the owner has told
+	max    int
+	closed bool
+
+	batch []T // the owner's: what was taken
+	next  int // the next one of it
+}
+
+// New returns a mailbox in which max tasks may wait, whose age is told by clock.
+func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
+	return &Mailbox[T]{max: max, clock: clock}
+}
+
+// Put appends t, from any goroutine. An urgent one is taken though the mailbox is full.
+func (m *Mailbox[T]) Put(t T, urgent bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return ErrClosed
+	case !urgent && len(m.queue)+m.taken >= m.max:
+		return ErrFull
+	}
+	if len(m.queue) == 0 {
+		m.since = m.clock()
+	}
+	m.queue = append(m.queue, t)
+	return nil
+}
+
+// Len returns how many tasks wait. Any goroutine may call it.
+func (m *Mailbox[T]) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.queue) + m.taken
+}
+
+// Close refuses what comes from now on. What waits still waits. Any goroutine may call it.
+func (m *Mailbox[T]) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+}
+
+// Refill takes the queue as the next batch, if the last one is empty, and returns how many tasks
+// there are then, and when the first of those was put. It is the owner's, and so is all below.
+func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
+	if n = m.Left(); n > 0 {
+		return n, m.since
+	}
+	if cap(m.batch) > keep { // there was a storm
+		m.batch = nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.batch, m.queue = m.queue, m.batch[:0]
+	m.next, m.taken = 0, len(m.batch)
+	return len(m.batch), m.since
+}
+
+// Next returns the next task of the batch, which must not be empty, and forgets it.
+func (m *Mailbox[T]) Next() (t T) {
+	t, m.batch[m.next] = m.batch[m.next], t // what it refers to may be large
+	m.next++
+	return t
+}
+
+// Left returns how many tasks of the batch are left.
+func (m *Mailbox[T]) Left() int { return len(m.batch) - m.next }
+
+// Settle tells others how many tasks are left, which is what counts against the limit.
+func (m *Mailbox[T]) Settle() {
+	m.mu.Lock()
+	m.taken = m.Left()
+	m.mu.Unlock()
+}

@@ -1,0 +1,134 @@
+package mailbox
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+func newTest(max int) (*Mailbox[int], *time.Duration) {
+	now := new(time.Duration)
+	return New[int](max, func() time.Duration { return *now }), now
+}
+
+func TestOrderAndAge(t *testing.T) {
+	m, now := newTest(10)
+	if n, _ := m.Refill(); n != 0 {
+		t.Errorf("%d tasks in a new mailbox", n)
+	}
+	for i := range 3 {
+		*now = time.Duration(i + 5)
+		if err := m.Put(i, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, since := m.Refill()
+	if n != 3 || since != 5 {
+		t.Errorf("%d tasks since %d, want 3 since 5", n, since)
+	}
+	*now = 20
+	_ = m.Put(3, false)
+	for i := range 3 {
+		if got := m.Next(); got != i || m.Left() != 2-i {
+			t.Errorf("task %d, %d left; want %d, %d", got, m.Left(), i, 2-i)
+		}
+	}
+	if n, since := m.Refill(); n != 1 || since != 20 || m.Next() != 3 {
+		t.Errorf("%d tasks since %d", n, since)
+	}
+}
+
+// What was taken and not gone through counts as waiting; urgent tasks come in all the same.
+func TestLimit(t *testing.T) {
+	m, _ := newTest(2)
+	_, _ = m.Put(1, false), m.Put(2, false)
+	if err := m.Put(3, false); !errors.Is(err, ErrFull) || m.Len() != 2 {
+		t.Errorf("a third of two: %v, %d wait", err, m.Len())
+	}
+	m.Refill()
+	m.Next()
+	if err := m.Put(3, false); !errors.Is(err, ErrFull) {
+		t.Errorf("while the batch is gone through: %v", err)
+	}
+	if err := m.Put(4, true); err != nil || m.Len() != 3 {
+		t.Errorf("an urgent one: %v, %d wait", err, m.Len())
+	}
+	if n, _ := m.Refill(); n != 1 {
+		t.Errorf("a batch of %d was begun before the last one was done", n)
+	}
+	m.Next()
+	m.Settle()
+	if err := m.Put(5, false); err != nil || m.Len() != 2 {
+		t.Errorf("when there is room: %v, %d wait", err, m.Len())
+	}
+}
+
+// What is in a mailbox when it is closed stays in it.
+func TestClose(t *testing.T) {
+	m, _ := newTest(2)
+	_ = m.Put(1, false)
+	m.Close()
+	if err := m.Put(2, true); !errors.Is(err, ErrClosed) {
+		t.Errorf("Put after Close: %v", err)
+	}
+	if n, _ := m.Refill(); n != 1 || m.Next() != 1 {
+		t.Errorf("%d tasks are left", n)
+	}
+}
+
+// A storm's memory is given up, that of usual batches is used again.
+func TestMemory(t *testing.T) {
+	m, _ := newTest(1 << 20)
+	run := func(n int) {
+		for i := range n {
+			_ = m.Put(i, false)
+		}
+		for range n {
+			m.Refill()
+			m.Next()
+		}
+		m.Settle()
+	}
+	run(10 * keep)
+	run(1)
+	run(1)
+	if cap(m.batch) > keep || cap(m.queue) > keep {
+		t.Errorf("room for %d and %d is kept", cap(m.batch), cap(m.queue))
+	}
+	if n := testing.AllocsPerRun(100, func() { run(50) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Nothing is lost or doubled between many senders and one owner, and each sender's order is kept.
+func TestManySenders(t *testing.T) {
+	const senders, each = 8, 2000
+	m, _ := newTest(100)
+	var wg sync.WaitGroup
+	for s := range senders {
+		wg.Go(func() {
+			for i := 0; i < each; {
+				if m.Put(s*each+i, i%100 == 0) == nil {
+					i++
+				}
+			}
+		})
+	}
+	var last [senders]int
+	for done := 0; done < senders*each; done++ {
+		for n := 0; n == 0; n, _ = m.Refill() {
+		}
+		v := m.Next()
+		m.Settle()
+		if s := v / each; v%each != last[s] {
+			t.Fatalf("sender %d: task %d after %d", s, v%each, last[s]-1)
+		} else {
+			last[s]++
+		}
+	}
+	wg.Wait()
+	if m.Len() != 0 {
+		t.Errorf("%d are left", m.Len())
+	}
+}

@@ -1,0 +1,227 @@
+// Package outbox keeps the output of connections until their sockets take it. It writes nothing
+// itself: a Box takes frames and hands out bytes, and its Store has the memory of all boxes of a loop.
+//
+// A Store and its boxes belong to one goroutine.
+package outbox
+
+import (
+	"unsafe"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+const (
+	// First is the size of a connection's first buffer, unless the first frame needs more.
+	First = 4 << 10
+
+	// Slack is what a codec may add to a message without a need for a larger buffer.
+	Slack = 64
+
+	// MaxTail is the size from which on a further frame gets a buffer of its own.
+	MaxTail = 64 << 10
+)
+
+// A Box is what waits to be written: filled buffers, the first of which may be written in part, and
+// one that is being filled. A connection has one only while it has output.
+type Box struct {
+	// Blocked is the owner's: the socket took less than it was given.
+	Blocked bool
+
+	filled [][]byte
+	tail   []byte
+	off    int // bytes of the first buffer that are written already
+	size   int // bytes that wait
+	next   *Box
+}
+
+// Len returns how many bytes wait.
+func (b *Box) Len() int { return b.size }
+
+// Cap returns how many bytes of memory the output holds.
+func (b *Box) Cap() int {
+	n := cap(b.tail)
+	for _, f := range b.filled {
+		n += cap(f)
+	}
+	return n
+}
+
+// Sound reports whether what waits is as long as is counted, for tests.
+func (b *Box) Sound() bool {
+	n := len(b.tail) - b.off
+	for _, f := range b.filled {
+		n += len(f)
+	}
+	return n == b.size && b.off >= 0
+}
+
+// Space returns the slice to append a frame of about n bytes to. Give it back to Take.
+func (b *Box) Space(n int, s *Store) []byte {
+	if len(b.tail)+n+Slack <= cap(b.tail) {
+		return b.tail
+	}
+	return b.grow(n, s)
+}
+
+// grow is Space when the tail has not enough room: the tail moves to a larger buffer of the pool, or
+// is full and another one begins.
+//
+//go:noinline
+func (b *Box) grow(n int, s *Store) []byte {
+	switch have := len(b.tail); {
+	case have == 0:
+		s.Pool.Put(b.tail)
+		b.tail = s.Pool.Get(n + Slack)
+	case have+n > MaxTail:
+		b.filled = append(b.filled, b.tail)
+		b.tail = s.Pool.Get(n + Slack)
+	default:
+		small := b.tail
+		b.tail = append(s.Pool.Get(min(max(2*cap(small), First, have+n+Slack), MaxTail)), small...)
+		s.Pool.Put(small)
+	}
+	return b.tail
+}
+
+// Take takes back what Space returned, with more in it or not, and returns how many bytes were added.
+func (b *Box) Take(tail []byte, s *Store) int {
+	n := len(tail) - len(b.tail)
+	if n <= 0 {
+		return 0
+	}
+	if unsafe.SliceData(tail) != unsafe.SliceData(b.tail) {
+		s.Pool.Put(b.tail) // it was too small
+	}
+	b.size += n
+	b.tail = tail
+	return n
+}
+
+// Single returns what waits if that is in one buffer, and nil if it is in several.
+func (b *Box) Single() []byte {
+	if len(b.filled) != 0 {
+		return nil
+	}
+	return b.tail[b.off:]
+}
+
+// Several returns what waits, buffer by buffer. They are valid until the next call of a method.
+func (b *Box) Several() [][]byte {
+	bufs := append(b.filled[:len(b.filled):len(b.filled)], b.tail)
+	bufs[0] = bufs[0][b.off:]
+	return bufs
+}
+
+// Consume drops the first n bytes, which must be fewer than there are. What is left over does not
+// stay in a buffer that is far too large for it.
+func (b *Box) Consume(n int, s *Store) {
+	b.size -= n
+	n += b.off
+	done := 0
+	for done < len(b.filled) && n >= len(b.filled[done]) {
+		n -= len(b.filled[done])
+		s.Pool.Put(b.filled[done])
+		done++
+	}
+	b.off = n
+	if done > 0 {
+		rest := copy(b.filled, b.filled[done:])
+		clear(b.filled[rest:])
+		b.filled = b.filled[:rest]
+	}
+	if len(b.filled) == 0 {
+		b.tighten(s)
+	}
+}
+
+// tighten moves what is left of the tail to the start of its buffer, if what was written pays for
+// that, or to a smaller one.
+func (b *Box) tighten(s *Store) {
+	rest := b.tail[b.off:]
+	switch {
+	case cap(b.tail) > First && cap(b.tail) >= 4*len(rest):
+		large := b.tail
+		b.tail = append(s.Pool.Get(len(rest)+Slack), rest...)
+		s.Pool.Put(large)
+	case b.off > 0 && len(rest) <= b.off:
+		b.tail = append(b.tail[:0], rest...)
+	default:
+		return
+	}
+	b.off = 0
+}
+
+const (
+	keepBoxes  = 1024 // boxes without buffers that a Store keeps
+	keepFilled = 64   // for how many filled buffers such a box has room
+)
+
+// A Store has the buffers of one loop, and the boxes that are not in use. The zero Store is ready.
+type Store struct {
+	// Pool is for decoders as well.
+	Pool codec.Pool
+
+	// hand is an empty box with a buffer. Most turns fill one, write it, and give it back here: a
+	// loop that sends much in each turn has a large buffer in it.
+	hand *Box
+
+	spare  *Box
+	spares int
+}
+
+// Get returns an empty box for a first frame of about n bytes. What the loop has at hand is taken for
+// frames that are no larger than usual; the buffers of others are no larger than they must be, as a
+// broadcast takes very many at once.
+func (s *Store) Get(n int) *Box {
+	if b := s.hand; b != nil && n <= First {
+		s.hand = nil
+		return b
+	}
+	b := s.spare
+	if b == nil {
+		b = new(Box)
+	} else {
+		s.spare, b.next = b.next, nil
+		s.spares--
+	}
+	b.tail = s.Pool.Get(n + Slack)
+	return b
+}
+
+// Put takes back a box, and drops what is in it.
+func (s *Store) Put(b *Box) {
+	if len(b.filled) != 0 {
+		s.empty(b)
+	}
+	if s.hand != nil || cap(b.tail) > MaxTail {
+		s.shelve(b)
+		return
+	}
+	if cap(b.tail) < First {
+		s.Pool.Put(b.tail)
+		b.tail = s.Pool.Get(First)
+	}
+	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
+	s.hand = b
+}
+
+// empty gives back the filled buffers.
+func (s *Store) empty(b *Box) {
+	for _, f := range b.filled {
+		s.Pool.Put(f)
+	}
+	clear(b.filled)
+	if b.filled = b.filled[:0]; cap(b.filled) > keepFilled {
+		b.filled = nil
+	}
+}
+
+// shelve keeps a box without its buffer.
+func (s *Store) shelve(b *Box) {
+	s.Pool.Put(b.tail)
+	if s.spares < keepBoxes {
+		*b = Box{filled: b.filled, next: s.spare}
+		s.spare = b
+		s.spares++
+	}
+}

@@ -1,0 +1,89 @@
+package loop
+
+import "time"
+
+// mailBatch is how many tasks of the mailbox run between two looks at the clock.
+const mailBatch = 64
+
+// A task is a function for the loop: f for the loop itself, or told for a connection.
+type task struct {
+	f    func()
+	told func(*Conn)
+	c    *Conn
+}
+
+// Post has f run on the loop, after what was told and posted to it before, and never inline. Any
+// goroutine may call it, the loop's own too. nil means that f will run: a loop empties its mailbox
+// before it ends. ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the loop
+// is ending. A panic in f is logged and counted. A nil f panics here.
+func (l *Loop) Post(f func()) error {
+	if f == nil {
+		panic("loop: Loop.Post with a nil func")
+	}
+	return l.post(task{f: f}, false)
+}
+
+// urge posts a task of the framework's own, which no limit stops.
+func (l *Loop) urge(f func()) error { return l.post(task{f: f}, true) }
+
+func (l *Loop) post(t task, urgent bool) error {
+	if err := l.mail.Put(t, urgent); err != nil {
+		return err
+	}
+	l.schedule()
+	return nil
+}
+
+// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop.
+func (l *Loop) schedule() {
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.wake()
+	}
+}
+
+func (l *Loop) wake() {
+	// An engine that is ending refuses; the mailbox is emptied by the drain then.
+	_ = l.server.engine.Wake(l.index)
+}
+
+// park ends the loop's duty to look into its mailbox, unless there is something in it again.
+func (l *Loop) park() bool {
+	l.state.Store(loopIdle)
+	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
+}
+
+// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are
+// left.
+func (l *Loop) runMail(end time.Duration) (more bool) {
+	if n, since := l.mail.Refill(); n > 0 {
+		l.health.noteWaited(l.now-since, l.now)
+	}
+	for l.mail.Left() > 0 {
+		stop := max(0, l.mail.Left()-mailBatch)
+		for l.mail.Left() > stop {
+			l.runTasks(stop)
+		}
+		l.settle()
+		if l.clock() >= end {
+			break
+		}
+	}
+	l.mail.Settle()
+	return l.mail.Left() > 0
+}
+
+// runTasks runs tasks until so many are left, or one panics.
+func (l *Loop) runTasks(stop int) {
+	defer l.rescue()
+	for l.mail.Left() > stop {
+		t := l.mail.Next()
+		l.current = t.c
+		switch {
+		case t.c == nil:
+			t.f()
+		case t.c.isOpen():
+			t.told(t.c)
+		}
+	}
+	l.returned = true
+}

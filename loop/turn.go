@@ -1,0 +1,86 @@
+package loop
+
+import "time"
+
+const (
+	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
+	ioAdvance = time.Millisecond
+
+	// keepTouched is for how many touched connections a loop keeps room.
+	keepTouched = 4096
+)
+
+// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with
+// exitMeasured.
+func (l *Loop) enter() {
+	l.now = l.clock()
+	l.health.pulse.Begin(l.now)
+	l.watch.Wake()
+}
+
+// leave ends a turn that handled I/O.
+func (l *Loop) leave() {
+	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
+		l.advance(timerBatch)
+	}
+	if len(l.touched) != 0 {
+		l.settle()
+	}
+	l.show()
+	if l.wheel.touched {
+		l.publish()
+	}
+	l.exit()
+}
+
+// turn runs what others asked for, and the timers that are due, within a budget of time: what is left
+// is continued after the loop has looked at its sockets.
+func (l *Loop) turn() {
+	l.enter()
+	l.published = never
+	l.bell.Clear()
+	end := l.now + l.server.TurnBudget
+	more := l.runMail(end)
+	more = l.runTimers(end) || more
+	l.settle()
+	l.show()
+	if l.ending {
+		l.stop()
+		l.exitMeasured()
+		return
+	}
+	if more || !l.park() {
+		l.bell.Yield()
+	}
+	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
+	l.publish()
+	l.exitMeasured()
+}
+
+// settle ends the turn of each connection that was touched. That may touch others: an OnClose may send
+// and close in turn.
+func (l *Loop) settle() {
+	for i := 0; i < len(l.touched); i++ {
+		c := l.touched[i]
+		l.touched[i] = nil
+		if c != nil { // nil: a Goexit ended an earlier settle here
+			c.endTurn()
+		}
+	}
+	if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
+		l.touched = nil
+	}
+}
+
+// publish tells the alarm when the wheel has work next.
+func (l *Loop) publish() {
+	l.wheel.touched = false
+	when, ok := l.wheel.Next()
+	if !ok {
+		when = never
+	}
+	if when != l.published {
+		l.published = when
+		l.bell.Publish(when)
+	}
+}
