@@ -102,7 +102,7 @@ func (c *Conn) resume(why pauses) {
 		c.in.pauses = 0
 		c.sock.Resume()
 	}
-	if c.loop.decoding != c {
+	if c.loop.decoding != c.id {
 		c.decodeSoon()
 	}
 }

@@ -60,7 +60,7 @@ func (c *Conn) beginEnd() {
 	}
 	c.stopIdle()
 	c.stopJobs()
-	if c.loop.decoding != c {
+	if c.loop.decoding != c.id {
 		c.in.decoder.Release()
 	}
 }

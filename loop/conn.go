@@ -136,7 +136,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)
 	c.checkReplies()
-	if c.loop.decoding != c && c.in.decoder.Buffered() > 0 {
+	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}
 }

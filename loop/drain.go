@@ -153,7 +153,7 @@ func (s *Server) notEnded() (which string) {
 
 // beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
-	l.draining = true
+	l.draining, l.checks = true, true
 	l.abortArrivals(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
@@ -262,7 +262,7 @@ func (l *Loop) stop() {
 // broke ends a loop whose engine has ended unasked.
 func (l *Loop) broke(err error) {
 	l.enter()
-	l.draining = true
+	l.draining, l.checks = true, true
 	for _, c := range slices.Clone(l.conns) {
 		c.breakOff(err)
 		c.touch() // it may have been flushing

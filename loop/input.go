@@ -27,23 +27,13 @@ func (s *sink) Readable(p []byte) {
 	c.idle.lastRead = l.now
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
+		c.out.listed = true // no need to list it: its turn ends here
 		if c.in.pauses == 0 {
 			c.decode(p)
 		} else {
 			c.hold(p)
 		}
-	}
-	// What settle does, in the usual case: here, as returns behind a system call are slow (see
-	// socket.Write).
-	if len(l.touched) == 1 && l.touched[0] == c && !c.isClosing() {
-		l.touched[0], l.touched = nil, l.touched[:0]
-		c.out.listed = false
-		if b := c.out.box; b != nil && !b.Blocked {
-			c.writeOut()
-		}
-		if c.extras != nil {
-			c.checkWater()
-		}
+		c.endTurn()
 	}
 	l.leave()
 }
@@ -70,7 +60,7 @@ func (s *sink) Closed(err error) {
 // decode delivers the messages in data, which follows what was left over before.
 func (c *Conn) decode(data []byte) {
 	l := c.loop
-	l.current, l.decoding = c, c
+	l.current, l.decoding = c, c.id
 	defer c.decoded()
 	before := l.count.messages
 	for more := true; more; {
@@ -112,10 +102,11 @@ func (c *Conn) decoded() {
 		if v := recover(); v != nil {
 			c.shut(l.panicked(v))
 		} else {
+			c.out.listed = false // what Readable does behind decode is left out
 			l.exited()
 		}
 	}
-	l.returned, l.decoding = false, nil
+	l.returned, l.decoding = false, 0
 	if !c.isOpen() {
 		c.in.decoder.Release()
 	}

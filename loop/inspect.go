@@ -54,7 +54,7 @@ func (c *Conn) mayEnter(s state) {
 func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(len(l.touched) == 0, "a connection that was touched has not had its end of the turn")
-	l.require(l.decoding == nil && !l.returned, "a callback has not come to its end")
+	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
 	l.require(int(l.load.Load()) >= len(l.conns)+len(l.lingering), "connections are not counted")
 	for range min(inspectMany, len(l.conns)) {
 		l.inspection.next = (l.inspection.next + 1) % len(l.conns)

@@ -51,7 +51,7 @@ type Loop struct {
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	current     *Conn                 // whose code is running, nil for the loop's own
-	decoding    *Conn                 // whose input is being decoded
+	decoding    uint64                // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
 	maxOutbound int // the server's
 
@@ -65,6 +65,7 @@ type Loop struct {
 	count       counters      // of this loop, its own
 	shown       shownCounters // the same for other goroutines
 	rare        bool          // a counter has changed that seldom does
+	checks      bool          // more is to be done at the end of each turn: see check
 	load        atomic.Int64  // connections, those on their way here included
 	enrolling   chan struct{} // a value for each connection on its way here
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
@@ -84,6 +85,7 @@ func newLoop(s *Server, index int) *Loop {
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
 		enrolling:   make(chan struct{}, s.slots),
+		checks:      inspecting(),
 	}
 	l.initArrivals()
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})

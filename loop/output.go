@@ -32,12 +32,24 @@ type retries struct {
 // Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
-	if !c.hasRoom() {
+	b, l := c.out.box, c.loop
+	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
 			return err
 		}
+		b = c.out.box
 	}
-	tail, err := c.in.decoder.Codec().AppendFrame(c.space(len(msg)), msg)
+	if b == nil {
+		b = l.store.Get(len(msg))
+		c.out.box = b
+	}
+	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
+	if err == nil && b.Extend(tail) {
+		if !c.out.listed {
+			c.touch()
+		}
+		return nil
+	}
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -83,11 +95,6 @@ func (c *Conn) sendReply() {
 	}
 }
 
-// hasRoom is the short answer of room, for nearly all cases.
-func (c *Conn) hasRoom() bool {
-	return !c.isClosing() && c.pending() < c.loop.maxOutbound && !c.out.ended
-}
-
 // room returns why no more output is taken, if so.
 func (c *Conn) room() error {
 	speaking := c.at() == stateSpeaking
@@ -113,11 +120,15 @@ func (c *Conn) room() error {
 
 // space returns the slice to append a frame of about n bytes to. It must be given to appended.
 func (c *Conn) space(n int) []byte {
-	s := &c.loop.store
+	return c.opened(n).Space(n, &c.loop.store)
+}
+
+// opened returns c's box, which is made if there is none.
+func (c *Conn) opened(n int) *outbox.Box {
 	if c.out.box == nil {
-		c.out.box = s.Get(n)
+		c.out.box = c.loop.store.Get(n)
 	}
-	return c.out.box.Space(n, s)
+	return c.out.box
 }
 
 // appended takes back what space returned, with more in it, or not.
@@ -181,7 +192,11 @@ func (c *Conn) writeOut() {
 		}
 	}
 	if n == b.Len() {
-		c.flushed()
+		c.out.box = nil
+		l.store.Put(b)
+		if c.out.ended || c.idle.watch != nil {
+			c.flushed()
+		}
 		return
 	}
 	b.Consume(n, &l.store)
@@ -190,7 +205,6 @@ func (c *Conn) writeOut() {
 
 // flushed is called when all output is with the system.
 func (c *Conn) flushed() {
-	c.releaseOutput()
 	if w := c.idle.watch; w != nil {
 		w.waiting = false
 	}

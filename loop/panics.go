@@ -38,7 +38,7 @@ func (c *Conn) callHook(f func()) {
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as
 // t.Fatal does. All that is left is to end the loop in order, and the server with it.
 func (l *Loop) exited() {
-	l.decoding = nil
+	l.decoding = 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
 	l.server.engine.Lost(l.index)
 	(*host)(l.server).Ended(l.index, errGoexited)

@@ -38,8 +38,7 @@ func (c *Conn) enter(s state) {
 
 // isOpen reports whether c's code may run: messages, timers, hooks, Tells.
 func (c *Conn) isOpen() bool {
-	s := c.at()
-	return s == stateOpen || s == stateFinishing
+	return c.state.Load()-uint32(stateOpen) <= uint32(stateFinishing-stateOpen)
 }
 
 // isClosing reports whether the end of c has begun.

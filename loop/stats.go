@@ -92,6 +92,13 @@ func (l *Loop) show() {
 		l.rare = false
 		l.showRare()
 	}
+	if l.checks {
+		l.check()
+	}
+}
+
+// check is for turns of which more is to be known than their numbers: those of a drain, and of tests.
+func (l *Loop) check() {
 	if l.draining {
 		l.checkDrained()
 	}

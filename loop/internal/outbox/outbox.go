@@ -83,6 +83,18 @@ func (b *Box) grow(n int, s *Store) []byte {
 	return b.tail
 }
 
+// Extend is Take in the usual case: something was added, and fitted. Otherwise it does nothing and
+// reports false.
+func (b *Box) Extend(tail []byte) bool {
+	n := len(tail) - len(b.tail)
+	if n <= 0 || unsafe.SliceData(tail) != unsafe.SliceData(b.tail) {
+		return false
+	}
+	b.size += n
+	b.tail = b.tail[:len(tail)]
+	return true
+}
+
 // Take takes back what Space returned, with more in it or not, and returns how many bytes were added.
 func (b *Box) Take(tail []byte, s *Store) int {
 	n := len(tail) - len(b.tail)
@@ -177,6 +189,10 @@ func (s *Store) Get(n int) *Box {
 		s.hand = nil
 		return b
 	}
+	return s.get(n)
+}
+
+func (s *Store) get(n int) *Box {
 	b := s.spare
 	if b == nil {
 		b = new(Box)
@@ -190,9 +206,17 @@ func (s *Store) Get(n int) *Box {
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if len(b.filled) != 0 {
-		s.empty(b)
+	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail-First {
+		s.put(b)
+		return
 	}
+	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
+	s.hand = b
+}
+
+// put is Put for boxes that the loop does not take in hand as they are.
+func (s *Store) put(b *Box) {
+	s.empty(b)
 	if s.hand != nil || cap(b.tail) > MaxTail {
 		s.shelve(b)
 		return
