@@ -319,6 +319,13 @@ func (l *Loop) initArrivals() {
 	}
 }
 
+// endArrivals is the last thing, when there are no more.
+func (l *Loop) endArrivals() {
+	if l.tls != nil {
+		l.tls.End()
+	}
+}
+
 // newTLSLoop returns what the TLS connections of l share.
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server

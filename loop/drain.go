@@ -254,6 +254,7 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
+	l.endArrivals()
 	l.show()
 	close(l.ended)
 	l.returned = true

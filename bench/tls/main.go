@@ -184,8 +184,14 @@ func (s *server) ask(command string) (u usage, err error) {
 	return u, err
 }
 
-func (s *server) dial() (*tls.Conn, error) {
-	return tls.Dial("tcp", s.addr, clientConfig)
+// dial tries again if it fails: nbio's server answers some handshakes with an internal error.
+func (s *server) dial() (c *tls.Conn, err error) {
+	for range 3 {
+		if c, err = tls.Dial("tcp", s.addr, clientConfig); err == nil {
+			break
+		}
+	}
+	return c, err
 }
 
 // open makes n connections, some at a time.

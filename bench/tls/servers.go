@@ -184,9 +184,7 @@ func serveNbio(cert, key []byte) (string, error) {
 	g.OnOpen(ntls.WrapOpen(cfg, false, func(c *nbio.Conn, _ *ntls.Conn) {
 		_ = c.SetReadDeadline(time.Now().Add(time.Hour))
 	}))
-	buf := sync.Pool{New: func() any { return make([]byte, 32<<10) }}
-	g.OnData(ntls.WrapData(func(_ *nbio.Conn, c *ntls.Conn, data []byte) { _, _ = c.Write(data) },
-		func() []byte { return buf.Get().([]byte) }))
+	g.OnData(onNbioData)
 	if err := g.Start(); err != nil {
 		return "", err
 	}
@@ -194,4 +192,27 @@ func serveNbio(cert, key []byte) (string, error) {
 		return "", errors.New("nbio does not say where it listens")
 	}
 	return g.Addrs[0], nil
+}
+
+var nbioBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+func onNbioData(c *nbio.Conn, data []byte) {
+	t, ok := c.Session().(*ntls.Conn)
+	if !ok {
+		return
+	}
+	_, _ = t.Append(data)
+	buf := nbioBuffers.Get().(*[]byte)
+	defer nbioBuffers.Put(buf)
+	for {
+		n, err := t.Read(*buf)
+		if err != nil {
+			_ = c.Close()
+			return
+		}
+		if n == 0 {
+			return
+		}
+		_, _ = t.Write((*buf)[:n])
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net"
 	"sync/atomic"
 )
@@ -31,12 +30,11 @@ type handshake struct {
 	conn   *Conn
 	ctx    context.Context // ends with the handshake, for hooks that wait for something
 	cancel context.CancelFunc
-	next   func() (struct{}, bool)
-	stop   func()
-	yield  func(struct{}) bool
+	co     *coroutine  // nil before it has begun, and after its end
 	err    error       // why it ended
 	over   bool        // it has ended
 	out    []byte      // what it has written since it last waited
+	dead   bool        // whoever waits for input gets none
 	gone   atomic.Bool // nobody wants the result
 
 	begun   bool
@@ -130,7 +128,8 @@ func (c *Conn) work(n int) {
 	c.loop.cfg.Workers.Go(func() {
 		defer func() {
 			if !c.loop.post(func() { c.stepped(input) }) {
-				h.end() // nobody else will
+				h.cancel()
+				h.co.stop() // nobody else will
 			}
 		}()
 		if !h.gone.Load() {
@@ -146,12 +145,12 @@ func (h *handshake) begin() {
 	}
 	h.begun = true
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.next, h.stop = iter.Pull(h.run)
+	h.co = h.conn.loop.coroutine()
+	h.co.job = h
 }
 
-// run is the coroutine.
-func (h *handshake) run(yield func(struct{}) bool) {
-	h.yield = yield
+// run is what the coroutine does.
+func (h *handshake) run() {
 	defer func() {
 		h.over = true
 		if v := recover(); v != nil {
@@ -163,10 +162,10 @@ func (h *handshake) run(yield func(struct{}) bool) {
 }
 
 // step runs the coroutine until it waits for input, or ends.
-func (h *handshake) step() { h.next() }
+func (h *handshake) step() { h.co.next() }
 
 // wait is called within the coroutine: it suspends it until there is input. False: there will be none.
-func (h *handshake) wait() bool { return h.yield(struct{}{}) }
+func (h *handshake) wait() bool { return h.co.yield(struct{}{}) && !h.dead }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
 func (c *Conn) stepped(input []byte) {
@@ -255,12 +254,17 @@ func (c *Conn) handshakeCut(err error) {
 	c.fail(unexpected(err))
 }
 
-// end ends the coroutine.
+// end ends the coroutine's part. It may be the handshake that ends by that.
 func (h *handshake) end() {
-	if h.begun {
-		h.cancel()
-		h.stop()
+	if !h.begun {
+		return
 	}
+	h.cancel()
+	if h.dead = true; !h.over {
+		h.step()
+	}
+	h.conn.loop.reuse(h.co)
+	h.co = nil
 }
 
 // fail ends a connection that was not open yet.

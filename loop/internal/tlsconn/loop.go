@@ -30,6 +30,8 @@ type Loop struct {
 	chunks     []chunk // and of what plaintext that is
 	handshakes map[*Conn]struct{}
 	parked     parked
+	idle       []*coroutine // for the next handshakes
+	ended      bool
 	discarding int
 }
 
@@ -61,6 +63,14 @@ type LoopConfig struct {
 // buffers.
 func NewLoop(cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
+}
+
+// End is the last call. What workers compute still comes to nothing.
+func (l *Loop) End() {
+	for _, co := range l.idle {
+		co.stop()
+	}
+	l.idle, l.ended = nil, true
 }
 
 // Handshakes returns how many connections are not open yet.
