@@ -45,7 +45,8 @@ var floors = map[string][]string{
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
-	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},
@@ -54,19 +55,24 @@ var floors = map[string][]string{
 	// Beside floor 1: delays on Redis.
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
+	// Beside floor 2: tests, and what they share.
+	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
+	"loop/realtest":     {},
+
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
 }
 
 const (
-	gnetModule     = "github.com/panjf2000/gnet/v2/..."
-	zerologModule  = "github.com/rs/zerolog"
-	wsModule       = "github.com/gobwas/ws/..."
-	httpheadModule = "github.com/gobwas/httphead"
-	sysModule      = "golang.org/x/sys/..."
-	cronModule     = "github.com/netresearch/go-cron"
-	redisModule    = "github.com/redis/go-redis/v9/..."
+	gnetModule       = "github.com/panjf2000/gnet/v2/..."
+	zerologModule    = "github.com/rs/zerolog"
+	wsModule         = "github.com/gobwas/ws/..."
+	httpheadModule   = "github.com/gobwas/httphead"
+	prometheusModule = "github.com/prometheus/client_golang/..."
+	sysModule        = "golang.org/x/sys/..."
+	cronModule       = "github.com/netresearch/go-cron"
+	redisModule      = "github.com/redis/go-redis/v9/..."
 )
 
 const proxyModule = "github.com/pires/go-proxyproto"

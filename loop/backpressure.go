@@ -110,8 +110,8 @@ func (c *Conn) resume(why pauses) {
 // hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
 // that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
-	c.in.decoder.Keep(p)
-	if c.in.pauses&pausedSocket != 0 {
+	c.keep(p)
+	if c.in.pauses&pausedSocket != 0 || c.isClosing() {
 		return
 	}
 	err := c.sock.Pause()
@@ -120,4 +120,9 @@ func (c *Conn) hold(p []byte) {
 	} else if c.in.decoder.Buffered() > maxHeld {
 		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
+}
+
+// keep adds to the input that waits. It asks the codec how long the frame is: that is user code.
+func (c *Conn) keep(p []byte) {
+	c.callHook(func() { c.in.decoder.Keep(p) })
 }

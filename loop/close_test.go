@@ -65,7 +65,7 @@ func TestReasonsOfOnClose(t *testing.T) {
 			var reasons []error
 			srv := &loop.Server{Codec: codec.Lines{Max: 16}, IdleTimeout: 30 * time.Second, MaxOutbound: 10}
 			srv.Accept = func(*loop.Conn) loop.Handler {
-				return script{message: commands, close: func(_ *loop.Conn, err error) { reasons = append(reasons, err) }}
+				return script{Message: commands, Close: func(_ *loop.Conn, err error) { reasons = append(reasons, err) }}
 			}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
@@ -105,7 +105,7 @@ func TestNothingAfterClose(t *testing.T) {
 	srv := &loop.Server{Codec: codec.Lines{}, CloseTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {
 		late := func() { j.add("late") }
 		return script{
-			message: func(c *loop.Conn, msg []byte) error {
+			Message: func(c *loop.Conn, msg []byte) error {
 				j.add(string(msg))
 				c.AfterFunc(0, late)
 				c.AfterFunc(time.Second, late)
@@ -118,7 +118,7 @@ func TestNothingAfterClose(t *testing.T) {
 				j.add("close has returned")
 				return nil
 			},
-			close: func(c *loop.Conn, err error) { j.at(fmt.Sprint("closed ", err)) },
+			Close: func(c *loop.Conn, err error) { j.at(fmt.Sprint("closed ", err)) },
 		}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -167,7 +167,7 @@ func TestMethodsAfterClose(t *testing.T) {
 	srv := &loop.Server{IdleTimeout: time.Minute}
 	srv.Accept = func(conn *loop.Conn) loop.Handler {
 		c = conn
-		return script{close: func(_ *loop.Conn, err error) { inOnClose(t, err) }}
+		return script{Close: func(_ *loop.Conn, err error) { inOnClose(t, err) }}
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
@@ -186,13 +186,13 @@ func TestCloseOfOthers(t *testing.T) {
 		n := len(conns)
 		conns = append(conns, c)
 		return script{
-			message: func(*loop.Conn, []byte) error {
+			Message: func(*loop.Conn, []byte) error {
 				conns[1].Close()
 				conns[1].Close()
 				j.add("closed another")
 				return nil
 			},
-			close: func(*loop.Conn, error) {
+			Close: func(*loop.Conn, error) {
 				j.add(fmt.Sprint("OnClose ", n))
 				for _, other := range conns {
 					_ = other.Send(fmt.Append(nil, n))
@@ -234,7 +234,7 @@ func TestCloseInEachCallback(t *testing.T) {
 				if n != 0 {
 					t.Error("Close called OnClose")
 				}
-				return script{close: func(*loop.Conn, error) { n++ }}
+				return script{Close: func(*loop.Conn, error) { n++ }}
 			}}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
@@ -256,7 +256,7 @@ func TestAfterCloseOrderAndPanics(t *testing.T) {
 				panic(i)
 			})
 		}
-		return script{close: func(c *loop.Conn, err error) {
+		return script{Close: func(c *loop.Conn, err error) {
 			j.add(fmt.Sprint("OnClose ", err))
 			panic("OnClose")
 		}}

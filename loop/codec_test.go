@@ -159,7 +159,7 @@ func TestReplies(t *testing.T) {
 func TestSetCodecInOnMessage(t *testing.T) {
 	var j *journal
 	srv := &loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-		return script{message: func(c *loop.Conn, msg []byte) error {
+		return script{Message: func(c *loop.Conn, msg []byte) error {
 			j.add(string(msg))
 			switch string(msg) {
 			case "binary":
@@ -197,7 +197,7 @@ func TestSetCodecFromATimer(t *testing.T) {
 			c.SetCodec(codec.Length{Size: 1})
 			j.add("set")
 		})
-		return script{message: func(_ *loop.Conn, msg []byte) error { j.add(string(msg)); return nil }}
+		return script{Message: func(_ *loop.Conn, msg []byte) error { j.add(string(msg)); return nil }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		j = newJournal()
@@ -264,7 +264,7 @@ func TestCodecErrorsCloseAndAreLogged(t *testing.T) {
 			var log bytes.Buffer
 			srv := &loop.Server{Codec: c.codec, Logger: zerolog.New(&log)}
 			var seen error
-			srv.Accept = func(*loop.Conn) loop.Handler { return script{close: func(_ *loop.Conn, err error) { seen = err }} }
+			srv.Accept = func(*loop.Conn) loop.Handler { return script{Close: func(_ *loop.Conn, err error) { seen = err }} }
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				p.Send(c.input)

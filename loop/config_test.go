@@ -136,15 +136,6 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 	start(t, &loop.Server{Addr: "tcp://" + free, Accept: silent})
 }
 
-func freePort(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // The socket of a dead process is replaced, one that is served is not, and neither is a file.
 func TestUnixSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")

@@ -2,9 +2,7 @@ package loop_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -12,39 +10,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 )
-
-func echo(c *loop.Conn, line []byte) error { return c.Send(line) }
-
-// start runs srv until the test ends, and returns the address of its first listener.
-func start(t *testing.T, srv *loop.Server) net.Addr {
-	t.Helper()
-	if srv.Addr == "" && srv.Listener == nil {
-		srv.Addr = "tcp://127.0.0.1:0"
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if err := srv.Start(ctx); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		if err := srv.Wait(); err != nil {
-			t.Errorf("Wait: %v", err)
-		}
-	})
-	return srv.LocalAddr()
-}
-
-func dial(t *testing.T, addr net.Addr) net.Conn {
-	t.Helper()
-	c, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	return c
-}
 
 func TestEcho(t *testing.T) {
 	addr := start(t, &loop.Server{

@@ -25,7 +25,8 @@ var (
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection.
+	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection, or as
+	// many of it as there is room left for others.
 	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
@@ -52,6 +53,8 @@ var (
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
+
+	place uintptr // where it began
 }
 
 // Error implements error.

@@ -4,10 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/inspect"
 )
-
-func init() { inspect.Turns = true }
 
 // CountWakes returns a counter of how often the engine is asked for a turn. It must be called in OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {

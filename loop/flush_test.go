@@ -32,12 +32,12 @@ func TestOutputOfTheLastMessage(t *testing.T) {
 			var j journal
 			srv := &loop.Server{Codec: &polite{}, Accept: func(*loop.Conn) loop.Handler {
 				return script{
-					message: func(conn *loop.Conn, m []byte) error {
+					Message: func(conn *loop.Conn, m []byte) error {
 						j.add(string(m))
 						_ = conn.Send(m)
 						return c.end(conn)
 					},
-					close: func(*loop.Conn, error) { j.add("closed") },
+					Close: func(*loop.Conn, error) { j.add("closed") },
 				}
 			}}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -64,14 +64,14 @@ func TestWriteFailsInTheTurnOfTheInput(t *testing.T) {
 			other = c
 		}
 		return script{
-			message: func(c *loop.Conn, m []byte) error {
+			Message: func(c *loop.Conn, m []byte) error {
 				if c != other {
 					_ = other.Send([]byte("before,"))
 				}
 				_ = c.Send(m)
 				return other.Send([]byte("after"))
 			},
-			close: func(*loop.Conn, error) { closes++; _ = other.Send([]byte(",closed")) },
+			Close: func(*loop.Conn, error) { closes++; _ = other.Send([]byte(",closed")) },
 		}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -91,10 +91,10 @@ func TestHooksOfTheEarlyFlush(t *testing.T) {
 	var j journal
 	var a, b *loop.Conn
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-		h := script{close: func(c *loop.Conn, err error) { j.add(fmt.Sprint(c.ID(), err)) }}
+		h := script{Close: func(c *loop.Conn, err error) { j.add(fmt.Sprint(c.ID(), err)) }}
 		if a == nil {
 			a = c
-			h.message = func(c *loop.Conn, m []byte) error { return c.Send(m) }
+			h.Message = func(c *loop.Conn, m []byte) error { return c.Send(m) }
 			c.OnHighWater(3, func() {
 				j.add("high")
 				_ = b.Send([]byte("b is closed"))

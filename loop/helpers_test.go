@@ -4,34 +4,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-// script is a Handler made of functions, either of which may be nil.
-type script struct {
-	message func(c *loop.Conn, msg []byte) error
-	close   func(c *loop.Conn, err error)
-}
-
-func (s script) OnMessage(c *loop.Conn, msg []byte) error {
-	if s.message == nil {
-		return nil
-	}
-	return s.message(c, msg)
-}
-
-func (s script) OnClose(c *loop.Conn, err error) {
-	if s.close != nil {
-		s.close(c, err)
-	}
-}
-
-// silent accepts connections and does nothing with them.
-func silent(*loop.Conn) loop.Handler { return script{} }
 
 // with returns an Accept that calls setup and does nothing else.
 func with(setup func(c *loop.Conn)) func(*loop.Conn) loop.Handler {
@@ -39,26 +16,6 @@ func with(setup func(c *loop.Conn)) func(*loop.Conn) loop.Handler {
 		setup(c)
 		return script{}
 	}
-}
-
-// bubble runs f in virtual time with a server of one loop, unless srv says otherwise.
-func bubble(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.Server)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		if srv.NumLoops == 0 {
-			srv.NumLoops = 1
-		}
-		if srv.Accept == nil {
-			srv.Accept = silent
-		}
-		f(t, looptest.Start(t, srv))
-	})
-}
-
-// wait lets virtual time pass, and what that causes happen.
-func wait(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // tell runs f for the connection of p on its loop, and waits for that. It finds the connection by its address.

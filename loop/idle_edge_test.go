@@ -48,7 +48,7 @@ func TestHookAddsHooksForEver(t *testing.T) {
 			}
 		}
 		c.OnIdle(loop.IdleRead, time.Second, again)
-		return script{message: func(*loop.Conn, []byte) error { stop = true; return nil }}
+		return script{Message: func(*loop.Conn, []byte) error { stop = true; return nil }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
@@ -171,7 +171,7 @@ func TestJitterBounds(t *testing.T) {
 		IdleTimeout: timeout,
 		IdleJitter:  jitter,
 		Accept: func(*loop.Conn) loop.Handler {
-			return script{close: func(*loop.Conn, error) { ends = append(ends, time.Since(began)) }}
+			return script{Close: func(*loop.Conn, error) { ends = append(ends, time.Since(began)) }}
 		},
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

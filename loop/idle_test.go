@@ -58,7 +58,7 @@ func TestHooksOfSeveralKinds(t *testing.T) {
 			c.OnIdle(loop.IdleRead, 5*time.Second, note(&j, "read"))
 			c.OnIdle(loop.IdleWrite, 4*time.Second, note(&j, "write"))
 			c.OnIdle(loop.IdleBoth, 3*time.Second, note(&j, "both"))
-			return script{message: echo}
+			return script{Message: echo}
 		},
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -85,7 +85,7 @@ func TestHooksBeforeEvictionInOrder(t *testing.T) {
 			c.OnIdle(loop.IdleRead, 10*time.Second, note(&j, "same"))
 			c.OnIdle(loop.IdleRead, 10*time.Second, note(&j, "same again"))
 			c.OnIdle(loop.IdleRead, 9*time.Second, note(&j, "earlier"))
-			return script{close: func(_ *loop.Conn, err error) { j.at(err.Error()) }}
+			return script{Close: func(_ *loop.Conn, err error) { j.at(err.Error()) }}
 		},
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -164,7 +164,7 @@ func TestHookCloses(t *testing.T) {
 		c.OnIdle(loop.IdleRead, time.Second, func(int) { c.Close(); j.at("closing") })
 		c.OnIdle(loop.IdleRead, time.Second, note(&j, "another"))
 		c.SetIdleTimeout(time.Second)
-		return script{close: func(_ *loop.Conn, err error) { j.at(fmt.Sprint("closed ", err)) }}
+		return script{Close: func(_ *loop.Conn, err error) { j.at(fmt.Sprint("closed ", err)) }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		j = newJournal()

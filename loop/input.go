@@ -78,7 +78,7 @@ func (c *Conn) decode(data []byte) {
 		case msg != nil:
 			l.count.messages++
 			if err := c.handler.OnMessage(c, msg); err != nil {
-				c.shut(err)
+				c.refuseInput(err, "a message was refused")
 			}
 		}
 		if !c.isOpen() {
@@ -118,10 +118,19 @@ func (c *Conn) undecodable(err error) {
 		c.shut(err)
 		return
 	}
-	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
-		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
+	c.refuseInput(err, "the input cannot be decoded")
+}
+
+// refuseInput closes c because its codec or its handler finds fault with what the peer sent, and
+// says so in the log: for all connections of the server together once a second at most.
+func (c *Conn) refuseInput(err error, text string) {
+	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
+		return
 	}
 	c.shut(err)
+	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg(text)
+	}
 }
 
 // decodeSoon has decodeMore called after the current callback.

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -44,6 +45,8 @@ type listener struct {
 	proxies     []netip.Prefix // who sends PROXY headers
 	tcp         TCPOptions
 	foreign     bool // net is from outside
+
+	lastLocal, lastRemote net.IP // of the last connection
 }
 
 // listen opens all listeners.
@@ -127,7 +130,7 @@ func (s *Server) pause(d time.Duration) bool {
 func (ln *listener) admit(nc net.Conn) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote := address(nc.RemoteAddr())
+	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
 		_ = nc.Close()
@@ -152,7 +155,7 @@ func (ln *listener) admit(nc net.Conn) {
 	}
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
-		if err := ln.enroll(l, nc, remote); err != nil {
+		if err := ln.enroll(l, nc, local, remote); err != nil {
 			ln.uncount(remote)
 			s.open.Add(-1)
 			l.load.Add(-1)
@@ -163,14 +166,13 @@ func (ln *listener) admit(nc net.Conn) {
 }
 
 // enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
+func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 	s := ln.server
 	if _, ok := nc.(syscall.Conn); !ok && ln.foreign {
 		_ = nc.Close()
 		return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
 	}
 	id := s.lastID.Add(1)
-	local := address(nc.LocalAddr())
 	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
 		_ = tcp.SetNoDelay(false)
 	}
@@ -182,11 +184,19 @@ func (ln *listener) enroll(l *Loop, nc net.Conn, remote net.Addr) error {
 	})
 }
 
-// address copies what the engine may change.
-func address(a net.Addr) net.Addr {
-	if u, ok := a.(*net.UnixAddr); ok {
-		c := *u
+// keepAddr makes an address of package net fit to be kept for as long as a connection. What the engine
+// may change is copied. The bytes of an IP address are a piece of all that the system told, and many
+// connections have the same: they are kept once.
+func keepAddr(a net.Addr, last *net.IP) net.Addr {
+	switch a := a.(type) {
+	case *net.UnixAddr:
+		c := *a
 		return &c
+	case *net.TCPAddr:
+		if !bytes.Equal(a.IP, *last) {
+			*last = bytes.Clone(a.IP)
+		}
+		a.IP = *last
 	}
 	return a
 }

@@ -102,7 +102,7 @@ func TestConnInfo(t *testing.T) {
 		tell(srv, p, func(c *loop.Conn) {
 			c.PauseRead()
 			i := c.Info()
-			if i.ID != 1 || i.Remote != c.RemoteAddr() || i.Handler != "loop_test.script" || i.Buffered != 9 || !i.Paused || i.Closing {
+			if i.ID != 1 || i.Remote != c.RemoteAddr() || i.Handler != "rig.Script" || i.Buffered != 9 || !i.Paused || i.Closing {
 				t.Errorf("%+v", i)
 			}
 			if i.Opened.Sub(began) != 0 || i.LastRead.Sub(began) != time.Second || i.LastWrite != i.Opened {

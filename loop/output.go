@@ -43,11 +43,11 @@ func (c *Conn) Send(msg []byte) error {
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
+	if !c.out.listed {
+		c.touch() // before user code, which may panic
+	}
 	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
 	if err == nil && b.Extend(tail) {
-		if !c.out.listed {
-			c.touch()
-		}
 		return nil
 	}
 	if err != nil {
@@ -118,8 +118,10 @@ func (c *Conn) room() error {
 	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to. It must be given to appended.
+// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if user
+// code panics before that, the end of the turn sees to it.
 func (c *Conn) space(n int) []byte {
+	c.touch()
 	return c.opened(n).Space(n, &c.loop.store)
 }
 
@@ -138,9 +140,7 @@ func (c *Conn) appended(tail []byte) {
 		if b.Len() == 0 {
 			c.releaseOutput()
 		}
-		return
 	}
-	c.touch()
 }
 
 // touch has endTurn called when this turn ends.
@@ -156,6 +156,9 @@ func (c *Conn) touch() {
 func (c *Conn) endTurn() {
 	c.out.listed = false
 	if b := c.out.box; b != nil && !b.Blocked {
+		if b.Len() == 0 {
+			c.releaseOutput() // a codec that panicked left it so
+		}
 		c.writeOut()
 	}
 	if c.extras != nil {

@@ -31,7 +31,7 @@ func TestPanicsAreLogged(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		srv := &loop.Server{Logger: zerolog.New(&log), Accept: func(*loop.Conn) loop.Handler {
-			return script{message: func(*loop.Conn, []byte) error { do(); return nil }}
+			return script{Message: func(*loop.Conn, []byte) error { do(); return nil }}
 		}}
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.Open()
@@ -59,7 +59,7 @@ func TestPanicsAreIsolated(t *testing.T) {
 		"drained":   func(c *loop.Conn) { c.OnHighWater(0, boom); _, _ = c.Write([]byte("never taken")) },
 	} {
 		srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-			return script{message: func(c *loop.Conn, msg []byte) error {
+			return script{Message: func(c *loop.Conn, msg []byte) error {
 				if string(msg) != "boom" {
 					return c.Send(msg)
 				}

@@ -103,7 +103,7 @@ func TestProxyHeaderFromOthers(t *testing.T) {
 		ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Codec: codec.Lines{},
 		Logger: zerolog.New(lockedWriter{&mu, &log}),
 		Accept: func(*loop.Conn) loop.Handler {
-			return script{message: echo, close: func(_ *loop.Conn, err error) { reasons <- err }}
+			return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		},
 	}
 	addr := start(t, srv)

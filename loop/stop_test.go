@@ -20,7 +20,7 @@ func TestDrainClosesAllAndStopsLast(t *testing.T) {
 		OnStop: func(l *loop.Loop) { j.add(fmt.Sprint("stop ", l.Index(), l.NumConns())) },
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.AfterFunc(0, func() { _ = c.Loop().Post(func() { j.add("posted") }) })
-			return script{close: func(c *loop.Conn, err error) {
+			return script{Close: func(c *loop.Conn, err error) {
 				j.add(err.Error())
 				_ = c.Loop().Post(func() { j.add("posted by OnClose") })
 			}}

@@ -15,7 +15,7 @@ func TestTimerThatPanicsForEver(t *testing.T) {
 	const many = 20_000
 	rounds, stop := 0, false
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
-		return script{message: func(*loop.Conn, []byte) error { stop = true; return nil }}
+		return script{Message: func(*loop.Conn, []byte) error { stop = true; return nil }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -33,7 +33,7 @@ func TestTLSInVirtualTime(t *testing.T) {
 		if state, ok := c.TLS(); !ok || state.ServerName != "test" || state.Version != tls.VersionTLS13 {
 			t.Errorf("in Accept: %v, %q", ok, state.ServerName)
 		}
-		return script{message: echo, close: func(c *loop.Conn, err error) {
+		return script{Message: echo, Close: func(c *loop.Conn, err error) {
 			if _, ok := c.TLS(); !ok {
 				t.Error("no TLS in OnClose")
 			}
@@ -62,7 +62,7 @@ func TestTLSInVirtualTime(t *testing.T) {
 func TestTLSEnds(t *testing.T) {
 	reasons := make(chan error, 1)
 	srv := &loop.Server{TLS: serverTLS(), Accept: func(*loop.Conn) loop.Handler {
-		return script{message: echo, close: func(_ *loop.Conn, err error) { reasons <- err }}
+		return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 	}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		for _, tt := range []struct {
@@ -111,7 +111,7 @@ func TestFrameTimeoutOfARecord(t *testing.T) {
 	reasons := make(chan error, 1)
 	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, IdleTimeout: 5 * time.Second, FrameTimeout: 20 * time.Second}
 	srv.Accept = func(*loop.Conn) loop.Handler {
-		return script{close: func(_ *loop.Conn, err error) { reasons <- err }}
+		return script{Close: func(_ *loop.Conn, err error) { reasons <- err }}
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.OpenTLS(nil)

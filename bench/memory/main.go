@@ -47,6 +47,10 @@ func main() {
 	}
 }
 
+// warmUp is how many connections come and go before the memory is measured for the first time: what a
+// server takes once, such as the pages of its program, is not the connections'.
+const warmUp = 200
+
 // names are the servers in the order in which they take turns.
 var names = []string{"loopwheel", "gnet", "net"}
 
@@ -83,20 +87,32 @@ func measure(name string, conns int) (added usage, err error) {
 	if err != nil {
 		return usage{}, err
 	}
+	warm, err := connect(addr, warmUp)
+	if err != nil {
+		return usage{}, err
+	}
+	warm.end()
 	before, err := srv.usage()
 	if err != nil {
 		return usage{}, err
 	}
-	clients, err := spawn("-client", addr, "-conns", strconv.Itoa(conns))
+	clients, err := connect(addr, conns)
 	if err != nil {
 		return usage{}, err
 	}
 	defer clients.end()
-	if _, err := clients.line(); err != nil {
-		return usage{}, err
-	}
 	after, err := srv.usage()
 	return after.minus(before), err
+}
+
+// connect starts clients and waits until all their connections are open.
+func connect(addr string, conns int) (*process, error) {
+	p, err := spawn("-client", addr, "-conns", strconv.Itoa(conns))
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.line()
+	return p, err
 }
 
 // A process is this program with another job. It answers each line on its input by one on its

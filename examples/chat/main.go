@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
 func main() {
@@ -30,6 +33,7 @@ func main() {
 	flag.IntVar(&opt.history, "history", 50, "messages that a room remembers")
 	flag.IntVar(&opt.loops, "loops", 0, "event loops (0: one per CPU)")
 	flag.StringVar(&origins, "origins", "", "origins, separated by commas, whose pages may connect besides our own")
+	flag.StringVar(&opt.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
 	flag.StringVar(&level, "log", "info", "log level")
 	flag.Parse()
 	if origins != "" {
@@ -59,5 +63,13 @@ func run(opt options, level string) error {
 	}
 	host, port, _ := net.SplitHostPort(srv.Addrs()[1].String())
 	fmt.Printf("page:  http://%s/\nlines: nc %s %s\n", srv.Addrs()[0], host, port)
+	if opt.metrics != "" {
+		web, err := net.Listen("tcp", opt.metrics)
+		if err != nil {
+			return fmt.Errorf("-metrics: %w", err)
+		}
+		go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
+		fmt.Printf("live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
+	}
 	return srv.Wait()
 }

@@ -21,6 +21,7 @@ var page string
 
 // options are what the flags say.
 type options struct {
+	metrics    string // address of the live page, if any
 	web, lines string
 	idle, ping time.Duration
 	rate       float64

@@ -30,8 +30,9 @@ type Mailbox[T any] struct {
 	max    int
 	closed bool
 
-	batch []T // the owner's: what was taken
-	next  int // the next one of it
+	batch []T           // the owner's: what was taken
+	next  int           // the next one of it
+	age   time.Duration // when the first of it was put
 }
 
 // New returns a mailbox in which max tasks may wait, whose age is told by clock.
@@ -74,7 +75,7 @@ func (m *Mailbox[T]) Close() {
 // there are then, and when the first of those was put. It is the owner's, and so is all below.
 func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
 	if n = m.Left(); n > 0 {
-		return n, m.since
+		return n, m.age
 	}
 	if cap(m.batch) > keep { // there was a storm
 		m.batch = nil
@@ -82,8 +83,8 @@ func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.batch, m.queue = m.queue, m.batch[:0]
-	m.next, m.taken = 0, len(m.batch)
-	return len(m.batch), m.since
+	m.next, m.taken, m.age = 0, len(m.batch), m.since
+	return len(m.batch), m.age
 }
 
 // Next returns the next task of the batch, which must not be empty, and forgets it.

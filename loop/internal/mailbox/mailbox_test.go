@@ -103,7 +103,7 @@ func TestMemory(t *testing.T) {
 
 // Nothing is lost or doubled between many senders and one owner, and each sender's order is kept.
 func TestManySenders(t *testing.T) {
-	const senders, each = 8, 2000
+	const senders, each = 8, 500
 	m, _ := newTest(100)
 	var wg sync.WaitGroup
 	for s := range senders {

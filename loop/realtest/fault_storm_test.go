@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"fmt"
@@ -146,7 +146,7 @@ func TestFaultIdleStormInMemory(t *testing.T) {
 			NumLoops:    1,
 			IdleTimeout: time.Minute,
 			Accept: func(c *loop.Conn) loop.Handler {
-				return script{close: func(*loop.Conn, error) {
+				return script{Close: func(*loop.Conn, error) {
 					if closed++; p == nil {
 						p = startPulse(c.Loop(), wallClock, func() bool { return closed == n })
 					}
@@ -221,7 +221,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 		IdleTimeout: timeout,
 		OnStart:     func(*loop.Loop) { runtime.LockOSThread() },
 		Accept: func(c *loop.Conn) loop.Handler {
-			return script{close: func(_ *loop.Conn, err error) {
+			return script{Close: func(_ *loop.Conn, err error) {
 				if err != loop.ErrIdle {
 					t.Errorf("closed with %v", err)
 				}

@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func brokenChild() {
 		Addr:     "tcp://127.0.0.1:0",
 		NumLoops: 2,
 		Accept: func(*loop.Conn) loop.Handler {
-			return script{message: echo, close: func(_ *loop.Conn, err error) { reasons <- err }}
+			return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		},
 	}
 	if err := srv.Start(ctx); err != nil {

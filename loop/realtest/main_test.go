@@ -1,11 +1,8 @@
-package loop_test
+package realtest_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -84,20 +81,4 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *child {
 func untilInputEnds() {
 	var b [1]byte
 	_, _ = os.Stdin.Read(b[:])
-}
-
-// needSlow skips a test that takes long, or much of the machine.
-func needSlow(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("LOOPWHEEL_SLOW") == "" {
-		t.Skipf("%s; to run it set LOOPWHEEL_SLOW=1, as CI does", why)
-	}
-}
-
-// goroutineID returns the number of the calling goroutine.
-func goroutineID() int {
-	var buf [40]byte
-	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])
-	id, _ := strconv.Atoi(string(fields[1]))
-	return id
 }

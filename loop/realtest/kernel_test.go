@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 func TestManyBuffersThroughTheKernel(t *testing.T) {
 	const frames, size = 1300, 33_000 // two do not fit in one buffer
 	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
-		return script{message: func(c *loop.Conn, _ []byte) error {
+		return script{Message: func(c *loop.Conn, _ []byte) error {
 			for i := range frames {
 				if err := c.Send(bytes.Repeat([]byte{byte(i)}, size)); err != nil {
 					return err
@@ -52,7 +52,7 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 // stream gets another's bytes.
 func TestDescriptorsAreReused(t *testing.T) {
 	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
-		return script{message: func(c *loop.Conn, msg []byte) error {
+		return script{Message: func(c *loop.Conn, msg []byte) error {
 			for range 200 {
 				if err := c.Send(bytes.Repeat(msg, 5000)); err != nil { // about a megabyte: it has to wait
 					return err
@@ -168,8 +168,8 @@ func TestBlockedPeerIsReset(t *testing.T) {
 		MaxOutbound:  64 << 20,
 		Accept: func(*loop.Conn) loop.Handler {
 			return script{
-				message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 32<<20)) },
-				close:   func(_ *loop.Conn, err error) { closed <- err },
+				Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 32<<20)) },
+				Close:   func(_ *loop.Conn, err error) { closed <- err },
 			}
 		},
 	}
@@ -187,16 +187,6 @@ func TestBlockedPeerIsReset(t *testing.T) {
 	}
 }
 
-// turnsEnd waits until the turns that are running have ended: Stats are exact for those.
-func turnsEnd(srv *loop.Server) {
-	var wg sync.WaitGroup
-	for _, l := range srv.Loops() {
-		wg.Add(1)
-		_ = l.Post(wg.Done)
-	}
-	wg.Wait()
-}
-
 // A server leaves nothing behind: no goroutine, no descriptor.
 func TestNothingIsLeft(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -207,7 +197,7 @@ func TestNothingIsLeft(t *testing.T) {
 		srv := &loop.Server{
 			Addr: "tcp://127.0.0.1:0", NumLoops: 3, CloseTimeout: time.Millisecond, MaxOutbound: 64 << 20,
 			Accept: func(*loop.Conn) loop.Handler {
-				return script{message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
+				return script{Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 16<<20)) }}
 			},
 		}
 		if err := srv.Start(ctx); err != nil {
@@ -268,23 +258,4 @@ func openFiles(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(files)
-}
-
-// ourGoroutines returns the stacks of goroutines that run a server, once those that are on their way out have gone.
-func ourGoroutines() (stacks string) {
-	for range 100 {
-		buf := make([]byte, 1<<20)
-		stacks = ""
-		for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(s, "gnet") || strings.Contains(s, "loop.(*") {
-				stacks += s + "\n\n"
-			}
-		}
-		if stacks == "" {
-			return ""
-		}
-		runtime.Gosched()
-		<-time.After(10 * time.Millisecond)
-	}
-	return stacks
 }

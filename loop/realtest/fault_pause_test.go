@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"crypto/sha256"
@@ -81,7 +81,7 @@ func (h *hashes) accept(c *loop.Conn) loop.Handler {
 	sum, got := sha256.New(), 0
 	long := false
 	return script{
-		message: func(c *loop.Conn, msg []byte) error {
+		Message: func(c *loop.Conn, msg []byte) error {
 			if got == 0 {
 				long = msg[0] == 'l'
 			}
@@ -92,7 +92,7 @@ func (h *hashes) accept(c *loop.Conn) loop.Handler {
 			sum.Write(msg)
 			return nil
 		},
-		close: func(_ *loop.Conn, err error) {
+		Close: func(_ *loop.Conn, err error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.ended++

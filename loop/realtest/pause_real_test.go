@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"bytes"
@@ -103,14 +103,14 @@ func TestEndsWhilePaused(t *testing.T) {
 			srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
 				n := 0
 				return script{
-					message: func(c *loop.Conn, _ []byte) error {
+					Message: func(c *loop.Conn, _ []byte) error {
 						if n++; n == 1 {
 							c.PauseRead()
 							refs <- c.Ref()
 						}
 						return nil
 					},
-					close: func(_ *loop.Conn, err error) { reasons <- err },
+					Close: func(_ *loop.Conn, err error) { reasons <- err },
 				}
 			}}
 			peer := dial(t, start(t, srv)).(*net.TCPConn)
@@ -157,7 +157,7 @@ func peerGoes(t *testing.T, answer func(c *loop.Conn)) {
 	got := 0
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
 		return script{
-			message: func(c *loop.Conn, m []byte) error {
+			Message: func(c *loop.Conn, m []byte) error {
 				if got += len(m); got == 1 {
 					if c.PauseRead(); answer == nil {
 						c.CloseWrite()
@@ -169,7 +169,7 @@ func peerGoes(t *testing.T, answer func(c *loop.Conn)) {
 				}
 				return nil
 			},
-			close: func(_ *loop.Conn, err error) { reasons <- err },
+			Close: func(_ *loop.Conn, err error) { reasons <- err },
 		}
 	}}
 	peer := dial(t, start(t, srv)).(*net.TCPConn)
@@ -202,12 +202,12 @@ func TestResetWhilePaused(t *testing.T) {
 			refs, reasons := make(chan loop.Ref, 1), make(chan error, 1)
 			srv := &loop.Server{MaxOutbound: 32 << 20, Accept: func(*loop.Conn) loop.Handler {
 				return script{
-					message: func(c *loop.Conn, _ []byte) error {
+					Message: func(c *loop.Conn, _ []byte) error {
 						c.PauseRead()
 						refs <- c.Ref()
 						return c.Send(make([]byte, send))
 					},
-					close: func(_ *loop.Conn, err error) { reasons <- err },
+					Close: func(_ *loop.Conn, err error) { reasons <- err },
 				}
 			}}
 			peer := dial(t, start(t, srv)).(*net.TCPConn)

@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"context"
@@ -50,17 +50,6 @@ func TestLoopsBeforeConnections(t *testing.T) {
 			c := dial(t, srv.LocalAddr())
 			mustEcho(t, c, "x")
 		})
-	}
-}
-
-func mustEcho(t *testing.T, c net.Conn, msg string) {
-	t.Helper()
-	if _, err := c.Write([]byte(msg)); err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, len(msg))
-	if _, err := io.ReadFull(c, got); err != nil || string(got) != msg {
-		t.Fatalf("echo of %q: %q, %v", msg, got, err)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package loop_test
+package realtest_test
 
 import "errors"
 

@@ -1,4 +1,4 @@
-package loop_test
+package realtest_test
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func gibChild() {
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		g := &gib{}
 		return script{
-			message: func(c *loop.Conn, msg []byte) error {
+			Message: func(c *loop.Conn, msg []byte) error {
 				switch string(msg) {
 				case "flood":
 					g.flood(c)
@@ -52,7 +52,7 @@ func gibChild() {
 				}
 				return nil
 			},
-			close: func(c *loop.Conn, err error) {
+			Close: func(c *loop.Conn, err error) {
 				add("sent", g.sent)
 				switch {
 				case errors.Is(err, loop.ErrSlowConsumer):
@@ -190,7 +190,7 @@ func broadcastChild() {
 	}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
 		return script{
-			message: func(c *loop.Conn, _ []byte) error {
+			Message: func(c *loop.Conn, _ []byte) error {
 				c.Every(time.Millisecond, func() {
 					if c.Pending() == 0 {
 						_ = c.Send(piece)
@@ -198,7 +198,7 @@ func broadcastChild() {
 				})
 				return nil
 			},
-			close: func(_ *loop.Conn, err error) {
+			Close: func(_ *loop.Conn, err error) {
 				if errors.Is(err, loop.ErrSlowConsumer) {
 					mu.Lock()
 					defer mu.Unlock()

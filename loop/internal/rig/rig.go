@@ -1,0 +1,172 @@
+// Package rig is what tests of package loop share that use real sockets.
+package rig
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/inspect"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// Each turn of each loop is checked in tests.
+func init() { inspect.Turns = true }
+
+// Echo sends back what it gets.
+func Echo(c *loop.Conn, msg []byte) error { return c.Send(msg) }
+
+// Silent accepts connections and does nothing with them.
+func Silent(*loop.Conn) loop.Handler { return Script{} }
+
+// Script is a Handler made of functions, either of which may be nil.
+type Script struct {
+	Message func(c *loop.Conn, msg []byte) error
+	Close   func(c *loop.Conn, err error)
+}
+
+// OnMessage implements loop.Handler.
+func (s Script) OnMessage(c *loop.Conn, msg []byte) error {
+	if s.Message == nil {
+		return nil
+	}
+	return s.Message(c, msg)
+}
+
+// OnClose implements loop.Handler.
+func (s Script) OnClose(c *loop.Conn, err error) {
+	if s.Close != nil {
+		s.Close(c, err)
+	}
+}
+
+// Start runs srv until the test ends, and returns the address of its first listener.
+func Start(t *testing.T, srv *loop.Server) net.Addr {
+	t.Helper()
+	if srv.Addr == "" && srv.Listener == nil {
+		srv.Addr = "tcp://127.0.0.1:0"
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Start(ctx); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := srv.Wait(); err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+	})
+	return srv.LocalAddr()
+}
+
+// Dial connects to addr until the test ends.
+func Dial(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+// MustEcho fails the test unless msg comes back from c.
+func MustEcho(t *testing.T, c net.Conn, msg string) {
+	t.Helper()
+	if _, err := c.Write([]byte(msg)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(msg))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != msg {
+		t.Fatalf("echo of %q: %q, %v", msg, got, err)
+	}
+}
+
+// FreePort returns an address that nobody listens at.
+func FreePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// TurnsEnd waits until the turns that are running have ended: Stats are exact for those.
+func TurnsEnd(srv *loop.Server) {
+	var wg sync.WaitGroup
+	for _, l := range srv.Loops() {
+		wg.Add(1)
+		_ = l.Post(wg.Done)
+	}
+	wg.Wait()
+}
+
+// Goroutines returns the stacks of goroutines that run a server, once those that are on their way out
+// have gone.
+func Goroutines() (stacks string) {
+	for range 100 {
+		buf := make([]byte, 1<<20)
+		stacks = ""
+		for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(s, "gnet") || strings.Contains(s, "loop.(*") {
+				stacks += s + "\n\n"
+			}
+		}
+		if stacks == "" {
+			return ""
+		}
+		runtime.Gosched()
+		<-time.After(10 * time.Millisecond)
+	}
+	return stacks
+}
+
+// NeedSlow skips a test that takes long, or much of the machine.
+func NeedSlow(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("LOOPWHEEL_SLOW") == "" {
+		t.Skipf("%s; to run it set LOOPWHEEL_SLOW=1, as CI does", why)
+	}
+}
+
+// GoroutineID returns the number of the calling goroutine.
+func GoroutineID() int {
+	var buf [40]byte
+	fields := bytes.Fields(buf[:runtime.Stack(buf[:], false)])
+	id, _ := strconv.Atoi(string(fields[1]))
+	return id
+}
+
+// Bubble runs f in virtual time with a server of one loop, unless srv says otherwise.
+func Bubble(t *testing.T, srv *loop.Server, f func(t *testing.T, srv *looptest.Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		if srv.NumLoops == 0 {
+			srv.NumLoops = 1
+		}
+		if srv.Accept == nil {
+			srv.Accept = Silent
+		}
+		f(t, looptest.Start(t, srv))
+	})
+}
+
+// Wait lets virtual time pass, and what that causes happen.
+func Wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,27 @@
+package realtest_test
+
+import (
+	"errors"
+
+	"github.com/loopwheel/loopwheel/loop/internal/rig"
+)
+
+// script is a Handler made of functions.
+type script = rig.Script
+
+var (
+	echo          = rig.Echo
+	silent        = rig.Silent
+	start         = rig.Start
+	dial          = rig.Dial
+	mustEcho      = rig.MustEcho
+	freePort      = rig.FreePort
+	turnsEnd      = rig.TurnsEnd
+	needSlow      = rig.NeedSlow
+	goroutineID   = rig.GoroutineID
+	bubble        = rig.Bubble
+	wait          = rig.Wait
+	ourGoroutines = rig.Goroutines
+)
+
+var errOwn = errors.New("a reason of my own")
