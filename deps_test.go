@@ -60,7 +60,7 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/echo": {tableflipModule, "codec", "handler", "loop", "loop/loopmetrics", zerologModule},
 	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
 }
 
@@ -74,6 +74,8 @@ const (
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
 )
+
+const tableflipModule = "github.com/cloudflare/tableflip"
 
 const proxyModule = "github.com/pires/go-proxyproto"
 

@@ -17,6 +17,9 @@ const (
 	// drainStep is the shortest time between two batches, if they are spread.
 	drainStep = 10 * time.Millisecond
 
+	// lookForConns is how often DrainDelay looks whether there are connections left.
+	lookForConns = 10 * time.Millisecond
+
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
 	stuckTimeout = 5 * time.Second
 )
@@ -60,13 +63,20 @@ func (s *Server) serveOn() error {
 	if !s.DrainAccept {
 		s.stopAccepting()
 	}
-	t := time.NewTimer(s.DrainDelay)
+	t, look := time.NewTimer(s.DrainDelay), time.NewTicker(lookForConns)
 	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case err := <-s.failed:
-		return s.loopFailed(err)
+	defer look.Stop()
+	for {
+		select {
+		case <-t.C:
+			return nil
+		case <-look.C:
+			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load() == 0 {
+				return nil // nobody is left, and nobody comes
+			}
+		case err := <-s.failed:
+			return s.loopFailed(err)
+		}
 	}
 }
 

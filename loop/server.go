@@ -172,7 +172,7 @@ type Server struct {
 	// DrainDelay is how long connections are served on when the server ends, before the drain begins:
 	// for balancers that need time to notice, and for what is on its way. The listeners close at
 	// once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout comes after
-	// it.
+	// it. Without DrainAccept it is over when no connection is left.
 	DrainDelay time.Duration `zero:"none"`
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from a
@@ -221,6 +221,7 @@ type Server struct {
 	slots              int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when nothing is accepted any more
+	listening atomic.Int32   // listeners that accept
 	leaving   atomic.Bool    // DrainDelay, or the drain, has begun
 	failed    chan error     // why the engine ended unasked
 	done      chan struct{}  // closed when Wait may return
@@ -284,7 +285,11 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.ready.Store(true)
 	for _, ln := range s.listeners {
-		s.newcomers.Go(ln.serve)
+		s.listening.Add(1)
+		s.newcomers.Go(func() {
+			defer s.listening.Add(-1)
+			ln.serve()
+		})
 	}
 	go s.supervise(ctx)
 	return nil
