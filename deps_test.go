@@ -35,7 +35,8 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
-	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/netpackets": {"loop/internal/engine"},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// What comes before a connection is one: TLS, and the balancer's header.
 	"loop/internal/tlsconn":   {"loop/internal/engine"},
@@ -60,8 +61,15 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo": {tableflipModule, "codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/echo":             {tableflipModule, "codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/internal/browser": {wsModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
+	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/kv/aof":           {"codec/resp"},
+	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
+	"examples/proxy":            {"loop", zerologModule},
+	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 }
 
 const (
@@ -70,6 +78,11 @@ const (
 	wsModule         = "github.com/gobwas/ws/..."
 	httpheadModule   = "github.com/gobwas/httphead"
 	prometheusModule = "github.com/prometheus/client_golang/..."
+	miniredisModule  = "github.com/alicebob/miniredis/v2"
+	textModule       = "golang.org/x/text/..."
+	isattyModule     = "github.com/mattn/go-isatty"
+	btreeModule      = "github.com/tidwall/btree"
+	dequeModule      = "github.com/gammazero/deque"
 	sysModule        = "golang.org/x/sys/..."
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."

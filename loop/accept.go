@@ -10,26 +10,30 @@ import (
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	l.enter()
-	c := l.begin(ln, sock, id, local, remote)
+	c, welcome := l.begin(ln, sock, id, local, remote)
 	l.leave()
-	if c == nil {
+	if !welcome && c.at() != stateLingering {
 		return nil
 	}
 	return (*sink)(c)
 }
 
 // begin is open within a turn.
-func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) *Conn {
-	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote}
+func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, welcome bool) {
+	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, kind: ln.kind}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
-	if !l.draining && c.accept(ln) {
+	if c.isDialed() {
+		c.idle.lastRead = l.now // FirstByteTimeout is for those that come to us
+	}
+	if s, ok := sock.(*udpSession); ok {
+		s.c = c
+	}
+	if welcome = !l.draining && c.accept(ln); welcome {
 		l.add(c)
-		return c
+	} else {
+		c.refuse()
 	}
-	if c.refuse(); c.at() != stateLingering {
-		return nil
-	}
-	return c
+	return c, welcome
 }
 
 // accept reports whether c has a handler now. A panic refuses, too.
@@ -50,6 +54,7 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.checkReplies()
+	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
@@ -67,15 +72,17 @@ func (c *Conn) accept(ln *listener) bool {
 // once, and then as after a close the peer's end is waited for, in which case the engine gets a Sink.
 func (c *Conn) refuse() {
 	l := c.loop
-	l.count.refused++
-	l.rare = true
+	if !c.isDialed() {
+		l.count.refused++
+		l.rare = true
+	}
 	if !c.isClosing() {
 		c.beginEnd()
 	}
 	c.writeOut()
 	c.releaseOutput()
 	l.wheel.Stop(c.more().retries.timer)
-	if !c.hasWritten() || c.extras.ending.drop {
+	if !c.isUDP() && (!c.hasWritten() || c.extras.ending.drop) {
 		c.sock = nil // the engine closes it
 	}
 	c.letGo(false)
@@ -85,3 +92,18 @@ func (c *Conn) refuse() {
 
 // checkReplies notes whether the codec has something to say by itself.
 func (c *Conn) checkReplies() { _, c.in.replies = c.in.decoder.Codec().(codec.Responder) }
+
+// limitOpening gives the handshake of a codec its time.
+func (c *Conn) limitOpening() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
+	if !ok {
+		return
+	}
+	if d := o.OpenTimeout(); d > 0 {
+		c.AfterFunc(d, func() {
+			if err := o.Opening(); err != nil {
+				c.shut(err)
+			}
+		})
+	}
+}

@@ -81,9 +81,9 @@ func (a *arrival) begin() {
 // open makes the Conn of a plain connection.
 func (a *arrival) open(sock engine.Socket) {
 	a.done()
-	c := a.loop.begin(a.ln, sock, a.id, a.local, a.remote)
+	c, welcome := a.loop.begin(a.ln, sock, a.id, a.local, a.remote)
 	switch {
-	case c == nil:
+	case !welcome && c.at() != stateLingering:
 		a.turns.next = nowhere{}
 		sock.Close(false)
 	case len(a.ln.proxies) > 0 && !a.ln.trusts(a.remote):
@@ -102,8 +102,8 @@ func (a *arrival) done() {
 // Opened implements tlsconn.Host.
 func (a *arrival) Opened(t *tlsconn.Conn) engine.Sink {
 	a.done()
-	c := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
-	if c == nil {
+	c, welcome := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
+	if !welcome && c.at() != stateLingering {
 		return nil
 	}
 	a.turns.conn = c

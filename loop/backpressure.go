@@ -111,15 +111,24 @@ func (c *Conn) resume(why pauses) {
 // that a short pause costs nothing.
 func (c *Conn) hold(p []byte) {
 	c.keep(p)
-	if c.in.pauses&pausedSocket != 0 || c.isClosing() {
+	if c.isClosing() {
 		return
+	}
+	if err := c.restSocket(); err != nil && c.in.decoder.Buffered() > maxHeld {
+		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
+	}
+}
+
+// restSocket stops reading from the socket.
+func (c *Conn) restSocket() error {
+	if c.in.pauses&pausedSocket != 0 {
+		return nil
 	}
 	err := c.sock.Pause()
 	if err == nil {
 		c.in.pauses |= pausedSocket
-	} else if c.in.decoder.Buffered() > maxHeld {
-		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
+	return err
 }
 
 // keep adds to the input that waits. It asks the codec how long the frame is: that is user code.

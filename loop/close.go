@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -15,7 +14,7 @@ const lingerTimeout = time.Second
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
 	err    error         // the first cause
-	idle   bool          // which is a kind of ErrIdle
+	reason CloseReason   // what that is for counting
 	drop   bool          // output is not worth flushing
 	timer  timing.Timer  // ends flushing, or lingering
 	unsent int           // bytes that the peer had not taken when that was set
@@ -50,24 +49,11 @@ func (c *Conn) shut(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	end.idle = c.isIdleError(err)
+	if end.reason != ClosedForInput { // which the error does not show
+		end.reason = c.reasonFor(err)
+	}
 	c.beginEnd()
 	c.touch()
-}
-
-// isIdleError looks at an error, once, when the close begins. Its methods are user code: they may
-// panic, as those of a typed nil do.
-func (c *Conn) isIdleError(err error) (idle bool) {
-	if err == nil || err == ErrIdle {
-		return err != nil
-	}
-	l := c.loop
-	defer func() {
-		if v := recover(); v != nil {
-			_ = l.panicked(v)
-		}
-	}()
-	return errors.Is(err, ErrIdle)
 }
 
 // breakOff is shut for a connection whose output is not worth flushing: its socket failed, or its peer
@@ -189,7 +175,8 @@ func (c *Conn) finish(hard bool) {
 	c.releaseOutput()
 	c.letGo(hard)
 	l.count.closed++
-	if end.idle {
+	l.count.closedBy[end.reason]++
+	if end.reason == ClosedIdle {
 		l.count.evicted++
 	}
 	c.callOnClose(err)
@@ -199,7 +186,7 @@ func (c *Conn) finish(hard bool) {
 
 // forget drops what a closed connection does not need: a Ref may keep it for long.
 func (c *Conn) forget() {
-	c.handler = nil
+	c.handler, c.pipe = nil, nil
 	if c.extras != nil {
 		*c.extras = extras{ending: c.extras.ending}
 	}
@@ -210,7 +197,7 @@ func (c *Conn) forget() {
 // and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.sock == nil || c.in.ended || c.more().ending.idle {
+	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
 		c.closeSocket(hard)
 		return
 	}
@@ -238,7 +225,7 @@ func (c *Conn) closeSocket(hard bool) {
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c.loop, c.remote)
+	c.loop.server.left(c)
 }
 
 func (c *Conn) callOnClose(err error) {

@@ -165,6 +165,7 @@ func (s *Server) notEnded() (which string) {
 func (l *Loop) beginDrain() {
 	l.draining, l.checks = true, true
 	l.abortArrivals(ErrServerClosed)
+	l.endDials(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
@@ -265,6 +266,7 @@ func (l *Loop) stop() {
 		_ = l.Try(f)
 	}
 	l.endArrivals()
+	l.closePorts()
 	l.show()
 	close(l.ended)
 	l.returned = true
@@ -274,6 +276,7 @@ func (l *Loop) stop() {
 func (l *Loop) broke(err error) {
 	l.enter()
 	l.draining, l.checks = true, true
+	l.endDials(err)
 	for _, c := range slices.Clone(l.conns) {
 		c.breakOff(err)
 		c.touch() // it may have been flushing

@@ -53,7 +53,7 @@ func (c *Conn) peerClosed(err error) {
 	}
 	c.in.ended = true
 	halfClosed := errors.Is(err, io.EOF)
-	hasMore := c.wantsEOF() || c.isPaused() && c.in.decoder.Buffered() > 0
+	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.isPaused() && c.in.decoder.Buffered() > 0
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
 	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
@@ -81,7 +81,7 @@ func (c *Conn) isPaused() bool { return c.in.pauses != 0 }
 // dealt with.
 func (c *Conn) inputEnded() {
 	switch {
-	case !c.isOpen() || c.isPaused() && c.in.decoder.Buffered() > 0: // not yet
+	case !c.isOpen() || c.in.pauses&pausedByUser != 0, c.isPaused() && c.in.decoder.Buffered() > 0: // not yet
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF

@@ -28,10 +28,13 @@ func (s *sink) Readable(p []byte) {
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
 		c.out.listed = true // no need to list it: its turn ends here
-		if c.in.pauses == 0 {
-			c.decode(p)
-		} else {
+		switch {
+		case c.in.pauses != 0:
 			c.hold(p)
+		case c.pipe != nil && c.in.decoder.Buffered() == 0:
+			c.pipe.pass(p)
+		default:
+			c.decode(p)
 		}
 		c.endTurn()
 	}
@@ -77,7 +80,9 @@ func (c *Conn) decode(data []byte) {
 			c.undecodable(err)
 		case msg != nil:
 			l.count.messages++
-			if err := c.handler.OnMessage(c, msg); err != nil {
+			if c.pipe != nil {
+				c.pipe.pass(msg)
+			} else if err := c.handler.OnMessage(c, msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
@@ -127,6 +132,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
 		return
 	}
+	c.more().ending.reason = ClosedForInput
 	c.shut(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)

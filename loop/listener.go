@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,20 +34,21 @@ const (
 
 // A listener accepts for one address, on a goroutine of its own.
 type listener struct {
-	server      *Server
-	field       string // of the Server, for errors
-	network     string
-	address     string
-	codec       codec.Codec
-	accept      func(c *Conn) Handler
-	idleTimeout time.Duration
-	net         net.Listener
-	tls         *tls.Config    // nil: plain
-	proxies     []netip.Prefix // who sends PROXY headers
-	tcp         TCPOptions
-	foreign     bool // net is from outside
-
-	lastLocal, lastRemote net.IP // of the last connection
+	server                *Server
+	field                 string // of the Server, for errors
+	network               string
+	address               string
+	codec                 codec.Codec
+	accept                func(c *Conn) Handler
+	idleTimeout           time.Duration
+	net                   net.Listener
+	lastLocal, lastRemote net.IP            // of the last connection
+	packets               engine.PacketPort // in place of net, for UDP
+	kind                  kind              // of what is made here
+	tls                   *tls.Config       // nil: plain
+	proxies               []netip.Prefix    // who sends PROXY headers
+	tcp                   TCPOptions
+	foreign               bool // net is from outside
 }
 
 // listen opens all listeners.
@@ -56,10 +58,15 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		var err error
-		if ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address); err != nil {
+		if ln.isUDP() {
+			ln.packets, err = s.engine.ListenPacket(ctx, ln.network, ln.address, s.NumLoops)
+		} else {
+			ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
+		}
+		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
-		if err = ln.tcp.setBacklog(ln.net); err != nil {
+		if err = ln.tcp.setBacklog(ln.net); ln.net != nil && err != nil {
 			return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
 		}
 	}
@@ -87,6 +94,17 @@ func (s *Server) closeListeners() {
 			_ = ln.net.Close()
 		}
 	}
+}
+
+// isUDP reports whether peers have sessions there, not connections.
+func (ln *listener) isUDP() bool { return strings.HasPrefix(ln.network, "udp") }
+
+// addr returns where ln listens.
+func (ln *listener) addr() net.Addr {
+	if ln.packets != nil {
+		return ln.packets.Addr()
+	}
+	return ln.net.Addr()
 }
 
 // serve accepts until the listener is closed.
@@ -324,8 +342,14 @@ func (ln *listener) uncount(remote net.Addr) {
 }
 
 // left counts a connection that is no more.
-func (s *Server) left(l *Loop, remote net.Addr) {
-	s.gate.Leave(remote)
-	s.open.Add(-1)
-	l.load.Add(-1)
+func (s *Server) left(c *Conn) {
+	if !c.isDialed() {
+		s.gate.Leave(c.remote)
+	}
+	if c.kind == session {
+		s.sessions.Add(-1)
+	} else {
+		s.open.Add(-1)
+	}
+	c.loop.load.Add(-1)
 }

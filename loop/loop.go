@@ -50,8 +50,10 @@ type Loop struct {
 	lingering   map[*Conn]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
-	current     *Conn                 // whose code is running, nil for the loop's own
-	decoding    uint64                // the ID of the one whose input is being decoded, or 0
+	dials       map[*dialing]struct{} // under way
+	ports       []*packetPort
+	current     *Conn  // whose code is running, nil for the loop's own
+	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
 	maxOutbound int // the server's
 
@@ -82,6 +84,7 @@ func newLoop(s *Server, index int) *Loop {
 		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
 		published:   never,
 		lingering:   make(map[*Conn]struct{}),
+		dials:       make(map[*dialing]struct{}),
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
 		enrolling:   make(chan struct{}, s.slots),

@@ -32,6 +32,9 @@ type retries struct {
 // Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
+	if c.isUDP() {
+		return c.sendDatagram(msg)
+	}
 	b, l := c.out.box, c.loop
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
@@ -61,6 +64,12 @@ func (c *Conn) Send(msg []byte) error {
 // error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
+	if c.isUDP() {
+		if err := c.sendDatagram(p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
 	if err := c.room(); err != nil {
 		return 0, err
 	}
@@ -160,6 +169,9 @@ func (c *Conn) endTurn() {
 			c.releaseOutput() // a codec that panicked left it so
 		}
 		c.writeOut()
+	}
+	if c.isUDP() {
+		c.flushPort()
 	}
 	if c.extras != nil {
 		c.checkWater()

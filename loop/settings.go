@@ -27,6 +27,9 @@ func (s *Server) prepare() error {
 	if s.DrainWindow >= s.DrainTimeout {
 		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
 	}
+	if s.Addr == "" && s.Listener == nil && s.Accept == nil && len(s.Listeners) == 0 {
+		return nil // it only dials
+	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
 		Listener: s.Listener, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP}
 	for i, l := range append([]Listener{main}, s.Listeners...) {
@@ -118,6 +121,13 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"
+	if ln.isUDP() {
+		if ln.tls != nil || ln.proxies != nil {
+			return nil, fmt.Errorf("loop: %s: TLS and ProxyProtocol are for tcp and unix, not for udp", field)
+		}
+		ln.codec, ln.kind = codec.Raw{}, session
+		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
+	}
 	return ln, nil
 }
 

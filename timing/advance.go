@@ -24,6 +24,7 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 		if now > w.now {
 			w.now = now
 			w.behind = true
+			w.forget()
 		}
 		return 0
 	}
@@ -38,6 +39,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	w.now = now
 	w.round++
 	w.advancing = true
+	w.wakeTick = 0 // so that nobody need care for it: endAdvance finds it
 	defer w.endAdvance()
 	target := w.reached(now)
 	for budget > 0 {
@@ -65,11 +67,11 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 // endAdvance runs when advance returns or a callback panics.
 func (w *Wheel) endAdvance() {
 	w.advancing = false
-	w.recent.forget()
+	w.forget()
 	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
-	if w.wake <= w.now || w.lists[overdue].head != 0 {
+	if w.wake <= w.now || w.late.head != 0 {
 		w.wakeTick, w.wake = 0, math.MinInt64 // whatever time it is, as the clock may step back
 	}
 }
@@ -105,7 +107,7 @@ func (w *Wheel) catchUp() {
 func (w *Wheel) moveTo(tick uint64) {
 	crossed := (w.pos^tick)>>lapBits != 0
 	w.pos = tick
-	w.recent.forget()
+	w.forget()
 	if crossed {
 		w.findNear()
 	}
@@ -146,17 +148,6 @@ func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 	return level, tick, w.levels != 0
 }
 
-// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
-func (w *Wheel) cascade(level int, tick uint64, budget int) int {
-	l := listOf(level, tick)
-	for ; budget > 0 && w.has(l); budget-- {
-		i, when := w.popSlot(l)
-		budget -= w.moveDown(level, i, when, budget-1)
-		w.cascaded++
-	}
-	return budget
-}
-
 // cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the work evenly
 // over the time until they are due, elapsed being the ticks since it was last done. So the border of two
 // slots is a tick like any other; other wheels stop there to move the whole slot.
@@ -178,71 +169,15 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 	sofar := w.pos - (next - 1<<span(level)) + 1
 	part := float64(max(min(elapsed, sofar), 1))
 	part /= part + float64(next-w.pos-1)
-	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
+	return max(least, int(part*blockLen*float64(w.list(listOf(level, next)).blocks))+1)
 }
 
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
 func (w *Wheel) overdueTick() uint64 {
-	if i := w.lists[overdue].head; i != 0 {
+	if i := w.late.head; i != 0 {
 		if b := w.link(i); b.round != w.round {
 			return b.tick
 		}
 	}
 	return math.MaxUint64
-}
-
-// fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
-func (w *Wheel) fireOverdue(tick uint64, budget int) int {
-	for budget > 0 && w.overdueTick() == tick {
-		i, when := w.pop(&w.lists[overdue])
-		budget -= w.fire(i, when)
-	}
-	return budget
-}
-
-// fireSlot runs the timers of a tick, oldest first, and returns the budget left.
-func (w *Wheel) fireSlot(tick uint64, budget int) int {
-	l := listOf(0, tick)
-	for budget > 0 && w.has(l) {
-		i, when := w.popSlot(l)
-		budget -= w.fire(i, when)
-	}
-	return budget
-}
-
-// popSlot takes the oldest timer out of a slot that has some.
-func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
-	li := &w.lists[l]
-	i, when = w.pop(li)
-	if li.head == 0 {
-		w.noteEmpty(l)
-	}
-	return i, when
-}
-
-// fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
-// before its callback starts, so the callback may do anything, panic included.
-func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
-	w.fired++
-	if w.collects {
-		w.collected = append(w.collected, i)
-		return 1
-	}
-	n, call := w.node(i), w.calls.at(i)
-	f, gen := *call, n.gen
-	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
-		*call = nil
-		w.release(n, i)
-		w.pending--
-	} else {
-		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
-		w.skipped += skipped
-		w.moveDown(numLevels, i, next, 0)
-	}
-	if w.holding {
-		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
-		return math.MaxInt
-	}
-	f()
-	return 1
 }

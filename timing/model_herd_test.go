@@ -120,14 +120,14 @@ func (h *herd) step() {
 
 // checkMemory checks that of two blocks that follow each other, neither first nor last, one is not sparse.
 func (h *herd) checkMemory() {
-	for l := range h.w.lists[:overdue] {
-		for i := h.w.lists[l].head; i != 0; i = h.w.link(i).next {
+	h.w.each(func(li *list) {
+		for i := li.head; li.number != overdue && i != 0; i = h.w.link(i).next {
 			b := h.w.link(i)
-			if b.prev != 0 && b.next != 0 && h.w.link(b.next).next != 0 && h.w.live(i).len() <= sparse && h.w.live(b.next).len() <= sparse {
-				h.t.Fatalf("list %d: blocks %d and %d are both sparse", l, i, b.next)
+			if b.prev != 0 && b.next != 0 && h.w.link(b.next).next != 0 && h.w.masks[i].len() <= sparse && h.w.masks[b.next].len() <= sparse {
+				h.t.Fatalf("list %d: blocks %d and %d are both sparse", li.number, i, b.next)
 			}
 		}
-	}
+	})
 }
 
 func TestHerdAgainstModel(t *testing.T) {

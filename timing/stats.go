@@ -15,14 +15,16 @@ type Stats struct {
 func (w *Wheel) Stats() Stats {
 	s := Stats{
 		Pending:  w.pending,
-		Overdue:  w.liveIn(overdue),
+		Overdue:  w.liveIn(&w.late),
 		Fired:    w.fired,
 		Skipped:  w.skipped,
 		Cascaded: w.cascaded,
 	}
-	for l := range overdue {
-		s.Levels[levelOfList(l)] += w.liveIn(l)
-	}
+	w.each(func(li *list) {
+		if li.number != overdue {
+			s.Levels[levelOfList(int(li.number))] += w.liveIn(li)
+		}
+	})
 	return s
 }
 

@@ -40,7 +40,7 @@ type Wheel struct {
 	wakeTick  uint64        // the same in ticks
 	id        uint32
 	round     uint32 // of Advances that had something to do
-	levels    uint32 // bit k: level k has a timer
+	levels    uint32 // bit k: level k has a list with a block
 	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
 	advancing bool   // inside Advance
 	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
@@ -50,10 +50,12 @@ type Wheel struct {
 	skipped   uint64
 	cascaded  uint64
 	pending   int
+	touched   uint32 // means nothing; see touch
 	held      due
 	drain     *drain                // nil unless one is running
-	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a timer, s being l%lapSlots
-	recent    recent
+	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a block, s being l%lapSlots
+	last      stretch               // where the last timer was filed
+	other     stretch               // and where the one before that, if it was another
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
 	collected []uint32       // the nodes that came due, if collecting
@@ -88,7 +90,8 @@ func (w *Wheel) reset() {
 	}
 	w.slab, w.calls = slab{}, chunks[func()]{}
 	w.blocks.init()
-	w.recent.forget()
+	w.occupied, w.levels, w.near = [2 * numLevels]uint64{}, 0, 0
+	w.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
@@ -99,18 +102,47 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	if w.spare == 0 {
+	if len(w.top) == 0 {
 		w.growCalls()
 	}
-	n, i := w.alloc()
+	x := w.top[len(w.top)-1]
+	w.top = w.top[:len(w.top)-1]
+	i, gen := x.index, x.gen
 	*w.calls.at(i) = f
 	w.pending++
-	if when > w.now && !w.behind { // as file would; this is the hottest path there is
-		n.at = w.place(i, when)
-	} else {
-		n.at = w.file(i, when)
+	// As file would; this is the hottest path there is.
+	if when > w.now {
+		tick := w.up(when)
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
+			if at := li.cursor; at&offMask != 0 {
+				li.cursor = at + 1
+				m := &w.masks[at>>offBits]
+				if tick < li.min || *m == 0 && li.blocks == 1 {
+					li.min = tick
+				}
+				*m |= 1 << (at & offMask)
+				b := w.block(at >> offBits)
+				b.index[at&offMask], b.when[at&offMask] = i, when
+				w.node(i).at = at
+				return Timer{wheel: w.id, index: i, gen: gen}
+			}
+		}
 	}
-	return Timer{wheel: w.id, index: i, gen: n.gen}
+	w.node(i).at = w.file(i, when)
+	return Timer{wheel: w.id, index: i, gen: gen}
+}
+
+// growCalls finds a free node, or makes one, with room for its callback.
+func (w *Wheel) growCalls() {
+	w.fillTop()
+	for w.calls.len() < w.nodes.len() {
+		w.calls.grow()
+	}
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick
@@ -127,13 +159,14 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	if w.spare == 0 {
+	if len(w.top) == 0 {
 		w.growCalls()
 	}
-	n, i := w.alloc()
+	i, _ := w.alloc()
 	*w.calls.at(i) = f
 	w.setPeriod(i, period)
 	w.pending++
+	n := w.node(i)
 	n.at = w.file(i, first)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
@@ -150,20 +183,20 @@ func (w *Wheel) Stop(t Timer) bool {
 		return false
 	}
 	*w.calls.at(t.index) = nil
-	if m := w.take(n.at); m.thin() {
-		w.thin(n.at>>offBits, m)
+	m := &w.masks[n.at>>offBits]
+	*m &^= 1 << (n.at & offMask)
+	if m.thin() {
+		w.thinned(n.at >> offBits)
 	}
-	w.release(n, t.index)
 	w.pending--
-	return true
-}
-
-// growCalls makes room for one more timer and its callback.
-func (w *Wheel) growCalls() {
-	w.grow()
-	if w.calls.len() < w.nodes.len() {
-		w.calls.grow()
+	n.gen = (n.gen | periodicBit) + 1 // as release would
+	if n.gen != lastGen {
+		if len(w.top) == cap(w.top) {
+			w.emptyTop()
+		}
+		w.top = append(w.top, spare{t.index, n.gen})
 	}
+	return true
 }
 
 // Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic timer
@@ -177,23 +210,34 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	if m := w.take(n.at); m.thin() {
-		w.thin(n.at>>offBits, m)
+	m := &w.masks[n.at>>offBits]
+	*m &^= 1 << (n.at & offMask)
+	if m.thin() {
+		w.thinned(n.at >> offBits)
 	}
-	if when <= w.now || w.behind {
-		n.at = w.file(t.index, when)
-		return true
+	if when > w.now {
+		tick := w.up(when)
+		s := &w.last
+		if tick-s.first >= s.ticks {
+			s = &w.other
+		}
+		if tick-s.first < s.ticks {
+			li := &s.ring[tick>>(s.shift&63)&ringMask]
+			if at := li.cursor; at&offMask != 0 {
+				li.cursor = at + 1
+				m := &w.masks[at>>offBits]
+				if tick < li.min || *m == 0 && li.blocks == 1 {
+					li.min = tick
+				}
+				*m |= 1 << (at & offMask)
+				b := w.block(at >> offBits)
+				b.index[at&offMask], b.when[at&offMask] = t.index, when
+				n.at = at
+				return true
+			}
+		}
 	}
-	tick := w.up(when) // as place would: the call is a tenth of all this
-	li := w.recent.list
-	if tick>>(w.recent.shift&63) != w.recent.slot {
-		li = w.findSlot(tick)
-	}
-	m := *li.live
-	if m.shut() {
-		m = w.open(li, m)
-	}
-	n.at = li.push(m, tick, t.index, when)
+	n.at = w.file(t.index, when)
 	return true
 }
 
@@ -230,8 +274,22 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 	}
 	tick := uint64(math.MaxUint64)
 	for m := w.levels; m != 0; m &= m - 1 {
-		k := bits.TrailingZeros32(m)
-		tick = min(tick, w.lists[listOf(k, w.firstSlot(k))].min)
+		if li := w.firstList(bits.TrailingZeros32(m)); li != nil {
+			tick = min(tick, li.min)
+		}
 	}
 	return w.time(tick), true
+}
+
+// firstList returns the first slot with timers on a level, and frees those before it, whose timers
+// have been stopped; nil if there is none.
+func (w *Wheel) firstList(level int) *list {
+	for w.levels>>level&1 != 0 {
+		li := w.list(listOf(level, w.firstSlot(level)))
+		if w.masks[li.head] != 0 || w.advancing { // the slot that is firing may be without, for now
+			return li
+		}
+		w.dropBlock(li, li.head)
+	}
+	return nil
 }

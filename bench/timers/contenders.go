@@ -33,20 +33,22 @@ type kind struct {
 	name string
 	make func(n int) contender // for n timers
 
+	handle float64 // bytes that the caller keeps for each timer, which are not in those per timer
+
 	memoryOnly bool // what the garbage collector's time is compared with
 }
 
 var kinds = []kind{
-	{name: "timing.Wheel", make: newWheel},
-	{name: "4-ary heap", make: newHeap4Contender},
-	{name: "container/heap", make: newStdHeap},
-	{name: "timing.Scheduler", make: newScheduler},
-	{name: "time.AfterFunc", make: newStd},
-	{name: "RussellLuo", make: newRussell},
-	{name: "antlabs", make: newAntlabs},
-	{name: "rfyiamcool", make: newRfyiamcool},
-	{name: "go-zero", make: newGoZero},
-	{name: "ouqiang", make: newOuqiang},
+	{name: "timing.Wheel", handle: 12, make: newWheel},
+	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
+	{name: "container/heap", handle: 8, make: newStdHeap},
+	{name: "timing.Scheduler", handle: 24, make: newScheduler},
+	{name: "time.AfterFunc", handle: 8, make: newStd},
+	{name: "RussellLuo", handle: 8, make: newRussell},
+	{name: "antlabs", handle: 16, make: newAntlabs},
+	{name: "rfyiamcool", handle: 8, make: newRfyiamcool},
+	{name: "go-zero", handle: 8, make: newGoZero},
+	{name: "ouqiang", handle: 8, make: newOuqiang},
 	{name: "bare []func()", make: newFuncs, memoryOnly: true},
 }
 

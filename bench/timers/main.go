@@ -15,6 +15,7 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func main() {
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
 	n := flag.Int("n", 1_000_000, "timers that are pending")
 	run := flag.String("run", "", "only jobs whose name contains this")
-	only := flag.String("only", "", "only contenders whose name contains this")
+	only := flag.String("only", "", "only contenders whose name contains this, or one of these with commas between")
 	out := flag.String("out", "", "directory for timers.csv and the plots")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
 	flag.Parse()
@@ -58,7 +59,7 @@ func main() {
 // goroutines, would be measured along with it.
 func runJob(r *results, j job, only string, n int, progress string) {
 	for _, k := range kinds {
-		if !strings.Contains(k.name, only) || k.memoryOnly && j.names[0] != memoryJob {
+		if !slices.ContainsFunc(strings.Split(only, ","), func(o string) bool { return strings.Contains(k.name, o) }) || k.memoryOnly && j.names[0] != memoryJob {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", progress, k.name)

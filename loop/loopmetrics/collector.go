@@ -32,6 +32,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range serverMetrics {
 		ch <- m.desc
 	}
+	ch <- closedDesc
 	for _, m := range loopMetrics {
 		ch <- m.desc
 	}
@@ -45,6 +46,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	st := c.server.Stats()
 	for _, m := range serverMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st))
+	}
+	for r, n := range st.ClosedBy {
+		ch <- prometheus.MustNewConstMetric(closedDesc, prometheus.CounterValue, float64(n), loop.CloseReason(r).String())
 	}
 	for i := range st.Loops {
 		ls, name := &st.Loops[i], c.loop(i)
@@ -101,13 +105,13 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
 	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
-	counter("closed_total", "Connections that have ended.", func(s *loop.Stats) uint64 { return s.Closed }),
-	counter("evicted_total", "Connections that ended because they were idle.", func(s *loop.Stats) uint64 { return s.Evicted }),
 	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),
 	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
+
+var closedDesc = desc("closed_total", "Connections that have ended, by what ended them; idle ones were evicted.", "reason")
 
 const loopLabel = "loop"
 

@@ -138,10 +138,11 @@ func TestMetrics(t *testing.T) {
 	var body string
 	until(t, "both are counted", func() bool {
 		body = get(t, web.URL+"/metrics")
-		return strings.Contains(body, "loopwheel_closed_total 2")
+		return strings.Contains(body, `loopwheel_closed_total{reason="panic"} 1`) &&
+			strings.Contains(body, `loopwheel_closed_total{reason="peer"} 1`)
 	})
 	for _, want := range []string{
-		"loopwheel_accepted_total 3", "loopwheel_panics_total 1", "loopwheel_refused_total 0",
+		"loopwheel_accepted_total 3", "loopwheel_panics_total 1", `loopwheel_closed_total{reason="idle"} 0`, "loopwheel_refused_total 0",
 		`loopwheel_messages_total{loop="0"}`, `loopwheel_connections{loop="1"}`,
 		`loopwheel_turn_seconds_bucket{loop="0",le="0.000128"}`, `loopwheel_turn_seconds_bucket{loop="1",le="+Inf"}`,
 		`loopwheel_timer_lateness_seconds_count{loop="0"}`, `loopwheel_mailbox_wait_seconds_sum{loop="1"}`,
