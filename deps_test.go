@@ -57,7 +57,7 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
 	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
@@ -67,6 +67,8 @@ var floors = map[string][]string{
 	"examples/proxy":            {"loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
+	"loop/internal/tlsconn":     {"loop/internal/engine"},
+	"loop/internal/proxyhead":   {proxyModule},
 }
 
 const (
@@ -81,6 +83,8 @@ const (
 	btreeModule      = "github.com/tidwall/btree"
 	dequeModule      = "github.com/gammazero/deque"
 	sysModule        = "golang.org/x/sys/..."
+	tableflipModule  = "github.com/cloudflare/tableflip"
+	proxyModule      = "github.com/pires/go-proxyproto"
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
 )

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/cloudflare/tableflip v1.2.3
 	github.com/gammazero/deque v1.2.1
 	github.com/gobwas/httphead v0.1.0
 	github.com/gobwas/ws v1.4.0
@@ -11,6 +12,7 @@ require (
 	github.com/miekg/dns v1.1.65
 	github.com/netresearch/go-cron v0.9.1
 	github.com/panjf2000/gnet/v2 v2.9.8
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.35.1

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -235,6 +236,7 @@ func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
 	udp := c.isUDP()
 	if c.sock != nil {
+		c.extras.tls, _ = c.sock.(*tlsconn.Conn)
 		c.sock.Close(hard)
 		c.sock = nil
 	}

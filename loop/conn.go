@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called; elsewhere
@@ -70,6 +72,8 @@ type extras struct {
 	halves  halves
 	retries retries
 	jobs    *offloaded
+	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
+	busy    bool          // SetBusy
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -97,6 +101,20 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
 // it.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
+// client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
+func (c *Conn) TLS() (tls.ConnectionState, bool) {
+	c.loop.owner.Check("Conn.TLS")
+	t, ok := c.sock.(*tlsconn.Conn)
+	if !ok && c.extras != nil {
+		t = c.extras.tls
+	}
+	if t == nil {
+		return tls.ConnectionState{}, false
+	}
+	return t.State(), true
+}
 
 // Handler returns what Accept returned: with middlewares around it, the outermost; HandlerAs finds
 // those within. nil in Accept, and after OnClose.

@@ -17,6 +17,9 @@ const (
 	// drainStep is the shortest time between two batches, if they are spread.
 	drainStep = 10 * time.Millisecond
 
+	// lookForConns is how often DrainDelay looks whether there are connections left.
+	lookForConns = 10 * time.Millisecond
+
 	// stuckTimeout is how long a loop may take, at the end of the drain, to answer at all.
 	stuckTimeout = 5 * time.Second
 )
@@ -31,8 +34,10 @@ func (s *Server) supervise(ctx context.Context) {
 	case err := <-s.failed:
 		failure = s.loopFailed(err)
 	}
-	close(s.draining)
-	s.closeListeners()
+	if failure == nil && s.DrainDelay > 0 {
+		failure = s.serveOn()
+	}
+	s.stopAccepting()
 	cut, stuck := s.drain()
 	s.stopJobs()
 	select {
@@ -51,6 +56,44 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 	s.err = err
 }
+
+// serveOn is DrainDelay. It returns early if a loop fails.
+func (s *Server) serveOn() error {
+	s.leaving.Store(true)
+	if !s.DrainAccept {
+		s.stopAccepting()
+	}
+	t, look := time.NewTimer(s.DrainDelay), time.NewTicker(lookForConns)
+	defer t.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-t.C:
+			return nil
+		case <-look.C:
+			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load() == 0 {
+				return nil // nobody is left, and nobody comes
+			}
+		case err := <-s.failed:
+			return s.loopFailed(err)
+		}
+	}
+}
+
+// stopAccepting may be called again.
+func (s *Server) stopAccepting() {
+	s.leaving.Store(true)
+	select {
+	case <-s.draining:
+	default:
+		close(s.draining)
+		s.closeListeners()
+	}
+}
+
+// Draining reports whether the server is ending: from the end of Start's context on, DrainDelay
+// included. A health check should fail then. Any goroutine may call it.
+func (s *Server) Draining() bool { return s.leaving.Load() }
 
 // loopFailed logs why a loop has ended unasked, and returns it.
 func (s *Server) loopFailed(err error) error {
@@ -121,6 +164,7 @@ func (s *Server) notEnded() (which string) {
 // beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
 	l.draining, l.checks = true, true
+	l.abortArrivals(ErrServerClosed)
 	l.endDials(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
@@ -151,6 +195,23 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 		l.wheel.At(l.after(every), func() { l.closeSome(rest, every, batch) })
 	}
 }
+
+// SetBusy says that c has unfinished business, or no more: a request that is being answered, an upload
+// that is half done. The drain leaves a busy connection open, and serves it, until it is not busy
+// any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain is
+// called for it in its turn, as for all: the time to tell the peer that this is the last request.
+func (c *Conn) SetBusy(busy bool) {
+	c.loop.owner.Check("Conn.SetBusy")
+	if busy == c.isBusy() {
+		return
+	}
+	c.more().busy = busy
+	if c.at() == stateFinishing && !busy {
+		c.drain()
+	}
+}
+
+func (c *Conn) isBusy() bool { return c.extras != nil && c.extras.busy }
 
 func (c *Conn) sayGoodbye() {
 	if f := c.loop.server.OnDrain; f != nil && c.isOpen() {
@@ -204,6 +265,7 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
+	l.endArrivals()
 	l.closePorts()
 	l.show()
 	close(l.ended)
@@ -222,6 +284,7 @@ func (l *Loop) broke(err error) {
 	for c := range l.lingering {
 		c.endLinger()
 	}
+	l.abortArrivals(err)
 	l.settle()
 	l.show()
 	l.stop()

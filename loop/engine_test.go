@@ -21,8 +21,7 @@ type broken struct {
 
 var errNoPoller = errors.New("no descriptors for a poller")
 
-func (b *broken) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var lc net.ListenConfig
+func (b *broken) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	ln, err := lc.Listen(ctx, network, address)
 	b.listeners = append(b.listeners, ln)
 	return ln, err

@@ -38,6 +38,10 @@ var (
 	// ErrServerClosed: the server is draining, or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
+	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done within
+	// Server.HandshakeTimeout. It appears in the log: there is no handler yet.
+	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
+
 	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
 	// appears in the log; the peer sees a reset, or Server.Farewell.
 	ErrTooManyConns = errors.New("loop: too many connections")

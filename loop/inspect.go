@@ -88,7 +88,7 @@ func (c *Conn) mustBeSound() {
 		c.mustFlush()
 		return
 	}
-	c.require(s == stateOpen || c.in.pauses&pausedByDrain != 0 && c.hasJobs(), "it finishes, and waits for nothing")
+	c.require(s == stateOpen || c.isBusy() || c.in.pauses&pausedByDrain != 0 && c.hasJobs(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
 	for r, prev := c.timers, (*record)(nil); r != nil; r, prev = r.next, r {
 		c.require(r.c == c && r.prev == prev, "its timers are not linked")

@@ -3,10 +3,12 @@ package loop
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -43,19 +45,29 @@ type listener struct {
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
 	dials                 bool              // what is made here is not accepted, but dialled
+	tls                   *tls.Config       // nil: plain
+	proxies               []netip.Prefix    // who sends PROXY headers
+	tcp                   TCPOptions
+	foreign               bool // net is from outside
 }
 
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
+		if ln.net != nil { // from outside
+			continue
+		}
 		var err error
 		if ln.isUDP() {
 			ln.packets, err = s.engine.ListenPacket(ctx, ln.network, ln.address, s.NumLoops)
 		} else {
-			ln.net, err = s.engine.Listen(ctx, ln.network, ln.address)
+			ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
 		}
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
+		}
+		if err = ln.tcp.setBacklog(ln.net); ln.net != nil && err != nil {
+			return fmt.Errorf("loop: %s: TCP.Backlog: %w", ln.field, err)
 		}
 	}
 	return nil
@@ -147,14 +159,14 @@ func (ln *listener) admit(nc net.Conn) {
 		s.refuse(nc, ErrTooManyConns)
 		return
 	}
-	if !s.gate.Enter(remote) {
+	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
 		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
-		s.gate.Leave(remote)
+		ln.uncount(remote)
 		s.open.Add(-1)
 		s.refuse(nc, ErrServerClosed)
 		return
@@ -162,7 +174,7 @@ func (ln *listener) admit(nc net.Conn) {
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
 		if err := ln.enroll(l, nc, local, remote); err != nil {
-			s.gate.Leave(remote)
+			ln.uncount(remote)
 			s.open.Add(-1)
 			l.load.Add(-1)
 			s.refused.Add(1)
@@ -174,8 +186,18 @@ func (ln *listener) admit(nc net.Conn) {
 // enroll hands nc to its loop.
 func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 	s := ln.server
+	if _, ok := nc.(syscall.Conn); !ok && ln.foreign {
+		_ = nc.Close()
+		return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+	}
 	id := s.lastID.Add(1)
+	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
+		_ = tcp.SetNoDelay(false)
+	}
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		if ln.waits() {
+			return l.arrive(ln, sock, id, local, remote)
+		}
 		return l.open(ln, sock, id, local, remote)
 	})
 }
@@ -310,6 +332,13 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		}
 	}
 	_ = nc.Close()
+}
+
+// uncount undoes what admit did with the gate.
+func (ln *listener) uncount(remote net.Addr) {
+	if !ln.trusts(remote) {
+		ln.server.gate.Leave(remote)
+	}
 }
 
 // left counts a connection, or a session of UDP, that is no more.

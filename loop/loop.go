@@ -9,6 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 	"github.com/loopwheel/loopwheel/loop/internal/owner"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -47,6 +48,8 @@ type Loop struct {
 	conns       []*Conn
 	touched     []*Conn // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
+	arrivals    map[*arrival]struct{} // which are no connections yet
+	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
 	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
@@ -90,6 +93,7 @@ func newLoop(s *Server, index int) *Loop {
 		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting(),
 	}
+	l.initArrivals()
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	l.health.pulse.Init()

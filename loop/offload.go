@@ -100,7 +100,7 @@ func (c *Conn) runThens() {
 	if !c.isOpen() {
 		return
 	}
-	if c.at() == stateFinishing && j.pending == 0 {
+	if c.at() == stateFinishing && j.pending == 0 && !c.isBusy() {
 		c.shut(ErrServerClosed)
 		return
 	}
@@ -137,14 +137,19 @@ func (c *Conn) stopJobs() {
 	}
 }
 
-// drain closes c, or has it closed when its jobs are done.
+// drain closes c, or has it closed when it is not busy any more, and its jobs are done. A busy
+// connection is still read: what it is busy with may need that.
 func (c *Conn) drain() {
-	if c.hasJobs() && c.at() == stateOpen {
-		c.enter(stateFinishing)
-		c.pause(pausedByDrain)
+	switch busy, jobs := c.isBusy(), c.hasJobs(); {
+	case !busy && !jobs || !c.isOpen():
+		c.shut(ErrServerClosed)
 		return
+	case !busy:
+		c.pause(pausedByDrain)
 	}
-	c.shut(ErrServerClosed)
+	if c.at() == stateOpen {
+		c.enter(stateFinishing)
+	}
 }
 
 // stopJobs is the last step of the server's end.

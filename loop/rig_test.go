@@ -62,7 +62,7 @@ type rigEngine struct {
 	wakes            atomic.Int64
 }
 
-func (*rigEngine) Listen(context.Context, string, string) (net.Listener, error) {
+func (*rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported
 }
 func (*rigEngine) Capacity(int) int             { return 1000 }

@@ -2,9 +2,11 @@ package loop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
@@ -46,6 +49,41 @@ type Server struct {
 
 	// Listeners are more addresses, served by the same loops.
 	Listeners []Listener
+
+	// Listener is what to accept from in place of Addr, which is empty then: a listener from systemd,
+	// from the process that this one replaces, from a test. It must accept connections of package net
+	// as they are: TCP or unix. The server closes it.
+	Listener net.Listener
+
+	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start, but
+	// its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its methods
+	// may be called. They run on goroutines beside the loops, HandshakeWorkers at a time; their
+	// context ends with the handshake. A panic in one fails the handshake.
+	//
+	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
+	TLS *tls.Config
+
+	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
+	// protocol and the TLS handshake together.
+	HandshakeTimeout time.Duration `default:"10s"`
+
+	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside the
+	// loops; the others wait. Hooks that ask somebody else (a key server, say) want more.
+	HandshakeWorkers int `zero:"GOMAXPROCS"`
+
+	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
+	// each takes 36 KB. For one more, the one that has waited longest is cut.
+	MaxHandshakes int `default:"1_024"`
+
+	// ProxyProtocol lists the networks whose connections to Addr begin with a header of the PROXY
+	// protocol (HAProxy's send-proxy and send-proxy-v2, nginx's proxy_protocol): RemoteAddr and
+	// LocalAddr are what it says, and MaxConnsPerIP counts the client. Such a header is expected of
+	// them, and of unix sockets, and closes the connections of all others. nil means nobody sends
+	// one.
+	ProxyProtocol []netip.Prefix
+
+	// TCP has the options of Addr's sockets.
+	TCP TCPOptions
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
 	IdleTimeout time.Duration `zero:"never"`
@@ -149,6 +187,17 @@ type Server struct {
 	// loop: to say goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
 
+	// DrainDelay is how long connections are served on when the server ends, before the drain begins:
+	// for balancers that need time to notice, and for what is on its way. The listeners close at
+	// once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout comes after
+	// it. Without DrainAccept it is over when no connection is left.
+	DrainDelay time.Duration `zero:"none"`
+
+	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from a
+	// health check (see Draining) that no more should come. A process that is replaced by another one
+	// on the same sockets does not want that.
+	DrainAccept bool
+
 	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
 	// sockets again.
 	TurnBudget time.Duration `default:"1ms"`
@@ -166,17 +215,18 @@ type Server struct {
 	// count.
 	BlockedAfter time.Duration `default:"100ms"`
 
-	listeners []*listener
-	base      time.Time
-	engine    engine.Engine
-	loops     []*Loop
-	alarm     *alarm.Alarm
-	watch     *watchdog.Dog
-	jobs      jobs.Pool
-	started   atomic.Bool
-	looping   atomic.Bool // loops may be used
-	wrongTold atomic.Bool // that a method was called on the wrong goroutine
-	ready     atomic.Bool // Start has succeeded
+	listeners   []*listener
+	base        time.Time
+	engine      engine.Engine
+	loops       []*Loop
+	alarm       *alarm.Alarm
+	watch       *watchdog.Dog
+	jobs        jobs.Pool
+	handshakers *tlsconn.Workers // nil without a listener for TLS
+	started     atomic.Bool
+	looping     atomic.Bool // loops may be used
+	wrongTold   atomic.Bool // that a method was called on the wrong goroutine
+	ready       atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
@@ -189,7 +239,9 @@ type Server struct {
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
 
-	draining  chan struct{}  // closed when the drain begins
+	draining  chan struct{}  // closed when nothing is accepted any more
+	listening atomic.Int32   // listeners that accept
+	leaving   atomic.Bool    // DrainDelay, or the drain, has begun
 	failed    chan error     // why the engine ended unasked
 	done      chan struct{}  // closed when Wait may return
 	err       error          // what it returns
@@ -202,6 +254,11 @@ type Listener struct {
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout
+
+	Listener      net.Listener   // as Server.Listener
+	TLS           *tls.Config    // nil means plain
+	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
+	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
 }
 
 // Run is Start and Wait.
@@ -253,90 +310,17 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.ready.Store(true)
 	for _, ln := range s.listeners {
-		if ln.net != nil {
-			s.newcomers.Go(ln.serve)
+		if ln.net == nil {
+			continue
 		}
+		s.listening.Add(1)
+		s.newcomers.Go(func() {
+			defer s.listening.Add(-1)
+			ln.serve()
+		})
 	}
 	go s.supervise(ctx)
 	return nil
-}
-
-// limitConns fills in what follows from the limits of the system.
-func (s *Server) limitConns() {
-	capacity := s.engine.Capacity(s.NumLoops)
-	if s.MaxConns == 0 {
-		s.MaxConns = capacity
-	}
-	if s.MaxConns > capacity {
-		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
-			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
-	}
-	s.freed = make(chan struct{}, 1)
-	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
-	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
-}
-
-func (s *Server) startLoops() error {
-	s.makeClocks()
-	errs := make(chan error, s.NumLoops)
-	for i := range s.NumLoops {
-		l := newLoop(s, i)
-		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
-		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
-		s.loops = append(s.loops, l)
-	}
-	go s.watch.Run()
-	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
-		return errors.Join(err, s.stopEngine())
-	}
-	s.looping.Store(true)
-	for _, l := range s.loops {
-		l.schedule()
-	}
-	var err error
-	for range s.loops {
-		err = errors.Join(err, <-errs)
-	}
-	if err != nil {
-		err = errors.Join(err, s.abandon())
-	}
-	return err
-}
-
-// makeClocks makes what looks at all loops.
-func (s *Server) makeClocks() {
-	clock := func() time.Duration { return time.Since(s.base) }
-	s.alarm = alarm.New(s.NumLoops, clock)
-	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
-}
-
-// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
-func (s *Server) abandon() error {
-	if _, stuck := s.drain(); stuck != nil {
-		return stuck
-	}
-	return s.stopEngine()
-}
-
-// start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
-func (l *Loop) start(result chan<- error) {
-	l.claim()
-	l.health.pulse.OnGoroutine(l.owner.ID())
-	err := errGoexited
-	defer func() {
-		if v := recover(); v != nil {
-			err = l.panicked(v)
-		}
-		if err != nil {
-			err = fmt.Errorf("loop: Server.OnStart: %w", err)
-		}
-		result <- err
-	}()
-	if l.server.OnStart != nil {
-		l.server.OnStart(l)
-	}
-	l.started, err = true, nil
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error

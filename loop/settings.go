@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/procs"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // prepare checks all fields and fills in the defaults. An error names the field that is wrong.
@@ -25,10 +27,11 @@ func (s *Server) prepare() error {
 	if s.DrainWindow >= s.DrainTimeout {
 		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
 	}
-	if s.Addr == "" && s.Accept == nil && len(s.Listeners) == 0 {
+	if s.Addr == "" && s.Listener == nil && s.Accept == nil && len(s.Listeners) == 0 {
 		return nil // it only dials
 	}
-	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout}
+	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
+		Listener: s.Listener, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP}
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
@@ -39,6 +42,9 @@ func (s *Server) prepare() error {
 			return err
 		}
 		s.listeners = append(s.listeners, ln)
+		if ln.tls != nil && s.handshakers == nil {
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()))
+		}
 	}
 	return nil
 }
@@ -101,13 +107,47 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.codec, err = codec.Compile(ln.codec); err != nil {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
 	}
+	ln.proxies = l.ProxyProtocol
+	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
+		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
+	}
+	if ln.tcp, err = s.tcpOptions(field, l); err != nil {
+		return nil, err
+	}
+	if l.Listener != nil {
+		return ln, ln.adopt(field, l)
+	}
 	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"
 	if ln.isUDP() {
+		if ln.tls != nil || ln.proxies != nil {
+			return nil, fmt.Errorf("loop: %s: TLS and ProxyProtocol are for tcp and unix, not for udp", field)
+		}
 		ln.codec = codec.Raw{}
 		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
 	}
 	return ln, nil
+}
+
+func hasCertificate(cfg *tls.Config) bool {
+	return len(cfg.Certificates) > 0 || cfg.GetCertificate != nil || cfg.GetConfigForClient != nil
+}
+
+// adopt takes a listener from outside.
+func (ln *listener) adopt(field string, l Listener) error {
+	switch {
+	case l.Addr != "":
+		return fmt.Errorf("loop: %s has both Addr and Listener: one of them says where to listen", field)
+	case l.TCP != TCPOptions{}:
+		return fmt.Errorf("loop: %s.TCP is for Addr: who made the Listener has set the options of its sockets", field)
+	}
+	ln.net, ln.foreign, ln.field = l.Listener, true, field+".Listener"
+	ln.network, ln.address = l.Listener.Addr().Network(), l.Listener.Addr().String()
+	switch ln.network {
+	case "tcp", "unix":
+		return nil
+	}
+	return fmt.Errorf("loop: %s.Listener accepts from the network %q: want tcp or unix", field, ln.network)
 }

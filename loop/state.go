@@ -6,7 +6,7 @@ type state uint32
 const (
 	stateOpening   state = iota // in Accept
 	stateOpen                   // messages, timers, hooks, Tells
-	stateFinishing              // the server drains, and what was offloaded is waited for: no input any more
+	stateFinishing              // the server drains, and what was offloaded is waited for (without input), or SetBusy(false)
 	stateClosing                // Close was called, or what counts as that; the turn that did goes on
 	stateSpeaking               // OnClosing and the codec's farewell have the last words
 	stateFlushing               // what was sent is written; nothing else happens

@@ -42,18 +42,38 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
 		Level(o.level).With().Timestamp().Logger()
-	web, err := listenMetrics(o.metrics)
+	restart, err := newRestarter(o.pid)
+	if err != nil {
+		fmt.Fprintf(errOut, "echo: %v\n", err)
+		return 1
+	}
+	web, err := listenMetrics(restart, o.metrics)
 	if err != nil {
 		fmt.Fprintf(errOut, "echo: -metrics %s: %v\n", o.metrics, err)
 		return 1
 	}
 	srv := newServer(o, log)
+	if srv.TLS, err = o.tlsConfig(); err != nil {
+		fmt.Fprintf(errOut, "echo: %v\n", err)
+		return 2
+	}
+	if srv.Listener, err = restart.listen(o.addr); err != nil {
+		return explain(err, o.addr, errOut)
+	}
+	if srv.Listener != nil {
+		srv.Addr = ""
+	}
+	ctx = restart.watch(ctx, log)
 	if err := srv.Start(ctx); err != nil {
 		return explain(err, o.addr, errOut)
 	}
 	fmt.Fprintf(out, "echo: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
-	fmt.Fprintf(out, "echo: connect with: %s\n", netcat(srv.LocalAddr()))
+	fmt.Fprintf(out, "echo: connect with: %s\n", connectWith(srv))
 	serveMetrics(ctx, srv, web, out)
+	if err := restart.Ready(); err != nil {
+		fmt.Fprintf(errOut, "echo: %v\n", err)
+		return 1
+	}
 	go status(ctx, srv, log)
 	if err := wait(ctx, srv, out); err != nil {
 		fmt.Fprintf(errOut, "echo: %v\n", err)
@@ -77,11 +97,11 @@ func wait(ctx context.Context, srv *loop.Server, out io.Writer) error {
 }
 
 // listenMetrics returns nil if there is no address.
-func listenMetrics(addr string) (net.Listener, error) {
+func listenMetrics(r *restarter, addr string) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil
 	}
-	return net.Listen("tcp", addr)
+	return r.listen("tcp://" + addr)
 }
 
 // serveMetrics shows the server on ln, unless that is nil, until ctx is done.
@@ -109,6 +129,17 @@ func explain(err error, addr string, errOut io.Writer) int {
 		return 2
 	}
 	return 1
+}
+
+// connectWith returns the command that connects to the server.
+func connectWith(srv *loop.Server) string {
+	if srv.TLS == nil {
+		return netcat(srv.LocalAddr())
+	}
+	if srv.LocalAddr().Network() == "unix" {
+		return "openssl s_client -unix " + srv.LocalAddr().String()
+	}
+	return "openssl s_client -connect " + srv.LocalAddr().String()
 }
 
 // netcat returns the command that connects to addr.

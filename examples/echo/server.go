@@ -17,6 +17,7 @@ func newServer(o options, log zerolog.Logger) *loop.Server {
 		Accept:      accept,
 		IdleTimeout: o.idle,
 		NumLoops:    o.loops,
+		DrainDelay:  o.delay,
 		Logger:      log,
 	}
 }

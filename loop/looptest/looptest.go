@@ -127,15 +127,26 @@ func (s *Server) Open() *Peer { return s.OpenTo(0) }
 // OpenTo connects to the i-th of Server.Addrs. The connection may be refused: see Peer.Closed.
 func (s *Server) OpenTo(i int) *Peer {
 	s.t.Helper()
+	p, err := s.tryOpen(i)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// TryOpen is Open for servers that may not listen any more.
+func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0) }
+
+func (s *Server) tryOpen(i int) (*Peer, error) {
 	addr := s.Addrs()[i]
 	p, err := s.memory.dial(addr)
 	if err != nil {
-		s.t.Fatalf("looptest: cannot connect to %v: %v", addr, err)
+		return nil, fmt.Errorf("looptest: cannot connect to %v: %w", addr, err)
 	}
 	p.reason = s.reason(p.addr)
 	p.mu, p.settle = &s.mu, s.settle
 	s.settle()
-	return p
+	return p, nil
 }
 
 // Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders memory, both ways: the test

@@ -10,7 +10,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-var errEnded = errors.New("looptest: the loop has ended")
+var (
+	errEnded   = errors.New("looptest: the loop has ended")
+	errForeign = errors.New("looptest: a connection that is not of memory (Listener of the Server?)")
+)
 
 // memory implements engine.Engine: what gnet and the kernel do, without either.
 type memory struct {
@@ -33,7 +36,7 @@ func newMemory() *memory {
 }
 
 // Listen implements engine.Engine. Two listeners may not have the same address, port 0 apart.
-func (m *memory) Listen(_ context.Context, network, address string) (net.Listener, error) {
+func (m *memory) Listen(_ context.Context, _ net.ListenConfig, network, address string) (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	addr, err := m.resolve(network, address)
@@ -116,7 +119,12 @@ func (m *memory) Wake(loop int) error {
 
 // Enroll implements engine.Engine.
 func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	s := nc.(*memConn).peer.sock
+	c, ok := nc.(*memConn)
+	if !ok {
+		_ = nc.Close()
+		return errForeign
+	}
+	s := c.peer.sock
 	done := make(chan struct{})
 	s.loop = m.loops[loop]
 	s.loop.push(func() {

@@ -13,6 +13,7 @@ type Peer struct {
 	mu     *sync.Mutex
 	settle func() // the server's
 	reason *reason
+	tls    *tlsPeer // nil: plain
 }
 
 // Addr returns what Conn.RemoteAddr returns for this peer.
@@ -28,6 +29,9 @@ func (p *Peer) Send(pieces ...string) {
 // Write feeds b as one packet and waits for what it causes. It implements io.Writer; after the server has closed the
 // connection it returns syscall.EPIPE.
 func (p *Peer) Write(b []byte) (int, error) {
+	if p.tls != nil {
+		return p.tls.write(b)
+	}
 	if !p.sock.feed(b) {
 		return 0, syscall.EPIPE
 	}
@@ -36,7 +40,12 @@ func (p *Peer) Write(b []byte) (int, error) {
 }
 
 // Received returns all that the server has sent since the last call.
-func (p *Peer) Received() string { return string(p.sock.taken()) }
+func (p *Peer) Received() string {
+	if p.tls != nil {
+		return p.tls.received()
+	}
+	return string(p.sock.taken())
+}
 
 // Writes returns how many writes the server has made since the connection was opened.
 func (p *Peer) Writes() int { return p.sock.countWrites() }
@@ -56,12 +65,14 @@ func (p *Peer) Unblock() {
 
 // Close closes the connection: the server reads what was fed, then the end.
 func (p *Peer) Close() {
+	p.closeNotify()
 	p.sock.hangUp(io.EOF, false)
 	p.settle()
 }
 
 // CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends still arrives.
 func (p *Peer) CloseWrite() {
+	p.closeNotify()
 	p.sock.hangUp(io.EOF, true)
 	p.settle()
 }

@@ -39,6 +39,8 @@ type socket struct {
 	closed   bool // by the server
 	hard     bool
 	signaled bool // a look at in is on its way
+
+	told chan struct{} // holds a value after something has happened for a peer that waits for that; or nil
 }
 
 func (s *socket) Write(p []byte) (int, error) { return s.Writev([][]byte{p}) }
@@ -53,6 +55,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 		return 0, syscall.EPIPE
 	}
 	s.writes++
+	defer s.tell()
 	for _, b := range bufs {
 		k := min(len(b), s.room)
 		s.out = append(s.out, b[:k]...)
@@ -130,12 +133,40 @@ func (s *socket) CloseWrite() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shut = true
+	s.tell()
 }
 
 func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed, s.hard = true, hard
+	s.tell()
+}
+
+// tell wakes a peer that waits for output. s.mu is held.
+func (s *socket) tell() {
+	select {
+	case s.told <- struct{}{}:
+	default:
+	}
+}
+
+// read takes output as read(2) would, and waits for it.
+func (s *socket) read(p []byte) (int, error) {
+	for {
+		s.mu.Lock()
+		n := copy(p, s.out)
+		s.out = s.out[n:]
+		over := s.shut || s.closed
+		s.mu.Unlock()
+		if n > 0 {
+			return n, nil
+		}
+		if over {
+			return 0, io.EOF
+		}
+		<-s.told
+	}
 }
 
 // open begins to deliver. It runs on the loop.
@@ -155,6 +186,7 @@ func (s *socket) refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.tell()
 }
 
 // signal has the loop look at the input, if there is some. s.mu is held.
@@ -191,6 +223,7 @@ func (s *socket) deliver() {
 	s.sink.Closed(s.end)
 	s.mu.Lock()
 	s.closed = s.closed || !s.lingers
+	s.tell()
 	s.mu.Unlock()
 }
 

@@ -9,8 +9,8 @@ import (
 
 // An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled in them.
 type Engine interface {
-	// Listen opens a listener. It may be called before Start. The error is the system's.
-	Listen(ctx context.Context, network, address string) (net.Listener, error)
+	// Listen opens a listener by lc. It may be called before Start. The error is the system's.
+	Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error)
 
 	// Capacity returns how many sockets may be open at once: what the system allows, less what the loops and the
 	// program itself need.

@@ -56,7 +56,7 @@ func (g *Gate) Enter(remote net.Addr) bool {
 	if g.conns == nil {
 		return true
 	}
-	ip, ok := addrIP(remote)
+	ip, ok := IP(remote)
 	if !ok {
 		return true
 	}
@@ -74,7 +74,7 @@ func (g *Gate) Leave(remote net.Addr) {
 	if g.conns == nil {
 		return
 	}
-	ip, ok := addrIP(remote)
+	ip, ok := IP(remote)
 	if !ok {
 		return
 	}
@@ -85,7 +85,8 @@ func (g *Gate) Leave(remote net.Addr) {
 	}
 }
 
-func addrIP(a net.Addr) (netip.Addr, bool) {
+// IP returns the IP address in a, and whether there is one: a unix socket has none.
+func IP(a net.Addr) (netip.Addr, bool) {
 	var raw net.IP
 	switch a := a.(type) {
 	case *net.TCPAddr:

@@ -114,8 +114,7 @@ func (*Engine) Capacity(loops int) int {
 }
 
 // Listen implements engine.Engine.
-func (*Engine) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var lc net.ListenConfig
+func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	if network == "unix" {
 		return unixsock.Listen(ctx, lc, address)
 	}

@@ -195,3 +195,6 @@ func (s *socket) file() (*os.File, error) {
 }
 
 func closeFD(fd int) { _ = unix.Close(fd) }
+
+// FD returns the descriptor, for tests that look at its options.
+func (s *socket) FD() int { return s.fd }

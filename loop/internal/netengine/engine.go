@@ -36,8 +36,8 @@ type Engine struct {
 func New() *Engine { return &Engine{} }
 
 // Listen implements engine.Engine.
-func (*Engine) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	return listen(ctx, network, address)
+func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
+	return listen(ctx, lc, network, address)
 }
 
 // Capacity implements engine.Engine.

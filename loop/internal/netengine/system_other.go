@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-func listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var lc net.ListenConfig
+func listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	return lc.Listen(ctx, network, address)
 }
 

@@ -12,8 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
-func listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var lc net.ListenConfig
+func listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
 	if network == "unix" {
 		return unixsock.Listen(ctx, lc, address)
 	}

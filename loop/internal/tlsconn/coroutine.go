@@ -1,0 +1,51 @@
+package tlsconn
+
+import "iter"
+
+// maxIdle is how many coroutines a loop keeps for the next handshakes. The stack of one has grown to
+// 32 KiB, and making that anew costs a twentieth of a handshake. The garbage collector shrinks stacks
+// that are not used.
+const maxIdle = 16
+
+// A coroutine runs handshakes, one after another. Its caller goes on when the handshake waits for
+// input, and when it has ended.
+type coroutine struct {
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+	job   *handshake
+	alive bool // a hook that calls runtime.Goexit ends it
+}
+
+// coroutine returns one that has nothing to do.
+func (l *Loop) coroutine() *coroutine {
+	if n := len(l.idle); n > 0 {
+		co := l.idle[n-1]
+		l.idle[n-1] = nil
+		l.idle = l.idle[:n-1]
+		return co
+	}
+	co := &coroutine{alive: true}
+	co.next, co.stop = iter.Pull(co.run)
+	return co
+}
+
+func (co *coroutine) run(yield func(struct{}) bool) {
+	co.yield = yield
+	orderly := false
+	defer func() { co.alive = orderly }()
+	for more := true; more; more = yield(struct{}{}) {
+		co.job.run()
+		co.job = nil
+	}
+	orderly = true
+}
+
+// reuse takes back a coroutine whose handshake has ended.
+func (l *Loop) reuse(co *coroutine) {
+	if co.alive && len(l.idle) < maxIdle && !l.ended {
+		l.idle = append(l.idle, co)
+	} else {
+		co.stop()
+	}
+}

@@ -1,0 +1,311 @@
+package tlsconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+)
+
+const (
+	// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200 bytes
+	// to 5 KiB.
+	maxHello = 16 << 10
+
+	// maxEarly is how much may arrive while a worker computes before the socket is paused.
+	maxEarly = 64 << 10
+)
+
+var (
+	errHelloTooLong = errors.New("tls: a ClientHello of more than 16 KiB")
+	errGoexit       = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
+)
+
+// A handshake is what a Conn needs until it is open. While a worker computes, the coroutine, the
+// input it was given and the output it makes belong to the worker.
+type handshake struct {
+	conn   *Conn
+	ctx    context.Context // ends with the handshake, for hooks that wait for something
+	cancel context.CancelFunc
+	co     *coroutine  // nil before it has begun, and after its end
+	err    error       // why it ended
+	over   bool        // it has ended
+	out    []byte      // what it has written since it last waited
+	dead   bool        // whoever waits for input gets none
+	gone   atomic.Bool // nobody wants the result
+
+	begun   bool
+	working bool // a worker computes, or is about to
+	quick   bool // what comes next is cheap enough for the loop
+	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
+
+	parked       bool
+	older, newer *handshake
+}
+
+func newHandshake(c *Conn, cfg Config) *handshake {
+	h := &handshake{conn: c}
+	if cfg.Client {
+		c.tls = tls.Client((*transport)(c), cfg.TLS)
+		return h
+	}
+	t := cfg.TLS
+	h.plain = t.ClientAuth == tls.NoClientCert && t.VerifyConnection == nil &&
+		t.GetConfigForClient == nil && t.WrapSession == nil
+	c.tls = tls.Server((*transport)(c), t)
+	return h
+}
+
+// Start begins a client's handshake.
+func (c *Conn) Start() {
+	if c.state == handshaking && !c.hs.begun {
+		c.work(0)
+	}
+}
+
+// Abort fails the handshake with err, if it is not done.
+func (c *Conn) Abort(err error) {
+	if c.state == handshaking {
+		c.fail(err)
+	}
+}
+
+// handshakeInput collects input until there is enough to go on with.
+func (c *Conn) handshakeInput(p []byte) {
+	if !c.hs.begun && len(c.in)+len(p) > maxHello && helloReady(c.in) == 0 {
+		keep := maxHello - len(c.in)
+		c.hold(p[:keep])
+		if helloReady(c.in) == 0 {
+			c.fail(errHelloTooLong)
+			return
+		}
+		p = p[keep:]
+	}
+	c.hold(p)
+	if c.hs.working {
+		if len(c.in) > maxEarly && !c.paused {
+			c.paused = c.sock.Pause() == nil
+		}
+		return
+	}
+	c.goOn()
+}
+
+// goOn continues the handshake, if there is input for that.
+func (c *Conn) goOn() {
+	h := c.hs
+	n := 0
+	if h.begun {
+		n = wholeRecords(c.in)
+	} else {
+		n = helloReady(c.in)
+	}
+	if n > 0 {
+		c.work(n)
+	}
+}
+
+// work runs the coroutine with n bytes of input: here, or on a worker.
+func (c *Conn) work(n int) {
+	h := c.hs
+	h.begin()
+	c.loop.parked.remove(h)
+	input := c.in
+	c.in = nil
+	if rest := input[n:]; len(rest) > 0 {
+		c.in = append(c.loop.get(len(rest)), rest...)
+	}
+	c.cur, c.left = input[:n], 0
+	if h.quick {
+		h.step()
+		c.stepped(input)
+		return
+	}
+	h.working = true
+	c.loop.cfg.Workers.Go(func() {
+		defer func() {
+			if !c.loop.post(func() { c.stepped(input) }) {
+				h.cancel()
+				h.co.stop() // nobody else will
+			}
+		}()
+		if !h.gone.Load() {
+			h.step()
+		}
+	})
+}
+
+// begin makes the coroutine.
+func (h *handshake) begin() {
+	if h.begun {
+		return
+	}
+	h.begun = true
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.co = h.conn.loop.coroutine()
+	h.co.job = h
+}
+
+// run is what the coroutine does.
+func (h *handshake) run() {
+	defer func() {
+		h.over = true
+		if v := recover(); v != nil {
+			h.err = h.conn.loop.cfg.Panicked(v)
+		}
+	}()
+	h.err = errGoexit
+	h.err = h.conn.tls.HandshakeContext(h.ctx)
+}
+
+// step runs the coroutine until it waits for input, or ends.
+func (h *handshake) step() { h.co.next() }
+
+// wait is called within the coroutine: it suspends it until there is input. False: there will be none.
+func (h *handshake) wait() bool { return h.co.yield(struct{}{}) && !h.dead }
+
+// stepped goes on, on the loop, when the coroutine waits or has ended.
+func (c *Conn) stepped(input []byte) {
+	h := c.hs
+	h.working = false
+	if c.state != handshaking { // aborted meanwhile
+		h.end()
+		c.hs = nil
+		return
+	}
+	if len(c.cur) > 0 { // what came right behind Finished
+		rest := append(append(c.loop.get(len(c.cur)+len(c.in)), c.cur...), c.in...)
+		c.release(&c.in)
+		c.in, c.cur, c.left = rest, nil, 0
+	}
+	if input != nil {
+		c.loop.put(input)
+	}
+	h.quick = h.plain && sealed(h.out)
+	c.out = append(c.out, h.out...)
+	h.out = nil
+	if h.over && h.err != nil {
+		c.fail(h.err)
+		return
+	}
+	c.flush()
+	switch {
+	case c.lost:
+		c.fail(net.ErrClosed)
+	case h.over:
+		c.establish()
+	default:
+		c.park()
+	}
+}
+
+// park waits for the peer.
+func (c *Conn) park() {
+	l := c.loop
+	l.parked.push(c.hs)
+	if c.unpause(); wholeRecords(c.in) > 0 {
+		c.goOn()
+		return
+	}
+	if c.eof {
+		c.fail(io.ErrUnexpectedEOF)
+		return
+	}
+	if l.parked.n > l.cfg.MaxParked {
+		l.parked.head.conn.fail(ErrTooManyHandshakes)
+	}
+}
+
+// unpause reads again after too much input came too early.
+func (c *Conn) unpause() {
+	if c.paused {
+		c.paused = false
+		c.sock.Resume()
+	}
+}
+
+// establish opens the connection.
+func (c *Conn) establish() {
+	c.unpause()
+	c.hs.end()
+	delete(c.loop.handshakes, c)
+	c.state, c.hs, c.useless = open, nil, 0
+	host := c.host
+	c.host = nil
+	c.sink = host.Opened(c)
+	if c.sink == nil {
+		c.Close(false)
+		return
+	}
+	c.goOnReading()
+}
+
+// handshakeCut is told that the raw input has ended. While a worker computes, that may be behind the
+// rest of the handshake and all that the peer had to say.
+func (c *Conn) handshakeCut(err error) {
+	if err == io.EOF && c.hs.working && c.sock.Linger() {
+		c.eof = true
+		return
+	}
+	c.lost = true
+	c.fail(unexpected(err))
+}
+
+// end ends the coroutine's part. It may be the handshake that ends by that.
+func (h *handshake) end() {
+	if !h.begun {
+		return
+	}
+	h.cancel()
+	if h.dead = true; !h.over {
+		h.step()
+	}
+	h.conn.loop.reuse(h.co)
+	h.co = nil
+}
+
+// fail ends a connection that was not open yet.
+func (c *Conn) fail(err error) {
+	h := c.hs
+	delete(c.loop.handshakes, c)
+	c.loop.parked.remove(h)
+	c.state = ended
+	if h.working { // the coroutine is the worker's: stepped ends it
+		h.gone.Store(true)
+		h.cancel()
+		sock := c.sock
+		if !c.lost {
+			sock.Close(true)
+		}
+		c.state = closed
+		c.release(&c.in)
+	} else {
+		c.hs = nil
+		h.end()
+		c.discard()
+	}
+	c.host.Failed(explain(err))
+}
+
+// explain says what crypto/tls means, and for whom.
+func explain(err error) error {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) {
+		if text := header.RecordHeader[:]; isHTTP(string(text)) {
+			return errors.New("TLS handshake: the client speaks plain HTTP")
+		}
+		return fmt.Errorf("TLS handshake: %s", header.Msg)
+	}
+	return fmt.Errorf("TLS handshake: %w", err)
+}
+
+func isHTTP(start string) bool {
+	switch start {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH", "CONNE", "TRACE":
+		return true
+	}
+	return false
+}

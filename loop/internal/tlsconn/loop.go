@@ -1,0 +1,132 @@
+package tlsconn
+
+import "time"
+
+const (
+	// plainBuffer is how much plaintext is handed over at once, and cipherBuffer how much ciphertext is
+	// written at once: four full records.
+	plainBuffer  = 4 * maxPlain
+	cipherBuffer = plainBuffer + 4*(maxRecord-maxPlain)
+
+	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding peers.
+	discardTimeout = time.Second
+	maxDiscarding  = 64
+
+	// A full socket is tried again by a timer, if its engine cannot tell when it is writable.
+	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
+)
+
+// A Pool lends buffers, as codec.Pool does.
+type Pool interface {
+	Get(n int) []byte // an empty buffer with room for n bytes
+	Put(b []byte)     // takes it back
+}
+
+// A Loop is what the connections of one event loop share. It belongs to that loop.
+type Loop struct {
+	cfg        LoopConfig
+	plain      []byte  // what is being read
+	cipher     []byte  // what is being sealed
+	chunks     []chunk // and of what plaintext that is
+	handshakes map[*Conn]struct{}
+	parked     parked
+	idle       []*coroutine // for the next handshakes
+	ended      bool
+	discarding int
+}
+
+// LoopConfig is what a Loop needs from the event loop.
+type LoopConfig struct {
+	// Post has f run on the loop, soon and not inline. Any goroutine may call it. False: the loop has
+	// ended.
+	Post func(f func()) bool
+
+	// After has f run on the loop after d. It is called on the loop.
+	After func(d time.Duration, f func())
+
+	// Pool belongs to the loop.
+	Pool Pool
+
+	// Workers compute handshakes. Several loops may share them.
+	Workers *Workers
+
+	// MaxParked is how many handshakes may wait for the peer behind its ClientHello. For one more the
+	// one that waits longest fails with ErrTooManyHandshakes.
+	MaxParked int
+
+	// Panicked turns what a hook in a tls.Config has panicked with into an error. It is called
+	// on the goroutine that panics, not on the loop.
+	Panicked func(v any) error
+}
+
+// NewLoop returns what the connections of an event loop share. Until the first connection it takes no
+// buffers.
+func NewLoop(cfg LoopConfig) *Loop {
+	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
+}
+
+// End is the last call. What workers compute still comes to nothing.
+func (l *Loop) End() {
+	for _, co := range l.idle {
+		co.stop()
+	}
+	l.idle, l.ended = nil, true
+}
+
+// Handshakes returns how many connections are not open yet.
+func (l *Loop) Handshakes() int { return len(l.handshakes) }
+
+// Abort fails all handshakes with err.
+func (l *Loop) Abort(err error) {
+	for c := range l.handshakes {
+		c.Abort(err)
+	}
+}
+
+func (l *Loop) post(f func()) bool              { return l.cfg.Post(f) }
+func (l *Loop) after(d time.Duration, f func()) { l.cfg.After(d, f) }
+func (l *Loop) get(n int) []byte                { return l.cfg.Pool.Get(n) }
+func (l *Loop) put(b []byte)                    { l.cfg.Pool.Put(b) }
+
+// buffers makes the loop's two buffers.
+func (l *Loop) buffers() {
+	if l.plain == nil {
+		l.plain = make([]byte, plainBuffer)
+		l.cipher = make([]byte, 0, cipherBuffer)
+	}
+}
+
+// parked is the handshakes that wait for their peers, the oldest first.
+type parked struct {
+	head, tail *handshake
+	n          int
+}
+
+func (p *parked) push(h *handshake) {
+	h.older, h.newer, h.parked = p.tail, nil, true
+	if p.tail == nil {
+		p.head = h
+	} else {
+		p.tail.newer = h
+	}
+	p.tail = h
+	p.n++
+}
+
+func (p *parked) remove(h *handshake) {
+	if !h.parked {
+		return
+	}
+	if h.older == nil {
+		p.head = h.newer
+	} else {
+		h.older.newer = h.newer
+	}
+	if h.newer == nil {
+		p.tail = h.older
+	} else {
+		h.newer.older = h.older
+	}
+	h.older, h.newer, h.parked = nil, nil, false
+	p.n--
+}

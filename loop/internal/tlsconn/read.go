@@ -1,0 +1,150 @@
+package tlsconn
+
+import (
+	"errors"
+	"io"
+)
+
+const (
+	// A peer may send uselessBurst records without data (KeyUpdate, session tickets, empty ones), and
+	// one more for each uselessBytes of data. A KeyUpdate costs as much as 50 small messages, and
+	// crypto/tls only counts those in a row.
+	uselessBurst = 64
+	uselessBytes = 64 << 10
+)
+
+var errUseless = errors.New("tls: too many records without data (KeyUpdate?)")
+
+// receive decrypts p, which follows what waits in c.in.
+func (c *Conn) receive(p []byte) {
+	c.loop.buffers()
+	if len(c.in) > 0 {
+		p = p[c.topUp(p):]
+		if wholeRecords(c.in) == 0 {
+			return
+		}
+		held := c.in
+		c.in = nil
+		rest := c.feed(held)
+		if c.state == open && (len(rest) > 0 || c.paused && len(p) > 0) {
+			c.in = append(append(c.loop.get(len(rest)+len(p)), rest...), p...)
+		}
+		c.loop.put(held)
+		if c.in != nil || c.state != open {
+			return
+		}
+	}
+	if rest := c.feed(p); len(rest) > 0 && c.state == open {
+		c.in = append(c.loop.get(len(rest)), rest...)
+	}
+}
+
+// topUp moves from p to c.in what the last record there lacks, and returns how much that was.
+func (c *Conn) topUp(p []byte) (n int) {
+	for n < len(p) {
+		part := c.in[wholeRecords(c.in):]
+		if len(part) == 0 {
+			break
+		}
+		want := headerSize
+		if size := recordSize(part); size > 0 {
+			want = size
+		}
+		k := min(want-len(part), len(p)-n)
+		c.hold(p[n : n+k])
+		n += k
+	}
+	return n
+}
+
+// hold keeps p.
+func (c *Conn) hold(p []byte) {
+	if c.in == nil {
+		c.in = c.loop.get(len(p))
+	}
+	if len(c.in)+len(p) > cap(c.in) {
+		grown := append(c.loop.get(max(len(c.in)+len(p), 2*cap(c.in))), c.in...)
+		c.loop.put(c.in)
+		c.in = grown
+	}
+	c.in = append(c.in, p...)
+}
+
+// feed decrypts the whole records in b and delivers what was in them. It returns what is left: less
+// than a record, or all behind the one in which the sink has paused. If the connection is not open any
+// more nothing is of use.
+func (c *Conn) feed(b []byte) (rest []byte) {
+	whole := wholeRecords(b)
+	c.cur = b[:whole]
+	for len(c.cur) > 0 && c.state == open && !c.paused {
+		n, err := c.decrypt()
+		if n > 0 {
+			c.sink.Readable(c.loop.plain[:n])
+		}
+		if err != nil && c.state == open {
+			c.cur = nil // nothing behind it counts
+			if c.paused {
+				c.err = err
+			} else {
+				c.inputEnded(err)
+			}
+		}
+	}
+	rest = b[whole-len(c.cur):]
+	if c.err != nil {
+		rest = nil
+	}
+	c.cur = nil
+	if len(c.out) > 0 && c.state == open { // answers of crypto/tls' own
+		c.flush()
+	}
+	return rest
+}
+
+// decrypt fills the loop's buffer with plaintext, as far as it and the records go.
+func (c *Conn) decrypt() (n int, err error) {
+	for len(c.cur) > 0 && plainBuffer-n >= maxPlain && err == nil {
+		var k int
+		k, err = c.tls.Read(c.loop.plain[n:])
+		n += k
+		if k > 0 {
+			c.useless-- // the record that it came in
+		}
+		if err == errWouldBlock {
+			err = nil
+		}
+		if c.useless > uselessBurst && err == nil {
+			err = errUseless
+		}
+	}
+	if n > 0 && c.useless > 0 {
+		c.redeem(n)
+	}
+	return n, err
+}
+
+// redeem lets n bytes of data make up for useless records.
+func (c *Conn) redeem(n int) {
+	c.earned += n
+	k := min(c.useless, c.earned/uselessBytes)
+	c.useless -= k
+	c.earned -= k * uselessBytes
+	if c.useless == 0 {
+		c.earned = 0
+	}
+}
+
+// inputEnded passes on the end that crypto/tls has found: close_notify, or what is wrong.
+func (c *Conn) inputEnded(err error) {
+	if errors.Is(err, io.EOF) {
+		c.state = ended
+		c.sink.Closed(io.EOF)
+		if !c.lingers {
+			c.Close(false)
+		}
+		return
+	}
+	c.state = ended // no callback any more
+	c.sink.Closed(err)
+	c.discard()
+}

@@ -1,0 +1,98 @@
+package tlsconn
+
+// Sizes of TLS records (RFC 8446, section 5; RFC 5246, section 6.2).
+const (
+	headerSize = 5
+	maxPlain   = 16384
+	maxCipher  = maxPlain + 2048 // of TLS 1.2; 1.3 adds 256 at most
+	maxRecord  = headerSize + maxCipher
+
+	typeHandshake   = 22
+	typeApplication = 23
+)
+
+// recordSize returns the size of the record that b begins with, or 0 if b does not say.
+func recordSize(b []byte) int {
+	if len(b) < headerSize {
+		return 0
+	}
+	return headerSize + int(b[3])<<8 + int(b[4])
+}
+
+// decidable returns how much of b is enough for crypto/tls to go on with, if n is the size of the
+// record that b begins with: all of it, or, of one that is too large, what crypto/tls needs to refuse
+// it.
+func decidable(n int) int {
+	if n > maxRecord {
+		return headerSize
+	}
+	return n
+}
+
+// wholeRecords returns the length of the whole records at the beginning of b.
+func wholeRecords(b []byte) int {
+	done := 0
+	for {
+		n := recordSize(b[done:])
+		if n == 0 || decidable(n) > len(b)-done {
+			return done
+		}
+		if n > maxRecord { // the last that crypto/tls will look at
+			return len(b)
+		}
+		done += n
+	}
+}
+
+// helloReady returns how much of b crypto/tls must be given to deal with a ClientHello: 0 if more must
+// come first. What is no ClientHello is ready at once, as it is crypto/tls that finds the words for it.
+func helloReady(b []byte) int {
+	need, got, done := -1, 0, 0 // bytes of the message, of which we have seen, in bytes of records
+	for {
+		rest := b[done:]
+		if len(rest) > 0 && rest[0] != typeHandshake || len(rest) > 1 && rest[1] != 3 {
+			return notTLS(b)
+		}
+		n := recordSize(rest)
+		if n > maxRecord {
+			return len(b)
+		}
+		if n == 0 || n > len(rest) {
+			return 0
+		}
+		payload := rest[headerSize:n]
+		if need < 0 {
+			if len(payload) < 4 || payload[0] != 1 {
+				return len(b)
+			}
+			need = 4 + int(payload[1])<<16 + int(payload[2])<<8 + int(payload[3])
+		}
+		got += len(payload)
+		done += n
+		if got >= need {
+			return done
+		}
+	}
+}
+
+// notTLS returns how much of b is ready if it does not begin with a handshake's record: crypto/tls
+// looks at a header.
+func notTLS(b []byte) int {
+	if len(b) < headerSize {
+		return 0
+	}
+	return len(b)
+}
+
+// sealed reports whether the server's output b has records that are encrypted. In a handshake that is
+// so from the ServerHello of TLS 1.3 on, and all the server waits for then are Finished and what it
+// asked for.
+func sealed(b []byte) bool {
+	for len(b) >= headerSize {
+		if b[0] == typeApplication {
+			return true
+		}
+		b = b[min(len(b), recordSize(b)):]
+	}
+	return false
+}

@@ -1,0 +1,376 @@
+package tlsconn
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A rig is a goroutine that runs one Loop, and sockets in memory.
+type rig struct {
+	t     testing.TB
+	loop  *Loop
+	tasks chan func()
+	quit  chan struct{}
+}
+
+func newRig(t testing.TB, change func(*LoopConfig)) *rig {
+	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
+	cfg := LoopConfig{
+		Post:      func(f func()) bool { r.tasks <- f; return true },
+		After:     func(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) },
+		Pool:      new(codec.Pool),
+		Workers:   NewWorkers(2),
+		MaxParked: 100,
+		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	r.loop = NewLoop(cfg)
+	go r.run()
+	t.Cleanup(func() { close(r.quit) })
+	return r
+}
+
+func (r *rig) run() {
+	for {
+		select {
+		case f := <-r.tasks:
+			f()
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// do runs f on the loop and waits for it.
+func (r *rig) do(f func()) {
+	done := make(chan struct{})
+	r.tasks <- func() { defer close(done); f() }
+	<-done
+}
+
+// A server is a Conn with its raw socket, and the sink on top of it: both of them memory.
+type server struct {
+	rig    *rig
+	conn   *Conn
+	sock   *memSocket
+	answer func(s *server, p []byte) // what the sink does with input
+	linger bool                      // after the peer's end
+
+	got     []byte // plaintext
+	reads   int    // pieces in which it came
+	pieces  []int
+	events  chan error // Failed, or Closed
+	opened  chan struct{}
+	pending []byte // plaintext that waits
+	ends    bool
+}
+
+func (r *rig) serve(cfg *tls.Config) *server {
+	s := &server{rig: r, events: make(chan error, 4), opened: make(chan struct{})}
+	s.sock = &memSocket{rig: r, room: 1 << 30}
+	s.sock.cond = sync.NewCond(&s.sock.mu)
+	r.do(func() {
+		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+		s.conn = New(r.loop, Config{TLS: cfg, Local: addr, Remote: addr}, s.sock, s)
+		s.sock.sink = s.conn
+	})
+	return s
+}
+
+func (s *server) Opened(*Conn) engine.Sink { close(s.opened); return s }
+func (s *server) Failed(err error)         { s.events <- err }
+
+func (s *server) Readable(p []byte) {
+	s.got = append(s.got, p...)
+	s.reads++
+	s.pieces = append(s.pieces, len(p))
+	if s.answer != nil {
+		s.answer(s, p)
+	}
+}
+
+func (s *server) Closed(err error) {
+	s.ends = true
+	if s.linger && err == io.EOF {
+		s.conn.Linger()
+	}
+	s.events <- err
+}
+
+// send writes as the outbox of a connection does.
+func (s *server) send(p []byte) {
+	s.pending = append(s.pending, p...)
+	s.push()
+}
+
+func (s *server) push() {
+	if len(s.pending) == 0 {
+		return
+	}
+	n, err := s.conn.Write(s.pending)
+	if err != nil {
+		return
+	}
+	s.pending = s.pending[n:]
+	if len(s.pending) > 0 && !s.conn.NotifyWritable() {
+		s.rig.loop.after(time.Millisecond, s.push)
+	}
+}
+
+func (s *server) Writable() { s.push() }
+
+// end waits for why the connection ended.
+func (s *server) end() error {
+	s.rig.t.Helper()
+	select {
+	case err := <-s.events:
+		return err
+	case <-time.After(10 * time.Second):
+		s.rig.t.Fatal("the connection does not end")
+		return nil
+	}
+}
+
+// plain returns what has come in so far.
+func (s *server) plain() (got string) {
+	s.rig.do(func() { got = string(s.got) })
+	return got
+}
+
+// memSocket is the raw socket, with the kernel's part.
+type memSocket struct {
+	rig    *rig
+	sink   engine.Sink
+	mu     sync.Mutex
+	cond   *sync.Cond
+	out    []byte
+	room   int
+	writes int
+	waits  bool
+	blind  bool
+	shut   bool
+	closed bool
+	hard   bool
+	paused bool
+	linger bool
+	early  [][]byte // came while paused
+}
+
+func (m *memSocket) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.shut {
+		return 0, errors.New("memSocket: written after the end")
+	}
+	n := min(len(p), m.room)
+	m.out = append(m.out, p[:n]...)
+	m.room -= n
+	m.writes++
+	m.cond.Broadcast()
+	return n, nil
+}
+
+func (m *memSocket) Writev([][]byte) (int, error) { panic("not used") }
+
+func (m *memSocket) NotifyWritable() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.blind {
+		return false
+	}
+	m.waits = true
+	m.offer()
+	return true
+}
+
+func (m *memSocket) offer() {
+	if m.waits && m.room > 0 && !m.closed {
+		m.waits = false
+		m.rig.tasks <- func() { m.sink.Writable() }
+	}
+}
+
+func (m *memSocket) Pending() bool { return false }
+func (m *memSocket) Unsent() int   { return 0 }
+func (m *memSocket) Linger() bool  { m.linger = true; return true }
+func (m *memSocket) Pause() error  { m.paused = true; return nil }
+
+func (m *memSocket) Resume() {
+	m.paused = false
+	m.rig.tasks <- func() {
+		for len(m.early) > 0 && !m.paused && !m.closed {
+			p := m.early[0]
+			m.early = m.early[1:]
+			m.sink.Readable(p)
+		}
+	}
+}
+
+func (m *memSocket) CloseWrite() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shut = true
+	m.cond.Broadcast()
+}
+
+func (m *memSocket) Close(hard bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		panic("closed twice")
+	}
+	m.closed, m.hard = true, hard
+	m.cond.Broadcast()
+}
+
+// allow gives the socket room for n bytes.
+func (m *memSocket) allow(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.room = n
+	m.offer()
+}
+
+func (m *memSocket) deliver(p []byte) {
+	m.mu.Lock()
+	closed := m.closed
+	m.mu.Unlock()
+	switch {
+	case closed:
+	case m.paused || len(m.early) > 0:
+		m.early = append(m.early, append([]byte(nil), p...))
+	default:
+		m.sink.Readable(p)
+	}
+}
+
+// feed has p arrive in pieces of n bytes, and waits until it has been dealt with.
+func (m *memSocket) feed(p []byte, n int) {
+	for len(p) > 0 {
+		k := min(n, len(p))
+		piece := append([]byte(nil), p[:k]...)
+		m.rig.do(func() {
+			m.deliver(piece)
+			clear(piece) // it was borrowed
+		})
+		p = p[k:]
+	}
+}
+
+// hangUp ends the raw input.
+func (m *memSocket) hangUp(err error) {
+	m.rig.do(func() {
+		if !m.closed {
+			m.sink.Closed(err)
+		}
+	})
+}
+
+// wire is the client's net.Conn: what it writes arrives in pieces of cut bytes.
+type wire struct {
+	sock *memSocket
+	cut  int
+	mu   sync.Mutex
+	held *[]byte // if not nil what is written goes there
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held != nil {
+		*w.held = append(*w.held, p...)
+	} else {
+		w.sock.feed(p, w.cut)
+	}
+	return len(p), nil
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	m := w.sock
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.out) == 0 {
+		if m.closed || m.shut {
+			return 0, io.EOF
+		}
+		m.cond.Wait()
+	}
+	n := copy(p, m.out)
+	m.out = m.out[n:]
+	return n, nil
+}
+
+func (w *wire) Close() error                     { return nil }
+func (w *wire) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (w *wire) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (w *wire) SetDeadline(time.Time) error      { return nil }
+func (w *wire) SetReadDeadline(time.Time) error  { return nil }
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// dial makes a client of s, whose bytes arrive in pieces.
+func (s *server) dial(cfg *tls.Config, cut int) (*tls.Conn, *wire) {
+	w := &wire{sock: s.sock, cut: cut}
+	return tls.Client(w, cfg), w
+}
+
+// hold has what the client writes from now on go nowhere; what is returned fetches it.
+func (w *wire) hold() func() []byte {
+	var b []byte
+	w.mu.Lock()
+	w.held = &b
+	w.mu.Unlock()
+	return func() []byte {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return b
+	}
+}
+
+var certificate = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{"test"},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(100 * 365 * 24 * time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:        true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+})
+
+func serverConfig() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{certificate()}}
+}
+
+func clientConfig() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(certificate().Leaf)
+	return &tls.Config{RootCAs: pool, ServerName: "test"}
+}

@@ -1,0 +1,451 @@
+package tlsconn
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func echo(s *server, p []byte) { s.send(p) }
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8)
+	}
+	return b
+}
+
+// versions runs f for both versions of the protocol.
+func versions(t *testing.T, f func(t *testing.T, cfg *tls.Config)) {
+	for _, v := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(v), func(t *testing.T) {
+			cfg := serverConfig()
+			cfg.MinVersion, cfg.MaxVersion = v, v
+			f(t, cfg)
+		})
+	}
+}
+
+func TestEchoInPieces(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		for _, cut := range []int{1, 2, 5, 7, 100, 1 << 20} {
+			s := newRig(t, nil).serve(cfg)
+			s.answer = echo
+			client, _ := s.dial(clientConfig(), cut)
+			for _, n := range []int{1, 64, 16384, 16385, 50_000} {
+				if cut < 7 && n > 16385 {
+					continue
+				}
+				want := pattern(n)
+				if _, err := client.Write(want); err != nil {
+					t.Fatal(err)
+				}
+				got := make([]byte, n)
+				if _, err := io.ReadFull(client, got); err != nil {
+					t.Fatalf("cut %d, %d bytes: %v", cut, n, err)
+				}
+				if !bytes.Equal(got, want) {
+					t.Fatalf("cut %d, %d bytes: not what was sent", cut, n)
+				}
+			}
+			if err := client.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.end(); err != io.EOF {
+				t.Errorf("ended with %v, want io.EOF", err)
+			}
+		}
+	})
+}
+
+func TestOneWriteForWhatIsSentAtOnce(t *testing.T) {
+	s := newRig(t, nil).serve(serverConfig())
+	s.answer = echo
+	client, w := s.dial(clientConfig(), 1<<20)
+	if err := client.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.opened
+	fetch := w.hold()
+	for range 10 {
+		_, _ = client.Write(pattern(64))
+	}
+	before := s.sock.writes
+	s.sock.feed(fetch(), 1<<20)
+	if s.reads != 1 || s.sock.writes-before != 1 {
+		t.Errorf("10 messages of one packet: %d pieces, %d writes; want 1 and 1", s.reads, s.sock.writes-before)
+	}
+}
+
+func TestDataBehindFinished(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		s := newRig(t, nil).serve(cfg)
+		s.answer = echo
+		client, w := s.dial(clientConfig(), 1<<20)
+		if cfg.MaxVersion == tls.VersionTLS12 { // there the server has the last word
+			if err := client.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		held := &lateWire{wire: w}
+		client = tls.Client(held, clientConfig())
+		if err := client.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		want := pattern(40_000)
+		if _, err := client.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		s.sock.feed(held.late, 1<<20)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatal("what came with Finished is not echoed", err)
+		}
+	})
+}
+
+// lateWire keeps all writes but the first, the ClientHello.
+type lateWire struct {
+	*wire
+	n    int
+	late []byte
+}
+
+func (w *lateWire) Write(p []byte) (int, error) {
+	if w.n++; w.n == 1 {
+		return w.wire.Write(p)
+	}
+	w.late = append(w.late, p...)
+	return len(p), nil
+}
+
+func TestFullSocketCountsPlaintext(t *testing.T) {
+	for _, blind := range []bool{false, true} {
+		s := newRig(t, nil).serve(serverConfig())
+		client, _ := s.dial(clientConfig(), 1<<20)
+		if err := client.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.opened
+		s.sock.mu.Lock()
+		s.sock.out, s.sock.room, s.sock.blind = nil, 0, blind
+		s.sock.mu.Unlock()
+		want := pattern(300_000)
+		s.rig.do(func() { s.send(want) })
+		if n := len(s.pending); n != len(want) {
+			t.Fatalf("%d bytes pending with a full socket, want all %d", n, len(want))
+		}
+		read := make(chan []byte)
+		go func() {
+			got := make([]byte, len(want))
+			_, _ = io.ReadFull(client, got)
+			read <- got
+		}()
+		for wait := true; wait; {
+			s.sock.allow(1000 + rand.IntN(40_000))
+			runtime.Gosched()
+			s.rig.do(func() { wait = len(s.pending) > 0 })
+		}
+		if got := <-read; !bytes.Equal(got, want) {
+			t.Fatal("not what was sent")
+		}
+	}
+}
+
+func TestAlertsAndReasons(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		input string
+		want  string
+	}{
+		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "plain HTTP"},
+		{"garbage", "\x00\x01\x02\x03\x04\x05\x06", "does not look like a TLS handshake"},
+		{"SSLv2", "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10", "SSLv2"},
+		{"too long", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 10), "oversized"},
+		{"not a hello", "\x16\x03\x01\x00\x04\x02\x00\x00\x00", "error decoding message"},
+		{"alert", "\x15\x03\x01\x00\x02\x02\x28", "handshake failure"},
+		{"huge hello", hugeHello(), "more than 16 KiB"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newRig(t, nil).serve(serverConfig())
+			s.sock.feed([]byte(tt.input), 1<<20)
+			if err := s.end(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("failed with %v, want something with %q", err, tt.want)
+			}
+			s.sock.hangUp(io.EOF)
+			s.rig.do(func() {
+				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.n != 0 || s.rig.loop.discarding != 0 {
+					t.Error("something is left of it")
+				}
+			})
+		})
+	}
+}
+
+// hugeHello is a ClientHello in pieces that announces 60,000 bytes.
+func hugeHello() string {
+	s := "\x16\x03\x01\x04\x00" + "\x01\x00\xea\x60" + strings.Repeat("\x03", 1020)
+	for range 30 {
+		s += "\x16\x03\x01\x04\x00" + strings.Repeat("\x03", 1024)
+	}
+	return s
+}
+
+func TestClientsErrors(t *testing.T) {
+	mutual := serverConfig()
+	mutual.ClientAuth = tls.RequireAndVerifyClientCert
+	mutual.ClientCAs = x509.NewCertPool()
+	alpn := serverConfig()
+	alpn.NextProtos = []string{"ours"}
+	old := clientConfig()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	theirs := clientConfig()
+	theirs.NextProtos = []string{"theirs"}
+	own := clientConfig()
+	own.Certificates = []tls.Certificate{certificate()}
+	for _, tt := range []struct {
+		name           string
+		server, client *tls.Config
+		want           string
+	}{
+		{"TLS 1.1", serverConfig(), old, "unsupported versions"},
+		{"ALPN", alpn, theirs, "unsupported application protocols"},
+		{"no certificate", mutual, clientConfig(), "didn't provide a certificate"},
+		{"unknown certificate", mutual, own, "unknown authority"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newRig(t, nil).serve(tt.server)
+			client, _ := s.dial(tt.client, 1<<20)
+			err := client.Handshake()
+			if err == nil {
+				_, err = client.Read(make([]byte, 1))
+			}
+			if err == nil || !strings.Contains(err.Error(), "remote error: tls") {
+				t.Errorf("the client got %v, want an alert", err)
+			}
+			if err := s.end(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("failed with %v, want something with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestHooks(t *testing.T) {
+	for name, hook := range map[string]func(){
+		"panic":  func() { panic("hook") },
+		"Goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := serverConfig()
+			cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { hook(); return nil, nil }
+			cfg.Certificates = nil
+			r := newRig(t, nil)
+			for range 5 { // more than there are workers
+				s := r.serve(cfg)
+				client, _ := s.dial(clientConfig(), 1<<20)
+				go func() { _ = client.Handshake() }()
+				if err := s.end(); err == nil || !strings.Contains(err.Error(), strings.ToLower(name)) && !strings.Contains(err.Error(), name) {
+					t.Errorf("failed with %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestAbortWhileAHookWaits(t *testing.T) {
+	cfg := serverConfig()
+	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		<-hello.Context().Done()
+		return nil, context.Cause(hello.Context())
+	}
+	cfg.Certificates = nil
+	s := newRig(t, nil).serve(cfg)
+	client, _ := s.dial(clientConfig(), 1<<20)
+	go func() { _ = client.Handshake() }()
+	time.Sleep(time.Millisecond)
+	s.rig.do(func() { s.rig.loop.Abort(errors.New("enough")) })
+	if err := s.end(); err == nil || !strings.Contains(err.Error(), "enough") {
+		t.Errorf("failed with %v", err)
+	}
+}
+
+func TestOldestHandshakeIsCut(t *testing.T) {
+	r := newRig(t, func(cfg *LoopConfig) { cfg.MaxParked = 3 })
+	hello := clientHello(t)
+	var all []*server
+	for range 5 {
+		s := r.serve(serverConfig())
+		all = append(all, s)
+		s.sock.feed(hello, 1<<20)
+		for s.sock.written() == 0 { // until it is parked
+			runtime.Gosched()
+		}
+	}
+	for _, s := range all[:2] {
+		if err := s.end(); !errors.Is(err, ErrTooManyHandshakes) {
+			t.Errorf("failed with %v", err)
+		}
+	}
+	r.do(func() {
+		if n := r.loop.parked.n; n != 3 {
+			t.Errorf("%d wait, want 3", n)
+		}
+		r.loop.Abort(io.EOF)
+		if n := r.loop.parked.n; n != 0 || r.loop.Handshakes() != 0 {
+			t.Errorf("%d wait after Abort", n)
+		}
+	})
+}
+
+func (m *memSocket) written() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes
+}
+
+// clientHello returns what a client sends first.
+func clientHello(t testing.TB) []byte {
+	w := &helloWire{}
+	_ = tls.Client(w, clientConfig()).Handshake()
+	if len(w.b) == 0 {
+		t.Fatal("no ClientHello")
+	}
+	return w.b
+}
+
+type helloWire struct {
+	wire
+	b []byte
+}
+
+func (w *helloWire) Write(p []byte) (int, error) { w.b = append(w.b, p...); return len(p), nil }
+func (w *helloWire) Read([]byte) (int, error)    { return 0, io.EOF }
+
+func TestEnds(t *testing.T) {
+	connect := func(t *testing.T) (*server, *tls.Conn, *wire) {
+		s := newRig(t, nil).serve(serverConfig())
+		client, w := s.dial(clientConfig(), 1<<20)
+		if err := client.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.opened
+		return s, client, w
+	}
+	t.Run("truncated", func(t *testing.T) {
+		s, client, _ := connect(t)
+		_, _ = client.Write([]byte("x"))
+		s.sock.hangUp(io.EOF)
+		if err := s.end(); err != io.ErrUnexpectedEOF || s.plain() != "x" {
+			t.Errorf("got %q and then %v, want io.ErrUnexpectedEOF", s.plain(), err)
+		}
+	})
+	t.Run("reset", func(t *testing.T) {
+		s, _, _ := connect(t)
+		s.sock.hangUp(io.ErrClosedPipe)
+		if err := s.end(); err != io.ErrClosedPipe {
+			t.Errorf("ended with %v", err)
+		}
+	})
+	t.Run("half-close", func(t *testing.T) {
+		s, client, _ := connect(t)
+		s.linger = true
+		_ = client.CloseWrite()
+		if err := s.end(); err != io.EOF {
+			t.Errorf("ended with %v", err)
+		}
+		s.rig.do(func() { s.send([]byte("late")); s.conn.CloseWrite() })
+		if got, err := io.ReadAll(client); string(got) != "late" || err != nil {
+			t.Errorf("the client got %q, %v", got, err)
+		}
+		s.sock.hangUp(io.EOF)
+		s.rig.do(func() { s.conn.Close(false) })
+	})
+	t.Run("close", func(t *testing.T) {
+		s, client, _ := connect(t)
+		s.rig.do(func() { s.send([]byte("bye")); s.conn.Close(false) })
+		if got, err := io.ReadAll(client); string(got) != "bye" || err != nil {
+			t.Errorf("the client got %q, %v; want bye and close_notify", got, err)
+		}
+		if !s.sock.closed || s.sock.hard {
+			t.Error("the raw socket is not closed")
+		}
+	})
+	t.Run("bad record", func(t *testing.T) {
+		s, client, _ := connect(t)
+		s.sock.feed([]byte("\x17\x03\x03\x00\x20"+strings.Repeat("z", 32)), 1<<20)
+		if err := s.end(); err == nil || !strings.Contains(err.Error(), "bad record MAC") {
+			t.Errorf("ended with %v", err)
+		}
+		if _, err := client.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "bad record MAC") {
+			t.Errorf("the client got %v, want the alert", err)
+		}
+	})
+	t.Run("announced and never sent", func(t *testing.T) {
+		s, _, _ := connect(t)
+		s.sock.feed([]byte("\x17\x03\x03\x40\x00"), 1<<20)
+		s.rig.do(func() {
+			if cap(s.conn.in) > 1024 {
+				t.Errorf("a header alone takes %d bytes", cap(s.conn.in))
+			}
+		})
+	})
+}
+
+func TestPauseAnywhere(t *testing.T) {
+	s := newRig(t, nil).serve(serverConfig())
+	client, w := s.dial(clientConfig(), 1<<20)
+	if err := client.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.opened
+	fetch := w.hold()
+	want := pattern(400_000)
+	_, _ = client.Write(want)
+	_ = client.CloseWrite()
+	stream := fetch()
+	pauses := 0
+	s.answer = func(s *server, _ []byte) {
+		if rand.IntN(2) == 0 {
+			pauses++
+			_ = s.conn.Pause()
+			s.rig.loop.after(time.Millisecond, func() { s.conn.Resume() })
+		}
+	}
+	for len(stream) > 0 {
+		n := min(len(stream), 1+rand.IntN(100_000))
+		s.sock.feed(stream[:n], n)
+		stream = stream[n:]
+	}
+	if err := s.end(); err != io.EOF || s.plain() != string(want) || pauses == 0 {
+		t.Errorf("%d of %d bytes in %d pauses, and then %v", len(s.got), len(want), pauses, err)
+	}
+}
+
+func TestResumption(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		client := clientConfig()
+		client.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+		for i := range 3 {
+			s := newRig(t, nil).serve(cfg)
+			s.answer = echo
+			c, _ := s.dial(client, 1<<20)
+			_, _ = c.Write([]byte("x"))
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.ConnectionState().DidResume; got != (i > 0) {
+				t.Errorf("connection %d: resumed %v", i, got)
+			}
+		}
+	})
+}

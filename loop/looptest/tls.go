@@ -1,0 +1,169 @@
+package looptest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client that
+// has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. What is sent to the Peer
+// and received from it is plaintext then. Close and CloseWrite say close_notify, Hangup does not.
+func (s *Server) OpenTLS(cfg *tls.Config) *Peer { return s.OpenTLSTo(0, cfg) }
+
+// OpenTLSTo is OpenTLS for the i-th of Server.Addrs.
+func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
+	s.t.Helper()
+	if cfg == nil {
+		cfg = &tls.Config{InsecureSkipVerify: true}
+	}
+	p := s.OpenTo(i)
+	p.StartTLS(cfg)
+	return p
+}
+
+// StartTLS begins a client's handshake on a connection that is plain until now: for what comes before
+// it, such as a header of the PROXY protocol. It waits until the handshake is done, or cannot go on.
+func (p *Peer) StartTLS(cfg *tls.Config) {
+	p.sock.mu.Lock()
+	p.sock.told = make(chan struct{}, 1)
+	p.sock.mu.Unlock()
+	p.tls = &tlsPeer{peer: p}
+	p.tls.conn = tls.Client((*peerConn)(p), cfg)
+	go p.tls.run()
+	p.settle()
+}
+
+// TLS returns what the handshake of OpenTLS has settled, and the error that ended it or what came
+// after it, io.EOF being the server's close_notify. The state is zero before the handshake is done.
+func (p *Peer) TLS() (tls.ConnectionState, error) {
+	t := p.tls
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state, t.err
+}
+
+// Hangup closes the connection without a word.
+func (p *Peer) Hangup() {
+	p.sock.hangUp(io.EOF, false)
+	p.settle()
+}
+
+func (p *Peer) closeNotify() {
+	if p.tls != nil {
+		_ = p.tls.conn.CloseWrite()
+	}
+}
+
+// tlsPeer is the TLS of a Peer.
+type tlsPeer struct {
+	peer *Peer
+	conn *tls.Conn
+
+	mu    sync.Mutex
+	state tls.ConnectionState
+	done  bool
+	plain []byte
+	err   error
+}
+
+// run does the handshake, and reads what comes.
+func (t *tlsPeer) run() {
+	err := t.conn.Handshake()
+	t.mu.Lock()
+	t.done = err == nil
+	if t.done {
+		t.state = t.conn.ConnectionState()
+	}
+	t.mu.Unlock()
+	buf := make([]byte, 16<<10)
+	for err == nil {
+		var n int
+		n, err = t.conn.Read(buf)
+		t.mu.Lock()
+		t.plain = append(t.plain, buf[:n]...)
+		t.mu.Unlock()
+	}
+	t.mu.Lock()
+	t.err = err
+	t.mu.Unlock()
+}
+
+func (t *tlsPeer) write(b []byte) (int, error) {
+	t.mu.Lock()
+	done := t.done
+	t.mu.Unlock()
+	if !done {
+		return 0, syscall.ENOTCONN
+	}
+	n, err := t.conn.Write(b)
+	t.peer.settle()
+	return n, err
+}
+
+func (t *tlsPeer) received() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := string(t.plain)
+	t.plain = nil
+	return s
+}
+
+// peerConn makes a Peer the net.Conn of a client.
+type peerConn Peer
+
+func (c *peerConn) Read(b []byte) (int, error) { return c.sock.read(b) }
+
+func (c *peerConn) Write(b []byte) (int, error) {
+	if !c.sock.feed(b) {
+		return 0, syscall.EPIPE
+	}
+	return len(b), nil
+}
+
+func (c *peerConn) Close() error                     { return nil }
+func (c *peerConn) LocalAddr() net.Addr              { return c.addr }
+func (c *peerConn) RemoteAddr() net.Addr             { return c.addr }
+func (c *peerConn) SetDeadline(time.Time) error      { return nil }
+func (c *peerConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *peerConn) SetWriteDeadline(time.Time) error { return nil }
+
+// Certificate returns a certificate for these names, signed by itself, that is valid in virtual time
+// as well as in real time. It is no secret: for tests only.
+func Certificate(names ...string) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "looptest"}, DNSNames: names,
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:        true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// Raw feeds b as it is to a Peer of OpenTLS, as one packet, and waits for what it causes.
+func (p *Peer) Raw(b []byte) {
+	p.sock.feed(b)
+	p.settle()
+}

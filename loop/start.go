@@ -1,0 +1,89 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/alarm"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
+)
+
+// limitConns fills in what follows from the limits of the system.
+func (s *Server) limitConns() {
+	capacity := s.engine.Capacity(s.NumLoops)
+	if s.MaxConns == 0 {
+		s.MaxConns = capacity
+	}
+	if s.MaxConns > capacity {
+		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
+			Msg("the limit of open files (ulimit -n) is too low for Server.MaxConns")
+	}
+	s.freed = make(chan struct{}, 1)
+	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
+	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
+	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
+}
+
+func (s *Server) startLoops() error {
+	s.makeClocks()
+	errs := make(chan error, s.NumLoops)
+	for i := range s.NumLoops {
+		l := newLoop(s, i)
+		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
+		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
+		s.loops = append(s.loops, l)
+	}
+	go s.watch.Run()
+	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
+		return errors.Join(err, s.stopEngine())
+	}
+	s.looping.Store(true)
+	for _, l := range s.loops {
+		l.schedule()
+	}
+	var err error
+	for range s.loops {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		err = errors.Join(err, s.abandon())
+	}
+	return err
+}
+
+// makeClocks makes what looks at all loops.
+func (s *Server) makeClocks() {
+	clock := func() time.Duration { return time.Since(s.base) }
+	s.alarm = alarm.New(s.NumLoops, clock)
+	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+}
+
+// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
+func (s *Server) abandon() error {
+	if _, stuck := s.drain(); stuck != nil {
+		return stuck
+	}
+	return s.stopEngine()
+}
+
+// start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
+func (l *Loop) start(result chan<- error) {
+	l.claim()
+	l.health.pulse.OnGoroutine(l.owner.ID())
+	err := errGoexited
+	defer func() {
+		if v := recover(); v != nil {
+			err = l.panicked(v)
+		}
+		if err != nil {
+			err = fmt.Errorf("loop: Server.OnStart: %w", err)
+		}
+		result <- err
+	}()
+	if l.server.OnStart != nil {
+		l.server.OnStart(l)
+	}
+	l.started, err = true, nil
+}

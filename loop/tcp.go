@@ -1,0 +1,76 @@
+package loop
+
+import (
+	"fmt"
+	"net"
+	"time"
+)
+
+// TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each means
+// what Go, or the system, does by itself. What the system does not know (UserTimeout elsewhere than on
+// Linux) fails at Start.
+type TCPOptions struct {
+	// KeepAlive is when a connection that is silent is probed, and how often until it counts as broken.
+	// Zeros: after 15 s, every 15 s, 9 times. Its Enable has no meaning here.
+	KeepAlive net.KeepAliveConfig
+
+	// NoKeepAlive turns that off.
+	NoKeepAlive bool
+
+	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
+	// (TCP_USER_TIMEOUT). 0: the system's, on Linux about 15 minutes.
+	UserTimeout time.Duration
+
+	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
+	// acknowledged (no TCP_NODELAY). What a callback sends leaves in one write anyway.
+	Delay bool
+
+	// Backlog is how many connections may wait to be accepted. 0: the system's largest (on Linux
+	// net.core.somaxconn), which larger values are cut to.
+	Backlog int
+
+	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes (SO_SNDBUF,
+	// SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the connection,
+	// which is usually better.
+	SendBuffer, ReceiveBuffer int
+
+	// ReusePort lets several processes listen on the port, if all of them ask for it (SO_REUSEPORT).
+	// The system shares out connections among them; those that wait in the queue of one that ends are
+	// lost.
+	ReusePort bool
+}
+
+// tcpOptions returns the options of a listener.
+func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
+	o := l.TCP
+	if o == (TCPOptions{}) && l.Listener == nil {
+		o = s.TCP
+	}
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"UserTimeout", int64(o.UserTimeout)},
+		{"Backlog", int64(o.Backlog)},
+		{"SendBuffer", int64(o.SendBuffer)},
+		{"ReceiveBuffer", int64(o.ReceiveBuffer)},
+	} {
+		if f.value < 0 {
+			return o, fmt.Errorf("loop: %s.TCP.%s is negative; 0 means the system's", field, f.name)
+		}
+	}
+	return o, nil
+}
+
+// listenConfig returns what makes package net listen with these options. What is set at a listener
+// holds for the connections it accepts.
+func (o TCPOptions) listenConfig() net.ListenConfig {
+	lc := net.ListenConfig{KeepAliveConfig: o.KeepAlive}
+	if lc.KeepAliveConfig.Enable = !o.NoKeepAlive; o.NoKeepAlive {
+		lc.KeepAlive = -1
+	}
+	if o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
+		lc.Control = o.control
+	}
+	return lc
+}

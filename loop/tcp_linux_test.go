@@ -1,0 +1,56 @@
+package loop
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTCPOptions(t *testing.T) {
+	srv := &Server{
+		Addr: "tcp://127.0.0.1:0",
+		TCP: TCPOptions{
+			KeepAlive:   net.KeepAliveConfig{Idle: 77 * time.Second, Interval: 7 * time.Second, Count: 5},
+			UserTimeout: 33 * time.Second, Delay: true, Backlog: 5, SendBuffer: 20_000, ReceiveBuffer: 30_000, ReusePort: true,
+		},
+		Listeners: []Listener{{Addr: "tcp://127.0.0.1:0", TCP: TCPOptions{NoKeepAlive: true}}},
+	}
+	fds := make(chan int, 1)
+	srv.Accept = func(c *Conn) Handler {
+		fds <- c.sock.(interface{ FD() int }).FD()
+		return HandlerFunc(func(*Conn, []byte) error { return nil })
+	}
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lc := net.ListenConfig{Control: TCPOptions{ReusePort: true}.control}
+	second, err := lc.Listen(t.Context(), "tcp", srv.LocalAddr().String())
+	if err != nil {
+		t.Errorf("ReusePort: %v", err)
+	} else {
+		second.Close()
+	}
+	for i, want := range []map[[2]int]int{
+		{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 1, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}: 77,
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}: 7, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}: 5,
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT}: 33_000, {unix.IPPROTO_TCP, unix.TCP_NODELAY}: 0,
+			{unix.SOL_SOCKET, unix.SO_SNDBUF}: 40_000, {unix.SOL_SOCKET, unix.SO_RCVBUF}: 60_000,
+		},
+		{{unix.SOL_SOCKET, unix.SO_KEEPALIVE}: 0, {unix.IPPROTO_TCP, unix.TCP_NODELAY}: 1},
+	} {
+		c, err := net.Dial("tcp", srv.Addrs()[i].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fd := <-fds
+		for option, value := range want {
+			if got, err := unix.GetsockoptInt(fd, option[0], option[1]); got != value || err != nil {
+				t.Errorf("listener %d, option %v: %d, %v; want %d", i, option, got, err, value)
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+//go:build !unix
+
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+)
+
+// control is for options that cannot be set here.
+func (o TCPOptions) control(string, string, syscall.RawConn) error {
+	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer, ReusePort", errors.ErrUnsupported)
+}
+
+func (o TCPOptions) setBacklog(net.Listener) error {
+	if o.Backlog == 0 {
+		return nil
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,61 @@
+//go:build unix
+
+package loop
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// control sets what must be there before the socket is bound.
+func (o TCPOptions) control(network, _ string, c syscall.RawConn) (err error) {
+	controlErr := c.Control(func(fd uintptr) {
+		err = setAll(int(fd), network == "unix", o)
+	})
+	return cmp.Or(err, controlErr)
+}
+
+func setAll(fd int, isUnix bool, o TCPOptions) error {
+	set := func(level, name, value int) error {
+		if value == 0 {
+			return nil
+		}
+		return unix.SetsockoptInt(fd, level, name, value)
+	}
+	if err := set(unix.SOL_SOCKET, unix.SO_SNDBUF, o.SendBuffer); err != nil {
+		return fmt.Errorf("TCP.SendBuffer: %w", err)
+	}
+	if err := set(unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBuffer); err != nil {
+		return fmt.Errorf("TCP.ReceiveBuffer: %w", err)
+	}
+	if isUnix {
+		return nil
+	}
+	if o.ReusePort {
+		if err := set(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return fmt.Errorf("TCP.ReusePort: %w", err)
+		}
+	}
+	if err := setUserTimeout(fd, o.UserTimeout); err != nil {
+		return fmt.Errorf("TCP.UserTimeout: %w", err)
+	}
+	return nil
+}
+
+// setBacklog listens again, which changes the length of the queue.
+func (o TCPOptions) setBacklog(ln net.Listener) (err error) {
+	s, ok := ln.(syscall.Conn)
+	if o.Backlog == 0 || !ok {
+		return nil
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), o.Backlog) })
+	return cmp.Or(err, controlErr)
+}

@@ -1,0 +1,269 @@
+package loop_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+func dialTLS(t testing.TB, addr net.Addr, cfg *tls.Config) *tls.Conn {
+	t.Helper()
+	c, err := tls.Dial(addr.Network(), addr.String(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c
+}
+
+// Messages of all sizes to 1 MiB come back byte for byte, however they were cut.
+func TestTLSEchoOfAllSizes(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			cfg := serverTLS()
+			cfg.MinVersion, cfg.MaxVersion = version, version
+			addr := start(t, &loop.Server{TLS: cfg, MaxOutbound: 8 << 20, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+			var wg sync.WaitGroup
+			for seed := range uint64(4) {
+				c := dialTLS(t, addr, clientTLS())
+				wg.Go(func() { echoSizes(t, c, rand.New(rand.NewPCG(seed, 0))) })
+			}
+			wg.Wait()
+		})
+	}
+}
+
+func echoSizes(t *testing.T, c net.Conn, r *rand.Rand) {
+	for _, n := range []int{1, 64, 16384, 16385, 1 << 20, r.IntN(1 << 20), r.IntN(1 << 16)} {
+		want := make([]byte, n)
+		for i := range want {
+			want[i] = byte(r.Uint32())
+		}
+		go func() {
+			for rest := want; len(rest) > 0; {
+				k := min(len(rest), 1+r.IntN(100_000))
+				if _, err := c.Write(rest[:k]); err != nil {
+					return
+				}
+				rest = rest[k:]
+			}
+		}()
+		got := make([]byte, n)
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: %v, equal %v", n, err, bytes.Equal(got, want))
+			return
+		}
+	}
+}
+
+func TestTLSWithoutGoroutines(t *testing.T) {
+	n := 200
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		n = 5000
+	}
+	server := &loop.Server{TLS: serverTLS(), Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	addr := start(t, server)
+	dialTLS(t, addr, clientTLS()) // what starts with the first connection
+	before := runtime.NumGoroutine()
+	for range n {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := tls.Client(c, clientTLS()).Handshake(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for server.Stats().Conns < n+1 {
+		time.Sleep(time.Millisecond)
+	}
+	if more := runtime.NumGoroutine() - before; more > 10 {
+		t.Errorf("%d connections have %d goroutines", n, more)
+	}
+}
+
+// pemFiles writes the test's certificate and key.
+func pemFiles(t testing.TB) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	der, err := x509.MarshalPKCS8PrivateKey(testCertificate().PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: testCertificate().Certificate[0]},
+		key:  {Type: "PRIVATE KEY", Bytes: der},
+	} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// tool returns the path of a program that strangers wrote, or skips the test.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not installed; CI has it", name)
+	}
+	return path
+}
+
+// runTool runs it with input and returns what it says.
+func runTool(t testing.TB, input string, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestOpenSSL(t *testing.T) {
+	openssl := tool(t, "openssl")
+	cert, key := pemFiles(t)
+	cfg := serverTLS()
+	cfg.NextProtos = []string{"loopwheel/1"}
+	cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, clientTLS().RootCAs
+	addr := start(t, &loop.Server{TLS: cfg, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			s, _ := c.TLS()
+			return c.Send(fmt.Appendf(nil, "%s %s resumed=%v alpn=%s certs=%d", msg,
+				tls.VersionName(s.Version), s.DidResume, s.NegotiatedProtocol, len(s.PeerCertificates)))
+		})
+	}})
+	for _, version := range []string{"tls1_2", "tls1_3"} {
+		session := filepath.Join(t.TempDir(), "session")
+		name := map[string]string{"tls1_2": "TLS 1.2", "tls1_3": "TLS 1.3"}[version]
+		base := []string{"s_client", "-connect", addr.String(), "-" + version, "-CAfile", cert, "-servername", "test",
+			"-verify_return_error", "-ign_eof"}
+		for _, tt := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"-alpn", "loopwheel/1", "-sess_out", session}, " resumed=false alpn=loopwheel/1 certs=0"},
+			{[]string{"-sess_in", session}, " resumed=true alpn= certs=0"},
+			{[]string{"-cert", cert, "-key", key}, " resumed=false alpn= certs=1"},
+		} {
+			// The server closes the connection after "quit", so openssl ends.
+			out := askOpenSSL(t, openssl, append(base, tt.args...))
+			if want := "hello " + name + tt.want; !strings.Contains(out, want) {
+				t.Errorf("%s %v: no %q in\n%s", version, tt.args, want, out)
+			}
+		}
+	}
+}
+
+// askOpenSSL sends a line, waits for the answer, and ends.
+func askOpenSSL(t *testing.T, openssl string, args []string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, openssl, args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out watchedBuffer
+	out.want, out.seen = "resumed=", make(chan struct{})
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(in, "hello\n")
+	select {
+	case <-out.seen:
+		time.Sleep(50 * time.Millisecond) // the rest of the line, and the session
+	case <-ctx.Done():
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	in.Close()
+	_ = cmd.Wait()
+	return out.String()
+}
+
+// watchedBuffer tells when something has come.
+type watchedBuffer struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	want string
+	seen chan struct{}
+}
+
+func (b *watchedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf.Write(p)
+	if b.want != "" && strings.Contains(b.buf.String(), b.want) {
+		b.want = ""
+		close(b.seen)
+	}
+	return len(p), nil
+}
+
+func (b *watchedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func TestCurl(t *testing.T) {
+	curl := tool(t, "curl")
+	cert, key := pemFiles(t)
+	cfg := serverTLS()
+	cfg.ClientAuth, cfg.ClientCAs = tls.VerifyClientCertIfGiven, clientTLS().RootCAs
+	cfg.NextProtos = []string{"http/1.1"}
+	addr := start(t, &loop.Server{TLS: cfg, Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+			if len(line) > 1 { // an empty line ends the head of a request
+				return nil
+			}
+			s, _ := c.TLS()
+			body := fmt.Sprintf("%s %s %d\n", tls.VersionName(s.Version), s.NegotiatedProtocol, len(s.PeerCertificates))
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+			c.Close()
+			return nil
+		})
+	}})
+	_, port, _ := net.SplitHostPort(addr.String())
+	base := []string{"-sS", "--max-time", "10", "--cacert", cert, "--resolve", "test:" + port + ":127.0.0.1", "https://test:" + port + "/"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--tlsv1.3"}, "TLS 1.3 http/1.1 0\n"},
+		{[]string{"--tls-max", "1.2"}, "TLS 1.2 http/1.1 0\n"},
+		{[]string{"--cert", cert, "--key", key}, "TLS 1.3 http/1.1 1\n"},
+		{[]string{"--tls-max", "1.2", "--cert", cert, "--key", key}, "TLS 1.2 http/1.1 1\n"},
+	} {
+		if got := runTool(t, "", curl, append(tt.args, base...)...); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}
