@@ -147,4 +147,3 @@ func addAll(c contender, n int, due func(n int) time.Time, body []byte) error {
 	all.Wait()
 	return errors.Join(errs...)
 }
-
