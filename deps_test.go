@@ -58,7 +58,7 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", "timing/rediswheel", redisModule, miniredisModule, textModule, isattyModule},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
@@ -66,6 +66,7 @@ var floors = map[string][]string{
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 }
 
 const (

@@ -36,9 +36,15 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			call := w.calls.at(index)
 			f := *call
 			*call = nil
-			w.release(n, index)
 			w.pending--
 			w.fired++
+			n.gen = (n.gen | periodicBit) + 1
+			if n.gen != lastGen {
+				if len(w.top) == cap(w.top) {
+					w.emptyTop()
+				}
+				w.top = append(w.top, spare{index, n.gen})
+			}
 			f()
 			continue
 		}
