@@ -363,7 +363,7 @@ var (
 )
 
 func TestModel(t *testing.T) {
-	seed, steps := uint64(1), 2000
+	seed, steps := uint64(1), 1000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		seed, steps = rand.Uint64(), 9000
 	}

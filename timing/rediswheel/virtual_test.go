@@ -18,7 +18,7 @@ func virtually(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
 // Ten thousand tasks over a day: each once, none early, none later than 10 ms.
 func TestDay(t *testing.T) {
 	virtually(t, func(t *testing.T) {
-		n := 1000
+		n := 500
 		if os.Getenv("LOOPWHEEL_SLOW") != "" {
 			n = 10_000
 		}
