@@ -58,7 +58,7 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},

@@ -8,8 +8,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it owns, when the next task
-// is due, a lease runs out or a refresh is; for another's, when its owner has been silent for too long.
+// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it
+// owns, when the next task is due, a lease runs out or a refresh is; for another's, when its owner
+// has been silent for too long.
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
@@ -67,19 +68,20 @@ func (w *worker) makeReady(i int) {
 	}
 }
 
-// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what becomes due meanwhile
-// is claimed together.
+// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what
+// becomes due meanwhile is claimed together.
 const maxClaims = 4
 
-// pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it goes with one script. A
-// task that comes alone is not late for that.
+// pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it
+// goes with one script. A task that comes alone is not late for that.
 const pace = 10 * time.Millisecond
 
-// minBatch is for how many places a shard is asked at least, if there are as many: when all shards have a backlog, few are
-// asked for many tasks, not all for few.
+// minBatch is for how many places a shard is asked at least, if there are as many: when all shards
+// have a backlog, few are asked for many tasks, not all for few.
 const minBatch = 16
 
-// claimReady claims the shards whose time has come, as far as there are places for tasks. Without places, it only renews.
+// claimReady claims the shards whose time has come, as far as there are places for tasks. Without
+// places, it only renews.
 func (w *worker) claimReady(ctx context.Context) {
 	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
 		return
@@ -166,7 +168,8 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	return claimed{claims, unused}
 }
 
-// read takes claim.lua's answer. The script is taken to have run in the middle between question and answer.
+// read takes claim.lua's answer. The script is taken to have run in the middle between question and
+// answer.
 func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
 	c.offset = redisNow - middle
@@ -261,13 +264,14 @@ func (w *worker) plan(c *claim) {
 	}
 }
 
-// watch plans to look at another's shard when its owner must have given it up. Not all workers should at once.
+// watch plans to look at another's shard when its owner must have given it up. Not all workers
+// should at once.
 func (w *worker) watch(i int, till time.Duration) {
 	w.wake(i, till+time.Millisecond+jitter(w.q.cfg.Refresh))
 }
 
-// refill claims from shards with a backlog when places have become free: soon, as then more may be free, and one script
-// can fill them all.
+// refill claims from shards with a backlog when places have become free: soon, as then more may be
+// free, and one script can fill them all.
 func (w *worker) refill() {
 	if w.loop.soon {
 		return

@@ -19,8 +19,8 @@ type ended struct {
 	end
 }
 
-// ends tells Redis how runs ended. While it waits for an answer more come together, and go with the next pipeline: the
-// busier a worker is, the more of them go into one script.
+// ends tells Redis how runs ended. While it waits for an answer more come together, and go with the
+// next pipeline: the busier a worker is, the more of them go into one script.
 type ends struct {
 	w     *worker
 	lock  sync.Mutex
@@ -56,8 +56,9 @@ func (e *ends) waiting() int {
 	return len(e.queue)
 }
 
-// flush sends what is put, until ctx ends: what comes within pace together, unless places run short. What cannot be sent is tried again: the work was done, and only Redis can say
-// that the lease is lost.
+// flush sends what is put, until ctx ends: what comes within pace together, unless places run
+// short. What cannot be sent is tried again: the work was done, and only Redis can say that the
+// lease is lost.
 func (e *ends) flush(ctx context.Context) {
 	var last time.Time
 	for fails := 0; ; {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// A record is what Redis has of a task besides its key and its state. Its first byte is its form: 'b' is followed by the
-// body, 'm' by the length of the other fields as a varint, these fields as JSON, and the body.
+// A record is what Redis has of a task besides its key and its state. Its first byte is its form:
+// 'b' is followed by the body, 'm' by the length of the other fields as a varint, these fields as
+// JSON, and the body.
 const (
 	formBody = 'b'
 	formMeta = 'm'
