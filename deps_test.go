@@ -59,12 +59,8 @@ var floors = map[string][]string{
 }
 
 const (
-	gnetModule    = "github.com/panjf2000/gnet/v2/..."
-	zerologModule = "github.com/rs/zerolog"
-	wsModule      = "github.com/gobwas/ws/..."
-	sysModule     = "golang.org/x/sys/..."
-	btreeModule   = "github.com/tidwall/btree"
-	dequeModule   = "github.com/gammazero/deque"
+	btreeModule    = "github.com/tidwall/btree"
+	dequeModule    = "github.com/gammazero/deque"
 	gnetModule     = "github.com/panjf2000/gnet/v2/..."
 	zerologModule  = "github.com/rs/zerolog"
 	wsModule       = "github.com/gobwas/ws/..."
