@@ -35,8 +35,8 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
-	"loop/internal/netengine":  {"loop/internal/engine", "loop/internal/unixsock", sysModule},
-	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/netpackets": {"loop/internal/engine"},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule},
@@ -64,6 +64,9 @@ var floors = map[string][]string{
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
 	"examples/kv/aof":           {"codec/resp"},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
+	"examples/proxy":            {"loop", zerologModule},
+	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 }
 
 const (

@@ -22,6 +22,12 @@ var (
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
+	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer, allows.
+	ErrDatagramTooLong = errors.New("loop: datagram too long")
+
+	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
+	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
+
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = mailbox.ErrFull
 

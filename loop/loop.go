@@ -47,10 +47,14 @@ type Loop struct {
 	conns       []*Conn
 	touched     []*Conn // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
+	dials       map[*dialing]struct{} // under way
+	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
-	maxOutbound int // the server's
+	ready       []*Conn // with input to be decoded in a turn of the loop
+	maxOutbound int     // the server's
+	highWater   int     // the server's
 
 	// Its life.
 	started   bool // OnStart has returned
@@ -79,8 +83,10 @@ func newLoop(s *Server, index int) *Loop {
 		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
 		published:   never,
 		lingering:   make(map[*Conn]struct{}),
+		dials:       make(map[*dialing]struct{}),
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
+		highWater:   s.HighWater,
 		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting(),
 	}

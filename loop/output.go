@@ -32,6 +32,9 @@ type retries struct {
 // Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
+	if c.isUDP() {
+		return c.sendDatagram(msg)
+	}
 	b, l := c.out.box, c.loop
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
@@ -48,6 +51,9 @@ func (c *Conn) Send(msg []byte) error {
 	}
 	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
 	if err == nil && b.Extend(tail) {
+		if c.extras != nil {
+			c.checkMark()
+		}
 		return nil
 	}
 	if err != nil {
@@ -61,6 +67,12 @@ func (c *Conn) Send(msg []byte) error {
 // error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
+	if c.isUDP() {
+		if err := c.sendDatagram(p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
 	if err := c.room(); err != nil {
 		return 0, err
 	}
@@ -71,7 +83,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Pending returns the number of bytes that were sent but are not yet with the system.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
-	return c.pending()
+	n := c.pending()
+	if n > 0 {
+		c.more().water.waited = true // who has seen it may wait for OnFlushed
+	}
+	return n
 }
 
 func (c *Conn) pending() int {
@@ -141,6 +157,9 @@ func (c *Conn) appended(tail []byte) {
 			c.releaseOutput()
 		}
 	}
+	if c.extras != nil {
+		c.checkMark()
+	}
 }
 
 // touch has endTurn called when this turn ends.
@@ -161,8 +180,14 @@ func (c *Conn) endTurn() {
 		}
 		c.writeOut()
 	}
+	if c.isUDP() {
+		c.flushPort()
+	}
 	if c.extras != nil {
 		c.checkWater()
+	}
+	if c.in.pauses&heldBack != 0 {
+		c.letOn()
 	}
 	if c.isClosing() && !c.isOver() {
 		c.closeTurn()
@@ -258,6 +283,7 @@ func (c *Conn) writable() {
 		b.Blocked = false
 		c.writeOut()
 	}
+	c.letOn()
 	if c.extras != nil {
 		c.checkWater()
 	}

@@ -27,7 +27,13 @@ import (
 // taken then, zero what happens without one. A negative value is an error of Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
-	// LocalAddr) or "unix://path". A unix socket that a dead process left behind is replaced.
+	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a dead
+	// process left behind is replaced.
+	//
+	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
+	// first datagram, a datagram is a message whatever the Codec, Send sends one, and IdleTimeout
+	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
+	// paused its datagrams are lost, as are those that the system does not take.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler, which owns the
@@ -78,6 +84,9 @@ type Server struct {
 	// The zero Logger is silent.
 	Logger zerolog.Logger
 
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are dropped.
+	MaxSessions int `default:"131_072"`
+
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
 	// the limit of open files leaves some for the program's own.
 	MaxConns int `zero:"from the limit of open files"`
@@ -105,6 +114,12 @@ type Server struct {
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
 	// ErrSlowConsumer.
 	MaxOutbound int `default:"1_048_576"`
+
+	// HighWater is how many bytes of output may wait in one connection while its input is decoded.
+	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster than
+	// it reads is held back by TCP, and never costs more than that. A handler need not know of it.
+	// MaxOutbound is for what is pushed, by timers, Tells and groups.
+	HighWater int `default:"131_072"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
 	// ErrMailboxFull.
@@ -166,6 +181,7 @@ type Server struct {
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
 	open               atomic.Int64 // connections, those on their way to a loop included
+	sessions           atomic.Int64 // of UDP
 	gate               *gate.Gate
 	refusals, badInput gate.Log
 	panics             panicLog
@@ -220,16 +236,26 @@ func (s *Server) Start(ctx context.Context) error {
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
-	if err := s.startLoops(); err != nil {
+	err := s.startLoops()
+	if err == nil {
+		if err = s.servePackets(); err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}
+	if err != nil {
 		s.watch.Stop()
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
 	s.ready.Store(true)
 	for _, ln := range s.listeners {
-		s.newcomers.Go(ln.serve)
+		if ln.net != nil {
+			s.newcomers.Go(ln.serve)
+		}
 	}
 	go s.supervise(ctx)
 	return nil
@@ -326,12 +352,16 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the address that Addr became, with the real port, or nil before Start.
+// LocalAddr returns the address that Addr became, with the real port, or nil before Start and without
+// an Addr.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.ready.Load() {
 		return nil
 	}
-	return s.listeners[0].net.Addr()
+	if len(s.listeners) == 0 {
+		return nil
+	}
+	return s.listeners[0].addr()
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
@@ -341,7 +371,7 @@ func (s *Server) Addrs() []net.Addr {
 	}
 	var addrs []net.Addr
 	for _, ln := range s.listeners {
-		addrs = append(addrs, ln.net.Addr())
+		addrs = append(addrs, ln.addr())
 	}
 	return addrs
 }

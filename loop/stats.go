@@ -20,6 +20,9 @@ type Stats struct {
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 
+	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
+	Lost     uint64 // datagrams that the system did not take, or that were too long to be received
+
 	Panics uint64 // recovered from callbacks
 	Timers int    // pending in all wheels
 	Fired  uint64 // callbacks that the wheels ran, the framework's own included
@@ -71,6 +74,7 @@ type counters struct {
 	messages, bytesIn, bytesOut   uint64
 	closed, evicted, cut, refused uint64
 	panics, fired                 uint64
+	sessions, lost                uint64
 	closedBy                      [NumCloseReasons]uint64
 }
 
@@ -80,6 +84,7 @@ type shownCounters struct {
 	messages, bytesIn, bytesOut   atomic.Uint64
 	closed, evicted, cut, refused atomic.Uint64
 	panics, fired                 atomic.Uint64
+	sessions, lost                atomic.Uint64
 	closedBy                      [NumCloseReasons]atomic.Uint64
 	conns, timers                 atomic.Int64
 }
@@ -123,6 +128,8 @@ func (l *Loop) showRare() {
 	s.refused.Store(n.refused)
 	s.panics.Store(n.panics)
 	s.fired.Store(n.fired)
+	s.sessions.Store(n.sessions)
+	s.lost.Store(n.lost)
 	s.conns.Store(int64(len(l.conns)))
 	s.timers.Store(int64(l.wheel.Len()))
 }
@@ -159,6 +166,8 @@ func (s *Server) Stats() Stats {
 		st.BytesIn += ls.BytesIn
 		st.BytesOut += ls.BytesOut
 		st.Panics += n.panics.Load()
+		st.Sessions += n.sessions.Load()
+		st.Lost += n.lost.Load()
 	}
 	return st
 }

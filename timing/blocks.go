@@ -6,23 +6,32 @@ import (
 	"time"
 )
 
-// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled linked
-// list. Next to a list that links the nodes themselves, it is read in sequence when a slot fires or
-// moves down, where following links waits for memory at each step; and taking a timer out touches
-// one word, not two neighbours. Entries stay in the order they were added. One that is taken out
-// leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
+// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled
+// linked list. Next to a list that links the nodes themselves, it is read in sequence when a slot
+// fires or moves down, where following links waits for memory at each step; and taking a timer out
+// touches one word, not two neighbours. Entries stay in the order they were added. One that is
+// taken out leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
 const (
-	offBits  = 6
-	blockLen = 1 << offBits
-	offMask  = blockLen - 1
+	offBits    = 6
+	blockLen   = 1 << offBits
+	offMask    = blockLen - 1
+	slabBits   = 6 // blocks are allocated 64 at a time, 48 KiB, but for the first ones
+	slabBlocks = 1 << slabBits
+	slabMask   = slabBlocks - 1
 
-	// A block that gets down to sparse live entries is merged with a neighbour if both together have
-	// no more than mergeTo. The last block of a list is not, as it will be filled; if it is mostly
-	// gaps when its end is reached, those are closed. So of two neighbours one has more than sparse
-	// entries: each of them once had, and the later one to get there would have been merged.
+	// A block that gets down to sparse live entries is merged with a neighbour if both together
+	// have no more than mergeTo. The last block of a list is not, as it will be filled; if it is
+	// mostly gaps when its end is reached, those are closed. So of two neighbours one has more than
+	// sparse entries: each of them once had, and the later one to get there would have been merged.
 	sparse  = blockLen / 4
 	mergeTo = blockLen * 3 / 4
 )
+
+// block is the entries of some timers. Block 0 is not used: as an index, 0 means none.
+type block struct {
+	index [blockLen]uint32 // their nodes
+	when  [blockLen]time.Duration
+}
 
 // mask says which entries of a block are those of timers, bit i entry i.
 type mask uint64
@@ -47,9 +56,9 @@ type link struct {
 }
 
 // list is a slot of the wheel, or the overdue list. A slot whose timers have all been stopped keeps
-// its last block, without entries, until the wheel comes by: most timers are stopped before they are
-// due, and the next is often for the same time. So neither stopping nor adding it has more to do
-// than that block. In a list of several blocks none is empty.
+// its last block, without entries, until the wheel comes by: most timers are stopped before they
+// are due, and the next is often for the same time. So neither stopping nor adding it has more to
+// do than that block. In a list of several blocks none is empty.
 type list struct {
 	min    uint64 // no timer in the list has an earlier tick
 	cursor uint32 // where the next entry goes, its block<<offBits and its place; a multiple of blockLen if there is no room
@@ -65,10 +74,7 @@ func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 // fits a processor's cache where those do not: taking out a random one of a million timers touches
 // only its mask.
 type blocks struct {
-	// The entries. Block i has those from i<<offBits on. Block 0 is not used: as an index, 0 means none.
-	index chunks[uint32] // their nodes
-	when  chunks[time.Duration]
-
+	slabs  [][]block // all of slabBlocks but the first, which grows
 	masks  []mask
 	links  []link
 	vacant uint32                      // a free block, none if it is 0
@@ -76,7 +82,9 @@ type blocks struct {
 	late   list                        // the overdue list
 }
 
-func (s *blocks) link(i uint32) *link { return &s.links[i] }
+// block returns a block. The pointer is good until another one is made.
+func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMask] }
+func (s *blocks) link(i uint32) *link   { return &s.links[i] }
 
 // list returns a list by its number. Its level must have had a timer.
 func (s *blocks) list(l int) *list {
@@ -113,15 +121,9 @@ func (s *blocks) push(li *list, tick uint64, index uint32, when time.Duration) (
 		li.min = tick
 	}
 	*m |= 1 << (at & offMask)
-	*s.index.at(at), *s.when.at(at) = index, when
+	b := s.block(at >> offBits)
+	b.index[at&offMask], b.when[at&offMask] = index, when
 	return at
-}
-
-// entries returns the entries of a block. They are good until another block is made.
-func (s *blocks) entries(i uint32) (index *[blockLen]uint32, when *[blockLen]time.Duration) {
-	at := i << offBits
-	c, from := at>>chunkBits, at&chunkMask
-	return (*[blockLen]uint32)(s.index.list[c][from:]), (*[blockLen]time.Duration)(s.when.list[c][from:])
 }
 
 // pushBlock appends an empty block to a list. An entry must follow.
@@ -156,9 +158,17 @@ func (s *blocks) newBlock() uint32 {
 	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	for uint32(i)<<offBits+offMask >= s.when.len() {
-		s.index.grow()
-		s.when.grow()
+	switch slab := i >> slabBits; {
+	case slab == len(s.slabs):
+		n := slabBlocks
+		if slab == 0 {
+			n = 2
+		}
+		s.slabs = append(s.slabs, make([]block, n))
+	case slab == 0 && i == len(s.slabs[0]):
+		larger := make([]block, 2*i)
+		copy(larger, s.slabs[0])
+		s.slabs[0] = larger
 	}
 	s.masks = append(s.masks, 0)
 	s.links = append(s.links, link{})

@@ -103,10 +103,10 @@ func (w *Wheel) inOrder() []pending {
 }
 
 func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
-	index, when := w.entries(block)
+	b := w.block(block)
 	for m := w.masks[block]; m != 0; m &= m - 1 {
-		i := index[m.first()]
-		all = append(all, pending{when[m.first()], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
+		i := b.index[m.first()]
+		all = append(all, pending{b.when[m.first()], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
 	}
 	return all
 }

@@ -18,40 +18,35 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 		w.catchUp()
 	}
 	tick := w.up(when)
-	if tick-w.last.first >= w.last.ticks {
-		w.last, w.other = w.other, w.last
-		if tick-w.last.first >= w.last.ticks {
-			w.findStretch(tick)
+	s := &w.last
+	if tick-s.first >= s.ticks {
+		if s = &w.other; tick-s.first >= s.ticks {
+			s = w.findStretch(tick)
 		}
 	}
-	at = w.put(tick, i, when)
+	li := &s.ring[tick>>(s.shift&63)&ringMask]
+	if li.cursor&offMask == 0 {
+		w.makeRoom(li, blockLen/2)
+	}
+	at = w.push(li, tick, i, when)
 	if w.drain != nil {
 		w.forget() // so that the next one comes here
 	}
 	return at
 }
 
-// put appends node i to its slot, which is one of the last stretch.
-func (w *Wheel) put(tick uint64, i uint32, when time.Duration) (at uint32) {
-	li := &w.last.ring[tick>>(w.last.shift&63)&ringMask]
-	if li.cursor&offMask == 0 {
-		w.makeRoom(li, blockLen/2)
-	}
-	return w.push(li, tick, i, when)
-}
-
-// stretch is where file has put the last timer: ticks for which that level is the one to file on, and
-// Advance will look at their slots in time. It holds until the wheel moves or slots are cascaded.
-// Timers often have similar timeouts, so most find it to be theirs.
+// stretch is where file has put the last timer: ticks for which that level is the one to file on,
+// and Advance will look at their slots in time. It holds until the wheel moves or slots are
+// cascaded. Timers often have similar timeouts, so most find it to be theirs.
 type stretch struct {
 	first, ticks uint64
 	shift        uint8
 	ring         *[ringSlots]list
 }
 
-// findStretch makes the last stretch one that has tick, and sees to it that Advance will look at tick's slot
-// in time.
-func (w *Wheel) findStretch(tick uint64) {
+// findStretch makes the last stretch one that has tick, and sees to it that Advance will look at
+// tick's slot in time.
+func (w *Wheel) findStretch(tick uint64) *stretch {
 	level, shift := levelOf(w.pos, tick)
 	first, end := uint64(0), uint64(0)
 	if up := w.behindNear(level, numLevels, tick); up != level {
@@ -66,7 +61,9 @@ func (w *Wheel) findStretch(tick uint64) {
 	// Slots before this one may need an earlier look.
 	safe := (w.wakeTick+1<<shift-1)>>shift + 1
 	first = max(first, min(slot, safe)<<shift)
+	w.other = w.last
 	w.last = stretch{first: first, ticks: end - first, shift: uint8(shift), ring: w.ring(level)}
+	return &w.last
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -127,10 +124,10 @@ func (w *Wheel) wakeBy(tick uint64) {
 	}
 }
 
-// behindNear returns the level to file tick on instead of level: that of the highest slot, below the
-// given top, that has tick in its span and timers waiting to be moved down. They were added before
-// those of the slots below and after nothing that comes now, so a newcomer that went past them would
-// break the order.
+// behindNear returns the level to file tick on instead of level: that of the highest slot, below
+// the given top, that has tick in its span and timers waiting to be moved down. They were added
+// before those of the slots below and after nothing that comes now, so a newcomer that went past
+// them would break the order.
 //
 // Only a slot that tick can go below is in question: the present one of a level and the next, the
 // near ones.
@@ -145,11 +142,11 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 	return level
 }
 
-// fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at the
-// wheel's time, after all that is there for that tick. Blocks of the overdue list bear the number of
-// the Advance that they were begun in or after: that one does not run them, or a timer that re-adds
-// itself would keep it from returning. As long as one is pending each Advance gets a number, so a
-// block has one tick.
+// fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at
+// the wheel's time, after all that is there for that tick. Blocks of the overdue list bear the
+// number of the Advance that they were begun in or after: that one does not run them, or a timer
+// that re-adds itself would keep it from returning. As long as one is pending each Advance gets a
+// number, so a block has one tick.
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.late
 	switch {
@@ -232,13 +229,14 @@ func (w *Wheel) closeGaps(i uint32) {
 
 // copyEntries appends the given entries of block j to block i.
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
+	a, b := w.block(i), w.block(j)
 	m := w.masks[i]
 	to := m.end()
 	for ; entries != 0; entries &= entries - 1 {
-		from, at := j<<offBits|entries.first(), i<<offBits|to
-		index := *w.index.at(from)
-		*w.index.at(at), *w.when.at(at) = index, *w.when.at(from)
-		w.node(index).at = at
+		off := entries.first()
+		index := b.index[off]
+		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
+		w.node(index).at = i<<offBits | to
 		m |= 1 << (to & offMask)
 		to++
 	}

@@ -14,13 +14,15 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 }
 
 // fireBlock runs the timers of a slot's first block. Callbacks may take out any of them, and so may
-// merge the block with the next or free it; but nothing is appended to a slot that is due.
+// merge the block with the next or free it, and may have blocks moved to a larger slab; but nothing
+// is appended to a slot that is due.
 func (w *Wheel) fireBlock(li *list, budget int) int {
 	i := li.head
-	w.touch(i)
+	w.touch(w.block(i), w.masks[i])
 	if !w.collects {
-		w.touchCalls(i)
+		w.touchCalls(w.block(i), w.masks[i])
 	}
+	plain := !w.collects && !w.holding
 	for ; budget > 0 && li.head == i; budget-- {
 		m := w.masks[i]
 		if m == 0 {
@@ -28,8 +30,25 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			break
 		}
 		w.masks[i] = m & (m - 1)
-		at := i<<offBits | m.first()
-		budget -= w.fire(*w.index.at(at), *w.when.at(at)) - 1
+		b := w.block(i)
+		index := b.index[m.first()]
+		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
+			call := w.calls.at(index)
+			f := *call
+			*call = nil
+			w.pending--
+			w.fired++
+			n.gen = (n.gen | periodicBit) + 1
+			if n.gen != lastGen {
+				if len(w.top) == cap(w.top) {
+					w.emptyTop()
+				}
+				w.top = append(w.top, spare{index, n.gen})
+			}
+			f()
+			continue
+		}
+		budget -= w.fire(index, b.when[m.first()]) - 1
 	}
 	return budget
 }
@@ -38,8 +57,8 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 	for budget > 0 && w.overdueTick() == tick {
 		i := w.late.head
-		at := i<<offBits | w.masks[i].first()
-		index, when := *w.index.at(at), *w.when.at(at)
+		b, off := w.block(i), w.masks[i].first()
+		index, when := b.index[off], b.when[off]
 		if w.masks[i] &= w.masks[i] - 1; w.masks[i] == 0 {
 			w.dropBlock(&w.late, i)
 		}
@@ -65,7 +84,7 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	} else {
 		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
 		w.skipped += skipped
-		w.moveDown(numLevels, i, next, 0)
+		w.fileAhead(i, next)
 	}
 	if w.holding {
 		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}

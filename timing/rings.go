@@ -1,6 +1,9 @@
 package timing
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // RingSlots is the number of slots of a Ring.
 const RingSlots = ringSlots
@@ -24,8 +27,19 @@ func (w *Wheel) Rings() []Ring {
 		rings = append(rings, Ring{
 			Span:     time.Duration(slot),
 			Hand:     int(w.pos >> span(level) & ringMask),
-			Occupied: [2]uint64{w.occupied[2*level], w.occupied[2*level+1]},
+			Occupied: [2]uint64{w.inUse(2 * level), w.inUse(2*level + 1)},
 		})
 	}
 	return rings
+}
+
+// inUse returns which slots of half a level have timers: not all that have a block do.
+func (w *Wheel) inUse(half int) (slots uint64) {
+	for m := w.occupied[half]; m != 0; m &= m - 1 {
+		s := bits.TrailingZeros64(m)
+		if w.has(half*lapSlots + s) {
+			slots |= 1 << s
+		}
+	}
+	return slots
 }

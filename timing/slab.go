@@ -22,9 +22,10 @@ type slab struct {
 	used    uint32                      // nodes handed out at least once, and node 0
 
 	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
-	spare chunks[spare]
-	free  uint32 // how many there are
-	room  uint32 // for how many there is room
+	// It is in pieces, of which top is the one in use: those below are full, those above empty.
+	top    []spare
+	stack  [][]spare // with all their capacity
+	height int       // the number of top in stack
 }
 
 type spare struct{ index, gen uint32 }
@@ -33,12 +34,22 @@ func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
 // alloc returns a node for a new timer: the one released last, or one that was never used.
 func (s *slab) alloc() (i, gen uint32) {
-	if s.free == 0 {
-		s.grow()
+	if len(s.top) == 0 {
+		s.fillTop()
 	}
-	s.free--
-	x := s.spare.at(s.free)
+	x := s.top[len(s.top)-1]
+	s.top = s.top[:len(s.top)-1]
 	return x.index, x.gen
+}
+
+// fillTop makes top a piece that is not empty.
+func (s *slab) fillTop() {
+	if s.height > 0 {
+		s.height--
+		s.top = s.stack[s.height]
+		return
+	}
+	s.grow()
 }
 
 // grow makes a node that was never used a free one.
@@ -82,10 +93,24 @@ func (s *slab) release(n *node, i uint32) {
 
 // keep has alloc return node i next.
 func (s *slab) keep(i, gen uint32) {
-	if s.free == s.room {
-		s.spare.grow()
-		s.room = s.spare.len()
+	if len(s.top) == cap(s.top) {
+		s.emptyTop()
 	}
-	*s.spare.at(s.free) = spare{i, gen}
-	s.free++
+	s.top = append(s.top, spare{i, gen})
+}
+
+// emptyTop makes top a piece that is not full.
+func (s *slab) emptyTop() {
+	if len(s.stack) == 0 || cap(s.top) < chunkSize { // the first piece grows
+		larger := make([]spare, len(s.top), max(firstChunk, 2*cap(s.top)))
+		copy(larger, s.top)
+		s.top = larger
+		s.stack = [][]spare{larger[:cap(larger)]}
+		return
+	}
+	s.height++
+	if s.height == len(s.stack) {
+		s.stack = append(s.stack, make([]spare, chunkSize))
+	}
+	s.top = s.stack[s.height][:0]
 }

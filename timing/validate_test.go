@@ -3,11 +3,13 @@ package timing
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
 
-// validate checks every invariant of the whole wheel and fails the test at the first one that does not hold.
+// validate checks every invariant of the whole wheel and fails the test at the first one that does
+// not hold.
 func (w *Wheel) validate(t testing.TB) {
 	t.Helper()
 	if err := w.check(); err != nil {
@@ -81,13 +83,13 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 		if m>>off&1 == 0 {
 			continue
 		}
-		index := *w.index.at(i<<offBits | off)
+		index := w.block(i).index[off]
 		if linked[index] || w.node(index).at != i<<offBits|off || !w.collects && *w.calls.at(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
-		if err := w.checkTimer(index, k, *w.when.at(i<<offBits | off)); err != nil {
-			return fmt.Errorf("node %d, due %d, pos %d: %w", index, *w.when.at(i<<offBits | off), w.pos, err)
+		if err := w.checkTimer(index, k, w.block(i).when[off]); err != nil {
+			return fmt.Errorf("node %d, due %d, pos %d: %w", index, w.block(i).when[off], w.pos, err)
 		}
 	}
 	return nil
@@ -129,8 +131,12 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 // checkSlab checks that every node is either in a list, free or retired.
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	for j := range w.slab.free {
-		i := w.slab.spare.at(j).index
+	spares := slices.Clone(w.top)
+	for _, piece := range w.stack[:w.height] {
+		spares = append(spares, piece...)
+	}
+	for _, x := range spares {
+		i := x.index
 		if i >= w.slab.used || linked[i] || free[i] {
 			return fmt.Errorf("node %d on the free list", i)
 		}

@@ -64,7 +64,8 @@ func freeTCP(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// Two people on two processes: they talk, one process is stopped and then killed, and nothing is lost, or said twice.
+// Two people on two processes: they talk, one process is stopped and then killed, and nothing is
+// lost, or said twice.
 func TestBrowserShared(t *testing.T) {
 	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
 	m := miniredis.RunT(t)

@@ -155,7 +155,8 @@ func TestTalk(t *testing.T) {
 	})
 }
 
-// A room remembers the last messages, for those who come later, and is forgotten when it was empty for an hour.
+// A room remembers the last messages, for those who come later, and is forgotten when it was empty
+// for an hour.
 func TestHistory(t *testing.T) {
 	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
 		ann := byLines(t, srv, "ann")

@@ -11,7 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An event is all that the server ever sends. Browsers get it as JSON; those who came by nc get a line of text, see plain.
+// An event is all that the server ever sends. Browsers get it as JSON; those who came by nc get a
+// line of text, see plain.
 type event struct {
 	Type  string   `json:"t"`
 	Room  string   `json:"room,omitempty"`
@@ -63,8 +64,9 @@ func note(c *loop.Conn, format string, args ...any) {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// plain is the codec of those who came by nc: it reads lines, and writes events as lines. As it is a comparable
-// value without state, a broadcast is turned into text once per loop, not once per member.
+// plain is the codec of those who came by nc: it reads lines, and writes events as lines. As it is
+// a comparable value without state, a broadcast is turned into text once per loop, not once per
+// member.
 type plain struct{ codec.Lines }
 
 // AppendFrame implements codec.Codec.
@@ -129,8 +131,8 @@ func (e event) roomNames() (names []string) {
 	return names
 }
 
-// clean makes what a user typed harmless for a terminal: no control characters but line breaks, which could move the
-// cursor or worse.
+// clean makes what a user typed harmless for a terminal: no control characters but line breaks,
+// which could move the cursor or worse.
 func clean(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r == '\t' {

@@ -11,10 +11,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A house is where the rooms are: in this process, or in all that share a Redis. Its methods are called on the loop of
-// the session's connection, where what they are given runs, too: at once, or a while later.
+// A house is where the rooms are: in this process, or in all that share a Redis. Its methods are
+// called on the loop of the session's connection, where what they are given runs, too: at once, or
+// a while later.
 type house interface {
-	// claim makes nick the session's and the old one free, unless somebody else has it: then err is errTaken.
+	// claim makes nick the session's and the old one free, unless somebody else has it: then err is
+	// errTaken.
 	claim(s *session, nick string, then func(err error))
 	// release gives the session's nickname back.
 	release(s *session)

@@ -59,7 +59,8 @@ func (h *sharedHouse) close() error {
 	return errors.Join(err, h.client.Close())
 }
 
-// form makes events of what the room's stream has: with the number by which a page asks for what follows.
+// form makes events of what the room's stream has: with the number by which a page asks for what
+// follows.
 func form(e redisgroup.Entry) []byte {
 	switch e.Kind {
 	case redisgroup.Joined:

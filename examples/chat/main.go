@@ -1,4 +1,5 @@
-// Command chat is a chat server: lines on one port, a web page and its WebSocket on another, and one set of rooms for both.
+// Command chat is a chat server: lines on one port, a web page and its WebSocket on another, and
+// one set of rooms for both.
 //
 //	go run ./examples/chat
 //
@@ -106,7 +107,8 @@ func serveMetrics(srv *loop.Server, addr string) error {
 	return nil
 }
 
-// build puts the server together, on Redis if that is wanted. end must be called when the server has ended.
+// build puts the server together, on Redis if that is wanted. end must be called when the server
+// has ended.
 func build(ctx context.Context, opt options) (srv *loop.Server, end func() error, err error) {
 	ch := newChat(opt)
 	if opt.redis == "" {

@@ -56,7 +56,8 @@ func visible(name string) error {
 	return nil
 }
 
-// lookAlikes are characters that look like another, in most fonts: Cyrillic and Greek letters, digits.
+// lookAlikes are characters that look like another, in most fonts: Cyrillic and Greek letters,
+// digits.
 var lookAlikes = pairs("аaеeоoрpсcуyхxіiјjѕsԁdһhқkӏlԛqԝwвbнhкkмmтtґrгrпn", "αaοoνvρpτtυuιiκkηnωwβbεeχxγyμu", "0o1l|l!iıiɩiɑaɡgⅼlǀl")
 
 func pairs(lists ...string) map[rune]rune {

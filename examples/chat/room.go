@@ -15,9 +15,10 @@ import (
 // remember is how long an empty room keeps its history.
 const remember = time.Hour
 
-// A room is a group of connections on all loops, with a memory. The group broadcasts; the lock is for what the loops
-// share: who is here, and what was said. It is held while a broadcast is posted, so that the history and what a member
-// is sent have one order: one who joins gets, without a gap and nothing twice, the history and then what follows.
+// A room is a group of connections on all loops, with a memory. The group broadcasts; the lock is
+// for what the loops share: who is here, and what was said. It is held while a broadcast is posted,
+// so that the history and what a member is sent have one order: one who joins gets, without a gap
+// and nothing twice, the history and then what follows.
 type room struct {
 	name  string
 	epoch string
@@ -37,8 +38,8 @@ func newRoom(name, epoch string, history int) *room {
 	return &room{name: name, epoch: epoch, names: make(map[uint64]string), max: history}
 }
 
-// join makes c a member, tells everybody, and sends c what was said since, or all that is remembered. It is called on c's
-// loop. It reports false if the room was forgotten meanwhile.
+// join makes c a member, tells everybody, and sends c what was said since, or all that is
+// remembered. It is called on c's loop. It reports false if the room was forgotten meanwhile.
 func (r *room) join(c *loop.Conn, nick, since string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +62,8 @@ func (r *room) join(c *loop.Conn, nick, since string) bool {
 	return true
 }
 
-// since returns what is remembered of what was said behind a position, and whether something of it is not. r.mu is held.
+// since returns what is remembered of what was said behind a position, and whether something of it
+// is not. r.mu is held.
 func (r *room) since(since string) (old [][]byte, missed bool) {
 	epoch, number, _ := strings.Cut(since, "-")
 	n, err := strconv.Atoi(number)
@@ -77,8 +79,8 @@ func (r *room) since(since string) (old [][]byte, missed bool) {
 
 func (r *room) position(number int) string { return r.epoch + "-" + strconv.Itoa(number) }
 
-// leave ends c's membership, if it is a member. It is called on c's loop, also when c has closed. If it was the last one,
-// forget is called on that loop when the room should be forgotten.
+// leave ends c's membership, if it is a member. It is called on c's loop, also when c has closed.
+// If it was the last one, forget is called on that loop when the room should be forgotten.
 func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +96,8 @@ func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
 	}
 }
 
-// forget reports whether nobody has joined since there were so many visits; then nobody may any more.
+// forget reports whether nobody has joined since there were so many visits; then nobody may any
+// more.
 func (r *room) forget(visits int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +131,8 @@ func (r *room) rename(c *loop.Conn, from, to string) {
 	r.broadcast(c, event{Type: "nick", Room: r.name, From: from, To: to, At: now()})
 }
 
-// broadcast sends to all members. A loop that takes nothing more is too busy, or has ended; its members miss it.
+// broadcast sends to all members. A loop that takes nothing more is too busy, or has ended; its
+// members miss it.
 func (r *room) broadcast(c *loop.Conn, e event) {
 	if err := r.group.Broadcast(e.encode()); err != nil {
 		c.Log().Warn().Err(err).Str("room", r.name).Msg("not all members were reached")

@@ -20,8 +20,8 @@ const (
 	maxKey = 64 // bytes
 )
 
-// A session is the handler of one connection, whichever port it came to. It lives on the connection's loop, and so needs
-// no lock.
+// A session is the handler of one connection, whichever port it came to. It lives on the
+// connection's loop, and so needs no lock.
 type session struct {
 	chat *chat
 	c    *loop.Conn
@@ -67,7 +67,8 @@ func (ch *chat) acceptSocket(c *loop.Conn) loop.Handler {
 	return s
 }
 
-// open begins the session. A nickname or a room that will not do is told, and ends it; without a nickname one is a guest.
+// open begins the session. A nickname or a room that will not do is told, and ends it; without a
+// nickname one is a guest.
 func (s *session) open(nick, room, since string) {
 	var err error
 	guest := nick == ""
@@ -163,7 +164,8 @@ func (s *session) alive() {
 	s.idle.Reset(s.chat.opt.idle)
 }
 
-// kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put this off.
+// kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put
+// this off.
 func (s *session) kick() {
 	reason := fmt.Sprintf("you said nothing for %v", s.chat.opt.idle)
 	if websocket.Of(s.c) == nil { // a browser is told by the close frame

@@ -29,7 +29,8 @@ type loopView struct {
 	Levels []int `json:"levels"`
 }
 
-// show sends the view to those who watch. Each loop looks at its own wheel, and the last one broadcasts.
+// show sends the view to those who watch. Each loop looks at its own wheel, and the last one
+// broadcasts.
 func (ch *chat) show() {
 	if ch.watchers.Len() == 0 {
 		return

@@ -25,6 +25,8 @@ type session struct {
 	opened   time.Time
 	name     string
 	last     string // the last command
+	lastName string // the last one on keys, as it was written
+	lastData *store.Command
 
 	multi   *transaction
 	capture *[]byte // where answers go while EXEC runs
@@ -152,7 +154,12 @@ func (s *session) execute(args [][]byte) {
 	if s.quiet > replyOff {
 		s.quiet = (s.quiet + 1) % (replySkip + 1) // SkipNext, Skip, On
 	}
+	if s.lastData != nil && string(args[0]) == s.lastName { // most clients repeat themselves
+		s.data(s.lastData, args)
+		return
+	}
 	if cmd := store.Lookup(args[0]); cmd != nil {
+		s.lastName, s.lastData = string(args[0]), cmd
 		s.data(cmd, args)
 		return
 	}

@@ -26,7 +26,8 @@ type backend struct {
 // slowEnv enables what needs redis-server.
 const slowEnv = "LOOPWHEEL_SLOW"
 
-// onAll runs f on miniredis, and with LOOPWHEEL_SLOW on a real Redis and a cluster of three masters.
+// onAll runs f on miniredis, and with LOOPWHEEL_SLOW on a real Redis and a cluster of three
+// masters.
 func onAll(t *testing.T, f func(t *testing.T, connect func() redis.UniversalClient)) {
 	for _, b := range []backend{{"miniredis", startMini}, {"redis", startSingle}, {"cluster", startCluster}} {
 		t.Run(b.name, func(t *testing.T) {

@@ -28,8 +28,8 @@ func soakTime(t *testing.T, short time.Duration) time.Duration {
 	return d
 }
 
-// Rooms are joined and left at random; at the end Redis has the subscriptions of those that have members, and there
-// was no goroutine for any of them.
+// Rooms are joined and left at random; at the end Redis has the subscriptions of those that have
+// members, and there was no goroutine for any of them.
 func TestChurn(t *testing.T) {
 	onReal(t, func(t *testing.T, connect func() redis.UniversalClient) {
 		const rooms, clients = 10_000, 50
@@ -119,7 +119,8 @@ func subscribed(t *testing.T, client redis.UniversalClient) (n int) {
 	return n
 }
 
-// Ten thousand ordered rooms are caught up with soon after a lost connection, those with news and those without.
+// Ten thousand ordered rooms are caught up with soon after a lost connection, those with news and
+// those without.
 func TestCatchUpOfMany(t *testing.T) {
 	s := newRedis(t)
 	one, two := startNode(t, s.client(), settled()), startNode(t, s.client(), settled())
@@ -141,9 +142,9 @@ func TestCatchUpOfMany(t *testing.T) {
 				s.cli("client", "kill", "id", id)
 			}
 		}
+		eventually(t, "it has connected again", func() bool { return one.hub.Stats().Connects > before })
 		began := time.Now()
 		sp.say(1, 10)
-		eventually(t, "it has connected again", func() bool { return one.hub.Stats().Connects > before })
 		eventually(t, "all rooms are live again", func() bool { return redisgroup.Live(one.hub) == rooms })
 		t.Logf("round %d: %d rooms caught up after %v", round, rooms, time.Since(began))
 		c.until(fmt.Sprintf("s:%d", round+1))

@@ -25,13 +25,14 @@ func (k *keeper) forgetClaim(name string) {
 	delete(k.claims, name)
 }
 
-// Claim makes a name unique over all processes: a nickname, a job, a device that may be connected once. It is owner's, a text of
-// the caller's choice, until it is released, or the process has been dead for Config.Lease. The same owner may claim it
-// again, also from another process, which then has it: so a client that lost its server gets its name back at once if
-// owner is a secret of its own. ErrTaken: it is another's. It asks Redis: never call it on a loop; see loop.Offload.
+// Claim makes a name unique over all processes: a nickname, a job, a device that may be connected
+// once. It is owner's, a text of the caller's choice, until it is released, or the process has been
+// dead for Config.Lease. The same owner may claim it again, also from another process, which then
+// has it: so a client that lost its server gets its name back at once if owner is a secret of its
+// own. ErrTaken: it is another's. It asks Redis: never call it on a loop; see loop.Offload.
 //
-// A process that was cut off for longer than the lease may lose a name to another; that goes to Config.OnError, as a
-// *LostError with ErrTaken.
+// A process that was cut off for longer than the lease may lose a name to another; that goes to
+// Config.OnError, as a *LostError with ErrTaken.
 func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	if err := checkName("name", name); err != nil {
 		return err
@@ -49,7 +50,8 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	return nil
 }
 
-// Release gives back a name that owner has claimed. ErrTaken: it is not owner's. It asks Redis, as Claim does.
+// Release gives back a name that owner has claimed. ErrTaken: it is not owner's. It asks Redis, as
+// Claim does.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	h.keeper.forgetClaim(name)
 	ok, err := h.keeper.claim(ctx, "release", name, owner)

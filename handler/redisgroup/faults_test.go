@@ -78,7 +78,8 @@ func TestConnectionsKilled(t *testing.T) {
 	s.end(t, false)
 }
 
-// A Redis that is stopped takes what waits in sockets when it goes on, also what was given up long before.
+// A Redis that is stopped takes what waits in sockets when it goes on, also what was given up long
+// before.
 func TestRedisStopped(t *testing.T) {
 	s := newScene(t)
 	for range 3 {
@@ -105,7 +106,8 @@ func TestRedisKilled(t *testing.T) {
 	s.end(t, false)
 }
 
-// An old file: numbers that were handed out are handed out again, in another epoch, and the hole is told.
+// An old file: numbers that were handed out are handed out again, in another epoch, and the hole is
+// told.
 func TestRollback(t *testing.T) {
 	s := newScene(t)
 	s.redis.cli("save")

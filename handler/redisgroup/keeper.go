@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A keeper keeps the lease of this node, and looks after nodes that have died: their users leave the rooms they
-// were in. A node that was declared dead and is not comes back under another name.
+// A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
+// the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
 	hub    *Hub
 	lostCh chan string
@@ -152,7 +152,8 @@ func (k *keeper) rise() {
 	}
 }
 
-// reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can be added.
+// reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can
+// be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
 	for first := 0; first < h.keys.buckets; first += maxAsk {

@@ -8,8 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is what a Hub has of one Redis server: a queue of what is to be published, a connection for subscriptions, and what
-// reads the past. Each is a goroutine or two, however many rooms there are.
+// A link is what a Hub has of one Redis server: a queue of what is to be published, a connection
+// for subscriptions, and what reads the past. Each is a goroutine or two, however many rooms there
+// are.
 type link struct {
 	hub    *Hub
 	addr   string

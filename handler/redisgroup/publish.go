@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// publishAll publishes what is queued, until the Hub is closed: what has gathered while the last batch was on its way is the
-// next one.
+// publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
+// batch was on its way is the next one.
 func (l *link) publishAll() {
 	for {
+		began := time.Now()
 		sent, again, ok := l.publishSome()
 		switch {
 		case sent == 0 && !ok:
@@ -27,9 +28,16 @@ func (l *link) publishAll() {
 			}
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
+		case !again:
+			time.Sleep(pace - time.Since(began))
 		}
 	}
 }
+
+// pace is the least time between two batches. A message that comes alone leaves at once; many share
+// a round trip, a run of the script and a write to each subscriber, which is most of what a message
+// costs Redis.
+const pace = time.Millisecond
 
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
 func (l *link) publishSome() (sent int, again, ok bool) {
@@ -45,8 +53,8 @@ func (l *link) publishSome() (sent int, again, ok bool) {
 	return len(batch), len(failed) > 0, ok
 }
 
-// A segment is what one command does: outgoings of one bucket that follow each other and are of one op, and
-// if that is about presence, of one room.
+// A segment is what one command does: outgoings of one bucket that follow each other and are of one
+// op, and if that is about presence, of one room.
 type segment struct {
 	op    op
 	items []*outgoing
@@ -290,7 +298,8 @@ func (l *link) settlePeek(s *segment) error {
 	return nil
 }
 
-// parseAnswer reads what catchup.lua says of a room: {place, what, ...}. The place is from 0 here, and -1 if it makes no sense.
+// parseAnswer reads what catchup.lua says of a room: {place, what, ...}. The place is from 0 here,
+// and -1 if it makes no sense.
 func parseAnswer(a any) (place int, what string, rest []any) {
 	fields, _ := a.([]any)
 	if len(fields) < 2 {

@@ -26,7 +26,8 @@ type topology struct {
 	wake    chan struct{} // asks for the buckets to be looked at
 }
 
-// newTopology makes a client of our own: one that never sends anything twice by itself, as a message would be published twice.
+// newTopology makes a client of our own: one that never sends anything twice by itself, as a
+// message would be published twice.
 func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	t := &topology{hub: h, links: make(map[string]*link), wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
@@ -69,7 +70,8 @@ func (t *topology) start(ctx context.Context) error {
 	return err
 }
 
-// probe asks whether the server has sharded pub/sub, which a cluster must have: without it each message goes to all masters.
+// probe asks whether the server has sharded pub/sub, which a cluster must have: without it each
+// message goes to all masters.
 func (t *topology) probe(ctx context.Context) error {
 	info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
 	var answered redis.Error
@@ -83,8 +85,8 @@ func (t *topology) probe(ctx context.Context) error {
 	return nil
 }
 
-// assign gives each bucket to the link of the server that has it. What waits for a bucket that moves goes along, and
-// its subscriptions are made anew there.
+// assign gives each bucket to the link of the server that has it. What waits for a bucket that
+// moves goes along, and its subscriptions are made anew there.
 func (t *topology) assign() {
 	moves := make(map[*link]map[int]*link)
 	for b := range t.buckets {
@@ -121,8 +123,8 @@ func (t *topology) linkTo(addr string, client *redis.Client) *link {
 	return l
 }
 
-// move gives buckets to other links, with what waits for them, so that it keeps its order. It waits until old has
-// nothing on its way. old is nil at the start.
+// move gives buckets to other links, with what waits for them, so that it keeps its order. It waits
+// until old has nothing on its way. old is nil at the start.
 func (t *topology) move(old *link, buckets map[int]*link) {
 	if old != nil {
 		old.sending.Lock()
@@ -158,10 +160,12 @@ func (h *Hub) inBucket(b int) (rooms []*room) {
 	return rooms
 }
 
-// nowhere is the address of the link for buckets whose server is not known yet. It publishes nothing.
+// nowhere is the address of the link for buckets whose server is not known yet. It publishes
+// nothing.
 const nowhere = ""
 
-// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does not.
+// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does
+// not.
 func (t *topology) master(bucket int) (*redis.Client, string) {
 	if t.cluster == nil {
 		c := t.client.(*redis.Client)

@@ -29,6 +29,8 @@ type Engine interface {
 	// to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
 
+	Connector
+
 	// Lost says, on the loop, that its goroutine is ending because a callback called runtime.Goexit: it will never answer again.
 	Lost(loop int)
 
