@@ -29,15 +29,20 @@ func (l *link) publishAll() {
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
 		case !again:
-			time.Sleep(pace - time.Since(began))
+			time.Sleep(pace(sent) - time.Since(began))
 		}
 	}
 }
 
-// pace is the least time between two batches. A message that comes alone leaves at once; many share
-// a round trip, a run of the script and a write to each subscriber, which is most of what a message
-// costs Redis.
-const pace = time.Millisecond
+// pace is the least time from the begin of a batch to that of the next. A message that comes alone
+// leaves at once; many share a round trip, a run of the script and a write to each subscriber,
+// which is most of what a message costs Redis.
+func pace(sent int) time.Duration {
+	if sent > 2 {
+		return 2 * time.Millisecond
+	}
+	return time.Millisecond
+}
 
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
 func (l *link) publishSome() (sent int, again, ok bool) {
