@@ -1,10 +1,11 @@
-// Command rooms measures rooms over two processes, on Redis, beside centrifugal/centrifuge with its Redis broker: time of a
-// delivery across processes, CPU time of the servers per delivery and of Redis per message, memory of a connection.
+// Command rooms measures rooms over two processes, on Redis, beside centrifugal/centrifuge with its
+// Redis broker: time of a delivery across processes, CPU time of the servers per delivery and of
+// Redis per message, memory of a connection.
 //
 //	go run ./rooms -conns 2000 -rooms 100 -rate 250 -ordered
 //
-// Each contender has two processes of its own and a redis-server of its own; they take turns. Clients speak WebSocket, and all
-// run in this process, whose CPU time does not count.
+// Each contender has two processes of its own and a redis-server of its own; they take turns.
+// Clients speak WebSocket, and all run in this process, whose CPU time does not count.
 package main
 
 import (

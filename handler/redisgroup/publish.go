@@ -100,6 +100,9 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		l.hub.topo.reload()
 		return l.retry(nil, batch, errors.New("the server is not known"), later)
 	}
+	if err := l.hub.topo.ready(l.hub.ctx); err != nil {
+		return l.retry(nil, batch, err, later)
+	}
 	all := segments(batch)
 	pipe := l.client.Pipeline()
 	attempt := l.hub.attempt.Load()
@@ -192,7 +195,7 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
 	ctx := context.Background()
 	first := s.items[0]
 	switch {
-	case s.op == opPlain && l.hub.topo.sharded:
+	case s.op == opPlain && l.hub.topo.sharded.Load():
 		s.cmd = pipe.SPublish(ctx, first.channel, first.data)
 	case s.op == opPlain:
 		s.cmd = pipe.Publish(ctx, first.channel, first.data)
