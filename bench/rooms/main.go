@@ -199,15 +199,12 @@ func startServer(role string) (addr string, pid int, stop func(), err error) {
 // cpu returns the CPU time that processes have had, in user and system mode.
 func cpu(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err == nil && len(tasks) > 0 {
-			for _, task := range tasks {
-				text, _ = os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
-				ns, _, _ := strings.Cut(string(text), " ")
-				n, _ := strconv.ParseInt(ns, 10, 64)
-				sum += time.Duration(n)
-			}
+		for _, task := range tasks {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+			ns, _, _ := strings.Cut(string(text), " ")
+			n, _ := strconv.ParseInt(ns, 10, 64)
+			sum += time.Duration(n)
 		}
 	}
 	return sum
