@@ -66,6 +66,7 @@ var floors = map[string][]string{
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 }
 
 const (

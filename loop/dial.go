@@ -234,11 +234,7 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 
 // profile is what a listener is to connections that are accepted.
 func (a *dialing) profile() *listener {
-	k := dialed
-	if a.isUDP() {
-		k = dialedSession
-	}
-	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, kind: k,
+	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
 		accept: func(c *Conn) Handler { return a.open(c, nil) }}
 }
 

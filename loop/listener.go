@@ -42,7 +42,7 @@ type listener struct {
 	net                   net.Listener
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
-	kind                  kind              // of what is made here
+	dials                 bool              // what is made here is not accepted, but dialled
 }
 
 // listen opens all listeners.
@@ -301,7 +301,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		select {
 		case s.farewells <- struct{}{}:
 			s.newcomers.Go(func() {
-				_, _ = io.Copy(io.Discard, nc)
+				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
 				_ = nc.Close()
 				<-s.farewells
 			})
@@ -312,12 +312,12 @@ func (s *Server) sayFarewell(nc net.Conn) {
 	_ = nc.Close()
 }
 
-// left counts a connection that is no more.
-func (s *Server) left(c *Conn) {
+// left counts a connection, or a session of UDP, that is no more.
+func (s *Server) left(c *Conn, udp bool) {
 	if !c.isDialed() {
 		s.gate.Leave(c.remote)
 	}
-	if c.kind == session {
+	if udp && !c.isDialed() {
 		s.sessions.Add(-1)
 	} else {
 		s.open.Add(-1)

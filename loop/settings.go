@@ -106,7 +106,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	}
 	ln.field = field + ".Addr"
 	if ln.isUDP() {
-		ln.codec, ln.kind = codec.Raw{}, session
+		ln.codec = codec.Raw{}
 		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
 	}
 	return ln, nil
