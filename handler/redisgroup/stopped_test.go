@@ -1,3 +1,5 @@
+//go:build unix
+
 package redisgroup_test
 
 import (
@@ -9,8 +11,8 @@ import (
 	"time"
 )
 
-// While Redis is stopped, loops go on: a round trip to the node takes no longer, plain rooms deliver here, and what
-// waits is bounded. Afterwards ordered rooms have no gap.
+// While Redis is stopped, loops go on: a round trip to the node takes no longer, plain rooms
+// deliver here, and what waits is bounded. Afterwards ordered rooms have no gap.
 func TestLoopsWhileRedisIsStopped(t *testing.T) {
 	r := newRedis(t)
 	cfg := settled()
