@@ -103,4 +103,3 @@ func benchCalls() {
 		return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / callTotal
 	})
 }
-

@@ -122,6 +122,9 @@ func (*Engine) Listen(ctx context.Context, network, address string) (net.Listene
 	return lc.Listen(ctx, network, address)
 }
 
+// Races implements engine.Racer.
+func (e *Engine) Races(loop int) bool { return e.loops[loop].poll != nil }
+
 // Dial implements engine.Connector.
 func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: local}
