@@ -73,7 +73,7 @@ func tcpEcho() {
 
 const haproxyConfig = `global
 	nbthread 1
-	maxconn 8000
+	maxconn 4000
 	%s
 defaults
 	mode tcp
