@@ -65,8 +65,8 @@ var floors = map[string][]string{
 	"examples/kv/aof":           {"codec/resp"},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
-	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 }
 
 const (

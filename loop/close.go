@@ -7,8 +7,12 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// lingerTimeout is how long the peer's end is waited for after ours.
-const lingerTimeout = time.Second
+// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of its
+// input is thrown away meanwhile.
+const (
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
@@ -20,6 +24,7 @@ type ending struct {
 	steps  int           // of the close timeout that are left
 	due    time.Duration // when the present one is over
 	away   time.Duration // Loop.away when it began
+	thrown int           // bytes that came while c lingers
 }
 
 // closeSteps are the parts of the close timeout. One in which the server itself was away, because a
@@ -207,6 +212,15 @@ func (c *Conn) letGo(hard bool) {
 		c.sock.Resume()
 	}
 	c.extras.ending.timer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
+}
+
+// throwAway counts input that nobody wants any more. Who goes on sending that much loses what it has not
+// read yet.
+func (c *Conn) throwAway(n int) {
+	end := &c.extras.ending
+	if end.thrown += n; end.thrown > lingerBytes {
+		c.endLinger()
+	}
 }
 
 func (c *Conn) endLinger() {

@@ -189,7 +189,7 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 		c := *a
 		return &c
 	case *net.TCPAddr:
-		if !bytes.Equal(a.IP, *last) {
+		if !a.IP.Equal(*last) || len(a.IP) != len(*last) {
 			*last = bytes.Clone(a.IP)
 		}
 		a.IP = *last
@@ -301,7 +301,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		select {
 		case s.farewells <- struct{}{}:
 			s.newcomers.Go(func() {
-				_, _ = io.Copy(io.Discard, nc)
+				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
 				_ = nc.Close()
 				<-s.farewells
 			})

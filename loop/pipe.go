@@ -151,7 +151,8 @@ func (s *pipeSide) hold() {
 func (s *pipeSide) release() {
 	if s.held && s.from.isOpen() {
 		s.held = false
-		s.from.resume(pausedByUser)
+		s.from.in.pauses &^= pausedByUser
+		s.from.resumed()
 	}
 }
 

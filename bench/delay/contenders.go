@@ -146,4 +146,3 @@ func addAll(c contender, n int, due func(n int) time.Time, body []byte) error {
 	all.Wait()
 	return errors.Join(errs...)
 }
-

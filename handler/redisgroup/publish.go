@@ -15,6 +15,7 @@ import (
 // batch was on its way is the next one.
 func (l *link) publishAll() {
 	for {
+		began := time.Now()
 		sent, again, ok := l.publishSome()
 		switch {
 		case sent == 0 && !ok:
@@ -27,9 +28,16 @@ func (l *link) publishAll() {
 			}
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
+		case !again:
+			time.Sleep(pace - time.Since(began))
 		}
 	}
 }
+
+// pace is the least time between two batches. A message that comes alone leaves at once; many share
+// a round trip, a run of the script and a write to each subscriber, which is most of what a message
+// costs Redis.
+const pace = time.Millisecond
 
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
 func (l *link) publishSome() (sent int, again, ok bool) {

@@ -227,4 +227,6 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	}
 }
 
-func redisCLI(args ...string) ([]byte, error) { return exec.Command("redis-cli", args...).CombinedOutput() }
+func redisCLI(args ...string) ([]byte, error) {
+	return exec.Command("redis-cli", args...).CombinedOutput()
+}

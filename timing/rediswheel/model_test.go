@@ -220,7 +220,7 @@ func (m *model) get(key string) string {
 		if t.cancelled {
 			cancelled = 1
 		}
-		state = fmt.Sprint(t.token, " ", t.attempts, " ", t.deliveries, " ", cancelled, " ", t.occurrence, " ", t.reason)
+		state = fmt.Sprint(t.token, " ", cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
 	}
 	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record}, " ")
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // cronParser reads five fields, as crontab has them: if both days are restricted, either is enough.
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
+var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
 func (t *Task) checkRepeat() error {
 	switch {

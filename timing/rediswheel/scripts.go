@@ -6,7 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
-	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -123,7 +123,7 @@ func list(v any) []string {
 		case string:
 			out[i] = item
 		case int64:
-			out[i] = fmt.Sprint(item)
+			out[i] = strconv.FormatInt(item, 10)
 		}
 	}
 	return out
