@@ -122,15 +122,6 @@ func (*Engine) Listen(ctx context.Context, network, address string) (net.Listene
 	return lc.Listen(ctx, network, address)
 }
 
-// Races implements engine.Racer.
-func (e *Engine) Races(loop int) bool { return e.loops[loop].poll != nil }
-
-// Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: local}
-	return d.DialContext(ctx, network, address)
-}
-
 // Start implements engine.Engine.
 func (e *Engine) Start(n int, h engine.Host) error {
 	e.host = h
