@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -28,7 +29,8 @@ func tcpSink() {
 	untilInputEnds()
 }
 
-const dials = 8000
+// dials is how many in a round, underWay how many of them at once.
+const dials, underWay = 8000, 16
 
 // The dialling processes wait for a line, dial and close so many times, and write one.
 func dialLoopwheel()     { dialLoops("127.0.0.1") }
@@ -40,23 +42,28 @@ func dialLoops(host string) {
 	rounds(func(port string) {
 		done := make(chan struct{})
 		l := srv.Loops()[0]
-		left := dials
+		left := dials - underWay + 1
 		var next func()
 		next = func() {
 			loop.Dialer{}.Dial(l, "tcp://"+host+":"+port, func(c *loop.Conn, err error) loop.Handler {
 				check(err)
 				c.AfterClose(func(error) {
-					if left--; left == 0 {
-						close(done)
-					} else {
+					switch left--; {
+					case left > 0:
 						next()
+					case left == 1-underWay:
+						close(done)
 					}
 				})
 				c.CloseWithError(loop.ErrIdle) // does not linger, as net.Conn does not
 				return quiet{}
 			})
 		}
-		next()
+		_ = l.Post(func() {
+			for range underWay {
+				next()
+			}
+		})
 		<-done
 	})
 }
@@ -71,10 +78,16 @@ func dialNetName() { dialNets("localhost") }
 
 func dialNets(host string) {
 	rounds(func(port string) {
-		for range dials {
-			c := must(net.Dial("tcp", net.JoinHostPort(host, port)))
-			_ = c.Close()
+		var wg sync.WaitGroup
+		for range underWay {
+			wg.Go(func() {
+				for range dials / underWay {
+					c := must(net.Dial("tcp", net.JoinHostPort(host, port)))
+					_ = c.Close()
+				}
+			})
 		}
+		wg.Wait()
 	})
 }
 

@@ -73,7 +73,7 @@ func tcpEcho() {
 
 const haproxyConfig = `global
 	nbthread 1
-	maxconn 20000
+	maxconn 4000
 	%s
 defaults
 	mode tcp
@@ -94,7 +94,7 @@ worker_processes 1;
 error_log stderr error;
 pid %[1]s/nginx.pid;
 load_module /usr/lib/nginx/modules/ngx_stream_module.so;
-events { worker_connections 20000; }
+events { worker_connections 16000; }
 stream { server { listen 127.0.0.1:%[2]d; proxy_pass %[3]s; proxy_buffer_size 16k; } }
 `
 

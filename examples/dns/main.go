@@ -47,7 +47,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "dns: %v (-h lists all flags)\n", err)
 		return 2
 	}
-	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: true, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
+	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: true, TimeFormat: time.TimeOnly}).
+		Level(zerolog.InfoLevel).With().Timestamp().Logger()
 	if o.addr, err = fixPort(o.addr); err != nil {
 		fmt.Fprintf(errOut, "dns: cannot listen: %v\n", err)
 		return 1
