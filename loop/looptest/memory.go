@@ -79,7 +79,8 @@ func (m *memory) dial(addr net.Addr) (*Peer, error) {
 	if ln == nil {
 		return nil, net.ErrClosed
 	}
-	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: &socket{memory: m, room: unlimited}}
+	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: &socket{memory: m, room: sendBuffer}}
+	p.sock.readSoon = p.sock.read
 	select {
 	case ln.conns <- &memConn{local: addr, peer: p}:
 		return p, nil
