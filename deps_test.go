@@ -35,13 +35,15 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
-	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/netpackets": {"loop/internal/engine"},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
-	"loop/looptest": {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},
@@ -55,18 +57,32 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo": {"codec", "handler", "loop", zerologModule},
-	"examples/chat": {"codec", "codec/websocket", "handler", "loop", zerologModule},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/internal/browser": {wsModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
+	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/kv/aof":           {"codec/resp"},
+	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
+	"examples/proxy":            {"loop", zerologModule},
+	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 }
 
 const (
-	gnetModule     = "github.com/panjf2000/gnet/v2/..."
-	zerologModule  = "github.com/rs/zerolog"
-	wsModule       = "github.com/gobwas/ws/..."
-	httpheadModule = "github.com/gobwas/httphead"
-	sysModule      = "golang.org/x/sys/..."
-	cronModule     = "github.com/netresearch/go-cron"
-	redisModule    = "github.com/redis/go-redis/v9/..."
+	gnetModule       = "github.com/panjf2000/gnet/v2/..."
+	zerologModule    = "github.com/rs/zerolog"
+	wsModule         = "github.com/gobwas/ws/..."
+	httpheadModule   = "github.com/gobwas/httphead"
+	prometheusModule = "github.com/prometheus/client_golang/..."
+	miniredisModule  = "github.com/alicebob/miniredis/v2"
+	textModule       = "golang.org/x/text/..."
+	isattyModule     = "github.com/mattn/go-isatty"
+	btreeModule      = "github.com/tidwall/btree"
+	dequeModule      = "github.com/gammazero/deque"
+	sysModule        = "golang.org/x/sys/..."
+	cronModule       = "github.com/netresearch/go-cron"
+	redisModule      = "github.com/redis/go-redis/v9/..."
 )
 
 func TestImportFloors(t *testing.T) {

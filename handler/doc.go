@@ -6,9 +6,11 @@
 //	Heartbeat           pings when a peer is silent, and finds dead ones
 //	Shared              one handler without state for all connections
 //	Typed, JSON         values of your type in place of frames, both ways
+//	Answers             answers in the order of the requests, wherever and whenever they are made
 //	Group               a room or topic: connections on all loops that get the same messages
 //	Actor, Spawn        a room, device or match with state of its own, on a loop, reached by messages
 //	Ask, AskWait        a question to an actor, with a deadline, from a loop or from a goroutine
+//	Redial, Link        a connection that is kept: dialled again when it ends, later and later
 //	Calls, Pipeline     requests over one connection, each with a deadline, answered by id or in order
 //
 // A server is put together where its fields are set:

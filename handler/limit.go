@@ -12,7 +12,8 @@ import (
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of Burst messages that fills
-// at PerSecond. Which messages pass depends on their times only, and a peer that keeps to the rate is never hit.
+// at PerSecond. Which messages pass depends on their times only, and a peer that keeps to the rate is never hit, even if
+// the loop was blocked or the process stopped, so that messages of many seconds come at once.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
 // ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle times and heartbeats.
@@ -48,7 +49,7 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 		if inner == nil {
 			return nil
 		}
-		return &limited{Handler: inner, limit: &l, bucket: bucket, start: c.Loop().Now()}
+		return &limited{Handler: inner, limit: &l, bucket: bucket.from(c.Loop().Away()), start: c.Loop().Now()}
 	}
 }
 
@@ -72,15 +73,42 @@ type bucket struct {
 	interval time.Duration // between two messages at the rate
 	capacity time.Duration // how far ahead of that they may be
 	due      time.Duration
+
+	// What the peer sent while the loop was away comes all at once: it is let through, up to what the
+	// rate allowed in that time, if it is handled soon after.
+	away    time.Duration // loop.Loop.Away when last looked at
+	excused time.Duration // of that, not yet used
+	until   time.Duration // when it is forfeited
+}
+
+// excuseFor is how long after an absence of the loop what came meanwhile is expected.
+const excuseFor = time.Second
+
+// excuse takes how long the loop was away in all.
+func (b *bucket) excuse(away, now time.Duration) {
+	if away != b.away {
+		b.excused = min(b.excused+away-b.away, away)
+		b.away, b.until = away, now+excuseFor
+	}
 }
 
 // take takes one token at now, and reports whether there was one.
 func (b *bucket) take(now time.Duration) bool {
 	if b.due-now > b.capacity {
-		return false
+		if b.excused < b.interval || now > b.until {
+			return false
+		}
+		b.excused -= b.interval
+		return true
 	}
 	b.due = max(b.due, now) + b.interval
 	return true
+}
+
+// from returns b for a connection that opens when its loop was away for so long in all.
+func (b bucket) from(away time.Duration) bucket {
+	b.away = away
+	return b
 }
 
 // limited is the handler of one connection.
@@ -92,7 +120,9 @@ type limited struct {
 }
 
 func (h *limited) OnMessage(c *loop.Conn, msg []byte) error {
-	if h.bucket.take(c.Loop().Now().Sub(h.start)) {
+	now := c.Loop().Now().Sub(h.start)
+	h.bucket.excuse(c.Loop().Away(), now)
+	if h.bucket.take(now) {
 		return h.Handler.OnMessage(c, msg)
 	}
 	if h.limit.Exceeded != nil {

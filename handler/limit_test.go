@@ -123,3 +123,24 @@ func TestLimitExtremes(t *testing.T) {
 		})
 	}
 }
+
+// A peer that keeps to the rate is not hit because the loop was blocked; one that does not, is.
+func TestLimitAfterABlockedLoop(t *testing.T) {
+	for rate, want := range map[int]error{10: nil, 30: handler.ErrRateLimit} {
+		bubble(t, func(t *testing.T) {
+			srv := startLines(t, 1, handler.Chain(echoes, handler.Limit{PerSecond: 10, Burst: 2}))
+			p := srv.Open()
+			_ = srv.Loops()[0].Post(func() { time.Sleep(3 * time.Second) })
+			for range 3 * rate {
+				time.Sleep(time.Second / time.Duration(rate))
+				p.Send("x\n")
+			}
+			pass(time.Second)
+			if want != nil {
+				wantReason(t, p, want)
+			} else if p.Closed() {
+				t.Errorf("%d a second: closed: %v", rate, p.Reason())
+			}
+		})
+	}
+}

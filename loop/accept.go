@@ -10,19 +10,31 @@ import (
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	l.enter()
-	c := &Conn{loop: l, sock: sock, id: id, local: local, remote: remote}
+	c, welcome := l.begin(ln, sock, id, local, remote)
+	l.leave()
+	if !welcome && c.at() != stateLingering {
+		return nil
+	}
+	return (*sink)(c)
+}
+
+// begin is open within a turn.
+func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, welcome bool) {
+	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
-	accepted := !l.draining && c.accept(ln)
-	if accepted {
+	if ln.dials {
+		c.more().dialed = true
+		c.idle.lastRead = l.now // FirstByteTimeout is for those that come to us
+	}
+	if s, ok := sock.(*udpSession); ok {
+		s.c = c
+	}
+	if welcome = !l.draining && c.accept(ln); welcome {
 		l.add(c)
 	} else {
 		c.refuse()
 	}
-	l.leave()
-	if !accepted && c.at() != stateLingering {
-		return nil
-	}
-	return (*sink)(c)
+	return c, welcome
 }
 
 // accept reports whether c has a handler now. A panic refuses, too.
@@ -43,11 +55,15 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.checkReplies()
+	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
 	if c.handler = ln.accept(c); isNilFunc(c.handler) {
 		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
 	}
 	returned = true
 	if c.handler != nil && c.at() == stateOpening {
@@ -60,15 +76,17 @@ func (c *Conn) accept(ln *listener) bool {
 // once, and then as after a close the peer's end is waited for, in which case the engine gets a Sink.
 func (c *Conn) refuse() {
 	l := c.loop
-	l.count.refused++
-	l.rare = true
+	if !c.isDialed() {
+		l.count.refused++
+		l.rare = true
+	}
 	if !c.isClosing() {
 		c.beginEnd()
 	}
 	c.writeOut()
 	c.releaseOutput()
 	l.wheel.Stop(c.more().retries.timer)
-	if !c.hasWritten() || c.extras.ending.drop {
+	if !c.isUDP() && (!c.hasWritten() || c.extras.ending.drop) {
 		c.sock = nil // the engine closes it
 	}
 	c.letGo(false)
@@ -78,3 +96,18 @@ func (c *Conn) refuse() {
 
 // checkReplies notes whether the codec has something to say by itself.
 func (c *Conn) checkReplies() { _, c.in.replies = c.in.decoder.Codec().(codec.Responder) }
+
+// limitOpening gives the handshake of a codec its time.
+func (c *Conn) limitOpening() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
+	if !ok {
+		return
+	}
+	if d := o.OpenTimeout(); d > 0 {
+		c.AfterFunc(d, func() {
+			if err := o.Opening(); err != nil {
+				c.shut(err)
+			}
+		})
+	}
+}

@@ -16,7 +16,7 @@ func splitAddr(addr string) (network, address string, err error) {
 		return "", "", errors.New(`no scheme: want something like "tcp://:7000" or "unix:///run/x.sock"`)
 	}
 	switch network {
-	case "tcp", "tcp4", "tcp6":
+	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return "", "", fmt.Errorf(`want "%s://host:port": %w`, network, err)
 		}
@@ -31,7 +31,7 @@ func splitAddr(addr string) (network, address string, err error) {
 			return "", "", fmt.Errorf("the path has %d bytes, and the system takes at most %d", len(address), most)
 		}
 	default:
-		return "", "", fmt.Errorf("unknown scheme %q: want tcp, tcp4, tcp6 or unix", network)
+		return "", "", fmt.Errorf("unknown scheme %q: want tcp, unix or udp, or one of tcp4, tcp6, udp4 and udp6", network)
 	}
 	return network, address, nil
 }

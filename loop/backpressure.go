@@ -158,20 +158,28 @@ func (c *Conn) keep(data []byte) {
 }
 
 // hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
-// that a short pause costs nothing.
+// that a short pause costs nothing. The decoder asks the codec how long the frame is: that is user code.
 func (c *Conn) hold(p []byte) {
-	c.in.decoder.Keep(p)
-	c.pauseSocket()
+	c.callHook(func() { c.in.decoder.Keep(p) })
+	if !c.isClosing() {
+		c.pauseSocket()
+	}
 }
 
 func (c *Conn) pauseSocket() {
+	if err := c.restSocket(); err != nil && c.in.decoder.Buffered() > maxHeld {
+		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
+	}
+}
+
+// restSocket stops reading from the socket.
+func (c *Conn) restSocket() error {
 	if c.in.pauses&pausedSocket != 0 {
-		return
+		return nil
 	}
 	err := c.sock.Pause()
 	if err == nil {
 		c.in.pauses |= pausedSocket
-	} else if c.in.decoder.Buffered() > maxHeld {
-		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
+	return err
 }

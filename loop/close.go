@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -17,12 +16,20 @@ const (
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
-	err    error        // the first cause
-	drop   bool         // output is not worth flushing
-	timer  timing.Timer // ends flushing, or lingering
-	unsent int          // bytes that the peer had not taken when that was set
-	thrown int          // bytes that came while c lingers
+	err    error         // the first cause
+	reason CloseReason   // what that is for counting
+	drop   bool          // output is not worth flushing
+	timer  timing.Timer  // ends flushing, or lingering
+	unsent int           // bytes that the peer had not taken when that was set
+	steps  int           // of the close timeout that are left
+	due    time.Duration // when the present one is over
+	away   time.Duration // Loop.away when it began
+	thrown int           // bytes that came while c lingers
 }
+
+// closeSteps are the parts of the close timeout. One in which the server itself was away, because a
+// callback blocked its loop or the process was stopped, is not the peer's fault, and does not count.
+const closeSteps = 4
 
 // Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle
 // hook or Tell runs for it. OnClose runs after the current callback, once the output is flushed or
@@ -44,7 +51,11 @@ func (c *Conn) shut(err error) {
 	if c.isClosing() {
 		return
 	}
-	c.more().ending.err = err
+	end := &c.more().ending
+	end.err = err
+	if end.reason != ClosedForInput { // which the error does not show
+		end.reason = c.reasonFor(err)
+	}
 	c.beginEnd()
 	c.touch()
 }
@@ -86,8 +97,16 @@ func (c *Conn) closeTurn() {
 	}
 	if l := c.loop; !l.wheel.Pending(end.timer) {
 		end.unsent = c.untaken()
-		end.timer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
+		end.steps = closeSteps
+		c.nextCloseStep()
 	}
+}
+
+func (c *Conn) nextCloseStep() {
+	l, end := c.loop, &c.extras.ending
+	end.away = l.health.away
+	end.due = l.after(l.server.CloseTimeout / closeSteps)
+	end.timer = l.wheel.At(end.due, c.closeStep)
 }
 
 // lastWords sends what the server, and then the codec, has to say at the end, if the peer may still
@@ -115,16 +134,29 @@ func (c *Conn) sayFarewell(f codec.Farewell) {
 // untaken returns how many bytes the peer has not taken, as far as the kernel tells.
 func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 
-// closeLate gives up flushing when the close timeout has passed. In the drain, which has a timeout of
-// its own, it waits for a peer that goes on taking.
-func (c *Conn) closeLate() {
+// closeStep gives up flushing when the close timeout has passed: in the drain, which has a timeout of
+// its own, since the peer took something last. Before it judges it looks: the socket may have become
+// writable while the server was away.
+func (c *Conn) closeStep() {
 	l, end := c.loop, &c.extras.ending
-	if n := c.untaken(); l.draining && n < end.unsent {
-		end.unsent = n
-		end.timer = l.wheel.At(l.after(l.server.CloseTimeout), c.closeLate)
+	step := l.server.CloseTimeout / closeSteps
+	switch n := c.untaken(); {
+	case l.draining && n < end.unsent:
+		end.unsent, end.steps = n, closeSteps
+	case l.clock()-end.due+l.health.away-end.away < max(step/closeSteps, awayTurn):
+		end.steps--
+	}
+	if c.writeOut(); c.isOver() {
 		return
 	}
-	c.cut()
+	switch {
+	case c.out.box == nil:
+		c.finish(false)
+	case c.sock == nil || end.drop || end.steps <= 0:
+		c.cut()
+	default:
+		c.nextCloseStep()
+	}
 }
 
 // cut gives up flushing.
@@ -139,14 +171,16 @@ func (c *Conn) finish(hard bool) {
 	if c.isOver() {
 		return
 	}
-	l, err := c.loop, c.extras.ending.err
+	l, end := c.loop, &c.extras.ending
+	err := end.err
 	l.remove(c)
-	l.wheel.Stop(c.extras.ending.timer)
+	l.wheel.Stop(end.timer)
 	l.wheel.Stop(c.extras.retries.timer)
 	c.releaseOutput()
 	c.letGo(hard)
 	l.count.closed++
-	if errors.Is(err, ErrIdle) {
+	l.count.closedBy[end.reason]++
+	if end.reason == ClosedIdle {
 		l.count.evicted++
 	}
 	c.callOnClose(err)
@@ -167,7 +201,7 @@ func (c *Conn) forget() {
 // and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.sock == nil || c.in.ended || errors.Is(c.more().ending.err, ErrIdle) {
+	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
 		c.closeSocket(hard)
 		return
 	}
@@ -199,11 +233,12 @@ func (c *Conn) endLinger() {
 
 func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
+	udp := c.isUDP()
 	if c.sock != nil {
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c.loop, c.remote)
+	c.loop.server.left(c, udp)
 }
 
 func (c *Conn) callOnClose(err error) {

@@ -50,8 +50,19 @@ type Conn struct {
 	extras  *extras // nil until something of it is needed
 }
 
+// isDialed reports whether this side began c.
+func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed }
+
+// isUDP reports whether c is a session, and its end has not come.
+func (c *Conn) isUDP() bool {
+	_, ok := c.sock.(*udpSession)
+	return ok
+}
+
 // extras are what most connections never use, or only when they end.
 type extras struct {
+	dialed  bool      // by a Dialer
+	pipe    *pipeSide // where the input goes
 	ending  ending
 	log     *zerolog.Logger
 	after   []func(err error)
@@ -118,6 +129,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)
 	c.checkReplies()
+	c.limitOpening()
 	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
 	}

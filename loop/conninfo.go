@@ -1,9 +1,11 @@
 package loop
 
 import (
-	"fmt"
 	"net"
+	"reflect"
 	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // ConnInfo is what there is to see of a connection, for tools that show them.
@@ -40,13 +42,32 @@ func (c *Conn) Info() ConnInfo {
 }
 
 // handlerName returns the type of the handler that HandlerAs would find last.
-func (c *Conn) handlerName() string {
+func (c *Conn) handlerName() (name string) {
 	at := any(c.handler)
+	defer func() {
+		if recover() != nil { // of an Unwrap
+			name = typeName(at)
+		}
+	}()
 	for {
 		w, wraps := at.(interface{ Unwrap() any })
 		if !wraps {
-			return fmt.Sprintf("%T", at)
+			return typeName(at)
 		}
 		at = w.Unwrap()
 	}
+}
+
+// typeName is fmt's %T without an allocation.
+func typeName(v any) string {
+	if t := reflect.TypeOf(v); t != nil {
+		return t.String()
+	}
+	return ""
+}
+
+// WheelRings returns the loop's timing wheel as it can be drawn, in constant time.
+func (l *Loop) WheelRings() []timing.Ring {
+	l.owner.Check("Loop.WheelRings")
+	return l.wheel.Rings()
 }

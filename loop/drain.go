@@ -121,6 +121,7 @@ func (s *Server) notEnded() (which string) {
 // beginDrain closes the connections of a loop. Those that open from now on are refused.
 func (l *Loop) beginDrain() {
 	l.draining, l.checks = true, true
+	l.endDials(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
@@ -203,6 +204,7 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
+	l.closePorts()
 	l.show()
 	close(l.ended)
 	l.returned = true
@@ -212,6 +214,7 @@ func (l *Loop) stop() {
 func (l *Loop) broke(err error) {
 	l.enter()
 	l.draining, l.checks = true, true
+	l.endDials(err)
 	for _, c := range slices.Clone(l.conns) {
 		c.breakOff(err)
 		c.touch() // it may have been flushing

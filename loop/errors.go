@@ -22,10 +22,17 @@ var (
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
+	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer, allows.
+	ErrDatagramTooLong = errors.New("loop: datagram too long")
+
+	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
+	ErrAmplification = errors.New("loop: more output than the peer's unproved address allows")
+
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection.
+	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection, or as
+	// many of it as there is room left for others.
 	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.
@@ -48,6 +55,8 @@ var (
 type PanicError struct {
 	Value any    // what was given to panic
 	Stack []byte // the stack of the goroutine, as debug.Stack formats it
+
+	place uintptr // where it began
 }
 
 // Error implements error.

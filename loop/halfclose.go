@@ -53,7 +53,7 @@ func (c *Conn) peerClosed(err error) {
 		c.decodeRest()
 	}
 	c.in.ended = true
-	hasMore := c.wantsEOF() || c.hasInput()
+	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
 	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
@@ -94,7 +94,7 @@ func (c *Conn) decodeRest() {
 // dealt with.
 func (c *Conn) inputEnded() {
 	switch {
-	case !c.isOpen() || c.hasInput(): // not yet
+	case !c.isOpen() || c.in.pauses&pausedByUser != 0 || c.hasInput(): // not yet
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF

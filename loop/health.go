@@ -13,12 +13,17 @@ import (
 // each of them would be a tenth of what an echo costs.
 const sampling = 16
 
+// awayTurn is how long a turn takes at least that Loop.Away counts.
+const awayTurn = 10 * time.Millisecond
+
 // health is what a loop measures of itself, and other goroutines read. A turn that handles I/O has two stores for it, and
 // is measured now and then, at random. But a turn that the watchdog has seen is always measured, and so are
 // those for timers and posts, which read the clock anyway.
 type health struct {
 	pulse     watchdog.Pulse // for the watchdog
 	skip      int            // turns not to be measured
+	away      time.Duration  // see Loop.Away
+	back      time.Duration  // when the loop was last back from a long turn
 	busy      time.Duration  // all turns together, the loop's own
 	shownBusy atomic.Int64   // the same for others
 	turns     peak.Peak      // how long turns take
@@ -63,9 +68,29 @@ func (l *Loop) noteTurn(weight time.Duration) {
 	h.turns.Note(took, now)
 	h.lengths.note(took, uint64(weight))
 	l.noteSlow(took)
+	if took >= awayTurn {
+		h.away += took
+		h.back = now
+	}
 	if took >= l.watch.Threshold() {
 		h.pulse.Long(l.now, took)
 	}
+}
+
+// noteStop notes, when a turn begins that was to begin at due, that the process was stopped since.
+func (h *health) noteStop(due, now time.Duration) {
+	if late := now - max(due, h.back); late >= awayTurn {
+		h.away += late
+	}
+}
+
+// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers: the
+// turns that took 10 ms or more, and times for which the process was stopped, as far as they kept a
+// timer from running. Who measures how a peer behaves can take that off. It must be called on the
+// loop; the turn that runs is not in it yet.
+func (l *Loop) Away() time.Duration {
+	l.owner.Check("Loop.Away")
+	return l.health.away
 }
 
 // noteLate takes how late the timers ran that were due first.

@@ -35,6 +35,7 @@ type watch struct {
 	exact   bool          // and when the last was written, which costs a look at the clock
 	waiting bool          // output waits for the socket
 	stalled time.Duration // when that moved last, or began to wait
+	looked  time.Duration // when that was last looked at
 	unsent  int           // what the kernel held then, -1 if it does not tell
 	owed    int           // bytes that a peer had not taken when it was looked at, held back
 	partial bool          // a frame is unfinished
@@ -119,7 +120,7 @@ func (c *Conn) refileIdle() {
 	if s.watch != nil {
 		due = min(due, c.frameDue())
 		for _, r := range s.watch.hooks {
-			due = min(due, c.hookDue(r.hook))
+			due = min(due, c.hookDue(r.hook), c.stalledLook(r.hook))
 		}
 	}
 	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is late.
@@ -143,7 +144,7 @@ func (c *Conn) checkIdle() {
 	l := c.loop
 	l.current = c
 	now := l.clock()
-	looked := false
+	looked := c.lookForStalled(now)
 	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has
 	// had a look at its sockets.
 	for range c.numHooks() + 2 {
@@ -191,6 +192,7 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 		activity = true
 	}
 	if w := c.idle.watch; w != nil && c.out.box != nil {
+		w.looked = now
 		if n := c.sock.Unsent(); n >= 0 && n < w.unsent {
 			w.unsent, w.stalled = n, now
 			activity = true

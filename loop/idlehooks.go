@@ -105,6 +105,33 @@ func (c *Conn) hookDue(h *idleHook) time.Duration {
 	return h.next
 }
 
+// stalledLooks is how often, in the time of a hook of WriteStalled, the kernel is asked whether output
+// has moved: it does not tell when that was, so the hook may be late by that part of its time.
+const stalledLooks = 8
+
+// stalledLook returns when the kernel is to be asked for h.
+func (c *Conn) stalledLook(h *idleHook) time.Duration {
+	w := c.idle.watch
+	if h.kind != WriteStalled || !w.waiting || w.unsent < 0 {
+		return never
+	}
+	return later(max(w.looked, w.stalled), max(h.d/stalledLooks, time.Millisecond))
+}
+
+// lookForStalled asks the kernel if a hook wants that now, and reports whether it did.
+func (c *Conn) lookForStalled(now time.Duration) bool {
+	if c.idle.watch == nil {
+		return false
+	}
+	for _, r := range c.idle.watch.hooks {
+		if c.stalledLook(r.hook) <= now {
+			c.lookAtSocket(now)
+			return true
+		}
+	}
+	return false
+}
+
 // dueHook returns the hook with the earliest deadline of those that are due, the first of equals.
 func (c *Conn) dueHook(now time.Duration) (due *record) {
 	if c.idle.watch == nil {

@@ -28,10 +28,13 @@ func (s *sink) Readable(p []byte) {
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
 		c.out.listed = true // no need to list it: its turn ends here
-		if c.in.pauses == 0 {
-			c.decode(p, l.now+share)
-		} else {
+		switch {
+		case c.in.pauses != 0:
 			c.hold(p)
+		case c.isPiped() && c.in.decoder.Buffered() == 0:
+			c.extras.pipe.pass(p)
+		default:
+			c.decode(p, l.now+share)
 		}
 		c.endTurn()
 	} else if c.at() == stateLingering {
@@ -88,7 +91,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 		case msg != nil:
 			l.count.messages++
 			if err := c.handler.OnMessage(c, msg); err != nil {
-				c.shut(err)
+				c.refuseInput(err, "a message was refused")
 			}
 		}
 		if !more || !c.isOpen() {
@@ -134,8 +137,18 @@ func (c *Conn) undecodable(err error) {
 		c.shut(err)
 		return
 	}
-	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
-		c.Log().Warn().Err(err).Int("more", more).Msg("the input cannot be decoded")
+	c.refuseInput(err, "the input cannot be decoded")
+}
+
+// refuseInput closes c because its codec or its handler finds fault with what the peer sent, and
+// says so in the log: for all connections of the server together once a second at most.
+func (c *Conn) refuseInput(err error, text string) {
+	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
+		return
 	}
+	c.more().ending.reason = ClosedForInput
 	c.shut(err)
+	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg(text)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,23 +32,29 @@ const (
 
 // A listener accepts for one address, on a goroutine of its own.
 type listener struct {
-	server      *Server
-	field       string // of the Server, for errors
-	network     string
-	address     string
-	codec       codec.Codec
-	accept      func(c *Conn) Handler
-	idleTimeout time.Duration
-	net         net.Listener
-
-	lastLocal, lastRemote net.IP // of the last connection
+	server                *Server
+	field                 string // of the Server, for errors
+	network               string
+	address               string
+	codec                 codec.Codec
+	accept                func(c *Conn) Handler
+	idleTimeout           time.Duration
+	net                   net.Listener
+	lastLocal, lastRemote net.IP            // of the last connection
+	packets               engine.PacketPort // in place of net, for UDP
+	dials                 bool              // what is made here is not accepted, but dialled
 }
 
 // listen opens all listeners.
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		var err error
-		if ln.net, err = s.engine.Listen(ctx, ln.network, ln.address); err != nil {
+		if ln.isUDP() {
+			ln.packets, err = s.engine.ListenPacket(ctx, ln.network, ln.address, s.NumLoops)
+		} else {
+			ln.net, err = s.engine.Listen(ctx, ln.network, ln.address)
+		}
+		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))
 		}
 	}
@@ -75,6 +82,17 @@ func (s *Server) closeListeners() {
 			_ = ln.net.Close()
 		}
 	}
+}
+
+// isUDP reports whether peers have sessions there, not connections.
+func (ln *listener) isUDP() bool { return strings.HasPrefix(ln.network, "udp") }
+
+// addr returns where ln listens.
+func (ln *listener) addr() net.Addr {
+	if ln.packets != nil {
+		return ln.packets.Addr()
+	}
+	return ln.net.Addr()
 }
 
 // serve accepts until the listener is closed.
@@ -144,7 +162,9 @@ func (ln *listener) admit(nc net.Conn) {
 	s.newcomers.Go(func() {
 		defer s.arrived(l)
 		if err := ln.enroll(l, nc, local, remote); err != nil {
-			s.left(l, remote)
+			s.gate.Leave(remote)
+			s.open.Add(-1)
+			l.load.Add(-1)
 			s.refused.Add(1)
 			s.logRefusal(err, remote)
 		}
@@ -169,7 +189,7 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 		c := *a
 		return &c
 	case *net.TCPAddr:
-		if !bytes.Equal(a.IP, *last) {
+		if !a.IP.Equal(*last) || len(a.IP) != len(*last) {
 			*last = bytes.Clone(a.IP)
 		}
 		a.IP = *last
@@ -292,9 +312,15 @@ func (s *Server) sayFarewell(nc net.Conn) {
 	_ = nc.Close()
 }
 
-// left counts a connection that is no more.
-func (s *Server) left(l *Loop, remote net.Addr) {
-	s.gate.Leave(remote)
-	s.open.Add(-1)
-	l.load.Add(-1)
+// left counts a connection, or a session of UDP, that is no more.
+func (s *Server) left(c *Conn, udp bool) {
+	if !c.isDialed() {
+		s.gate.Leave(c.remote)
+	}
+	if udp && !c.isDialed() {
+		s.sessions.Add(-1)
+	} else {
+		s.open.Add(-1)
+	}
+	c.loop.load.Add(-1)
 }

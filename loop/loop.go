@@ -47,6 +47,8 @@ type Loop struct {
 	conns       []*Conn
 	touched     []*Conn // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
+	dials       map[*dialing]struct{} // under way
+	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
@@ -81,6 +83,7 @@ func newLoop(s *Server, index int) *Loop {
 		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
 		published:   never,
 		lingering:   make(map[*Conn]struct{}),
+		dials:       make(map[*dialing]struct{}),
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
 		highWater:   s.HighWater,

@@ -1,6 +1,9 @@
 package loop_test
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +112,67 @@ func TestConnInfo(t *testing.T) {
 				t.Errorf("times %v, %v, %v", i.Opened.Sub(began), i.LastRead.Sub(began), i.LastWrite.Sub(began))
 			}
 		})
+	})
+}
+
+// Each end of a connection is counted by its reason, whatever error it came with.
+func TestClosedBy(t *testing.T) {
+	srv := &loop.Server{Codec: codec.Lines{Max: 10}, IdleTimeout: time.Minute, FrameTimeout: time.Second}
+	var last error
+	srv.Accept = func(c *loop.Conn) loop.Handler {
+		return script{Message: func(c *loop.Conn, msg []byte) error {
+			switch string(msg) {
+			case "close":
+				c.Close()
+			case "panic":
+				panic("x")
+			case "error":
+				return errors.New("no")
+			case "idle":
+				c.CloseWithError(fmt.Errorf("kicked: %w", loop.ErrIdle))
+			case "typed nil":
+				var e *net.OpError
+				c.CloseWithError(e)
+			case "net":
+				c.CloseWithError(&net.OpError{Op: "dial", Err: errors.New("x")})
+			}
+			return nil
+		}, Close: func(_ *loop.Conn, err error) { last = err }}
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for _, tc := range []struct {
+			reason loop.CloseReason
+			do     func(p *looptest.Peer)
+		}{
+			{loop.ClosedByHandler, func(p *looptest.Peer) { p.Send("close\n") }},
+			{loop.ClosedByPeer, func(p *looptest.Peer) { p.Close() }},
+			{loop.ClosedIdle, func(p *looptest.Peer) { wait(2 * time.Minute) }},
+			{loop.ClosedIdle, func(p *looptest.Peer) { p.Send("idle\n") }},
+			{loop.ClosedSlowFrame, func(p *looptest.Peer) { p.Send("half"); wait(2 * time.Second) }},
+			{loop.ClosedByPanic, func(p *looptest.Peer) { p.Send("panic\n") }},
+			{loop.ClosedForInput, func(p *looptest.Peer) { p.Send("error\n") }},
+			{loop.ClosedForInput, func(p *looptest.Peer) { p.Send("longer than ten\n") }},
+			{loop.ClosedForOther, func(p *looptest.Peer) { p.Send("typed nil\n") }},
+			{loop.ClosedByNetwork, func(p *looptest.Peer) { p.Send("net\n") }},
+		} {
+			before := srv.Stats()
+			tc.do(srv.Open())
+			wait(2 * time.Second)
+			after := srv.Stats()
+			var sum uint64
+			for r, n := range after.ClosedBy {
+				sum += n
+				want := before.ClosedBy[r]
+				if loop.CloseReason(r) == tc.reason {
+					want++
+				}
+				if n != want {
+					t.Errorf("%v: %d closed for %v, want %d; the error was %v", tc.reason, n, loop.CloseReason(r), want, last)
+				}
+			}
+			if sum != after.Closed {
+				t.Errorf("%v: %d closed, %d by reason", tc.reason, after.Closed, sum)
+			}
+		}
 	})
 }

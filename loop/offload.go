@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -32,7 +31,7 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // it is cut.
 //
 // nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or 1,024
-// of c; nothing was queued. ErrServerClosed: the server has ended. A panic in job or then closes c
+// of c, or as many of c as there is room left for others; nothing was queued. ErrServerClosed: the server has ended. A panic in job or then closes c
 // with a *PanicError. A nil func panics here.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
@@ -122,7 +121,7 @@ func (c *Conn) jobPanicked(v any) {
 	if v == nil {
 		v = errGoexit
 	}
-	err := &PanicError{Value: v, Stack: debug.Stack()}
+	err := newPanicError(v)
 	c.loop.logPanic(err, c)
 	_ = c.loop.urge(func() {
 		c.loop.count.panics++

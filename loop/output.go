@@ -32,6 +32,9 @@ type retries struct {
 // Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
+	if c.isUDP() {
+		return c.sendDatagram(msg)
+	}
 	b, l := c.out.box, c.loop
 	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
@@ -43,11 +46,11 @@ func (c *Conn) Send(msg []byte) error {
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
+	if !c.out.listed {
+		c.touch() // before user code, which may panic
+	}
 	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
 	if err == nil && b.Extend(tail) {
-		if !c.out.listed {
-			c.touch()
-		}
 		if c.extras != nil {
 			c.checkMark()
 		}
@@ -64,6 +67,12 @@ func (c *Conn) Send(msg []byte) error {
 // error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
+	if c.isUDP() {
+		if err := c.sendDatagram(p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
 	if err := c.room(); err != nil {
 		return 0, err
 	}
@@ -125,8 +134,10 @@ func (c *Conn) room() error {
 	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to. It must be given to appended.
+// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if user
+// code panics before that, the end of the turn sees to it.
 func (c *Conn) space(n int) []byte {
+	c.touch()
 	return c.opened(n).Space(n, &c.loop.store)
 }
 
@@ -145,9 +156,7 @@ func (c *Conn) appended(tail []byte) {
 		if b.Len() == 0 {
 			c.releaseOutput()
 		}
-		return
 	}
-	c.touch()
 	if c.extras != nil {
 		c.checkMark()
 	}
@@ -166,7 +175,13 @@ func (c *Conn) touch() {
 func (c *Conn) endTurn() {
 	c.out.listed = false
 	if b := c.out.box; b != nil && !b.Blocked {
+		if b.Len() == 0 {
+			c.releaseOutput() // a codec that panicked left it so
+		}
 		c.writeOut()
+	}
+	if c.isUDP() {
+		c.flushPort()
 	}
 	if c.extras != nil {
 		c.checkWater()

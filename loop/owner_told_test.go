@@ -5,6 +5,7 @@ package loop_test
 import (
 	"bytes"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -19,11 +20,7 @@ func TestWrongGoroutineIsTold(t *testing.T) {
 	bubble(t, &loop.Server{Logger: zerolog.New(&log)}, func(t *testing.T, srv *looptest.Server) {
 		var c *loop.Conn
 		tell(srv, srv.Open(), func(conn *loop.Conn) { c = conn })
-		for range 20 { // a stack may lie where the loop's is expected
-			done := make(chan struct{})
-			go func() { defer close(done); c.Pending() }()
-			<-done
-		}
+		elsewhere(func() { c.Pending() })
 		text := log.String()
 		for _, part := range []string{"Conn.Pending called on goroutine", "Ref.Tell", "said once", "owner_told_test.go"} {
 			if !strings.Contains(text, part) {
@@ -41,15 +38,33 @@ func TestWrongGoroutineWhenStrict(t *testing.T) {
 		var c *loop.Conn
 		tell(srv, srv.Open(), func(conn *loop.Conn) { c = conn })
 		found := 0
-		for range 20 {
-			done := make(chan any)
-			go func() { done <- panics(func() { c.Close() }) }()
-			if text, ok := (<-done).(string); ok && strings.Contains(text, "Conn.Close called on goroutine") {
+		elsewhere(func() {
+			if text, ok := panics(c.Close).(string); ok && strings.Contains(text, "Conn.Close called on goroutine") {
 				found++
 			}
-		}
+		})
 		if found == 0 {
-			t.Error("20 calls, and none panicked")
+			t.Error("many calls, and none panicked")
 		}
 	})
+}
+
+// elsewhere calls f on many goroutines that live at the same time, one after the other: the stack of
+// a few may lie where the loop's is expected.
+func elsewhere(f func()) {
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, 1)
+	end := make(chan struct{})
+	for range 50 {
+		wg.Add(1)
+		go func() {
+			turn <- struct{}{}
+			f()
+			<-turn
+			wg.Done()
+			<-end
+		}()
+	}
+	wg.Wait()
+	close(end)
 }

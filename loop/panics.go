@@ -2,8 +2,64 @@ package loop
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
+
+// maxPlaces is how many places where code panics are told apart by the log.
+const maxPlaces = 256
+
+// panicLog lets one line pass each second for each place where code panics: what a peer can cause must
+// not fill the log.
+type panicLog struct {
+	mu     sync.Mutex
+	places map[uintptr]*gate.Log
+}
+
+// pass reports whether a panic at a place may be logged, and how many were not since the last one.
+func (p *panicLog) pass(place uintptr) (more int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places == nil {
+		p.places = make(map[uintptr]*gate.Log)
+	}
+	if p.places[place] == nil && len(p.places) >= maxPlaces {
+		place = 0 // the others share one
+	}
+	if p.places[place] == nil {
+		p.places[place] = new(gate.Log)
+	}
+	return p.places[place].Pass(time.Now())
+}
+
+// newPanicError is called in the function that recovered v.
+func newPanicError(v any) *PanicError {
+	return &PanicError{Value: v, Stack: debug.Stack(), place: panicPlace()}
+}
+
+// panicPlace returns where the panic that was just recovered began: the first function below the
+// runtime's own ones that panic.
+func panicPlace() uintptr {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	panicking := false
+	for {
+		f, more := frames.Next()
+		isRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if panicking && !isRuntime {
+			return f.PC
+		}
+		panicking = panicking || f.Function == "runtime.gopanic"
+		if !more {
+			return 0
+		}
+	}
+}
 
 // rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A
 // panic of the loop's own timers and posts costs that firing only.
@@ -50,14 +106,18 @@ func (l *Loop) exited() {
 func (l *Loop) panicked(v any) *PanicError {
 	l.count.panics++
 	l.rare = true
-	err := &PanicError{Value: v, Stack: debug.Stack()}
+	err := newPanicError(v)
 	l.logPanic(err, l.current)
 	return err
 }
 
 // logPanic may be called on any goroutine.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
-	event := l.server.Logger.Error().Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	more, ok := l.server.panics.pass(err.place)
+	if !ok {
+		return
+	}
+	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
 	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}

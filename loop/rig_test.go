@@ -57,7 +57,10 @@ func (r *rig) kicked() bool {
 }
 
 // rigEngine counts.
-type rigEngine struct{ wakes atomic.Int64 }
+type rigEngine struct {
+	engine.Connector // nil: a rig does not dial
+	wakes            atomic.Int64
+}
 
 func (*rigEngine) Listen(context.Context, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported

@@ -16,7 +16,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
-	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
@@ -28,7 +27,13 @@ import (
 // taken then, zero what happens without one. A negative value is an error of Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
-	// LocalAddr) or "unix://path". A unix socket that a dead process left behind is replaced.
+	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a dead
+	// process left behind is replaced.
+	//
+	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
+	// first datagram, a datagram is a message whatever the Codec, Send sends one, and IdleTimeout
+	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
+	// paused its datagrams are lost, as are those that the system does not take.
 	Addr string
 
 	// Accept is called on the loop of each new connection and returns its Handler, which owns the
@@ -72,9 +77,15 @@ type Server struct {
 	// the environment sets GOMAXPROCS, it is never raised.
 	KeepGOMAXPROCS bool
 
+	// Engine is what moves the bytes. The zero Engine is the best one that the system has.
+	Engine Engine
+
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
 	// The zero Logger is silent.
 	Logger zerolog.Logger
+
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are dropped.
+	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
 	// the limit of open files leaves some for the program's own.
@@ -170,8 +181,10 @@ type Server struct {
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
 	open               atomic.Int64 // connections, those on their way to a loop included
+	sessions           atomic.Int64 // of UDP
 	gate               *gate.Gate
 	refusals, badInput gate.Log
+	panics             panicLog
 	farewells          chan struct{} // a value for each refused connection that is waited for
 	freed              chan struct{} // a value after a place at a loop became free
 	slots              int           // how many connections may be on their way to one loop
@@ -218,23 +231,31 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		e := gnetengine.New(s.Logger)
-		e.KeepProcs = s.KeepGOMAXPROCS
-		s.engine = e
+		s.engine = s.newEngine()
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
-	if err := s.startLoops(); err != nil {
+	err := s.startLoops()
+	if err == nil {
+		if err = s.servePackets(); err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}
+	if err != nil {
 		s.watch.Stop()
 		s.closeListeners()
+		s.closePackets()
 		return err
 	}
 	s.ready.Store(true)
 	for _, ln := range s.listeners {
-		s.newcomers.Go(ln.serve)
+		if ln.net != nil {
+			s.newcomers.Go(ln.serve)
+		}
 	}
 	go s.supervise(ctx)
 	return nil
@@ -331,12 +352,16 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the address that Addr became, with the real port, or nil before Start.
+// LocalAddr returns the address that Addr became, with the real port, or nil before Start and without
+// an Addr.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.ready.Load() {
 		return nil
 	}
-	return s.listeners[0].net.Addr()
+	if len(s.listeners) == 0 {
+		return nil
+	}
+	return s.listeners[0].addr()
 }
 
 // Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
@@ -346,7 +371,7 @@ func (s *Server) Addrs() []net.Addr {
 	}
 	var addrs []net.Addr
 	for _, ln := range s.listeners {
-		addrs = append(addrs, ln.net.Addr())
+		addrs = append(addrs, ln.addr())
 	}
 	return addrs
 }

@@ -25,6 +25,9 @@ func (s *Server) prepare() error {
 	if s.DrainWindow >= s.DrainTimeout {
 		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
 	}
+	if s.Addr == "" && s.Accept == nil && len(s.Listeners) == 0 {
+		return nil // it only dials
+	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout}
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
@@ -102,5 +105,9 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: %s.Addr %q: %w", field, l.Addr, err)
 	}
 	ln.field = field + ".Addr"
+	if ln.isUDP() {
+		ln.codec = codec.Raw{}
+		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
+	}
 	return ln, nil
 }

@@ -8,16 +8,20 @@ import (
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns that have
 // ended, but they are not read at one instant.
 type Stats struct {
-	Conns    int    // connections open now, those that are closing included
-	Accepted uint64 // connections that the listeners accepted
-	Refused  uint64 // of these: above a limit, or Accept returned nil
-	Closed   uint64 // connections that have ended, OnClose included
-	Evicted  uint64 // of these: by the idle timeout
-	Cut      uint64 // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
+	Conns    int                     // connections open now, those that are closing included
+	Accepted uint64                  // connections that the listeners accepted
+	Refused  uint64                  // of these: above a limit, or Accept returned nil
+	Closed   uint64                  // connections that have ended, OnClose included
+	Evicted  uint64                  // of these: by the idle timeout
+	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
+	Cut      uint64                  // of these: with output not taken within the close timeout, or jobs not done when the drain's was over
 
 	Messages uint64 // frames delivered to OnMessage
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
+
+	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
+	Lost     uint64 // datagrams that the system did not take, or that were too long to be received
 
 	Panics uint64 // recovered from callbacks
 	Timers int    // pending in all wheels
@@ -70,6 +74,8 @@ type counters struct {
 	messages, bytesIn, bytesOut   uint64
 	closed, evicted, cut, refused uint64
 	panics, fired                 uint64
+	sessions, lost                uint64
+	closedBy                      [NumCloseReasons]uint64
 }
 
 // shownCounters are what other goroutines see: copies, stored once per turn, as that is much cheaper than counting
@@ -78,6 +84,8 @@ type shownCounters struct {
 	messages, bytesIn, bytesOut   atomic.Uint64
 	closed, evicted, cut, refused atomic.Uint64
 	panics, fired                 atomic.Uint64
+	sessions, lost                atomic.Uint64
+	closedBy                      [NumCloseReasons]atomic.Uint64
 	conns, timers                 atomic.Int64
 }
 
@@ -109,12 +117,19 @@ func (l *Loop) check() {
 
 func (l *Loop) showRare() {
 	n, s := &l.count, &l.shown
+	if s.closed.Load() != n.closed {
+		for i, by := range n.closedBy {
+			s.closedBy[i].Store(by)
+		}
+	}
 	s.closed.Store(n.closed)
 	s.evicted.Store(n.evicted)
 	s.cut.Store(n.cut)
 	s.refused.Store(n.refused)
 	s.panics.Store(n.panics)
 	s.fired.Store(n.fired)
+	s.sessions.Store(n.sessions)
+	s.lost.Store(n.lost)
 	s.conns.Store(int64(len(l.conns)))
 	s.timers.Store(int64(l.wheel.Len()))
 }
@@ -143,11 +158,16 @@ func (s *Server) Stats() Stats {
 		st.Fired += ls.Fired
 		st.Refused += n.refused.Load()
 		st.Closed += n.closed.Load()
+		for i := range st.ClosedBy {
+			st.ClosedBy[i] += n.closedBy[i].Load()
+		}
 		st.Evicted += n.evicted.Load()
 		st.Cut += n.cut.Load()
 		st.BytesIn += ls.BytesIn
 		st.BytesOut += ls.BytesOut
 		st.Panics += n.panics.Load()
+		st.Sessions += n.sessions.Load()
+		st.Lost += n.lost.Load()
 	}
 	return st
 }

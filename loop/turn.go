@@ -37,6 +37,7 @@ func (l *Loop) leave() {
 // is continued after the loop has looked at its sockets.
 func (l *Loop) turn() {
 	l.enter()
+	l.health.noteStop(l.published, l.now)
 	l.published = never
 	l.bell.Clear()
 	end := l.now + l.server.TurnBudget

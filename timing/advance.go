@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It touches
-// at most budget timers, each callback and each step of a timer to a lower level counting one; budget <= 0 means
-// no limit. What is left stays pending, can be stopped or moved, and makes [Wheel.Next] report no later than
-// now. A jump of any length costs what is due, not the ticks passed over. A time earlier than one told before
-// counts as that one.
+// Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
+// touches at most budget timers, each callback and each step of a timer to a lower level counting
+// one; budget <= 0 means no limit. What is left stays pending, can be stopped or moved, and makes
+// [Wheel.Next] report no later than now. A jump of any length costs what is due, not the ticks
+// passed over. A time earlier than one told before counts as that one.
 //
-// A callback may call any method but Advance, which panics. Timers it stops do not run, those of the same batch
-// included; timers it adds do not run before the next Advance. If a callback panics, so does Advance, and the
-// wheel is as if the callback had returned: the next Advance goes on with the rest.
+// A callback may call any method but Advance, which panics. Timers it stops do not run, those of
+// the same batch included; timers it adds do not run before the next Advance. If a callback panics,
+// so does Advance, and the wheel is as if the callback had returned: the next Advance goes on with
+// the rest.
 func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 	if w.advancing {
 		panic("timing: Advance called by a callback of the same Wheel")
@@ -24,6 +25,7 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 		if now > w.now {
 			w.now = now
 			w.behind = true
+			w.forget()
 		}
 		return 0
 	}
@@ -38,6 +40,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	w.now = now
 	w.round++
 	w.advancing = true
+	w.wakeTick = 0 // so that nobody need care for it: endAdvance finds it
 	defer w.endAdvance()
 	target := w.reached(now)
 	for budget > 0 {
@@ -65,16 +68,17 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 // endAdvance runs when advance returns or a callback panics.
 func (w *Wheel) endAdvance() {
 	w.advancing = false
-	w.recent.forget()
+	w.forget()
 	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
-	if w.wake <= w.now || w.lists[overdue].head != 0 {
+	if w.wake <= w.now || w.late.head != 0 {
 		w.wakeTick, w.wake = 0, math.MinInt64 // whatever time it is, as the clock may step back
 	}
 }
 
-// nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to cascade one.
+// nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to
+// cascade one.
 func (w *Wheel) nextWake() uint64 {
 	tick := uint64(math.MaxUint64)
 	for m := w.levels; m != 0; m &= m - 1 {
@@ -84,8 +88,9 @@ func (w *Wheel) nextWake() uint64 {
 	return tick
 }
 
-// wakeFor returns the tick at which Advance has something to do for the slot of a level that starts at start: it
-// begins to cascade it when the slot before is the present one, and goes on with each tick.
+// wakeFor returns the tick at which Advance has something to do for the slot of a level that starts
+// at start: it begins to cascade it when the slot before is the present one, and goes on with each
+// tick.
 func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 	if level == 0 || start <= w.pos {
 		return start
@@ -93,7 +98,8 @@ func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 	return max(start-1<<span(level), w.pos+1)
 }
 
-// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
+// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they
+// can be.
 func (w *Wheel) catchUp() {
 	if !w.advancing && w.drain == nil && w.now < w.wake {
 		w.moveTo(w.reached(w.now))
@@ -105,7 +111,7 @@ func (w *Wheel) catchUp() {
 func (w *Wheel) moveTo(tick uint64) {
 	crossed := (w.pos^tick)>>lapBits != 0
 	w.pos = tick
-	w.recent.forget()
+	w.forget()
 	if crossed {
 		w.findNear()
 	}
@@ -133,8 +139,8 @@ func (w *Wheel) firstSlot(level int) uint64 {
 	return (lap<<lapBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start together the
-// upper one comes first: its timers have to go to the lower one.
+// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start
+// together the upper one comes first: its timers have to go to the lower one.
 func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 	tick = math.MaxUint64
 	for m := w.levels; m != 0; m &= m - 1 {
@@ -146,20 +152,9 @@ func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 	return level, tick, w.levels != 0
 }
 
-// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
-func (w *Wheel) cascade(level int, tick uint64, budget int) int {
-	l := listOf(level, tick)
-	for ; budget > 0 && w.has(l); budget-- {
-		i, when := w.popSlot(l)
-		budget -= w.moveDown(level, i, when, budget-1)
-		w.cascaded++
-	}
-	return budget
-}
-
-// cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the work evenly
-// over the time until they are due, elapsed being the ticks since it was last done. So the border of two
-// slots is a tick like any other; other wheels stop there to move the whole slot.
+// cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the
+// work evenly over the time until they are due, elapsed being the ticks since it was last done. So
+// the border of two slots is a tick like any other; other wheels stop there to move the whole slot.
 func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 	for m := w.near; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
@@ -178,71 +173,15 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 	sofar := w.pos - (next - 1<<span(level)) + 1
 	part := float64(max(min(elapsed, sofar), 1))
 	part /= part + float64(next-w.pos-1)
-	return max(least, int(part*blockLen*float64(w.lists[listOf(level, next)].blocks))+1)
+	return max(least, int(part*blockLen*float64(w.list(listOf(level, next)).blocks))+1)
 }
 
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
 func (w *Wheel) overdueTick() uint64 {
-	if i := w.lists[overdue].head; i != 0 {
+	if i := w.late.head; i != 0 {
 		if b := w.link(i); b.round != w.round {
 			return b.tick
 		}
 	}
 	return math.MaxUint64
-}
-
-// fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
-func (w *Wheel) fireOverdue(tick uint64, budget int) int {
-	for budget > 0 && w.overdueTick() == tick {
-		i, when := w.pop(&w.lists[overdue])
-		budget -= w.fire(i, when)
-	}
-	return budget
-}
-
-// fireSlot runs the timers of a tick, oldest first, and returns the budget left.
-func (w *Wheel) fireSlot(tick uint64, budget int) int {
-	l := listOf(0, tick)
-	for budget > 0 && w.has(l) {
-		i, when := w.popSlot(l)
-		budget -= w.fire(i, when)
-	}
-	return budget
-}
-
-// popSlot takes the oldest timer out of a slot that has some.
-func (w *Wheel) popSlot(l int) (i uint32, when time.Duration) {
-	li := &w.lists[l]
-	i, when = w.pop(li)
-	if li.head == 0 {
-		w.noteEmpty(l)
-	}
-	return i, when
-}
-
-// fire runs node i, which is in no list any more, and returns what that takes from the budget. All is settled
-// before its callback starts, so the callback may do anything, panic included.
-func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
-	w.fired++
-	if w.collects {
-		w.collected = append(w.collected, i)
-		return 1
-	}
-	n, call := w.node(i), w.calls.at(i)
-	f, gen := *call, n.gen
-	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
-		*call = nil
-		w.release(n, i)
-		w.pending--
-	} else {
-		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
-		w.skipped += skipped
-		w.moveDown(numLevels, i, next, 0)
-	}
-	if w.holding {
-		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
-		return math.MaxInt
-	}
-	f()
-	return 1
 }

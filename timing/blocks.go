@@ -6,54 +6,43 @@ import (
 	"time"
 )
 
-// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled linked list. Next to
-// a list that links the nodes themselves, it is read in sequence when a slot fires or moves down, where
-// following links waits for memory at each step; and taking a timer out touches one word, not two neighbours.
-// Entries stay in the order they were added. One that is taken out leaves a gap, and blocks that are mostly gaps are
-// merged with a neighbour.
+// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled
+// linked list. Next to a list that links the nodes themselves, it is read in sequence when a slot
+// fires or moves down, where following links waits for memory at each step; and taking a timer out
+// touches one word, not two neighbours. Entries stay in the order they were added. One that is
+// taken out leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
 const (
 	offBits    = 6
 	blockLen   = 1 << offBits
 	offMask    = blockLen - 1
-	slabBits   = 5 // blocks are allocated 32 at a time, 24 KiB
+	slabBits   = 6 // blocks are allocated 64 at a time, 48 KiB, but for the first ones
 	slabBlocks = 1 << slabBits
 	slabMask   = slabBlocks - 1
-	rackBits   = 9 // and what is known of them 512 at a time, 16 KiB
-	rackBlocks = 1 << rackBits
-	rackMask   = rackBlocks - 1
 
-	lastBit = 1 << (blockLen - 1)
-
-	// A block that gets down to sparse live entries is merged with a neighbour if both together have no more than
-	// mergeTo. The last block of a list is not, as it will be filled; if it is mostly gaps when its end is reached,
-	// those are closed. So of two neighbours one has more than sparse entries: each of them once had, and the
-	// later one to get there would have been merged.
+	// A block that gets down to sparse live entries is merged with a neighbour if both together
+	// have no more than mergeTo. The last block of a list is not, as it will be filled; if it is
+	// mostly gaps when its end is reached, those are closed. So of two neighbours one has more than
+	// sparse entries: each of them once had, and the later one to get there would have been merged.
 	sparse  = blockLen / 4
 	mergeTo = blockLen * 3 / 4
 )
 
 // block is the entries of some timers. Block 0 is not used: as an index, 0 means none.
 type block struct {
-	index [blockLen]uint32
+	index [blockLen]uint32 // their nodes
 	when  [blockLen]time.Duration
 }
 
-// rack is what is known of some blocks. It lies apart from the entries, so that it fits a processor's cache where those
-// do not: taking out a random one of a million timers touches only this.
-type rack struct {
-	live  [rackBlocks]mask
-	links [rackBlocks]link
-}
-
-// mask says which entries of a block are those of timers, bit i entry i. New ones go behind the last, so its end
-// reopens by itself.
+// mask says which entries of a block are those of timers, bit i entry i.
 type mask uint64
 
-func (m mask) len() int   { return bits.OnesCount64(uint64(m)) }
-func (m mask) full() bool { return m >= lastBit }
+func (m mask) len() int { return bits.OnesCount64(uint64(m)) }
 
-// shut reports whether a block is full or empty.
-func (m mask) shut() bool { return m-1 >= lastBit-1 }
+// end returns the place behind the last entry.
+func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
+
+// first returns the place of the first entry.
+func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
 // thin reports whether a block is empty, or just sparse enough to be merged.
 func (m mask) thin() bool { return (1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
@@ -66,133 +55,175 @@ type link struct {
 	tick       uint64
 }
 
-// list is a slot of the wheel, or the overdue list.
+// list is a slot of the wheel, or the overdue list. A slot whose timers have all been stopped keeps
+// its last block, without entries, until the wheel comes by: most timers are stopped before they
+// are due, and the next is often for the same time. So neither stopping nor adding it has more to
+// do than that block. In a list of several blocks none is empty.
 type list struct {
-	min        uint64 // no timer in the list has an earlier tick
-	live       *mask  // of the last block
-	last       *block
-	head, tail uint32
-	blocks     uint32
-	number     uint16 // of the list itself
+	min    uint64 // no timer in the list has an earlier tick
+	cursor uint32 // where the next entry goes, its block<<offBits and its place; a multiple of blockLen if there is no room
+	head   uint32 // the first block
+	blocks uint32
+	number uint16 // of the list itself
 }
 
-// push appends an entry to a list whose last block has the mask m and is not full, and returns where.
-func (li *list) push(m mask, tick uint64, index uint32, when time.Duration) (at uint32) {
-	if tick < li.min {
-		li.min = tick
-	}
-	off := uint32(bits.Len64(uint64(m))) & offMask
-	*li.live = m | 1<<off
-	b := li.last
-	b.index[off] = index
-	b.when[off] = when
-	return li.tail<<offBits | off
-}
+// tail returns the last block of a list that has some.
+func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 
-// blocks owns a wheel's lists.
+// blocks owns a wheel's lists. What is known of blocks lies apart from their entries, so that it
+// fits a processor's cache where those do not: taking out a random one of a million timers touches
+// only its mask.
 type blocks struct {
-	slabs []*[slabBlocks]block
-	racks []*rack
-	used  uint32
-	free  uint32
-	lists [numLists]list
+	slabs  [][]block // all of slabBlocks but the first, which grows
+	masks  []mask
+	links  []link
+	vacant uint32                      // a free block, none if it is 0
+	rings  [numLevels]*[ringSlots]list // nil where there never was a timer
+	late   list                        // the overdue list
 }
 
+// block returns a block. The pointer is good until another one is made.
 func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMask] }
-func (s *blocks) live(i uint32) *mask   { return &s.racks[i>>rackBits].live[i&rackMask] }
-func (s *blocks) link(i uint32) *link   { return &s.racks[i>>rackBits].links[i&rackMask] }
+func (s *blocks) link(i uint32) *link   { return &s.links[i] }
+
+// list returns a list by its number. Its level must have had a timer.
+func (s *blocks) list(l int) *list {
+	if l == overdue {
+		return &s.late
+	}
+	return &s.rings[l>>ringBits][l&ringMask]
+}
 
 // init makes lists that are all empty, and forgets all blocks.
 func (s *blocks) init() {
-	s.slabs, s.racks = []*[slabBlocks]block{new([slabBlocks]block)}, []*rack{new(rack)}
-	*s.live(0) = math.MaxUint64 // so that nobody appends to the tail of an empty list
-	s.used, s.free = 1, 0
-	for l := range s.lists {
-		s.lists[l] = list{min: math.MaxUint64, number: uint16(l)}
-		s.setTail(&s.lists[l], 0)
+	*s = blocks{masks: make([]mask, 1, 8), links: make([]link, 1, 8)}
+	s.late = list{min: math.MaxUint64, number: overdue}
+}
+
+// ring returns the slots of a level.
+func (s *blocks) ring(level int) *[ringSlots]list {
+	if s.rings[level] == nil {
+		r := new([ringSlots]list)
+		for i := range r {
+			r[i] = list{min: math.MaxUint64, number: uint16(level<<ringBits | i)}
+		}
+		s.rings[level] = r
 	}
+	return s.rings[level]
 }
 
-// setTail makes i the last block of a list.
-func (s *blocks) setTail(li *list, i uint32) {
-	li.tail, li.last, li.live = i, s.block(i), s.live(i)
+// push appends an entry to a list that has room for it, at its cursor.
+func (s *blocks) push(li *list, tick uint64, index uint32, when time.Duration) (at uint32) {
+	at = li.cursor
+	li.cursor = at + 1
+	m := &s.masks[at>>offBits]
+	if tick < li.min || *m == 0 && li.blocks == 1 {
+		li.min = tick
+	}
+	*m |= 1 << (at & offMask)
+	b := s.block(at >> offBits)
+	b.index[at&offMask], b.when[at&offMask] = index, when
+	return at
 }
 
-// pushBlock appends an empty block to a list.
+// pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
-	i := s.free
+	i := s.vacant
 	if i != 0 {
-		s.free = s.link(i).next
+		s.vacant = s.links[i].next
 	} else {
 		i = s.newBlock()
 	}
-	*s.live(i) = 0
-	*s.link(i) = link{list: li.number, prev: li.tail}
-	if li.tail != 0 {
-		s.link(li.tail).next = i
-	} else {
+	s.masks[i] = 0
+	s.links[i] = link{list: li.number}
+	s.append(li, i)
+	li.cursor = i << offBits
+}
+
+// append links a block to the end of a list.
+func (s *blocks) append(li *list, i uint32) {
+	s.links[i].prev, s.links[i].next, s.links[i].list = 0, 0, li.number
+	if li.head == 0 {
 		li.head = i
+	} else {
+		tail := li.tail()
+		s.links[i].prev, s.links[tail].next = tail, i
 	}
-	s.setTail(li, i)
 	li.blocks++
 }
 
 // newBlock returns a block that was never used.
 func (s *blocks) newBlock() uint32 {
-	if s.used == 1<<(32-offBits) {
+	i := len(s.masks)
+	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	if s.used&slabMask == 0 {
-		s.slabs = append(s.slabs, new([slabBlocks]block))
+	switch slab := i >> slabBits; {
+	case slab == len(s.slabs):
+		n := slabBlocks
+		if slab == 0 {
+			n = 2
+		}
+		s.slabs = append(s.slabs, make([]block, n))
+	case slab == 0 && i == len(s.slabs[0]):
+		larger := make([]block, 2*i)
+		copy(larger, s.slabs[0])
+		s.slabs[0] = larger
 	}
-	if s.used&rackMask == 0 {
-		s.racks = append(s.racks, new(rack))
-	}
-	s.used++
-	return s.used - 1
+	s.masks = append(s.masks, 0)
+	s.links = append(s.links, link{})
+	return uint32(i)
 }
 
-// dropBlock takes a block out of its list.
-func (s *blocks) dropBlock(i uint32) {
-	b := s.link(i)
-	li := &s.lists[b.list]
+// unlink takes a block out of its list, and leaves the list's cursor behind the last entry.
+func (s *blocks) unlink(li *list, i uint32) {
+	b := &s.links[i]
+	last := i == li.tail()
 	if b.prev != 0 {
-		s.link(b.prev).next = b.next
+		s.links[b.prev].next = b.next
 	} else {
 		li.head = b.next
 	}
 	if b.next != 0 {
-		s.link(b.next).prev = b.prev
-	} else {
-		s.setTail(li, b.prev)
+		s.links[b.next].prev = b.prev
 	}
 	li.blocks--
-	b.next = s.free
-	s.free = i
-}
-
-// take removes an entry and returns the mask of its block. If that is thin, the caller must see to it.
-func (s *blocks) take(at uint32) mask {
-	m := s.live(at >> offBits)
-	*m &^= 1 << (at & offMask)
-	return *m
-}
-
-// pop takes out the oldest timer of a list that is not empty.
-func (s *blocks) pop(li *list) (index uint32, when time.Duration) {
-	b, m := s.block(li.head), s.live(li.head)
-	off := bits.TrailingZeros64(uint64(*m)) & offMask
-	index, when = b.index[off], b.when[off]
-	if *m &= *m - 1; *m == 0 {
-		s.dropBlock(li.head)
+	if last {
+		s.endAt(li, b.prev)
 	}
-	return index, when
+}
+
+// endAt makes block i the last of a list, none if it is 0. It has no entries if its last one is
+// being fired.
+func (s *blocks) endAt(li *list, i uint32) {
+	li.cursor = i<<offBits + max(s.masks[i].end(), 1)
+	if i == 0 {
+		li.cursor, li.min = 0, math.MaxUint64
+	}
+}
+
+// freeBlock keeps a block that is in no list for the next pushBlock.
+func (s *blocks) freeBlock(i uint32) {
+	s.links[i].next = s.vacant
+	s.vacant = i
 }
 
 // liveIn counts a list's timers.
-func (s *blocks) liveIn(l int) (n int) {
-	for i := s.lists[l].head; i != 0; i = s.link(i).next {
-		n += s.live(i).len()
+func (s *blocks) liveIn(li *list) (n int) {
+	for i := li.head; i != 0; i = s.links[i].next {
+		n += s.masks[i].len()
 	}
 	return n
+}
+
+// each calls f with all lists that there are.
+func (s *blocks) each(f func(li *list)) {
+	for _, ring := range s.rings {
+		if ring != nil {
+			for i := range ring {
+				f(&ring[i])
+			}
+		}
+	}
+	f(&s.late)
 }

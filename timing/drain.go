@@ -2,7 +2,6 @@ package timing
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 	"time"
 )
@@ -18,7 +17,8 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
 	d.all = d.rest
 	w.drain = &d
-	w.behind = true // so that Reset comes by file
+	w.behind = true
+	w.forget() // so that Reset comes by file, which notes it
 	defer d.end()
 	for len(d.rest) > 0 {
 		p := d.rest[0]
@@ -93,20 +93,20 @@ type pending struct {
 // lower level are older, and the overdue ones, in the last list, the newest.
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.pending)
-	for l := range w.lists {
-		for i := w.lists[l].head; i != 0; i = w.link(i).next {
-			all = w.appendBlock(all, w.block(i), *w.live(i))
+	w.each(func(li *list) {
+		for i := li.head; i != 0; i = w.links[i].next {
+			all = w.appendBlock(all, i)
 		}
-	}
+	})
 	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
 	return all
 }
 
-func (w *Wheel) appendBlock(all []pending, b *block, live mask) []pending {
-	for ; live != 0; live &= live - 1 {
-		off := bits.TrailingZeros64(uint64(live))
-		i := b.index[off]
-		all = append(all, pending{b.when[off], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
+func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
+	b := w.block(block)
+	for m := w.masks[block]; m != 0; m &= m - 1 {
+		i := b.index[m.first()]
+		all = append(all, pending{b.when[m.first()], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
 	}
 	return all
 }

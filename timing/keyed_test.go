@@ -307,6 +307,10 @@ func TestKeyedIsSafeForAnyGoroutine(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	must(0, k.Set(-1, new(state), 0))
+	for expired.Load() == 0 {
+		runtime.Gosched()
+	}
 	k.Stop()
 	if expired.Load() == 0 || removed.Load() == 0 {
 		t.Errorf("%d expired, %d removed", expired.Load(), removed.Load())

@@ -11,8 +11,8 @@ type Entry[K comparable, V any] struct {
 // keyedBatch is how many entries an expire function gets at most.
 const keyedBatch = 256
 
-// keyedCore is what a Keyed and a KeyedWheel have in common. Its wheel has no callbacks: what is due
-// are nodes, which are the items of the table.
+// keyedCore is what a Keyed and a KeyedWheel have in common. Its wheel has no callbacks: what is
+// due are nodes, which are the items of the table.
 type keyedCore[K comparable, V any] struct {
 	wheel *Wheel
 	table keyedTable[K, V]
@@ -102,20 +102,19 @@ func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
 
 // addNode adds a node without a callback that is due at when.
 func (w *Wheel) addNode(when time.Duration) (i uint32) {
-	if w.spare == 0 {
-		w.grow()
-	}
-	n, i := w.alloc()
+	i, _ = w.alloc()
 	w.pending++
-	n.at = w.file(i, when)
+	w.node(i).at = w.file(i, when)
 	return i
 }
 
 // unfile takes a node out of its slot.
 func (w *Wheel) unfile(i uint32) {
 	at := w.node(i).at
-	if m := w.take(at); m.thin() {
-		w.thin(at>>offBits, m)
+	m := &w.masks[at>>offBits]
+	*m &^= 1 << (at & offMask)
+	if m.thin() {
+		w.thinned(at >> offBits)
 	}
 }
 
@@ -127,7 +126,7 @@ func (w *Wheel) refile(i uint32, when time.Duration) {
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
 func (w *Wheel) freeNode(i uint32) {
-	w.node(i).at, w.spare = w.spare, i
+	w.keep(i, 0)
 	w.pending--
 }
 

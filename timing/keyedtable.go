@@ -7,8 +7,8 @@ import "hash/maphash"
 // whole table to be copied, as one of a map may.
 //
 // A bucket is a cache line, with some of each item's hash beside its number: an item is only looked
-// at when it is most likely the right one, so a key that is not there costs one look into memory. It
-// holds no copy of the keys. An item has the number of its node in the wheel, which is how it is
+// at when it is most likely the right one, so a key that is not there costs one look into memory.
+// It holds no copy of the keys. An item has the number of its node in the wheel, which is how it is
 // found when it is due; and the node keeps the hash, as it needs no generation without handles.
 type keyedTable[K comparable, V any] struct {
 	seed  maphash.Seed
@@ -97,6 +97,9 @@ func (t *keyedTable[K, V]) insert(i, hash uint32, key K, value V) {
 
 // put adds an item to a bucket.
 func (t *keyedTable[K, V]) put(l *line, i, hash uint32) {
+	if t.spare == 0 && t.used >= t.extra.len() {
+		t.extra.grow() // not below, where l may be one of them
+	}
 	for l.index[lineLen-1] != 0 {
 		if l.next == 0 {
 			l.next = t.newLine()
@@ -116,9 +119,6 @@ func (t *keyedTable[K, V]) newLine() (i uint32) {
 		t.spare = t.extra.at(i).next
 		*t.extra.at(i) = line{}
 		return i
-	}
-	if t.used >= t.extra.len() {
-		t.extra.grow()
 	}
 	t.used++
 	return t.used - 1

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// herd is the model test with many timers on few ticks, most of them next to the borders of slots: slots are emptied and
-// filled again at once, callbacks panic, drain the wheel and use up budgets.
+// herd is the model test with many timers on few ticks, most of them next to the borders of slots:
+// slots are emptied and filled again at once, callbacks panic, drain the wheel and use up budgets.
 type herd struct {
 	*model
 	ticks [6]uint64
@@ -118,16 +118,17 @@ func (h *herd) step() {
 	h.checkNext()
 }
 
-// checkMemory checks that of two blocks that follow each other, neither first nor last, one is not sparse.
+// checkMemory checks that of two blocks that follow each other, neither first nor last, one is not
+// sparse.
 func (h *herd) checkMemory() {
-	for l := range h.w.lists[:overdue] {
-		for i := h.w.lists[l].head; i != 0; i = h.w.link(i).next {
+	h.w.each(func(li *list) {
+		for i := li.head; li.number != overdue && i != 0; i = h.w.link(i).next {
 			b := h.w.link(i)
-			if b.prev != 0 && b.next != 0 && h.w.link(b.next).next != 0 && h.w.live(i).len() <= sparse && h.w.live(b.next).len() <= sparse {
-				h.t.Fatalf("list %d: blocks %d and %d are both sparse", l, i, b.next)
+			if b.prev != 0 && b.next != 0 && h.w.link(b.next).next != 0 && h.w.masks[i].len() <= sparse && h.w.masks[b.next].len() <= sparse {
+				h.t.Fatalf("list %d: blocks %d and %d are both sparse", li.number, i, b.next)
 			}
 		}
-	}
+	})
 }
 
 func TestHerdAgainstModel(t *testing.T) {

@@ -89,8 +89,8 @@ func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
 	for range 1_000_000 {
 		w.Stop(w.At(at(1), func() {}))
 	}
-	if w.slab.used > 2 || w.blocks.used > 3 || w.Len() != 0 {
-		t.Errorf("%d nodes and %d blocks in use for none pending", w.slab.used-1, w.blocks.used-1)
+	if w.slab.used > 2 || len(w.masks) > 3 || w.Len() != 0 {
+		t.Errorf("%d nodes and %d blocks in use for none pending", w.slab.used-1, len(w.masks)-1)
 	}
 	runtime.GC()
 	<-collected // a callback that is kept would make this wait for ever
@@ -133,7 +133,8 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 	}
 }
 
-// So it is if those that have moved to a lower level, and filled a block there, are stopped before more do.
+// So it is if those that have moved to a lower level, and filled a block there, are stopped before
+// more do.
 func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
 	w := moveDownAndStop(t, 1<<30)
 	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
@@ -168,7 +169,8 @@ func TestBudgetCoversTheNextCallOfAPeriodicTimer(t *testing.T) {
 	w.validate(t)
 }
 
-// moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful when they have, and adds others.
+// moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful
+// when they have, and adds others.
 func moveDownAndStop(t *testing.T, budget int) *Wheel {
 	w := New(Config{})
 	var pending []Timer
@@ -206,18 +208,18 @@ func places(w *Wheel) (at []uint32) {
 	return at
 }
 
-// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than sparse timers, but for
-// the last.
+// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than
+// sparse timers, but for the last.
 func blocksInUse(t *testing.T, w *Wheel) (n int) {
-	for l := range w.lists {
-		n += int(w.lists[l].blocks)
-		for i := w.lists[l].head; i != 0; i = w.link(i).next {
+	w.each(func(li *list) {
+		n += int(li.blocks)
+		for i := li.head; i != 0; i = w.link(i).next {
 			b := w.link(i)
-			if b.next != 0 && w.link(b.next).next != 0 && w.live(i).len() <= sparse && w.live(b.next).len() <= sparse {
-				t.Errorf("list %d: blocks %d and %d are both sparse", l, i, b.next)
+			if b.next != 0 && w.link(b.next).next != 0 && w.masks[i].len() <= sparse && w.masks[b.next].len() <= sparse {
+				t.Errorf("list %d: blocks %d and %d are both sparse", li.number, i, b.next)
 			}
 		}
-	}
+	})
 	return n
 }
 
@@ -292,7 +294,7 @@ func TestDrainReturnsMemory(t *testing.T) {
 		}
 	}
 	w.Drain(nil)
-	if n := len(w.nodes.list) + len(w.slabs); n > 1 {
+	if n := len(w.nodes.list) + len(w.masks); n > 1 {
 		t.Errorf("%d chunks are left", n)
 	}
 	for range 100 {

@@ -10,7 +10,7 @@ const (
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
 type node struct {
-	at  uint32 // where a pending timer is, its block<<offBits and its entry in that; of a free node, the next free one
+	at  uint32 // where a pending timer is: its block<<offBits and its place in that
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
@@ -20,32 +20,49 @@ type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes handed out at least once, and node 0
-	spare   uint32                      // the free node released last
+
+	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
+	// It is in pieces, of which top is the one in use: those below are full, those above empty.
+	top    []spare
+	stack  [][]spare // with all their capacity
+	height int       // the number of top in stack
 }
+
+type spare struct{ index, gen uint32 }
 
 func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
-// alloc returns a free node, of which there must be one, for a new timer.
-func (s *slab) alloc() (n *node, i uint32) {
-	i = s.spare
-	n = s.node(i)
-	s.spare = n.at
-	return n, i
+// alloc returns a node for a new timer: the one released last, or one that was never used.
+func (s *slab) alloc() (i, gen uint32) {
+	if len(s.top) == 0 {
+		s.fillTop()
+	}
+	x := s.top[len(s.top)-1]
+	s.top = s.top[:len(s.top)-1]
+	return x.index, x.gen
 }
 
-// grow makes a node that was never used the free one.
-func (s *slab) grow() {
-	if s.used == s.nodes.len() {
-		if s.used == maxNodes {
-			panic("timing: more than two billion timers in one Wheel")
-		}
-		s.nodes.grow()
-		if s.used == 0 {
-			s.used = 1
-		}
+// fillTop makes top a piece that is not empty.
+func (s *slab) fillTop() {
+	if s.height > 0 {
+		s.height--
+		s.top = s.stack[s.height]
+		return
 	}
-	s.spare = s.used
-	s.used++
+	s.grow()
+}
+
+// grow makes a node that was never used a free one.
+func (s *slab) grow() {
+	if s.used == maxNodes {
+		panic("timing: more than two billion timers in one Wheel")
+	}
+	if s.used == s.nodes.len() {
+		s.nodes.grow()
+	}
+	i := max(s.used, 1)
+	s.used = i + 1
+	s.keep(i, 0)
 }
 
 // setPeriod makes node i periodic.
@@ -69,9 +86,31 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 // to life.
 func (s *slab) release(n *node, i uint32) {
 	n.gen = (n.gen | periodicBit) + 1
-	if n.gen == lastGen {
+	if n.gen != lastGen {
+		s.keep(i, n.gen)
+	}
+}
+
+// keep has alloc return node i next.
+func (s *slab) keep(i, gen uint32) {
+	if len(s.top) == cap(s.top) {
+		s.emptyTop()
+	}
+	s.top = append(s.top, spare{i, gen})
+}
+
+// emptyTop makes top a piece that is not full.
+func (s *slab) emptyTop() {
+	if len(s.stack) == 0 || cap(s.top) < chunkSize { // the first piece grows
+		larger := make([]spare, len(s.top), max(firstChunk, 2*cap(s.top)))
+		copy(larger, s.top)
+		s.top = larger
+		s.stack = [][]spare{larger[:cap(larger)]}
 		return
 	}
-	n.at = s.spare
-	s.spare = i
+	s.height++
+	if s.height == len(s.stack) {
+		s.stack = append(s.stack, make([]spare, chunkSize))
+	}
+	s.top = s.stack[s.height][:0]
 }

@@ -10,19 +10,22 @@ type Stats struct {
 	Cascaded uint64         // steps of timers from one level to a lower one
 }
 
-// Stats returns the wheel's numbers. Counting the levels takes time in proportion to the number of timers, though
-// it looks at 64 of them at once: something to do every second, not for every message.
+// Stats returns the wheel's numbers. Counting the levels takes time in proportion to the number of
+// timers, though it looks at 64 of them at once: something to do every second, not for every
+// message.
 func (w *Wheel) Stats() Stats {
 	s := Stats{
 		Pending:  w.pending,
-		Overdue:  w.liveIn(overdue),
+		Overdue:  w.liveIn(&w.late),
 		Fired:    w.fired,
 		Skipped:  w.skipped,
 		Cascaded: w.cascaded,
 	}
-	for l := range overdue {
-		s.Levels[levelOfList(l)] += w.liveIn(l)
-	}
+	w.each(func(li *list) {
+		if li.number != overdue {
+			s.Levels[levelOfList(int(li.number))] += w.liveIn(li)
+		}
+	})
 	return s
 }
 

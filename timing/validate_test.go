@@ -2,11 +2,14 @@ package timing
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 )
 
-// validate checks every invariant of the whole wheel and fails the test at the first one that does not hold.
+// validate checks every invariant of the whole wheel and fails the test at the first one that does
+// not hold.
 func (w *Wheel) validate(t testing.TB) {
 	t.Helper()
 	if err := w.check(); err != nil {
@@ -16,10 +19,14 @@ func (w *Wheel) validate(t testing.TB) {
 
 func (w *Wheel) check() error {
 	linked, used := make(map[uint32]bool), make(map[uint32]bool)
-	for l := range w.lists {
-		if err := w.checkList(l, linked, used); err != nil {
-			return fmt.Errorf("list %d (level %d): %w", l, levelOfList(l), err)
+	var err error
+	w.each(func(li *list) {
+		if e := w.checkList(li, linked, used); e != nil && err == nil {
+			err = fmt.Errorf("list %d (level %d): %w", li.number, levelOfList(int(li.number)), e)
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if len(linked) != w.pending {
 		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.pending)
@@ -36,8 +43,8 @@ func (w *Wheel) check() error {
 }
 
 // checkList walks a list's blocks and checks that each timer in them belongs there.
-func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
-	li := &w.lists[l]
+func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
+	l := int(li.number)
 	var last, live, n uint32
 	for i := li.head; i != 0; i = w.link(i).next {
 		b := w.link(i)
@@ -49,23 +56,26 @@ func (w *Wheel) checkList(l int, linked, used map[uint32]bool) error {
 		}
 		used[i] = true
 		last = i
-		live += uint32(w.live(i).len())
+		live += uint32(w.masks[i].len())
 		n++
 	}
-	if li.last != w.block(li.tail) || li.live != w.live(li.tail) {
-		return fmt.Errorf("tail %d, but not its block or mask", li.tail)
+	if li.blocks != n || n == 0 && li.cursor != 0 || n > 0 && li.tail() != last {
+		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail(), last, li.blocks, n)
 	}
-	if li.tail != last || li.blocks != n {
-		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail, last, li.blocks, n)
+	if n > 0 && li.cursor-last<<offBits < w.masks[last].end() {
+		return fmt.Errorf("the cursor %x is before the end of block %d", li.cursor, last)
 	}
-	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (live > 0) {
-		return fmt.Errorf("%d timers, bit %v", live, bit)
+	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (n > 0) {
+		return fmt.Errorf("%d blocks, bit %v", n, bit)
+	}
+	if n == 0 && li.min != math.MaxUint64 {
+		return fmt.Errorf("empty, but min is %d", li.min)
 	}
 	return nil
 }
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
-	b, m, k := w.block(i), *w.live(i), w.link(i)
+	m, k := w.masks[i], w.link(i)
 	if kept := k.prev|k.next == 0 && k.list != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}
@@ -73,13 +83,13 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 		if m>>off&1 == 0 {
 			continue
 		}
-		index := b.index[off]
+		index := w.block(i).index[off]
 		if linked[index] || w.node(index).at != i<<offBits|off || !w.collects && *w.calls.at(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
-		if err := w.checkTimer(index, k, b.when[off]); err != nil {
-			return fmt.Errorf("node %d, due %d, pos %d: %w", index, b.when[off], w.pos, err)
+		if err := w.checkTimer(index, k, w.block(i).when[off]); err != nil {
+			return fmt.Errorf("node %d, due %d, pos %d: %w", index, w.block(i).when[off], w.pos, err)
 		}
 	}
 	return nil
@@ -110,8 +120,8 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)
-	case tick < w.lists[b.list].min:
-		return fmt.Errorf("below its slot's bound %d", w.lists[b.list].min)
+	case tick < w.list(int(b.list)).min:
+		return fmt.Errorf("below its slot's bound %d", w.list(int(b.list)).min)
 	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
 		return fmt.Errorf("wake %v is too late", w.wake)
 	}
@@ -121,7 +131,12 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 // checkSlab checks that every node is either in a list, free or retired.
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	for i := w.slab.spare; i != 0; i = w.node(i).at {
+	spares := slices.Clone(w.top)
+	for _, piece := range w.stack[:w.height] {
+		spares = append(spares, piece...)
+	}
+	for _, x := range spares {
+		i := x.index
 		if i >= w.slab.used || linked[i] || free[i] {
 			return fmt.Errorf("node %d on the free list", i)
 		}
@@ -143,14 +158,14 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 
 // checkFreeBlocks checks that every block is either in a list or free.
 func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
-	for i := w.blocks.free; i != 0; i = w.link(i).next {
-		if i >= w.blocks.used || used[i] {
+	for i := w.blocks.vacant; i != 0; i = w.link(i).next {
+		if int(i) >= len(w.masks) || used[i] {
 			return fmt.Errorf("block %d on the free list", i)
 		}
 		used[i] = true
 	}
-	if len(used) != int(w.blocks.used)-1 {
-		return fmt.Errorf("%d blocks are in lists or free, of %d", len(used), w.blocks.used-1)
+	if len(used) != len(w.masks)-1 {
+		return fmt.Errorf("%d blocks are in lists or free, of %d", len(used), len(w.masks)-1)
 	}
 	return nil
 }

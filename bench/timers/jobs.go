@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A job measures one thing of a contender. It returns one value per name; none if the contender cannot do it.
+// A job measures one thing of a contender. It returns one value per name; none if the contender
+// cannot do it.
 type job struct {
 	names []string
 	units []string
@@ -19,19 +20,27 @@ type job struct {
 	once  bool // in the first rounds only, as it waits for the clock
 }
 
-const memoryJob = "memory per timer"
+const (
+	memoryJob = "memory per timer"
+	keyedJob  = "keyed set+remove, n/10 pending"
+)
 
 var jobs = []job{
 	{names: []string{"schedule+stop, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
 	{names: []string{"schedule+stop, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, n/10) }},
 	{names: []string{"schedule+stop, n pending"}, units: []string{"ns CPU"}, run: scheduleStop},
+	{names: []string{"schedule+stop spread, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, 0) }},
+	{names: []string{"schedule+stop spread, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, n/10) }},
+	{names: []string{"schedule+stop spread, n pending"}, units: []string{"ns CPU"}, run: spreadStop},
+	{names: []string{keyedJob}, units: []string{"ns CPU"}, run: keyedSetRemove},
 	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
 	{names: []string{"n spread over 1 s", "worst step of it", "p99.9 of its steps"}, units: []string{"s CPU", "ms CPU", "ms CPU"}, run: spread},
 	{names: []string{"empty tick, n far timers"}, units: []string{"ns CPU"}, run: emptyTick},
 	{names: []string{"idle, n far timers"}, units: []string{"ms CPU per s"}, run: idle, once: true},
-	{names: []string{memoryJob, "heap objects per timer", "full GC with n pending"}, units: []string{"bytes", "objects", "ms CPU"}, run: memory},
+	{names: []string{"filling n"}, units: []string{"ns CPU each"}, run: filling},
+	{names: []string{memoryJob, "after churn", "handle of it", "heap objects per timer", "full GC with n pending"}, units: []string{"bytes", "bytes", "bytes", "objects", "ms CPU"}, run: memory},
 	{names: []string{"heartbeats, eager reset", "memory of it"}, units: []string{"ms CPU", "bytes per connection"}, run: heartbeatEager},
 	{names: []string{"heartbeats, lazy stamp"}, units: []string{"ms CPU"}, run: heartbeatLazy},
 	{names: []string{"n spread over 1 s, real time"}, units: []string{"s CPU"}, run: spreadReal, once: true},
@@ -47,8 +56,9 @@ func fill(c contender, n int) {
 	}
 }
 
-// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns of each one. Like
-// all that is measured here it is CPU time, of all goroutines, so that other programs count as little as can be.
+// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns
+// of each one. Like all that is measured here it is CPU time, of all goroutines, so that other
+// programs count as little as can be.
 func timed(ops int, f func()) float64 {
 	f()
 	begin := cpuTime()
@@ -73,8 +83,55 @@ func scheduleStop(k kind, n int) []float64 {
 	})}
 }
 
-// parallel measures, of contenders for any goroutine, how long an operation takes from eight at once. It goes by the
-// clock, as waiting for a lock is no CPU time.
+// spreadStop stops the oldest of a ring of timers and adds another, with deadlines from a minute to
+// an hour away: what a server does whose timers are stopped before they are due.
+func spreadStop(k kind, n int) []float64 {
+	const ring = 1024
+	c := k.make(n + ring)
+	defer c.close()
+	fill(c, n)
+	delays := randomDelays()
+	for i := range ring {
+		c.add(n+i, delays[i], nop)
+	}
+	runtime.GC()
+	i := 0
+	return []float64{timed(1000, func() {
+		for range 1000 {
+			at := n + i&(ring-1)
+			c.stop(at)
+			c.add(at, delays[i&(len(delays)-1)], nop)
+			i++
+		}
+	})}
+}
+
+// randomDelays returns 65,536 delays from a minute to an hour.
+func randomDelays() []time.Duration {
+	r := rand.New(rand.NewPCG(3, 4))
+	delays := make([]time.Duration, 1<<16)
+	for i := range delays {
+		delays[i] = time.Minute + time.Duration(r.Int64N(int64(time.Hour)))
+	}
+	return delays
+}
+
+// filling adds n timers to a contender that has had as many before.
+func filling(k kind, n int) []float64 {
+	c := k.make(n)
+	defer c.close()
+	fill(c, n)
+	for i := range n {
+		c.stop(i)
+	}
+	runtime.GC()
+	begin := cpuTime()
+	fill(c, n)
+	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
+}
+
+// parallel measures, of contenders for any goroutine, how long an operation takes from eight at
+// once. It goes by the clock, as waiting for a lock is no CPU time.
 func parallel(k kind, n int) []float64 {
 	const goroutines, each = 8, 400_000
 	c := k.make(goroutines)
@@ -104,12 +161,9 @@ func resetRandom(k kind, n int) []float64 {
 	fill(c, n)
 	r := rand.New(rand.NewPCG(3, 4))
 	order := make([]uint32, 1<<20)
-	delays := make([]time.Duration, 1<<16)
+	delays := randomDelays()
 	for i := range order {
 		order[i] = r.Uint32N(uint32(n))
-	}
-	for i := range delays {
-		delays[i] = time.Minute + time.Duration(r.Int64N(int64(time.Hour)))
 	}
 	i := 0
 	some := func() {
@@ -144,8 +198,8 @@ func dueAtOnce(k kind, n int) []float64 {
 	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
-// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of it. It is done
-// twice, and the second time counts: a server's memory is warm.
+// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of
+// it. It is done twice, and the second time counts: a server's memory is warm.
 func spread(k kind, n int) []float64 {
 	c, ok := k.make(n).(stepper)
 	if !ok {
@@ -223,6 +277,7 @@ func memory(k kind, n int) []float64 {
 	runtime.ReadMemStats(&after)
 	bytes := float64(int64(after.HeapAlloc-before.HeapAlloc)) / float64(n)
 	objects := float64(int64(after.HeapObjects-before.HeapObjects)) / float64(n)
+	churned := float64(churn(c, n, before.HeapAlloc)) / float64(n)
 	gcs := make([]float64, 5)
 	for i := range gcs {
 		begin := cpuTime()
@@ -231,7 +286,22 @@ func memory(k kind, n int) []float64 {
 	}
 	slices.Sort(gcs)
 	runtime.KeepAlive(c)
-	return []float64{bytes, objects, gcs[2]}
+	return []float64{bytes, churned, k.handle, objects, gcs[2]}
+}
+
+// churn moves timers at random, three times as many as there are, and returns what the heap has
+// grown to.
+func churn(c contender, n int, before uint64) int64 {
+	delays := randomDelays()
+	r := rand.New(rand.NewPCG(7, 8))
+	for i := range 3 * n {
+		c.reset(r.IntN(n), delays[i&(len(delays)-1)])
+	}
+	delays = nil
+	var after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return int64(after.HeapAlloc - before)
 }
 
 // spreadReal is spread for contenders with a clock: CPU from the first add until all have run.

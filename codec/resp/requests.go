@@ -58,6 +58,9 @@ func (r *Requests) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 		}
 	}
 	for len(r.spans) < r.count {
+		if r.usual(data) {
+			continue
+		}
 		ok, err := r.argument(data)
 		if err != nil {
 			return 0, nil, err
@@ -108,6 +111,30 @@ func (r *Requests) header(data []byte) (advance int, err error) {
 	}
 	r.count, r.pos = int(n), next
 	return 0, nil
+}
+
+// usual reads the next argument if it is whole and right and not very long, as nearly all are, and
+// reports false if argument has to look at it.
+func (r *Requests) usual(data []byte) bool {
+	rest := data[r.pos:]
+	if len(rest) < len("$0\r\n\r\n") || rest[0] != '$' || rest[1] == '0' && rest[2] != '\r' {
+		return false
+	}
+	n, i := int(rest[1]-'0'), 2
+	if n > 9 {
+		return false
+	}
+	for ; i < 6 && i < len(rest) && rest[i]-'0' <= 9; i++ {
+		n = n*10 + int(rest[i]-'0')
+	}
+	end := i + 2 + n
+	if end+2 > len(rest) || rest[i] != '\r' || rest[i+1] != '\n' || rest[end] != '\r' || rest[end+1] != '\n' ||
+		n > r.limits.MaxBulk || r.Unauthenticated {
+		return false
+	}
+	r.spans = append(r.spans, span{r.pos + i + 2, r.pos + end})
+	r.pos += end + 2
+	return true
 }
 
 // argument reads the next argument, and reports false if it is not whole yet.

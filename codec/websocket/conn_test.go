@@ -3,6 +3,7 @@ package websocket_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"errors"
 	"fmt"
@@ -155,6 +156,31 @@ func TestOpenWithin(t *testing.T) {
 			t.Error("closed although it is open")
 		}
 	})
+}
+
+// Without any call a handshake has ten seconds, or what the Codec says.
+func TestHandshakeTimeout(t *testing.T) {
+	for _, cfg := range []*websocket.Codec{{}, {HandshakeTimeout: 3 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: cfg, Accept: acceptGreeter})
+			silent, good := srv.Open(), srv.Open()
+			good.Send(request("x"))
+			d := cmp.Or(cfg.HandshakeTimeout, websocket.DefaultHandshakeTimeout)
+			time.Sleep(d - time.Millisecond)
+			synctest.Wait()
+			if silent.Ended() {
+				t.Fatal("closed early")
+			}
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			if !errors.Is(silent.Reason(), websocket.ErrTimeout) || !strings.HasPrefix(silent.Received(), "HTTP/1.1 408 ") {
+				t.Errorf("closed with %v, want ErrTimeout", silent.Reason())
+			}
+			if good.Ended() {
+				t.Error("closed although it is open")
+			}
+		})
+	}
 }
 
 // What is sent is of the kind that was asked for, and the next one of the usual kind.

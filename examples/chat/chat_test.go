@@ -128,8 +128,8 @@ func TestTalk(t *testing.T) {
 		ann.wants("<ann> hi\n")
 		bob.wants("<ann> hi\n")
 		bob.say("/msg ANN psst")
-		ann.wants("(bob -> ANN) psst\n")
-		bob.wants("(bob -> ANN) psst\n")
+		ann.wants("(bob -> ann) psst\n")
+		bob.wants("(bob -> ann) psst\n")
 		bob.say("/join other")
 		bob.wants("* in other: bob\n* bob has joined other\n")
 		ann.wants("* bob has left lobby\n")
@@ -139,7 +139,7 @@ func TestTalk(t *testing.T) {
 		bob.say("anybody?")
 		bob.wants("* in : \n* you are in no room; /join one\n")
 		ann.say("/nick Bob")
-		ann.wants("* Bob is somebody else\n")
+		ann.wants("* Bob is somebody else, or looks like somebody else\n")
 		ann.say("/nick ANN")
 		ann.wants("* ann is now ANN\n")
 		ann.say("/who")
@@ -155,7 +155,8 @@ func TestTalk(t *testing.T) {
 	})
 }
 
-// A room remembers the last messages, for those who come later, and is forgotten when it was empty for an hour.
+// A room remembers the last messages, for those who come later, and is forgotten when it was empty
+// for an hour.
 func TestHistory(t *testing.T) {
 	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
 		ann := byLines(t, srv, "ann")

@@ -24,8 +24,8 @@ import (
 // browserPatience is how long something in the browser may take.
 const browserPatience = 30 * time.Second
 
-// A browser is a headless Chromium, driven by its own protocol: what these tests need of it is a few dozen lines, and
-// nothing has to be installed but the browser itself.
+// A browser is a headless Chromium, driven by its own protocol: what these tests need of it is a
+// few dozen lines, and nothing has to be installed but the browser itself.
 type browser struct {
 	t     *testing.T
 	conn  net.Conn

@@ -1,22 +1,23 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/loop"
 )
 
-// maxReminder is the longest time that one may ask to be reminded after.
-const maxReminder = 24 * time.Hour
+const (
+	maxReminder  = 24 * time.Hour // the longest time that one may ask to be reminded after
+	maxReminders = 10             // that one may have pending
+)
 
 // A command is what begins with a slash.
 type command struct {
-	usage string
-	quiet bool // is no sign of life
+	usage string // "" for what only the page needs
+	quiet bool   // is no sign of life
 	run   func(s *session, arg string) error
 }
 
@@ -33,6 +34,9 @@ func init() { // as /help lists them all
 		"remind": {usage: "/remind 10s TEXT", run: (*session).cmdRemind},
 		"idle":   {usage: "/idle (until you are kicked)", quiet: true, run: (*session).cmdIdle},
 		"watch":  {usage: "/watch on|off (the server; shown on the page)", quiet: true, run: (*session).cmdWatch},
+		"rooms":  {quiet: true, run: (*session).cmdRooms},
+		"typing": {quiet: true, run: (*session).cmdTyping},
+		"beat":   {quiet: true, run: (*session).cmdBeat},
 		"quit":   {usage: "/quit", run: (*session).cmdQuit},
 		"help":   {usage: "/help", run: (*session).cmdHelp},
 	}
@@ -44,7 +48,7 @@ func (s *session) cmdJoin(arg string) error {
 		note(s.c, "%v", err)
 		return nil
 	}
-	s.join(name)
+	s.join(name, "")
 	return nil
 }
 
@@ -55,23 +59,24 @@ func (s *session) cmdLeave(string) error {
 }
 
 func (s *session) cmdWho(string) error {
-	if s.room == nil {
+	if s.room == "" {
 		note(s.c, "you are in no room; /join one")
 		return nil
 	}
-	send(s.c, event{Type: "who", Room: s.room.name, Names: s.room.members()})
+	s.chat.house.who(s)
 	return nil
 }
 
 func (s *session) cmdList(string) error {
-	var names []string
-	for _, r := range s.chat.rooms.all() {
-		if n := r.group.Len(); n > 0 {
-			names = append(names, fmt.Sprintf("%s (%d)", r.name, n))
-		}
-	}
-	slices.Sort(names)
-	send(s.c, event{Type: "rooms", Names: names})
+	s.asked = true
+	s.chat.house.list(s)
+	return nil
+}
+
+// cmdRooms is what the page asks now and then, to count what is unread.
+func (s *session) cmdRooms(string) error {
+	s.asked = false
+	s.chat.house.list(s)
 	return nil
 }
 
@@ -81,36 +86,50 @@ func (s *session) cmdNick(arg string) error {
 		note(s.c, "%v", err)
 		return nil
 	}
-	lower, old := strings.ToLower(name), s.nick
-	if lower != strings.ToLower(old) {
-		if !s.chat.nicks.add(lower, s.c.Ref()) {
-			note(s.c, "%s is somebody else", name)
-			return nil
+	old := s.nick
+	s.chat.house.claim(s, name, func(err error) {
+		switch {
+		case errors.Is(err, errTaken):
+			note(s.c, "%s is somebody else, or looks like somebody else", name)
+		case err != nil:
+			note(s.c, "the name cannot be had now: %v", err)
+		default:
+			s.nick = name
+			s.renamed(old)
 		}
-		s.chat.nicks.remove(strings.ToLower(old))
-	}
-	s.nick = name
-	if s.room != nil {
-		s.room.rename(s.c, old, name)
-	} else {
-		send(s.c, event{Type: "nick", From: old, To: name})
-	}
+	})
 	return nil
+}
+
+func (s *session) renamed(old string) {
+	if s.room != "" {
+		s.chat.house.renamed(s, old)
+	} else {
+		send(s.c, event{Type: "nick", From: old, To: s.nick})
+	}
 }
 
 func (s *session) cmdMsg(arg string) error {
 	to, text, _ := strings.Cut(arg, " ")
-	ref, ok := s.chat.nicks.get(strings.ToLower(to))
-	if !ok || strings.TrimSpace(text) == "" {
+	if to == "" || strings.TrimSpace(text) == "" {
 		note(s.c, "/msg NAME TEXT, where NAME is somebody who is here")
 		return nil
 	}
-	e := event{Type: "private", From: s.nick, To: to, Text: strings.TrimSpace(text), At: now()}
-	if err := ref.Tell(func(c *loop.Conn) { send(c, e) }); err != nil {
-		note(s.c, "%s cannot be reached: %v", to, err)
-		return nil
+	s.chat.house.private(s, event{Type: "private", From: s.nick, To: to, Text: strings.TrimSpace(text), At: now(), ID: s.line})
+	return nil
+}
+
+// cmdTyping tells the others that one types.
+func (s *session) cmdTyping(string) error {
+	if s.room != "" {
+		s.chat.house.typing(s)
 	}
-	send(s.c, e)
+	return nil
+}
+
+// cmdBeat answers the page's own heartbeat.
+func (s *session) cmdBeat(arg string) error {
+	send(s.c, event{Type: "beat", ID: arg})
 	return nil
 }
 
@@ -122,7 +141,15 @@ func (s *session) cmdRemind(arg string) error {
 		note(s.c, "/remind 10s TEXT, of at most %v", maxReminder)
 		return nil
 	}
-	s.c.AfterFunc(d, func() { send(s.c, event{Type: "remind", Text: "reminder: " + text, At: now()}) })
+	if s.reminders == maxReminders {
+		note(s.c, "you have %d reminders pending already", maxReminders)
+		return nil
+	}
+	s.reminders++
+	s.c.AfterFunc(d, func() {
+		s.reminders--
+		send(s.c, event{Type: "remind", Text: "reminder: " + text, At: now()})
+	})
 	note(s.c, "in %v", d)
 	return nil
 }
@@ -149,7 +176,9 @@ func (s *session) cmdQuit(string) error {
 func (s *session) cmdHelp(string) error {
 	var usages []string
 	for _, c := range commands {
-		usages = append(usages, c.usage)
+		if c.usage != "" {
+			usages = append(usages, c.usage)
+		}
 	}
 	slices.Sort(usages)
 	note(s.c, "%s", strings.Join(usages, ", "))

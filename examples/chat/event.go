@@ -11,16 +11,24 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An event is all that the server ever sends. Browsers get it as JSON; those who came by nc get a line of text, see plain.
+// An event is all that the server ever sends. Browsers get it as JSON; those who came by nc get a
+// line of text, see plain.
 type event struct {
 	Type  string   `json:"t"`
 	Room  string   `json:"room,omitempty"`
 	From  string   `json:"from,omitempty"`
 	To    string   `json:"to,omitempty"`
 	Text  string   `json:"text,omitempty"`
-	At    int64    `json:"at,omitempty"`  // Unix time in milliseconds
-	Old   bool     `json:"old,omitempty"` // from the history
+	At    int64    `json:"at,omitempty"`    // Unix time in milliseconds
+	N     string   `json:"n,omitempty"`     // place in the room, to ask for what follows
+	ID    string   `json:"id,omitempty"`    // what the page calls its message
+	Old   bool     `json:"old,omitempty"`   // from the history
+	Since bool     `json:"since,omitempty"` // of who: what follows is what one has missed, not the history
+	Asked bool     `json:"asked,omitempty"` // somebody wants to read it
 	Names []string `json:"names,omitempty"`
+
+	Rooms []roomInfo `json:"rooms,omitempty"`
+	Also  []string   `json:"also,omitempty"` // other servers of the same chat
 
 	Idle int64   `json:"idle,omitempty"` // milliseconds until one is kicked
 	Full int64   `json:"full,omitempty"` // what that starts with
@@ -28,6 +36,13 @@ type event struct {
 	Loop int     `json:"loop,omitempty"` // from 1
 
 	View *view `json:"view,omitempty"`
+}
+
+// roomInfo is a room in a list.
+type roomInfo struct {
+	Name string `json:"name"`
+	Here int    `json:"here"`
+	Said uint64 `json:"said"` // messages so far: a page knows how many of them it has seen
 }
 
 // encode returns the event as a message.
@@ -49,8 +64,9 @@ func note(c *loop.Conn, format string, args ...any) {
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// plain is the codec of those who came by nc: it reads lines, and writes events as lines. As it is a comparable
-// value without state, a broadcast is turned into text once per loop, not once per member.
+// plain is the codec of those who came by nc: it reads lines, and writes events as lines. As it is
+// a comparable value without state, a broadcast is turned into text once per loop, not once per
+// member.
 type plain struct{ codec.Lines }
 
 // AppendFrame implements codec.Codec.
@@ -74,19 +90,29 @@ func (e event) line() string {
 	}
 	switch e.Type {
 	case "say":
-		return fmt.Sprintf("%s<%s> %s", at, e.From, e.Text)
+		return fmt.Sprintf("%s<%s> %s", at, e.From, indent(e.Text))
 	case "private":
-		return fmt.Sprintf("(%s -> %s) %s", e.From, e.To, e.Text)
+		return fmt.Sprintf("(%s -> %s) %s", e.From, e.To, indent(e.Text))
 	case "join":
+		if e.Old {
+			return ""
+		}
 		return fmt.Sprintf("* %s has joined %s", e.From, e.Room)
 	case "leave":
+		if e.Old {
+			return ""
+		}
 		return strings.TrimSpace(fmt.Sprintf("* %s has left %s %s", e.From, e.Room, e.Text))
 	case "nick":
 		return fmt.Sprintf("* %s is now %s", e.From, e.To)
 	case "who":
 		return fmt.Sprintf("* in %s: %s", e.Room, strings.Join(e.Names, ", "))
 	case "rooms":
-		return "* rooms: " + strings.Join(e.Names, ", ")
+		return "* rooms: " + strings.Join(e.roomNames(), ", ")
+	case "gap":
+		return "* some of what was said here is lost"
+	case "unsaid":
+		return fmt.Sprintf("* nobody has heard %q: %s", e.Text, e.To)
 	case "idle":
 		return fmt.Sprintf("* you will be kicked in %v unless you say something", time.Duration(e.Idle)*time.Millisecond)
 	case "hello", "note", "remind":
@@ -95,11 +121,25 @@ func (e event) line() string {
 	return ""
 }
 
-// clean makes what a user typed harmless for a terminal: no control characters, which could move the cursor or worse.
+// indent keeps what follows a line break from looking like a line of its own.
+func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
+
+func (e event) roomNames() (names []string) {
+	for _, r := range e.Rooms {
+		names = append(names, fmt.Sprintf("%s (%d)", r.Name, r.Here))
+	}
+	return names
+}
+
+// clean makes what a user typed harmless for a terminal: no control characters but line breaks,
+// which could move the cursor or worse.
 func clean(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return ' '
+		}
+		if r == '\n' {
+			return r
 		}
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return -1

@@ -2,53 +2,85 @@ package main
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A room is a group of connections on all loops, with a memory. The group broadcasts; the lock is for what the loops
-// share: who is here, and what was said. It is held while a broadcast is posted, so that the history and what a member
-// is sent have one order: one who joins gets, without a gap and nothing twice, the history and then what follows.
+// remember is how long an empty room keeps its history.
+const remember = time.Hour
+
+// A room is a group of connections on all loops, with a memory. The group broadcasts; the lock is
+// for what the loops share: who is here, and what was said. It is held while a broadcast is posted,
+// so that the history and what a member is sent have one order: one who joins gets, without a gap
+// and nothing twice, the history and then what follows.
 type room struct {
 	name  string
+	epoch string
 	group handler.Group
+	said  atomic.Uint64
 
 	mu      sync.Mutex
 	names   map[uint64]string // by connection
-	history [][]byte          // events, encoded, of which the last max are kept
+	number  int               // of the last message
+	history [][]byte          // the last messages, encoded, of which max are kept
 	max     int
 	visits  int  // joins so far
 	gone    bool // forgotten: nobody may join any more
 }
 
-func newRoom(name string, history int) *room {
-	return &room{name: name, names: make(map[uint64]string), max: history}
+func newRoom(name, epoch string, history int) *room {
+	return &room{name: name, epoch: epoch, names: make(map[uint64]string), max: history}
 }
 
-// join makes c a member, tells everybody, and sends c what was said before. It is called on c's loop. It reports false if the
-// room was forgotten meanwhile.
-func (r *room) join(c *loop.Conn, nick string) bool {
+// join makes c a member, tells everybody, and sends c what was said since, or all that is
+// remembered. It is called on c's loop. It reports false if the room was forgotten meanwhile.
+func (r *room) join(c *loop.Conn, nick, since string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone {
 		return false
 	}
 	r.visits++
+	old, missed := r.since(since)
 	r.names[c.ID()] = nick
 	r.group.Join(c)
 	r.broadcast(c, event{Type: "join", Room: r.name, From: nick, At: now()})
 	// The broadcast arrives behind what is sent here: it never runs inline.
-	send(c, event{Type: "who", Room: r.name, Names: r.who()})
-	for _, e := range r.history {
+	send(c, event{Type: "who", Room: r.name, Names: r.who(), Since: since != "", N: r.position(r.number)})
+	if missed {
+		send(c, event{Type: "gap", Room: r.name})
+	}
+	for _, e := range old {
 		_ = c.Send(e)
 	}
 	return true
 }
 
-// leave ends c's membership, if it is a member. It is called on c's loop, also when c has closed. If it was the last one,
-// forget is called on that loop when the room should be forgotten.
+// since returns what is remembered of what was said behind a position, and whether something of it
+// is not. r.mu is held.
+func (r *room) since(since string) (old [][]byte, missed bool) {
+	epoch, number, _ := strings.Cut(since, "-")
+	n, err := strconv.Atoi(number)
+	if since == "" {
+		return r.history, false
+	}
+	if epoch != r.epoch || err != nil || n > r.number {
+		return r.history, true
+	}
+	behind := r.number - n
+	return r.history[max(0, len(r.history)-behind):], behind > len(r.history)
+}
+
+func (r *room) position(number int) string { return r.epoch + "-" + strconv.Itoa(number) }
+
+// leave ends c's membership, if it is a member. It is called on c's loop, also when c has closed.
+// If it was the last one, forget is called on that loop when the room should be forgotten.
 func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +96,8 @@ func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
 	}
 }
 
-// forget reports whether nobody has joined since there were so many visits; then nobody may any more.
+// forget reports whether nobody has joined since there were so many visits; then nobody may any
+// more.
 func (r *room) forget(visits int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,10 +106,12 @@ func (r *room) forget(visits int) bool {
 }
 
 // say broadcasts a message and remembers it.
-func (r *room) say(c *loop.Conn, nick, text string) {
+func (r *room) say(c *loop.Conn, e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := event{Type: "say", Room: r.name, From: nick, Text: text, At: now()}
+	r.number++
+	r.said.Add(1)
+	e.N = r.position(r.number)
 	r.broadcast(c, e)
 	if r.max == 0 {
 		return
@@ -93,10 +128,11 @@ func (r *room) rename(c *loop.Conn, from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names[c.ID()] = to
-	r.broadcast(c, event{Type: "nick", Room: r.name, From: from, To: to})
+	r.broadcast(c, event{Type: "nick", Room: r.name, From: from, To: to, At: now()})
 }
 
-// broadcast sends to all members. A loop that takes nothing more is too busy, or has ended; its members miss it.
+// broadcast sends to all members. A loop that takes nothing more is too busy, or has ended; its
+// members miss it.
 func (r *room) broadcast(c *loop.Conn, e event) {
 	if err := r.group.Broadcast(e.encode()); err != nil {
 		c.Log().Warn().Err(err).Str("room", r.name).Msg("not all members were reached")
@@ -117,73 +153,4 @@ func (r *room) members() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.who()
-}
-
-// A registry is a map that loops share.
-type registry[T any] struct {
-	mu sync.Mutex
-	m  map[string]T
-}
-
-// add reports whether name was free and is v's now.
-func (g *registry[T]) add(name string, v T) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, ok := g.m[name]; ok {
-		return false
-	}
-	g.set(name, v)
-	return true
-}
-
-func (g *registry[T]) set(name string, v T) {
-	if g.m == nil {
-		g.m = make(map[string]T)
-	}
-	g.m[name] = v
-}
-
-func (g *registry[T]) get(name string) (v T, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	v, ok = g.m[name]
-	return v, ok
-}
-
-// getOrAdd returns what has the name, made by make if nothing had.
-func (g *registry[T]) getOrAdd(name string, make func() T) T {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	v, ok := g.m[name]
-	if !ok {
-		v = make()
-		g.set(name, v)
-	}
-	return v
-}
-
-// removeIf removes what has the name if ok says so.
-func (g *registry[T]) removeIf(name string, ok func(v T) bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v, has := g.m[name]; has && ok(v) {
-		delete(g.m, name)
-	}
-}
-
-func (g *registry[T]) remove(name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.m, name)
-}
-
-// all returns the values.
-func (g *registry[T]) all() []T {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	all := make([]T, 0, len(g.m))
-	for _, v := range g.m {
-		all = append(all, v)
-	}
-	return all
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"crypto/rand"
 	_ "embed"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,12 +24,16 @@ var page string
 
 // options are what the flags say.
 type options struct {
+	metrics    string // address of the live page, if any
 	web, lines string
 	idle, ping time.Duration
 	rate       float64
 	history    int
 	loops      int
 	origins    []string
+	redis      string
+	also       []string      // addresses of other servers of the same chat, for pages
+	lease      time.Duration // how long presence outlives a process
 	logger     zerolog.Logger
 }
 
@@ -43,6 +50,9 @@ const (
 	closedDead  websocket.StatusCode = 4001 // did not answer pings
 	closedFlood websocket.StatusCode = 4002 // said too much
 	closedQuit  websocket.StatusCode = 4003 // /quit
+	closedGhost websocket.StatusCode = 4004 // the same page has come again
+	closedName  websocket.StatusCode = 4005 // the nickname or the room will not do
+	closedLater websocket.StatusCode = 4006 // Redis is away
 )
 
 const (
@@ -50,15 +60,14 @@ const (
 	maxEvent    = 1 << 20          // bytes of what we send: the names of all in a large room
 	openTimeout = 10 * time.Second // for a handshake
 	showEvery   = time.Second      // the live view
-	remember    = time.Hour        // how long an empty room keeps its history
 )
 
 // A chat is all that connections share.
 type chat struct {
 	opt      options
-	rooms    registry[*room]
-	nicks    registry[loop.Ref] // who is who, for private messages
-	watchers handler.Group      // of the live view
+	id       string // of this process
+	house    house
+	watchers handler.Group // of the live view
 	server   *loop.Server
 	began    time.Time
 	kicked   atomic.Uint64 // for silence
@@ -67,9 +76,18 @@ type chat struct {
 	said     atomic.Uint64
 }
 
-// newServer puts the server together: two listeners, the same loops, one chat.
+func newChat(opt options) *chat { return &chat{opt: opt, began: time.Now(), id: rand.Text()} }
+
+// newServer returns a server with rooms of its own.
 func newServer(opt options) *loop.Server {
-	ch := &chat{opt: opt, began: time.Now()}
+	ch := newChat(opt)
+	return ch.serve(newLocalHouse(ch))
+}
+
+// serve puts the server together: two listeners, the same loops, one chat.
+func (ch *chat) serve(h house) *loop.Server {
+	ch.house = h
+	opt := ch.opt
 	limit := handler.Limit{PerSecond: opt.rate, Burst: int(opt.rate*4) + 1}
 	heartbeat := handler.Heartbeat{Interval: opt.ping, Jitter: opt.ping / 10, Ping: ping}
 	logs := handler.Log{}
@@ -79,8 +97,8 @@ func newServer(opt options) *loop.Server {
 		Logger:   opt.logger,
 		Codec: &websocket.Codec{
 			Path:       "/ws",
-			Origins:    opt.origins,
-			HTTP:       http.HandlerFunc(servePage),
+			Origins:    append(slices.Clone(opt.origins), opt.also...),
+			HTTP:       http.HandlerFunc(ch.servePage),
 			MaxMessage: maxLine,
 			MaxSend:    maxEvent,
 			Status:     status,
@@ -106,7 +124,7 @@ func newServer(opt options) *loop.Server {
 }
 
 // servePage is all of HTTP that there is.
-func servePage(w http.ResponseWriter, r *http.Request) {
+func (ch *chat) servePage(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != "/":
 		http.NotFound(w, r)
@@ -117,9 +135,17 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"+ch.others()+"; img-src data:; frame-ancestors 'none'")
 		_, _ = io.WriteString(w, page)
 	}
+}
+
+// others are the addresses that the page may connect to besides our own.
+func (ch *chat) others() (list string) {
+	for _, a := range ch.opt.also {
+		list += " ws" + strings.TrimPrefix(a, "http")
+	}
+	return list
 }
 
 // ping is the heartbeat. Its data is the time, which the pong brings back.

@@ -3,36 +3,50 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
+	"unicode"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 const (
-	lobby   = "lobby"
-	maxName = 24 // characters of a nickname or a room's name
+	lobby  = "lobby"
+	maxKey = 64 // bytes
 )
 
-// A session is the handler of one connection, whichever port it came to. It lives on the connection's loop, and so needs
-// no lock.
+// A session is the handler of one connection, whichever port it came to. It lives on the
+// connection's loop, and so needs no lock.
 type session struct {
-	chat  *chat
-	c     *loop.Conn
-	nick  string // "" until the session is open
-	room  *room  // or nil
-	idle  loop.Timer
-	until time.Time // when the idle timer fires
+	chat *chat
+	c    *loop.Conn
+	nick string // "" until the session is open
+	key  string // a secret of the page, by which it gets its nickname back
+	room string // or ""
+
+	local  *room               // that room, in a localHouse
+	shared *redisgroup.Ordered // in a sharedHouse
+
+	wants     string // the nickname that is being claimed, when the session opens
+	line      string // what the page calls the line that is being taken
+	asked     bool   // for the list of rooms
+	reminders int
+	idle      loop.Timer
+	until     time.Time // when the idle timer fires
 }
+
+// errElsewhere closes a connection whose page has made another.
+var errElsewhere = &websocket.CloseError{Code: closedGhost, Reason: "you have come back on another connection"}
 
 // acceptLines greets at once: who connects to the lines' port is here.
 func (ch *chat) acceptLines(c *loop.Conn) loop.Handler {
 	s := &session{chat: ch, c: c}
-	s.open("", lobby)
+	s.open("", lobby, "")
 	return s
 }
 
@@ -42,7 +56,10 @@ func (ch *chat) acceptSocket(c *loop.Conn) loop.Handler {
 	w := websocket.Of(c)
 	w.OnOpen = func(r *http.Request) error {
 		q := r.URL.Query()
-		s.open(q.Get("nick"), q.Get("room"))
+		if s.key = q.Get("key"); len(s.key) > maxKey || strings.ContainsFunc(s.key, unicode.IsSpace) {
+			s.key = ""
+		}
+		s.open(q.Get("nick"), q.Get("room"), q.Get("since"))
 		return ping(c) // to show the round-trip time
 	}
 	w.OnPong = s.pong
@@ -50,52 +67,79 @@ func (ch *chat) acceptSocket(c *loop.Conn) loop.Handler {
 	return s
 }
 
-// open begins the session, with the wanted nickname if nobody has it, in a room if that has a good name.
-func (s *session) open(nick, roomName string) {
-	s.nick = s.claim(nick)
+// open begins the session. A nickname or a room that will not do is told, and ends it; without a
+// nickname one is a guest.
+func (s *session) open(nick, room, since string) {
+	var err error
+	guest := nick == ""
+	if !guest {
+		nick, err = goodName(nick)
+	}
+	if err == nil && room != "" {
+		room, err = goodName(room)
+	}
+	if err != nil {
+		websocket.Close(s.c, closedName, err.Error())
+		return
+	}
+	if guest {
+		nick = fmt.Sprintf("guest%d", s.c.ID())
+	}
+	done := false
+	s.wants = nick
+	s.chat.house.claim(s, nick, func(err error) {
+		done = true
+		s.claimed(nick, room, since, guest, err)
+	})
+	if !done {
+		s.c.PauseRead() // what is said meanwhile waits
+	}
+}
+
+// claimed goes on when it is known whether the nickname can be had.
+func (s *session) claimed(nick, room, since string, guest bool, err error) {
+	s.c.ResumeRead()
+	s.wants = ""
+	switch {
+	case errors.Is(err, errTaken) && guest:
+		s.open(fmt.Sprintf("guest%d", 1000+rand.IntN(999000)), room, since)
+	case errors.Is(err, errTaken):
+		websocket.Close(s.c, closedName, fmt.Sprintf("%s is somebody else, or looks like somebody else", nick))
+	case err != nil:
+		websocket.Close(s.c, closedLater, "the chat is not to be reached now")
+	default:
+		s.nick = nick
+		s.greet()
+		if room != "" {
+			s.join(room, since)
+		}
+	}
+}
+
+func (s *session) greet() {
 	s.until = time.Now().Add(s.chat.opt.idle)
 	s.idle = s.c.AfterFunc(s.chat.opt.idle, s.kick)
 	send(s.c, event{
-		Type: "hello", From: s.nick, Loop: s.c.Loop().Index() + 1, At: now(), Full: s.chat.opt.idle.Milliseconds(),
+		Type: "hello", From: s.nick, Loop: s.c.Loop().Index() + 1, At: now(), Full: s.chat.opt.idle.Milliseconds(), Also: s.chat.opt.also,
 		Text: fmt.Sprintf("welcome, %s; /help tells what you can do, and after %v of silence you are kicked", s.nick, s.chat.opt.idle),
 	})
-	if roomName, err := goodName(roomName); err == nil {
-		s.join(roomName)
-	}
-}
-
-// claim takes the nickname, or one like it that is free.
-func (s *session) claim(nick string) string {
-	nick, err := goodName(nick)
-	if err != nil {
-		nick = fmt.Sprintf("guest%d", s.c.ID())
-	}
-	free := nick
-	for n := 2; !s.chat.nicks.add(strings.ToLower(free), s.c.Ref()); n++ {
-		free = fmt.Sprintf("%s%d", nick, n)
-	}
-	return free
-}
-
-// goodName returns the name without what does no good in one.
-func goodName(name string) (string, error) {
-	name = strings.TrimPrefix(clean(name), "#")
-	switch {
-	case name == "":
-		return "", errors.New("a name, please")
-	case strings.ContainsAny(name, " /,"):
-		return "", errors.New("a name without spaces, commas and slashes, please")
-	case utf8.RuneCountInString(name) > maxName:
-		return "", fmt.Errorf("a name of at most %d characters, please", maxName)
-	}
-	return name, nil
 }
 
 // OnMessage takes a command, or something to say.
 func (s *session) OnMessage(_ *loop.Conn, msg []byte) error {
+	if s.nick == "" {
+		return nil // it was refused
+	}
 	text := clean(string(msg))
+	s.line = ""
+	if rest, ok := strings.CutPrefix(text, "/id "); ok {
+		s.line, text, _ = strings.Cut(rest, " ")
+	}
 	if text == "" {
 		return nil
+	}
+	if s.line != "" && (text[0] == '/' || s.room == "") {
+		send(s.c, event{Type: "ack", ID: s.line}) // what is said in a room comes back with its name
 	}
 	if text[0] != '/' {
 		s.alive()
@@ -120,7 +164,8 @@ func (s *session) alive() {
 	s.idle.Reset(s.chat.opt.idle)
 }
 
-// kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put this off.
+// kick is what the idle timer does. A pong is no sign of somebody who reads, so it does not put
+// this off.
 func (s *session) kick() {
 	reason := fmt.Sprintf("you said nothing for %v", s.chat.opt.idle)
 	if websocket.Of(s.c) == nil { // a browser is told by the close frame
@@ -134,37 +179,30 @@ func (s *session) kick() {
 func (s *session) left() int64 { return max(1, time.Until(s.until).Milliseconds()) }
 
 func (s *session) say(text string) {
-	if s.room == nil {
+	if s.room == "" {
 		note(s.c, "you are in no room; /join one")
 		return
 	}
 	s.chat.said.Add(1)
-	s.room.say(s.c, s.nick, text)
+	s.chat.house.say(s, event{Type: "say", Room: s.room, From: s.nick, Text: text, At: now(), ID: s.line})
 }
 
-func (s *session) join(name string) {
-	if s.room != nil && s.room.name == name {
+func (s *session) join(name, since string) {
+	if s.room == name {
 		note(s.c, "you are in %s already", name)
 		return
 	}
 	s.leave("")
-	for {
-		s.room = s.chat.rooms.getOrAdd(name, func() *room { return newRoom(name, s.chat.opt.history) })
-		if s.room.join(s.c, s.nick) {
-			return
-		}
-	}
+	s.room = name
+	s.chat.house.join(s, name, since)
 }
 
 func (s *session) leave(why string) {
-	if s.room == nil {
+	if s.room == "" {
 		return
 	}
-	r, ch := s.room, s.chat
-	s.room = nil
-	r.leave(s.c, why, func(visits int) {
-		ch.rooms.removeIf(r.name, func(now *room) bool { return now == r && r.forget(visits) })
-	})
+	s.room = ""
+	s.chat.house.leave(s, why)
 }
 
 // pong shows the round-trip time of the ping that carried data, and when the kick is due.
@@ -178,6 +216,11 @@ func (s *session) pong(data []byte) {
 
 // OnClose says goodbye to the others. A connection that only fetched the page has no session.
 func (s *session) OnClose(c *loop.Conn, err error) {
+	if s.wants != "" {
+		s.nick = s.wants
+		s.chat.house.release(s)
+		return
+	}
 	if s.nick == "" {
 		return // a bad handshake is logged by the server, as all bad input is
 	}
@@ -188,7 +231,7 @@ func (s *session) OnClose(c *loop.Conn, err error) {
 		s.chat.flooded.Add(1)
 	}
 	s.leave(farewell(err))
-	s.chat.nicks.remove(strings.ToLower(s.nick))
+	s.chat.house.release(s)
 	c.Log().Info().Str("nick", s.nick).AnErr("reason", err).Msg("gone")
 }
 

@@ -29,7 +29,8 @@ type loopView struct {
 	Levels []int `json:"levels"`
 }
 
-// show sends the view to those who watch. Each loop looks at its own wheel, and the last one broadcasts.
+// show sends the view to those who watch. Each loop looks at its own wheel, and the last one
+// broadcasts.
 func (ch *chat) show() {
 	if ch.watchers.Len() == 0 {
 		return
@@ -61,14 +62,8 @@ func lookAt(l *loop.Loop) loopView {
 
 func (ch *chat) view() *view {
 	st := ch.server.Stats()
-	rooms := 0
-	for _, r := range ch.rooms.all() {
-		if r.group.Len() > 0 {
-			rooms++
-		}
-	}
 	return &view{
-		Uptime: int64(time.Since(ch.began).Seconds()), Conns: st.Conns, Rooms: rooms, Said: ch.said.Load(),
+		Uptime: int64(time.Since(ch.began).Seconds()), Conns: st.Conns, Rooms: ch.house.stats(), Said: ch.said.Load(),
 		Messages: st.Messages, BytesOut: st.BytesOut, Fired: st.Fired,
 		Kicked: ch.kicked.Load(), Dead: ch.dead.Load(), Flooded: ch.flooded.Load(),
 		Loops: make([]loopView, len(st.Loops)),

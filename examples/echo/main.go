@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
 // statusInterval is how often the status line comes.
@@ -40,12 +42,18 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
 		Level(o.level).With().Timestamp().Logger()
+	web, err := listenMetrics(o.metrics)
+	if err != nil {
+		fmt.Fprintf(errOut, "echo: -metrics %s: %v\n", o.metrics, err)
+		return 1
+	}
 	srv := newServer(o, log)
 	if err := srv.Start(ctx); err != nil {
 		return explain(err, o.addr, errOut)
 	}
 	fmt.Fprintf(out, "echo: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	fmt.Fprintf(out, "echo: connect with: %s\n", netcat(srv.LocalAddr()))
+	serveMetrics(ctx, srv, web, out)
 	go status(ctx, srv, log)
 	if err := wait(ctx, srv, out); err != nil {
 		fmt.Fprintf(errOut, "echo: %v\n", err)
@@ -66,6 +74,25 @@ func wait(ctx context.Context, srv *loop.Server, out io.Writer) error {
 		fmt.Fprintf(out, "echo: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 		return <-ended
 	}
+}
+
+// listenMetrics returns nil if there is no address.
+func listenMetrics(addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	return net.Listen("tcp", addr)
+}
+
+// serveMetrics shows the server on ln, unless that is nil, until ctx is done.
+func serveMetrics(ctx context.Context, srv *loop.Server, ln net.Listener, out io.Writer) {
+	if ln == nil {
+		return
+	}
+	web := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = web.Close() })
+	go func() { _ = web.Serve(ln) }()
+	fmt.Fprintf(out, "echo: live page on http://%s/, metrics on http://%s/metrics\n", ln.Addr(), ln.Addr())
 }
 
 // explain says why the server could not start, and what to do about it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -226,6 +227,29 @@ func TestEvictsWhoIsSilent(t *testing.T) {
 	}
 	e.log.expect(t, "evicted")
 	e.log.expect(t, "messages=1")
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	e := start(t, "-metrics", "127.0.0.1:0")
+	_, url, _ := strings.Cut(e.expect(t, "live page on"), "metrics on ")
+	exchange(t, e.dial(t), "hello\n")
+	var body []byte
+	for deadline := time.Now().Add(30 * time.Second); !bytes.Contains(body, []byte("loopwheel_accepted_total 1\n")); {
+		r, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err = io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%v\n%s", err, body)
+		}
+	}
+	e.stop(t, syscall.SIGTERM)
+	if out := fail(t, 1, "-addr", "tcp://127.0.0.1:0", "-metrics", "256.0.0.1:0"); !strings.Contains(out, "-metrics") {
+		t.Errorf("it says %q", out)
+	}
 }
 
 func TestStatusLine(t *testing.T) {

@@ -14,11 +14,12 @@ import (
 
 // options are what the command line says.
 type options struct {
-	addr  string
-	idle  time.Duration
-	loops int
-	codec codec.Codec
-	level zerolog.Level
+	addr    string
+	metrics string
+	idle    time.Duration
+	loops   int
+	codec   codec.Codec
+	level   zerolog.Level
 }
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
@@ -28,6 +29,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
 	fs.DurationVar(&o.idle, "idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
+	fs.StringVar(&o.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090; it is for you, not for your users")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means one for each core")
 	fs.Func("codec", "frame messages by `kind`: lines, length (4 bytes, big-endian) or raw (default lines)", o.setCodec)
 	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)

@@ -26,7 +26,8 @@ type backend struct {
 // slowEnv enables what needs redis-server.
 const slowEnv = "LOOPWHEEL_SLOW"
 
-// onAll runs f on miniredis, and with LOOPWHEEL_SLOW on a real Redis and a cluster of three masters.
+// onAll runs f on miniredis, and with LOOPWHEEL_SLOW on a real Redis and a cluster of three
+// masters.
 func onAll(t *testing.T, f func(t *testing.T, connect func() redis.UniversalClient)) {
 	for _, b := range []backend{{"miniredis", startMini}, {"redis", startSingle}, {"cluster", startCluster}} {
 		t.Run(b.name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 	c := &redisCluster{t: t}
 	var addrs []string
 	for range 3 * (1 + replicas) {
-		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500")
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0")
 		c.nodes = append(c.nodes, s)
 		addrs = append(addrs, s.addr())
 	}
@@ -187,6 +188,12 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 		}
 		return true
 	})
+	for _, s := range c.nodes {
+		eventually(t, "replicas have what their masters have", func() bool {
+			info := s.cli("info", "replication")
+			return strings.Contains(info, "role:master") || strings.Contains(info, "master_link_status:up")
+		})
+	}
 	return c
 }
 

@@ -13,8 +13,8 @@ const (
 	maxAskEntries = 256 // of each room
 )
 
-// A catcher reads what rooms have missed: many of them with one script, so that ten thousand are caught up with after a lost
-// connection as fast as Redis can look at them.
+// A catcher reads what rooms have missed: many of them with one script, so that ten thousand are
+// caught up with after a lost connection as fast as Redis can look at them.
 type catcher struct {
 	link *link
 	mu   sync.Mutex
@@ -175,7 +175,8 @@ func (r *room) parseGot(rest []any) (got []Entry, end Position, err error) {
 	return got, end, err
 }
 
-// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {h, head, d, data}}.
+// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {h, head, d,
+// data}}.
 func parseEntries(room string, raw any) ([]Entry, error) {
 	list, _ := raw.([]any)
 	got := make([]Entry, 0, len(list))

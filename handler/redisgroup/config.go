@@ -30,63 +30,67 @@ const MaxName = 256
 
 // Config is what a Hub is opened with. The zero Config is of use.
 type Config struct {
-	// Prefix begins all keys and channels in Redis. Hubs with the same Prefix on the same Redis are one. It
-	// must not contain braces. "" means DefaultPrefix.
+	// Prefix begins all keys and channels in Redis. Hubs with the same Prefix on the same Redis are
+	// one. It must not contain braces. "" means DefaultPrefix.
 	Prefix string
 
-	// OneOrder has the members of plain rooms in this process get a message when it comes back from Redis, in
-	// one order with those of other processes. If false, they get it at once, and a Redis that is slow or away
-	// concerns only other processes' members. Ordered rooms are in one order always.
+	// OneOrder has the members of plain rooms in this process get a message when it comes back from
+	// Redis, in one order with those of other processes. If false, they get it at once, and a Redis
+	// that is slow or away concerns only other processes' members. Ordered rooms are in one order
+	// always.
 	OneOrder bool
 
 	// Lazy has Open succeed although Redis is away: the Hub goes on trying.
 	Lazy bool
 
-	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred more. 0 means
-	// DefaultHistory.
+	// History is how many entries an ordered room keeps in Redis, at least: at most a few hundred
+	// more. 0 means DefaultHistory.
 	History int
 
-	// HistoryTime is how long an ordered room in which nothing happens is kept in Redis. A room with members is
-	// kept as long as they are there. 0 means DefaultHistoryTime.
+	// HistoryTime is how long an ordered room in which nothing happens is kept in Redis. A room
+	// with members is kept as long as they are there. 0 means DefaultHistoryTime.
 	HistoryTime time.Duration
 
-	// Linger is how long a process stays subscribed to a room after its last member there has left. 0 means
-	// DefaultLinger.
+	// Linger is how long a process stays subscribed to a room after its last member there has left.
+	// 0 means DefaultLinger.
 	Linger time.Duration
 
-	// Lease is how long presence outlives a process that dies. It is renewed three times as often, for all that
-	// the process has at once. 0 means DefaultLease; at least 100 ms.
+	// Lease is how long presence outlives a process that dies. It is renewed three times as often,
+	// for all that the process has at once. 0 means DefaultLease; at least 100 ms.
 	Lease time.Duration
 
-	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is away. 0 means
-	// DefaultPublishTimeout.
+	// PublishTimeout is for how long a message to an ordered room is tried again while Redis is
+	// away. 0 means DefaultPublishTimeout.
 	PublishTimeout time.Duration
 
-	// MaxQueue is how many bytes of messages may wait for one Redis server; then Broadcast returns ErrQueueFull.
-	// 0 means DefaultMaxQueue.
+	// MaxQueue is how many bytes of messages may wait for one Redis server; then Broadcast returns
+	// ErrQueueFull. 0 means DefaultMaxQueue.
 	MaxQueue int
 
 	// MaxMessage is how long a message may be, in bytes. 0 means DefaultMaxMessage.
 	MaxMessage int
 
-	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what is
-	// older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
+	// MaxReplay is how many bytes one who joins an ordered room is sent of its past at most; what
+	// is older is a Gap. It must be well below loop.Server.MaxOutbound. 0 means DefaultMaxReplay.
 	MaxReplay int
 
-	// Form returns what members get of an entry of an ordered room, or nil for nothing: this is where a message
-	// gets its Position, so that a client can ask for what follows it. It is called once per entry and process,
-	// on a goroutine of the Hub, and must not block. nil means Entry.Data of messages, and nothing of the others.
+	// Form returns what members get of an entry of an ordered room, or nil for nothing: this is
+	// where a message gets its Position, so that a client can ask for what follows it. It is called
+	// once per entry and process, on a goroutine of the Hub, and must not block. nil means
+	// Entry.Data of messages, and nothing of the others.
 	Form func(e Entry) []byte
 
-	// OnGap is called for each member of an ordered room that has missed something, on its loop and in order
-	// with the messages. nil closes the connection with the *Gap, as a hole must not go unnoticed.
+	// OnGap is called for each member of an ordered room that has missed something, on its loop and
+	// in order with the messages. nil closes the connection with the *Gap, as a hole must not go
+	// unnoticed.
 	OnGap func(c *loop.Conn, g *Gap)
 
-	// OnError is told of what was lost or went wrong and has no caller to return to: at most a few times per
-	// second, on goroutines of the Hub; it must not block. nil logs it.
+	// OnError is told of what was lost or went wrong and has no caller to return to: at most a few
+	// times per second, on goroutines of the Hub; it must not block. nil logs it.
 	OnError func(err error)
 
-	// Logger is for what OnError is not told: connections lost and found. The zero Logger is silent.
+	// Logger is for what OnError is not told: connections lost and found. The zero Logger is
+	// silent.
 	Logger zerolog.Logger
 }
 
@@ -152,8 +156,8 @@ var (
 	ErrQueueFull = errors.New("redisgroup: too much waits for Redis")
 	// ErrTimeout: Redis was away for Config.PublishTimeout. It did not take the message.
 	ErrTimeout = errors.New("redisgroup: Redis was away for too long")
-	// ErrUncertain: the connection was lost while Redis had the message, and it cannot be known whether it was
-	// taken. It is not sent again.
+	// ErrUncertain: the connection was lost while Redis had the message, and it cannot be known
+	// whether it was taken. It is not sent again.
 	ErrUncertain = errors.New("redisgroup: it is not known whether the message was published")
 	// ErrTaken: the name is another's.
 	ErrTaken = errors.New("redisgroup: name taken")

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1. A room begins a new
-// epoch when numbers may have been lost: Redis was restarted or another took its place, or the room was
-// deleted. Positions of one room are ordered. The zero Position is before everything.
+// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
+// A room begins a new epoch when numbers may have been lost: Redis was restarted or another took
+// its place, or the room was deleted. Positions of one room are ordered. The zero Position is
+// before everything.
 type Position struct{ Epoch, Number uint64 }
 
 // String returns the position as ParsePosition reads it, which is also its id in Redis.
@@ -75,7 +76,8 @@ type Entry struct {
 	seq  uint64
 }
 
-// A Gap says that entries of an ordered room are missing: Redis does not have them any more, or lost them.
+// A Gap says that entries of an ordered room are missing: Redis does not have them any more, or
+// lost them.
 type Gap struct {
 	Room     string
 	From, To Position // what is missing is after From and before To, as far as that is known

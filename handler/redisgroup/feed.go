@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A feed is the connection of a link for subscriptions. It is made anew when it breaks, and all that is wanted is
-// subscribed to again: by us, as go-redis does it in one command, which a cluster refuses.
+// A feed is the connection of a link for subscriptions. It is made anew when it breaks, and all
+// that is wanted is subscribed to again: by us, as go-redis does it in one command, which a cluster
+// refuses.
 type feed struct {
 	link *link
 	wake chan struct{}
@@ -111,8 +112,8 @@ func (f *feed) run() {
 
 var errOneDial = errors.New("redisgroup: a connection is not used again")
 
-// dial returns a client that makes one connection in its life: go-redis would replace a broken one by itself, and
-// subscribe to all its channels in one command.
+// dial returns a client that makes one connection in its life: go-redis would replace a broken one
+// by itself, and subscribe to all its channels in one command.
 func (f *feed) dial() *redis.Client {
 	opt := quiet(f.link.client.Options())
 	opt.PoolSize, opt.MinIdleConns = 1, 0
@@ -291,7 +292,8 @@ func (f *feed) answered(m *redis.Subscription) {
 	}
 }
 
-// moved has a subscription made anew where its slot is now: there may be a while until that is known.
+// moved has a subscription made anew where its slot is now: there may be a while until that is
+// known.
 func (f *feed) moved(r *room) {
 	topo := f.link.hub.topo
 	r.lostSubscription()

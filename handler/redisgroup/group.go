@@ -8,12 +8,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A Group is a plain room: connections of all processes that get the same messages, with the face of handler.Group. Nothing of
-// it is kept in Redis; a process that has lost its connection misses what is said meanwhile. Use Ordered where
-// that matters.
+// A Group is a plain room: connections of all processes that get the same messages, with the face
+// of handler.Group. Nothing of it is kept in Redis; a process that has lost its connection misses
+// what is said meanwhile. Use Ordered where that matters.
 //
-// Members in this process get a message at once, or in one order with all others if Config.OneOrder is set.
-// Messages of one process arrive in their order everywhere.
+// Members in this process get a message at once, or in one order with all others if Config.OneOrder
+// is set. Messages of one process arrive in their order everywhere.
 type Group struct {
 	hub *Hub
 	at  place
@@ -22,9 +22,9 @@ type Group struct {
 // Name returns the room's name.
 func (g *Group) Name() string { return g.at.name }
 
-// Join makes c a member until it leaves or has closed, and reports whether it was none before. It must be called on c's
-// loop; Accept may call it, too. The subscription is made in the background: what other processes say before that
-// stands is missed. On a closed Hub it reports false.
+// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
+// must be called on c's loop; Accept may call it, too. The subscription is made in the background:
+// what other processes say before that stands is missed. On a closed Hub it reports false.
 func (g *Group) Join(c *loop.Conn) bool {
 	_, ok := join(g.hub, g.at, c)
 	return ok
@@ -42,12 +42,13 @@ func (g *Group) Len() int { return localLen(g.hub, g.at) }
 // Each has f called for each member in this process, as handler.Group.Each does.
 func (g *Group) Each(f func(c *loop.Conn)) error { return each(g.hub, g.at, f) }
 
-// Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too, and it does not wait; msg
-// is copied.
+// Broadcast sends msg to all members, in all processes. Any goroutine may call it, a loop's too,
+// and it does not wait; msg is copied.
 //
-// nil means that it is on its way. ErrQueueFull: it did not go to other processes, as too much waits for Redis;
-// members here have got it, unless Config.OneOrder is set. A *SizeError or ErrClosed: nobody gets it. An
-// *handler.UnreachedError is of a loop of this process. What is lost later goes to Config.OnError.
+// nil means that it is on its way. ErrQueueFull: it did not go to other processes, as too much
+// waits for Redis; members here have got it, unless Config.OneOrder is set. A *SizeError or
+// ErrClosed: nobody gets it. An *handler.UnreachedError is of a loop of this process. What is lost
+// later goes to Config.OnError.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
 // BroadcastExcept is Broadcast to all members but one of this process, usually the one who said it.

@@ -22,7 +22,8 @@ import (
 // patience is how long something may take that is waited for.
 const patience = 20 * time.Second
 
-// A node is a process with a Hub, as far as Redis can tell: a server for lines, in which each line is a command.
+// A node is a process with a Hub, as far as Redis can tell: a server for lines, in which each line
+// is a command.
 type node struct {
 	t   testing.TB
 	hub *redisgroup.Hub

@@ -19,9 +19,9 @@ import (
 // nodeLen is the length of a node's id.
 const nodeLen = 12
 
-// A Hub connects this process with all others that have one with the same Config.Prefix on the same Redis. A process
-// needs one. All its methods may be called from any goroutine, those of loops included, and none waits for Redis
-// but those that take a context.
+// A Hub connects this process with all others that have one with the same Config.Prefix on the same
+// Redis. A process needs one. All its methods may be called from any goroutine, those of loops
+// included, and none waits for Redis but those that take a context.
 type Hub struct {
 	cfg    Config
 	keys   keys
@@ -44,9 +44,10 @@ type Hub struct {
 	wg     sync.WaitGroup
 }
 
-// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was made for. The Hub has connections of
-// its own, made with the client's options, and leaves the client alone; hooks of the client are not used. It needs
-// Redis 6.2 or Valkey; a cluster needs Redis 7.
+// Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
+// made for. The Hub has connections of its own, made with the client's options, and leaves the
+// client alone; hooks of the client are not used. It needs Redis 6.2 or Valkey; a cluster needs
+// Redis 7.
 //
 // Open fails if Redis cannot be reached, unless Config.Lazy is set.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
@@ -81,8 +82,9 @@ func (h *Hub) spawn(f func()) {
 	h.wg.Go(f)
 }
 
-// Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up, as long as ctx allows.
-// Members stay members of nothing: their connections are left alone. Closing again does nothing.
+// Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
+// as long as ctx allows. Members stay members of nothing: their connections are left alone. Closing
+// again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -109,8 +111,8 @@ func (h *Hub) stop() {
 	h.wg.Wait()
 }
 
-// Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many may be made as one
-// likes. A name of no bytes or more than MaxName is a *SizeError.
+// Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many
+// may be made as one likes. A name of no bytes or more than MaxName is a *SizeError.
 func (h *Hub) Group(name string) (*Group, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
@@ -118,8 +120,8 @@ func (h *Hub) Group(name string) (*Group, error) {
 	return &Group{h, h.keys.place(plainRoom, name)}, nil
 }
 
-// Ordered returns the ordered room of that name, which has nothing to do with a plain one of the same name. It is a handle, as
-// Group's. A name of no bytes or more than MaxName is a *SizeError.
+// Ordered returns the ordered room of that name, which has nothing to do with a plain one of the
+// same name. It is a handle, as Group's. A name of no bytes or more than MaxName is a *SizeError.
 func (h *Hub) Ordered(name string) (*Ordered, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Arrival struct {
 	Position Position // of the last entry before what it will get from now on, past included
 	Replay   int      // entries of the past that it gets now
 	Gap      *Gap     // not nil: not all of them are there any more
-	Who      []string // the users in the room, not sorted: before the Replay's end, Joined and Left tell the rest
+	Who      []string // the users in the room at Position, not sorted
 	Err      error    // not nil: it has not joined, as Redis is away
 }
 
@@ -88,11 +88,12 @@ func (r *room) end(j *joining) {
 	}
 }
 
-// keep adds an entry to the tail. The oldest are dropped if they are too much: who needs them reads again. r.mu is held.
+// keep adds an entry to the tail. The oldest are dropped if they are too much: who needs them reads
+// again. r.mu is held.
 func (r *room) keep(e Entry) {
 	o := &r.order
 	e.Replayed = true
-	t := tailEntry{e.Position, r.hub.form(e)}
+	t := tailEntry{e.Position, r.hub.form(e), e.Kind, e.User}
 	o.tail = append(o.tail, t)
 	o.tailBytes += len(t.msg) + 64
 	for o.tailBytes > r.hub.cfg.MaxReplay {
@@ -128,7 +129,8 @@ func (r *room) checkJoins() {
 	}
 }
 
-// fire has j join on its loop. A mailbox that is full is tried again; one who has closed is forgotten by leaveAll.
+// fire has j join on its loop. A mailbox that is full is tried again; one who has closed is
+// forgotten by leaveAll.
 func (r *room) fire(j *joining) {
 	err := j.ref.Tell(func(c *loop.Conn) { r.arrived(c, j) })
 	if errors.Is(err, loop.ErrMailboxFull) {
@@ -136,8 +138,8 @@ func (r *room) fire(j *joining) {
 	}
 }
 
-// arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before does not reach
-// it, and what is posted from now on comes behind.
+// arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
+// does not reach it, and what is posted from now on comes behind.
 func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()
@@ -155,6 +157,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 			return
 		}
 		for _, t := range tail {
+			a.Who = t.change(a.Who)
 			if t.msg != nil {
 				replay = append(replay, t.msg)
 			}
@@ -277,7 +280,8 @@ func (k *joiner) readAll(todo []*joining) bool {
 	return k.fail(failed, err)
 }
 
-// fail has those try again whose past was not read, where their room is now, until it takes too long.
+// fail has those try again whose past was not read, where their room is now, until it takes too
+// long.
 func (k *joiner) fail(failed []*joining, err error) bool {
 	if len(failed) == 0 {
 		return true

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A keeper keeps the lease of this node, and looks after nodes that have died: their users leave the rooms they
-// were in. A node that was declared dead and is not comes back under another name.
+// A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
+// the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
 	hub    *Hub
 	lostCh chan string
@@ -152,7 +152,8 @@ func (k *keeper) rise() {
 	}
 }
 
-// reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can be added.
+// reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can
+// be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
 	for first := 0; first < h.keys.buckets; first += maxAsk {
@@ -206,54 +207,4 @@ func (k *keeper) resign(ctx context.Context) error {
 		return nil
 	}
 	return k.reap(ctx, k.name())
-}
-
-func (k *keeper) claimKeys(node string) []string {
-	h := k.hub
-	return []string{h.keys.claims(), h.keys.nodes(), h.keys.claimed(node), h.keys.reaping()}
-}
-
-func (k *keeper) claim(ctx context.Context, op, name, owner string) (bool, error) {
-	node := k.name()
-	n, err := claimScript.Run(ctx, k.hub.topo.client, k.claimKeys(node), op, node, name, owner).Int()
-	return n == 1, err
-}
-
-func (k *keeper) forgetClaim(name string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.claims, name)
-}
-
-// Claim makes a name unique over all processes: a nickname, a job, a device that may be connected once. It is owner's, a text of the
-// caller's choice, until it is released, or the process has been dead for Config.Lease. Claiming again for the same owner does nothing.
-// ErrTaken: it is another's. It asks Redis: never call it on a loop; see loop.Offload.
-//
-// A process that was cut off for longer than the lease may lose a name to another; that goes to Config.OnError, as a
-// *LostError with ErrTaken.
-func (h *Hub) Claim(ctx context.Context, name, owner string) error {
-	if err := checkName("name", name); err != nil {
-		return err
-	}
-	ok, err := h.keeper.claim(ctx, "claim", name, owner)
-	if err == nil && !ok {
-		err = ErrTaken
-	}
-	if err != nil {
-		return err
-	}
-	h.keeper.mu.Lock()
-	h.keeper.claims[name] = claimant{owner}
-	h.keeper.mu.Unlock()
-	return nil
-}
-
-// Release gives back a name that owner has claimed. ErrTaken: it is not owner's. It asks Redis, as Claim does.
-func (h *Hub) Release(ctx context.Context, name, owner string) error {
-	h.keeper.forgetClaim(name)
-	ok, err := h.keeper.claim(ctx, "release", name, owner)
-	if err == nil && !ok {
-		err = ErrTaken
-	}
-	return err
 }

@@ -2,13 +2,15 @@ package redisgroup
 
 import (
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A link is what a Hub has of one Redis server: a queue of what is to be published, a connection for subscriptions, and what
-// reads the past. Each is a goroutine or two, however many rooms there are.
+// A link is what a Hub has of one Redis server: a queue of what is to be published, a connection
+// for subscriptions, and what reads the past. Each is a goroutine or two, however many rooms there
+// are.
 type link struct {
 	hub    *Hub
 	addr   string
@@ -19,6 +21,8 @@ type link struct {
 	past   catcher
 	joins  joiner
 	delays backoff // of the publisher
+
+	sending sync.Mutex // held while a batch is on its way
 }
 
 func newLink(h *Hub, addr string, client *redis.Client) *link {
@@ -38,8 +42,6 @@ func (l *link) start() {
 		l.hub.spawn(l.in.run)
 	}
 }
-
-func (l *link) wakePublisher() { l.out.signal() }
 
 // A backoff is how long to wait before the next try: longer each time, and spread.
 type backoff struct{ tries int }

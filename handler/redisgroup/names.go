@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided: few enough that rooms share
-// subscription commands and scripts, and enough for a hundred masters.
+// clusterBuckets is into how many hash tags the rooms of a Redis Cluster are divided: few enough
+// that rooms share subscription commands and scripts, and enough for a hundred masters.
 const clusterBuckets = 1024
 
 // A channelKind tells apart rooms that have the same name.

@@ -3,18 +3,19 @@ package redisgroup
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An order is where an ordered room stands in this process. The room's lock guards it, and is held while a broadcast is
-// posted: so local members see the order of the stream.
+// An order is where an ordered room stands in this process. The room's lock guards it, and is held
+// while a broadcast is posted: so local members see the order of the stream.
 //
-// The room is subscribed first, and then asks for all that follows the last entry it has, that one included: if it
-// comes back, nothing is missing. From then on the next number is delivered, an older one dropped, and at anything
-// else the room asks again.
+// The room is subscribed first, and then asks for all that follows the last entry it has, that one
+// included: if it comes back, nothing is missing. From then on the next number is delivered, an
+// older one dropped, and at anything else the room asks again.
 type order struct {
 	known      bool // last is
 	last       Position
@@ -31,8 +32,22 @@ type order struct {
 
 // A tailEntry is an entry in the form in which one who joins gets it.
 type tailEntry struct {
-	at  Position
-	msg []byte
+	at   Position
+	msg  []byte
+	kind Kind
+	user string
+}
+
+// change returns who is here after the entry.
+func (t tailEntry) change(who []string) []string {
+	i := slices.Index(who, t.user)
+	switch {
+	case t.kind == Joined && i < 0:
+		return append(who, t.user)
+	case t.kind == Left && i >= 0:
+		return slices.Delete(who, i, i+1)
+	}
+	return who
 }
 
 // take takes an entry that was published.
@@ -107,7 +122,8 @@ func (r *room) accept(e Entry) {
 	}
 }
 
-// deliver broadcasts here. A loop that takes nothing more leaves a hole, which is told once it does. r.mu is held.
+// deliver broadcasts here. A loop that takes nothing more leaves a hole, which is told once it
+// does. r.mu is held.
 func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
 	err := r.local.BroadcastExcept(except, msg)
 	if err == nil {
@@ -196,7 +212,8 @@ func (h *Hub) tellGap(c *loop.Conn, g *Gap) {
 	c.CloseWithError(g)
 }
 
-// asked is told what follows the entry from: got, with that entry if it is still there; all of it, or the first ones.
+// asked is told what follows the entry from: got, with that entry if it is still there; all of it,
+// or the first ones.
 func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +233,8 @@ func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	r.checkJoins()
 }
 
-// resume returns the entries that come next, and tells of a gap if what is between is missing. r.mu is held.
+// resume returns the entries that come next, and tells of a gap if what is between is missing. r.mu
+// is held.
 func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 	o := &r.order
 	for i, e := range got {

@@ -7,9 +7,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Ordered is a room in which each member sees all messages of all processes in one order, numbered and without holes: the numbers
-// are those of a Redis stream, which is also the room's history. A process that lost its connection to Redis
-// catches up; if it cannot, as the stream was trimmed or Redis has lost it, members are told by Config.OnGap.
+// An Ordered is a room in which each member sees all messages of all processes in one order,
+// numbered and without holes: the numbers are those of a Redis stream, which is also the room's
+// history. A process that lost its connection to Redis catches up; if it cannot, as the stream was
+// trimmed or Redis has lost it, members are told by Config.OnGap.
 //
 // Members of this process get a message when it comes back from Redis. Nothing is delivered twice.
 //
@@ -22,19 +23,21 @@ type Ordered struct {
 // Name returns the room's name.
 func (o *Ordered) Name() string { return o.at.name }
 
-// Join makes c a member and reports whether it was none before: it gets what follows the entry that the process has
-// come to. It must be called on c's loop; Accept may call it, too. On a closed Hub it reports false.
+// Join makes c a member and reports whether it was none before: it gets what follows the entry that
+// the process has come to. It must be called on c's loop; Accept may call it, too. On a closed Hub
+// it reports false.
 func (o *Ordered) Join(c *loop.Conn) bool {
 	_, ok := join(o.hub, o.at, c)
 	return ok
 }
 
-// JoinFrom makes c a member with something of the past. That takes a while, as it is read from Redis; then, in one turn of c's
-// loop, c is a member, then is called, and c is sent the past in the form that Config.Form gives it, and then
-// what follows: each entry once, none left out, unless Arrival.Gap says so.
+// JoinFrom makes c a member with something of the past. That takes a while, as it is read from
+// Redis; then, in one turn of c's loop, c is a member, then is called, and c is sent the past in
+// the form that Config.Form gives it, and then what follows: each entry once, none left out, unless
+// Arrival.Gap says so.
 //
-// It must be called on c's loop, and reports false, without calling then, if c is a member already, is joining, or is closed, or the
-// Hub is. Leave ends the joining, too. A nil then panics.
+// It must be called on c's loop, and reports false, without calling then, if c is a member already,
+// is joining, or is closed, or the Hub is. Leave ends the joining, too. A nil then panics.
 func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Arrival)) bool {
 	if then == nil {
 		panic("redisgroup: JoinFrom with a nil func")
@@ -57,7 +60,8 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	return true
 }
 
-// Leave ends c's membership, or its joining, and reports whether there was one. It must be called on c's loop.
+// Leave ends c's membership, or its joining, and reports whether there was one. It must be called
+// on c's loop.
 func (o *Ordered) Leave(c *loop.Conn) bool { return leave(o.hub, o.at, c) }
 
 // Has reports whether c is a member. It must be called on c's loop.
@@ -66,14 +70,16 @@ func (o *Ordered) Has(c *loop.Conn) bool { return has(o.hub, o.at, c) }
 // Len returns the number of members in this process. Any goroutine may call it.
 func (o *Ordered) Len() int { return localLen(o.hub, o.at) }
 
-// Each has f called for each member in this process, as handler.Group.Each does, in order with the messages.
+// Each has f called for each member in this process, as handler.Group.Each does, in order with the
+// messages.
 func (o *Ordered) Each(f func(c *loop.Conn)) error { return each(o.hub, o.at, f) }
 
-// Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does not wait. Messages of one process
-// keep their order. While Redis is away they are tried again, for Config.PublishTimeout.
+// Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
+// not wait. Messages of one process keep their order. While Redis is away they are tried again, for
+// Config.PublishTimeout.
 //
-// nil means that it is on its way. ErrQueueFull, ErrClosed or a *SizeError: it was not published. What is lost later goes to
-// Config.OnError.
+// nil means that it is on its way. ErrQueueFull, ErrClosed or a *SizeError: it was not published.
+// What is lost later goes to Config.OnError.
 func (o *Ordered) Broadcast(msg []byte) error { return o.publish(loop.Ref{}, msg, nil) }
 
 // BroadcastExcept is Broadcast to all members but one of this process, usually the one who said it.
@@ -81,9 +87,9 @@ func (o *Ordered) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return o.publish(except, msg, nil)
 }
 
-// BroadcastThen is Broadcast with an answer: done gets the message's position, or why it has none: ErrTimeout, ErrUncertain, or what
-// Redis said. It is called once, on a goroutine of the Hub, and must not block; use loop.Ref.Tell in it. It is not
-// called if BroadcastThen returns an error.
+// BroadcastThen is Broadcast with an answer: done gets the message's position, or why it has none:
+// ErrTimeout, ErrUncertain, or what Redis said. It is called once, on a goroutine of the Hub, and
+// must not block; use loop.Ref.Tell in it. It is not called if BroadcastThen returns an error.
 func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) error {
 	return o.publish(loop.Ref{}, msg, done)
 }
@@ -117,7 +123,8 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	return err
 }
 
-// position returns where the room is, for a publisher whose message may be lost; "" if that is not known.
+// position returns where the room is, for a publisher whose message may be lost; "" if that is not
+// known.
 func (r *room) position() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,7 +134,8 @@ func (r *room) position() string {
 	return r.order.last.String()
 }
 
-// Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on a loop; see loop.Offload.
+// Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on
+// a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	return o.hub.topo.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 }

@@ -95,19 +95,42 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	return batch, !b.closed
 }
 
-// back puts what has to be tried again before all else, and is the end of what was taken.
-func (b *outbox) back(again []*outgoing) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.busy = 0
-	if len(again) == 0 {
+// prepend puts what has to be tried again, or comes from another server's queue, before all else.
+func (b *outbox) prepend(first []*outgoing) {
+	if len(first) == 0 {
 		return
 	}
-	b.queue = append(again, b.queue...)
-	for _, o := range again {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(first, b.queue...)
+	for _, o := range first {
 		b.size += o.size()
 	}
 	b.signal()
+}
+
+// done is the end of what was taken.
+func (b *outbox) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy = 0
+}
+
+// extract removes what f chooses, and returns it in its order.
+func (b *outbox) extract(f func(o *outgoing) bool) (chosen []*outgoing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rest []*outgoing
+	for _, o := range b.queue {
+		if f(o) {
+			chosen = append(chosen, o)
+			b.size -= o.size()
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	b.queue = rest
+	return chosen
 }
 
 func (b *outbox) len() int {

@@ -18,8 +18,8 @@ func (r *room) present(m *membership, n int) {
 	}
 }
 
-// change counts a user's connections in this process. Only the first and the last are told to Redis, in order with what is
-// published.
+// change counts a user's connections in this process. Only the first and the last are told to
+// Redis, in order with what is published.
 func (r *room) change(user string, n int) {
 	if r.kind != orderedRoom {
 		return
@@ -45,7 +45,8 @@ func (r *room) tell(what op, user string) {
 	_ = r.hub.topo.publish(&outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user)})
 }
 
-// reassert tells Redis who is here, all of them: it may have lost that. Who is known there already is no event. r.mu is held.
+// reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
+// is no event. r.mu is held.
 func (r *room) reassert() {
 	for user := range r.users {
 		r.tell(opCome, user)

@@ -11,53 +11,58 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// publishAll publishes what is queued, until the Hub is closed: what has gathered while the last batch was on its way is the next one.
+// publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
+// batch was on its way is the next one.
 func (l *link) publishAll() {
 	for {
-		batch, ok := l.out.take()
-		if len(batch) == 0 {
-			if !ok {
-				return
-			}
+		began := time.Now()
+		sent, again, ok := l.publishSome()
+		switch {
+		case sent == 0 && !ok:
+			return
+		case sent == 0:
 			select {
 			case <-l.hub.ctx.Done():
 				return
 			case <-l.out.wake:
 			}
-			continue
+		case again && !l.hub.topo.pause(l.delays.next()):
+			return
+		case !again:
+			time.Sleep(pace - time.Since(began))
 		}
-		again := l.publishBatch(l.mine(batch))
-		if len(again) > 0 && !l.hub.topo.pause(l.delays.next()) {
-			l.abandon(again, ErrClosed)
-			again = nil
-		}
-		l.out.back(again)
 	}
 }
 
-// mine passes on what has moved to another server.
-func (l *link) mine(batch []*outgoing) []*outgoing {
-	if l.hub.topo.cluster == nil {
-		return batch
+// pace is the least time between two batches. A message that comes alone leaves at once; many share
+// a round trip, a run of the script and a write to each subscriber, which is most of what a message
+// costs Redis.
+const pace = time.Millisecond
+
+// publishSome publishes a batch. Meanwhile no bucket moves to another link.
+func (l *link) publishSome() (sent int, again, ok bool) {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	batch, ok := l.out.take()
+	if len(batch) == 0 {
+		return 0, false, ok
 	}
-	mine := batch[:0]
-	for _, o := range batch {
-		if at := l.hub.topo.link(o.bucket); at != l {
-			_ = at.out.add(o)
-		} else {
-			mine = append(mine, o)
-		}
-	}
-	return mine
+	failed := l.publishBatch(batch)
+	l.out.prepend(failed)
+	l.out.done()
+	return len(batch), len(failed) > 0, ok
 }
 
-// A segment is what one command does: outgoings of one bucket that follow each other and are of one op, and
-// if that is about presence, of one room.
+// A segment is what one command does: outgoings of one bucket that follow each other and are of one
+// op, and if that is about presence, of one room.
 type segment struct {
 	op    op
 	items []*outgoing
 	cmd   redis.Cmder
 	node  string // of presence: the name it was told under
+
+	again []*outgoing // that the server refused for now, though it ran the command
+	why   error
 }
 
 // segments divides a batch into commands. The order of what is in one bucket stays.
@@ -108,7 +113,7 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		what := judge(err)
 		switch what {
 		case done:
-			continue
+			again = l.retry(again, s.again, s.why, later)
 		case refused:
 			l.abandon(s.items, err)
 		default:
@@ -256,6 +261,8 @@ func (l *link) settleOrdered(s *segment) error {
 	for i, o := range s.items {
 		text, failed := strings.CutPrefix(ids[i], "!")
 		switch {
+		case failed && judgeAnswer(text) == later:
+			s.again, s.why = append(s.again, o), errors.New(text)
 		case failed:
 			l.abandon([]*outgoing{o}, errors.New(text))
 		case ids[i] == "?":
@@ -291,7 +298,8 @@ func (l *link) settlePeek(s *segment) error {
 	return nil
 }
 
-// parseAnswer reads what catchup.lua says of a room: {place, what, ...}. The place is from 0 here, and -1 if it makes no sense.
+// parseAnswer reads what catchup.lua says of a room: {place, what, ...}. The place is from 0 here,
+// and -1 if it makes no sense.
 func parseAnswer(a any) (place int, what string, rest []any) {
 	fields, _ := a.([]any)
 	if len(fields) < 2 {

@@ -26,7 +26,8 @@ type topology struct {
 	wake    chan struct{} // asks for the buckets to be looked at
 }
 
-// newTopology makes a client of our own: one that never sends anything twice by itself, as a message would be published twice.
+// newTopology makes a client of our own: one that never sends anything twice by itself, as a
+// message would be published twice.
 func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	t := &topology{hub: h, links: make(map[string]*link), wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
@@ -69,7 +70,8 @@ func (t *topology) start(ctx context.Context) error {
 	return err
 }
 
-// probe asks whether the server has sharded pub/sub, which a cluster must have: without it each message goes to all masters.
+// probe asks whether the server has sharded pub/sub, which a cluster must have: without it each
+// message goes to all masters.
 func (t *topology) probe(ctx context.Context) error {
 	info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
 	var answered redis.Error
@@ -83,32 +85,67 @@ func (t *topology) probe(ctx context.Context) error {
 	return nil
 }
 
-// assign gives each bucket to the link of the server that has it, and reports whether anything changed. Subscriptions of
-// buckets that move are made anew there.
-func (t *topology) assign() (changed bool) {
-	var moved []*room
+// assign gives each bucket to the link of the server that has it. What waits for a bucket that
+// moves goes along, and its subscriptions are made anew there.
+func (t *topology) assign() {
+	moves := make(map[*link]map[int]*link)
 	for b := range t.buckets {
 		client, addr := t.master(b)
-		t.mu.Lock()
-		l := t.links[addr]
-		if l == nil {
-			l = newLink(t.hub, addr, client)
-			t.links[addr] = l
-			l.start()
+		now, old := t.linkTo(addr, client), t.link(b)
+		if now == old {
+			continue
 		}
-		old := t.buckets[b]
+		if moves[old] == nil {
+			moves[old] = make(map[int]*link)
+		}
+		moves[old][b] = now
+	}
+	for old, buckets := range moves {
+		t.move(old, buckets)
+		for b := range buckets {
+			for _, r := range t.hub.inBucket(b) {
+				t.resubscribe(r)
+			}
+		}
+	}
+}
+
+// linkTo returns the link to a server, and makes it if there is none.
+func (t *topology) linkTo(addr string, client *redis.Client) *link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.links[addr]
+	if l == nil {
+		l = newLink(t.hub, addr, client)
+		t.links[addr] = l
+		l.start()
+	}
+	return l
+}
+
+// move gives buckets to other links, with what waits for them, so that it keeps its order. It waits
+// until old has nothing on its way. old is nil at the start.
+func (t *topology) move(old *link, buckets map[int]*link) {
+	if old != nil {
+		old.sending.Lock()
+		defer old.sending.Unlock()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for b, l := range buckets {
 		t.buckets[b] = l
-		t.mu.Unlock()
-		if old != nil && old != l {
-			changed = true
-			moved = append(moved, t.hub.inBucket(b)...)
-			old.wakePublisher()
-		}
 	}
-	for _, r := range moved {
-		t.resubscribe(r)
+	if old == nil {
+		return
 	}
-	return changed
+	waiting := make(map[*link][]*outgoing)
+	for _, o := range old.out.extract(func(o *outgoing) bool { return buckets[o.bucket] != nil }) {
+		l := buckets[o.bucket]
+		waiting[l] = append(waiting[l], o)
+	}
+	for l, all := range waiting {
+		l.out.prepend(all)
+	}
 }
 
 // inBucket returns the rooms of a bucket.
@@ -123,10 +160,12 @@ func (h *Hub) inBucket(b int) (rooms []*room) {
 	return rooms
 }
 
-// nowhere is the address of the link for buckets whose server is not known yet. It publishes nothing.
+// nowhere is the address of the link for buckets whose server is not known yet. It publishes
+// nothing.
 const nowhere = ""
 
-// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does not.
+// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does
+// not.
 func (t *topology) master(bucket int) (*redis.Client, string) {
 	if t.cluster == nil {
 		c := t.client.(*redis.Client)
@@ -202,7 +241,11 @@ func (t *topology) all() []*link {
 }
 
 // publish queues o for the server that has it.
-func (t *topology) publish(o *outgoing) error { return t.link(o.bucket).out.add(o) }
+func (t *topology) publish(o *outgoing) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.buckets[o.bucket].out.add(o)
+}
 
 func (t *topology) subscribe(r *room)   { t.link(r.bucket).in.want(r) }
 func (t *topology) unsubscribe(r *room) { t.link(r.bucket).in.drop(r) }

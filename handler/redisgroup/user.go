@@ -6,9 +6,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Bind says that c is a user's: it gets what is sent to the user, and the user is present in the ordered rooms that c is a
-// member of. A user may have any number of connections, on any machine. Binding c to another user moves
-// it, in its rooms, too; "" ends it. It must be called on c's loop, and ends by itself when c closes.
+// Bind says that c is a user's: it gets what is sent to the user, and the user is present in the
+// ordered rooms that c is a member of. A user may have any number of connections, on any machine.
+// Binding c to another user moves it, in its rooms, too; "" ends it. It must be called on c's loop,
+// and ends by itself when c closes.
 //
 // The errors are ErrClosed, of the Hub, loop.ErrClosed, and a *SizeError.
 func (h *Hub) Bind(c *loop.Conn, user string) error {
@@ -38,7 +39,8 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 	return nil
 }
 
-// rebind moves c from one user to another. Who comes is there before who goes, so that rooms are not empty between.
+// rebind moves c from one user to another. Who comes is there before who goes, so that rooms are
+// not empty between.
 func (h *Hub) rebind(c *loop.Conn, m *membership, old, b *binding) {
 	for r, j := range m.rooms {
 		if r.hub == h && j == nil && b != nil {
@@ -71,8 +73,9 @@ func (h *Hub) User(c *loop.Conn) string {
 	return ""
 }
 
-// Send sends msg to all connections of a user, on all machines. Any goroutine may call it, and it does not wait. It is as
-// Group.Broadcast in all else: a user who is not connected anywhere does not get it.
+// Send sends msg to all connections of a user, on all machines. Any goroutine may call it, and it
+// does not wait. It is as Group.Broadcast in all else: a user who is not connected anywhere does
+// not get it.
 func (h *Hub) Send(user string, msg []byte) error {
 	if err := checkName("user name", user); err != nil {
 		return err
@@ -80,8 +83,8 @@ func (h *Hub) Send(user string, msg []byte) error {
 	return h.sayPlain(h.keys.place(userRoom, user), loop.Ref{}, msg)
 }
 
-// Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call it, and it does not wait. The
-// errors are Send's.
+// Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call
+// it, and it does not wait. The errors are Send's.
 func (h *Hub) Kick(user, reason string) error {
 	if err := checkName("user name", user); err != nil {
 		return err

@@ -24,9 +24,13 @@ type memory struct {
 
 	mu        sync.Mutex
 	listeners []*memListener
+	backends  map[backendAddr]*Backend
+	datagrams datagrams
 }
 
-func newMemory() *memory { return &memory{} }
+func newMemory() *memory {
+	return &memory{backends: make(map[backendAddr]*Backend), datagrams: newDatagrams()}
+}
 
 // Listen implements engine.Engine. Two listeners may not have the same address, port 0 apart.
 func (m *memory) Listen(_ context.Context, network, address string) (net.Listener, error) {
@@ -244,9 +248,17 @@ func (ln *memListener) Addr() net.Addr { return ln.addr }
 type memConn struct {
 	net.Conn // nil: what is not implemented here must not be called
 	local    net.Addr
+	remote   net.Addr // nil: the peer's
 	peer     *Peer
 }
 
-func (c *memConn) LocalAddr() net.Addr  { return c.local }
-func (c *memConn) RemoteAddr() net.Addr { return c.peer.addr }
-func (c *memConn) Close() error         { c.peer.sock.refused(); return nil }
+func (c *memConn) LocalAddr() net.Addr { return c.local }
+
+func (c *memConn) RemoteAddr() net.Addr {
+	if c.remote != nil {
+		return c.remote
+	}
+	return c.peer.addr
+}
+
+func (c *memConn) Close() error { c.peer.sock.refused(); return nil }

@@ -38,7 +38,7 @@ func brokenChild() {
 	go obey(func([]string) string {
 		fds := epolls(srv.Loops()[1])
 		for _, fd := range fds {
-			_ = syscall.Close(fd)
+			closeFD(fd)
 		}
 		srv.Loops()[1].Post(func() {}) // it may sleep, and would not notice
 		return strconv.Itoa(len(fds))
@@ -77,10 +77,8 @@ func epolls(l *loop.Loop) (fds []int) {
 	target := ""
 	for _, link := range links { // the descriptor of that connection
 		fd, _ := strconv.Atoi(filepath.Base(link))
-		if sa, err := syscall.Getpeername(fd); err == nil {
-			if in, ok := sa.(*syscall.SockaddrInet4); ok && fmt.Sprintf("127.0.0.1:%d", in.Port) == remote {
-				target = strconv.Itoa(fd)
-			}
+		if peerOf(fd) == remote {
+			target = strconv.Itoa(fd)
 		}
 	}
 	for _, link := range links { // and the epoll instance that watches it

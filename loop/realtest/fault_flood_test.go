@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,11 +42,11 @@ func fewDescriptorsChild() {
 		},
 	}, func(words []string) string {
 		for _, fd := range hoard {
-			_ = syscall.Close(fd)
+			closeFD(fd)
 		}
 		hoard = nil
 		for words[0] == "hoard" {
-			fd, err := syscall.Dup(2)
+			fd, err := dupFD(2)
 			if err != nil {
 				break
 			}

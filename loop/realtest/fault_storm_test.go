@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -167,15 +165,6 @@ func TestFaultIdleStormInMemory(t *testing.T) {
 		})
 		return longest
 	})
-}
-
-// wallClock is a clock that goes on in a bubble of virtual time.
-func wallClock() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		fail(err)
-	}
-	return time.Duration(ts.Nano())
 }
 
 // sleepersChild holds $CONNS connections to $ADDR that are silent. "closed" says how many have ended.

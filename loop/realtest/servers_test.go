@@ -241,13 +241,13 @@ func TestStoppedProcessEvictsNobody(t *testing.T) {
 		mustEcho(t, c, "hello")
 		wg.Go(func() { keepsEchoing(t, c, timeout/4, stop) })
 	}
-	signal := func(s syscall.Signal) {
+	signal := func(s os.Signal) {
 		if err := server.cmd.Process.Signal(s); err != nil {
 			t.Error(err)
 		}
 	}
-	signal(syscall.SIGSTOP)
-	time.AfterFunc(2*timeout, func() { signal(syscall.SIGCONT) })
+	signal(stopProcess)
+	time.AfterFunc(2*timeout, func() { signal(continueProcess) })
 	time.AfterFunc(4*timeout, func() { close(stop) })
 	wg.Wait()
 }

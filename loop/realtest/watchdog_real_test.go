@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +41,7 @@ func TestStoppedProcessIsNotBlocked(t *testing.T) {
 	needSlow(t, "it stops a process several times")
 	c := startChild(t, "busy")
 	for range 5 {
-		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		for _, sig := range []os.Signal{stopProcess, continueProcess} {
 			if err := c.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // slowly skips what needs real Redis or long.
@@ -44,8 +45,10 @@ func embedded(t testing.TB) *redis.Client {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
 	client := redis.NewClient(&redis.Options{
-		Dialer:   func(context.Context, string, string) (net.Conn, error) { return dialEmbedded(m) },
-		PoolSize: 50,
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dialEmbedded(m) },
+		Addr:                     "127.0.0.1:1", // not a name that would be looked up, which a bubble does not like
+		PoolSize:                 50,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { client.Close() })
 	return client
@@ -222,4 +225,8 @@ func startCluster(t testing.TB, replicas int) *cluster {
 			t.Fatal("the cluster does not come up")
 		}
 	}
+}
+
+func redisCLI(args ...string) ([]byte, error) {
+	return exec.Command("redis-cli", args...).CombinedOutput()
 }

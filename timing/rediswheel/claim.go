@@ -19,6 +19,7 @@ type shard struct {
 	take    bool          // though another may own it
 	help    bool          // another owns it, and has too much
 	backlog bool          // there is more that is due than there were places
+	last    time.Duration // when it was claimed
 	renew   time.Duration // when the ownership is to be renewed, at the latest
 	offset  time.Duration // what to add to the worker's clock for milliseconds since 1970 by Redis' clock
 	known   bool          // offset is
@@ -70,6 +71,14 @@ func (w *worker) makeReady(i int) {
 // is claimed together.
 const maxClaims = 4
 
+// pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it goes with one script. A
+// task that comes alone is not late for that.
+const pace = 10 * time.Millisecond
+
+// minBatch is for how many places a shard is asked at least, if there are as many: when all shards have a backlog, few are
+// asked for many tasks, not all for few.
+const minBatch = 16
+
 // claimReady claims the shards whose time has come, as far as there are places for tasks. Without places, it only renews.
 func (w *worker) claimReady(ctx context.Context) {
 	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
@@ -84,14 +93,14 @@ func (w *worker) claimReady(ctx context.Context) {
 		if !s.ready || s.busy {
 			continue
 		}
-		n := min((left+shards-1)/shards, maxBatch)
+		n := min(max((left+shards-1)/shards, minBatch), left, maxBatch)
 		left, shards = left-n, shards-1
 		w.unready(s)
 		if n == 0 && w.putOff(i, s) {
 			continue
 		}
 		claims = append(claims, claim{shard: i, mode: s.mode(), most: n})
-		s.busy = true
+		s.busy, s.last = true, w.now()
 	}
 	w.loop.turn++
 	if len(claims) == 0 {
@@ -248,7 +257,7 @@ func (w *worker) plan(c *claim) {
 		at = s.renew
 	}
 	if !s.ready {
-		w.wake(c.shard, at)
+		w.wake(c.shard, max(at, s.last+pace))
 	}
 }
 

@@ -49,15 +49,27 @@ func (e *ends) put(r *run, how end) {
 	notify(e.some)
 }
 
-// flush sends what is put, until ctx ends. What cannot be sent is tried again: the work was done, and only Redis can say
+// waiting is how many ends have not been sent.
+func (e *ends) waiting() int {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return len(e.queue)
+}
+
+// flush sends what is put, until ctx ends: what comes within pace together, unless places run short. What cannot be sent is tried again: the work was done, and only Redis can say
 // that the lease is lost.
 func (e *ends) flush(ctx context.Context) {
+	var last time.Time
 	for fails := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.some:
 		}
+		for e.waiting() < e.w.q.cfg.Concurrency/4 && time.Since(last) < pace && ctx.Err() == nil {
+			sleep(ctx, time.Millisecond)
+		}
+		last = time.Now()
 		e.lock.Lock()
 		queue := e.queue
 		e.queue = nil

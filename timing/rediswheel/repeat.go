@@ -8,7 +8,7 @@ import (
 )
 
 // cronParser reads five fields, as crontab has them: if both days are restricted, either is enough.
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
+var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
 func (t *Task) checkRepeat() error {
 	switch {
@@ -44,10 +44,32 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 		now = occurrence
 	}
 	next := schedule.Next(now.In(zone))
+	for !next.IsZero() && again(next) && !hourly(schedule) {
+		next = schedule.Next(next)
+	}
 	if next.IsZero() {
 		return next, badTask("%q: the Cron %q never comes", t.Key, t.Cron)
 	}
 	return next, nil
+}
+
+// again reports whether the clocks have shown this time before, because they were put back since: what is to happen at
+// half past two happens once on that day, too.
+func again(t time.Time) bool {
+	const layout = "2006-01-02 15:04:05"
+	for _, d := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
+		if t.Add(-d).Format(layout) == t.Format(layout) {
+			return true
+		}
+	}
+	return false
+}
+
+// hourly reports whether an expression leaves the hour open: then it means each hour that passes, whatever it is called.
+func hourly(s cron.Schedule) bool {
+	spec, ok := s.(*cron.SpecSchedule)
+	const allHours = 1<<24 - 1
+	return !ok || spec.Hour&allHours == allHours
 }
 
 // A parsed expression and its zone are kept: parsing one takes longer than all else that a repetition needs.

@@ -5,7 +5,8 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"fmt"
+	"errors"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -62,7 +63,20 @@ func eval(ctx context.Context, client redis.UniversalClient, c call) (any, error
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		v, err = client.Eval(ctx, c.script.text, c.keys, c.args...).Result()
 	}
+	noticeFailure(ctx, client, err)
 	return v, explain(c.script.name, err)
+}
+
+// noticeFailure has a client of a cluster ask anew where the slots are, if a master could not be reached. By itself, go-redis
+// 9.23 does so once a minute, or when a server that lives says MOVED: a failover would last that long for us.
+func noticeFailure(ctx context.Context, client redis.UniversalClient, err error) {
+	var refused redis.Error
+	if err == nil || errors.As(err, &refused) {
+		return
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
 }
 
 // evalAll runs scripts in one pipeline, and again those that a server does not know: it was restarted, or is a new master.
@@ -80,6 +94,7 @@ func evalAll(ctx context.Context, client redis.UniversalClient, calls []call) ([
 			if redis.HasErrorPrefix(err, "NOSCRIPT") {
 				unknown = append(unknown, n)
 			}
+			noticeFailure(ctx, client, err)
 			values[n], errs[n] = v, explain(calls[n].script.name, err)
 		}
 		return unknown
@@ -108,7 +123,7 @@ func list(v any) []string {
 		case string:
 			out[i] = item
 		case int64:
-			out[i] = fmt.Sprint(item)
+			out[i] = strconv.FormatInt(item, 10)
 		}
 	}
 	return out

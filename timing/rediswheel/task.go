@@ -91,7 +91,7 @@ func (t *Task) check(maxBody int) error {
 		return badTask("%q has both At and Delay", t.Key)
 	case t.Delay > MaxDelay:
 		return badTask("the Delay of %q is more than 100 years", t.Key)
-	case !t.At.IsZero() && t.At.Sub(time.Now()) > century:
+	case !t.At.IsZero() && t.Atime.Until(t) > century:
 		return badTask("%q is due at %v, in more than 100 years", t.Key, t.At)
 	case t.OnConflict < Replace || t.OnConflict > Fail:
 		return badTask("%q has OnConflict %d", t.Key, t.OnConflict)

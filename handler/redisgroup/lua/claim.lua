@@ -1,6 +1,7 @@
 -- Claims and releases names. KEYS: names, leases, the node's names, nodes that are being reaped. ARGV:
 -- claim, release or bury; node; name; owner. Returns 1 if that was done, 0 if the name is another's.
--- A name is free if the lease of its node is gone or has run out.
+-- A name is free if the lease of its node is gone or has run out. Its owner may claim it again from
+-- another node: a client that has lost its server.
 local op, node, name = ARGV[1], ARGV[2], ARGV[3]
 if op == 'bury' then -- the node was reaped: nothing of it is left
   for _, n in ipairs(redis.call('SMEMBERS', KEYS[3])) do
@@ -19,7 +20,7 @@ if op == 'release' then
   redis.call('SREM', KEYS[3], name)
   return 1
 end
-if held and held ~= mine then
+if held and string.match(held, '^%S+ (.*)$') ~= ARGV[4] then
   local t = redis.call('TIME')
   local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
   local lease = redis.call('ZSCORE', KEYS[2], string.match(held, '^%S+'))

@@ -14,7 +14,7 @@ local again = ARGV[2] == '1'
 if again then redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000) end
 
 local me, publish, max, ttl = identity(), ARGV[3], ARGV[4], ARGV[5]
-local at, seen = {}, {}
+local at, seen, failed = {}, {}, {}
 
 -- earlier returns the ids that a room's stream has by publisher, and its oldest entry.
 local function earlier(key)
@@ -48,6 +48,7 @@ for i = 6, #ARGV, 4 do
     done = seen[key].ids[string.match(from, '^%S+')]
     if not done and lost(seen[key], known) then done = '?' end
   end
+  done = done or failed[key] -- what follows one that failed must not overtake it
   if not done then
     local ok, err = pcall(function()
       at[key] = at[key] or open(key, me)
@@ -56,8 +57,8 @@ for i = 6, #ARGV, 4 do
     if ok then
       done = err
     else
-      at[key] = nil
-      done = '!' .. (type(err) == 'table' and err.err or tostring(err))
+      failed[key] = '!' .. (type(err) == 'table' and err.err or tostring(err))
+      done = failed[key]
     end
   end
   out[#out + 1] = done

@@ -31,10 +31,10 @@ type PacketPort interface {
 	// Addr returns the address, with the real port.
 	Addr() net.Addr
 
-	// Serve begins to receive on a loop, and waits until that has taken notice; so it is not for
-	// loops. The Packets are the loop's from then on, which has to close them. It must be
-	// called for all loops, one after the other.
-	Serve(loop int, sink PacketSink) (Packets, error)
+	// Serve begins to receive on a loop, where open is called before anything else, and waits until
+	// that has returned; so it is not for loops. The Packets are the loop's from then on, which has to
+	// close them. It must be called for all loops, one after the other.
+	Serve(loop int, open func(Packets) PacketSink) error
 
 	// Close ends a port that is not served yet on all loops. Any goroutine may call it.
 	Close() error
@@ -62,6 +62,9 @@ type Packets interface {
 	// Send sends one datagram: at once, or with Flush at the latest. p is not kept. The peer is
 	// ignored if the socket speaks with one only. An error concerns this datagram or an earlier one.
 	Send(p []byte, peer netip.AddrPort) error
+
+	// Pending reports whether datagrams wait to be received.
+	Pending() bool
 
 	// Flush sends what waits, and returns how many datagrams the system did not take.
 	Flush() (lost int)

@@ -29,6 +29,8 @@ type Engine interface {
 	// to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
 
+	Connector
+
 	// Lost says, on the loop, that its goroutine is ending because a callback called runtime.Goexit: it will never answer again.
 	Lost(loop int)
 
@@ -99,6 +101,10 @@ type Socket interface {
 	// the Sink is called any more.
 	Close(hard bool)
 }
+
+// Net makes servers whose Engine is the default run on package netengine. Tests set it, before any
+// server starts.
+var Net bool
 
 type contextKey struct{}
 

@@ -86,11 +86,14 @@ func (g *Gate) Leave(remote net.Addr) {
 }
 
 func addrIP(a net.Addr) (netip.Addr, bool) {
-	t, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}, false
+	var raw net.IP
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		raw = a.IP
+	case *net.UDPAddr:
+		raw = a.IP
 	}
-	ip, ok := netip.AddrFromSlice(t.IP)
+	ip, ok := netip.AddrFromSlice(raw)
 	return ip.Unmap(), ok
 }
 

@@ -30,7 +30,8 @@ var errNoDoor = errors.New("loop: the event loop does not report descriptors of 
 // file descriptions, and on gnet's public face. It is tried at the start, once for each loop; where it
 // does not work, we do without.
 type door struct {
-	fd    int // the file of ours
+	fd    int    // the file of ours
+	begin func() // nil, or what is called first
 	ready func()
 	conn  gnet.Conn
 	err   error
@@ -71,6 +72,8 @@ func (d *door) opened(c gnet.Conn) {
 	}
 	if err != nil {
 		d.err = os.NewSyscallError("eventfd", err)
+	} else if d.begin != nil {
+		d.begin()
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing, ceasing to accept and
@@ -26,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/procs"
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
@@ -338,6 +341,11 @@ func (e *Engine) ended(l *eventLoop, err error) {
 	if !e.stopping.Load() {
 		e.host.Ended(l.index, err)
 	}
+}
+
+// packetLoop is a loop for package netpackets, which does UDP where there are no doors.
+func (e *Engine) packetLoop(i int) netpackets.Loop {
+	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
 }
 
 // execute runs f on the loop.

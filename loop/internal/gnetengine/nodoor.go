@@ -1,4 +1,4 @@
-//go:build !linux || 386 || s390x
+//go:build unix && (!linux || 386 || s390x)
 
 package gnetengine
 
@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // There are no doors here: see door_linux.go.
@@ -36,11 +37,11 @@ func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
 
 // ListenPacket implements engine.Connector.
 func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
-	return e.listenShared(ctx, network, address, n)
+	return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 }
 
 // ConnectPacket implements engine.Connector.
 func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	return e.dialPackets(e.loops[loop], local, remote, sink)
+	return netpackets.Dial(e.packetLoop(loop), local, remote, sink)
 }

@@ -133,6 +133,8 @@ func (p *packets) Send(b []byte, peer netip.AddrPort) error {
 	return p.out.add(p.fd, b, peer)
 }
 
+func (p *packets) Pending() bool { return poll(p.fd)&unix.POLLIN != 0 }
+
 func (p *packets) Flush() (lost int) {
 	if p.out == nil {
 		return 0

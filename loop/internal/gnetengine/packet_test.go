@@ -1,3 +1,5 @@
+//go:build unix
+
 package gnetengine
 
 import (
@@ -50,11 +52,10 @@ func servePackets(t *testing.T, r *rig, network, address string) (port engine.Pa
 	}
 	for i := range r.loops {
 		b := newBox(i)
-		s, err := port.Serve(i, b)
+		err := port.Serve(i, func(to engine.Packets) engine.PacketSink { b.to = to; return b })
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.do(i, func() { b.to = s })
 		boxes = append(boxes, b)
 	}
 	t.Cleanup(func() {

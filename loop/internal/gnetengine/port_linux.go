@@ -4,6 +4,7 @@ package gnetengine
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a hash of the
@@ -27,7 +29,7 @@ type groupPort struct {
 // ListenPacket implements engine.Connector.
 func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
 	if e.plain {
-		return e.listenShared(ctx, network, address, n)
+		return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 	}
 	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in silence.
 	addr, err := free(ctx, network, address)
@@ -102,32 +104,35 @@ func bindReusable(ctx context.Context, network, address string) (fd int, local n
 func (p *groupPort) Addr() net.Addr { return p.addr }
 
 // Serve implements engine.PacketPort: the socket gets a door.
-func (p *groupPort) Serve(loop int, sink engine.PacketSink) (engine.Packets, error) {
+func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
 	if l.poll == nil {
-		return p.serveShared(l, sink)
+		return p.serveShared(l, open)
 	}
-	s := &packets{loop: l, sink: sink, fd: p.fds[loop], v6: p.v6}
-	s.door = &door{fd: s.fd, ready: s.received}
+	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
+	s.door = &door{fd: s.fd, ready: s.received, begin: func() { s.sink = open(s) }}
 	if err := s.door.open(l); err != nil {
-		return nil, err
+		return err
 	}
 	p.fds[loop] = -1
-	return s, nil
+	return nil
 }
 
 // serveShared is Serve without doors: a goroutine reads.
-func (p *groupPort) serveShared(l *eventLoop, sink engine.PacketSink) (engine.Packets, error) {
+func (p *groupPort) serveShared(l *eventLoop, open func(engine.Packets) engine.PacketSink) error {
 	f := os.NewFile(uintptr(p.fds[l.index]), "udp")
 	p.fds[l.index] = -1
 	defer f.Close()
 	pc, err := net.FilePacketConn(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &goPackets{loop: l, sink: sink, conn: pc.(*net.UDPConn), done: make(chan struct{})}
-	go s.read(func(netip.AddrPort) *goPackets { return s })
-	return s, nil
+	s := netpackets.New(l.engine.packetLoop(l.index), pc.(*net.UDPConn))
+	if err := s.Open(open); err != nil {
+		return errors.Join(err, pc.Close())
+	}
+	s.Read()
+	return nil
 }
 
 func (p *groupPort) Close() error {
@@ -145,7 +150,7 @@ func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engi
 	engine.Packets, netip.AddrPort, error) {
 	l := e.loops[loop]
 	if l.poll == nil || remote.Addr().Zone() != "" {
-		return e.dialPackets(l, local, remote, sink)
+		return netpackets.Dial(e.packetLoop(l.index), local, remote, sink)
 	}
 	fd, err := unix.Socket(family(remote.Addr()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

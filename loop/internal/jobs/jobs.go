@@ -15,8 +15,9 @@ var (
 	ErrClosed = errors.New("jobs: the pool has stopped")
 )
 
-// PerQueue is how many jobs of one Queue may wait, so that one that is flooded does not take the room
-// of all.
+// PerQueue is how many jobs of one Queue may wait, and never more than there is room left for others
+// then. So one that is flooded gets half of the room at most, two get two thirds, and so on: the
+// dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
 const PerQueue = 1024
 
 // A Queue is the jobs of one owner, such as a connection. They run one after another.
@@ -84,7 +85,7 @@ func (p *Pool) put(q *Queue, j *job) error {
 	switch {
 	case p.closed:
 		return ErrClosed
-	case p.waiting >= p.maxWaiting || q.waiting >= PerQueue:
+	case q.waiting >= min(p.maxWaiting-p.waiting, PerQueue):
 		return ErrFull
 	}
 	if q.last == nil {

@@ -18,7 +18,7 @@ func never(t *testing.T) func(any) { return func(v any) { t.Errorf("panicked wit
 func TestOrderAndLimit(t *testing.T) {
 	const queues, each, max = 20, 50, 3
 	p := new(Pool)
-	p.Init(max, queues*each)
+	p.Init(max, 2*queues*each) // a queue gets as much as there is left for others
 	var running, most atomic.Int64
 	var wg sync.WaitGroup
 	done := make([][]int, queues)

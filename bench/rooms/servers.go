@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/centrifugal/centrifuge"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// serve is one server: role is its name, the address of Redis, and whether rooms are ordered.
+func serve(role []string) {
+	if role[0] == "centrifuge" {
+		serveCentrifuge(role[1], role[2] == "true")
+		return
+	}
+	serveLoopwheel(role[1], role[2] == "true")
+}
+
+// Both keep as much of an ordered room.
+const (
+	historySize = 1000
+	historyTime = time.Hour
+)
+
+func serveLoopwheel(addr string, ordered bool) {
+	hub, err := redisgroup.Open(context.Background(), redis.NewClient(&redis.Options{Addr: addr}),
+		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := &loop.Server{
+		Addr:  "tcp://127.0.0.1:0",
+		Codec: &websocket.Codec{Path: "/ws"},
+		Accept: func(c *loop.Conn) loop.Handler {
+			t := &talker{}
+			websocket.Of(c).OnOpen = func(r *http.Request) error {
+				name := r.URL.Query().Get("room")
+				if ordered {
+					o, err := hub.Ordered(name)
+					t.say = o.Broadcast
+					o.JoinFrom(c, redisgroup.From{}, func(c *loop.Conn, _ redisgroup.Arrival) { _ = c.Send([]byte("joined")) })
+					return err
+				}
+				g, err := hub.Group(name)
+				t.say = g.Broadcast
+				g.Join(c)
+				_ = c.Send([]byte("joined"))
+				return err
+			}
+			return t
+		},
+	}
+	if err := srv.Start(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(srv.LocalAddr())
+	log.Fatal(srv.Wait())
+}
+
+type talker struct{ say func(msg []byte) error }
+
+func (t *talker) OnMessage(_ *loop.Conn, msg []byte) error { return t.say(msg) }
+func (t *talker) OnClose(*loop.Conn, error)                {}
+
+func serveCentrifuge(addr string, ordered bool) {
+	node, err := centrifuge.New(centrifuge.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	shard, err := centrifuge.NewRedisShard(node, centrifuge.RedisShardConfig{Address: addr})
+	if err != nil {
+		log.Fatal(err)
+	}
+	broker, err := centrifuge.NewRedisBroker(node, centrifuge.RedisBrokerConfig{Shards: []*centrifuge.RedisShard{shard}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	node.SetBroker(broker)
+	node.OnConnecting(func(context.Context, centrifuge.ConnectEvent) (centrifuge.ConnectReply, error) {
+		return centrifuge.ConnectReply{Credentials: &centrifuge.Credentials{UserID: "u"}}, nil
+	})
+	node.OnConnect(func(client *centrifuge.Client) {
+		client.OnSubscribe(func(_ centrifuge.SubscribeEvent, cb centrifuge.SubscribeCallback) {
+			cb(centrifuge.SubscribeReply{Options: centrifuge.SubscribeOptions{EnableRecovery: ordered, EnablePositioning: ordered}}, nil)
+		})
+		client.OnPublish(func(_ centrifuge.PublishEvent, cb centrifuge.PublishCallback) {
+			reply := centrifuge.PublishReply{}
+			if ordered {
+				reply.Options = centrifuge.PublishOptions{HistorySize: historySize, HistoryTTL: historyTime}
+			}
+			cb(reply, nil)
+		})
+	})
+	if err := node.Run(); err != nil {
+		log.Fatal(err)
+	}
+	http.Handle("/ws", centrifuge.NewWebsocketHandler(node, centrifuge.WebsocketConfig{UseWriteBufferPool: true}))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(ln.Addr())
+	log.Fatal((&http.Server{}).Serve(ln))
+}

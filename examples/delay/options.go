@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+)
+
+// options are what the command line says.
+type options struct {
+	network, addr string
+	redis         string
+	name          string
+	secret        string
+	private       bool
+	concurrency   int
+	attempts      int
+	level         zerolog.Level
+}
+
+// parse reads the command line. Help goes to out, with the error flag.ErrHelp.
+func parse(args []string, out io.Writer) (options, error) {
+	o := options{network: "tcp", addr: "127.0.0.1:8090", level: zerolog.InfoLevel}
+	fs := flag.NewFlagSet("delay", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	fs.Func("addr", "serve HTTP at this `address`: tcp://host:port or unix://path (default tcp://127.0.0.1:8090)", o.setAddr)
+	fs.StringVar(&o.redis, "redis", "", "Redis at this `address`: host:port, a redis:// URL, or those of a cluster, separated by commas; "+
+		"without, one in this process, which forgets all when it ends")
+	fs.StringVar(&o.name, "name", "delay", "the queue's `name`: programs with the same share the work")
+	fs.StringVar(&o.secret, "secret", "", "sign callbacks with this `key`, as Standard Webhooks do")
+	fs.BoolVar(&o.private, "private", false, "allow callbacks to private and local addresses")
+	fs.IntVar(&o.concurrency, "concurrency", 0, "work on this `number` of tasks at once (default 64)")
+	fs.IntVar(&o.attempts, "attempts", 0, "try a task this `number` of times (default 16)")
+	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintln(out, "Usage: delay [flags]")
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, err
+	case fs.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
+	}
+	return o, nil
+}
+
+func (o *options) setAddr(addr string) error {
+	network, rest, ok := strings.Cut(addr, "://")
+	if !ok {
+		network, rest = "tcp", addr
+	}
+	if network != "tcp" && network != "unix" || rest == "" {
+		return errors.New("want tcp://host:port or unix://path")
+	}
+	o.network, o.addr = network, rest
+	return nil
+}
+
+func (o *options) setLevel(level string) error {
+	switch level {
+	case "debug", "info", "warn", "error":
+		o.level, _ = zerolog.ParseLevel(level)
+	case "off":
+		o.level = zerolog.Disabled
+	default:
+		return errors.New("want debug, info, warn, error or off")
+	}
+	return nil
+}
+
+// connect returns a client of the Redis that is wanted, and says what that is.
+func connect(ctx context.Context, addr string) (client redis.UniversalClient, what string, closed func(), err error) {
+	if addr == "" {
+		return embed()
+	}
+	o := &redis.UniversalOptions{Addrs: strings.Split(addr, ",")}
+	if strings.Contains(addr, "://") {
+		u, err := redis.ParseURL(addr)
+		if err != nil {
+			return nil, "", nil, fmt.Errorf("-redis: %w", err)
+		}
+		o = &redis.UniversalOptions{Addrs: []string{u.Addr}, Username: u.Username, Password: u.Password, DB: u.DB, TLSConfig: u.TLSConfig}
+	}
+	o.DialTimeout = 3 * time.Second
+	client = redis.NewUniversalClient(o)
+	info, err := client.Info(ctx, "cluster").Result()
+	if err != nil {
+		client.Close()
+		return nil, "", nil, fmt.Errorf("redis at %s does not answer: %w", strings.Join(o.Addrs, ", "), err)
+	}
+	what = "redis at " + strings.Join(o.Addrs, ", ")
+	if strings.Contains(info, "cluster_enabled:1") {
+		client.Close()
+		o.IsClusterMode = true
+		client, what = redis.NewUniversalClient(o), "the cluster with "+strings.Join(o.Addrs, ", ")
+	}
+	return client, what, func() { client.Close() }, nil
+}
+
+// embed starts a Redis in this process.
+func embed() (redis.UniversalClient, string, func(), error) {
+	m := miniredis.NewMiniRedis()
+	if err := m.StartAddr(net.JoinHostPort("127.0.0.1", "0")); err != nil {
+		return nil, "", nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	closed := func() {
+		client.Close()
+		m.Close()
+	}
+	return client, "a Redis in this process, which forgets all when it ends (-redis ADDR uses a real one)", closed, nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/examples/kv/store"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+const (
+	// maxOutbound is how many bytes may wait for a subscriber who does not read, before it is closed;
+	// redis-server has the same limit.
+	maxOutbound = 32 << 20
+
+	// highWater is how many bytes of answers may wait for a client before its next command is run.
+	highWater = 256 << 10
+
+	// memoryInterval is how often the memory in use is looked at.
+	memoryInterval = 100 * time.Millisecond
+)
+
+// A server is all that the connections share. It is set up before the loops run; what changes later
+// is atomic, or belongs to a shard.
+type server struct {
+	options options
+	log     zerolog.Logger
+	net     *loop.Server
+	shards  []*shard // one for each loop
+	started time.Time
+	config  *config
+	stop    context.CancelFunc
+	unlock  func() // the directory
+
+	usedMemory atomic.Int64
+	maxMemory  atomic.Int64
+	clients    atomic.Int64
+	rewrites   atomic.Int64 // that run
+	background sync.WaitGroup
+}
+
+// A shard is the data of one loop, and what else lives there. Only its loop may touch it.
+type shard struct {
+	server   *server
+	index    int
+	loop     *loop.Loop
+	db       *store.DB
+	call     store.Call
+	pubsub   pubsub
+	sessions map[uint64]*session
+	journal  *journal // nil: nothing is kept
+}
+
+func newServer(o options, log zerolog.Logger, stop context.CancelFunc) *server {
+	s := &server{options: o, log: log, started: time.Now(), config: newConfig(o), stop: stop}
+	s.maxMemory.Store(o.maxMemory)
+	for i := range o.shards {
+		sh := &shard{server: s, index: i, sessions: make(map[uint64]*session)}
+		sh.db = &store.DB{Events: o.events, Notify: sh.notify}
+		sh.call.DB = sh.db
+		s.shards = append(s.shards, sh)
+	}
+	s.net = &loop.Server{
+		Addr:        o.addr,
+		Codec:       resp.Server{},
+		Accept:      s.accept,
+		NumLoops:    o.shards,
+		IdleTimeout: o.idle,
+		MaxConns:    o.maxConns,
+		MaxOutbound: maxOutbound,
+		Farewell:    resp.AppendError(nil, "ERR max number of clients reached"),
+		OnStart:     s.startLoop,
+		Logger:      log,
+	}
+	return s
+}
+
+// startLoop is the first thing that happens on a loop: the keys that were read from disk get their
+// timers.
+func (s *server) startLoop(l *loop.Loop) {
+	sh := s.shards[l.Index()]
+	sh.loop, sh.db.Loop = l, l
+	sh.db.Arm()
+	if sh.journal != nil {
+		sh.journal.start(l)
+	}
+	if l.Index() == 0 {
+		s.lookAtMemory()
+		l.Every(memoryInterval, s.lookAtMemory)
+	}
+}
+
+// lookAtMemory notes what the heap takes. Garbage that was not collected yet counts, too; but near
+// the limit the collector runs as often as it must.
+func (s *server) lookAtMemory() {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	s.usedMemory.Store(int64(sample[0].Value.Uint64()))
+}
+
+func (s *server) overMemory() bool {
+	limit := s.maxMemory.Load()
+	return limit > 0 && s.usedMemory.Load() > limit
+}
+
+func (s *server) accept(c *loop.Conn) loop.Handler {
+	se := &session{
+		server: s, conn: c, requests: resp.Of(c), answers: handler.NewAnswers(c, 0),
+		shard: s.shards[c.Loop().Index()], authed: s.config.password() == "", opened: time.Now(),
+	}
+	se.requests.Unauthenticated = !se.authed
+	se.shard.sessions[c.ID()] = se
+	s.clients.Add(1)
+	return se
+}
+
+// shardOf returns the shard of a key.
+func (s *server) shardOf(key []byte) *shard {
+	if len(s.shards) == 1 {
+		return s.shards[0]
+	}
+	return s.shards[int(slot(key))%len(s.shards)]
+}

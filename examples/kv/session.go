@@ -1,0 +1,298 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/examples/kv/store"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// maxBacklog is how many bytes of commands a client may send while one that it sent before waits.
+const maxBacklog = 1 << 20
+
+// A session is one client. Its fields need no lock: only the connection's loop touches them.
+type session struct {
+	server   *server
+	shard    *shard // of the connection's loop
+	conn     *loop.Conn
+	requests *resp.Requests
+	answers  *handler.Answers
+	version  resp.Version
+	authed   bool
+	opened   time.Time
+	name     string
+	last     string // the last command
+	lastName string // the last one on keys, as it was written
+	lastData *store.Command
+
+	multi   *transaction
+	capture *[]byte // where answers go while EXEC runs
+	watch   *watching
+	subs    subscriptions
+	waiting *blocked   // a command that waits: nothing else is run meanwhile
+	backlog [][][]byte // what was sent meanwhile
+	held    int        // bytes of that
+	full    bool       // and it was too much: the connection is not read
+	slow    bool       // the peer does not read its answers: the connection is not read
+	closing bool       // QUIT
+	quiet   uint8      // CLIENT REPLY
+	running bool       // the backlog is being run
+}
+
+// OnMessage gets a request. Its arguments are the codec's view of it.
+func (s *session) OnMessage(*loop.Conn, []byte) error {
+	args := s.requests.Args()
+	if s.waiting != nil || len(s.backlog) > 0 {
+		s.keep(args)
+		return nil
+	}
+	s.execute(args)
+	s.checkOutput()
+	return nil
+}
+
+// keep copies a request that has to wait for the one before it.
+func (s *session) keep(args [][]byte) {
+	s.backlog = append(s.backlog, cloneArgs(args))
+	for _, a := range args {
+		s.held += len(a) + 32
+	}
+	if s.held > maxBacklog && !s.full {
+		s.full = true
+		s.conn.PauseRead()
+	}
+}
+
+// cloneArgs copies arguments into one piece of memory.
+func cloneArgs(args [][]byte) [][]byte {
+	n := 0
+	for _, a := range args {
+		n += len(a)
+	}
+	room, out := make([]byte, 0, n), make([][]byte, len(args))
+	for i, a := range args {
+		from := len(room)
+		room = append(room, a...)
+		out[i] = room[from:len(room):len(room)]
+	}
+	return out
+}
+
+// resume runs what was kept, until one of that has to wait, too.
+func (s *session) resume() {
+	if s.running {
+		return
+	}
+	s.running = true
+	for len(s.backlog) > 0 && s.waiting == nil && !s.closing {
+		args := s.backlog[0]
+		s.backlog[0] = nil
+		s.backlog = s.backlog[1:]
+		s.execute(args)
+	}
+	s.running = false
+	if len(s.backlog) > 0 {
+		return
+	}
+	s.backlog, s.held = nil, 0
+	if s.full {
+		s.full = false
+		s.resumeRead()
+	}
+}
+
+// checkOutput stops a client that asks and does not read, until it has. Nothing of it is lost, and it
+// costs no more than this.
+func (s *session) checkOutput() {
+	if s.slow || s.conn.Pending() <= highWater {
+		return
+	}
+	s.slow = true
+	s.conn.PauseRead()
+	s.conn.OnFlushed(s.drained)
+	s.later(func() { // the system may take it all when this turn ends: then nothing drains
+		if s.conn.Pending() == 0 {
+			s.drained()
+		}
+	})
+}
+
+// drained goes on with a client that has read its answers.
+func (s *session) drained() {
+	if s.slow {
+		s.slow = false
+		s.conn.OnFlushed(nil)
+		s.resumeRead()
+	}
+}
+
+func (s *session) resumeRead() {
+	if !s.slow && !s.full {
+		s.conn.ResumeRead()
+	}
+}
+
+// OnClose forgets the client.
+func (s *session) OnClose(c *loop.Conn, err error) {
+	if s.waiting != nil {
+		s.waiting.cancel()
+	}
+	s.unwatch()
+	s.shard.pubsub.forget(s)
+	delete(s.shard.sessions, c.ID())
+	s.server.clients.Add(-1)
+	if e := s.conn.Log().Debug(); e.Enabled() {
+		e.Err(err).Msg("closed")
+	}
+}
+
+// execute runs one request.
+func (s *session) execute(args [][]byte) {
+	if s.quiet > replyOff {
+		s.quiet = (s.quiet + 1) % (replySkip + 1) // SkipNext, Skip, On
+	}
+	if s.lastData != nil && string(args[0]) == s.lastName { // most clients repeat themselves
+		s.data(s.lastData, args)
+		return
+	}
+	if cmd := store.Lookup(args[0]); cmd != nil {
+		s.lastName, s.lastData = string(args[0]), cmd
+		s.data(cmd, args)
+		return
+	}
+	cmd := lookup(args[0])
+	if cmd == nil {
+		s.refuse(unknown(args))
+		return
+	}
+	s.last = cmd.name
+	switch n := len(args); {
+	case cmd.arity > 0 && n != cmd.arity || n < -cmd.arity:
+		s.refuse(store.WrongArgs(cmd.name))
+	case !s.authed && !cmd.open:
+		s.refuse("NOAUTH Authentication required.")
+	case s.subs.only(s) && !cmd.subscribed:
+		s.refuse(onlySubscriber(cmd.name))
+	case s.multi != nil && cmd.never:
+		s.refuse("ERR Command not allowed inside a transaction")
+	case s.multi != nil && !cmd.atOnce:
+		s.queue(nil, cmd, args)
+	default:
+		cmd.run(s, args)
+	}
+}
+
+// unknown is the error for a command that does not exist.
+func unknown(args [][]byte) string {
+	var b strings.Builder
+	b.WriteString("ERR unknown command '" + string(args[0][:min(len(args[0]), 128)]) + "', with args beginning with: ")
+	for _, a := range args[1:] {
+		if b.Len() > 200 {
+			break
+		}
+		b.WriteString("'" + string(a[:min(len(a), 128)]) + "' ")
+	}
+	return b.String()
+}
+
+func onlySubscriber(name string) string {
+	return "ERR Can't execute '" + strings.ToLower(name) + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+}
+
+// refuse answers an error. In a transaction that is being queued, the whole is refused.
+func (s *session) refuse(err string) {
+	if s.multi != nil {
+		s.multi.failed = true
+	}
+	s.write(resp.AppendError(nil, err))
+}
+
+// write answers.
+func (s *session) write(p []byte) {
+	if s.capture != nil {
+		*s.capture = append(*s.capture, p...)
+		return
+	}
+	if s.quiet == replyOn {
+		_ = s.answers.Write(p)
+	}
+}
+
+func (s *session) ok() { s.write([]byte("+OK\r\n")) }
+
+// data runs a command on keys: at once if they are on this loop, else where they are.
+func (s *session) data(cmd *store.Command, args [][]byte) {
+	s.last = cmd.Name
+	if err := s.refuseData(cmd, args); err != "" {
+		s.refuse(err)
+		return
+	}
+	if s.multi != nil {
+		s.queue(cmd, nil, args)
+		return
+	}
+	sh, err := s.server.route(cmd, args)
+	switch {
+	case err != "":
+		s.refuse(err)
+	case sh == nil:
+		s.everywhere(cmd, args)
+	case sh == s.shard:
+		s.here(cmd, args)
+	default:
+		s.there(sh, cmd, args)
+	}
+}
+
+// refuseData returns why a command must not be run, "" if it may.
+func (s *session) refuseData(cmd *store.Command, args [][]byte) string {
+	switch {
+	case !cmd.ArityOK(len(args)):
+		return store.WrongArgs(cmd.Name)
+	case !s.authed:
+		return "NOAUTH Authentication required."
+	case s.subs.only(s):
+		return onlySubscriber(cmd.Name)
+	case cmd.Flags&store.DenyOOM != 0 && s.server.overMemory():
+		return "OOM command not allowed when used memory > 'maxmemory'."
+	case cmd.Flags&store.Write != 0:
+		return s.server.writable()
+	}
+	return ""
+}
+
+// here runs a command on the keys of this loop.
+func (s *session) here(cmd *store.Command, args [][]byte) {
+	sh := s.shard
+	reply, wait := sh.run(cmd, args, s.version, false)
+	if wait != nil {
+		s.block(sh, wait)
+		return
+	}
+	s.reply(sh, reply)
+}
+
+// reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is on
+// disk.
+func (s *session) reply(sh *shard, reply []byte) {
+	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
+		sh.whenSafe(reply, s.answers.Later().Done)
+		return
+	}
+	s.write(reply)
+}
+
+// run runs a command on the shard's loop. The reply is valid until the next call. wait: it has to wait.
+func (sh *shard) run(cmd *store.Command, args [][]byte, v resp.Version, noBlock bool) (reply []byte, wait *store.Wait) {
+	x := &sh.call
+	x.Args, x.V, x.NoBlock = args, v, noBlock
+	x.Out = x.Out[:0]
+	if cap(x.Out) > highWater {
+		x.Out = nil
+	}
+	x.Run(cmd)
+	return x.Out, x.Block
+}

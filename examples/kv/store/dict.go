@@ -1,0 +1,113 @@
+package store
+
+import "math/rand/v2"
+
+// A dict is a map whose entries have places as well, without gaps, in no order that matters: that is
+// what it takes to choose one at random, and to walk over it in several steps while it changes. The
+// zero dict is empty.
+type dict[V any] struct {
+	index map[string]int
+	list  []item[V]
+}
+
+type item[V any] struct {
+	key string
+	val V
+}
+
+func (d *dict[V]) len() int { return len(d.list) }
+
+func (d *dict[V]) get(key []byte) (v V, ok bool) {
+	if i, ok := d.index[string(key)]; ok {
+		return d.list[i].val, true
+	}
+	return v, false
+}
+
+func (d *dict[V]) has(key string) bool {
+	_, ok := d.index[key]
+	return ok
+}
+
+// set reports whether key is new.
+func (d *dict[V]) set(key []byte, v V) bool {
+	if i, ok := d.index[string(key)]; ok {
+		d.list[i].val = v
+		return false
+	}
+	d.add(string(key), v)
+	return true
+}
+
+func (d *dict[V]) add(key string, v V) {
+	if d.index == nil {
+		d.index = make(map[string]int)
+	}
+	d.index[key] = len(d.list)
+	d.list = append(d.list, item[V]{key, v})
+}
+
+// remove puts the last entry into the gap. So a walk from the end to the start misses none that is
+// there all the time: what moves has been seen, or is moved to where it will be.
+func (d *dict[V]) remove(key string) bool {
+	i, ok := d.index[key]
+	if !ok {
+		return false
+	}
+	last := len(d.list) - 1
+	if i != last {
+		d.list[i] = d.list[last]
+		d.index[d.list[i].key] = i
+	}
+	d.list[last] = item[V]{}
+	d.list = d.list[:last]
+	delete(d.index, key)
+	if cap(d.list) > 64 && len(d.list) < cap(d.list)/4 {
+		d.list = append(make([]item[V], 0, cap(d.list)/2), d.list...)
+	}
+	return true
+}
+
+func (d *dict[V]) random() item[V] { return d.list[rand.IntN(len(d.list))] }
+
+// clone copies the dict. The values are copied as they are.
+func (d *dict[V]) clone() dict[V] {
+	c := dict[V]{index: make(map[string]int, len(d.list)), list: append([]item[V](nil), d.list...)}
+	for i := range c.list {
+		c.index[c.list[i].key] = i
+	}
+	return c
+}
+
+// window returns which places the next step of a walk covers, from places [from, to) in any
+// order, and the cursor of the step behind it, 0 at the end. The first cursor is 0.
+func window(cursor uint64, count, n int) (from, to int, next uint64) {
+	to = n
+	if cursor > 0 && cursor < uint64(n) {
+		to = int(cursor)
+	}
+	from = max(0, to-count)
+	return from, to, uint64(from)
+}
+
+// sample returns up to n different places below size, at random.
+func sample(n, size int) []int {
+	if n >= size {
+		all := make([]int, size)
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	}
+	if n > size/2 {
+		return rand.Perm(size)[:n]
+	}
+	chosen, places := make(map[int]bool, n), make([]int, 0, n)
+	for len(places) < n {
+		if i := rand.IntN(size); !chosen[i] {
+			chosen[i] = true
+			places = append(places, i)
+		}
+	}
+	return places
+}

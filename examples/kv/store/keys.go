@@ -1,0 +1,356 @@
+package store
+
+import (
+	"math/rand/v2"
+
+	"github.com/gammazero/deque"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
+)
+
+var _ = register([]Command{
+	{Name: "del", Arity: -2, Flags: Write, First: 1, Last: -1, Step: 1, run: del},
+	{Name: "unlink", Arity: -2, Flags: Write, First: 1, Last: -1, Step: 1, run: del},
+	{Name: "exists", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
+	{Name: "touch", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
+	{Name: "type", Arity: 2, First: 1, Last: 1, Step: 1, run: typeCommand},
+	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, run: object},
+	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, run: memory},
+	{Name: "rename", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
+	{Name: "renamenx", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
+	{Name: "copy", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 2, Step: 1, run: copyCommand},
+	{Name: "keys", Arity: 2, run: keys},
+	{Name: "dbsize", Arity: 1, run: func(x *Call) { x.int(len(x.DB.list)) }},
+	{Name: "randomkey", Arity: 1, Flags: Random, run: randomkey},
+	{Name: "flushall", Arity: -1, Flags: Write, run: flush},
+	{Name: "flushdb", Arity: -1, Flags: Write, run: flush},
+	{Name: "scan", Arity: -2, run: scan},
+})
+
+func del(x *Call) {
+	n := 0
+	for _, key := range x.Args[1:] {
+		if e := x.DB.get(key); e != nil {
+			x.DB.drop(e)
+			x.did(EventGeneric, "del", key)
+			n++
+		}
+	}
+	x.int(n)
+}
+
+func exists(x *Call) {
+	n := 0
+	for _, key := range x.Args[1:] {
+		if x.DB.get(key) != nil {
+			n++
+		}
+	}
+	x.int(n)
+}
+
+func typeCommand(x *Call) {
+	kind := "none"
+	if e := x.DB.get(x.Args[1]); e != nil {
+		kind = e.kind()
+	}
+	x.Out = resp.AppendSimple(x.Out, kind)
+}
+
+// object answers with what this store has: one way to store each type.
+func object(x *Call) {
+	if !is(x.Args[1], "ENCODING") && !is(x.Args[1], "REFCOUNT") && !is(x.Args[1], "IDLETIME") || len(x.Args) != 3 {
+		x.err("ERR Unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try OBJECT HELP.")
+		return
+	}
+	e := x.DB.get(x.Args[2])
+	switch {
+	case e == nil:
+		x.null()
+	case is(x.Args[1], "REFCOUNT"):
+		x.int(1)
+	case is(x.Args[1], "IDLETIME"):
+		x.int(0)
+	default:
+		x.bulkString(e.encoding())
+	}
+}
+
+func (e *entry) encoding() string {
+	switch e.val.(type) {
+	case *list:
+		return "quicklist"
+	case *hash, *set:
+		return "hashtable"
+	case *zset:
+		return "btree"
+	}
+	return "raw"
+}
+
+// memory estimates what a key takes.
+func memory(x *Call) {
+	if !is(x.Args[1], "USAGE") || len(x.Args) < 3 {
+		x.err("ERR unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try MEMORY HELP.")
+		return
+	}
+	if e := x.DB.get(x.Args[2]); e == nil {
+		x.null()
+	} else {
+		x.int(e.size())
+	}
+}
+
+// size estimates the bytes that a key takes: what is in it, and the structures around that.
+func (e *entry) size() int {
+	const perKey, perElement = 144, 72
+	n := perKey + len(e.name) + cap(e.str)
+	switch v := e.val.(type) {
+	case *list:
+		for i := range v.Len() {
+			n += len(v.At(i)) + 24
+		}
+	case *hash:
+		for _, f := range v.list {
+			n += len(f.key) + len(f.val) + perElement
+		}
+	case *set:
+		for _, m := range v.list {
+			n += len(m.key) + perElement
+		}
+	case *zset:
+		for _, m := range v.scores.list {
+			n += len(m.key) + 2*perElement
+		}
+	}
+	return n
+}
+
+func rename(x *Call) {
+	from, to := x.Args[1], x.Args[2]
+	nx := len(x.Args[0]) == len("renamenx")
+	e := x.DB.get(from)
+	if e == nil {
+		x.err(errNoKey)
+		return
+	}
+	if string(from) == string(to) {
+		if nx {
+			x.int(0)
+		} else {
+			x.ok()
+		}
+		return
+	}
+	old := x.DB.get(to)
+	if old != nil && nx {
+		x.int(0)
+		return
+	}
+	if old != nil {
+		x.DB.drop(old)
+	}
+	x.move(e, to)
+	x.did(EventGeneric, "rename_from", from)
+	x.did(EventGeneric, "rename_to", to)
+	if nx {
+		x.int(1)
+	} else {
+		x.ok()
+	}
+}
+
+// move gives the value of e, and when it expires, to a new key.
+func (x *Call) move(e *entry, to []byte) {
+	due := e.due()
+	x.DB.drop(e)
+	moved := x.DB.put(to)
+	moved.str, moved.val = e.str, e.val
+	x.DB.setDue(moved, due)
+	x.DB.signal(moved)
+}
+
+func (e *entry) due() int64 {
+	if e.exp == nil {
+		return 0
+	}
+	return e.exp.due
+}
+
+func copyCommand(x *Call) {
+	replace := false
+	for i := 3; i < len(x.Args); i++ {
+		switch a := x.Args[i]; {
+		case is(a, "REPLACE"):
+			replace = true
+		case is(a, "DB") && i+1 < len(x.Args):
+			i++
+			n, ok := x.parseInt(x.Args[i])
+			if !ok {
+				return
+			}
+			if n != 0 {
+				x.err("ERR DB index is out of range")
+				return
+			}
+		default:
+			x.err(errSyntax)
+			return
+		}
+	}
+	if string(x.Args[1]) == string(x.Args[2]) {
+		x.err("ERR source and destination objects are the same")
+		return
+	}
+	e, old := x.DB.get(x.Args[1]), x.DB.get(x.Args[2])
+	if e == nil || old != nil && !replace {
+		x.int(0)
+		return
+	}
+	if old != nil {
+		x.DB.drop(old)
+	}
+	c := x.DB.put(x.Args[2])
+	c.str, c.val = append([]byte(nil), e.str...), copyOf(e.val)
+	x.DB.setDue(c, e.due())
+	x.DB.signal(c)
+	x.did(EventGeneric, "copy_to", x.Args[2])
+	x.int(1)
+}
+
+// copyOf copies the value of a key that is not a string.
+func copyOf(val any) any {
+	switch v := val.(type) {
+	case *list:
+		c := new(deque.Deque[string])
+		c.Grow(v.Len())
+		for i := range v.Len() {
+			c.PushBack(v.At(i))
+		}
+		return c
+	case *hash:
+		c := v.clone()
+		return &c
+	case *set:
+		c := v.clone()
+		return &c
+	case *zset:
+		return v.clone()
+	}
+	return nil
+}
+
+func keys(x *Call) {
+	at := len(x.Out)
+	n := 0
+	var found []byte
+	for _, e := range append([]*entry(nil), x.DB.list...) {
+		if x.live(e) && Match(x.Args[1], []byte(e.name)) {
+			found = resp.AppendBulk(found, e.name)
+			n++
+		}
+	}
+	x.Out = append(resp.AppendArray(x.Out[:at], n), found...)
+}
+
+// live reports whether a key has not expired. If it has, it is removed.
+func (x *Call) live(e *entry) bool {
+	if e.exp != nil && x.DB.overdue(e) {
+		x.DB.expire(e)
+		return false
+	}
+	return true
+}
+
+func randomkey(x *Call) {
+	for len(x.DB.list) > 0 {
+		if e := x.DB.list[rand.IntN(len(x.DB.list))]; x.live(e) {
+			x.bulkString(e.name)
+			return
+		}
+	}
+	x.null()
+}
+
+func flush(x *Call) {
+	for _, a := range x.Args[1:] {
+		if !is(a, "ASYNC") && !is(a, "SYNC") || len(x.Args) > 2 {
+			x.err(errSyntax)
+			return
+		}
+	}
+	x.DB.Flush()
+	x.changed = true
+	x.ok()
+}
+
+// scanOptions are those of SCAN, HSCAN, SSCAN and ZSCAN.
+type scanOptions struct {
+	cursor  uint64
+	count   int
+	pattern []byte
+	kind    string
+}
+
+func (x *Call) parseScan(args [][]byte) (o scanOptions, ok bool) {
+	cursor, err := parseCursor(args[0])
+	if err != nil {
+		x.err("ERR invalid cursor")
+		return o, false
+	}
+	o.cursor, o.count = cursor, 10
+	for i := 1; i < len(args); i += 2 {
+		switch {
+		case i+1 >= len(args):
+			x.err(errSyntax)
+			return o, false
+		case is(args[i], "COUNT"):
+			n, ok := x.parseInt(args[i+1])
+			if !ok {
+				return o, false
+			}
+			if n < 1 {
+				x.err(errSyntax)
+				return o, false
+			}
+			o.count = int(min(n, 1<<30))
+		case is(args[i], "MATCH"):
+			o.pattern = args[i+1]
+		case is(args[i], "TYPE") && is(x.Args[0], "SCAN"):
+			o.kind = lower(args[i+1])
+		default:
+			x.err(errSyntax)
+			return o, false
+		}
+	}
+	return o, true
+}
+
+func (o *scanOptions) matches(name string) bool {
+	return o.pattern == nil || Match(o.pattern, []byte(name))
+}
+
+// replyScan answers a step of a walk: elems are its n elements.
+func (x *Call) replyScan(next uint64, n int, elems []byte) {
+	x.array(2)
+	x.bulkString(cursorString(next))
+	x.array(n)
+	x.Out = append(x.Out, elems...)
+}
+
+func scan(x *Call) {
+	o, ok := x.parseScan(x.Args[1:])
+	if !ok {
+		return
+	}
+	from, to, next := window(o.cursor, o.count, len(x.DB.list))
+	n := 0
+	var elems []byte
+	for _, e := range append([]*entry(nil), x.DB.list[from:to]...) {
+		if x.live(e) && (o.kind == "" || o.kind == e.kind()) && o.matches(e.name) {
+			elems = resp.AppendBulk(elems, e.name)
+			n++
+		}
+	}
+	x.replyScan(next, n, elems)
+}

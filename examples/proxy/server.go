@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+var errNoBackend = errors.New("no backend accepts")
+
+// A proxy is what all connections share.
+type proxy struct {
+	o        options
+	log      zerolog.Logger
+	backends []*backend
+	next     atomic.Uint32 // round-robin
+}
+
+func newProxy(o options, log zerolog.Logger) *proxy {
+	p := &proxy{o: o, log: log}
+	for _, addr := range o.to {
+		b := &backend{addr: addr}
+		b.up.Store(true) // until a check says otherwise
+		p.backends = append(p.backends, b)
+	}
+	return p
+}
+
+func (p *proxy) server() *loop.Server {
+	return &loop.Server{
+		Addr:         p.o.addr,
+		Accept:       p.accept,
+		OnStart:      p.watch,
+		NumLoops:     p.o.loops,
+		DrainTimeout: p.o.drain,
+		DrainWindow:  p.o.drain / 2, // connections that end by themselves are not cut short
+		Logger:       p.log,
+	}
+}
+
+// A client is a connection on its way to a backend. From then on it is in a pipe, and nothing is called but OnClose.
+type client struct {
+	proxy  *proxy
+	conn   *loop.Conn
+	tried  []*backend
+	cancel func()
+}
+
+// accept has the client wait until a backend has accepted.
+func (p *proxy) accept(c *loop.Conn) loop.Handler {
+	c.PauseRead()
+	k := &client{proxy: p, conn: c}
+	k.dial()
+	return k
+}
+
+// dial tries one backend after the other.
+func (k *client) dial() {
+	p := k.proxy
+	b := p.pick(k.hasTried)
+	if b == nil {
+		k.conn.CloseWithError(errNoBackend)
+		return
+	}
+	k.tried = append(k.tried, b)
+	b.conns.Add(1)
+	b.total.Add(1)
+	d := loop.Dialer{Timeout: p.o.connect}
+	stop := d.Dial(k.conn.Loop(), "tcp://"+b.addr, func(c *loop.Conn, err error) loop.Handler {
+		k.cancel = nil
+		if err != nil {
+			b.conns.Add(-1)
+			b.failed.Add(1)
+			p.mark(b, err)
+			k.dial()
+			return nil
+		}
+		return k.join(c, b)
+	})
+	k.cancel = func() {
+		stop()
+		b.conns.Add(-1)
+	}
+}
+
+func (k *client) hasTried(b *backend) bool {
+	for _, t := range k.tried {
+		if t == b {
+			return true
+		}
+	}
+	return false
+}
+
+// join pipes the client to its backend.
+func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
+	if k.proxy.o.proxied {
+		if _, err := c.Write(proxyHeader(k.conn.RemoteAddr(), k.conn.LocalAddr())); err != nil {
+			k.conn.CloseWithError(err)
+			return nil
+		}
+	}
+	loop.Pipe(k.conn, c, loop.PipeConfig{
+		IdleTimeout: k.proxy.o.idle,
+		Done: func(in, out uint64, err error) {
+			b.conns.Add(-1)
+			b.in.Add(in)
+			b.out.Add(out)
+		},
+	})
+	k.conn.ResumeRead()
+	return quiet{}
+}
+
+// OnMessage is not called: the client is paused, and then it is piped.
+func (k *client) OnMessage(*loop.Conn, []byte) error { return nil }
+
+// OnClose gives up what is on its way.
+func (k *client) OnClose(c *loop.Conn, err error) {
+	if k.cancel != nil {
+		k.cancel()
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, loop.ErrServerClosed) {
+		c.Log().Debug().Err(err).Msg("closed")
+	}
+}
+
+// quiet is the handler of a backend's connection.
+type quiet struct{}
+
+func (quiet) OnMessage(*loop.Conn, []byte) error { return nil }
+func (quiet) OnClose(*loop.Conn, error)          {}

@@ -1,0 +1,171 @@
+package handler
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
+const DefaultMaxWaiting = 1024
+
+// errLost is the reason of a connection that closes because one of its answers will never come.
+var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
+
+// Answers sends the answers of one connection in the order of its requests, whatever the order is in
+// which they are ready: for protocols whose clients tell by the order which answer is whose, as
+// those of Redis, HTTP/1.1 and SMTP do when they pipeline.
+//
+//	requests  A B C D        A is answered at once; B and C by other loops, and D at once
+//	ready     A D C          D and C wait for B
+//	sent      A
+//	ready     B              now B C D are sent, in one piece
+//
+// Later keeps the place of an answer, Ask has it made on another loop, and Write answers at once,
+// behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
+// too many answers wait, the connection is not read until half of them are sent.
+//
+// The methods must be called on the connection's loop.
+type Answers struct {
+	c       *loop.Conn
+	max     int
+	waiting []*Answer // the first is not ready
+	paused  bool
+}
+
+// An Answer is the place of one answer among the others: see Answers.Later.
+type Answer struct {
+	answers *Answers
+	data    []byte
+	ready   bool
+	open    bool // more may be put behind it: it was never waited for
+}
+
+// NewAnswers returns the answers of c. max is how many may wait before c is not read for a while, 0
+// means DefaultMaxWaiting. A negative max panics.
+func NewAnswers(c *loop.Conn, max int) *Answers {
+	if max < 0 {
+		panic("handler: NewAnswers with a negative max")
+	}
+	if max == 0 {
+		max = DefaultMaxWaiting
+	}
+	return &Answers{c: c, max: max}
+}
+
+// Waiting returns how many answers are kept: those that are not ready, and those behind them.
+func (a *Answers) Waiting() int { return len(a.waiting) }
+
+// Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers that
+// wait. p is copied.
+func (a *Answers) Write(p []byte) error {
+	if len(a.waiting) == 0 {
+		_, err := a.c.Write(p)
+		return err
+	}
+	if last := a.waiting[len(a.waiting)-1]; last.open {
+		last.data = append(last.data, p...)
+		return nil
+	}
+	a.add(&Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
+	return nil
+}
+
+// Later keeps the place of an answer that is not ready yet. Each one must be Done in the end, or
+// all behind it wait until the connection closes.
+func (a *Answers) Later() *Answer {
+	s := &Answer{answers: a}
+	a.add(s)
+	return s
+}
+
+func (a *Answers) add(s *Answer) {
+	a.waiting = append(a.waiting, s)
+	if len(a.waiting) >= a.max && !a.paused {
+		a.paused = true
+		a.c.PauseRead()
+	}
+}
+
+// Done answers with p, which is copied, and sends it if all before it are. It must be called on the
+// connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and neither
+// does one after the connection has closed.
+func (s *Answer) Done(p []byte) {
+	if s.ready {
+		return
+	}
+	s.ready = true
+	a := s.answers
+	if len(a.waiting) > 0 && a.waiting[0] == s {
+		_, _ = a.c.Write(p)
+		a.waiting[0] = nil
+		a.waiting = a.waiting[1:]
+		a.flush()
+		return
+	}
+	s.data = slices.Clone(p)
+}
+
+// flush sends what is ready up to the first that is not.
+func (a *Answers) flush() {
+	for len(a.waiting) > 0 && a.waiting[0].ready {
+		_, _ = a.c.Write(a.waiting[0].data)
+		a.waiting[0] = nil
+		a.waiting = a.waiting[1:]
+	}
+	if a.paused && len(a.waiting) <= a.max/2 {
+		a.paused = false
+		a.c.ResumeRead()
+	}
+}
+
+// Ask has work run on l, which may be another loop or the connection's own, and answers with what it
+// appends to dst. It keeps the place of the answer, and returns at once: the order of what one
+// connection asks one loop is kept there, too. Nothing that work uses may belong to the connection's
+// loop; bytes of the request must be copied.
+//
+// The errors are loop.Loop.Post's; then no place is kept, and the caller may answer with Write. A
+// panic in work closes the connection, as its answer will never come.
+func (a *Answers) Ask(l *loop.Loop, work func(dst []byte) []byte) error {
+	return a.AskLater(l, func(done func(p []byte)) { done(work(nil)) })
+}
+
+// AskLater is Ask for an answer that is not ready when work returns: work, or what it has started on
+// whatever goroutine, calls done once. done copies p.
+func (a *Answers) AskLater(l *loop.Loop, work func(done func(p []byte))) error {
+	s, ref := &Answer{answers: a}, a.c.Ref()
+	done := func(p []byte) {
+		p = slices.Clone(p)
+		tell(ref, func(*loop.Conn) { s.Done(p) })
+	}
+	err := l.Post(func() {
+		if l.Try(func() { work(done) }) != nil {
+			tell(ref, func(c *loop.Conn) { c.CloseWithError(errLost) })
+		}
+	})
+	if err == nil {
+		a.add(s)
+	}
+	return err
+}
+
+// tell is ref.Tell that does not fail: an answer that is not told would be waited for for ever. A
+// mailbox that is full takes it a little later.
+func tell(ref loop.Ref, f func(c *loop.Conn)) {
+	if err := ref.Tell(f); errors.Is(err, loop.ErrMailboxFull) {
+		go retell(ref, f)
+	}
+}
+
+// retell tries until there is room, or nobody to tell.
+func retell(ref loop.Ref, f func(c *loop.Conn)) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		if err := ref.Tell(f); !errors.Is(err, loop.ErrMailboxFull) {
+			return
+		}
+	}
+}

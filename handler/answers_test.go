@@ -1,0 +1,157 @@
+package handler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// asking returns an Accept whose connections answer "now X" at once, "later X" a second later, "ask N X" on
+// loop N, "panic N" not at all.
+func asking(srv **looptest.Server, max int) loop.Accept {
+	return func(c *loop.Conn) loop.Handler {
+		a := handler.NewAnswers(c, max)
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			line := string(msg) + "\n"
+			switch how, _, _ := strings.Cut(line, " "); how {
+			case "later":
+				answer := a.Later()
+				c.AfterFunc(time.Second, func() {
+					answer.Done([]byte(line))
+					answer.Done([]byte("twice\n"))
+				})
+			case "ask", "panic":
+				n := int(line[len(how)+1] - '0')
+				return a.Ask((*srv).Loops()[n], func(dst []byte) []byte {
+					if how == "panic" {
+						panic("the code of a handler")
+					}
+					return append(dst, line...)
+				})
+			default:
+				return a.Write([]byte(line))
+			}
+			return nil
+		})
+	}
+}
+
+func startAsking(t *testing.T, max int) *looptest.Server {
+	var srv *looptest.Server
+	srv = startLines(t, 3, asking(&srv, max))
+	return srv
+}
+
+func TestAnswersKeepOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startAsking(t, 0)
+		p := srv.Open()
+		p.Send("now 1\n", "later 2\n", "now 3\nnow 4\n", "ask 1 5\n", "ask 2 6\nask 0 7\n", "now 8\n")
+		wantReceived(t, p, "now 1\n")
+		writes := p.Writes()
+		pass(time.Second)
+		wantReceived(t, p, "later 2\nnow 3\nnow 4\nask 1 5\nask 2 6\nask 0 7\nnow 8\n")
+		if n := p.Writes() - writes; n != 1 {
+			t.Errorf("what waited for one answer was sent in %d pieces", n)
+		}
+	})
+}
+
+// Whatever the order in which answers are ready, they come in that of the requests.
+func TestAnswersInRandomOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startAsking(t, 0)
+		p := srv.Open()
+		var want strings.Builder
+		for i := range 500 {
+			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[rand.IntN(5)], i)
+			want.WriteString(line)
+			p.Send(line)
+			if rand.IntN(50) == 0 {
+				pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
+			}
+		}
+		pass(2 * time.Second)
+		wantReceived(t, p, want.String())
+	})
+}
+
+// A connection with too many answers that wait is not read.
+func TestAnswersThatWaitAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const max = 10
+		var answers *handler.Answers
+		var first *handler.Answer
+		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
+			answers = handler.NewAnswers(c, max)
+			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+				if a := answers.Later(); first == nil {
+					first = a
+				} else {
+					a.Done(append(msg, '\n'))
+				}
+				return nil
+			})
+		})
+		p := srv.Open()
+		p.Send(strings.Repeat("x\n", 100))
+		srv.Do(0, func(*loop.Loop) {
+			if n := answers.Waiting(); n != max {
+				t.Errorf("%d wait, want %d", n, max)
+			}
+			first.Done([]byte("first\n"))
+		})
+		pass(0)
+		wantReceived(t, p, "first\n"+strings.Repeat("x\n", 99))
+	})
+}
+
+func TestAnswerThatIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := startAsking(t, 0)
+		p, other := srv.Open(), srv.Open()
+		p.Send("panic 1\n", "now 2\n")
+		pass(10 * time.Second)
+		if !p.Closed() || p.Reason() == nil {
+			t.Errorf("it is open, though its answer is lost: %v", p.Reason())
+		}
+		other.Send("ask 1 x\n") // the loop goes on
+		pass(0)
+		wantReceived(t, other, "ask 1 x\n")
+	})
+}
+
+// A connection that closes with answers that wait leaves nothing behind, and Done does no harm.
+func TestAnswersOfAClosedConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var answer *handler.Answer
+		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
+			a := handler.NewAnswers(c, 0)
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+				answer = a.Later()
+				return nil
+			})
+		})
+		p := srv.Open()
+		p.Send("x\n")
+		p.Close()
+		pass(10 * time.Second)
+		srv.Do(0, func(*loop.Loop) { answer.Done([]byte("late\n")) })
+		wantReceived(t, p, "")
+	})
+}
+
+func TestAnswersRefuse(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	handler.NewAnswers(nil, -1)
+}

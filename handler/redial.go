@@ -1,0 +1,203 @@
+package handler
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Defaults of Redial.
+const (
+	DefaultRedialMin = 100 * time.Millisecond
+	DefaultRedialMax = 30 * time.Second
+)
+
+// ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
+var ErrAway = errors.New("handler: not connected")
+
+// A Redial keeps a connection to an address: when it ends, or cannot be made, it is dialled again,
+// after a time that doubles from Min to Max, each with full jitter (AWS, "Exponential Backoff And
+// Jitter"): a random part of that time, so that the clients of a server that comes back do not come
+// all at once. A connection that has lasted for Max begins at Min again.
+//
+//	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: open}
+//	link := up.Start(l) // on loop l
+//	...
+//	link.Send([]byte("hello"))
+//
+// For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has not
+// closed: Open is an Accept, so Chain puts one around it.
+type Redial struct {
+	Dialer loop.Dialer
+	Addr   string
+
+	// Open is called for each new connection, on the loop, and returns its Handler, like Server.Accept.
+	// nil refuses, which counts as a failed attempt.
+	Open loop.Accept
+
+	// State, if not nil, is called on the loop for each change: with the connection and nil when it is
+	// open, after Open; with nil and the reason when an attempt has failed or the connection has ended.
+	State func(c *loop.Conn, err error)
+
+	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
+	// DefaultRedialMax, 30 s.
+	Min, Max time.Duration
+
+	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first on the
+	// next one. 0 means none: Send fails with ErrAway.
+	Keep int
+
+	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of ErrAway.
+	Drop bool
+}
+
+// Start begins to dial on l, and must be called there. What makes no sense panics. The Link lives until
+// Stop, or the end of the loop.
+func (r Redial) Start(l *loop.Loop) *Link {
+	if r.Open == nil {
+		panic("handler: Redial without an Open")
+	}
+	if r.Min < 0 || r.Max < 0 || r.Keep < 0 {
+		panic("handler: Redial with a negative Min, Max or Keep")
+	}
+	if r.Min == 0 {
+		r.Min = DefaultRedialMin
+	}
+	if r.Max == 0 {
+		r.Max = max(DefaultRedialMax, r.Min)
+	}
+	if r.Max < r.Min {
+		panic("handler: Redial with a Max below Min")
+	}
+	k := &Link{redial: r, loop: l, wait: r.Min}
+	l.AfterStop(k.Stop)
+	k.dial()
+	return k
+}
+
+// A Link is a connection that is kept by a Redial. Its methods must be called on its loop.
+type Link struct {
+	redial  Redial
+	loop    *loop.Loop
+	conn    *loop.Conn // nil: there is none
+	since   time.Time  // when that was opened
+	wait    time.Duration
+	timer   loop.Timer
+	cancel  func()
+	kept    [][]byte
+	dials   uint64
+	opens   uint64
+	dropped uint64
+	stopped bool
+}
+
+// LinkStats are the numbers of a Link.
+type LinkStats struct {
+	Open    bool
+	Dials   uint64 // attempts
+	Opened  uint64 // of these
+	Kept    int    // messages that wait for a connection
+	Dropped uint64 // that gave way to newer ones, or were left when the Link stopped
+}
+
+// Conn returns the connection, or nil if there is none now.
+func (k *Link) Conn() *loop.Conn { return k.conn }
+
+// Send sends msg, or keeps a copy for the next connection. ErrAway: there is none, and Redial.Keep
+// messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message that
+// was sent may still be lost with its connection: only an answer tells, see Calls.
+func (k *Link) Send(msg []byte) error {
+	switch {
+	case k.stopped:
+		return loop.ErrClosed
+	case k.conn != nil:
+		return k.conn.Send(msg)
+	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
+		return ErrAway
+	case len(k.kept) >= k.redial.Keep:
+		k.kept = append(k.kept[:0], k.kept[1:]...)
+		k.dropped++
+	}
+	k.kept = append(k.kept, append([]byte{}, msg...))
+	return nil
+}
+
+// Stats returns the numbers up to now.
+func (k *Link) Stats() LinkStats {
+	return LinkStats{Open: k.conn != nil, Dials: k.dials, Opened: k.opens, Kept: len(k.kept), Dropped: k.dropped}
+}
+
+// Stop closes the connection, if there is one, and dials no more. State is called for the end of the
+// connection.
+func (k *Link) Stop() {
+	if k.stopped {
+		return
+	}
+	k.stopped = true
+	k.timer.Stop()
+	if k.cancel != nil {
+		k.cancel()
+	}
+	k.dropped += uint64(len(k.kept))
+	k.kept = nil
+	if k.conn != nil {
+		k.conn.Close()
+	}
+}
+
+func (k *Link) dial() {
+	k.dials++
+	k.cancel = k.redial.Dialer.Dial(k.loop, k.redial.Addr, k.opened)
+}
+
+// opened is what the Dialer tells.
+func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
+	k.cancel = nil
+	if err != nil {
+		k.failed(err)
+		return nil
+	}
+	c.AfterClose(k.closed)
+	h := k.redial.Open(c)
+	if h == nil {
+		return nil // then c closes, refused
+	}
+	k.conn, k.since = c, k.loop.Now()
+	k.opens++
+	for len(k.kept) > 0 && c.Send(k.kept[0]) == nil {
+		k.kept = k.kept[1:]
+	}
+	k.tell(c, nil)
+	return h
+}
+
+// closed is told when a connection has ended, or was refused by Open.
+func (k *Link) closed(err error) {
+	if k.conn != nil && k.loop.Now().Sub(k.since) >= k.redial.Max {
+		k.wait = k.redial.Min
+	}
+	k.conn = nil
+	if err == nil {
+		err = loop.ErrClosed
+	}
+	k.failed(err)
+}
+
+// failed tells why there is no connection, and dials again later.
+func (k *Link) failed(err error) {
+	k.tell(nil, err)
+	if k.stopped || errors.Is(err, loop.ErrServerClosed) {
+		return
+	}
+	d := time.Duration(rand.Int64N(int64(k.wait))) + 1
+	k.wait = min(2*k.wait, k.redial.Max)
+	k.timer = k.loop.AfterFunc(d, k.dial)
+}
+
+func (k *Link) tell(c *loop.Conn, err error) {
+	if k.redial.State != nil {
+		k.redial.State(c, err)
+	}
+}

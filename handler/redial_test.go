@@ -1,0 +1,230 @@
+package handler_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// linked is a Link to a scripted backend.
+type linked struct {
+	t       *testing.T
+	srv     *looptest.Server
+	backend *looptest.Backend
+	link    *handler.Link
+	states  []string
+}
+
+func newLinked(t *testing.T, r handler.Redial) *linked {
+	k := &linked{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, Accept: echoes})}
+	k.backend = k.srv.Backend("tcp", "backend:1")
+	r.Addr, r.Dialer.Codec = "tcp://backend:1", codec.Lines{}
+	if r.Open == nil {
+		r.Open = echoes
+	}
+	r.State = func(c *loop.Conn, err error) {
+		if c != nil {
+			k.states = append(k.states, "up")
+		} else {
+			k.states = append(k.states, fmt.Sprint(err))
+		}
+	}
+	k.do(func() { k.link = r.Start(k.srv.Loops()[0]) })
+	return k
+}
+
+func (k *linked) do(f func()) { k.srv.Do(0, func(*loop.Loop) { f() }) }
+
+func (k *linked) send(msg string, want error) {
+	k.t.Helper()
+	k.do(func() {
+		if err := k.link.Send([]byte(msg)); !errors.Is(err, want) {
+			k.t.Errorf("Send(%q): %v, want %v", msg, err, want)
+		}
+	})
+}
+
+func TestRedialComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{})
+		for i := range 20 {
+			k.srv.Sleep(time.Hour)
+			p := k.backend.Accept()
+			if p == nil {
+				t.Fatalf("round %d: nobody dials", i)
+			}
+			p.Send("hello\n")
+			wantReceived(t, p, "hello\n")
+			k.send("news", nil)
+			wantReceived(t, p, "news\n")
+			p.Close()
+			k.send("lost", handler.ErrAway)
+		}
+		k.do(k.link.Stop)
+		k.srv.Sleep(time.Hour)
+		if p := k.backend.Accept(); p != nil {
+			t.Error("dialled after Stop")
+		}
+		if got := strings.Count(strings.Join(k.states, ","), "up,"+io.EOF.Error()); got != 20 {
+			t.Errorf("states %v", k.states)
+		}
+		k.send("stopped", loop.ErrClosed)
+	})
+}
+
+// The attempts come later and later, at random, and never more often than the bounds say.
+func TestRedialBacksOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{Min: time.Second, Max: 16 * time.Second})
+		k.backend.Refuse(syscall.ECONNREFUSED)
+		k.backend.Accept().Reset()
+		k.srv.Sleep(1000 * time.Second)
+		var st handler.LinkStats
+		k.do(func() { st = k.link.Stats() })
+		// With full jitter the mean is half of the bound: about 1000/8 attempts, of which few are the first ones.
+		if st.Dials < 90 || st.Dials > 180 || st.Opened != 1 || len(k.states) < 90 {
+			t.Errorf("%+v in 1,000 s with at most 16 s between two", st)
+		}
+		if !strings.Contains(k.states[2], "connection refused") {
+			t.Errorf("states %q", k.states[:3])
+		}
+		k.backend.Refuse(nil)
+		k.srv.Sleep(16 * time.Second)
+		p := k.backend.Accept()
+		if p == nil {
+			t.Fatal("does not come back")
+		}
+		k.srv.Sleep(16 * time.Second) // it has lasted: the next attempt is within a second
+		p.Close()
+		k.srv.Sleep(time.Second)
+		if k.backend.Accept() == nil {
+			t.Error("the back-off was not forgotten")
+		}
+		k.do(k.link.Stop)
+	})
+}
+
+func TestRedialKeeps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			drop bool
+			last error
+			want string
+		}{{false, handler.ErrAway, "one\ntwo\n"}, {true, nil, "two\nthree\n"}} {
+			k := newLinked(t, handler.Redial{Keep: 2, Drop: tt.drop})
+			k.backend.Accept().Reset()
+			k.backend.Refuse(syscall.EHOSTUNREACH)
+			k.srv.Sleep(time.Second)
+			k.send("one", nil)
+			k.send("two", nil)
+			k.send("three", tt.last)
+			k.backend.Refuse(nil)
+			k.srv.Sleep(time.Minute)
+			p := k.backend.Accept()
+			for q := p; q != nil; q = k.backend.Accept() {
+				p = q
+			}
+			wantReceived(t, p, tt.want)
+			k.do(k.link.Stop)
+		}
+	})
+}
+
+func TestRedialRefusedByOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		opens := 0
+		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
+			if opens++; opens < 5 {
+				return nil
+			}
+			return loop.HandlerFunc(echo)
+		}})
+		k.srv.Sleep(10 * time.Second)
+		if opens != 5 || k.states[len(k.states)-1] != "up" {
+			t.Errorf("%d calls of Open, states %v", opens, k.states)
+		}
+	})
+}
+
+// Calls over a link whose peer goes 20 times: each call ends, once, with an answer or the reason.
+func TestRedialWithCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var pipe *handler.Pipeline[string]
+		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
+			pipe = handler.NewPipeline[string](c, handler.CallLimits{Timeout: time.Minute})
+			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error { pipe.Answer(string(msg)); return nil })
+		}})
+		begun, ended := 0, make(map[int]int)
+		call := func() {
+			k.do(func() {
+				if k.link.Conn() == nil {
+					return
+				}
+				n := begun
+				if _, err := pipe.Begin(0, func(string, error) { ended[n]++ }); err != nil {
+					t.Error(err)
+				}
+				begun++
+				if err := k.link.Send([]byte("ask")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 20 {
+			k.srv.Sleep(2 * time.Second)
+			p := k.backend.Accept()
+			if p == nil {
+				t.Fatal("nobody dials")
+			}
+			for range 10 {
+				call()
+			}
+			p.Send("answer\nanswer\nanswer\n")
+			p.Reset()
+		}
+		synctest.Wait()
+		if begun != 200 || len(ended) != begun {
+			t.Errorf("%d calls, %d ended", begun, len(ended))
+		}
+		for n, times := range ended {
+			if times != 1 {
+				t.Errorf("call %d ended %d times", n, times)
+			}
+		}
+		k.do(k.link.Stop)
+	})
+}
+
+func TestRedialEndsWithTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{})
+		p := k.backend.Accept()
+		if err := k.srv.Stop(); err != nil {
+			t.Error(err)
+		}
+		if !p.Closed() || !strings.Contains(k.states[len(k.states)-1], "server closed") {
+			t.Errorf("closed %v, states %v", p.Closed(), k.states)
+		}
+	})
+}
+
+func TestRedialMisuse(t *testing.T) {
+	for what, r := range map[string]handler.Redial{
+		"no Open":       {},
+		"negative Min":  {Open: echoes, Min: -1},
+		"Max below Min": {Open: echoes, Min: 2, Max: 1},
+		"negative Keep": {Open: echoes, Keep: -1},
+	} {
+		wantPanic(t, what, func() { r.Start(nil) })
+	}
+}

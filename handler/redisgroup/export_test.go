@@ -1,0 +1,42 @@
+package redisgroup
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Die ends h as a crash would: nothing is given up.
+func Die(h *Hub) { h.stop() }
+
+// DeclareDead does what another does when h's lease has run out.
+func DeclareDead(ctx context.Context, h *Hub) {
+	node := h.keeper.name()
+	pipe := h.topo.client.TxPipeline()
+	pipe.ZRem(ctx, h.keys.nodes(), node)
+	pipe.ZAdd(ctx, h.keys.reaping(), redis.Z{Score: 1, Member: node})
+	if _, err := pipe.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// Reaped reports whether no dead node is left to be reaped, and h has a life after the first.
+func Reaped(ctx context.Context, h *Hub) bool {
+	n, err := h.topo.client.ZCard(ctx, h.keys.reaping()).Result()
+	return err == nil && n == 0 && h.keeper.name() != h.node+".0"
+}
+
+// StreamOf returns the key of an ordered room.
+func StreamOf(h *Hub, room string) string { return h.keys.place(orderedRoom, room).channel }
+
+// Live returns how many ordered rooms have a subscription and miss nothing.
+func Live(h *Hub) (n int) {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		if o := &r.order; o.known && o.subscribed && !o.asking {
+			n++
+		}
+		r.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,206 @@
+package redisgroup_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// impatient is settled, and gives up on a Redis that does not answer soon.
+func impatient(s *redisServer) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), ReadTimeout: 300 * time.Millisecond, DialTimeout: 300 * time.Millisecond})
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A scene is two processes, each with a witness, and one that speaks.
+type scene struct {
+	redis    *redisServer
+	one, two *node
+	speaker  *speaker
+	ws       []*witness
+}
+
+func newScene(t *testing.T, args ...string) *scene {
+	s := &scene{redis: newRedis(t, args...)}
+	s.one, s.two = startNode(t, impatient(s.redis), settled()), startNode(t, impatient(s.redis), settled())
+	s.speaker = newSpeaker(t, s.one, "room", "s")
+	s.ws = []*witness{s.one.watch("room"), s.two.watch("room")}
+	s.speaker.say(20, 20)
+	s.all(t, "s:20")
+	return s
+}
+
+func (s *scene) all(t *testing.T, what string) {
+	t.Helper()
+	for _, w := range s.ws {
+		w.heard(t, what)
+	}
+}
+
+// end says a last thing, waits for it, and judges. gaps tells whether there must be some.
+func (s *scene) end(t *testing.T, gaps bool) {
+	t.Helper()
+	s.speaker.settled(t)
+	for { // until one is taken
+		before := s.speaker.settled(t)
+		s.speaker.say(1, 20)
+		if s.speaker.settled(t) > before {
+			break
+		}
+	}
+	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	for _, w := range s.ws {
+		if n := w.verdict(t, s.speaker); gaps != (n > 0) {
+			t.Errorf("%d gaps were told; want some: %v", n, gaps)
+		}
+	}
+	t.Logf("%d said, %d taken", s.speaker.said, len(s.speaker.taken))
+}
+
+func TestConnectionsKilled(t *testing.T) {
+	s := newScene(t)
+	s.speaker.during(func() {
+		for i := range 15 {
+			time.Sleep(100 * time.Millisecond)
+			s.redis.cli("client", "kill", "type", []string{"pubsub", "normal"}[i%2])
+		}
+	})
+	s.end(t, false)
+}
+
+// A Redis that is stopped takes what waits in sockets when it goes on, also what was given up long
+// before.
+func TestRedisStopped(t *testing.T) {
+	s := newScene(t)
+	for range 3 {
+		s.speaker.during(func() {
+			s.redis.signal(syscall.SIGSTOP)
+			time.Sleep(1200 * time.Millisecond)
+			s.redis.signal(syscall.SIGCONT)
+			time.Sleep(300 * time.Millisecond)
+		})
+	}
+	s.end(t, false)
+}
+
+func TestRedisKilled(t *testing.T) {
+	s := newScene(t, "--appendonly", "yes", "--appendfsync", "always")
+	for range 2 {
+		s.speaker.during(func() {
+			s.redis.kill()
+			time.Sleep(500 * time.Millisecond)
+			s.redis.start()
+			time.Sleep(300 * time.Millisecond)
+		})
+	}
+	s.end(t, false)
+}
+
+// An old file: numbers that were handed out are handed out again, in another epoch, and the hole is
+// told.
+func TestRollback(t *testing.T) {
+	s := newScene(t)
+	s.redis.cli("save")
+	old, err := os.ReadFile(filepath.Join(s.redis.dir, "dump.rdb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.speaker.say(50, 20)
+	s.all(t, "s:70")
+	s.redis.kill()
+	if err := os.WriteFile(filepath.Join(s.redis.dir, "dump.rdb"), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.redis.start()
+	s.end(t, true)
+}
+
+func TestFlushAll(t *testing.T) {
+	s := newScene(t)
+	c := s.two.dial()
+	c.say("bind ann")
+	c.say("ojoin room")
+	who(t, s.one, "room", "ann")
+	s.redis.cli("flushall")
+	s.redis.cli("script", "flush")
+	s.end(t, true)
+	who(t, s.one, "room", "ann") // told anew
+}
+
+// What was trimmed before it was read is a gap.
+func TestTrimmed(t *testing.T) {
+	onReal(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		client := connect()
+		one := startNode(t, client, settled())
+		sp, w := newSpeaker(t, one, "room", "s"), one.watch("room")
+		sp.say(10, 20)
+		w.heard(t, "s:10")
+		key := redisgroup.StreamOf(one.hub, "room")
+		ctx := context.Background()
+		for i := range 10 { // which nobody is told of
+			last := client.XRevRangeN(ctx, key, "+", "-", 1).Val()[0]
+			p, _ := redisgroup.ParsePosition(last.ID)
+			p.Number++
+			client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: p.String(), Values: []any{"h", last.Values["h"], "d", fmt.Sprintf("t:%d", i+1)}})
+		}
+		client.XTrimMaxLen(ctx, key, 1)
+		sp.say(1, 20)
+		w.heard(t, "s:11")
+		if n := w.verdict(t); n != 1 {
+			t.Errorf("%d gaps told, want 1", n)
+		}
+	})
+}
+
+// A subscriber whose output buffer Redis cuts again and again still gets everything, or is told.
+func TestOutputBufferCut(t *testing.T) {
+	s := newScene(t)
+	s.redis.cli("config", "set", "client-output-buffer-limit", "pubsub 20kb 0 0")
+	for range 20 {
+		s.speaker.say(100, 2000)
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.speaker.settled(t)
+	s.redis.cli("config", "set", "client-output-buffer-limit", "pubsub 32mb 8mb 60")
+	s.speaker.say(1, 20)
+	s.speaker.settled(t)
+	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	for _, w := range s.ws {
+		t.Logf("%d gaps", w.verdict(t, s.speaker))
+	}
+	t.Logf("%d connections were made", s.two.hub.Stats().Connects)
+	if n := s.two.hub.Stats().Connects; n > 60 {
+		t.Errorf("%d connections were made", n)
+	}
+}
+
+// A Redis that is full, or read-only, refuses: the speaker is told, and nothing breaks.
+func TestRefused(t *testing.T) {
+	s := newScene(t)
+	s.redis.cli("config", "set", "maxmemory", "1")
+	s.speaker.say(10, 20)
+	s.speaker.settled(t)
+	if n := len(s.speaker.unclear); n != 10 {
+		t.Fatalf("%d of 10 were refused by a full Redis", n)
+	}
+	for _, err := range s.speaker.unclear {
+		if !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("refused with %v", err)
+		}
+	}
+	s.redis.cli("config", "set", "maxmemory", "0")
+	s.redis.cli("config", "set", "min-replicas-to-write", "1")
+	s.speaker.during(func() { time.Sleep(300 * time.Millisecond) })
+	s.redis.cli("config", "set", "min-replicas-to-write", "0")
+	s.end(t, false)
+}

@@ -1,0 +1,306 @@
+package redisgroup_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// nodeEnv makes the test binary be a node on that Redis.
+const nodeEnv = "LOOPWHEEL_TEST_NODE"
+
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(nodeEnv); addr != "" {
+		beNode(addr)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beNode is what a node does that can be killed.
+func beNode(addr string) {
+	t := &outsideTest{}
+	n := startNode(t, redis.NewClient(&redis.Options{Addr: addr}), redisgroup.Config{Lease: 2 * time.Second})
+	fmt.Println(n.srv.LocalAddr())
+	select {}
+}
+
+// outsideTest is what a node needs of a test.
+type outsideTest struct{ testing.TB }
+
+func (*outsideTest) Helper()                  {}
+func (*outsideTest) Cleanup(func())           {}
+func (*outsideTest) Context() context.Context { return context.Background() }
+func (*outsideTest) Fatal(args ...any)        { panic(fmt.Sprint(args...)) }
+
+// A child is a node that is a process.
+type child struct {
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	addr string
+}
+
+func startChild(t *testing.T, redis string) *child {
+	c := &child{}
+	c.start(t, redis)
+	t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) start(t *testing.T, redis string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nodeEnv+"="+redis)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cmd, c.addr = cmd, strings.TrimSpace(line)
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+}
+
+func (c *child) where() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addr
+}
+
+// A traveller is a client that goes to another process when it loses its own, with the last number
+// it has.
+type traveller struct {
+	id, home int
+	room     string
+	children []*child
+
+	moves, got, gaps, holes, twice int
+	last                           redisgroup.Position
+	heard                          redisgroup.Position // the last message
+	seen                           map[string]int
+	said                           int
+	wrong                          string
+}
+
+// travel runs until ctx is done and everything has been heard.
+func (v *traveller) travel(ctx context.Context, talks *atomic.Bool) {
+	for ctx.Err() == nil {
+		v.visit(ctx, v.children[v.home%len(v.children)].where(), talks)
+		v.home++
+		v.moves++
+		time.Sleep(20*time.Millisecond + rand.N(100*time.Millisecond))
+	}
+}
+
+// visit is one connection.
+func (v *traveller) visit(ctx context.Context, addr string, talks *atomic.Bool) {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	fmt.Fprintf(c, "bind u%d\n", v.id)
+	if v.last.IsZero() {
+		fmt.Fprintf(c, "history %s 0\n", v.room)
+	} else {
+		fmt.Fprintf(c, "since %s %v\n", v.room, v.last)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go v.talk(c, done, talks)
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		v.take(strings.Fields(line))
+	}
+}
+
+// talk says something now and then.
+func (v *traveller) talk(c net.Conn, done chan struct{}, talks *atomic.Bool) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Second + rand.N(time.Second)):
+		}
+		if talks.Load() {
+			v.said++
+			fmt.Fprintf(c, "osay %s %d:%d\n", v.room, v.id, v.said)
+		}
+	}
+}
+
+func (v *traveller) take(f []string) {
+	switch f[0] {
+	case "arrived":
+		if f[3] == "gap=true" {
+			v.gaps++
+			v.last = redisgroup.Position{} // it has been told
+		}
+		if v.last.IsZero() && f[2] == "0" {
+			v.last, _ = redisgroup.ParsePosition(f[1])
+		}
+		return
+	case "gap":
+		v.gaps++
+		v.last = redisgroup.Position{}
+		return
+	case "msg", "in", "out":
+	default:
+		return
+	}
+	p, err := redisgroup.ParsePosition(f[2])
+	if err != nil {
+		v.wrong = strings.Join(f, " ")
+		return
+	}
+	if !v.last.IsZero() && p.Epoch == v.last.Epoch && p.Number != v.last.Number+1 {
+		v.holes++
+		v.wrong = fmt.Sprintf("%v after %v", p, v.last)
+	}
+	if !v.last.IsZero() && p.Epoch != v.last.Epoch && p.Number != 1 {
+		v.holes++
+		v.wrong = fmt.Sprintf("%v after %v", p, v.last)
+	}
+	v.last = p
+	if f[0] == "msg" {
+		v.got++
+		v.heard = p
+		if v.seen[f[3]]++; v.seen[f[3]] > 1 {
+			v.twice++
+		}
+	}
+}
+
+// Three processes with 300 clients each in 20 ordered rooms. One process is killed and started
+// again three times, and Redis once: each client that comes back with its last number sees every
+// number exactly once, in order.
+func TestSoak(t *testing.T) {
+	needRedis(t)
+	r := newRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	const rooms, perChild = 20, 300
+	soak := soakTime(t, 12*time.Second)
+	var children []*child
+	for range 3 {
+		children = append(children, startChild(t, r.addr()))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var talks atomic.Bool
+	talks.Store(true)
+	var wg sync.WaitGroup
+	var all []*traveller
+	for i := range 3 * perChild {
+		v := &traveller{id: i, home: i % 3, room: fmt.Sprintf("room%d", i%rooms), children: children, seen: make(map[string]int)}
+		all = append(all, v)
+		wg.Go(func() { v.travel(ctx, &talks) })
+	}
+	present := newPresence(t, r, rooms, len(all))
+	for i := range 4 {
+		time.Sleep(soak / 5)
+		began := time.Now()
+		if i == 2 {
+			r.kill()
+			time.Sleep(200 * time.Millisecond)
+			r.start()
+		} else {
+			children[i%3].kill()
+			children[i%3].start(t, r.addr())
+		}
+		present.right(began)
+	}
+	time.Sleep(soak / 5)
+	talks.Store(false)
+	time.Sleep(2 * time.Second)
+	cancel()
+	wg.Wait()
+	judge(t, all)
+}
+
+// judge wants all members of a room to have heard the same, once.
+func judge(t *testing.T, all []*traveller) {
+	t.Helper()
+	got, moves, gaps, bad := 0, 0, 0, 0
+	ends := make(map[string]redisgroup.Position)
+	for _, v := range all {
+		got, moves, gaps = got+v.got, moves+v.moves, gaps+v.gaps
+		if v.holes+v.twice > 0 {
+			if bad++; bad < 5 {
+				t.Errorf("client %d: %d holes, %d twice: %s", v.id, v.holes, v.twice, v.wrong)
+			}
+		}
+		if end, ok := ends[v.room]; ok && end != v.heard {
+			t.Errorf("client %d ended at %v, another of %s at %v", v.id, v.heard, v.room, end)
+		}
+		ends[v.room] = v.heard
+	}
+	t.Logf("%d messages heard by %d clients, %d reconnections, %d gaps told", got, len(all), moves-len(all), gaps)
+	if got < len(all)*10 || gaps > 0 {
+		t.Errorf("%d messages heard, %d gaps told; want many, and none", got, gaps)
+	}
+}
+
+// A presence asks who is in all rooms.
+type presence struct {
+	t     *testing.T
+	hub   *redisgroup.Hub
+	rooms int
+	users int
+}
+
+func newPresence(t *testing.T, r *redisServer, rooms, users int) *presence {
+	hub, err := redisgroup.Open(t.Context(), r.client(), redisgroup.Config{Lease: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hub.Close(context.Background()) })
+	return &presence{t, hub, rooms, users}
+}
+
+// right waits until everybody is present.
+func (p *presence) right(since time.Time) {
+	p.t.Helper()
+	n := 0
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		n = 0
+		for i := range p.rooms {
+			o, _ := p.hub.Ordered(fmt.Sprintf("room%d", i))
+			k, _ := o.Count(p.t.Context())
+			n += k
+		}
+		if n == p.users {
+			p.t.Logf("presence was right %v after", time.Since(since).Round(time.Millisecond))
+			return
+		}
+	}
+	p.t.Errorf("%d users are present, want %d", n, p.users)
+}

@@ -1,0 +1,306 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// DefaultDialTimeout is the default of Dialer.Timeout.
+const DefaultDialTimeout = 10 * time.Second
+
+// A Dialer makes connections from the loops of a Server to others. Its connections are Conns like those
+// that the Server accepts: the same Handler, the same rules, the same limits on output. They count
+// against Server.MaxConns, but not against MaxConnsPerIP, and FirstByteTimeout is not for them.
+//
+// A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
+// Dialer may be copied.
+type Dialer struct {
+	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a message.
+	Codec codec.Codec
+
+	// Timeout is how long it may take until the connection stands, names resolved. 0 means
+	// DefaultDialTimeout, 10 s.
+	Timeout time.Duration
+
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer sent.
+	// 0 means never.
+	IdleTimeout time.Duration
+
+	// LocalAddr is the address to connect from. nil means what the system chooses.
+	LocalAddr net.Addr
+}
+
+// Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port") and
+// brings the connection to life on l. There open is called once, never inline: with the connection, as
+// Server.Accept would be, and its Handler is what open returns; or with nil and the reason. Any
+// goroutine may call Dial, a callback of l, too; it does not wait.
+//
+// An address that is written in digits is connected to on the loop. Names are resolved and tried by
+// net.Dialer on a goroutine, IPv4 and IPv6 raced. Errors are *net.OpError for what the network says,
+// with os.ErrDeadlineExceeded after Timeout; ErrTooManyConns; ErrServerClosed when the server drains;
+// and one that says what is wrong with addr or the Dialer. To return nil from open refuses the
+// connection: it is closed, and OnClose is not called.
+//
+// cancel ends the attempt; any goroutine may call it, at any time. After it open is not called, unless
+// that has begun. After the loops have ended open is not called either. A nil l or open panics.
+func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler) (cancel func()) {
+	if l == nil || open == nil {
+		panic("loop: Dialer.Dial with a nil Loop or func")
+	}
+	a := &dialing{loop: l, dialer: d, addr: addr, open: open}
+	_ = l.urge(a.begin) // an error: l has ended
+	return a.cancel
+}
+
+// A dialing is an attempt to connect. Its fields belong to the loop, except for canceled.
+type dialing struct {
+	loop     *Loop
+	dialer   Dialer
+	addr     string
+	open     func(c *Conn, err error) Handler
+	network  string
+	address  string
+	codec    codec.Codec
+	deadline time.Duration
+	timer    timing.Timer
+	stop     func() // ends what is under way
+	counted  bool   // against MaxConns
+	over     bool
+	canceled atomic.Bool
+}
+
+// begin runs on the loop.
+func (a *dialing) begin() {
+	l := a.loop
+	if a.canceled.Load() {
+		return
+	}
+	l.dials[a] = struct{}{}
+	if err := a.prepare(); err != nil {
+		a.fail(err)
+		return
+	}
+	a.deadline = l.after(a.dialer.Timeout)
+	a.timer = l.wheel.At(a.deadline, a.timeout)
+	remote, local, literal := a.literal()
+	switch {
+	case a.isUDP():
+		a.beginPackets(local, remote, literal)
+	case literal && a.connect(local, remote):
+	default:
+		a.dial()
+	}
+}
+
+// prepare checks what the user gave, and takes the connection's place in the server.
+func (a *dialing) prepare() (err error) {
+	d, s := &a.dialer, a.loop.server
+	if d.Timeout < 0 || d.IdleTimeout < 0 {
+		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s, and never")
+	}
+	if d.Timeout == 0 {
+		d.Timeout = DefaultDialTimeout
+	}
+	if a.network, a.address, err = splitAddr(a.addr); err != nil {
+		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
+	}
+	cd := d.Codec
+	if a.isUDP() {
+		cd = nil
+	}
+	if a.codec, err = codec.Compile(cd); err != nil {
+		return fmt.Errorf("loop: Dialer.Codec: %w", err)
+	}
+	if a.loop.draining {
+		return ErrServerClosed
+	}
+	if s.open.Add(1) > int64(s.MaxConns) {
+		s.open.Add(-1)
+		return ErrTooManyConns
+	}
+	a.loop.load.Add(1)
+	a.counted = true
+	return nil
+}
+
+// isUDP reports whether a session is dialled.
+func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
+
+// literal reports whether nothing has to be resolved.
+func (a *dialing) literal() (remote, local netip.AddrPort, ok bool) {
+	remote, err := netip.ParseAddrPort(a.address)
+	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	if err != nil || remote.Port() == 0 {
+		return remote, local, false
+	}
+	v4 := remote.Addr().Is4()
+	if v4 && strings.HasSuffix(a.network, "6") || !v4 && strings.HasSuffix(a.network, "4") {
+		return remote, local, false // net.Dialer has the words for that
+	}
+	switch from := a.dialer.LocalAddr.(type) {
+	case nil:
+	case *net.TCPAddr:
+		local = localOf(from.AddrPort(), v4)
+	case *net.UDPAddr:
+		local = localOf(from.AddrPort(), v4)
+	default:
+		return remote, local, false
+	}
+	return remote, local, !local.IsValid() || local.Addr().Is4() == v4
+}
+
+// localOf returns the address to bind to: one without an IP means any.
+func localOf(a netip.AddrPort, v4 bool) netip.AddrPort {
+	ip := a.Addr().Unmap()
+	if !ip.IsValid() || ip.IsUnspecified() {
+		ip = netip.IPv6Unspecified()
+		if v4 {
+			ip = netip.IPv4Unspecified()
+		}
+	}
+	return netip.AddrPortFrom(ip, a.Port())
+}
+
+// connect begins a connect on the loop, if the engine can do that.
+func (a *dialing) connect(local, remote netip.AddrPort) bool {
+	l := a.loop
+	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
+		if err != nil {
+			l.enter()
+			a.fail(a.wrap(err, net.TCPAddrFromAddrPort(remote)))
+			l.leave()
+			return nil
+		}
+		return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
+	}
+	cancel, ok := l.server.engine.Connect(l.index, local, remote, opened)
+	a.stop = cancel
+	return ok
+}
+
+// wrap says what was tried, as package net does.
+func (a *dialing) wrap(err error, remote net.Addr) error {
+	return &net.OpError{Op: "dial", Net: a.network, Source: a.dialer.LocalAddr, Addr: remote, Err: err}
+}
+
+// dial connects on a goroutine.
+func (a *dialing) dial() {
+	l := a.loop
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stop = cancel
+	l.server.newcomers.Go(func() {
+		defer cancel()
+		nc, err := l.server.engine.Dial(ctx, a.network, a.address, a.dialer.LocalAddr)
+		if err != nil {
+			_ = l.urge(func() { a.fail(err) })
+			return
+		}
+		var ip net.IP
+		local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
+		err = l.server.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+			return a.opened(sock, local, remote)
+		})
+		if err != nil {
+			_ = l.urge(func() { a.fail(err) })
+		}
+	})
+}
+
+// opened brings the connection to life. It is a turn of its own.
+func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink {
+	l := a.loop
+	if now := l.clock(); !a.over && a.deadline <= now { // the loop was busy: the timer is about to run
+		l.enter()
+		a.timeout()
+		l.leave()
+	}
+	if !a.end() {
+		return nil
+	}
+	a.counted = false // from now on it is the connection's
+	return l.open(a.profile(), sock, l.server.lastID.Add(1), local, remote)
+}
+
+// profile is what a listener is to connections that are accepted.
+func (a *dialing) profile() *listener {
+	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
+		accept: func(c *Conn) Handler { return a.open(c, nil) }}
+}
+
+// end ends the attempt, and reports whether it was under way. After cancel it is not.
+func (a *dialing) end() bool {
+	if a.over {
+		return false
+	}
+	a.over = true
+	a.loop.wheel.Stop(a.timer)
+	delete(a.loop.dials, a)
+	if a.canceled.Load() {
+		a.uncount()
+		return false
+	}
+	return true
+}
+
+func (a *dialing) uncount() {
+	if a.counted {
+		a.counted = false
+		a.loop.server.open.Add(-1)
+		a.loop.load.Add(-1)
+	}
+}
+
+// fail ends the attempt and says why.
+func (a *dialing) fail(err error) {
+	if a.end() {
+		a.uncount()
+		_ = a.loop.Try(func() { a.open(nil, err) })
+	}
+}
+
+func (a *dialing) timeout() {
+	if a.stop != nil {
+		a.stop()
+	}
+	a.fail(a.wrap(os.ErrDeadlineExceeded, dialAddr{a.network, a.address}))
+}
+
+// dialAddr is the address of an attempt that did not get as far as to have one.
+type dialAddr struct{ network, address string }
+
+func (a dialAddr) Network() string { return a.network }
+func (a dialAddr) String() string  { return a.address }
+
+// cancel may be called on any goroutine.
+func (a *dialing) cancel() {
+	if a.canceled.Swap(true) {
+		return
+	}
+	_ = a.loop.urge(func() {
+		if !a.over && a.stop != nil {
+			a.stop()
+		}
+		a.end()
+	})
+}
+
+// endDials fails all attempts of a loop that drains, or ends.
+func (l *Loop) endDials(err error) {
+	for a := range l.dials {
+		if a.stop != nil {
+			a.stop()
+		}
+		a.fail(err)
+	}
+}

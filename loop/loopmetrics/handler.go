@@ -1,0 +1,114 @@
+package loopmetrics
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// ErrClosedByHand is the reason of a connection that was closed with the button of the live page.
+var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page")
+
+// A Handler serves the live page at /, and metrics at /metrics. Set the fields before it serves.
+//
+// Both tell a lot about the server and its peers, and the page can close connections: serve it where
+// only those get who run the server, as on the loopback interface. Requests that pages of other sites
+// make are refused.
+type Handler struct {
+	Server *loop.Server
+
+	// Collectors are served at /metrics besides the server's own, Go's and the process's.
+	Collectors []prometheus.Collector
+
+	// ReadOnly leaves out the button that closes a connection.
+	ReadOnly bool
+
+	once sync.Once
+	http http.Handler
+	look looker
+}
+
+// NewHandler returns a Handler for s with more collectors, such as that of a timing.Scheduler.
+func NewHandler(s *loop.Server, more ...prometheus.Collector) *Handler {
+	return &Handler{Server: s, Collectors: more}
+}
+
+//go:embed page
+var page embed.FS
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.once.Do(h.init)
+	h.http.ServeHTTP(w, r)
+}
+
+func (h *Handler) init() {
+	h.look.server = h.Server
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(NewCollector(h.Server), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(h.Collectors...)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
+	mux.HandleFunc("GET /state", h.state)
+	mux.HandleFunc("POST /close", h.close)
+	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Security-Policy", "default-src 'self'; img-src data:")
+			http.ServeFileFS(w, r, page, "page/"+file)
+		})
+	}
+	h.http = http.NewCrossOriginProtection().Handler(mux)
+}
+
+// state is what the page asks for, each second.
+func (h *Handler) state(w http.ResponseWriter, _ *http.Request) {
+	s := h.look.snapshot()
+	s.ReadOnly = h.ReadOnly
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(s)
+}
+
+// close closes a connection.
+func (h *Handler) close(w http.ResponseWriter, r *http.Request) {
+	if h.ReadOnly {
+		http.Error(w, "this page only shows", http.StatusForbidden)
+		return
+	}
+	index, err := strconv.Atoi(r.URL.Query().Get("loop"))
+	id, errID := strconv.ParseUint(r.URL.Query().Get("conn"), 10, 64)
+	loops := h.Server.Loops()
+	if err != nil || errID != nil || index < 0 || index >= len(loops) {
+		http.Error(w, "want /close?loop=NUMBER&conn=ID", http.StatusBadRequest)
+		return
+	}
+	found, answered := ask(loops[index], func(l *loop.Loop) bool { return closeConn(l, id) })
+	switch {
+	case !answered:
+		http.Error(w, "the loop does not answer", http.StatusServiceUnavailable)
+	case !found:
+		http.Error(w, "there is no such connection any more", http.StatusNotFound)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func closeConn(l *loop.Loop, id uint64) bool {
+	for c := range l.Conns() {
+		if c.ID() == id {
+			c.CloseWithError(ErrClosedByHand)
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,397 @@
+package loopmetrics_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+const patience = 30 * time.Second
+
+// session echoes; it tells why it was closed, and sleeps if asked.
+type session struct{ closed chan<- error }
+
+func (s session) OnMessage(c *loop.Conn, msg []byte) error {
+	switch string(msg) {
+	case "sleep":
+		time.Sleep(20 * time.Millisecond)
+	case "block":
+		time.Sleep(2 * time.Second)
+	case "panic":
+		panic("asked for")
+	}
+	return c.Send(msg)
+}
+
+func (s session) OnClose(_ *loop.Conn, err error) {
+	select {
+	case s.closed <- err:
+	default:
+	}
+}
+
+// start runs a server of two loops, and the page before it.
+func start(t testing.TB, change func(*loopmetrics.Handler)) (srv *loop.Server, web *httptest.Server, closed chan error) {
+	t.Helper()
+	closed = make(chan error, 10)
+	srv = &loop.Server{
+		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour,
+		Accept: func(*loop.Conn) loop.Handler { return session{closed} },
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	h := loopmetrics.NewHandler(srv)
+	if change != nil {
+		change(h)
+	}
+	web = httptest.NewServer(h)
+	t.Cleanup(func() {
+		web.Close()
+		cancel()
+		if err := srv.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv, web, closed
+}
+
+// talk opens a connection and exchanges lines.
+func talk(t testing.TB, srv *loop.Server, lines ...string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", srv.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	for _, l := range lines {
+		got := make([]byte, len(l)+1)
+		if _, err := io.WriteString(c, l+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// get returns the body of a page.
+func get(t testing.TB, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v, %s", url, r.Status, err, body)
+	}
+	return string(body)
+}
+
+// until waits until f is true.
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	srv, web, closed := start(t, func(h *loopmetrics.Handler) {
+		s := timing.NewScheduler(timing.SchedulerConfig{})
+		t.Cleanup(func() { s.Stop() })
+		if _, err := s.AfterFunc(time.Hour, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		h.Collectors = append(h.Collectors, loopmetrics.NewSchedulerCollector("jobs", s))
+	})
+	talk(t, srv, "one", "two", "sleep").Close()
+	<-closed
+	c := talk(t, srv)
+	_, _ = io.WriteString(c, "panic\n")
+	<-closed
+	talk(t, srv)
+	var body string
+	until(t, "both are counted", func() bool {
+		body = get(t, web.URL+"/metrics")
+		return strings.Contains(body, `loopwheel_closed_total{reason="panic"} 1`) &&
+			strings.Contains(body, `loopwheel_closed_total{reason="peer"} 1`)
+	})
+	for _, want := range []string{
+		"loopwheel_accepted_total 3", "loopwheel_panics_total 1", `loopwheel_closed_total{reason="idle"} 0`, "loopwheel_refused_total 0",
+		`loopwheel_messages_total{loop="0"}`, `loopwheel_connections{loop="1"}`,
+		`loopwheel_turn_seconds_bucket{loop="0",le="0.000128"}`, `loopwheel_turn_seconds_bucket{loop="1",le="+Inf"}`,
+		`loopwheel_timer_lateness_seconds_count{loop="0"}`, `loopwheel_mailbox_wait_seconds_sum{loop="1"}`,
+		`loopwheel_scheduler_timers{scheduler="jobs"} 1`, "go_goroutines ", "process_cpu_seconds_total ",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in:\n%s", want, body)
+		}
+	}
+}
+
+// The client library's own linter has nothing to say.
+func TestLint(t *testing.T) {
+	srv, _, _ := start(t, nil)
+	s := timing.NewScheduler(timing.SchedulerConfig{})
+	defer s.Stop()
+	for _, c := range []prometheus.Collector{loopmetrics.NewCollector(srv), loopmetrics.NewSchedulerCollector("x", s)} {
+		problems, err := testutil.CollectAndLint(c)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%v, %v", problems, err)
+		}
+		if n := testutil.CollectAndCount(c); n < 8 {
+			t.Errorf("%d metrics", n)
+		}
+	}
+}
+
+// A server that has not started has counters, and no loops.
+func TestBeforeStart(t *testing.T) {
+	srv := &loop.Server{}
+	if n := testutil.CollectAndCount(loopmetrics.NewCollector(srv)); n == 0 {
+		t.Error("no metrics")
+	}
+	w := httptest.NewRecorder()
+	loopmetrics.NewHandler(srv).ServeHTTP(w, httptest.NewRequest("GET", "/state", nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("%d, %s", w.Code, w.Body)
+	}
+}
+
+// state is what the test reads of the page's data.
+type state struct {
+	Loops []struct {
+		Conns    int
+		Answered bool
+		Seen     int
+		Rings    []struct{ Ahead []int }
+		Slow     []struct {
+			Took    float64
+			Handler string
+		}
+		Largest, Silent []struct {
+			ID       uint64
+			Remote   string
+			Buffered int
+		}
+	}
+}
+
+func look(t testing.TB, web *httptest.Server) (s state) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(get(t, web.URL+"/state")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPage(t *testing.T) {
+	srv, web, _ := start(t, nil)
+	for path, want := range map[string]string{"/": "<title>loopwheel</title>", "/page.js": "drawWheel", "/page.css": "--ring"} {
+		if body := get(t, web.URL+path); !strings.Contains(body, want) {
+			t.Errorf("%s has no %q", path, want)
+		}
+	}
+	talk(t, srv, "sleep")
+	c := talk(t, srv, "hello")
+	_, _ = io.WriteString(c, "half a line")
+	until(t, "all is seen", func() bool {
+		conns, slow, buffered, ahead := 0, 0, 0, 0
+		for _, l := range look(t, web).Loops {
+			conns += len(l.Silent)
+			for _, s := range l.Slow {
+				if s.Took >= 20 && s.Handler == "loopmetrics_test.session" {
+					slow++
+				}
+			}
+			for _, c := range l.Largest {
+				buffered += c.Buffered
+			}
+			for _, r := range l.Rings {
+				ahead += len(r.Ahead)
+			}
+		}
+		return conns == 2 && slow == 1 && buffered == len("half a line") && ahead > 0
+	})
+}
+
+// More connections than a snapshot looks at are looked at in turns, by all of them.
+func TestManyConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of connections")
+	}
+	srv, web, _ := start(t, nil)
+	const n = 30
+	for range n {
+		talk(t, srv)
+	}
+	until(t, "they are open", func() bool { return srv.Stats().Conns == n })
+	s := look(t, web)
+	if seen := s.Loops[0].Seen + s.Loops[1].Seen; seen != n {
+		t.Errorf("%d of %d seen", seen, n)
+	}
+	for _, l := range s.Loops {
+		if len(l.Silent) != 10 {
+			t.Errorf("%d rows", len(l.Silent))
+		}
+	}
+}
+
+// A loop that is blocked is shown as that, and the others as always.
+func TestBlockedLoop(t *testing.T) {
+	srv, web, _ := start(t, nil)
+	c := talk(t, srv)
+	_, _ = io.WriteString(c, "block\n")
+	until(t, "one answers and one does not", func() bool {
+		s := look(t, web)
+		return s.Loops[0].Answered != s.Loops[1].Answered
+	})
+}
+
+func TestClose(t *testing.T) {
+	srv, web, closed := start(t, nil)
+	c := talk(t, srv, "hello")
+	var at, id string
+	for i, l := range look(t, web).Loops {
+		if len(l.Silent) == 1 && l.Silent[0].Remote == c.LocalAddr().String() {
+			at, id = fmt.Sprint(i), fmt.Sprint(l.Silent[0].ID)
+		}
+	}
+	post := func(query string, header ...string) int {
+		r, err := http.NewRequest("POST", web.URL+"/close?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	query := "loop=" + at + "&conn=" + id
+	for _, tc := range []struct {
+		query  string
+		header []string
+		want   int
+	}{
+		{query, []string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{query, []string{"Origin", "https://evil.example"}, http.StatusForbidden},
+		{"loop=7&conn=" + id, nil, http.StatusBadRequest},
+		{"loop=-1&conn=" + id, nil, http.StatusBadRequest},
+		{"loop=0&conn=x", nil, http.StatusBadRequest},
+		{"loop=0&conn=99", nil, http.StatusNotFound},
+		{query, nil, http.StatusNoContent},
+	} {
+		if got := post(tc.query, tc.header...); got != tc.want {
+			t.Errorf("%s %v: %d, want %d", tc.query, tc.header, got, tc.want)
+		}
+	}
+	if err := <-closed; !errors.Is(err, loopmetrics.ErrClosedByHand) {
+		t.Errorf("closed with %v", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the peer is not told")
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	_, web, _ := start(t, func(h *loopmetrics.Handler) { h.ReadOnly = true })
+	r, err := http.Post(web.URL+"/close?loop=0&conn=1", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusForbidden || !strings.Contains(get(t, web.URL+"/state"), `"readOnly":true`) {
+		t.Errorf("%s", r.Status)
+	}
+}
+
+// However many ask, the work is done for ten a second; each form of the answer is its own.
+func TestScrapedTooOften(t *testing.T) {
+	srv, web, _ := start(t, func(h *loopmetrics.Handler) {
+		h.Collectors = append(h.Collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "asked_total", Help: "x"}, counting()))
+	})
+	talk(t, srv)
+	began := time.Now()
+	for range 100 {
+		if body := get(t, web.URL+"/metrics"); !strings.Contains(body, "asked_total ") {
+			t.Fatal(body)
+		}
+	}
+	most := int(time.Since(began)/(100*time.Millisecond)) + 1
+	var asked int
+	until(t, "the answer is made anew", func() bool {
+		_, rest, _ := strings.Cut(get(t, web.URL+"/metrics"), "\nasked_total ")
+		if _, err := fmt.Sscan(rest, &asked); err != nil {
+			t.Fatal(err)
+		}
+		return asked > 1
+	})
+	if asked > most+1+int(time.Since(began)/(100*time.Millisecond)) {
+		t.Errorf("gathered %d times in %v", asked, time.Since(began))
+	}
+	r, _ := http.NewRequest("GET", web.URL+"/metrics", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.Header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("asked for gzip, got %v", answer.Header)
+	}
+}
+
+// counting returns a function that returns how often it was called.
+func counting() func() float64 {
+	var n atomic.Int64
+	return func() float64 { return float64(n.Add(1)) }
+}
+
+// BenchmarkScrape is what Prometheus costs. Fifty a second may take a hundredth of a core: 200 µs each.
+func BenchmarkScrape(b *testing.B) {
+	for name, path := range map[string]string{"metrics": "/metrics", "state": "/state"} {
+		b.Run(name, func(b *testing.B) {
+			srv, _, _ := start(b, nil)
+			talk(b, srv, "hello")
+			h := loopmetrics.NewHandler(srv)
+			r := httptest.NewRequest("GET", path, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
+}

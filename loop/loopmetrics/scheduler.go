@@ -1,0 +1,62 @@
+package loopmetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// A SchedulerCollector makes metrics of a timing.Scheduler's numbers. It is a prometheus.Collector.
+type SchedulerCollector struct {
+	scheduler *timing.Scheduler
+	descs     []*prometheus.Desc
+}
+
+// NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so that
+// one registry takes several. Any goroutine may call the collector's methods.
+func NewSchedulerCollector(name string, s *timing.Scheduler) *SchedulerCollector {
+	c := &SchedulerCollector{scheduler: s}
+	for _, m := range schedulerMetrics {
+		d := prometheus.NewDesc("loopwheel_scheduler_"+m.name, m.help, nil, prometheus.Labels{"scheduler": name})
+		c.descs = append(c.descs, d)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *SchedulerCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *SchedulerCollector) Collect(ch chan<- prometheus.Metric) {
+	st := c.scheduler.Stats()
+	for i, m := range schedulerMetrics {
+		ch <- prometheus.MustNewConstMetric(c.descs[i], m.kind, m.value(&st))
+	}
+}
+
+var schedulerMetrics = []struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(*timing.SchedulerStats) float64
+}{
+	{"timers", "Timers that are pending.", prometheus.GaugeValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Pending) }},
+	{"waiting", "Callbacks given to the Executor that it has not started.", prometheus.GaugeValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Waiting) }},
+	{"fired_total", "Callbacks that became due.", prometheus.CounterValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Fired) }},
+	{"stopped_total", "Timers that were stopped, removed or replaced.", prometheus.CounterValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Stopped) }},
+	{"skipped_total", "Periods of periodic timers that were missed.", prometheus.CounterValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Skipped) }},
+	{"panics_total", "Callbacks that panicked.", prometheus.CounterValue,
+		func(s *timing.SchedulerStats) float64 { return float64(s.Panics) }},
+	{"lateness_max_seconds", "The longest that a callback was taken up after its deadline.", prometheus.GaugeValue,
+		func(s *timing.SchedulerStats) float64 { return s.LatenessMax.Seconds() }},
+	{"lateness_p99_seconds", "99 percent of the callbacks were no later than this.", prometheus.GaugeValue,
+		func(s *timing.SchedulerStats) float64 { return s.LatenessP99.Seconds() }},
+}

@@ -1,0 +1,96 @@
+package looptest
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A Backend is what loop.Dialers of a Server reach at an address: the other side is the test's.
+type Backend struct {
+	srv     *Server
+	addr    backendAddr
+	err     error
+	hangs   bool
+	waiting chan *Peer
+}
+
+// backendAddr is an address that is dialled.
+type backendAddr struct{ network, address string }
+
+func (a backendAddr) Network() string { return a.network }
+func (a backendAddr) String() string  { return a.address }
+
+// maxDialed is how many connections may wait in a Backend for the test.
+const maxDialed = 1 << 16
+
+// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now on. Dialling
+// an address that there is none for is refused. A second one for an address takes its place.
+func (s *Server) Backend(network, address string) *Backend {
+	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	s.memory.backends[b.addr] = b
+	return b
+}
+
+// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends that.
+func (b *Backend) Refuse(err error) {
+	b.srv.memory.mu.Lock()
+	defer b.srv.memory.mu.Unlock()
+	b.err = err
+}
+
+// Hang has what is dialled from now on get no answer, or ends that.
+func (b *Backend) Hang(hang bool) {
+	b.srv.memory.mu.Lock()
+	defer b.srv.memory.mu.Unlock()
+	b.hangs = hang
+}
+
+// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or nil if
+// there is none. Peer.Reason and Peer.Ended know nothing of it.
+func (b *Backend) Accept() *Peer {
+	b.srv.settle()
+	select {
+	case p := <-b.waiting:
+		return p
+	default:
+		return nil
+	}
+}
+
+// Dial implements engine.Connector.
+func (m *memory) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
+	to := backendAddr{network, address}
+	m.mu.Lock()
+	b := m.backends[to]
+	err, hangs := error(syscall.ECONNREFUSED), false
+	if b != nil {
+		err, hangs = b.err, b.hangs
+	}
+	m.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Addr: to, Err: err}
+	}
+	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: &socket{memory: m, room: unlimited}, reason: new(reason)}
+	p.mu, p.settle = &b.srv.mu, b.srv.settle
+	if local == nil {
+		local = p.addr
+	}
+	b.waiting <- p
+	return &memConn{local: local, remote: to, peer: p}, nil
+}
+
+// Connect implements engine.Connector: everything is dialled.
+func (m *memory) Connect(int, netip.AddrPort, netip.AddrPort,
+	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	return nil, false
+}

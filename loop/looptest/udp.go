@@ -1,0 +1,272 @@
+package looptest
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// Weather is what happens to UDP datagrams on their way, in both directions: each number is how many of
+// a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
+type Weather struct {
+	Lost, Duplicated, Reordered int // a reordered one changes places with the next
+	Seed                        uint64
+}
+
+// datagrams is the network of UDP.
+type datagrams struct {
+	mu       sync.Mutex
+	weather  Weather
+	rng      *rand.Rand
+	late     func() // a datagram that lets the next one pass
+	peers    map[netip.AddrPort]*UDPPeer
+	backends map[netip.AddrPort]*UDPBackend
+	ports    []*memPort
+	next     uint16
+}
+
+func newDatagrams() datagrams {
+	return datagrams{peers: make(map[netip.AddrPort]*UDPPeer), backends: make(map[netip.AddrPort]*UDPBackend),
+		rng: rand.New(rand.NewPCG(0, 0))}
+}
+
+// SetWeather changes what happens to datagrams from now on. One that is held back to be reordered
+// arrives.
+func (s *Server) SetWeather(w Weather) {
+	n := &s.memory.datagrams
+	n.mu.Lock()
+	late := n.late
+	n.weather, n.rng, n.late = w, rand.New(rand.NewPCG(w.Seed, 0)), nil
+	n.mu.Unlock()
+	if late != nil {
+		late()
+	}
+	s.settle()
+}
+
+// carry has arrive called as often as the weather wants.
+func (n *datagrams) carry(arrive func()) {
+	n.mu.Lock()
+	times := 1
+	switch w := n.weather; {
+	case n.rng.IntN(100) < w.Lost:
+		times = 0
+	case n.rng.IntN(100) < w.Duplicated:
+		times = 2
+	case n.late == nil && n.rng.IntN(100) < w.Reordered:
+		n.late = arrive
+		times = 0
+	}
+	late := n.late
+	if times > 0 {
+		n.late = nil
+	}
+	n.mu.Unlock()
+	for range times {
+		arrive()
+	}
+	if times > 0 && late != nil {
+		late()
+	}
+}
+
+// A UDPPeer is a peer of a UDP address of the Server.
+type UDPPeer struct {
+	srv  *Server
+	port *memPort
+	addr netip.AddrPort
+
+	mu  sync.Mutex
+	got []string
+}
+
+// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its own.
+func (s *Server) OpenUDP(i int) *UDPPeer {
+	s.t.Helper()
+	n := &s.memory.datagrams
+	addr := s.Addrs()[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.ports {
+		if p.addr == addr {
+			n.next++
+			k := len(n.peers) + 1
+			peer := &UDPPeer{srv: s, port: p, addr: netip.AddrPortFrom(
+				netip.AddrFrom4([4]byte{10, byte(k >> 16), byte(k >> 8), byte(k)}), 1024+n.next)}
+			n.peers[peer.addr] = peer
+			return peer
+		}
+	}
+	s.t.Fatalf("looptest: %v is not a UDP address", addr)
+	return nil
+}
+
+// Addr returns the peer's address, which is Conn.RemoteAddr.
+func (p *UDPPeer) Addr() netip.AddrPort { return p.addr }
+
+// Send sends datagrams and waits for what they cause.
+func (p *UDPPeer) Send(msgs ...string) {
+	for _, msg := range msgs {
+		p.srv.memory.datagrams.carry(func() { p.port.arrive(msg, p.addr) })
+	}
+	p.srv.settle()
+}
+
+// Received returns the datagrams that have come since the last call.
+func (p *UDPPeer) Received() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := p.got
+	p.got = nil
+	return got
+}
+
+// A UDPBackend is what UDP sessions reach that the Server dials.
+type UDPBackend struct {
+	answer func(msg string) []string
+}
+
+// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that answer
+// returns, which may be called on any goroutine. A nil answer: nobody is there, and the sender is told so. A
+// second one for an address takes its place. Without one datagrams vanish.
+func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
+	n := &s.memory.datagrams
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.backends[netip.MustParseAddrPort(address)] = &UDPBackend{answer: answer}
+}
+
+// memPort implements engine.PacketPort.
+type memPort struct {
+	memory *memory
+	addr   net.Addr
+	loops  []*memPackets
+}
+
+// ListenPacket implements engine.Connector.
+func (m *memory) ListenPacket(_ context.Context, network, address string, n int) (engine.PacketPort, error) {
+	addr, err := net.ResolveUDPAddr(network, address)
+	if err != nil {
+		return nil, err
+	}
+	d := &m.datagrams
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if addr.Port == 0 {
+		addr.Port = 50000 + len(d.ports)
+	}
+	p := &memPort{memory: m, addr: addr, loops: make([]*memPackets, n)}
+	d.ports = append(d.ports, p)
+	return p, nil
+}
+
+func (p *memPort) Addr() net.Addr { return p.addr }
+
+func (p *memPort) Close() error { return nil }
+
+// Serve implements engine.PacketPort.
+func (p *memPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
+	s := &memPackets{memory: p.memory, loop: p.memory.loops[loop]}
+	done := make(chan struct{})
+	s.loop.push(func() {
+		defer close(done)
+		s.sink = open(s)
+	})
+	select {
+	case <-done:
+		p.loops[loop] = s
+		return nil
+	case <-s.loop.gone():
+		return errEnded
+	}
+}
+
+// arrive brings a datagram to the loop of its peer.
+func (p *memPort) arrive(msg string, from netip.AddrPort) {
+	b := from.Addr().As4()
+	p.loops[(int(b[3])+int(from.Port()))%len(p.loops)].arrive(engine.Datagram{Data: []byte(msg), Peer: from})
+}
+
+// memPackets implements engine.Packets.
+type memPackets struct {
+	memory *memory
+	loop   *memLoop
+	sink   engine.PacketSink
+	remote netip.AddrPort // of one that was dialled
+	closed bool           // on the loop
+}
+
+func (s *memPackets) arrive(d engine.Datagram) {
+	s.loop.push(func() {
+		if !s.closed {
+			s.sink.Received([]engine.Datagram{d})
+		}
+	})
+}
+
+// ConnectPacket implements engine.Connector.
+func (m *memory) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	if !local.IsValid() {
+		local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
+	}
+	return &memPackets{memory: m, loop: m.loops[loop], sink: sink, remote: remote}, local, nil
+}
+
+func (s *memPackets) Send(p []byte, peer netip.AddrPort) error {
+	if len(p) > 65507 {
+		return syscall.EMSGSIZE
+	}
+	msg := slices.Clone(p)
+	s.memory.datagrams.carry(func() {
+		if s.remote.IsValid() {
+			s.reach(string(msg))
+		} else {
+			s.memory.datagrams.deliver(peer, string(msg))
+		}
+	})
+	return nil
+}
+
+// deliver gives a datagram to a peer.
+func (n *datagrams) deliver(to netip.AddrPort, msg string) {
+	n.mu.Lock()
+	peer := n.peers[to]
+	n.mu.Unlock()
+	if peer != nil {
+		peer.mu.Lock()
+		peer.got = append(peer.got, msg)
+		peer.mu.Unlock()
+	}
+}
+
+// reach gives a datagram to what was dialled, and brings back the answers.
+func (s *memPackets) reach(msg string) {
+	n := &s.memory.datagrams
+	n.mu.Lock()
+	b := n.backends[s.remote]
+	n.mu.Unlock()
+	switch {
+	case b == nil:
+	case b.answer == nil:
+		s.loop.push(func() {
+			if !s.closed {
+				s.sink.Failed(&net.OpError{Op: "read", Err: syscall.ECONNREFUSED})
+			}
+		})
+	default:
+		for _, answer := range b.answer(msg) {
+			n.carry(func() { s.arrive(engine.Datagram{Data: []byte(answer)}) })
+		}
+	}
+}
+
+func (s *memPackets) Pending() bool { return false }
+func (s *memPackets) Flush() int    { return 0 }
+func (s *memPackets) Close()        { s.closed = true }

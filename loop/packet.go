@@ -1,0 +1,392 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+const (
+	// DefaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing else
+	// says that a peer is gone.
+	DefaultSessionTimeout = 2 * time.Minute
+
+	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody.
+	portBlind = 10 * time.Millisecond
+)
+
+// A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the kernel sends
+// there; or the socket of one session that was dialled. It is an engine.PacketSink, by the type below.
+type packetPort struct {
+	loop   *Loop
+	ln     *listener // nil if dialled
+	to     engine.Packets
+	local  net.Addr
+	v4     map[uint64]*udpSession // by address and port: a key that is a quarter of the price
+	v6     map[netip.AddrPort]*udpSession
+	last   *udpSession   // whose datagram was the last
+	only   *udpSession   // that was dialled
+	looked time.Duration // when something was received
+}
+
+// A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
+type udpSession struct {
+	c      *Conn
+	port   *packetPort
+	peer   netip.AddrPort
+	in     int // bytes received, and
+	out    int // sent, if they are limited
+	factor int // by so many times
+}
+
+// portSink makes a packetPort an engine.PacketSink.
+type portSink packetPort
+
+// Received is a turn of the loop: all that is taken at once.
+func (s *portSink) Received(batch []engine.Datagram) {
+	p := (*packetPort)(s)
+	l := p.loop
+	l.enter()
+	p.looked = l.now
+	for len(batch) > 0 {
+		batch = p.deliver(batch)
+	}
+	l.leave()
+}
+
+// Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
+func (s *portSink) Failed(err error) {
+	p := (*packetPort)(s)
+	p.loop.enter()
+	if p.only != nil {
+		p.only.c.shut(os.NewSyscallError("read", errors.Unwrap(err)))
+	} else if more, ok := p.loop.server.badInput.Pass(time.Now()); ok {
+		p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", more).Msg("cannot receive")
+	}
+	p.loop.leave()
+}
+
+// deliver delivers datagrams until one panics, and returns the rest.
+func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
+	l := p.loop
+	rest = batch
+	defer l.rescue()
+	for len(rest) > 0 {
+		d := &rest[0]
+		rest = rest[1:]
+		s := p.sessionOf(d.Peer)
+		if s == nil {
+			continue
+		}
+		c := s.c
+		c.idle.lastRead = l.now
+		l.count.bytesIn += uint64(len(d.Data))
+		if s.factor > 0 {
+			s.in += len(d.Data)
+		}
+		if d.Cut {
+			l.count.lost++
+			l.rare = true
+			continue
+		}
+		if !c.isOpen() || c.isPaused() {
+			continue
+		}
+		l.count.messages++
+		l.current = c
+		if err := c.handler.OnMessage(c, d.Data); err != nil {
+			c.shut(err)
+		}
+	}
+	l.returned = true
+	return rest
+}
+
+// sessionOf returns the session of a peer: a new one, if it is welcome.
+func (p *packetPort) sessionOf(peer netip.AddrPort) *udpSession {
+	if p.only != nil {
+		return p.only
+	}
+	if p.last != nil && p.last.peer == peer {
+		return p.last
+	}
+	var s *udpSession
+	if peer.Addr().Is4() {
+		s = p.v4[key4(peer)]
+	} else {
+		s = p.v6[peer]
+	}
+	if s == nil {
+		s = p.accept(peer)
+	}
+	p.last = s
+	return s
+}
+
+// key4 returns an IPv4 address and its port as one number.
+func key4(a netip.AddrPort) uint64 {
+	b := a.Addr().As4()
+	return uint64(b[0])<<40 | uint64(b[1])<<32 | uint64(b[2])<<24 | uint64(b[3])<<16 | uint64(a.Port())
+}
+
+// accept opens a session, or refuses the peer.
+func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
+	l, s := p.loop, p.loop.server
+	if l.draining {
+		return nil
+	}
+	l.count.sessions++
+	l.rare = true
+	if s.sessions.Add(1) > int64(s.MaxSessions) {
+		s.sessions.Add(-1)
+		p.refused(ErrTooManyConns, dialAddr{"udp", "a new peer"})
+		return nil
+	}
+	remote := net.UDPAddrFromAddrPort(peer)
+	if !s.gate.Enter(remote) {
+		s.sessions.Add(-1)
+		p.refused(fmt.Errorf("%w from one address", ErrTooManyConns), remote)
+		return nil
+	}
+	l.load.Add(1)
+	ss := &udpSession{port: p, peer: peer}
+	caller := l.current
+	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.local, remote)
+	l.current = caller
+	if !welcome || c.isOver() {
+		return nil
+	}
+	if peer.Addr().Is4() {
+		p.v4[key4(peer)] = ss
+	} else {
+		p.v6[peer] = ss
+	}
+	return ss
+}
+
+func (p *packetPort) refused(reason error, remote net.Addr) {
+	p.loop.count.refused++
+	p.loop.server.logRefusal(reason, remote)
+}
+
+// remove forgets a session that has ended.
+func (p *packetPort) remove(s *udpSession) {
+	if p.last == s {
+		p.last = nil
+	}
+	if s.peer.Addr().Is4() {
+		delete(p.v4, key4(s.peer))
+	} else {
+		delete(p.v6, s.peer)
+	}
+}
+
+// flush sends what waits.
+func (p *packetPort) flush() {
+	if lost := p.to.Flush(); lost > 0 {
+		p.loop.count.lost += uint64(lost)
+		p.loop.rare = true
+	}
+}
+
+// flushPort sends what c and its neighbours have sent in this turn.
+func (c *Conn) flushPort() {
+	if s, ok := c.sock.(*udpSession); ok {
+		s.port.flush()
+	}
+}
+
+// sendDatagram is Send and Write of a UDP session.
+func (c *Conn) sendDatagram(msg []byte) error {
+	l := c.loop
+	s, there := c.sock.(*udpSession)
+	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
+		return ErrClosed
+	}
+	if s.factor > 0 {
+		if s.out+len(msg) > s.in*s.factor {
+			return ErrAmplification
+		}
+		s.out += len(msg)
+	}
+	if err := s.port.to.Send(msg, s.peer); err != nil {
+		return c.notSent(err)
+	}
+	l.count.bytesOut += uint64(len(msg))
+	c.idle.lastWrite = l.now
+	if w := c.idle.watch; w != nil && w.exact {
+		c.idle.lastWrite = l.clock()
+	}
+	c.touch()
+	return nil
+}
+
+// notSent says why a datagram was not sent. What the system says of an earlier one, such as that the peer
+// has refused it, ends a session that was dialled.
+func (c *Conn) notSent(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMSGSIZE):
+		return ErrDatagramTooLong
+	case errors.Is(err, syscall.EAGAIN):
+		c.loop.count.lost++
+		c.loop.rare = true
+		return nil // as if it had been lost on the way
+	case c.isDialed():
+		c.breakOff(err)
+	}
+	return err
+}
+
+// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more than factor
+// times what was received, from the next datagram on: whoever writes another's address into his own
+// datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it, and LimitReplies(0)
+// ends it when the peer has proved that it receives what it is sent. It does nothing for other
+// connections. A negative factor panics.
+func (c *Conn) LimitReplies(factor int) {
+	c.loop.owner.Check("Conn.LimitReplies")
+	if factor < 0 {
+		panic("loop: Conn.LimitReplies with a negative factor")
+	}
+	if s, ok := c.sock.(*udpSession); ok {
+		s.factor = factor
+	}
+}
+
+// What follows makes a session an engine.Socket. Its Conn never has output that waits.
+
+func (s *udpSession) Write([]byte) (int, error)    { return 0, nil }
+func (s *udpSession) Writev([][]byte) (int, error) { return 0, nil }
+func (s *udpSession) NotifyWritable() bool         { return false }
+func (s *udpSession) Unsent() int                  { return -1 }
+func (s *udpSession) Pause() error                 { return nil }
+func (s *udpSession) Resume()                      {}
+func (s *udpSession) CloseWrite()                  {}
+func (s *udpSession) Linger() bool                 { return false }
+
+// Pending reports whether a datagram may wait: for anybody, if the loop has been away.
+func (s *udpSession) Pending() bool {
+	return s.port.loop.clock()-s.port.looked > portBlind && s.port.to.Pending()
+}
+
+func (s *udpSession) Close(bool) {
+	s.port.flush()
+	if s.port.only == s {
+		s.port.to.Close()
+		return
+	}
+	s.port.remove(s)
+}
+
+// servePackets begins to receive, on all loops, for each listener of UDP.
+func (s *Server) servePackets() error {
+	for _, ln := range s.listeners {
+		if ln.packets == nil {
+			continue
+		}
+		for _, l := range s.loops {
+			p := &packetPort{loop: l, ln: ln, local: ln.packets.Addr(),
+				v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
+			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
+				p.to = to
+				l.ports = append(l.ports, p)
+				return (*portSink)(p)
+			})
+			if err != nil {
+				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
+			}
+		}
+	}
+	return nil
+}
+
+// closePackets ends the UDP sockets that no loop has taken.
+func (s *Server) closePackets() {
+	for _, ln := range s.listeners {
+		if ln.packets != nil {
+			_ = ln.packets.Close()
+		}
+	}
+}
+
+// closePorts ends the UDP sockets of a loop that ends.
+func (l *Loop) closePorts() {
+	for _, p := range l.ports {
+		p.to.Close()
+	}
+	l.ports = nil
+}
+
+// beginPackets makes a UDP session on the loop, once the name is resolved.
+func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
+	if literal {
+		a.connectPackets(local, remote)
+		return
+	}
+	l := a.loop
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stop = cancel
+	l.server.newcomers.Go(func() {
+		defer cancel()
+		remote, err := lookUp(ctx, a.address)
+		_ = l.urge(func() {
+			if err != nil {
+				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+				return
+			}
+			var from netip.AddrPort
+			if u, ok := a.dialer.LocalAddr.(*net.UDPAddr); ok {
+				from = localOf(u.AddrPort(), remote.Addr().Is4())
+			}
+			a.connectPackets(from, remote)
+		})
+	})
+}
+
+// lookUp returns the first address of a name.
+func lookUp(ctx context.Context, address string) (netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(ips[0].Unmap(), uint16(port)), nil
+}
+
+// connectPackets opens the session.
+func (a *dialing) connectPackets(local, remote netip.AddrPort) {
+	if a.over {
+		return
+	}
+	l := a.loop
+	p := &packetPort{loop: l}
+	to, own, err := l.server.engine.ConnectPacket(l.index, local, remote, (*portSink)(p))
+	if err != nil {
+		a.fail(a.wrap(err, net.UDPAddrFromAddrPort(remote)))
+		return
+	}
+	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
+	p.only = &udpSession{port: p}
+	if !a.end() {
+		to.Close()
+		return
+	}
+	a.counted = false
+	_, _ = l.begin(a.profile(), p.only, l.server.lastID.Add(1), p.local, net.UDPAddrFromAddrPort(remote))
+}

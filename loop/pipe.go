@@ -1,0 +1,214 @@
+package loop
+
+import (
+	"errors"
+	"io"
+	"time"
+)
+
+// pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
+const pipeMark = 64 << 10
+
+// A PipeConfig says how two connections are piped. The zero value is usable.
+type PipeConfig struct {
+	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for so long. It
+	// takes the place of both connections' own. 0 means never.
+	IdleTimeout time.Duration
+
+	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes that
+	// came from each, err is the first reason why one ended, nil if both sides ended in order. nil: nobody asks.
+	Done func(aToB, bToA uint64, err error)
+}
+
+// Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already but not
+// decoded yet. From then on neither's handler gets an OnMessage; OnClose as ever. Both must live on one
+// loop, on which it must be called.
+//
+// When one side does not take what it is given the other is not read any more: no more than what one
+// read takes waits above 64 KiB. When one side ends its output that is passed on, behind all that came
+// before, and the other direction goes on. When one closes or breaks, the other is closed with the
+// same reason, after what is left for it. A connection that is closing already ends the pipe at once.
+//
+// Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
+func Pipe(a, b *Conn, cfg PipeConfig) {
+	a.loop.owner.Check("Pipe")
+	switch {
+	case a == b || a.loop != b.loop:
+		panic("loop: Pipe needs two connections of one loop")
+	case a.isUDP() || b.isUDP():
+		panic("loop: Pipe with a UDP session")
+	case a.more().pipe != nil || b.more().pipe != nil:
+		panic("loop: Pipe with a connection that is in one already")
+	case cfg.IdleTimeout < 0:
+		panic("loop: Pipe with a negative IdleTimeout")
+	}
+	p := &pipe{cfg: cfg, open: 2}
+	p.sides[0] = pipeSide{pipe: p, from: a, to: b}
+	p.sides[1] = pipeSide{pipe: p, from: b, to: a}
+	p.sides[0].begin(&p.sides[1])
+	p.sides[1].begin(&p.sides[0])
+	p.watch()
+	for i := range p.sides {
+		if s := &p.sides[i]; s.from.in.decoder.Buffered() > 0 && s.from.isOpen() && a.loop.decoding != s.from.id {
+			s.from.decodeSoon()
+		}
+	}
+}
+
+// A pipe is what two connections have in common.
+type pipe struct {
+	cfg   PipeConfig
+	sides [2]pipeSide
+	open  int // connections
+	err   error
+	last  time.Duration // when a byte came
+	timer Timer
+}
+
+// A pipeSide is one direction.
+type pipeSide struct {
+	pipe     *pipe
+	from, to *Conn
+	handler  Handler // from's own
+	bytes    uint64
+	ended    bool // from has ended its output, and to has been told
+	held     bool // from is not read, because to does not take it
+}
+
+// begin joins s.from to the pipe. back is the other direction, whose output s.from takes.
+func (s *pipeSide) begin(back *pipeSide) {
+	c := s.from
+	c.extras.pipe = s
+	if c.handler != nil { // otherwise takeOver is called when Accept has returned
+		s.takeOver()
+	}
+	c.in.decoder.SetCodec(nil)
+	c.checkReplies()
+	if !c.isClosing() {
+		c.setIdleTimeout(0)
+	}
+	c.OnEOF(s.end)
+	c.OnHighWater(pipeMark, back.hold)
+	c.OnFlushed(back.release)
+	c.AfterClose(s.closed)
+}
+
+// isPiped reports whether input goes into a pipe.
+func (c *Conn) isPiped() bool {
+	_, ok := c.handler.(*pipeSide)
+	return ok
+}
+
+// takeOver makes s the handler of its connection.
+func (s *pipeSide) takeOver() { s.handler, s.from.handler = s.from.handler, s }
+
+// OnMessage implements Handler for what was not decoded when the pipe began.
+func (s *pipeSide) OnMessage(_ *Conn, msg []byte) error {
+	s.pass(msg)
+	return nil
+}
+
+// OnClose is the handler's own.
+func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
+
+// Unwrap makes HandlerAs find it.
+func (s *pipeSide) Unwrap() any { return s.handler }
+
+// pass is given what from has received: it goes from the read buffer into the socket, if nothing waits
+// before it.
+func (s *pipeSide) pass(p []byte) {
+	s.bytes += uint64(len(p))
+	s.pipe.last = s.from.loop.now
+	to := s.to
+	if to.isClosing() || to.out.ended {
+		return // it breaks, or will be closed at the end of this turn
+	}
+	if to.out.box == nil && to.sock != nil {
+		n, err := to.sock.Write(p)
+		if err != nil {
+			to.breakOff(err)
+			return
+		}
+		to.loop.count.bytesOut += uint64(n)
+		to.idle.lastWrite = to.loop.now
+		if p = p[n:]; len(p) == 0 {
+			return
+		}
+	}
+	to.appended(append(to.space(len(p)), p...))
+}
+
+// hold stops reading, while much waits for to.
+func (s *pipeSide) hold() {
+	if !s.held && s.from.isOpen() {
+		s.held = true
+		s.from.pause(pausedByUser)
+		_ = s.from.restSocket() // an error: what comes is kept, up to a limit
+	}
+}
+
+// release reads again, when nothing waits any more.
+func (s *pipeSide) release() {
+	if s.held && s.from.isOpen() {
+		s.held = false
+		s.from.in.pauses &^= pausedByUser
+		s.from.resumed()
+	}
+}
+
+// end passes on that from has ended its output.
+func (s *pipeSide) end() {
+	s.ended = true
+	if p := s.pipe; p.sides[0].ended && p.sides[1].ended {
+		for i := range p.sides {
+			p.sides[i].from.shut(nil)
+		}
+		return
+	}
+	s.to.CloseWrite()
+}
+
+// closed is told when from has closed: that is the end of to.
+func (s *pipeSide) closed(err error) {
+	p := s.pipe
+	if p.open--; p.open == 0 {
+		p.timer.Stop()
+		if p.cfg.Done != nil {
+			p.cfg.Done(p.sides[0].bytes, p.sides[1].bytes, p.err)
+		}
+		return
+	}
+	if !errors.Is(err, io.EOF) {
+		p.err = err
+	}
+	s.to.shut(err)
+}
+
+// watch ends the pipe when both sides have been silent. Bytes only stamp a time, as for Conn's own
+// timeout.
+func (p *pipe) watch() {
+	l := p.sides[0].from.loop
+	if p.cfg.IdleTimeout == 0 {
+		return
+	}
+	p.last = l.clock()
+	p.timer = l.AfterFunc(p.cfg.IdleTimeout, p.check)
+}
+
+func (p *pipe) check() {
+	l := p.sides[0].from.loop
+	if silent := l.clock() - p.last; silent < p.cfg.IdleTimeout {
+		p.timer = l.AfterFunc(p.cfg.IdleTimeout-silent, p.check)
+		return
+	}
+	for i := range p.sides {
+		if c := p.sides[i].from; !c.isClosing() && !c.in.ended && c.in.pauses == 0 && c.sock.Pending() {
+			p.last = l.clock() // the loop was late itself
+			p.timer = l.AfterFunc(p.cfg.IdleTimeout, p.check)
+			return
+		}
+	}
+	for i := range p.sides {
+		p.sides[i].from.shut(ErrIdle)
+	}
+}

@@ -1,0 +1,89 @@
+package loop
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// A CloseReason says what ended a connection, as far as it matters for counting. Handler.OnClose gets
+// the error itself.
+type CloseReason uint8
+
+// What ends connections.
+const (
+	ClosedByHandler    CloseReason = iota // Conn.Close
+	ClosedByPeer                          // io.EOF
+	ClosedIdle                            // ErrIdle
+	ClosedSlowConsumer                    // ErrSlowConsumer
+	ClosedSlowFrame                       // ErrSlowFrame
+	ClosedByDrain                         // ErrServerClosed
+	ClosedByPanic                         // *PanicError
+	ClosedForInput                        // what the codec, or OnMessage, found wrong with what the peer sent
+	ClosedByNetwork                       // an error of the system
+	ClosedForOther                        // any other error that CloseWithError was given
+
+	NumCloseReasons = iota // how many there are
+)
+
+// String returns the reason's name in metrics, such as "slow_consumer".
+func (r CloseReason) String() string {
+	names := [NumCloseReasons]string{
+		"handler", "peer", "idle", "slow_consumer", "slow_frame", "drain", "panic", "input", "network", "other",
+	}
+	if int(r) < len(names) {
+		return names[r]
+	}
+	return "unknown"
+}
+
+// reasonFor looks at an error, once, when the close begins. Its methods are user code: they may panic,
+// as those of a typed nil do.
+func (c *Conn) reasonFor(err error) (r CloseReason) {
+	switch err {
+	case nil:
+		return ClosedByHandler
+	case io.EOF:
+		return ClosedByPeer
+	case ErrIdle:
+		return ClosedIdle
+	case ErrServerClosed:
+		return ClosedByDrain
+	}
+	r = ClosedForOther
+	defer func() {
+		if v := recover(); v != nil {
+			_ = c.loop.panicked(v)
+		}
+	}()
+	return classify(err)
+}
+
+// classify may panic.
+func classify(err error) CloseReason {
+	var panicked *PanicError
+	var system *os.SyscallError
+	var network net.Error
+	switch {
+	case errors.As(err, &panicked):
+		return ClosedByPanic
+	case errors.Is(err, ErrIdle):
+		return ClosedIdle
+	case errors.Is(err, ErrSlowConsumer):
+		return ClosedSlowConsumer
+	case errors.Is(err, ErrSlowFrame):
+		return ClosedSlowFrame
+	case errors.Is(err, ErrServerClosed):
+		return ClosedByDrain
+	case errors.Is(err, io.EOF):
+		return ClosedByPeer
+	case errors.Is(err, codec.ErrTooLong), errors.Is(err, codec.ErrMalformed):
+		return ClosedForInput
+	case errors.As(err, &system), errors.As(err, &network):
+		return ClosedByNetwork
+	}
+	return ClosedForOther
+}

@@ -1,0 +1,153 @@
+package timing
+
+import "time"
+
+// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
+func (w *Wheel) cascade(level int, tick uint64, budget int) int {
+	l := listOf(level, tick)
+	if w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 0 {
+		return budget
+	}
+	for li := w.list(l); budget > 0 && li.head != 0; {
+		budget = w.cascadeBlock(level, li, budget)
+	}
+	return budget
+}
+
+// cascadeBlock moves the timers of a slot's first block down, and returns the budget left.
+func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
+	i := li.head
+	m := w.masks[i]
+	b := w.block(i) // it may be moved when blocks are made, but its entries stay the same
+	if n := m.len(); n > mergeTo && n <= budget && w.relink(from, li, b, m) {
+		w.cascaded += uint64(n)
+		return budget - n
+	}
+	w.touch(b, m)
+	var to stretch
+	for ; budget > 0 && m != 0; m &= m - 1 {
+		off := m.first()
+		tick := w.up(b.when[off])
+		if tick-to.first >= to.ticks {
+			to = w.stretchBelow(from, tick)
+		}
+		slot := &to.ring[tick>>(to.shift&63)&ringMask]
+		if slot.cursor&offMask == 0 {
+			budget -= w.makeRoom(slot, min(sparse, budget-1))
+		}
+		w.node(b.index[off]).at = w.push(slot, tick, b.index[off], b.when[off])
+		w.cascaded++
+		budget--
+	}
+	if w.masks[i] = m; m == 0 {
+		w.dropBlock(li, i)
+	}
+	return budget
+}
+
+// touch loads the nodes of a block's entries, so that the processor waits for all of them at once
+// and not for one after the other. Nodes that follow each other it loads ahead by itself.
+func (w *Wheel) touch(b *block, m mask) {
+	if inSequence(b, m) {
+		return
+	}
+	var sum uint32
+	for ; m != 0; m &= m - 1 {
+		sum += w.node(b.index[m.first()]).gen
+	}
+	w.touched = sum // or the loop would be left out
+}
+
+// touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long:
+// the processor looks only so many instructions ahead.
+func (w *Wheel) touchCalls(b *block, m mask) {
+	if inSequence(b, m) {
+		return
+	}
+	var sum uint32
+	for ; m != 0; m &= m - 1 {
+		if *w.calls.at(b.index[m.first()]) == nil {
+			sum++
+		}
+	}
+	w.touched = sum
+}
+
+// inSequence reports whether a block's nodes most likely follow each other.
+func inSequence(b *block, m mask) bool {
+	return m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
+}
+
+// stretchBelow returns where to file tick below a level, and the ticks around it for which that is
+// the same.
+func (w *Wheel) stretchBelow(from int, tick uint64) stretch {
+	level := w.levelBelow(from, tick)
+	to := stretch{first: tick, ticks: 1, shift: uint8(span(level)), ring: w.ring(level)}
+	if w.near&(1<<from-1)>>1 == 0 {
+		first, end := w.reach(level, tick)
+		to.first, to.ticks = first, end-first
+	}
+	return to
+}
+
+// levelBelow returns the level below one to file tick on.
+func (w *Wheel) levelBelow(from int, tick uint64) int {
+	level, _ := levelOf(w.pos, tick)
+	if w.near&(1<<from-1)>>(level&31) > 1 {
+		level = w.behindNear(level, from, tick)
+	}
+	return level
+}
+
+// fileAhead appends node i, which is in no slot, to that of a deadline to come.
+func (w *Wheel) fileAhead(i uint32, when time.Duration) {
+	tick := w.up(when)
+	level := w.levelBelow(numLevels, tick)
+	li := &w.ring(level)[tick>>span(level)&ringMask]
+	if li.cursor&offMask == 0 {
+		w.makeRoom(li, 0) // it is not in the budget, so it moves no others
+	}
+	w.node(i).at = w.push(li, tick, i, when)
+}
+
+// relink moves the first block of a slot down as it is, without touching its timers, and reports
+// whether it has: if all of them belong in one slot, and no block there that is nearly empty would
+// be left in the middle of the list.
+func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
+	least, most := extremes(b, m)
+	tick := w.up(least)
+	level := w.levelBelow(from, tick)
+	to := &w.ring(level)[tick>>span(level)&ringMask]
+	if most > w.time((tick>>span(level)+1)<<span(level)-1) {
+		return false
+	}
+	if to.head != 0 {
+		switch n := w.masks[to.tail()].len(); {
+		case n == 0:
+			w.dropBlock(to, to.tail())
+		case n <= sparse:
+			return false
+		}
+	}
+	i := li.head
+	w.unlink(li, i)
+	if li.head == 0 {
+		w.vacate(li)
+	}
+	w.occupy(to)
+	w.append(to, i)
+	w.endAt(to, i)
+	to.min = min(to.min, tick)
+	return true
+}
+
+// extremes returns the earliest and the latest deadline in a block.
+func extremes(b *block, m mask) (least, most time.Duration) {
+	least = b.when[m.first()]
+	most = least
+	for ; m != 0; m &= m - 1 {
+		when := b.when[m.first()]
+		least, most = min(least, when), max(most, when)
+	}
+	return least, most
+}

@@ -1,0 +1,95 @@
+package timing
+
+import (
+	"math"
+	"time"
+)
+
+// fireSlot runs the timers of a tick, oldest first, and returns the budget left.
+func (w *Wheel) fireSlot(tick uint64, budget int) int {
+	for li := w.list(listOf(0, tick)); budget > 0 && li.head != 0; {
+		budget = w.fireBlock(li, budget)
+	}
+	return budget
+}
+
+// fireBlock runs the timers of a slot's first block. Callbacks may take out any of them, and so may
+// merge the block with the next or free it, and may have blocks moved to a larger slab; but nothing
+// is appended to a slot that is due.
+func (w *Wheel) fireBlock(li *list, budget int) int {
+	i := li.head
+	w.touch(w.block(i), w.masks[i])
+	if !w.collects {
+		w.touchCalls(w.block(i), w.masks[i])
+	}
+	plain := !w.collects && !w.holding
+	for ; budget > 0 && li.head == i; budget-- {
+		m := w.masks[i]
+		if m == 0 {
+			w.dropBlock(li, i)
+			break
+		}
+		w.masks[i] = m & (m - 1)
+		b := w.block(i)
+		index := b.index[m.first()]
+		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
+			call := w.calls.at(index)
+			f := *call
+			*call = nil
+			w.pending--
+			w.fired++
+			n.gen = (n.gen | periodicBit) + 1
+			if n.gen != lastGen {
+				if len(w.top) == cap(w.top) {
+					w.emptyTop()
+				}
+				w.top = append(w.top, spare{index, n.gen})
+			}
+			f()
+			continue
+		}
+		budget -= w.fire(index, b.when[m.first()]) - 1
+	}
+	return budget
+}
+
+// fireOverdue runs the overdue timers of a tick, oldest first, and returns the budget left.
+func (w *Wheel) fireOverdue(tick uint64, budget int) int {
+	for budget > 0 && w.overdueTick() == tick {
+		i := w.late.head
+		b, off := w.block(i), w.masks[i].first()
+		index, when := b.index[off], b.when[off]
+		if w.masks[i] &= w.masks[i] - 1; w.masks[i] == 0 {
+			w.dropBlock(&w.late, i)
+		}
+		budget -= w.fire(index, when)
+	}
+	return budget
+}
+
+// fire runs node i, which is in no list any more, and returns what that takes from the budget. All
+// is settled before its callback starts, so the callback may do anything, panic included.
+func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
+	w.fired++
+	if w.collects {
+		w.collected = append(w.collected, i)
+		return 1
+	}
+	n, call := w.node(i), w.calls.at(i)
+	f, gen := *call, n.gen
+	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
+		*call = nil
+		w.release(n, i)
+		w.pending--
+	} else {
+		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
+		w.skipped += skipped
+		w.fileAhead(i, next)
+	}
+	if w.holding {
+		w.held = due{f: f, when: when, timer: Timer{wheel: w.id, index: i, gen: gen}}
+		return math.MaxInt
+	}
+	f()
+	return 1
+}

@@ -1,0 +1,353 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A hundred thousand tasks over 30 s, and one of four workers killed each second for 20 s.
+func TestWorkersKilled(t *testing.T) {
+	slowly(t, "it takes 40 s, a redis-server and four processes")
+	s := startRedis(t)
+	client := s.client(t)
+	const n, over, lease, concurrency, kills = 100_000, 30 * time.Second, 5 * time.Second, 32, 20
+	q := open(t, client, Config{})
+	j := job{Addr: s.addr, Cfg: workerConfig{concurrency, lease, 500 * time.Millisecond}}
+	workers := make([]*workerProcess, 4)
+	for i := range workers {
+		workers[i] = startProcess(t, j)
+	}
+	began := time.Now()
+	addMany(t, q, n, over)
+	for k := range kills {
+		time.Sleep(time.Until(began.Add(time.Duration(k+1) * time.Second)))
+		workers[k%4].kill()
+		workers[k%4] = startProcess(t, j)
+	}
+	emptied(t, q, time.Until(began.Add(over+lease+10*time.Second)))
+	took := time.Since(began)
+	var sum report
+	for _, w := range workers {
+		r := w.stop(t)
+		sum.recovered += r.recovered
+		sum.latest = max(sum.latest, r.latest)
+	}
+	missing, twice := runs(t, client, n)
+	if missing > 0 || twice > kills*concurrency {
+		t.Errorf("%d tasks never ran, %d ran more than once", missing, twice)
+	}
+	t.Logf("done after %v; %d tasks ran more than once, of at most %d in flight at the kills", took, twice, kills*concurrency)
+}
+
+// redis-server with an append-only file is killed five times while twenty thousand tasks are added and run.
+func TestRedisKilled(t *testing.T) {
+	for _, fsync := range []string{"everysec", "always"} {
+		t.Run(fsync, func(t *testing.T) {
+			slowly(t, "it takes 15 s, and a redis-server that it kills")
+			s := startRedis(t, "--appendonly", "yes", "--appendfsync", fsync)
+			q := open(t, s.client(t), Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
+			var lock sync.Mutex
+			ran := make(map[string]int)
+			h := HandlerFunc(func(_ context.Context, task Task) error {
+				lock.Lock()
+				defer lock.Unlock()
+				ran[task.Key]++
+				return nil
+			})
+			stops := []func() error{start(t, q, h), start(t, q, h)}
+			const n, adders = 20_000, 8
+			var adding sync.WaitGroup
+			for a := range adders {
+				adding.Go(func() {
+					for i := a; i < n; i += adders {
+						for q.Add(context.Background(), Task{Key: fmt.Sprint(i), Delay: rand.N(3 * time.Second)}) != nil {
+							time.Sleep(10 * time.Millisecond)
+						}
+						time.Sleep(2 * time.Millisecond)
+					}
+				})
+			}
+			for range 5 {
+				time.Sleep(2 * time.Second)
+				s.kill()
+				s.start(t)
+			}
+			adding.Wait()
+			emptied(t, q, 20*time.Second)
+			for _, stop := range stops {
+				must(t, stop())
+			}
+			missing, twice := 0, 0
+			for i := range n {
+				switch k := ran[fmt.Sprint(i)]; {
+				case k == 0:
+					missing++
+				case k > 1:
+					twice++
+				}
+			}
+			if missing > 0 { // the kernel has what the process had written, whatever fsync says
+				t.Errorf("%d of %d confirmed tasks never ran", missing, n)
+			}
+			t.Logf("%d ran more than once", twice)
+		})
+	}
+}
+
+// Each of three workers is told to stop and started anew, three times: nothing is lost, and nothing runs twice.
+func TestRollingRestart(t *testing.T) {
+	slowly(t, "it takes 15 s, a redis-server and three processes")
+	s := startRedis(t)
+	client := s.client(t)
+	const n, over = 10_000, 10 * time.Second
+	q := open(t, client, Config{})
+	j := job{Addr: s.addr, Cfg: workerConfig{64, 5 * time.Second, 500 * time.Millisecond}, Work: 20 * time.Millisecond}
+	workers := make([]*workerProcess, 3)
+	for i := range workers {
+		workers[i] = startProcess(t, j)
+	}
+	addMany(t, q, n, over)
+	var sum report
+	add := func(r report) {
+		sum.done, sum.stale, sum.recovered, sum.latest = sum.done+r.done, sum.stale+r.stale, sum.recovered+r.recovered, max(sum.latest, r.latest)
+		if r.err != "<nil>" {
+			t.Error(r.err)
+		}
+	}
+	for k := range 9 {
+		time.Sleep(time.Second)
+		add(workers[k%3].stop(t))
+		workers[k%3] = startProcess(t, j)
+	}
+	emptied(t, q, over)
+	for _, w := range workers {
+		add(w.stop(t))
+	}
+	missing, twice := runs(t, client, n)
+	if missing != 0 || twice != 0 || sum.done != n || sum.stale+sum.recovered != 0 {
+		t.Errorf("%d never ran, %d ran more than once; %+v", missing, twice, sum)
+	}
+	t.Logf("%+v", sum)
+}
+
+// A worker stands still for three leases, with a task. Another does the task; what the first says of it then is refused.
+func TestWorkerStopped(t *testing.T) {
+	slowly(t, "it takes 10 s, a redis-server and a process")
+	s := startRedis(t)
+	client := s.client(t)
+	ctx := context.Background()
+	const lease = 2 * time.Second
+	q := open(t, client, Config{Lease: lease, Refresh: 500 * time.Millisecond})
+	p := startProcess(t, job{Addr: s.addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Work: time.Second})
+	must(t, q.Add(ctx, Task{Key: "0"}))
+	for {
+		if i, err := q.Get(ctx, "0"); err == nil && i.Status == Running {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	r := newRecorder()
+	stop := start(t, q, r)
+	time.Sleep(3 * lease)
+	if got := r.got(); len(got) != 1 || got[0].Delivery != 2 || got[0].Attempt != 1 {
+		t.Errorf("%+v", got)
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	time.Sleep(2 * time.Second)
+	if told := p.stop(t); told.stale != 1 || told.done != 0 {
+		t.Errorf("%+v", told)
+	}
+	must(t, stop())
+	if s := q.Local(); s.Done != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// At maxmemory adding fails and says why; what is there is run, retried and ended.
+func TestMaxMemory(t *testing.T) {
+	slowly(t, "it starts redis-server")
+	s := startRedis(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
+	client := s.client(t)
+	ctx := context.Background()
+	q := open(t, client, Config{Shards: 4, Refresh: 200 * time.Millisecond, Backoff: func(int) time.Duration { return 10 * time.Millisecond }})
+	n := 0
+	for ; ; n++ {
+		err := q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: time.Hour, Body: make([]byte, 10_000)})
+		if errors.Is(err, ErrFull) {
+			break
+		}
+		must(t, err)
+	}
+	for i := range n { // moving needs no memory either
+		must(t, q.Reschedule(ctx, fmt.Sprint(i), 0))
+	}
+	must(t, client.ConfigSet(ctx, "maxmemory", "2mb").Err()) // far above what it may have
+	if err := q.Add(ctx, Task{Key: "more"}); !errors.Is(err, ErrFull) {
+		t.Errorf("%v", err)
+	}
+	var failures atomic.Int64
+	stop := start(t, q, HandlerFunc(func(_ context.Context, task Task) error {
+		if task.Attempt == 1 && failures.Add(1) <= 100 {
+			return errors.New("not yet")
+		}
+		return nil
+	}))
+	emptied(t, q, 20*time.Second)
+	must(t, stop())
+	if s, err := q.Stats(ctx); err != nil || s.Done != uint64(n) || s.Dead != 0 {
+		t.Errorf("%d added: %+v, %v", n, s, err)
+	}
+	if _, err := Open(ctx, s.client(t), Config{}); err != nil {
+		t.Error(err)
+	}
+	must(t, client.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	if _, err := Open(ctx, client, Config{}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "noeviction") {
+		t.Error(err)
+	}
+}
+
+// Subscriptions are cut each second: tasks are late by a refresh at most.
+func TestSubscriptionsKilled(t *testing.T) {
+	slowly(t, "it takes 12 s and a redis-server")
+	s := startRedis(t)
+	client := s.client(t)
+	ctx := context.Background()
+	const refresh = time.Second
+	q := open(t, client, Config{Refresh: refresh})
+	var latest atomic.Int64
+	r := newRecorder()
+	r.fail = func(task Task) error {
+		latest.Store(max(latest.Load(), int64(time.Since(task.Due))))
+		return nil
+	}
+	stops := []func() error{start(t, q, r), start(t, q, r)}
+	began, n := time.Now(), 0
+	for killed := 0; time.Since(began) < 10*time.Second; n++ {
+		if int(time.Since(began)/time.Second) > killed {
+			killed++
+			must(t, client.Do(ctx, "client", "kill", "type", "pubsub").Err())
+		}
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(200 * time.Millisecond)}))
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.wait(t, n)
+	for _, stop := range stops {
+		must(t, stop())
+	}
+	if late := time.Duration(latest.Load()); late > refresh+100*time.Millisecond {
+		t.Errorf("a task was late by %v", late)
+	}
+	t.Logf("%d tasks, late by %v at most", n, time.Duration(latest.Load()))
+}
+
+// Redis forgets its scripts, becomes a replica, goes away: workers wait without spinning, and adding says what is wrong.
+func TestRedisComesAndGoes(t *testing.T) {
+	slowly(t, "it takes 10 s and a redis-server that it kills")
+	s := startRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := s.client(t)
+	ctx := context.Background()
+	var failed atomic.Int64
+	q := open(t, client, Config{Refresh: 500 * time.Millisecond, OnError: func(Task, error) { failed.Add(1) }})
+	r := newRecorder()
+	stop := start(t, q, r)
+	must(t, q.Add(ctx, Task{Key: "1"}))
+	r.wait(t, 1)
+	must(t, client.ScriptFlush(ctx).Err())
+	must(t, q.AddBatch(ctx, []Task{{Key: "2"}, {Key: "3"}}))
+	r.wait(t, 3)
+	must(t, client.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
+	if err := q.Add(ctx, Task{Key: "4"}); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("a replica: %v", err)
+	}
+	must(t, client.Do(ctx, "replicaof", "no", "one").Err())
+	must(t, q.Add(ctx, Task{Key: "4", Delay: time.Second}))
+	s.kill()
+	if err := q.Add(ctx, Task{Key: "5"}); err == nil {
+		t.Error("added to nobody")
+	}
+	before, errs := q.Local().Claims, failed.Load()
+	time.Sleep(4 * time.Second)
+	if claims, fails := q.Local().Claims-before, failed.Load()-errs; claims > 500 || fails > 50 {
+		t.Errorf("%d claims and %d errors in 4 s without Redis", claims, fails)
+	}
+	s.start(t)
+	r.wait(t, 4)
+	must(t, stop())
+}
+
+// In a cluster, slots move to another master, and then a master is killed, while tasks are added and run.
+func TestClusterChanges(t *testing.T) {
+	slowly(t, "it takes 30 s and six redis-servers")
+	c := startCluster(t, 1)
+	ctx := context.Background()
+	q := open(t, c.client, Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
+	r := newRecorder()
+	stops := []func() error{start(t, q, r), start(t, q, r)}
+	n := 0
+	add := func(for_ time.Duration) {
+		for began := time.Now(); time.Since(began) < for_; n++ {
+			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(5 * time.Second)}) != nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	}
+	began := time.Now()
+	add(time.Second)
+	var moving sync.WaitGroup
+	moving.Go(func() { moveSlots(t, c) })
+	add(3 * time.Second)
+	moving.Wait()
+	t.Logf("slots moved within %v", time.Since(began))
+	time.Sleep(time.Second) // all that is confirmed is replicated
+	c.nodes[0].kill()
+	died := time.Now()
+	add(6 * time.Second)
+	t.Logf("added for %v", time.Since(died))
+	emptied(t, q, 30*time.Second)
+	t.Logf("empty %v after the master died", time.Since(died))
+	for _, stop := range stops {
+		must(t, stop())
+	}
+	counts := make(map[string]int)
+	for _, task := range r.got() {
+		counts[task.Key]++
+	}
+	missing, twice := 0, 0
+	for i := range n {
+		switch k := counts[fmt.Sprint(i)]; {
+		case k == 0:
+			missing++
+		case k > 1:
+			twice++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d of %d tasks never ran", missing, n)
+	}
+	t.Logf("%d tasks, %d ran more than once; %d errors seen by workers", n, twice, q.Local().Errors)
+}
+
+// moveSlots moves a thousand slots of the second master to the third, keys and all.
+func moveSlots(t *testing.T, c *cluster) {
+	id := func(s *server) string {
+		id, err := redis.NewClient(&redis.Options{Addr: s.addr}).Do(context.Background(), "cluster", "myid").Text()
+		must(t, err)
+		return id
+	}
+	out, err := redisCLI("--cluster", "reshard", c.nodes[1].addr, "--cluster-from", id(c.nodes[1]), "--cluster-to", id(c.nodes[2]),
+		"--cluster-slots", "1000", "--cluster-yes", "--cluster-pipeline", "1")
+	if err != nil {
+		t.Errorf("%v\n%.2000s", err, out)
+	}
+}

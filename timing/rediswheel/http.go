@@ -1,0 +1,255 @@
+package rediswheel
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Defaults of an [HTTPCallback].
+const (
+	DefaultCallbackTimeout = 10 * time.Second
+	DefaultMaxResponse     = 64 << 10
+	DefaultPerHost         = 16
+)
+
+// HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with Task.Method, which is POST if it is
+// empty, Task.Header and Task.Body. The zero value is ready to use; it must not be copied or changed once in use.
+//
+// A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with Config.Backoff or when
+// Retry-After says, though not later than in an hour. All other answers are final: the task is dead. That includes
+// redirects, which are not followed: a callback that moved is to be changed where it is made.
+//
+// Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in each attempt of one
+// occurrence, by which a receiver knows what it has seen; Webhook-Timestamp; and, with a Secret, Webhook-Signature.
+type HTTPCallback struct {
+	// Timeout bounds one request, the answer included. 0 means DefaultCallbackTimeout.
+	Timeout time.Duration
+
+	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and its connection is
+	// closed. 0 means DefaultMaxResponse.
+	MaxResponse int64
+
+	// PerHost is how many requests to one host are on their way at once. Tasks above that are put off by
+	// about a second, without counting an attempt, so that a slow host does not take all places. 0 means DefaultPerHost.
+	PerHost int
+
+	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
+	Secret string
+
+	// AllowPrivate permits requests to private, loopback and link-local addresses, and others that are not of the public
+	// Internet. Whoever may add tasks can otherwise reach what only this machine should. Addresses are checked
+	// when a connection is made, after names were resolved.
+	AllowPrivate bool
+
+	// TLS and proxies of the environment: a Transport replaces ours, which uses no proxy. Then AllowPrivate
+	// and the timeout of dialling are the Transport's matter. nil means ours.
+	Transport http.RoundTripper
+
+	once   sync.Once
+	client *http.Client
+	lock   sync.Mutex
+	hosts  map[string]int // requests on their way
+}
+
+// maxRetryAfter bounds what a host may ask for.
+const maxRetryAfter = time.Hour
+
+func (h *HTTPCallback) init() {
+	orDefault(&h.Timeout, DefaultCallbackTimeout)
+	orDefault(&h.MaxResponse, DefaultMaxResponse)
+	orDefault(&h.PerHost, DefaultPerHost)
+	h.hosts = make(map[string]int)
+	transport := h.Transport
+	if transport == nil {
+		dialer := &net.Dialer{Timeout: h.Timeout, KeepAlive: 30 * time.Second}
+		if !h.AllowPrivate {
+			dialer.Control = refusePrivate
+		}
+		transport = &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxIdleConns: 256,
+			MaxIdleConnsPerHost: h.PerHost, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: h.Timeout}
+	}
+	h.client = &http.Client{Transport: transport, Timeout: h.Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is permanent.
+var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
+
+// special are networks that netip.Addr has no method for: "this" network, carrier-grade NAT, protocol assignments,
+// benchmarks, reserved, IPv4 within IPv6 in its several forms, discard and documentation.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
+	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("100::/64"), netip.MustParsePrefix("fec0::/10"),
+}
+
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if !a.IsGlobalUnicast() || a.IsPrivate() {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// refusePrivate is called by the dialer with the address that it is about to connect to.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || !isPublic(ap.Addr()) {
+		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
+	}
+	return nil
+}
+
+// Handle sends the request.
+func (h *HTTPCallback) Handle(ctx context.Context, t Task) error {
+	h.once.Do(h.init)
+	req, err := h.request(ctx, &t)
+	if err != nil {
+		return Permanent(err)
+	}
+	host := req.URL.Host
+	if !h.enter(host) {
+		wait := time.Second + jitter(time.Second/2)
+		return Postpone(wait, fmt.Errorf("%d requests to %s are on their way", h.PerHost, host))
+	}
+	defer h.exit(host)
+	resp, err := h.client.Do(req)
+	if errors.Is(err, ErrPrivateAddress) {
+		return Permanent(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, h.MaxResponse)) // so that the connection can be used again
+	return judge(resp)
+}
+
+func (h *HTTPCallback) enter(host string) bool {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.hosts[host] >= h.PerHost {
+		return false
+	}
+	h.hosts[host]++
+	return true
+}
+
+func (h *HTTPCallback) exit(host string) {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.hosts[host]--; h.hosts[host] == 0 {
+		delete(h.hosts, host)
+	}
+}
+
+func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, error) {
+	if t.URL == "" {
+		return nil, errors.New("the task has no URL")
+	}
+	method := t.Method
+	if method == "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(t.Body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range t.Header {
+		req.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	id, at := webhookID(t), strconv.FormatInt(time.Now().Unix(), 10)
+	req.Header.Set("Webhook-Id", id)
+	req.Header.Set("Webhook-Timestamp", at)
+	if h.Secret != "" {
+		key, err := secretKey(h.Secret)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Webhook-Signature", sign(key, id, at, t.Body))
+	}
+	return req, nil
+}
+
+// webhookID names an occurrence of a task. A task that replaced another has another body or time, and so another name.
+func webhookID(t *Task) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %d %s", t.Occurred.UnixMilli(), len(t.Key), t.Key)
+	h.Write(t.Body)
+	return "msg_" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func secretKey(secret string) ([]byte, error) {
+	if rest, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		key, err := base64.StdEncoding.DecodeString(rest)
+		if err != nil {
+			return nil, fmt.Errorf("HTTPCallback.Secret is not base64 after whsec_: %w", err)
+		}
+		return key, nil
+	}
+	return []byte(secret), nil
+}
+
+// sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined by dots.
+func sign(key []byte, id, at string, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s.%s.", id, at)
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// judge says what an answer means.
+func judge(resp *http.Response) error {
+	switch code := resp.StatusCode; {
+	case code >= 200 && code < 300:
+		return nil
+	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests, code >= 500:
+		err := fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status)
+		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
+			return RetryAfter(after, err)
+		}
+		return err
+	case code >= 300 && code < 400:
+		return Permanent(fmt.Errorf("%s answered %s, and redirects are not followed", resp.Request.URL.Host, resp.Status))
+	}
+	return Permanent(fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status))
+}
+
+// retryAfter reads the header: seconds, or a date.
+func retryAfter(v string, now time.Time) (time.Duration, bool) {
+	if v == "" {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseUint(v, 10, 63); err == nil {
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second, true
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0, false
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter), true
+}

@@ -1,0 +1,174 @@
+package rediswheel
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestHTTPCallback(t *testing.T) {
+	type seen struct {
+		method, path, body string
+		header             http.Header
+	}
+	var lock sync.Mutex
+	var requests []seen
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		lock.Lock()
+		defer lock.Unlock()
+		requests = append(requests, seen{r.Method, r.URL.Path, string(body), r.Header})
+		_, _ = io.WriteString(w, strings.Repeat("long", 1<<20))
+	}))
+	defer server.Close()
+	key := []byte("a secret of some length")
+	h := &HTTPCallback{AllowPrivate: true, Secret: "whsec_" + base64.StdEncoding.EncodeToString(key)}
+	ctx := context.Background()
+	q := open(t, embedded(t), Config{})
+	stop := start(t, q, h)
+	must(t, q.Add(ctx, Task{Key: "k", Method: "PUT", URL: server.URL + "/hook?x=1", Body: []byte(`{"a":1}`), Header: http.Header{"content-type": {"application/json"}}}))
+	for s := q.Local(); s.Done == 0; s = q.Local() {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, stop())
+	if len(requests) != 1 {
+		t.Fatalf("%d requests", len(requests))
+	}
+	got := requests[0]
+	if got.method != "PUT" || got.path != "/hook" || got.body != `{"a":1}` || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%+v", got)
+	}
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s.%s.%s", got.header.Get("Webhook-Id"), got.header.Get("Webhook-Timestamp"), got.body)
+	if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); got.header.Get("Webhook-Signature") != want {
+		t.Errorf("signed %q, want %q", got.header.Get("Webhook-Signature"), want)
+	}
+}
+
+// The example of the specification of Standard Webhooks.
+func TestSignature(t *testing.T) {
+	key, err := secretKey("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	must(t, err)
+	got := sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
+	if got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
+		t.Error(got)
+	}
+}
+
+func TestHTTPAnswers(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var code int
+		fmt.Sscan(r.URL.Path[1:], &code)
+		w.Header().Set("Location", "/200")
+		if after := r.URL.Query().Get("after"); after != "" {
+			w.Header().Set("Retry-After", after)
+		}
+		w.WriteHeader(code)
+	}))
+	defer server.Close()
+	h := &HTTPCallback{AllowPrivate: true}
+	soon := time.Now().Add(30 * time.Second).UTC().Format(http.TimeFormat)
+	for _, tt := range []struct{ path, want string }{
+		{"/200", "ok"}, {"/204", "ok"}, {"/301", "permanent"}, {"/302", "permanent"}, {"/400", "permanent"}, {"/404", "permanent"},
+		{"/410", "permanent"}, {"/408", "retry"}, {"/425", "retry"}, {"/429", "retry"}, {"/500", "retry"}, {"/503", "retry"},
+		{"/503?after=7", "after 7s"}, {"/429?after=99999999999", "after 1h0m0s"}, {"/503?after=soon", "retry"}, {"/503?after=-1", "retry"},
+		{"/503?after=" + strings.ReplaceAll(soon, " ", "%20"), "after about 30s"},
+	} {
+		err := h.Handle(context.Background(), Task{Key: "k", URL: server.URL + tt.path})
+		if got := kind(err); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.path, got, tt.want)
+		}
+	}
+	server.Close()
+	if got := kind(h.Handle(context.Background(), Task{Key: "k", URL: server.URL})); got != "retry" {
+		t.Errorf("nobody there: %s", got)
+	}
+	if got := kind(h.Handle(context.Background(), Task{Key: "k"})); got != "permanent" {
+		t.Errorf("no URL: %s", got)
+	}
+}
+
+func kind(err error) string {
+	var permanent *permanentError
+	var retry *retryError
+	var postpone *postponeError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &permanent):
+		return "permanent"
+	case errors.As(err, &postpone):
+		return "postpone"
+	case errors.As(err, &retry) && retry.after > 28*time.Second && retry.after <= 30*time.Second:
+		return "after about 30s"
+	case errors.As(err, &retry):
+		return "after " + retry.after.String()
+	}
+	return "retry"
+}
+
+// What only this machine or its network should reach is not reached, however it is spelt.
+func TestPrivateAddresses(t *testing.T) {
+	reached := false
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	defer server.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	h := &HTTPCallback{}
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "127.1", "2130706433"} {
+		err := h.Handle(context.Background(), Task{Key: "k", URL: "http://" + host + ":" + port})
+		if err == nil {
+			t.Errorf("%s was reached", host)
+		}
+		if strings.ContainsAny(host, ".:") && host != "127.1" && !errors.Is(err, ErrPrivateAddress) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if reached {
+		t.Error("it was reached")
+	}
+	for addr, want := range map[string]bool{
+		"8.8.8.8": true, "2606:4700::1111": true, "10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false,
+		"100.64.0.1": false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false, "::": false,
+		"0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "ff02::1": false, "2002:a00:1::": false, "::7f00:1": false,
+	} {
+		if isPublic(netip.MustParseAddr(addr)) != want {
+			t.Errorf("isPublic(%s) is not %v", addr, want)
+		}
+	}
+}
+
+// One slow host does not keep others waiting.
+func TestSlowHost(t *testing.T) {
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	fast := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer slow.Close()
+	defer fast.Close()
+	ctx := context.Background()
+	q := open(t, embedded(t), Config{Concurrency: 8})
+	stop := start(t, q, &HTTPCallback{AllowPrivate: true, PerHost: 2})
+	for i := range 40 {
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint("slow", i), URL: slow.URL}))
+	}
+	for i := range 40 {
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint("fast", i), URL: fast.URL}))
+	}
+	for deadline := time.Now().Add(20 * time.Second); q.Local().Done < 40; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", q.Local())
+		}
+	}
+	close(release)
+	must(t, stop())
+}

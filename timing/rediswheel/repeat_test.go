@@ -1,0 +1,127 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// at returns a time of a zone.
+func at(t *testing.T, zone, text string) time.Time {
+	t.Helper()
+	loc, err := time.LoadLocation(zone)
+	must(t, err)
+	when, err := time.ParseInLocation("2006-01-02 15:04", text, loc)
+	must(t, err)
+	return when
+}
+
+// Occurrences over changes of the clock: an hour that is left out does not lose one (half past two is at half past
+// three then), an hour that comes twice has one.
+func TestCronZones(t *testing.T) {
+	for _, tt := range []struct {
+		cron, zone, from string
+		want             []string // in UTC
+	}{
+		{"30 2 * * *", "Europe/Berlin", "2026-03-28 00:00", []string{"03-28 01:30", "03-29 01:30", "03-30 00:30"}},
+		{"30 2 * * *", "Europe/Berlin", "2026-10-24 00:00", []string{"10-24 00:30", "10-25 00:30", "10-26 01:30"}},
+		{"30 * * * *", "Europe/Berlin", "2026-10-25 01:00", []string{"10-24 23:30", "10-25 00:30", "10-25 01:30", "10-25 02:30"}},
+		{"0 9 * * *", "America/New_York", "2026-03-07 12:00", []string{"03-08 13:00", "03-09 13:00"}},
+		{"0 0 * * *", "Asia/Kolkata", "2026-01-01 12:00", []string{"01-01 18:30", "01-02 18:30"}},
+		{"0 12 13 * FRI", "UTC", "2026-02-10 00:00", []string{"02-13 12:00", "02-20 12:00", "02-27 12:00", "03-06 12:00", "03-13 12:00"}},
+		{"@daily", "", "2026-12-31 00:00", []string{"01-01 00:00", "01-02 00:00"}},
+		{"0 0 29 2 *", "", "2026-03-01 00:00", []string{"02-29 00:00"}},
+	} {
+		task := Task{Key: "k", Cron: tt.cron, Zone: tt.zone}
+		now := at(t, tt.zone, tt.from)
+		for _, want := range tt.want {
+			next, err := task.next(now, now)
+			must(t, err)
+			if got := next.UTC().Format("01-02 15:04"); got != want {
+				t.Errorf("%s in %s after %v: %s, want %s", tt.cron, tt.zone, now, got, want)
+			}
+			now = next
+		}
+	}
+}
+
+// A period counts from the first occurrence and does not drift; the handler's time does not matter as long as it is less.
+func TestEvery(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx, began := context.Background(), time.Now()
+		q := open(t, embedded(t), Config{Shards: 2, Refresh: time.Minute})
+		r := newRecorder()
+		r.fail = func(task Task) error {
+			late := time.Since(task.Occurred)
+			if late < 0 || late > 5*time.Millisecond {
+				t.Errorf("%v late", late)
+			}
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		must(t, q.Add(ctx, Task{Key: "tick", Every: 7 * time.Second}))
+		stop := start(t, q, r)
+		time.Sleep(70*time.Second + 500*time.Millisecond)
+		if st, err := q.Cancel(ctx, "tick"); st != Running || err != nil {
+			t.Error(st, err)
+		}
+		time.Sleep(time.Minute)
+		must(t, stop())
+		got := r.got()
+		if len(got) != 10 {
+			t.Fatalf("%d occurrences", len(got))
+		}
+		for i, task := range got {
+			if d := task.Occurred.Sub(began); d < time.Duration(i+1)*7*time.Second || d > time.Duration(i+1)*7*time.Second+2*time.Millisecond {
+				t.Errorf("occurrence %d was %v from the start", i, d)
+			}
+		}
+		if _, err := q.Get(ctx, "tick"); !errors.Is(err, ErrNotFound) {
+			t.Error(err)
+		}
+	})
+}
+
+// Occurrences that were missed run once, or not at all.
+func TestMisfire(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, Refresh: time.Minute})
+		must(t, q.Add(ctx, Task{Key: "once", Every: time.Minute}))
+		must(t, q.Add(ctx, Task{Key: "skip", Every: time.Minute, Misfire: Skip}))
+		time.Sleep(10*time.Minute + 30*time.Second)
+		r := newRecorder()
+		stop := start(t, q, r)
+		time.Sleep(time.Second)
+		if got := r.got(); len(got) != 1 || got[0].Key != "once" {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute)
+		must(t, stop())
+		if n := len(r.got()); n != 3 || q.Local().Skipped != 1 {
+			t.Errorf("%d runs, %d skipped", n, q.Local().Skipped)
+		}
+	})
+}
+
+// An occurrence that is given up does not end the series.
+func TestRepeatFails(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 2, MaxAttempts: 2, OnError: func(Task, error) {}})
+		must(t, q.Add(ctx, Task{Key: "hourly", Cron: "0 * * * *"}))
+		r := newRecorder()
+		r.fail = func(Task) error { return errors.New("no") }
+		stop := start(t, q, r)
+		time.Sleep(3*time.Hour + time.Minute)
+		must(t, stop())
+		if n := len(r.got()); n != 6 {
+			t.Errorf("%d attempts", n)
+		}
+		i, err := q.Get(ctx, "hourly")
+		if err != nil || i.Status != Scheduled || i.Due.Minute() != 0 {
+			t.Errorf("%+v, %v", i, err)
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// virtually runs a test on miniredis in virtual time: hours pass at once.
+func virtually(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
+
+// Ten thousand tasks over a day: each once, none early, none later than 10 ms.
+func TestDay(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := 1000
+		if os.Getenv("LOOPWHEEL_SLOW") != "" {
+			n = 10_000
+		}
+		ctx, began := context.Background(), time.Now()
+		q := open(t, embedded(t), Config{Shards: 4, Refresh: time.Minute})
+		due := make(map[string]time.Time)
+		var tasks []Task
+		for i := range n {
+			at := began.Add(rand.N(24 * time.Hour))
+			key := fmt.Sprint("task:", i)
+			due[key] = at
+			tasks = append(tasks, Task{Key: key, At: at})
+		}
+		must(t, q.AddBatch(ctx, tasks))
+		var lock sync.Mutex
+		runs := make(map[string]int)
+		stop := start(t, q, HandlerFunc(func(_ context.Context, task Task) error {
+			lock.Lock()
+			defer lock.Unlock()
+			runs[task.Key]++
+			if late := time.Since(due[task.Key]); late < 0 || late > 10*time.Millisecond {
+				t.Errorf("%s ran %v after its time", task.Key, late)
+			}
+			return nil
+		}))
+		time.Sleep(24*time.Hour + time.Second)
+		must(t, stop())
+		for key := range due {
+			if runs[key] != 1 {
+				t.Errorf("%s ran %d times", key, runs[key])
+			}
+		}
+		if s, err := q.Stats(ctx); err != nil || s.Done != uint64(n) || s.Scheduled+s.Running+s.Dead != 0 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// What the recipe of a zset per minute gets wrong.
+func TestRecipeFaults(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 4, Refresh: time.Minute})
+		r := newRecorder()
+		stop := start(t, q, r)
+		add := func(key, body string, d time.Duration) {
+			t.Helper()
+			must(t, q.Add(ctx, Task{Key: key, Delay: d, Body: []byte(body)}))
+		}
+		cancel := func(key string) {
+			t.Helper()
+			if st, err := q.Cancel(ctx, key); st != Cancelled || err != nil {
+				t.Fatal(st, err)
+			}
+		}
+		add("far", "removed ten minutes ahead", 10*time.Minute)
+		cancel("far")
+		for _, body := range []string{"one", "two", "three"} {
+			add("same", body, time.Minute)
+		}
+		add("again", "first", time.Minute)
+		cancel("again")
+		add("again", "second", 2*time.Minute)
+		abroad := time.FixedZone("abroad", 9*3600+1800)
+		must(t, q.Add(ctx, Task{Key: "abroad", At: time.Now().Add(5 * time.Minute).In(abroad)}))
+		must(t, q.Add(ctx, Task{Key: "past", At: time.Now().Add(-time.Hour)}))
+		edge := time.Now().Truncate(time.Minute).Add(7 * time.Minute)
+		for _, d := range []time.Duration{-time.Nanosecond, 0, time.Nanosecond, 999 * time.Millisecond, time.Second} {
+			must(t, q.Add(ctx, Task{Key: "edge" + d.String(), At: edge.Add(d), Body: []byte(edge.Add(d).Format(time.RFC3339Nano))}))
+		}
+		time.Sleep(time.Hour)
+		must(t, stop())
+		got := make(map[string]string)
+		for _, task := range r.got() {
+			if _, twice := got[task.Key]; twice {
+				t.Errorf("%s ran twice", task.Key)
+			}
+			got[task.Key] = string(task.Body)
+		}
+		if len(got) != 9 || got["same"] != "three" || got["again"] != "second" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A gap without workers loses nothing.
+func TestNobodyThere(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{})
+		r := newRecorder()
+		stop := start(t, q, r)
+		time.Sleep(time.Minute)
+		must(t, stop())
+		var tasks []Task
+		for i := range 5000 {
+			tasks = append(tasks, Task{Key: fmt.Sprint(i), Delay: rand.N(10 * time.Minute)})
+		}
+		must(t, q.AddBatch(ctx, tasks))
+		time.Sleep(10 * time.Minute)
+		stop = start(t, q, r)
+		time.Sleep(10 * time.Second)
+		must(t, stop())
+		if n := len(r.got()); n != 5000 {
+			t.Errorf("%d ran", n)
+		}
+	})
+}
+
+// A handler that fails is called again, later and later, and then the task is dead; it can be requeued, and purged.
+func TestRetryAndDead(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		var times []time.Time
+		q := open(t, embedded(t), Config{MaxAttempts: 4, OnError: func(task Task, err error) {
+			if task.Key == "bad" {
+				times = append(times, time.Now())
+			}
+		}})
+		r := newRecorder()
+		r.fail = func(task Task) error {
+			switch task.Key {
+			case "panics":
+				panic("oh")
+			case "never":
+				return Permanent(errors.New("gone"))
+			}
+			return errors.New("bad luck\nreally")
+		}
+		stop := start(t, q, r)
+		for _, key := range []string{"bad", "panics", "never"} {
+			must(t, q.Add(ctx, Task{Key: key, Delay: time.Second}))
+		}
+		time.Sleep(time.Minute)
+		if len(times) != 4 {
+			t.Fatalf("%d attempts", len(times))
+		}
+		for i := 1; i < 4; i++ {
+			full := time.Second << (i - 1)
+			if d := times[i].Sub(times[i-1]); d < full/2 || d > full+10*time.Millisecond {
+				t.Errorf("%v between attempts %d and %d", d, i, i+1)
+			}
+		}
+		dead, err := q.Dead(ctx, 10)
+		must(t, err)
+		why := make(map[string]string)
+		for _, i := range dead {
+			why[i.Key] = fmt.Sprint(i.Status, " ", i.Attempt, " ", i.Error)
+		}
+		if fmt.Sprint(why) != "map[bad:dead 4 bad luck\nreally never:dead 1 gone panics:dead 4 panic: oh]" {
+			t.Errorf("%q", why)
+		}
+		r.fail = nil
+		must(t, q.Requeue(ctx, "bad"))
+		if err := q.Requeue(ctx, "bad"); !errors.Is(err, ErrNotFound) {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if n, err := q.Purge(ctx, time.Hour); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		if n, err := q.Purge(ctx, 0); n != 2 || err != nil {
+			t.Error(n, err)
+		}
+		must(t, stop())
+		if s, err := q.Stats(ctx); err != nil || s.Done != 1 || s.Failed != 9 || s.Died != 3 || s.Scheduled+s.Running+s.Dead != 0 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
