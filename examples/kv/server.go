@@ -75,6 +75,7 @@ func newServer(o options, log zerolog.Logger, stop context.CancelFunc) *server {
 		IdleTimeout: o.idle,
 		MaxConns:    o.maxConns,
 		MaxOutbound: int(o.maxOut),
+		HighWater:   highWater,
 		Farewell:    resp.AppendError(nil, "ERR max number of clients reached"),
 		OnStart:     s.startLoop,
 		Logger:      log,

@@ -36,7 +36,6 @@ type session struct {
 	backlog [][][]byte // what was sent meanwhile
 	held    int        // bytes of that
 	full    bool       // and it was too much: the connection is not read
-	slow    bool       // the peer does not read its answers: the connection is not read
 	closing bool       // QUIT
 	quiet   uint8      // CLIENT REPLY
 	running bool       // the backlog is being run
@@ -50,7 +49,6 @@ func (s *session) OnMessage(*loop.Conn, []byte) error {
 		return nil
 	}
 	s.execute(args)
-	s.checkOutput()
 	return nil
 }
 
@@ -100,37 +98,6 @@ func (s *session) resume() {
 	s.backlog, s.held = nil, 0
 	if s.full {
 		s.full = false
-		s.resumeRead()
-	}
-}
-
-// checkOutput stops a client that asks and does not read, until it has. Nothing of it is lost, and it
-// costs no more than this.
-func (s *session) checkOutput() {
-	if s.slow || s.conn.Pending() <= highWater {
-		return
-	}
-	s.slow = true
-	s.conn.PauseRead()
-	s.conn.OnFlushed(s.drained)
-	s.later(func() { // the system may take it all when this turn ends: then nothing drains
-		if s.conn.Pending() == 0 {
-			s.drained()
-		}
-	})
-}
-
-// drained goes on with a client that has read its answers.
-func (s *session) drained() {
-	if s.slow {
-		s.slow = false
-		s.conn.OnFlushed(nil)
-		s.resumeRead()
-	}
-}
-
-func (s *session) resumeRead() {
-	if !s.slow && !s.full {
 		s.conn.ResumeRead()
 	}
 }
