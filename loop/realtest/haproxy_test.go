@@ -105,6 +105,7 @@ func behindHAProxy(t *testing.T) (srv *loop.Server, health net.Addr, stop func()
 	t.Cleanup(func() {
 		cancel()
 		_ = srv.Wait()
+		port.Close()
 	})
 	return srv, port.Addr(), func() {
 		port.Close()
