@@ -10,8 +10,8 @@ require (
 	github.com/coder/websocket v1.8.14
 	github.com/gobwas/ws v1.4.0
 	github.com/gorilla/websocket v1.5.3
-	github.com/lesismal/llib v1.2.2
 	github.com/hibiken/asynq v0.26.0
+	github.com/lesismal/llib v1.2.2
 	github.com/lesismal/nbio v1.6.5
 	github.com/loopwheel/loopwheel v0.0.0
 	github.com/ouqiang/timewheel v1.0.1
@@ -66,9 +66,8 @@ require (
 	go.uber.org/automaxprocs v1.6.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect
-	golang.org/x/crypto v0.48.0 // indirect
-	golang.org/x/sync v0.19.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
+	golang.org/x/crypto v0.48.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
