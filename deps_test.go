@@ -38,10 +38,6 @@ var floors = map[string][]string{
 	"loop/internal/netpackets": {"loop/internal/engine"},
 	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
-	// What comes before a connection is one: TLS, and the balancer's header.
-	"loop/internal/tlsconn":   {"loop/internal/engine"},
-	"loop/internal/proxyhead": {proxyModule},
-
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
@@ -61,8 +57,8 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {tableflipModule, "codec", "handler", "loop", "loop/loopmetrics", zerologModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
@@ -70,6 +66,9 @@ var floors = map[string][]string{
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
+	"loop/internal/tlsconn":     {"loop/internal/engine"},
+	"loop/internal/proxyhead":   {proxyModule},
 }
 
 const (
@@ -84,13 +83,11 @@ const (
 	btreeModule      = "github.com/tidwall/btree"
 	dequeModule      = "github.com/gammazero/deque"
 	sysModule        = "golang.org/x/sys/..."
+	tableflipModule  = "github.com/cloudflare/tableflip"
+	proxyModule      = "github.com/pires/go-proxyproto"
 	cronModule       = "github.com/netresearch/go-cron"
 	redisModule      = "github.com/redis/go-redis/v9/..."
 )
-
-const tableflipModule = "github.com/cloudflare/tableflip"
-
-const proxyModule = "github.com/pires/go-proxyproto"
 
 func TestImportFloors(t *testing.T) {
 	for _, f := range sources(t) {

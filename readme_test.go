@@ -97,7 +97,7 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/echo/README.md") {
+	for _, name := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/echo/README.md", "examples/delay/README.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -128,21 +128,42 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// A Pool's total is bounded, and however many buffers of one size it is given, it has some of the others.
 func TestPoolIsBounded(t *testing.T) {
 	var p Pool
-	held := 0
-	for n := minBuffer; n <= maxPooled; n *= 2 {
-		for range 1000 {
-			p.Put(make([]byte, 0, n))
+	check := func() {
+		t.Helper()
+		held := 0
+		for _, class := range p.free {
+			for _, b := range class {
+				held += cap(b)
+			}
+		}
+		if held > poolBytes || held != p.held {
+			t.Errorf("holds %d bytes, counts %d, want %d at most", held, p.held, poolBytes)
 		}
 	}
-	for _, class := range p.free {
-		for _, b := range class {
-			held += cap(b)
+	for _, from := range []int{minBuffer, maxPooled} {
+		for n := from; n <= maxPooled && n >= minBuffer; {
+			for range 1000 {
+				p.Put(make([]byte, 0, n))
+			}
+			check()
+			if from == minBuffer {
+				n *= 2
+			} else {
+				n /= 2
+			}
 		}
 	}
-	if held != poolClasses*classBytes {
-		t.Errorf("holds %d bytes, want %d", held, poolClasses*classBytes)
+	p = Pool{}
+	for range 100_000 {
+		p.Put(make([]byte, 0, minBuffer))
+	}
+	large := make([]byte, 0, maxPooled)
+	p.Put(large)
+	if b := p.Get(maxPooled); &b[:1][0] != &large[:1][0] {
+		t.Error("small buffers keep out a large one")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -88,27 +87,3 @@ func ExampleUnreachedError() {
 	})
 	// Output: 2 members: loop: mailbox full
 }
-
-// wave is a codec with state: what comes in is understood only after a first line that says "hello". What goes out is the
-// same for all.
-type wave struct {
-	codec.Lines
-	greeted bool
-}
-
-func (*wave) New() codec.Codec { return new(wave) }
-
-func (w *wave) Decode(data []byte) (int, []byte, error) {
-	n, line, err := w.Lines.Decode(data)
-	if line != nil && !w.greeted && string(line) != "hello" {
-		return 0, nil, codec.ErrMalformed
-	}
-	w.greeted = w.greeted || line != nil
-	return n, line, err
-}
-
-// DecodeFrom goes through Decode, as Lines has one of its own.
-func (w *wave) DecodeFrom(data []byte, _ int) (int, []byte, error) { return w.Decode(data) }
-
-// FrameKey tells that a broadcast need not be encoded for each connection.
-func (w *wave) FrameKey() any { return w.Lines }

@@ -20,9 +20,10 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 
 // begin is open within a turn.
 func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, welcome bool) {
-	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote, kind: ln.kind}
+	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
-	if c.isDialed() {
+	if ln.dials {
+		c.more().dialed = true
 		c.idle.lastRead = l.now // FirstByteTimeout is for those that come to us
 	}
 	if s, ok := sock.(*udpSession); ok {
@@ -60,6 +61,9 @@ func (c *Conn) accept(ln *listener) bool {
 	}
 	if c.handler = ln.accept(c); isNilFunc(c.handler) {
 		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
 	}
 	returned = true
 	if c.handler != nil && c.at() == stateOpening {

@@ -296,7 +296,7 @@ func (s *inner) Readable(p []byte) {
 	switch {
 	case !c.isOpen():
 	case c.in.pauses == 0:
-		c.decode(p)
+		c.decode(p, c.loop.now+share)
 	default:
 		c.hold(p)
 	}

@@ -6,9 +6,12 @@ import "fmt"
 type pauses uint8
 
 const (
-	pausedByUser  pauses = 1 << iota // PauseRead
-	pausedByDrain                    // the server drains, and jobs are waited for
-	pausedSocket                     // the socket does not read, for one of these reasons
+	pausedByUser   pauses = 1 << iota // PauseRead
+	pausedByDrain                     // the server drains, and jobs are waited for
+	heldBack                          // more than HighWater of its output waits
+	heldByJobs                        // many jobs of it wait
+	pausedForShare                    // it has had its share of the loop, and goes on soon
+	pausedSocket                      // the socket does not read, for one of these reasons
 )
 
 // maxHeld is how much input a paused connection takes from a socket that cannot be paused, because
@@ -24,9 +27,12 @@ type water struct {
 	waited    bool // output has had to wait, and has not been flushed since
 }
 
-// OnHighWater has f run on the loop when a turn ends with more than n bytes of output pending: the
-// time to stop producing. It runs once, and again only after the output was flushed. There is one such
-// hook; nil removes it. A panic in f closes c. A negative n panics.
+// OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
+// producing. It runs at once, within the Send or Write that passes the mark, and again only after the
+// output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative n
+// panics.
+//
+// Input needs no such hook: see Server.HighWater.
 func (c *Conn) OnHighWater(n int, f func()) {
 	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {
@@ -36,11 +42,21 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.mark, w.onHigh = n, f
 }
 
-// OnFlushed has f run on the loop whenever output that had to wait has all been taken by the system:
-// the time to produce more. There is one such hook; nil removes it. A panic in f closes c.
+// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it had
+// to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the time to
+// produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	c.more().water.onFlushed = f
+}
+
+// checkMark is called after output was appended.
+func (c *Conn) checkMark() {
+	w := &c.extras.water
+	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.mark {
+		w.high = true
+		c.callHook(w.onHigh)
+	}
 }
 
 // checkWater is called after output was written.
@@ -49,16 +65,37 @@ func (c *Conn) checkWater() {
 	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil {
 		return
 	}
-	switch n := c.pending(); {
-	case n == 0 && w.waited:
+	if c.out.box != nil {
+		w.waited = true
+		return
+	}
+	if w.waited || w.high {
 		w.high, w.waited = false, false
 		c.callHook(w.onFlushed)
-	case n > 0:
-		w.waited = true
-		if n > w.mark && !w.high {
-			w.high = true
-			c.callHook(w.onHigh)
-		}
+	}
+}
+
+// holdBack is called when more than Server.HighWater bytes of output wait. Unless the socket takes
+// them now, no more input is decoded until half of that has gone: who asks faster than he reads has
+// his input wait, first here and then with him.
+func (c *Conn) holdBack() {
+	if !c.out.box.Blocked {
+		c.writeOut()
+	}
+	if c.pending() > c.loop.highWater {
+		c.in.pauses |= heldBack
+	}
+}
+
+// letOn ends holdBack.
+func (c *Conn) letOn() {
+	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.highWater/2 || c.isClosing() {
+		return
+	}
+	c.in.pauses &^= heldBack
+	c.runThens()
+	if c.isOpen() && c.in.pauses&heldBack == 0 {
+		c.resumed()
 	}
 }
 
@@ -88,32 +125,48 @@ func (c *Conn) pause(why pauses) {
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	if c.in.pauses&pausedByUser != 0 && !c.isClosing() {
-		c.resume(pausedByUser)
+		c.in.pauses &^= pausedByUser
+		c.resumed()
 	}
 }
 
-// resume takes away one reason, and goes on reading if that was the last.
-func (c *Conn) resume(why pauses) {
-	c.in.pauses &^= why
-	if c.in.pauses&^pausedSocket != 0 {
-		return
-	}
-	if c.in.pauses != 0 {
-		c.in.pauses = 0
-		c.sock.Resume()
-	}
-	if c.loop.decoding != c.id {
+// resumed goes on with the input if there is no reason left not to.
+func (c *Conn) resumed() {
+	if c.in.pauses&^pausedSocket == 0 && c.loop.decoding != c.id {
 		c.decodeSoon()
 	}
 }
 
-// hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
-// that a short pause costs nothing.
-func (c *Conn) hold(p []byte) {
-	c.keep(p)
-	if c.isClosing() {
-		return
+// isPaused reports whether there is a reason not to decode.
+func (c *Conn) isPaused() bool { return c.in.pauses != 0 }
+
+// keep keeps the rest of a piece of input that is not decoded now. If that is much, more would come
+// soon, so the socket is paused.
+func (c *Conn) keep(data []byte) {
+	c.in.decoder.Keep(data)
+	if w := c.idle.watch; w != nil {
+		w.partial = false
 	}
+	if len(data) > keptOpen {
+		c.pauseSocket()
+	}
+	if c.in.pauses&^pausedSocket == pausedForShare {
+		c.decodeSoon()
+	} else {
+		c.in.pauses &^= pausedForShare // whoever takes the other reason away goes on
+	}
+}
+
+// hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
+// that a short pause costs nothing. The decoder asks the codec how long the frame is: that is user code.
+func (c *Conn) hold(p []byte) {
+	c.callHook(func() { c.in.decoder.Keep(p) })
+	if !c.isClosing() {
+		c.pauseSocket()
+	}
+}
+
+func (c *Conn) pauseSocket() {
 	if err := c.restSocket(); err != nil && c.in.decoder.Buffered() > maxHeld {
 		c.shut(fmt.Errorf("loop: reading cannot be paused: %w", err))
 	}
@@ -129,9 +182,4 @@ func (c *Conn) restSocket() error {
 		c.in.pauses |= pausedSocket
 	}
 	return err
-}
-
-// keep adds to the input that waits. It asks the codec how long the frame is: that is user code.
-func (c *Conn) keep(p []byte) {
-	c.callHook(func() { c.in.decoder.Keep(p) })
 }

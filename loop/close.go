@@ -8,8 +8,12 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// lingerTimeout is how long the peer's end is waited for after ours.
-const lingerTimeout = time.Second
+// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of its
+// input is thrown away meanwhile.
+const (
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
 
 // ending is the end of a connection: why, and how far it has got.
 type ending struct {
@@ -21,6 +25,7 @@ type ending struct {
 	steps  int           // of the close timeout that are left
 	due    time.Duration // when the present one is over
 	away   time.Duration // Loop.away when it began
+	thrown int           // bytes that came while c lingers
 }
 
 // closeSteps are the parts of the close timeout. One in which the server itself was away, because a
@@ -186,7 +191,7 @@ func (c *Conn) finish(hard bool) {
 
 // forget drops what a closed connection does not need: a Ref may keep it for long.
 func (c *Conn) forget() {
-	c.handler, c.pipe = nil, nil
+	c.handler = nil
 	if c.extras != nil {
 		*c.extras = extras{ending: c.extras.ending}
 	}
@@ -210,6 +215,15 @@ func (c *Conn) letGo(hard bool) {
 	c.extras.ending.timer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
 }
 
+// throwAway counts input that nobody wants any more. Who goes on sending that much loses what it has not
+// read yet.
+func (c *Conn) throwAway(n int) {
+	end := &c.extras.ending
+	if end.thrown += n; end.thrown > lingerBytes {
+		c.endLinger()
+	}
+}
+
 func (c *Conn) endLinger() {
 	if c.at() == stateLingering {
 		c.loop.wheel.Stop(c.extras.ending.timer)
@@ -220,12 +234,13 @@ func (c *Conn) endLinger() {
 
 func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
+	udp := c.isUDP()
 	if c.sock != nil {
 		c.extras.tls, _ = c.sock.(*tlsconn.Conn)
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c)
+	c.loop.server.left(c, udp)
 }
 
 func (c *Conn) callOnClose(err error) {

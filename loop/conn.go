@@ -45,33 +45,26 @@ type Conn struct {
 	sock    engine.Socket // nil: it is gone
 	state   atomic.Uint32 // a state; other goroutines may load it
 	place   int32         // in loop.conns
-	kind    kind
 	in      input
 	out     output
 	idle    idle
-	timers  *record   // set by AfterFunc and Every
-	extras  *extras   // nil until something of it is needed
-	pipe    *pipeSide // where the input goes in place of the handler
+	timers  *record // set by AfterFunc and Every
+	extras  *extras // nil until something of it is needed
 }
 
-// A kind says where a connection comes from, and what it is to the engine.
-type kind uint8
-
-const (
-	accepted      kind = iota
-	dialed             // by a Dialer
-	session            // of a UDP peer that began it
-	dialedSession      // of a UDP peer that was dialled
-)
-
 // isDialed reports whether this side began c.
-func (c *Conn) isDialed() bool { return c.kind == dialed || c.kind == dialedSession }
+func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed }
 
-// isUDP reports whether c is a session: its socket is one, until it is gone.
-func (c *Conn) isUDP() bool { return c.kind >= session }
+// isUDP reports whether c is a session, and its end has not come.
+func (c *Conn) isUDP() bool {
+	_, ok := c.sock.(*udpSession)
+	return ok
+}
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
+	dialed  bool      // by a Dialer
+	pipe    *pipeSide // where the input goes
 	ending  ending
 	log     *zerolog.Logger
 	after   []func(err error)

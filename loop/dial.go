@@ -46,8 +46,8 @@ type Dialer struct {
 // Server.Accept would be, and its Handler is what open returns; or with nil and the reason. Any
 // goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// An address that is written in digits is connected to on the loop. Names are resolved and tried by
-// net.Dialer on a goroutine, IPv4 and IPv6 raced. Errors are *net.OpError for what the network says,
+// An address that is written in digits is connected to on the loop. Names are resolved on a goroutine,
+// and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the network says,
 // with os.ErrDeadlineExceeded after Timeout; ErrTooManyConns; ErrServerClosed when the server drains;
 // and one that says what is wrong with addr or the Dialer. To return nil from open refuses the
 // connection: it is closed, and OnClose is not called.
@@ -98,6 +98,8 @@ func (a *dialing) begin() {
 	case a.isUDP():
 		a.beginPackets(local, remote, literal)
 	case literal && a.connect(local, remote):
+	case !literal && a.isName():
+		a.resolve()
 	default:
 		a.dial()
 	}
@@ -136,6 +138,17 @@ func (a *dialing) prepare() (err error) {
 
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
+
+// isName reports whether the address is a name that has only to be looked up. What is more special is
+// left to net.Dialer.
+func (a *dialing) isName() bool {
+	if e, ok := a.loop.server.engine.(engine.Racer); !ok || !e.Races(a.loop.index) {
+		return false
+	}
+	host, _, err := net.SplitHostPort(a.address)
+	_, notIP := netip.ParseAddr(host)
+	return err == nil && host != "" && notIP != nil && strings.HasPrefix(a.network, "tcp") && a.dialer.LocalAddr == nil
+}
 
 // literal reports whether nothing has to be resolved.
 func (a *dialing) literal() (remote, local netip.AddrPort, ok bool) {
@@ -234,11 +247,7 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 
 // profile is what a listener is to connections that are accepted.
 func (a *dialing) profile() *listener {
-	k := dialed
-	if a.isUDP() {
-		k = dialedSession
-	}
-	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, kind: k,
+	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
 		accept: func(c *Conn) Handler { return a.open(c, nil) }}
 }
 

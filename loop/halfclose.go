@@ -48,15 +48,18 @@ func (c *Conn) peerClosed(err error) {
 		c.endLinger()
 		return
 	}
-	if c.in.queued && c.isOpen() { // what is left over came before the end
-		c.decodeMore(c)
+	halfClosed := errors.Is(err, io.EOF)
+	if c.in.queued && c.isOpen() && (!halfClosed || c.in.decoder.Buffered() == 0) {
+		c.decodeRest()
 	}
 	c.in.ended = true
-	halfClosed := errors.Is(err, io.EOF)
-	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.isPaused() && c.in.decoder.Buffered() > 0
+	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
 	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
+		if c.in.queued && c.isOpen() {
+			c.decodeRest()
+		}
 		c.sock = nil
 		if halfClosed && hasMore && c.isOpen() {
 			err = errInputLost
@@ -74,14 +77,24 @@ func (c *Conn) peerClosed(err error) {
 
 func (c *Conn) wantsEOF() bool { return c.extras != nil && c.extras.halves.onEOF != nil }
 
-// isPaused reports whether there is a reason not to decode.
-func (c *Conn) isPaused() bool { return c.in.pauses != 0 }
+// hasInput reports whether input waits that came before the end.
+func (c *Conn) hasInput() bool {
+	return (c.isPaused() || c.in.queued) && c.in.decoder.Buffered() > 0
+}
+
+// decodeRest decodes what only waits for its turn: it came before the connection broke.
+func (c *Conn) decodeRest() {
+	if c.in.pauses&^(pausedForShare|pausedSocket) == 0 {
+		c.in.pauses = 0
+		c.decode(nil, never)
+	}
+}
 
 // inputEnded goes on with a connection whose peer has ended its output, once all that came before is
 // dealt with.
 func (c *Conn) inputEnded() {
 	switch {
-	case !c.isOpen() || c.in.pauses&pausedByUser != 0, c.isPaused() && c.in.decoder.Buffered() > 0: // not yet
+	case !c.isOpen() || c.in.pauses&pausedByUser != 0 || c.hasInput(): // not yet
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF

@@ -37,6 +37,7 @@ type watch struct {
 	stalled time.Duration // when that moved last, or began to wait
 	looked  time.Duration // when that was last looked at
 	unsent  int           // what the kernel held then, -1 if it does not tell
+	owed    int           // bytes that a peer had not taken when it was looked at, held back
 	partial bool          // a frame is unfinished
 	begun   time.Duration // since then
 }
@@ -183,6 +184,9 @@ func (c *Conn) checkIdle() {
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came
 // while it was busy, or while the process was stopped; output that moved within the kernel.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
+	if c.in.pauses&heldBack != 0 {
+		return c.lookAtReader(now)
+	}
 	if !c.in.ended && c.sock.Pending() { // the end itself is no sign of life
 		c.idle.lastRead = now
 		activity = true
@@ -193,6 +197,18 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 			w.unsent, w.stalled = n, now
 			activity = true
 		}
+	}
+	return activity
+}
+
+// lookAtReader is lookAtSocket for a peer that is held back: its input waits because it does not read.
+// So what counts is whether it does: whether less waits for it than the last time.
+func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
+	w := c.watched()
+	n := c.untaken()
+	activity = w.owed == 0 || n < w.owed
+	if w.owed = n; activity {
+		c.idle.lastRead, w.stalled = now, now
 	}
 	return activity
 }

@@ -12,7 +12,7 @@ type input struct {
 	decoder codec.Decoder
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
-	queued  bool   // decodeMore is in the mailbox
+	queued  bool   // in loop.ready
 	replies bool   // the codec is a Responder
 }
 
@@ -31,12 +31,14 @@ func (s *sink) Readable(p []byte) {
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
-		case c.pipe != nil && c.in.decoder.Buffered() == 0:
-			c.pipe.pass(p)
+		case c.isPiped() && c.in.decoder.Buffered() == 0:
+			c.extras.pipe.pass(p)
 		default:
-			c.decode(p)
+			c.decode(p, l.now+share)
 		}
 		c.endTurn()
+	} else if c.at() == stateLingering {
+		c.throwAway(len(p))
 	}
 	l.leave()
 }
@@ -60,14 +62,22 @@ func (s *sink) Closed(err error) {
 	l.leave()
 }
 
-// decode delivers the messages in data, which follows what was left over before.
-func (c *Conn) decode(data []byte) {
-	l := c.loop
+// decode delivers the messages in data, which follows what was left over before, until end: what is
+// left then goes on in a turn of its own.
+func (c *Conn) decode(data []byte, end time.Duration) {
+	l, slice := c.loop, slice{end: end, left: firstLook}
+	if b := c.out.box; b != nil && b.Len() > l.highWater {
+		if c.holdBack(); c.in.pauses != 0 {
+			c.keep(data)
+			return
+		}
+	}
 	l.current, l.decoding = c, c.id
 	defer c.decoded()
 	before := l.count.messages
-	for more := true; more; {
+	for {
 		var msg []byte
+		var more bool
 		var err error
 		data, msg, more, err = c.in.decoder.Next(data)
 		if c.in.replies {
@@ -80,17 +90,21 @@ func (c *Conn) decode(data []byte) {
 			c.undecodable(err)
 		case msg != nil:
 			l.count.messages++
-			if c.pipe != nil {
-				c.pipe.pass(msg)
-			} else if err := c.handler.OnMessage(c, msg); err != nil {
+			if err := c.handler.OnMessage(c, msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
-		if !c.isOpen() {
+		if !more || !c.isOpen() {
 			break
 		}
+		if b := c.out.box; b != nil && b.Len() > l.highWater {
+			c.holdBack()
+		}
+		if slice.over(l, len(msg)) {
+			c.in.pauses |= pausedForShare
+		}
 		if c.in.pauses != 0 {
-			c.in.decoder.Keep(data)
+			c.keep(data)
 			break
 		}
 	}
@@ -136,24 +150,5 @@ func (c *Conn) refuseInput(err error, text string) {
 	c.shut(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
-	}
-}
-
-// decodeSoon has decodeMore called after the current callback.
-func (c *Conn) decodeSoon() {
-	c.in.queued = true
-	_ = c.loop.post(task{told: c.decodeMore, c: c}, true)
-}
-
-// decodeMore decodes what is left over, after the codec was changed outside of decode, or reading was
-// resumed.
-func (c *Conn) decodeMore(*Conn) {
-	c.in.queued = false
-	if c.in.pauses != 0 {
-		return
-	}
-	c.decode(nil)
-	if c.in.ended {
-		c.inputEnded()
 	}
 }

@@ -44,7 +44,7 @@ type listener struct {
 	net                   net.Listener
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
-	kind                  kind              // of what is made here
+	dials                 bool              // what is made here is not accepted, but dialled
 	tls                   *tls.Config       // nil: plain
 	proxies               []netip.Prefix    // who sends PROXY headers
 	tcp                   TCPOptions
@@ -211,7 +211,7 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 		c := *a
 		return &c
 	case *net.TCPAddr:
-		if !bytes.Equal(a.IP, *last) {
+		if !a.IP.Equal(*last) || len(a.IP) != len(*last) {
 			*last = bytes.Clone(a.IP)
 		}
 		a.IP = *last
@@ -323,7 +323,7 @@ func (s *Server) sayFarewell(nc net.Conn) {
 		select {
 		case s.farewells <- struct{}{}:
 			s.newcomers.Go(func() {
-				_, _ = io.Copy(io.Discard, nc)
+				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
 				_ = nc.Close()
 				<-s.farewells
 			})
@@ -341,12 +341,12 @@ func (ln *listener) uncount(remote net.Addr) {
 	}
 }
 
-// left counts a connection that is no more.
-func (s *Server) left(c *Conn) {
+// left counts a connection, or a session of UDP, that is no more.
+func (s *Server) left(c *Conn, udp bool) {
 	if !c.isDialed() {
 		s.gate.Leave(c.remote)
 	}
-	if c.kind == session {
+	if udp && !c.isDialed() {
 		s.sessions.Add(-1)
 	} else {
 		s.open.Add(-1)

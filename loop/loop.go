@@ -55,7 +55,9 @@ type Loop struct {
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
-	maxOutbound int // the server's
+	ready       []*Conn // with input to be decoded in a turn of the loop
+	maxOutbound int     // the server's
+	highWater   int     // the server's
 
 	// Its life.
 	started   bool // OnStart has returned
@@ -87,6 +89,7 @@ func newLoop(s *Server, index int) *Loop {
 		dials:       make(map[*dialing]struct{}),
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
+		highWater:   s.HighWater,
 		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting(),
 	}

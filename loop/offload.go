@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
@@ -46,8 +47,13 @@ func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn,
 // offloaded is what one connection has given to Offload.
 type offloaded struct {
 	queue   *jobs.Queue
-	pending int // thens that have not run
+	pending int      // thens that have not run
+	thens   []func() // of jobs that are done, while output is held back
 }
+
+// jobsAhead is how many jobs of one connection may be under way while its input is decoded. They run one
+// after another, so that more of them would only wait.
+const jobsAhead = 16
 
 func (c *Conn) offload(run func(context.Context)) error {
 	if c.isClosing() {
@@ -63,16 +69,44 @@ func (c *Conn) offload(run func(context.Context)) error {
 	case err != nil:
 		return err
 	}
-	x.jobs.pending++
+	if x.jobs.pending++; x.jobs.pending >= jobsAhead {
+		c.in.pauses |= heldByJobs
+	}
 	return nil
 }
 
 // jobDone runs on the loop after a job.
 func (c *Conn) jobDone(then func()) {
-	c.extras.jobs.pending--
-	then()
-	if c.at() == stateFinishing && !c.hasJobs() && !c.isBusy() {
+	j := c.extras.jobs
+	j.thens = append(j.thens, then)
+	c.runThens()
+}
+
+// runThens runs what is to follow jobs that are done, unless too much output waits.
+func (c *Conn) runThens() {
+	if c.extras == nil || c.extras.jobs == nil {
+		return
+	}
+	j := c.extras.jobs
+	for len(j.thens) > 0 && c.isOpen() && c.in.pauses&heldBack == 0 {
+		then := j.thens[0]
+		j.thens = slices.Delete(j.thens, 0, 1)
+		j.pending--
+		c.callHook(then)
+		if b := c.out.box; b != nil && b.Len() > c.loop.highWater && c.isOpen() {
+			c.holdBack()
+		}
+	}
+	if !c.isOpen() {
+		return
+	}
+	if c.at() == stateFinishing && j.pending == 0 && !c.isBusy() {
 		c.shut(ErrServerClosed)
+		return
+	}
+	if c.in.pauses&heldByJobs != 0 && j.pending <= jobsAhead/2 {
+		c.in.pauses &^= heldByJobs
+		c.resumed()
 	}
 }
 

@@ -51,6 +51,9 @@ func (c *Conn) Send(msg []byte) error {
 	}
 	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
 	if err == nil && b.Extend(tail) {
+		if c.extras != nil {
+			c.checkMark()
+		}
 		return nil
 	}
 	if err != nil {
@@ -80,7 +83,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 // Pending returns the number of bytes that were sent but are not yet with the system.
 func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
-	return c.pending()
+	n := c.pending()
+	if n > 0 {
+		c.more().water.waited = true // who has seen it may wait for OnFlushed
+	}
+	return n
 }
 
 func (c *Conn) pending() int {
@@ -150,6 +157,9 @@ func (c *Conn) appended(tail []byte) {
 			c.releaseOutput()
 		}
 	}
+	if c.extras != nil {
+		c.checkMark()
+	}
 }
 
 // touch has endTurn called when this turn ends.
@@ -175,6 +185,9 @@ func (c *Conn) endTurn() {
 	}
 	if c.extras != nil {
 		c.checkWater()
+	}
+	if c.in.pauses&heldBack != 0 {
+		c.letOn()
 	}
 	if c.isClosing() && !c.isOver() {
 		c.closeTurn()
@@ -270,6 +283,7 @@ func (c *Conn) writable() {
 		b.Blocked = false
 		c.writeOut()
 	}
+	c.letOn()
 	if c.extras != nil {
 		c.checkWater()
 	}

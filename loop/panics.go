@@ -84,11 +84,13 @@ func (c *Conn) callHook(f func()) {
 	if f == nil {
 		return
 	}
-	c.loop.current = c
-	defer c.loop.rescue()
+	l := c.loop
+	caller := l.current // what runs next may be another's, or the loop's own
+	l.current = c
+	defer func() { l.current = caller }()
+	defer l.rescue()
 	f()
-	c.loop.returned = true
-	c.loop.current = nil // what runs next, in this batch of timers, may be the loop's own
+	l.returned = true
 }
 
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as

@@ -37,7 +37,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 		panic("loop: Pipe needs two connections of one loop")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
-	case a.pipe != nil || b.pipe != nil:
+	case a.more().pipe != nil || b.more().pipe != nil:
 		panic("loop: Pipe with a connection that is in one already")
 	case cfg.IdleTimeout < 0:
 		panic("loop: Pipe with a negative IdleTimeout")
@@ -69,6 +69,7 @@ type pipe struct {
 type pipeSide struct {
 	pipe     *pipe
 	from, to *Conn
+	handler  Handler // from's own
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
 	held     bool // from is not read, because to does not take it
@@ -77,7 +78,10 @@ type pipeSide struct {
 // begin joins s.from to the pipe. back is the other direction, whose output s.from takes.
 func (s *pipeSide) begin(back *pipeSide) {
 	c := s.from
-	c.pipe = s
+	c.extras.pipe = s
+	if c.handler != nil { // otherwise takeOver is called when Accept has returned
+		s.takeOver()
+	}
 	c.in.decoder.SetCodec(nil)
 	c.checkReplies()
 	if !c.isClosing() {
@@ -88,6 +92,27 @@ func (s *pipeSide) begin(back *pipeSide) {
 	c.OnFlushed(back.release)
 	c.AfterClose(s.closed)
 }
+
+// isPiped reports whether input goes into a pipe.
+func (c *Conn) isPiped() bool {
+	_, ok := c.handler.(*pipeSide)
+	return ok
+}
+
+// takeOver makes s the handler of its connection.
+func (s *pipeSide) takeOver() { s.handler, s.from.handler = s.from.handler, s }
+
+// OnMessage implements Handler for what was not decoded when the pipe began.
+func (s *pipeSide) OnMessage(_ *Conn, msg []byte) error {
+	s.pass(msg)
+	return nil
+}
+
+// OnClose is the handler's own.
+func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
+
+// Unwrap makes HandlerAs find it.
+func (s *pipeSide) Unwrap() any { return s.handler }
 
 // pass is given what from has received: it goes from the read buffer into the socket, if nothing waits
 // before it.
@@ -126,7 +151,8 @@ func (s *pipeSide) hold() {
 func (s *pipeSide) release() {
 	if s.held && s.from.isOpen() {
 		s.held = false
-		s.from.resume(pausedByUser)
+		s.from.in.pauses &^= pausedByUser
+		s.from.resumed()
 	}
 }
 

@@ -43,14 +43,14 @@ func TestHighWaterAndDrain(t *testing.T) {
 	}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
-		p.Send("123456789012345\n") // taken at once: no event
+		p.Send("123456789012345\n") // taken at once, but above the mark before
 		p.Block(0)
 		p.Send("12345\n", "12345\n", "12345\n")
 		p.Unblock()
 		p.Block(0)
 		p.Send("123\n")
 		p.Unblock()
-		if got, want := strings.Join(events, ", "), "high 12, drain 0, drain 0"; got != want {
+		if got, want := strings.Join(events, ", "), "high 16, drain 0, high 12, drain 0, drain 0"; got != want {
 			t.Errorf("events: %s; want %s", got, want)
 		}
 	})

@@ -6,15 +6,12 @@ import "github.com/loopwheel/loopwheel/loop/internal/rig"
 type script = rig.Script
 
 var (
-	echo        = rig.Echo
-	silent      = rig.Silent
-	start       = rig.Start
-	dial        = rig.Dial
-	mustEcho    = rig.MustEcho
-	freePort    = rig.FreePort
-	turnsEnd    = rig.TurnsEnd
-	needSlow    = rig.NeedSlow
-	goroutineID = rig.GoroutineID
-	bubble      = rig.Bubble
-	wait        = rig.Wait
+	echo     = rig.Echo
+	silent   = rig.Silent
+	start    = rig.Start
+	dial     = rig.Dial
+	mustEcho = rig.MustEcho
+	freePort = rig.FreePort
+	bubble   = rig.Bubble
+	wait     = rig.Wait
 )

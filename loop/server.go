@@ -153,6 +153,12 @@ type Server struct {
 	// ErrSlowConsumer.
 	MaxOutbound int `default:"1_048_576"`
 
+	// HighWater is how many bytes of output may wait in one connection while its input is decoded.
+	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster than
+	// it reads is held back by TCP, and never costs more than that. A handler need not know of it.
+	// MaxOutbound is for what is pushed, by timers, Tells and groups.
+	HighWater int `default:"131_072"`
+
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
 	// ErrMailboxFull.
 	MaxMailbox int `default:"65_536"`

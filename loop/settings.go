@@ -125,7 +125,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		if ln.tls != nil || ln.proxies != nil {
 			return nil, fmt.Errorf("loop: %s: TLS and ProxyProtocol are for tcp and unix, not for udp", field)
 		}
-		ln.codec, ln.kind = codec.Raw{}, session
+		ln.codec = codec.Raw{}
 		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
 	}
 	return ln, nil

@@ -43,6 +43,7 @@ func (l *Loop) turn() {
 	end := l.now + l.server.TurnBudget
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
+	more = l.runReady(end) || more
 	l.settle()
 	l.show()
 	if l.ending {

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It touches
-// at most budget timers, each callback and each step of a timer to a lower level counting one; budget <= 0 means
-// no limit. What is left stays pending, can be stopped or moved, and makes [Wheel.Next] report no later than
-// now. A jump of any length costs what is due, not the ticks passed over. A time earlier than one told before
-// counts as that one.
+// Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
+// touches at most budget timers, each callback and each step of a timer to a lower level counting
+// one; budget <= 0 means no limit. What is left stays pending, can be stopped or moved, and makes
+// [Wheel.Next] report no later than now. A jump of any length costs what is due, not the ticks
+// passed over. A time earlier than one told before counts as that one.
 //
-// A callback may call any method but Advance, which panics. Timers it stops do not run, those of the same batch
-// included; timers it adds do not run before the next Advance. If a callback panics, so does Advance, and the
-// wheel is as if the callback had returned: the next Advance goes on with the rest.
+// A callback may call any method but Advance, which panics. Timers it stops do not run, those of
+// the same batch included; timers it adds do not run before the next Advance. If a callback panics,
+// so does Advance, and the wheel is as if the callback had returned: the next Advance goes on with
+// the rest.
 func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 	if w.advancing {
 		panic("timing: Advance called by a callback of the same Wheel")
@@ -76,7 +77,8 @@ func (w *Wheel) endAdvance() {
 	}
 }
 
-// nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to cascade one.
+// nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to
+// cascade one.
 func (w *Wheel) nextWake() uint64 {
 	tick := uint64(math.MaxUint64)
 	for m := w.levels; m != 0; m &= m - 1 {
@@ -86,8 +88,9 @@ func (w *Wheel) nextWake() uint64 {
 	return tick
 }
 
-// wakeFor returns the tick at which Advance has something to do for the slot of a level that starts at start: it
-// begins to cascade it when the slot before is the present one, and goes on with each tick.
+// wakeFor returns the tick at which Advance has something to do for the slot of a level that starts
+// at start: it begins to cascade it when the slot before is the present one, and goes on with each
+// tick.
 func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 	if level == 0 || start <= w.pos {
 		return start
@@ -95,7 +98,8 @@ func (w *Wheel) wakeFor(level int, start uint64) uint64 {
 	return max(start-1<<span(level), w.pos+1)
 }
 
-// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they can be.
+// catchUp moves pos to now if nothing is due in between, so that deadlines are filed as low as they
+// can be.
 func (w *Wheel) catchUp() {
 	if !w.advancing && w.drain == nil && w.now < w.wake {
 		w.moveTo(w.reached(w.now))
@@ -135,8 +139,8 @@ func (w *Wheel) firstSlot(level int) uint64 {
 	return (lap<<lapBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start together the
-// upper one comes first: its timers have to go to the lower one.
+// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start
+// together the upper one comes first: its timers have to go to the lower one.
 func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 	tick = math.MaxUint64
 	for m := w.levels; m != 0; m &= m - 1 {
@@ -148,9 +152,9 @@ func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
 	return level, tick, w.levels != 0
 }
 
-// cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the work evenly
-// over the time until they are due, elapsed being the ticks since it was last done. So the border of two
-// slots is a tick like any other; other wheels stop there to move the whole slot.
+// cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the
+// work evenly over the time until they are due, elapsed being the ticks since it was last done. So
+// the border of two slots is a tick like any other; other wheels stop there to move the whole slot.
 func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 	for m := w.near; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)

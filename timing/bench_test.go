@@ -126,7 +126,8 @@ func BenchmarkEmptyTick(b *testing.B) {
 	}
 }
 
-// Resets of one timer after the other, as when connections are heard one after the other; ns/op is per reset.
+// Resets of one timer after the other, as when connections are heard one after the other; ns/op is
+// per reset.
 func BenchmarkHeartbeats(b *testing.B) {
 	const connections = 100_000
 	w := New(Config{})

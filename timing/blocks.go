@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled linked
-// list. Next to a list that links the nodes themselves, it is read in sequence when a slot fires or
-// moves down, where following links waits for memory at each step; and taking a timer out touches
-// one word, not two neighbours. Entries stay in the order they were added. One that is taken out
-// leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
+// The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled
+// linked list. Next to a list that links the nodes themselves, it is read in sequence when a slot
+// fires or moves down, where following links waits for memory at each step; and taking a timer out
+// touches one word, not two neighbours. Entries stay in the order they were added. One that is
+// taken out leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
 const (
 	offBits    = 6
 	blockLen   = 1 << offBits
@@ -19,10 +19,10 @@ const (
 	slabBlocks = 1 << slabBits
 	slabMask   = slabBlocks - 1
 
-	// A block that gets down to sparse live entries is merged with a neighbour if both together have
-	// no more than mergeTo. The last block of a list is not, as it will be filled; if it is mostly
-	// gaps when its end is reached, those are closed. So of two neighbours one has more than sparse
-	// entries: each of them once had, and the later one to get there would have been merged.
+	// A block that gets down to sparse live entries is merged with a neighbour if both together
+	// have no more than mergeTo. The last block of a list is not, as it will be filled; if it is
+	// mostly gaps when its end is reached, those are closed. So of two neighbours one has more than
+	// sparse entries: each of them once had, and the later one to get there would have been merged.
 	sparse  = blockLen / 4
 	mergeTo = blockLen * 3 / 4
 )
@@ -56,9 +56,9 @@ type link struct {
 }
 
 // list is a slot of the wheel, or the overdue list. A slot whose timers have all been stopped keeps
-// its last block, without entries, until the wheel comes by: most timers are stopped before they are
-// due, and the next is often for the same time. So neither stopping nor adding it has more to do
-// than that block. In a list of several blocks none is empty.
+// its last block, without entries, until the wheel comes by: most timers are stopped before they
+// are due, and the next is often for the same time. So neither stopping nor adding it has more to
+// do than that block. In a list of several blocks none is empty.
 type list struct {
 	min    uint64 // no timer in the list has an earlier tick
 	cursor uint32 // where the next entry goes, its block<<offBits and its place; a multiple of blockLen if there is no room

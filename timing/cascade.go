@@ -58,8 +58,8 @@ func (w *Wheel) touch(b *block, m mask) {
 	w.touched = sum // or the loop would be left out
 }
 
-// touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long: the
-// processor looks only so many instructions ahead.
+// touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long:
+// the processor looks only so many instructions ahead.
 func (w *Wheel) touchCalls(b *block, m mask) {
 	if inSequence(b, m) {
 		return

@@ -1,8 +1,8 @@
 package timing
 
-// chunks is a slice that grows without moving much: nothing is copied or cleared but some 100 KiB at
-// a time, so there is no latency spike however large it gets. It is small when little is in it, and
-// few objects to the garbage collector when there is much.
+// chunks is a slice that grows without moving much: nothing is copied or cleared but some 100 KiB
+// at a time, so there is no latency spike however large it gets. It is small when little is in it,
+// and few objects to the garbage collector when there is much.
 //
 // The chunks are slices, not pointers to arrays: for those the compiler adds a check for nil that
 // reads the beginning of the array, and so waits for memory that nobody needs.

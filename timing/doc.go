@@ -1,32 +1,37 @@
 // Package timing holds loopwheel's hierarchical timing wheel.
 //
-// A [Wheel] is the pure core: it has no goroutine, no clock and no lock. Its owner, one goroutine at a
-// time, adds callbacks and tells it from time to time what time it is. An event loop owns a Wheel of its
-// own; everyone else wants a [Scheduler], which may be used from any goroutine and also knows timers by a key.
+// A [Wheel] is the pure core: it has no goroutine, no clock and no lock. Its owner, one goroutine
+// at a time, adds callbacks and tells it from time to time what time it is. A [KeyedWheel] holds keys
+// with values that expire, for an owner of a Wheel. An event loop owns a Wheel of its own.
+//
+// Everyone else wants a [Scheduler], for functions, or a [Keyed], for keys with values. They may be
+// used from any goroutine. They read the clock, and have a goroutine while something is due.
+//
+// The package needs nothing but the standard library.
 //
 // # Time
 //
-// All times are offsets on the owner's clock, which starts at 0 and should be monotonic. The wheel cuts
-// time into ticks of Config.Tick. A deadline is rounded up to a tick, so a callback never runs early, and
-// runs late by less than one tick plus whatever the owner takes to call Advance.
+// All times are offsets on the owner's clock, which starts at 0 and should be monotonic. The wheel
+// cuts time into ticks of Config.Tick. A deadline is rounded up to a tick, so a callback never runs
+// early, and runs late by less than one tick plus whatever the owner takes to call Advance.
 //
 // A deadline that is not after the time last given to Advance, zero and negative ones included, has
-// passed: it counts as due at that time, and its callback runs in the next Advance, never inline. A clock
-// that steps back is ignored: the wheel's time is the latest it was told. Nothing overflows: a
-// deadline of math.MaxInt64 is 292 years away, and as good as never; an Advance that is told that
+// passed: it counts as due at that time, and its callback runs in the next Advance, never inline. A
+// clock that steps back is ignored: the wheel's time is the latest it was told. Nothing overflows:
+// a deadline of math.MaxInt64 is 292 years away, and as good as never; an Advance that is told that
 // time runs all that is pending, and ends what is periodic.
 //
 // # Structure
 //
-// The hierarchical timing wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels"
-// (SOSP 1987), as the Linux kernel had it for long and tokio has it. Levels of 64 slots, each slot
-// as long as a whole level below it, hold any deadline that a time.Duration can express. A bitmap per level finds
-// the next slot with timers, so time without any costs nothing.
+// The hierarchical timing wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing
+// Wheels" (SOSP 1987), as the Linux kernel had it for long and tokio has it. Levels of 64 slots,
+// each slot as long as a whole level below it, hold any deadline that a time.Duration can express.
+// A bitmap per level finds the next slot with timers, so time without any costs nothing.
 //
-// Two things are our own. A level has two laps of slots, and the timers of a slot move down to the level
-// below bit by bit while the slot before it is the present one, not all at once when their time comes: a
-// million timers do not make the tick on which a slot begins a long one. And a slot is an unrolled linked
-// list, blocks of timers that are read in sequence. Blocks and nodes are in chunks, linked by 32-bit
-// indices: a million timers are less than a thousand objects to the garbage collector, and only the
-// callbacks are pointers.
+// Two things are our own. A level has two laps of slots, and the timers of a slot move down to the
+// level below bit by bit while the slot before it is the present one, not all at once when their
+// time comes: a million timers do not make the tick on which a slot begins a long one. And a slot
+// is an unrolled linked list, blocks of timers that are read in sequence. Blocks and nodes are in
+// chunks, linked by 32-bit indices: a million timers are less than a thousand objects to the
+// garbage collector, and only the callbacks are pointers.
 package timing

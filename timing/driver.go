@@ -31,10 +31,10 @@ func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext fun
 	d.armed = math.MaxInt64
 }
 
-// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line waits
-// for mu itself, so a run, which does not stand in line, waits for few: with a thousand, callbacks
-// would come seconds late. (TryLock leaves alone a Mutex that somebody has waited for in vain for a
-// millisecond.)
+// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line
+// waits for mu itself, so a run, which does not stand in line, waits for few: with a thousand,
+// callbacks would come seconds late. (TryLock leaves alone a Mutex that somebody has waited for in
+// vain for a millisecond.)
 func (d *driver) lock() {
 	if d.mu.TryLock() {
 		return

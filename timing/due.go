@@ -1,7 +1,7 @@
 package timing
 
-// runDue runs the next callback if it is due. The lock is not held while it runs, and nothing else is taken
-// from the wheel before it returns: so it can remove its neighbours.
+// runDue runs the next callback if it is due. The lock is not held while it runs, and nothing else
+// is taken from the wheel before it returns: so it can remove its neighbours.
 func (s *Scheduler) runDue() bool {
 	f, more := s.takeNext()
 	if f != nil {
@@ -10,8 +10,8 @@ func (s *Scheduler) runDue() bool {
 	return more
 }
 
-// takeNext takes a due callback from the wheel, or what gives it to the Executor. f may be nil though there is
-// more: the wheel's budget has run out, which lets others have the lock.
+// takeNext takes a due callback from the wheel, or what gives it to the Executor. f may be nil
+// though there is more: the wheel's budget has run out, which lets others have the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
 	s.mu.Lock()
@@ -64,8 +64,8 @@ func (s *Scheduler) handOver(d *due) func() {
 	}
 }
 
-// claim reports whether a callback was waiting for the Executor, which it does no longer, and counts
-// it. False if it has been started, or stopped, or Stop has returned it as pending.
+// claim reports whether a callback was waiting for the Executor, which it does no longer, and
+// counts it. False if it has been started, or stopped, or Stop has returned it as pending.
 func (s *Scheduler) claim(d *due, counter *uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,8 @@ func TestEveryOfATickOnAWheelToldLate(t *testing.T) {
 	}
 }
 
-// Only periods whose ticks have passed are skipped, be it by a late Advance or by periods below a tick.
+// Only periods whose ticks have passed are skipped, be it by a late Advance or by periods below a
+// tick.
 func TestEverySkipsWhatItsTickHasPassed(t *testing.T) {
 	w := New(Config{Tick: at(10)})
 	calls := 0

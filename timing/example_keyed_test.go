@@ -56,7 +56,8 @@ func ExampleKeyed_goZero() {
 	// 2 drained, 0 left
 }
 
-// A TimingWheel with listeners, as Java programs have it: elements expire, and all who listen are told.
+// A TimingWheel with listeners, as Java programs have it: elements expire, and all who listen are
+// told.
 func ExampleKeyed_listeners() {
 	var listeners []func(element string)
 	wheel := timing.NewKeyed(timing.KeyedConfig{}, func(expired []timing.Entry[string, struct{}]) {
@@ -79,8 +80,8 @@ func ExampleKeyed_listeners() {
 	// Output: log: element expired
 }
 
-// A pool of sessions that are heard every 5 s and expire when nothing was heard for 30 s. The owner,
-// an event loop say, tells its Wheel the time; here that is just a number.
+// A pool of sessions that are heard every 5 s and expire when nothing was heard for 30 s. The
+// owner, an event loop say, tells its Wheel the time; here that is just a number.
 func ExampleKeyedWheel() {
 	type session struct{ name string }
 	var now time.Duration

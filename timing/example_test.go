@@ -28,7 +28,8 @@ func Example() {
 	// stopped: true again: false
 }
 
-// A periodic timer keeps to its rhythm when the owner is late, and makes one call for all that it missed.
+// A periodic timer keeps to its rhythm when the owner is late, and makes one call for all that it
+// missed.
 func ExampleWheel_Every() {
 	w := timing.New(timing.Config{})
 	var now time.Duration
@@ -60,7 +61,8 @@ func ExampleWheel_Reset() {
 	// false
 }
 
-// A budget bounds the work of one Advance, so that a storm of expiries lets an event loop do I/O in between.
+// A budget bounds the work of one Advance, so that a storm of expiries lets an event loop do I/O in
+// between.
 func ExampleWheel_Advance_budget() {
 	w := timing.New(timing.Config{})
 	for range 1000 {

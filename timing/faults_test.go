@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The faults that users of other timing wheels reported, each as a test of ours, of the Wheel or the Scheduler.
-// Those not here are among the promises and the Scheduler's own tests: stale handles, panics, past and zero
-// delays.
+// The faults that users of other timing wheels reported, each as a test of ours, of the Wheel or
+// the Scheduler. Those not here are among the promises and the Scheduler's own tests: stale
+// handles, panics, past and zero delays.
 
 func TestFaultFiresEarlyByATick(t *testing.T) {
 	inBubble(t, SchedulerConfig{Tick: at(10)}, func(t *testing.T, s *Scheduler) {
@@ -228,8 +228,8 @@ func TestFaultCallbacksAfterStop(t *testing.T) {
 	})
 }
 
-// Many goroutines set, move and remove keys: each callback runs at most once per Set, and never after a Remove that
-// said true. The full run is 1,000 goroutines for 30 s.
+// Many goroutines set, move and remove keys: each callback runs at most once per Set, and never
+// after a Remove that said true. The full run is 1,000 goroutines for 30 s.
 func TestSoak(t *testing.T) {
 	goroutines, d := 100, 300*time.Millisecond
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {

@@ -35,9 +35,9 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	return at
 }
 
-// stretch is where file has put the last timer: ticks for which that level is the one to file on, and
-// Advance will look at their slots in time. It holds until the wheel moves or slots are cascaded.
-// Timers often have similar timeouts, so most find it to be theirs.
+// stretch is where file has put the last timer: ticks for which that level is the one to file on,
+// and Advance will look at their slots in time. It holds until the wheel moves or slots are
+// cascaded. Timers often have similar timeouts, so most find it to be theirs.
 type stretch struct {
 	first, ticks uint64
 	shift        uint8
@@ -124,10 +124,10 @@ func (w *Wheel) wakeBy(tick uint64) {
 	}
 }
 
-// behindNear returns the level to file tick on instead of level: that of the highest slot, below the
-// given top, that has tick in its span and timers waiting to be moved down. They were added before
-// those of the slots below and after nothing that comes now, so a newcomer that went past them would
-// break the order.
+// behindNear returns the level to file tick on instead of level: that of the highest slot, below
+// the given top, that has tick in its span and timers waiting to be moved down. They were added
+// before those of the slots below and after nothing that comes now, so a newcomer that went past
+// them would break the order.
 //
 // Only a slot that tick can go below is in question: the present one of a level and the next, the
 // near ones.
@@ -142,11 +142,11 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 	return level
 }
 
-// fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at the
-// wheel's time, after all that is there for that tick. Blocks of the overdue list bear the number of
-// the Advance that they were begun in or after: that one does not run them, or a timer that re-adds
-// itself would keep it from returning. As long as one is pending each Advance gets a number, so a
-// block has one tick.
+// fileOverdue appends a timer whose deadline had passed before it was added. It counts as due at
+// the wheel's time, after all that is there for that tick. Blocks of the overdue list bear the
+// number of the Advance that they were begun in or after: that one does not run them, or a timer
+// that re-adds itself would keep it from returning. As long as one is pending each Advance gets a
+// number, so a block has one tick.
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.late
 	switch {

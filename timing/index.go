@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The geometry of the wheel. A slot of level k spans 64^k ticks. A level is a ring of 128 slots, two laps of
-// 64: the lap that the wheel is in, and the one after it.
+// The geometry of the wheel. A slot of level k spans 64^k ticks. A level is a ring of 128 slots,
+// two laps of 64: the lap that the wheel is in, and the one after it.
 //
 //	level  a slot spans   at 1 ms       a lap of the level spans
 //	0      1 tick         1 ms          64 ms
@@ -20,11 +20,12 @@ import (
 //	7      2^42           139 years     every time.Duration
 //	8-10   2^48 and up    only for ticks below 32.768 µs
 //
-// 66 bits exceed any time.Duration in nanoseconds, so whatever the tick there is no wrap, no clamp and no
-// overflow list.
+// 66 bits exceed any time.Duration in nanoseconds, so whatever the tick there is no wrap, no clamp
+// and no overflow list.
 //
-// The second lap is there so that a slot can be moved down before its time has come. With one lap, the
-// slot after the present one has nowhere to go until the wheel gets there, and then all of it must go at once.
+// The second lap is there so that a slot can be moved down before its time has come. With one lap,
+// the slot after the present one has nowhere to go until the wheel gets there, and then all of it
+// must go at once.
 const (
 	lapBits   = 6
 	lapSlots  = 1 << lapBits
@@ -41,8 +42,8 @@ const (
 // span returns how many bits of a tick are below those that number the slots of a level.
 func span(level int) uint { return uint(level) * lapBits & 63 }
 
-// levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick, the one where tick
-// is in the present lap or the next, and its span.
+// levelOf returns the lowest level that has a slot for a deadline when the wheel is at pos <= tick,
+// the one where tick is in the present lap or the next, and its span.
 func levelOf(pos, tick uint64) (level int, shift uint) {
 	at := levelOfBit[(bits.Len64((tick-pos)|lapMask)-1)&63]
 	level, shift = int(at>>8), uint(at&63)
@@ -53,7 +54,8 @@ func levelOf(pos, tick uint64) (level int, shift uint) {
 	return level, shift
 }
 
-// levelOfBit is the level, times 256, and its span, for a deadline so many bits away: a division by lapBits.
+// levelOfBit is the level, times 256, and its span, for a deadline so many bits away: a division by
+// lapBits.
 var levelOfBit = func() (t [64]uint16) {
 	for b := range t {
 		level := b / lapBits
@@ -73,8 +75,8 @@ func levelOfList(list int) int { return list / ringSlots }
 // slotStart returns the first tick of tick's slot on a level.
 func slotStart(level int, tick uint64) uint64 { return tick >> span(level) << span(level) }
 
-// ticker converts between times and ticks. It divides by multiplying: Granlund and Montgomery, "Division by
-// Invariant Integers using Multiplication" (PLDI 1994), for dividends of 63 bits.
+// ticker converts between times and ticks. It divides by multiplying: Granlund and Montgomery,
+// "Division by Invariant Integers using Multiplication" (PLDI 1994), for dividends of 63 bits.
 type ticker struct {
 	tick  uint64
 	mul   uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
@@ -115,7 +117,8 @@ func (c *ticker) reached(t time.Duration) uint64 {
 	return c.down(t)
 }
 
-// time returns the time of a tick. The tick that rounding up can put after the end of time is at its end.
+// time returns the time of a tick. The tick that rounding up can put after the end of time is at
+// its end.
 func (c *ticker) time(n uint64) time.Duration {
 	hi, lo := bits.Mul64(n, c.tick)
 	if hi != 0 || lo > math.MaxInt64 {

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// KeyedConfig holds the settings of a [Keyed]. The zero value is ready to use. Negative settings are
-// a programmer's error: NewKeyed panics.
+// KeyedConfig holds the settings of a [Keyed]. The zero value is ready to use. Negative settings
+// are a programmer's error: NewKeyed panics.
 type KeyedConfig struct {
 	// Tick is the resolution, as in [Config]. 0 means time.Millisecond. For entries that live
 	// minutes a tick of a second is cheaper, and they live up to a second longer.
@@ -24,9 +24,9 @@ type KeyedConfig struct {
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]; who owns
 // a [Wheel] and wants no lock takes a [KeyedWheel].
 //
-// Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to its
-// largest size, and an entry takes some 36 bytes besides its key and value. Keys are compared with
-// ==; one that is not equal to itself, a NaN, can be set and expires, but is never found.
+// Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
+// its largest size, and an entry takes some 36 bytes besides its key and value. Keys are compared
+// with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found.
 //
 // As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
 // is due, and one that is forgotten with nothing in it is simply collected.
@@ -88,8 +88,8 @@ func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
 	return true
 }
 
-// Remove takes out the entry of a key and returns its value. True means that expire will not get it;
-// false that there is none: there never was one, it has expired, or was removed.
+// Remove takes out the entry of a key and returns its value. True means that expire will not get
+// it; false that there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
 	k.lock()
 	defer k.mu.Unlock()

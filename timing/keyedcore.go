@@ -11,8 +11,8 @@ type Entry[K comparable, V any] struct {
 // keyedBatch is how many entries an expire function gets at most.
 const keyedBatch = 256
 
-// keyedCore is what a Keyed and a KeyedWheel have in common. Its wheel has no callbacks: what is due
-// are nodes, which are the items of the table.
+// keyedCore is what a Keyed and a KeyedWheel have in common. Its wheel has no callbacks: what is
+// due are nodes, which are the items of the table.
 type keyedCore[K comparable, V any] struct {
 	wheel *Wheel
 	table keyedTable[K, V]

@@ -7,8 +7,8 @@ import "hash/maphash"
 // whole table to be copied, as one of a map may.
 //
 // A bucket is a cache line, with some of each item's hash beside its number: an item is only looked
-// at when it is most likely the right one, so a key that is not there costs one look into memory. It
-// holds no copy of the keys. An item has the number of its node in the wheel, which is how it is
+// at when it is most likely the right one, so a key that is not there costs one look into memory.
+// It holds no copy of the keys. An item has the number of its node in the wheel, which is how it is
 // found when it is due; and the node keeps the hash, as it needs no generation without handles.
 type keyedTable[K comparable, V any] struct {
 	seed  maphash.Seed

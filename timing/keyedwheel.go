@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no clock
-// and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one with
-// [NewKeyedWheel].
+// KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no
+// clock and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one
+// with [NewKeyedWheel].
 //
 // It has one timer in the owner's Wheel, for its first deadline. Who drains that Wheel takes the
 // timer away: drain the KeyedWheel before.
@@ -22,8 +22,8 @@ type KeyedWheel[K comparable, V any] struct {
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
 //
-// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time; then the
-// owner's other timers are called, and the owner's budget is looked at. The entries have been
+// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time; then
+// the owner's other timers are called, and the owner's budget is looked at. The entries have been
 // removed, so their keys may be set again. The slice is only valid until expire returns. A panic
 // goes on through the owner's Advance; the rest of that batch is not offered again. expire may be
 // nil: then entries just go.
@@ -53,8 +53,8 @@ func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 	return true
 }
 
-// Remove takes out the entry of a key and returns its value. True means that expire will not get it;
-// false that there is none: there never was one, it has expired, or was removed.
+// Remove takes out the entry of a key and returns its value. True means that expire will not get
+// it; false that there is none: there never was one, it has expired, or was removed.
 func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) { return k.core.remove(key) }
 
 // Get returns the value of a key. It does not move its deadline.
@@ -63,9 +63,9 @@ func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) { return k.core.get(key
 // Len returns the number of entries.
 func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.pending }
 
-// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may be
-// nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has no
-// timer in its owner's Wheel, so there is nothing to stop.
+// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
+// be nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has
+// no timer in its owner's Wheel, so there is nothing to stop.
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	all := k.core.takeAll()
 	k.owner.Stop(k.alarm)

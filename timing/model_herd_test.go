@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// herd is the model test with many timers on few ticks, most of them next to the borders of slots: slots are emptied and
-// filled again at once, callbacks panic, drain the wheel and use up budgets.
+// herd is the model test with many timers on few ticks, most of them next to the borders of slots:
+// slots are emptied and filled again at once, callbacks panic, drain the wheel and use up budgets.
 type herd struct {
 	*model
 	ticks [6]uint64
@@ -118,7 +118,8 @@ func (h *herd) step() {
 	h.checkNext()
 }
 
-// checkMemory checks that of two blocks that follow each other, neither first nor last, one is not sparse.
+// checkMemory checks that of two blocks that follow each other, neither first nor last, one is not
+// sparse.
 func (h *herd) checkMemory() {
 	h.w.each(func(li *list) {
 		for i := li.head; li.number != overdue && i != 0; i = h.w.link(i).next {

@@ -17,7 +17,8 @@ type randomChooser struct{ *rand.Rand }
 
 func (r randomChooser) uint64n(n uint64) uint64 { return r.Uint64N(n) }
 
-// model is the obvious implementation: a slice sorted by tick and, within one, by order of addition.
+// model is the obvious implementation: a slice sorted by tick and, within one, by order of
+// addition.
 type model struct {
 	t      testing.TB
 	c      chooser
@@ -48,7 +49,8 @@ func newModel(t testing.TB, c chooser, tick time.Duration) *model {
 	return &model{t: t, c: c, tick: tick, w: New(Config{Tick: tick})}
 }
 
-// delay returns a delay in ticks and a bit, of any magnitude up to 2^50 ticks, sometimes not positive.
+// delay returns a delay in ticks and a bit, of any magnitude up to 2^50 ticks, sometimes not
+// positive.
 func (m *model) delay() time.Duration {
 	bits := min(m.c.uint64n(51), 61-uint64(levelBits(m.tick)))
 	if m.crowd {
@@ -412,8 +414,8 @@ func (b *byteChooser) uint64n(n uint64) uint64 {
 	return v % n
 }
 
-// The seed corpus is in testdata/fuzz/FuzzWheel. Fuzz with -fuzzminimizetime 1x: to shrink every input that reaches
-// new code takes longer than to find the next one.
+// The seed corpus is in testdata/fuzz/FuzzWheel. Fuzz with -fuzzminimizetime 1x: to shrink every
+// input that reaches new code takes longer than to find the next one.
 func FuzzWheel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tick uint32, data []byte) {
 		if tick == 0 || len(data) > 1<<14 {

@@ -21,7 +21,8 @@ func TestOrderAcrossTicksAndFIFOWithinOne(t *testing.T) {
 	l.want(t, "earlier", "from level 2", "from level 1", "from level 0", "later")
 }
 
-// A cascade stopped half-way by its budget must not let a newcomer overtake those still on the upper level.
+// A cascade stopped half-way by its budget must not let a newcomer overtake those still on the
+// upper level.
 func TestFIFOAcrossAnInterruptedCascade(t *testing.T) {
 	for budget := 1; budget < 12; budget++ {
 		var l record

@@ -133,7 +133,8 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 	}
 }
 
-// So it is if those that have moved to a lower level, and filled a block there, are stopped before more do.
+// So it is if those that have moved to a lower level, and filled a block there, are stopped before
+// more do.
 func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
 	w := moveDownAndStop(t, 1<<30)
 	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
@@ -168,7 +169,8 @@ func TestBudgetCoversTheNextCallOfAPeriodicTimer(t *testing.T) {
 	w.validate(t)
 }
 
-// moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful when they have, and adds others.
+// moveDownAndStop has timers move down by Advances of a budget, stops all but one of each blockful
+// when they have, and adds others.
 func moveDownAndStop(t *testing.T, budget int) *Wheel {
 	w := New(Config{})
 	var pending []Timer
@@ -206,8 +208,8 @@ func places(w *Wheel) (at []uint32) {
 	return at
 }
 
-// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than sparse timers, but for
-// the last.
+// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than
+// sparse timers, but for the last.
 func blocksInUse(t *testing.T, w *Wheel) (n int) {
 	w.each(func(li *list) {
 		n += int(li.blocks)

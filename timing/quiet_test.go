@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beQuiet has a Scheduler, or none, and tells how often its threads were switched whenever it reads a line.
+// beQuiet has a Scheduler, or none, and tells how often its threads were switched whenever it reads
+// a line.
 func beQuiet(mode string) {
 	var s *Scheduler
 	if mode != "none" {
@@ -45,8 +46,8 @@ func beQuiet(mode string) {
 	runtime.KeepAlive(s)
 }
 
-// An empty or far-off Scheduler makes no wake-ups: in ten seconds the threads of its process switch as often as those of
-// a process without one.
+// An empty or far-off Scheduler makes no wake-ups: in ten seconds the threads of its process switch
+// as often as those of a process without one.
 func TestSchedulerMakesNoWakeups(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") == "" {
 		t.Skip("it watches three processes for ten seconds; to run it set LOOPWHEEL_SLOW=1, as CI does")
@@ -75,7 +76,8 @@ func TestSchedulerMakesNoWakeups(t *testing.T) {
 	}
 }
 
-// startQuiet starts this program anew, to be quiet, and returns what asks it for its context switches.
+// startQuiet starts this program anew, to be quiet, and returns what asks it for its context
+// switches.
 func startQuiet(t *testing.T, mode string) (ask func() int) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), quietChild+"="+mode)
@@ -102,7 +104,8 @@ func startQuiet(t *testing.T, mode string) (ask func() int) {
 	}
 }
 
-// contextSwitches returns how often this process's threads were switched, of their own will and not.
+// contextSwitches returns how often this process's threads were switched, of their own will and
+// not.
 func contextSwitches() int {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

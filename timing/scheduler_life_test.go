@@ -95,7 +95,8 @@ func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
 	})
 }
 
-// However long the Executor takes, there is neither a burst of calls afterwards nor a line that grows.
+// However long the Executor takes, there is neither a burst of calls afterwards nor a line that
+// grows.
 func TestPeriodicTimerWaitsForTheExecutorOnce(t *testing.T) {
 	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
 		ran := 0

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Pending is a timer that a [Scheduler] gave up: its callback will not be called any more, unless by whoever gets
-// it here.
+// Pending is a timer that a [Scheduler] gave up: its callback will not be called any more, unless
+// by whoever gets it here.
 type Pending struct {
 	When time.Time // of a periodic timer, the next call
 	Key  string    // empty if it has none
 	Func func()
 }
 
-// Drain takes all pending timers off the scheduler, at one moment, and then calls fn with each, in the order of
-// their deadlines, on the caller's goroutine. fn may be nil, and may add timers, which stay.
-// It returns how many there were.
+// Drain takes all pending timers off the scheduler, at one moment, and then calls fn with each, in
+// the order of their deadlines, on the caller's goroutine. fn may be nil, and may add timers, which
+// stay. It returns how many there were.
 func (s *Scheduler) Drain(fn func(Pending)) int {
 	s.lock()
 	all := s.takeAll(nil)
@@ -29,10 +29,10 @@ func (s *Scheduler) Drain(fn func(Pending)) int {
 	return len(all)
 }
 
-// Stop ends the scheduler and returns what was pending, in the order of the deadlines, including what
-// waits for the Executor. No callback is started afterwards; Stop does not wait for one that has been, so a callback
-// may call it. Methods that return an error then return ErrStopped, the others find nothing. To stop again
-// does nothing and returns nil.
+// Stop ends the scheduler and returns what was pending, in the order of the deadlines, including
+// what waits for the Executor. No callback is started afterwards; Stop does not wait for one that
+// has been, so a callback may call it. Methods that return an error then return ErrStopped, the
+// others find nothing. To stop again does nothing and returns nil.
 func (s *Scheduler) Stop() []Pending {
 	s.lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,8 @@ func (s *Scheduler) Stop() []Pending {
 	return s.takeAll(waiting)
 }
 
-// takeAll empties the wheel, and returns what was in it together with what is given, in the order of the deadlines.
+// takeAll empties the wheel, and returns what was in it together with what is given, in the order
+// of the deadlines.
 func (s *Scheduler) takeAll(all []due) []Pending {
 	for _, p := range s.wheel.inOrder() {
 		f := *s.wheel.calls.at(p.timer.index)

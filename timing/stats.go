@@ -10,8 +10,9 @@ type Stats struct {
 	Cascaded uint64         // steps of timers from one level to a lower one
 }
 
-// Stats returns the wheel's numbers. Counting the levels takes time in proportion to the number of timers, though
-// it looks at 64 of them at once: something to do every second, not for every message.
+// Stats returns the wheel's numbers. Counting the levels takes time in proportion to the number of
+// timers, though it looks at 64 of them at once: something to do every second, not for every
+// message.
 func (w *Wheel) Stats() Stats {
 	s := Stats{
 		Pending:  w.pending,

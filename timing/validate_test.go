@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// validate checks every invariant of the whole wheel and fails the test at the first one that does not hold.
+// validate checks every invariant of the whole wheel and fails the test at the first one that does
+// not hold.
 func (w *Wheel) validate(t testing.TB) {
 	t.Helper()
 	if err := w.check(); err != nil {

@@ -9,27 +9,30 @@ import (
 
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
-	// Tick is the resolution: deadlines are rounded up to a multiple of it. 0 means time.Millisecond.
-	// A negative Tick is a programmer's error: New panics.
+	// Tick is the resolution: deadlines are rounded up to a multiple of it. So a callback comes up
+	// to a tick late: with a Tick of 1 s, a delay of 1 s takes between 1 and 2 s. A small tick costs
+	// nothing while nothing is due; a large one is for callbacks that are to come together. 0 means
+	// time.Millisecond. A negative Tick is a programmer's error: New panics.
 	Tick time.Duration
 }
 
-// Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The zero
-// Timer was never pending. A Timer is stale once its callback has run, or it was stopped or drained;
-// a stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Pending and When report
-// false and touch nothing.
+// Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The
+// zero Timer was never pending. A Timer is stale once its callback has run, or it was stopped or
+// drained; a stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Pending
+// and When report false and touch nothing.
 type Timer struct {
 	wheel uint32
 	index uint32
 	gen   uint32
 }
 
-// Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback, runs there.
-// Make one with [New].
+// Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
+// runs there. Make one with [New].
 //
-// At, Stop and Reset take constant time whatever the number of timers and however far off they are, and
-// do not allocate once the wheel has grown to its largest size. It keeps that memory for timers to come;
-// [Wheel.Drain] gives it back. An empty wheel takes 96 KiB, one with a timer 168 KiB, and one with a million 31 MB.
+// At, Stop and Reset take constant time whatever the number of timers and however far off they are,
+// and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
+// to come; [Wheel.Drain] gives it back. An empty wheel takes 1 KB, one with a timer 7 KB, and one
+// with a million 29 MB; the handles are the caller's, 12 bytes each.
 type Wheel struct {
 	slab
 	ticker
@@ -84,7 +87,8 @@ func New(cfg Config) *Wheel {
 	return w
 }
 
-// reset makes w an empty wheel without memory for timers, and all its handles those of another wheel.
+// reset makes w an empty wheel without memory for timers, and all its handles those of another
+// wheel.
 func (w *Wheel) reset() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
@@ -95,9 +99,10 @@ func (w *Wheel) reset() {
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
-// At has f called by the first Advance whose time is not before when, rounded up to a tick. If when is not
-// after the wheel's time, that is the next Advance: never this one, and never inline. Callbacks run in
-// the order of their deadlines, and those of one tick in the order they were added. It panics if f is nil.
+// At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
+// is not after the wheel's time, that is the next Advance: never this one, and never inline.
+// Callbacks run in the order of their deadlines, and those of one tick in the order they were
+// added. It panics if f is nil.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
@@ -145,11 +150,11 @@ func (w *Wheel) growCalls() {
 	}
 }
 
-// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick
-// on its own, so a period that is no multiple of the tick does not drift. A period is missed when f
-// is due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in
-// a burst, and its next call is the first one whose tick Advance has not come to. Of periods below
-// a tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
+// Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on
+// its own, so a period that is no multiple of the tick does not drift. A period is missed when f is
+// due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in a
+// burst, and its next call is the first one whose tick Advance has not come to. Of periods below a
+// tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
 // panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
 // is not positive.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
@@ -171,9 +176,9 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
-// Stop removes t and reports whether that prevented a future call: true for a pending timer, a periodic one
-// inside its own callback included; false once it has run, was stopped, or is no timer of w. The callback
-// and the timer's memory are free at once.
+// Stop removes t and reports whether that prevented a future call: true for a pending timer, a
+// periodic one inside its own callback included; false once it has run, was stopped, or is no timer
+// of w. The callback and the timer's memory are free at once.
 func (w *Wheel) Stop(t Timer) bool {
 	if t.wheel != w.id {
 		return false
@@ -199,9 +204,9 @@ func (w *Wheel) Stop(t Timer) bool {
 	return true
 }
 
-// Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic timer
-// when is the next call, to which those after it are aligned. It reports false, and does nothing,
-// if t is not pending: unlike time.Timer, a timer that has fired is not started again.
+// Reset moves a pending timer to when, as if it were added now, and reports true. For a periodic
+// timer when is the next call, to which those after it are aligned. It reports false, and does
+// nothing, if t is not pending: unlike time.Timer, a timer that has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if t.wheel != w.id {
 		return false
@@ -261,10 +266,10 @@ func (w *Wheel) Now() time.Duration { return w.now }
 // Len returns the number of pending timers. A periodic one counts once.
 func (w *Wheel) Len() int { return w.pending }
 
-// Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none is pending. It
-// is never later than that, and earlier only if the timer it was for has been stopped or moved away. If work is
-// left because a budget ran out, or timers were added that are already due, it is a time not after the one last
-// given to Advance.
+// Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
+// is pending. It is never later than that, and earlier only if the timer it was for has been
+// stopped or moved away. If work is left because a budget ran out, or timers were added that are
+// already due, it is a time not after the one last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
 	if w.pending == 0 {
 		return 0, false

@@ -2,9 +2,10 @@ package timing
 
 import "sync"
 
-// Workers returns an executor for a [Scheduler] that runs callbacks on at most n goroutines at a time. They
-// are started when there is something to run and end when there is not, so there is nothing to close. What cannot
-// run yet waits in line; the scheduler's MaxPending bounds the line. It panics if n is not positive.
+// Workers returns an executor for a [Scheduler] that runs callbacks on at most n goroutines at a
+// time. They are started when there is something to run and end when there is not, so there is
+// nothing to close. What cannot run yet waits in line; the scheduler's MaxPending bounds the line.
+// It panics if n is not positive.
 func Workers(n int) func(f func()) {
 	if n <= 0 {
 		panic("timing: Workers needs at least one")

@@ -107,7 +107,8 @@ func (a *theirs) work(f func(n int)) (stop func()) {
 
 func (a *theirs) close() { a.client.Close() }
 
-// each calls f for each contender, in turns, as often as there are rounds; Redis is empty each time.
+// each calls f for each contender, in turns, as often as there are rounds; Redis is empty each
+// time.
 func each(r *redisServer, rounds int, f func(c contender) error) error {
 	for round := range rounds {
 		for i := range 2 {
@@ -146,4 +147,3 @@ func addAll(c contender, n int, due func(n int) time.Time, body []byte) error {
 	all.Wait()
 	return errors.Join(errs...)
 }
-

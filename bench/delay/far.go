@@ -17,8 +17,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
 
-// far: an echo server whose process works on tasks of a Redis that is 200 ms away, delivered onto its loops. Round trips to
-// Redis must not be felt by those who are echoed.
+// far: an echo server whose process works on tasks of a Redis that is 200 ms away, delivered onto
+// its loops. Round trips to Redis must not be felt by those who are echoed.
 func far(r *redisServer, _ settings, out *results) error {
 	if err := r.flush(); err != nil {
 		return err

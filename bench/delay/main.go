@@ -1,4 +1,5 @@
-// Command delay measures timing/rediswheel beside hibiken/asynq, in turns, on a redis-server that it starts.
+// Command delay measures timing/rediswheel beside hibiken/asynq, in turns, on a redis-server that
+// it starts.
 //
 //	go run ./delay -rounds 5
 //	go run ./delay -only memory -memory 1000000

@@ -27,7 +27,8 @@ func adds(r *redisServer, s settings, out *results) error {
 	})
 }
 
-// runs: how much a whole life costs: added while workers run, due at some time in the five seconds to come, done.
+// runs: how much a whole life costs: added while workers run, due at some time in the five seconds
+// to come, done.
 func runs(r *redisServer, s settings, out *results) error {
 	return each(r, s.rounds, func(c contender) error {
 		var done atomic.Int64
@@ -49,6 +50,7 @@ func runs(r *redisServer, s settings, out *results) error {
 		out.add("life: tasks per CPU second of Redis", c.name(), n/u.redis.Seconds())
 		out.add("life: tasks per CPU second of the program", c.name(), n/u.ours.Seconds())
 		out.add("life: µs in scripts per task (commandstats)", c.name(), u.scripts/n)
+		out.add("life: scripts per task", c.name(), u.scriptsCalls/n)
 		out.add("life: µs of Redis' CPU per task", c.name(), u.redis.Seconds()*1e6/n)
 		return nil
 	})

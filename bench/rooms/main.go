@@ -1,10 +1,11 @@
-// Command rooms measures rooms over two processes, on Redis, beside centrifugal/centrifuge with its Redis broker: time of a
-// delivery across processes, CPU time of the servers per delivery and of Redis per message, memory of a connection.
+// Command rooms measures rooms over two processes, on Redis, beside centrifugal/centrifuge with its
+// Redis broker: time of a delivery across processes, CPU time of the servers per delivery and of
+// Redis per message, memory of a connection.
 //
 //	go run ./rooms -conns 2000 -rooms 100 -rate 250 -ordered
 //
-// Each contender has two processes of its own and a redis-server of its own; they take turns. Clients speak WebSocket, and all
-// run in this process, whose CPU time does not count.
+// Each contender has two processes of its own and a redis-server of its own; they take turns.
+// Clients speak WebSocket, and all run in this process, whose CPU time does not count.
 package main
 
 import (
@@ -198,15 +199,12 @@ func startServer(role string) (addr string, pid int, stop func(), err error) {
 // cpu returns the CPU time that processes have had, in user and system mode.
 func cpu(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err == nil && len(tasks) > 0 {
-			for _, task := range tasks {
-				text, _ = os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
-				ns, _, _ := strings.Cut(string(text), " ")
-				n, _ := strconv.ParseInt(ns, 10, 64)
-				sum += time.Duration(n)
-			}
+		for _, task := range tasks {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+			ns, _, _ := strings.Cut(string(text), " ")
+			n, _ := strconv.ParseInt(ns, 10, 64)
+			sum += time.Duration(n)
 		}
 	}
 	return sum

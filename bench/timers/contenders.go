@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// contender is what is measured: something that holds timers. The caller numbers its timers and the contender keeps
-// the handle of each, so no handle is boxed and a job's loop is the same for all.
+// contender is what is measured: something that holds timers. The caller numbers its timers and the
+// contender keeps the handle of each, so no handle is boxed and a job's loop is the same for all.
 type contender interface {
 	add(i int, d time.Duration, f func())
 	stop(i int)
@@ -22,7 +22,8 @@ type contender interface {
 	close()
 }
 
-// stepper is a contender whose time is what it is told. The others have a clock and goroutines of their own.
+// stepper is a contender whose time is what it is told. The others have a clock and goroutines of
+// their own.
 type stepper interface {
 	contender
 	advance(now time.Duration)
@@ -35,6 +36,7 @@ type kind struct {
 
 	handle float64 // bytes that the caller keeps for each timer, which are not in those per timer
 
+	keyed      bool // it does the keyed job only
 	memoryOnly bool // what the garbage collector's time is compared with
 }
 
@@ -49,6 +51,9 @@ var kinds = []kind{
 	{name: "rfyiamcool", handle: 8, make: newRfyiamcool},
 	{name: "go-zero", handle: 8, make: newGoZero},
 	{name: "ouqiang", handle: 8, make: newOuqiang},
+	{name: "timing.Keyed", make: keyedOnly, keyed: true},
+	{name: "timing.KeyedWheel", make: keyedOnly, keyed: true},
+	{name: "map, time.AfterFunc", make: keyedOnly, keyed: true},
 	{name: "bare []func()", make: newFuncs, memoryOnly: true},
 }
 

@@ -2,8 +2,9 @@ package main
 
 import "time"
 
-// heap4 is the wheel's real rival: a 4-ary min-heap without pointers, written as well as we can. The keys lie in
-// the heap itself, so sifting compares neighbours in one cache line and touches a node only to tell it where it is.
+// heap4 is the wheel's real rival: a 4-ary min-heap without pointers, written as well as we can.
+// The keys lie in the heap itself, so sifting compares neighbours in one cache line and touches a
+// node only to tell it where it is.
 type heap4 struct {
 	heap  []entry4
 	nodes []node4

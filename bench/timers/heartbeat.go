@@ -7,8 +7,8 @@ import (
 	"github.com/zeromicro/go-zero/core/collection"
 )
 
-// The heartbeat job is what idle timeouts of a server are: 100,000 connections, each heard every 5 s, with a
-// timeout of 30 s, for 60 s of simulated time, a step per millisecond.
+// The heartbeat job is what idle timeouts of a server are: 100,000 connections, each heard every 5
+// s, with a timeout of 30 s, for 60 s of simulated time, a step per millisecond.
 const (
 	connections = 100_000
 	heardEvery  = 5 * time.Second
@@ -41,7 +41,8 @@ func heartbeatEager(k kind, _ int) []float64 {
 	return eager(c, c.advance)
 }
 
-// fakeTicker lets go-zero's wheel run in simulated time, with the second it uses for its own cache as its tick.
+// fakeTicker lets go-zero's wheel run in simulated time, with the second it uses for its own cache
+// as its tick.
 type fakeTicker chan time.Time
 
 func (t fakeTicker) Chan() <-chan time.Time { return t }
@@ -71,7 +72,8 @@ func eager(c contender, advance func(now time.Duration)) []float64 {
 	return []float64{cpu.Seconds() * 1000, float64(int64(after.HeapAlloc-before.HeapAlloc)) / connections}
 }
 
-// heartbeatLazy only notes the time when a connection is heard. Its timer, when due, is added anew for the rest.
+// heartbeatLazy only notes the time when a connection is heard. Its timer, when due, is added anew
+// for the rest.
 func heartbeatLazy(k kind, _ int) []float64 {
 	c, ok := k.make(connections).(stepper)
 	if !ok {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A job measures one thing of a contender. It returns one value per name; none if the contender cannot do it.
+// A job measures one thing of a contender. It returns one value per name; none if the contender
+// cannot do it.
 type job struct {
 	names []string
 	units []string
@@ -19,7 +20,10 @@ type job struct {
 	once  bool // in the first rounds only, as it waits for the clock
 }
 
-const memoryJob = "memory per timer"
+const (
+	memoryJob = "memory per timer"
+	keyedJob  = "keyed set+remove, n/10 pending"
+)
 
 var jobs = []job{
 	{names: []string{"schedule+stop, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return scheduleStop(k, 0) }},
@@ -28,6 +32,7 @@ var jobs = []job{
 	{names: []string{"schedule+stop spread, none pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, 0) }},
 	{names: []string{"schedule+stop spread, n/10 pending"}, units: []string{"ns CPU"}, run: func(k kind, n int) []float64 { return spreadStop(k, n/10) }},
 	{names: []string{"schedule+stop spread, n pending"}, units: []string{"ns CPU"}, run: spreadStop},
+	{names: []string{keyedJob}, units: []string{"ns CPU"}, run: keyedSetRemove},
 	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
@@ -51,8 +56,9 @@ func fill(c contender, n int) {
 	}
 }
 
-// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns of each one. Like
-// all that is measured here it is CPU time, of all goroutines, so that other programs count as little as can be.
+// timed repeats f, which does some operations at a time, for a fifth of a second and returns the ns
+// of each one. Like all that is measured here it is CPU time, of all goroutines, so that other
+// programs count as little as can be.
 func timed(ops int, f func()) float64 {
 	f()
 	begin := cpuTime()
@@ -124,8 +130,8 @@ func filling(k kind, n int) []float64 {
 	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
-// parallel measures, of contenders for any goroutine, how long an operation takes from eight at once. It goes by the
-// clock, as waiting for a lock is no CPU time.
+// parallel measures, of contenders for any goroutine, how long an operation takes from eight at
+// once. It goes by the clock, as waiting for a lock is no CPU time.
 func parallel(k kind, n int) []float64 {
 	const goroutines, each = 8, 400_000
 	c := k.make(goroutines)
@@ -192,8 +198,8 @@ func dueAtOnce(k kind, n int) []float64 {
 	return []float64{float64((cpuTime() - begin).Nanoseconds()) / float64(n)}
 }
 
-// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of it. It is done
-// twice, and the second time counts: a server's memory is warm.
+// spread runs n timers that are due over a second, a step per millisecond. Adding them is part of
+// it. It is done twice, and the second time counts: a server's memory is warm.
 func spread(k kind, n int) []float64 {
 	c, ok := k.make(n).(stepper)
 	if !ok {
@@ -283,7 +289,8 @@ func memory(k kind, n int) []float64 {
 	return []float64{bytes, churned, k.handle, objects, gcs[2]}
 }
 
-// churn moves timers at random, three times as many as there are, and returns what the heap has grown to.
+// churn moves timers at random, three times as many as there are, and returns what the heap has
+// grown to.
 func churn(c contender, n int, before uint64) int64 {
 	delays := randomDelays()
 	r := rand.New(rand.NewPCG(7, 8))

@@ -1,6 +1,7 @@
-// Command timers measures loopwheel's timing wheel and Scheduler beside what else there is: heaps, time.AfterFunc and
-// other timing wheels. All contenders take turns at each job, several rounds of it, so that a noisy machine is noisy
-// for all of them; what counts are the ratios. Run it in the bench directory:
+// Command timers measures loopwheel's timing wheel and Scheduler beside what else there is: heaps,
+// time.AfterFunc and other timing wheels. All contenders take turns at each job, several rounds of
+// it, so that a noisy machine is noisy for all of them; what counts are the ratios. Run it in the
+// bench directory:
 //
 //	go run ./timers                      # everything, some minutes
 //	go run ./timers -rounds 3 -run reset # jobs whose name contains "reset"
@@ -25,8 +26,8 @@ func main() {
 	log.SetFlags(0)
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
 	n := flag.Int("n", 1_000_000, "timers that are pending")
-	run := flag.String("run", "", "only jobs whose name contains this")
-	only := flag.String("only", "", "only contenders whose name contains this, or one of these with commas between")
+	run := flag.String("run", "", "only jobs whose name contains this, or one of these with | between")
+	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between")
 	out := flag.String("out", "", "directory for timers.csv and the plots")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
 	flag.Parse()
@@ -41,7 +42,7 @@ func main() {
 	start := time.Now()
 	for round := range *rounds {
 		for _, j := range jobs {
-			if strings.Contains(strings.Join(j.names, "\n"), *run) && (!j.once || round < 2) {
+			if matches(*run, strings.Join(j.names, "\n")) && (!j.once || round < 2) {
 				runJob(r, j, *only, *n, fmt.Sprintf("round %d/%d, %s", round+1, *rounds, j.names[0]))
 			}
 		}
@@ -55,11 +56,16 @@ func main() {
 	}
 }
 
-// runJob has each contender do a job, in a process of its own: what another one left behind, garbage and
-// goroutines, would be measured along with it.
+// matches reports whether a name contains one of the parts that have | between.
+func matches(parts, name string) bool {
+	return slices.ContainsFunc(strings.Split(parts, "|"), func(part string) bool { return strings.Contains(name, part) })
+}
+
+// runJob has each contender do a job, in a process of its own: what another one left behind,
+// garbage and goroutines, would be measured along with it.
 func runJob(r *results, j job, only string, n int, progress string) {
 	for _, k := range kinds {
-		if !slices.ContainsFunc(strings.Split(only, ","), func(o string) bool { return strings.Contains(k.name, o) }) || k.memoryOnly && j.names[0] != memoryJob {
+		if !matches(only, k.name) || k.memoryOnly && j.names[0] != memoryJob || k.keyed && j.names[0] != keyedJob {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", progress, k.name)

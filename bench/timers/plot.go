@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// plot draws a table as horizontal bars on a logarithmic scale: the bar ends at the median, the whisker goes from the
-// least to the greatest value. Ours are in another colour.
+// plot draws a table as horizontal bars on a logarithmic scale: the bar ends at the median, the
+// whisker goes from the least to the greatest value. Ours are in another colour.
 func (t *table) plot(dir string) error {
 	const left, width, line, top = 130, 420, 24, 40
 	lo, hi := math.Inf(1), 0.0

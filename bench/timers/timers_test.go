@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// The rivals must be right, or it is easy to be faster: all contenders that are told the time run the same random
-// operations, and what is due, at each step, must be the same.
+// The rivals must be right, or it is easy to be faster: all contenders that are told the time run
+// the same random operations, and what is due, at each step, must be the same.
 func TestSteppersAgree(t *testing.T) {
 	const n, steps = 500, 3000
 	var want [][]int
 	for _, k := range kinds {
-		c, ok := k.make(n).(stepper)
+		c, ok := k.make(n).(stepper) // a nil one is none
 		if !ok {
 			continue
 		}

@@ -133,7 +133,7 @@ func (s *session) cmdBeat(arg string) error {
 	return nil
 }
 
-// cmdRemind is a timer of the connection: it dies with it.
+// cmdRemind keeps count, so that nobody asks for too much; the house does the rest.
 func (s *session) cmdRemind(arg string) error {
 	in, text, _ := strings.Cut(arg, " ")
 	d, err := time.ParseDuration(in)
@@ -146,11 +146,8 @@ func (s *session) cmdRemind(arg string) error {
 		return nil
 	}
 	s.reminders++
-	s.c.AfterFunc(d, func() {
-		s.reminders--
-		send(s.c, event{Type: "remind", Text: "reminder: " + text, At: now()})
-	})
-	note(s.c, "in %v", d)
+	s.c.AfterFunc(d, func() { s.reminders-- })
+	s.chat.house.remind(s, d, text)
 	return nil
 }
 

@@ -28,6 +28,8 @@ type house interface {
 	// renamed tells the session's room about its new nickname.
 	renamed(s *session, old string)
 	private(s *session, e event)
+	// remind sends the text to the session, or to who has its nickname then, d from now.
+	remind(s *session, d time.Duration, text string)
 	who(s *session)
 	list(s *session)
 	// stats returns how many rooms have members here, for the live view.

@@ -22,6 +22,8 @@ type sharedHouse struct {
 	hub    *redisgroup.Hub
 	client redis.UniversalClient
 
+	reminders *reminders
+
 	mu   sync.Mutex
 	said map[string]int64 // messages by room, that Redis was not told of yet
 }
@@ -47,6 +49,9 @@ func openHouse(ctx context.Context, ch *chat, addrs []string) (*sharedHouse, err
 		return nil, err
 	}
 	h.hub = hub
+	if h.reminders, err = openReminders(ctx, h.client, hub); err != nil {
+		return nil, errors.Join(err, hub.Close(ctx), h.client.Close())
+	}
 	go h.count(ctx)
 	return h, nil
 }
@@ -55,6 +60,7 @@ func openHouse(ctx context.Context, ch *chat, addrs []string) (*sharedHouse, err
 func (h *sharedHouse) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
+	h.reminders.close()
 	err := h.hub.Close(ctx)
 	return errors.Join(err, h.client.Close())
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/examples/internal/browser"
 )
 
-// The page in a real browser: tasks are added with the form, are seen ahead, run, die and are requeued.
+// The page in a real browser: tasks are added with the form, are seen ahead, run, die and are
+// requeued.
 func TestBrowser(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_BROWSER") == "" {
 		t.Skip("it needs Chromium; to run it set LOOPWHEEL_BROWSER=1, as CI does")

@@ -1,9 +1,10 @@
-// Command delay does things later: tasks are added over HTTP, wait in Redis, and are called back when they are due, by as
-// many of these programs as there are. A page shows the queue live.
+// Command delay does things later: tasks are added over HTTP, wait in Redis, and are called back
+// when they are due, by as many of these programs as there are. A page shows the queue live.
 //
 //	go run ./examples/delay
 //
-// That has a Redis in its own process, which forgets everything when it ends; -redis ADDR uses a real one.
+// That has a Redis in its own process, which forgets everything when it ends; -redis ADDR uses a
+// real one.
 package main
 
 import (

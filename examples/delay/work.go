@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
 
-// work is what workers do: tasks with a URL are called back, others only noted. Of those, one whose body begins with
-// "fail" fails, to be seen among the dead.
+// work is what workers do: tasks with a URL are called back, others only noted. Of those, one whose
+// body begins with "fail" fails, to be seen among the dead.
 type work struct {
 	log      zerolog.Logger
 	callback rediswheel.HTTPCallback
@@ -93,8 +93,8 @@ func (w *work) note(t rediswheel.Task, began time.Time, err error) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// seen returns what was done last, the latest first, and how late tasks were of late: half of them and all but one of a hundred
-// no later than this.
+// seen returns what was done last, the latest first, and how late tasks were of late: half of them
+// and all but one of a hundred no later than this.
 func (w *work) seen() (recent []outcome, p50, p99 float64) {
 	w.lock.Lock()
 	recent, late := slices.Clone(w.recent), slices.Clone(w.late)

@@ -17,14 +17,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
-// slow skips a test that needs long, or tools.
-func slow(t *testing.T) {
-	t.Helper()
-	if os.Getenv("LOOPWHEEL_SLOW") == "" {
-		t.Skip("slow: set LOOPWHEEL_SLOW=1 to run it")
-	}
-}
-
 // start runs the program until the test ends, and returns its address, as host:port.
 func start(t testing.TB, args ...string) string {
 	t.Helper()

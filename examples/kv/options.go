@@ -26,6 +26,7 @@ type options struct {
 	password  string
 	maxMemory int64
 	maxConns  int
+	maxOut    int64
 	idle      time.Duration
 	events    store.Event
 	level     zerolog.Level
@@ -33,7 +34,7 @@ type options struct {
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
-	o := options{level: zerolog.InfoLevel}
+	o := options{level: zerolog.InfoLevel, maxOut: maxOutbound}
 	fs := flag.NewFlagSet("kv", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:6380", "listen on this `address`: tcp://host:port or unix://path")
@@ -43,6 +44,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.StringVar(&o.password, "requirepass", "", "clients have to AUTH with this `password`")
 	fs.Func("maxmemory", "refuse writes that need memory above this `size`, as 100mb; 0 means no limit", o.setMaxMemory)
 	fs.IntVar(&o.maxConns, "maxclients", 0, "serve this `number` of clients at most; 0 means what the limit of open files allows")
+	fs.Func("client-output-limit", "close a subscriber for whom more than this `size` waits (default 32mb)", o.setMaxOut)
 	fs.DurationVar(&o.idle, "timeout", 0, "close a connection that is silent for this `duration`; 0 means never")
 	fs.Func("notify-keyspace-events", "publish these `classes` of keyspace events, as Ex for expiry (default none)", o.setEvents)
 	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
@@ -76,6 +78,13 @@ func (o *options) check() error {
 
 func (o *options) setMaxMemory(s string) (err error) {
 	o.maxMemory, err = parseSize(s)
+	return err
+}
+
+func (o *options) setMaxOut(s string) (err error) {
+	if o.maxOut, err = parseSize(s); err == nil && (o.maxOut < highWater || o.maxOut > math.MaxInt32) {
+		err = errors.New("want 256kb to 2gb")
+	}
 	return err
 }
 

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return 2
 	}
 	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
-		With().Timestamp().Logger()
+		Level(zerolog.InfoLevel).With().Timestamp().Logger()
 	p := newProxy(o, log)
 	srv := p.server()
 	if err := srv.Start(ctx); err != nil {

@@ -139,6 +139,9 @@ func (f *feed) session() error {
 	if err := ps.Ping(ctx); err != nil {
 		return err
 	}
+	if err := f.link.hub.topo.ready(ctx); err != nil {
+		return err
+	}
 	f.link.hub.stats.connects.Add(1)
 	f.begin()
 	ended := make(chan error, 1)
@@ -182,7 +185,7 @@ func (f *feed) begin() {
 func (f *feed) write(ctx context.Context, ps *redis.PubSub) error {
 	on, off := f.take()
 	sub, unsub := ps.Subscribe, ps.Unsubscribe
-	if f.link.hub.topo.sharded {
+	if f.link.hub.topo.sharded.Load() {
 		sub, unsub = ps.SSubscribe, ps.SUnsubscribe
 	}
 	for _, channels := range off {

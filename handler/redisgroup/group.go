@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -91,6 +92,7 @@ func (h *Hub) sayPlain(p place, except loop.Ref, msg []byte) error {
 // plain makes a plain message.
 func (h *Hub) plain(p place, kind byte, msg []byte) *outgoing {
 	o := &outgoing{place: p, op: opPlain, seq: h.seq.Add(1), data: make([]byte, 0, plainHead+len(msg))}
+	o.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	o.data = append(o.data, kind)
 	o.data = append(o.data, h.node...)
 	o.data = binary.BigEndian.AppendUint64(o.data, o.seq)

@@ -156,6 +156,9 @@ func (k *keeper) rise() {
 // be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
+	if err := h.topo.ready(ctx); err != nil {
+		return err
+	}
 	for first := 0; first < h.keys.buckets; first += maxAsk {
 		n := min(maxAsk, h.keys.buckets-first)
 		pipe := h.topo.client.Pipeline()

@@ -165,6 +165,9 @@ func (r *room) tellLoop(l *loop.Loop, g *Gap) {
 	}
 }
 
+// maxExcepts is how many messages may be on their way that are not for all, when there is a gap.
+const maxExcepts = 1024
+
 // mailboxRetry is when a loop is tried again whose mailbox was full.
 const mailboxRetry = 10 * time.Millisecond
 
@@ -183,6 +186,9 @@ func (r *room) gap(to Position, why string) {
 	o := &r.order
 	o.gaps++
 	r.hub.stats.gaps.Add(1)
+	if len(r.excepts) > maxExcepts { // of messages that are in the gap
+		clear(r.excepts)
+	}
 	g := &Gap{Room: r.name, From: o.last, To: to, Why: why}
 	for _, l := range r.loopsOf(r.local.Each(func(c *loop.Conn) { r.hub.tellGap(c, g) })) {
 		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })

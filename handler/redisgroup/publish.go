@@ -15,6 +15,7 @@ import (
 // batch was on its way is the next one.
 func (l *link) publishAll() {
 	for {
+		began := time.Now()
 		sent, again, ok := l.publishSome()
 		switch {
 		case sent == 0 && !ok:
@@ -27,8 +28,20 @@ func (l *link) publishAll() {
 			}
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
+		case !again:
+			time.Sleep(pace(sent) - time.Since(began))
 		}
 	}
+}
+
+// pace is the least time from the begin of a batch to that of the next. A message that comes alone
+// leaves at once; many share a round trip, a run of the script and a write to each subscriber,
+// which is most of what a message costs Redis.
+func pace(sent int) time.Duration {
+	if sent > 2 {
+		return 2 * time.Millisecond
+	}
+	return time.Millisecond
 }
 
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
@@ -86,6 +99,9 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 	if l.client == nil {
 		l.hub.topo.reload()
 		return l.retry(nil, batch, errors.New("the server is not known"), later)
+	}
+	if err := l.hub.topo.ready(l.hub.ctx); err != nil {
+		return l.retry(nil, batch, err, later)
 	}
 	all := segments(batch)
 	pipe := l.client.Pipeline()
@@ -179,7 +195,7 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
 	ctx := context.Background()
 	first := s.items[0]
 	switch {
-	case s.op == opPlain && l.hub.topo.sharded:
+	case s.op == opPlain && l.hub.topo.sharded.Load():
 		s.cmd = pipe.SPublish(ctx, first.channel, first.data)
 	case s.op == opPlain:
 		s.cmd = pipe.Publish(ctx, first.channel, first.data)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +19,8 @@ type topology struct {
 	hub     *Hub
 	client  redis.UniversalClient // of our own
 	cluster *redis.ClusterClient  // the same, if it is a cluster
-	sharded bool                  // the server has SPUBLISH
+	probed  atomic.Bool           // it is known whether
+	sharded atomic.Bool           // the server has SPUBLISH
 
 	mu      sync.RWMutex
 	links   map[string]*link // by address
@@ -61,13 +63,22 @@ func quiet(opt *redis.Options) *redis.Options {
 func (t *topology) start(ctx context.Context) error {
 	err := t.client.Ping(ctx).Err()
 	if err == nil {
-		err = t.probe(ctx)
+		err = t.ready(ctx)
 	}
 	t.assign()
 	if t.cluster != nil {
 		t.hub.spawn(t.watch)
 	}
 	return err
+}
+
+// ready returns nil when it is known how to publish. All Hubs must do it in the same way: so
+// nothing is published, and nothing subscribed to, before.
+func (t *topology) ready(ctx context.Context) error {
+	if t.probed.Load() {
+		return nil
+	}
+	return t.probe(ctx)
 }
 
 // probe asks whether the server has sharded pub/sub, which a cluster must have: without it each
@@ -78,10 +89,11 @@ func (t *topology) probe(ctx context.Context) error {
 	if err != nil && !errors.As(err, &answered) {
 		return err
 	}
-	t.sharded = err == nil && len(info) == 1 && info[0] != nil
-	if t.cluster != nil && !t.sharded {
+	t.sharded.Store(err == nil && len(info) == 1 && info[0] != nil)
+	if t.cluster != nil && !t.sharded.Load() {
 		return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
 	}
+	t.probed.Store(true)
 	return nil
 }
 
@@ -199,9 +211,7 @@ func (t *topology) watch() {
 		if !t.pause(reloadWait) {
 			return
 		}
-		if !t.sharded {
-			t.hub.report(t.probe(t.hub.ctx))
-		}
+		t.hub.report(t.ready(t.hub.ctx))
 		t.assign()
 	}
 }
@@ -264,7 +274,7 @@ func (t *topology) resubscribe(r *room) {
 
 // command is the one for publishing; it is in scripts, too.
 func (t *topology) command() string {
-	if t.sharded {
+	if t.sharded.Load() {
 		return "SPUBLISH"
 	}
 	return "PUBLISH"

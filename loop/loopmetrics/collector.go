@@ -11,7 +11,6 @@ import (
 // A Collector makes metrics of a server's numbers. It is a prometheus.Collector.
 type Collector struct {
 	server *loop.Server
-	loops  []string // the values of the label
 	bounds []float64
 }
 

@@ -129,7 +129,6 @@ func (p *UDPPeer) Received() []string {
 
 // A UDPBackend is what UDP sessions reach that the Server dials.
 type UDPBackend struct {
-	srv    *Server
 	answer func(msg string) []string
 }
 

@@ -35,9 +35,10 @@ func (s Status) String() string {
 	return statuses[s]
 }
 
-// Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is due, at
-// least once, unless it is cancelled or replaced before. After another error than those of this package the task
-// may or may not be there; adding it again is safe, as its key keeps it from being there twice.
+// Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
+// due, at least once, unless it is cancelled or replaced before. After another error than those of
+// this package the task may or may not be there; adding it again is safe, as its key keeps it from
+// being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error {
@@ -78,9 +79,9 @@ func (q *Queue) added(t *Task, result string) error {
 	return nil
 }
 
-// AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and then
-// the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as if they were
-// added one by one.
+// AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
+// then the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as
+// if they were added one by one.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	b := batch{q: q, tasks: tasks, errs: make([]error, len(tasks)), open: make(map[int]*chunk)}
 	for i := range tasks {
@@ -155,9 +156,9 @@ func (b *batch) done(c *chunk, results []string, err error) {
 	}
 }
 
-// Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had failed or
-// it was dead. Running: a worker has it, and it may finish, but it will be neither tried again nor repeated.
-// NotFound: there is nothing to cancel.
+// Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had
+// failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
+// again nor repeated. NotFound: there is nothing to cancel.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	if err := checkKey(key); err != nil {
 		return NotFound, err
@@ -176,8 +177,9 @@ func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	return NotFound, nil
 }
 
-// Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task that waits to be
-// tried again keeps its attempts; the later occurrences of one with Every count from the new time.
+// Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task
+// that waits to be tried again keeps its attempts; the later occurrences of one with Every count
+// from the new time.
 //
 // Errors: ErrRunning, ErrNotFound, also if it is dead, ErrBadTask, or the client's.
 func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) error {

@@ -27,7 +27,8 @@ func slowly(t testing.TB, why string) {
 	}
 }
 
-// backends runs a test on all that a queue can be on: the embedded Redis always, real ones if LOOPWHEEL_SLOW is set.
+// backends runs a test on all that a queue can be on: the embedded Redis always, real ones if
+// LOOPWHEEL_SLOW is set.
 func backends(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
 	t.Run("miniredis", func(t *testing.T) { test(t, embedded(t)) })
 	t.Run("redis", func(t *testing.T) {
@@ -40,7 +41,8 @@ func backends(t *testing.T, test func(t *testing.T, client redis.UniversalClient
 	})
 }
 
-// embedded returns a client of a miniredis without sockets, which works in a bubble of testing/synctest.
+// embedded returns a client of a miniredis without sockets, which works in a bubble of
+// testing/synctest.
 func embedded(t testing.TB) *redis.Client {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
@@ -54,8 +56,8 @@ func embedded(t testing.TB) *redis.Client {
 	return client
 }
 
-// A bufferedConn takes writes at once, as a socket does and net.Pipe does not: miniredis answers the first commands of a
-// pipeline while the client still writes the rest.
+// A bufferedConn takes writes at once, as a socket does and net.Pipe does not: miniredis answers
+// the first commands of a pipeline while the client still writes the rest.
 type bufferedConn struct {
 	net.Conn
 	out    chan []byte
@@ -130,7 +132,8 @@ func startRedis(t testing.TB, settings ...string) *server {
 	return s
 }
 
-// freeAddr returns an address that nobody listens on. Low enough for a cluster's bus, at the port plus 10,000.
+// freeAddr returns an address that nobody listens on. Low enough for a cluster's bus, at the port
+// plus 10,000.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -227,4 +230,6 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	}
 }
 
-func redisCLI(args ...string) ([]byte, error) { return exec.Command("redis-cli", args...).CombinedOutput() }
+func redisCLI(args ...string) ([]byte, error) {
+	return exec.Command("redis-cli", args...).CombinedOutput()
+}

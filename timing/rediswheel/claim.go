@@ -8,8 +8,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it owns, when the next task
-// is due, a lease runs out or a refresh is; for another's, when its owner has been silent for too long.
+// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it
+// owns, when the next task is due, a lease runs out or a refresh is; for another's, when its owner
+// has been silent for too long.
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
@@ -19,6 +20,7 @@ type shard struct {
 	take    bool          // though another may own it
 	help    bool          // another owns it, and has too much
 	backlog bool          // there is more that is due than there were places
+	last    time.Duration // when it was claimed
 	renew   time.Duration // when the ownership is to be renewed, at the latest
 	offset  time.Duration // what to add to the worker's clock for milliseconds since 1970 by Redis' clock
 	known   bool          // offset is
@@ -66,11 +68,20 @@ func (w *worker) makeReady(i int) {
 	}
 }
 
-// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what becomes due meanwhile
-// is claimed together.
+// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what
+// becomes due meanwhile is claimed together.
 const maxClaims = 4
 
-// claimReady claims the shards whose time has come, as far as there are places for tasks. Without places, it only renews.
+// pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it
+// goes with one script. A task that comes alone is not late for that.
+const pace = 10 * time.Millisecond
+
+// minBatch is for how many places a shard is asked at least, if there are as many: when all shards
+// have a backlog, few are asked for many tasks, not all for few.
+const minBatch = 16
+
+// claimReady claims the shards whose time has come, as far as there are places for tasks. Without
+// places, it only renews.
 func (w *worker) claimReady(ctx context.Context) {
 	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
 		return
@@ -84,14 +95,14 @@ func (w *worker) claimReady(ctx context.Context) {
 		if !s.ready || s.busy {
 			continue
 		}
-		n := min((left+shards-1)/shards, maxBatch)
+		n := min(max((left+shards-1)/shards, minBatch), left, maxBatch)
 		left, shards = left-n, shards-1
 		w.unready(s)
 		if n == 0 && w.putOff(i, s) {
 			continue
 		}
 		claims = append(claims, claim{shard: i, mode: s.mode(), most: n})
-		s.busy = true
+		s.busy, s.last = true, w.now()
 	}
 	w.loop.turn++
 	if len(claims) == 0 {
@@ -157,7 +168,8 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	return claimed{claims, unused}
 }
 
-// read takes claim.lua's answer. The script is taken to have run in the middle between question and answer.
+// read takes claim.lua's answer. The script is taken to have run in the middle between question and
+// answer.
 func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
 	c.offset = redisNow - middle
@@ -248,17 +260,18 @@ func (w *worker) plan(c *claim) {
 		at = s.renew
 	}
 	if !s.ready {
-		w.wake(c.shard, at)
+		w.wake(c.shard, max(at, s.last+pace))
 	}
 }
 
-// watch plans to look at another's shard when its owner must have given it up. Not all workers should at once.
+// watch plans to look at another's shard when its owner must have given it up. Not all workers
+// should at once.
 func (w *worker) watch(i int, till time.Duration) {
 	w.wake(i, till+time.Millisecond+jitter(w.q.cfg.Refresh))
 }
 
-// refill claims from shards with a backlog when places have become free: soon, as then more may be free, and one script
-// can fill them all.
+// refill claims from shards with a backlog when places have become free: soon, as then more may be
+// free, and one script can fill them all.
 func (w *worker) refill() {
 	if w.loop.soon {
 		return

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Posted returns a [Handler] that has f called by post, on an event loop: post is the Post method of a loop.Loop, or
-// anything that runs a function once, elsewhere, soon, or returns an error. The task is acknowledged when f has returned.
+// Posted returns a [Handler] that has f called by post, on an event loop: post is the Post method
+// of a loop.Loop, or anything that runs a function once, elsewhere, soon, or returns an error. The
+// task is acknowledged when f has returned.
 //
-// f should return soon, as everything on a loop should; for what takes longer, use [Told] with a message that carries
-// done. If post fails, because the mailbox is full or the server ends, the task is put off by a second, no attempt
-// counted. If the context ends before f has begun, f will not be called. A panic in f fails the attempt, and is then
-// the loop's to deal with.
+// f should return soon, as everything on a loop should; for what takes longer, use [Told] with a
+// message that carries done. If post fails, because the mailbox is full or the server ends, the
+// task is put off by a second, no attempt counted. If the context ends before f has begun, f will
+// not be called. A panic in f fails the attempt, and is then the loop's to deal with.
 func Posted(post func(f func()) error, f func(t Task) error) Handler {
 	to := func(Task) (Teller[func()], error) { return postTeller(post), nil }
 	return Told(to, func(t Task, done func(error)) func() {
@@ -25,15 +26,17 @@ type postTeller func(f func()) error
 
 func (p postTeller) Tell(f func()) error { return p(f) }
 
-// A Teller takes messages: a loop.Ref is one for M = func(*loop.Conn), a handler.ActorRef[M] for its M.
+// A Teller takes messages: a loop.Ref is one for M = func(*loop.Conn), a handler.ActorRef[M] for
+// its M.
 type Teller[M any] interface {
 	// Tell queues m and does not wait. It may be called from any goroutine.
 	Tell(m M) error
 }
 
-// Told returns a [Handler] that tells a task to something that lives on an event loop. to says whom: an error of it
-// fails the attempt. message makes the message, of which the receiver, when it is dealt with, must call done, from any
-// goroutine: with nil, or with why it failed. Further calls of done are ignored.
+// Told returns a [Handler] that tells a task to something that lives on an event loop. to says
+// whom: an error of it fails the attempt. message makes the message, of which the receiver, when it
+// is dealt with, must call done, from any goroutine: with nil, or with why it failed. Further calls
+// of done are ignored.
 //
 //	rediswheel.Told(
 //		func(t rediswheel.Task) (rediswheel.Teller[func(*loop.Conn)], error) { return devices.find(t.Key) },
@@ -41,8 +44,8 @@ type Teller[M any] interface {
 //			return func(c *loop.Conn) { done(c.Send(t.Body)) }
 //		})
 //
-// If Tell fails, the task is put off by a second, no attempt counted. A connection that closes drops what it was
-// told: the attempt fails at its timeout, so give such tasks a short one.
+// If Tell fails, the task is put off by a second, no attempt counted. A connection that closes
+// drops what it was told: the attempt fails at its timeout, so give such tasks a short one.
 func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done func(error)) M) Handler {
 	return HandlerFunc(func(ctx context.Context, t Task) error {
 		teller, err := to(t)
@@ -70,8 +73,8 @@ func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done f
 	})
 }
 
-// guard keeps a function that was posted from running when nobody waits for it any more. Messages of other types cannot
-// be recalled.
+// guard keeps a function that was posted from running when nobody waits for it any more. Messages
+// of other types cannot be recalled.
 func guard[M any](over *atomic.Bool, m M) M {
 	f, ok := any(m).(func())
 	if !ok {

@@ -107,7 +107,8 @@ func toActor(t *testing.T, l *loop.Loop) {
 	}
 }
 
-// What cannot be posted is put off; what nobody waits for any more does not run; a panic is an error.
+// What cannot be posted is put off; what nobody waits for any more does not run; a panic is an
+// error.
 func TestPosted(t *testing.T) {
 	full := errors.New("mailbox full")
 	h := rediswheel.Posted(func(func()) error { return full }, func(rediswheel.Task) error { return nil })

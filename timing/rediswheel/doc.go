@@ -1,5 +1,6 @@
-// Package rediswheel runs tasks later, on many machines: a timing wheel that outlives its process, on Redis, Valkey or
-// a Redis Cluster. Where one machine is enough, and a delay need not survive it, use timing.Scheduler.
+// Package rediswheel runs tasks later, on many machines: a timing wheel that outlives its process,
+// on Redis, Valkey or a Redis Cluster. Where one machine is enough, and a delay need not survive
+// it, use timing.Scheduler.
 //
 //	q, err := rediswheel.Open(ctx, client, rediswheel.Config{Name: "orders"})
 //	...
@@ -11,19 +12,22 @@
 //
 // # Promises
 //
-// At least once: what Add has confirmed is given to a worker when it is due, again if that worker is lost, and again with
-// a back-off if its handler fails, until one attempt succeeds or the task is a dead letter. A task is given twice
-// only if a worker, or its connection to Redis, was lost with it; or if a handler fails after it has had its effect. A
-// handler whose effect must not happen twice uses the key and Task.Occurred to find out.
+// At least once: what Add has confirmed is given to a worker when it is due, again if that worker
+// is lost, and again with a back-off if its handler fails, until one attempt succeeds or the task
+// is a dead letter. A task is given twice only if a worker, or its connection to Redis, was lost
+// with it; or if a handler fails after it has had its effect. A handler whose effect must not
+// happen twice uses the key and Task.Occurred to find out.
 //
-// Never early, by Redis' clock, which is the only one that counts. A task that Cancel has called Cancelled never starts.
+// Never early, by Redis' clock, which is the only one that counts. A task that Cancel has called
+// Cancelled never starts.
 //
 // # How it works
 //
-// A queue is cut into shards. Each has six keys with one hash tag: zsets of what waits, runs and is dead, hashes of the
-// records and states, and a hash that says who looks after the shard. Each operation is one script on one shard, which
-// takes a bounded number of tasks and its time from Redis. Workers share the shards. A shard's owner keeps the
-// time of the next task on a local timing wheel and claims it when it is due, with a token and under a lease; without the
-// token nothing can be ended. A message tells the owner if something is added that is due before it would look, and
-// it looks every Config.Refresh, in case the message is lost.
+// A queue is cut into shards. Each has six keys with one hash tag: zsets of what waits, runs and is
+// dead, hashes of the records and states, and a hash that says who looks after the shard. Each
+// operation is one script on one shard, which takes a bounded number of tasks and its time from
+// Redis. Workers share the shards. A shard's owner keeps the time of the next task on a local
+// timing wheel and claims it when it is due, with a token and under a lease; without the token
+// nothing can be ended. A message tells the owner if something is added that is due before it would
+// look, and it looks every Config.Refresh, in case the message is lost.
 package rediswheel

@@ -19,8 +19,8 @@ type ended struct {
 	end
 }
 
-// ends tells Redis how runs ended. While it waits for an answer more come together, and go with the next pipeline: the
-// busier a worker is, the more of them go into one script.
+// ends tells Redis how runs ended. While it waits for an answer more come together, and go with the
+// next pipeline: the busier a worker is, the more of them go into one script.
 type ends struct {
 	w     *worker
 	lock  sync.Mutex
@@ -49,15 +49,28 @@ func (e *ends) put(r *run, how end) {
 	notify(e.some)
 }
 
-// flush sends what is put, until ctx ends. What cannot be sent is tried again: the work was done, and only Redis can say
-// that the lease is lost.
+// waiting is how many ends have not been sent.
+func (e *ends) waiting() int {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return len(e.queue)
+}
+
+// flush sends what is put, until ctx ends: what comes within pace together, unless places run
+// short. What cannot be sent is tried again: the work was done, and only Redis can say that the
+// lease is lost.
 func (e *ends) flush(ctx context.Context) {
+	var last time.Time
 	for fails := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.some:
 		}
+		for e.waiting() < e.w.q.cfg.Concurrency/4 && time.Since(last) < pace && ctx.Err() == nil {
+			sleep(ctx, time.Millisecond)
+		}
+		last = time.Now()
 		e.lock.Lock()
 		queue := e.queue
 		e.queue = nil

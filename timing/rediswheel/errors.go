@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Errors that tell what was wrong. They are wrapped with what exactly it was: use errors.Is. Any other error is
-// that of the client, wrapped as well: the network's, or what Redis answered.
+// Errors that tell what was wrong. They are wrapped with what exactly it was: use errors.Is. Any
+// other error is that of the client, wrapped as well: the network's, or what Redis answered.
 var (
 	ErrFull     = errors.New("redis is at its maxmemory")             // nothing was written; what is there drains
 	ErrTooLarge = errors.New("too large")                             // key, body or headers
@@ -26,8 +26,8 @@ var (
 	ErrStopping  = errors.New("rediswheel: the worker stops")
 )
 
-// Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying again is in
-// vain. A repeating task only loses this occurrence. A nil err gives nil.
+// Permanent is for a [Handler] to return: the task goes to the dead letters at once, as trying
+// again is in vain. A repeating task only loses this occurrence. A nil err gives nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -35,8 +35,8 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff says. It
-// counts as an attempt. A nil err gives nil.
+// RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
+// says. It counts as an attempt. A nil err gives nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -44,8 +44,8 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryError{err, max(d, 0)}
 }
 
-// Postpone is for a [Handler] to return that has not begun, because something of its own is busy: the task
-// is given to some worker again after d, and no attempt is counted.
+// Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
+// the task is given to some worker again after d, and no attempt is counted.
 func Postpone(d time.Duration, err error) error {
 	return &postponeError{err, max(d, 0)}
 }
@@ -111,8 +111,8 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
-// StopError is what Run returns if handlers had not returned when it gave up waiting for them. Their tasks
-// are given to other workers when their leases run out.
+// StopError is what Run returns if handlers had not returned when it gave up waiting for them.
+// Their tasks are given to other workers when their leases run out.
 type StopError struct{ Running int }
 
 // Error counts them.

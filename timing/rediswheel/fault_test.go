@@ -49,11 +49,13 @@ func TestWorkersKilled(t *testing.T) {
 	t.Logf("done after %v; %d tasks ran more than once, of at most %d in flight at the kills", took, twice, kills*concurrency)
 }
 
-// redis-server with an append-only file is killed five times while twenty thousand tasks are added and run.
+// redis-server with an append-only file is killed five times while twenty thousand tasks are added
+// and run.
 func TestRedisKilled(t *testing.T) {
 	for _, fsync := range []string{"everysec", "always"} {
 		t.Run(fsync, func(t *testing.T) {
-			slowly(t, "it takes 15 s, and a redis-server that it kills")
+			slowly(t, "it takes 30 s, and a redis-server that it kills")
+			t.Parallel()
 			s := startRedis(t, "--appendonly", "yes", "--appendfsync", fsync)
 			q := open(t, s.client(t), Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
 			var lock sync.Mutex
@@ -104,9 +106,11 @@ func TestRedisKilled(t *testing.T) {
 	}
 }
 
-// Each of three workers is told to stop and started anew, three times: nothing is lost, and nothing runs twice.
+// Each of three workers is told to stop and started anew, three times: nothing is lost, and nothing
+// runs twice.
 func TestRollingRestart(t *testing.T) {
 	slowly(t, "it takes 15 s, a redis-server and three processes")
+	t.Parallel()
 	s := startRedis(t)
 	client := s.client(t)
 	const n, over = 10_000, 10 * time.Second
@@ -140,9 +144,11 @@ func TestRollingRestart(t *testing.T) {
 	t.Logf("%+v", sum)
 }
 
-// A worker stands still for three leases, with a task. Another does the task; what the first says of it then is refused.
+// A worker stands still for three leases, with a task. Another does the task; what the first says
+// of it then is refused.
 func TestWorkerStopped(t *testing.T) {
 	slowly(t, "it takes 10 s, a redis-server and a process")
+	t.Parallel()
 	s := startRedis(t)
 	client := s.client(t)
 	ctx := context.Background()
@@ -251,9 +257,11 @@ func TestSubscriptionsKilled(t *testing.T) {
 	t.Logf("%d tasks, late by %v at most", n, time.Duration(latest.Load()))
 }
 
-// Redis forgets its scripts, becomes a replica, goes away: workers wait without spinning, and adding says what is wrong.
+// Redis forgets its scripts, becomes a replica, goes away: workers wait without spinning, and
+// adding says what is wrong.
 func TestRedisComesAndGoes(t *testing.T) {
 	slowly(t, "it takes 10 s and a redis-server that it kills")
+	t.Parallel()
 	s := startRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	client := s.client(t)
 	ctx := context.Background()
@@ -286,9 +294,11 @@ func TestRedisComesAndGoes(t *testing.T) {
 	must(t, stop())
 }
 
-// In a cluster, slots move to another master, and then a master is killed, while tasks are added and run.
+// In a cluster, slots move to another master, and then a master is killed, while tasks are added
+// and run.
 func TestClusterChanges(t *testing.T) {
 	slowly(t, "it takes 30 s and six redis-servers")
+	t.Parallel()
 	c := startCluster(t, 1)
 	ctx := context.Background()
 	q := open(t, c.client, Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// listen passes on what is published, until ctx ends. Messages are hints: what is lost is noticed within a refresh, so
-// while the worker is busy they are dropped rather than kept.
+// listen passes on what is published, until ctx ends. Messages are hints: what is lost is noticed
+// within a refresh, so while the worker is busy they are dropped rather than kept.
 func (w *worker) listen(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if w.subscribe(ctx) {
@@ -20,8 +20,9 @@ func (w *worker) listen(ctx context.Context) {
 	}
 }
 
-// subscribe listens with one subscription until it fails, and reports whether it heard anything. Owners publish a pulse per
-// refresh: if all is silent for longer, the connection is asked whether it lives.
+// subscribe listens with one subscription until it fails, and reports whether it heard anything.
+// Owners publish a pulse per refresh: if all is silent for longer, the connection is asked whether
+// it lives.
 func (w *worker) subscribe(ctx context.Context) (heard bool) {
 	sub := w.q.client.Subscribe(ctx, w.q.channel)
 	defer sub.Close()

@@ -27,37 +27,41 @@ const (
 	DefaultPerHost         = 16
 )
 
-// HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with Task.Method, which is POST if it is
-// empty, Task.Header and Task.Body. The zero value is ready to use; it must not be copied or changed once in use.
+// HTTPCallback is a [Handler] that sends each task as an HTTP request: to Task.URL with
+// Task.Method, which is POST if it is empty, Task.Header and Task.Body. The zero value is ready to
+// use; it must not be copied or changed once in use.
 //
-// A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with Config.Backoff or when
-// Retry-After says, though not later than in an hour. All other answers are final: the task is dead. That includes
-// redirects, which are not followed: a callback that moved is to be changed where it is made.
+// A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
+// Config.Backoff or when Retry-After says, though not later than in an hour. All other answers are
+// final: the task is dead. That includes redirects, which are not followed: a callback that moved
+// is to be changed where it is made.
 //
-// Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in each attempt of one
-// occurrence, by which a receiver knows what it has seen; Webhook-Timestamp; and, with a Secret, Webhook-Signature.
+// Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
+// each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;
+// and, with a Secret, Webhook-Signature.
 type HTTPCallback struct {
 	// Timeout bounds one request, the answer included. 0 means DefaultCallbackTimeout.
 	Timeout time.Duration
 
-	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and its connection is
-	// closed. 0 means DefaultMaxResponse.
+	// MaxResponse is how many bytes of an answer are read; a longer one counts all the same, and
+	// its connection is closed. 0 means DefaultMaxResponse.
 	MaxResponse int64
 
-	// PerHost is how many requests to one host are on their way at once. Tasks above that are put off by
-	// about a second, without counting an attempt, so that a slow host does not take all places. 0 means DefaultPerHost.
+	// PerHost is how many requests to one host are on their way at once. Tasks above that are put
+	// off by about a second, without counting an attempt, so that a slow host does not take all
+	// places. 0 means DefaultPerHost.
 	PerHost int
 
 	// Secret signs requests, if it is not empty: "whsec_" and the key in base64, or the key itself.
 	Secret string
 
-	// AllowPrivate permits requests to private, loopback and link-local addresses, and others that are not of the public
-	// Internet. Whoever may add tasks can otherwise reach what only this machine should. Addresses are checked
-	// when a connection is made, after names were resolved.
+	// AllowPrivate permits requests to private, loopback and link-local addresses, and others that
+	// are not of the public Internet. Whoever may add tasks can otherwise reach what only this
+	// machine should. Addresses are checked when a connection is made, after names were resolved.
 	AllowPrivate bool
 
-	// TLS and proxies of the environment: a Transport replaces ours, which uses no proxy. Then AllowPrivate
-	// and the timeout of dialling are the Transport's matter. nil means ours.
+	// TLS and proxies of the environment: a Transport replaces ours, which uses no proxy. Then
+	// AllowPrivate and the timeout of dialling are the Transport's matter. nil means ours.
 	Transport http.RoundTripper
 
 	once   sync.Once
@@ -87,11 +91,13 @@ func (h *HTTPCallback) init() {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is permanent.
+// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
+// permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
-// special are networks that netip.Addr has no method for: "this" network, carrier-grade NAT, protocol assignments,
-// benchmarks, reserved, IPv4 within IPv6 in its several forms, discard and documentation.
+// special are networks that netip.Addr has no method for: "this" network, carrier-grade NAT,
+// protocol assignments, benchmarks, reserved, IPv4 within IPv6 in its several forms, discard and
+// documentation.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
@@ -195,7 +201,8 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	return req, nil
 }
 
-// webhookID names an occurrence of a task. A task that replaced another has another body or time, and so another name.
+// webhookID names an occurrence of a task. A task that replaced another has another body or time,
+// and so another name.
 func webhookID(t *Task) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %d %s", t.Occurred.UnixMilli(), len(t.Key), t.Key)
@@ -214,7 +221,8 @@ func secretKey(secret string) ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined by dots.
+// sign is the symmetric scheme of Standard Webhooks, v1: HMAC-SHA256 of id, time and body, joined
+// by dots.
 func sign(key []byte, id, at string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, at)

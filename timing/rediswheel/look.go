@@ -57,9 +57,9 @@ func info(key, where, score, old, record string) (Info, error) {
 
 var places = map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}
 
-// List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n in the order of
-// their due times, ends of their leases, or deaths. It looks at up to n tasks of each shard: n is for people, not for
-// millions, and at most 1,000.
+// List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n
+// in the order of their due times, ends of their leases, or deaths. It looks at up to n tasks of
+// each shard: n is for people, not for millions, and at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	place, ok := places[where]
 	if !ok {
@@ -114,8 +114,8 @@ func (q *Queue) listShard(ctx context.Context, shard int, place string, n int) (
 // Dead returns up to n dead tasks, those that were given up first. Their Error says why.
 func (q *Queue) Dead(ctx context.Context, n int) ([]Info, error) { return q.List(ctx, Dead, n) }
 
-// Requeue makes a dead task due now, with all its attempts before it. Error: ErrNotFound if it is not dead,
-// ErrFull, or the client's.
+// Requeue makes a dead task due now, with all its attempts before it. Error: ErrNotFound if it is
+// not dead, ErrFull, or the client's.
 func (q *Queue) Requeue(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -128,8 +128,8 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 	return err
 }
 
-// Purge deletes the tasks that have been dead for at least as long as age says; 0 means all. It returns how many
-// it deleted, also if it fails on the way.
+// Purge deletes the tasks that have been dead for at least as long as age says; 0 means all. It
+// returns how many it deleted, also if it fails on the way.
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
 		for more := true; more; {

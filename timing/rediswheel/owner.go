@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// Who looks after a shard is settled by its own hash in Redis, and that is only to save work: two who think that a shard
-// is theirs share its tasks, as each claim takes what it takes. A worker takes the shards for which rendezvous
-// hashing (Thaler and Ravishankar, 1998) ranks it first among the workers it knows. What it costs does not
-// depend on the number of workers: owners renew, with a script per shard and refresh, and with one of these
-// publish a pulse that names their shards; the others hear it and need not ask.
+// Who looks after a shard is settled by its own hash in Redis, and that is only to save work: two
+// who think that a shard is theirs share its tasks, as each claim takes what it takes. A worker
+// takes the shards for which rendezvous hashing (Thaler and Ravishankar, 1998) ranks it first among
+// the workers it knows. What it costs does not depend on the number of workers: owners renew, with
+// a script per shard and refresh, and with one of these publish a pulse that names their shards;
+// the others hear it and need not ask.
 
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
@@ -23,7 +24,8 @@ type message struct {
 	args []string
 }
 
-// pulse adds to one of the claims the message which shards are this worker's: once per refresh, and when it takes some.
+// pulse adds to one of the claims the message which shards are this worker's: once per refresh, and
+// when it takes some.
 func (w *worker) pulse(claims []claim) {
 	carrier, took := -1, false
 	for i, c := range claims {
@@ -93,7 +95,7 @@ func (w *worker) hearDue(args []string) {
 	case !s.mine:
 	case s.backlog: // looked at as soon as there is a place
 	case at < s.at:
-		w.wake(i, at)
+		w.wake(i, max(at, s.last+pace))
 	}
 }
 
@@ -116,7 +118,8 @@ func (w *worker) hearPulse(owned []string) {
 	}
 }
 
-// hearLost: messages have been lost. Looking at all of this worker's shards makes up for hints among them.
+// hearLost: messages have been lost. Looking at all of this worker's shards makes up for hints
+// among them.
 func (w *worker) hearLost() {
 	for i := range w.loop.shards {
 		switch s := &w.loop.shards[i]; {
@@ -218,7 +221,8 @@ func (w *worker) first(shard int, members []string) (best string) {
 	return best
 }
 
-// beat says that this worker lives, and hears who else does. With many workers each does so more seldom.
+// beat says that this worker lives, and hears who else does. With many workers each does so more
+// seldom.
 func (w *worker) beat(ctx context.Context) {
 	period := time.Duration(0)
 	text := "join " + w.id

@@ -27,16 +27,17 @@ const (
 	DefaultStopTimeout   = 20 * time.Second
 )
 
-// Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a queue should have
-// the same Name, Shards, Lease and Refresh.
+// Config holds the settings of a [Queue]. The zero value is ready to use. All programs that use a
+// queue should have the same Name, Shards, Lease and Refresh.
 type Config struct {
-	// Name begins the names of all keys: queues with different names have nothing in common. Letters, digits and
-	// "._:-", at most 64. Empty means DefaultName.
+	// Name begins the names of all keys: queues with different names have nothing in common.
+	// Letters, digits and "._:-", at most 64. Empty means DefaultName.
 	Name string
 
-	// Shards is how many parts the queue has, which is also how many workers can claim tasks at once. It is
-	// settled when a queue is opened for the first time, and Open fails with another number later. 0 means
-	// what is settled, or else DefaultShards, or DefaultClusterShards in a cluster. At most 1,024.
+	// Shards is how many parts the queue has, which is also how many workers can claim tasks at
+	// once. It is settled when a queue is opened for the first time, and Open fails with another
+	// number later. 0 means what is settled, or else DefaultShards, or DefaultClusterShards in a
+	// cluster. At most 1,024.
 	Shards int
 
 	// MaxBody bounds Task.Body. 0 means DefaultMaxBody; 16 MiB is the most.
@@ -45,38 +46,39 @@ type Config struct {
 	// Concurrency is how many tasks one Run works on at once. 0 means DefaultConcurrency.
 	Concurrency int
 
-	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as long as the
-	// handler runs; after a crash, another gets the task when it has run out. 0 means DefaultLease; a
-	// second is the least.
+	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as
+	// long as the handler runs; after a crash, another gets the task when it has run out. 0 means
+	// DefaultLease; a second is the least.
 	Lease time.Duration
 
-	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless keeps its
-	// task and its place among Concurrency. 0 means DefaultTimeout.
+	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
+	// keeps its task and its place among Concurrency. 0 means DefaultTimeout.
 	Timeout time.Duration
 
-	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means DefaultMaxAttempts.
+	// MaxAttempts is how often a task is tried before it is a dead letter. 0 means
+	// DefaultMaxAttempts.
 	MaxAttempts int
 
-	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may be the
-	// reason. 0 means DefaultMaxDeliveries.
+	// MaxDeliveries is how many workers may be lost with a task before it is a dead letter: it may
+	// be the reason. 0 means DefaultMaxDeliveries.
 	MaxDeliveries int
 
 	// Backoff returns how long to wait after an attempt that failed, 1 being the first. nil means
 	// [DefaultBackoff].
 	Backoff func(attempt int) time.Duration
 
-	// Refresh is how often a worker looks at its shards unasked: how late a task may be if the message that
-	// told of it was lost. Workers that own shards and are not heard of for three times as long lose them.
-	// 0 means DefaultRefresh. From 100 ms to 1 minute.
+	// Refresh is how often a worker looks at its shards unasked: how late a task may be if the
+	// message that told of it was lost. Workers that own shards and are not heard of for three
+	// times as long lose them. 0 means DefaultRefresh. From 100 ms to 1 minute.
 	Refresh time.Duration
 
-	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends theirs. 0
-	// means DefaultStopTimeout.
+	// StopTimeout is how long Run waits for handlers when its context has ended, before it ends
+	// theirs. 0 means DefaultStopTimeout.
 	StopTimeout time.Duration
 
-	// OnError is told of every attempt that failed, with its task, and with the zero Task of what keeps a worker
-	// from working: Redis is away, for one. It is called on many goroutines, and should return soon. nil means
-	// that errors are only counted.
+	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
+	// keeps a worker from working: Redis is away, for one. It is called on many goroutines, and
+	// should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 }
 
@@ -132,8 +134,9 @@ func orDefault[T comparable](v *T, def T) {
 	}
 }
 
-// A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called from any
-// goroutine, but those with a context wait for Redis: not from a callback of an event loop.
+// A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called
+// from any goroutine, but those with a context wait for Redis: not from a callback of an event
+// loop.
 type Queue struct {
 	cfg     Config
 	client  redis.UniversalClient
@@ -143,11 +146,13 @@ type Queue struct {
 	counts  counters
 }
 
-// Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the caller's, who
-// may use it for other things and closes it when no Run is left; it may be one to a single server (Valkey is as
-// good), to a master that Sentinel watches, or to a cluster. A redis.Ring is refused: its shards move.
+// Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
+// caller's, who may use it for other things and closes it when no Run is left; it may be one to a
+// single server (Valkey is as good), to a master that Sentinel watches, or to a cluster. A
+// redis.Ring is refused: its shards move.
 //
-// Errors: ErrConfig, also if Redis may evict our keys, or if the queue was opened with another number of shards.
+// Errors: ErrConfig, also if Redis may evict our keys, or if the queue was opened with another
+// number of shards.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -204,8 +209,8 @@ func (q *Queue) settleShards(ctx context.Context) (int, error) {
 	return settled, nil
 }
 
-// checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-* policy deletes only
-// keys that expire; none of ours does.)
+// checkEviction refuses a Redis that would delete our keys when its memory is full. (A volatile-*
+// policy deletes only keys that expire; none of ours does.)
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
 		info, err := c.Info(ctx, "memory").Result()

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// A record is what Redis has of a task besides its key and its state. Its first byte is its form: 'b' is followed by the
-// body, 'm' by the length of the other fields as a varint, these fields as JSON, and the body.
+// A record is what Redis has of a task besides its key and its state. Its first byte is its form:
+// 'b' is followed by the body, 'm' by the length of the other fields as a varint, these fields as
+// JSON, and the body.
 const (
 	formBody = 'b'
 	formMeta = 'm'
@@ -100,8 +101,8 @@ func parseState(s string) (st state) {
 	if len(f) < 6 {
 		return st
 	}
-	st.token, st.attempts, st.deliveries = toInt(f[0]), toInt(f[1]), toInt(f[2])
-	st.cancelled, st.occurrence, st.reason = f[3] == "1", toInt(f[4]), f[5]
+	st.token, st.cancelled, st.attempts = toInt(f[0]), f[1] == "1", toInt(f[2])
+	st.deliveries, st.occurrence, st.reason = toInt(f[3]), toInt(f[4]), f[5]
 	return st
 }
 

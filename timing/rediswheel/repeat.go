@@ -8,7 +8,7 @@ import (
 )
 
 // cronParser reads five fields, as crontab has them: if both days are restricted, either is enough.
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
+var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Descriptor)
 
 func (t *Task) checkRepeat() error {
 	switch {
@@ -53,8 +53,8 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// again reports whether the clocks have shown this time before, because they were put back since: what is to happen at
-// half past two happens once on that day, too.
+// again reports whether the clocks have shown this time before, because they were put back since:
+// what is to happen at half past two happens once on that day, too.
 func again(t time.Time) bool {
 	const layout = "2006-01-02 15:04:05"
 	for _, d := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
@@ -65,14 +65,16 @@ func again(t time.Time) bool {
 	return false
 }
 
-// hourly reports whether an expression leaves the hour open: then it means each hour that passes, whatever it is called.
+// hourly reports whether an expression leaves the hour open: then it means each hour that passes,
+// whatever it is called.
 func hourly(s cron.Schedule) bool {
 	spec, ok := s.(*cron.SpecSchedule)
 	const allHours = 1<<24 - 1
 	return !ok || spec.Hour&allHours == allHours
 }
 
-// A parsed expression and its zone are kept: parsing one takes longer than all else that a repetition needs.
+// A parsed expression and its zone are kept: parsing one takes longer than all else that a
+// repetition needs.
 type scheduleKey struct{ cron, zone string }
 
 type scheduleValue struct {

@@ -17,8 +17,8 @@ func at(t *testing.T, zone, text string) time.Time {
 	return when
 }
 
-// Occurrences over changes of the clock: an hour that is left out does not lose one (half past two is at half past
-// three then), an hour that comes twice has one.
+// Occurrences over changes of the clock: an hour that is left out does not lose one (half past two
+// is at half past three then), an hour that comes twice has one.
 func TestCronZones(t *testing.T) {
 	for _, tt := range []struct {
 		cron, zone, from string
@@ -46,7 +46,8 @@ func TestCronZones(t *testing.T) {
 	}
 }
 
-// A period counts from the first occurrence and does not drift; the handler's time does not matter as long as it is less.
+// A period counts from the first occurrence and does not drift; the handler's time does not matter
+// as long as it is less.
 func TestEvery(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx, began := context.Background(), time.Now()
@@ -109,7 +110,7 @@ func TestMisfire(t *testing.T) {
 func TestRepeatFails(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
-		q := open(t, embedded(t), Config{Shards: 2, MaxAttempts: 2, OnError: func(Task, error) {}})
+		q := open(t, embedded(t), Config{Shards: 2, Refresh: time.Minute, MaxAttempts: 2, OnError: func(Task, error) {}})
 		must(t, q.Add(ctx, Task{Key: "hourly", Cron: "0 * * * *"}))
 		r := newRecorder()
 		r.fail = func(Task) error { return errors.New("no") }

@@ -6,7 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
-	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -67,8 +67,9 @@ func eval(ctx context.Context, client redis.UniversalClient, c call) (any, error
 	return v, explain(c.script.name, err)
 }
 
-// noticeFailure has a client of a cluster ask anew where the slots are, if a master could not be reached. By itself, go-redis
-// 9.23 does so once a minute, or when a server that lives says MOVED: a failover would last that long for us.
+// noticeFailure has a client of a cluster ask anew where the slots are, if a master could not be
+// reached. By itself, go-redis 9.23 does so once a minute, or when a server that lives says MOVED:
+// a failover would last that long for us.
 func noticeFailure(ctx context.Context, client redis.UniversalClient, err error) {
 	var refused redis.Error
 	if err == nil || errors.As(err, &refused) {
@@ -79,7 +80,8 @@ func noticeFailure(ctx context.Context, client redis.UniversalClient, err error)
 	}
 }
 
-// evalAll runs scripts in one pipeline, and again those that a server does not know: it was restarted, or is a new master.
+// evalAll runs scripts in one pipeline, and again those that a server does not know: it was
+// restarted, or is a new master.
 func evalAll(ctx context.Context, client redis.UniversalClient, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
 	run := func(of []int, queue func(redis.Pipeliner, call) *redis.Cmd) (unknown []int) {
@@ -123,7 +125,7 @@ func list(v any) []string {
 		case string:
 			out[i] = item
 		case int64:
-			out[i] = fmt.Sprint(item)
+			out[i] = strconv.FormatInt(item, 10)
 		}
 	}
 	return out

@@ -13,8 +13,9 @@ func shardKeys(name, tag string) []string {
 	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}
 }
 
-// shardTag returns the tag of shard i of n: the smallest number whose slot is in the i-th of n equal parts of all slots.
-// A cluster that has its slots in ranges, as they all do, then has shards on all masters, alike to within one.
+// shardTag returns the tag of shard i of n: the smallest number whose slot is in the i-th of n
+// equal parts of all slots. A cluster that has its slots in ranges, as they all do, then has shards
+// on all masters, alike to within one.
 func shardTag(i, n int) string {
 	from, to := i*numSlots/n, (i+1)*numSlots/n
 	for k := 0; ; k++ {
@@ -25,7 +26,8 @@ func shardTag(i, n int) string {
 	}
 }
 
-// shardOf spreads keys over n shards: FNV-1a, with its high bits, which depend on all of the key, folded in.
+// shardOf spreads keys over n shards: FNV-1a, with its high bits, which depend on all of the key,
+// folded in.
 func shardOf(key string, n int) int {
 	h := uint64(14695981039346656037)
 	for i := range len(key) {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Stats says what is in a [Queue], and what was done through it in this process. Counters start at 0 and only grow.
+// Stats says what is in a [Queue], and what was done through it in this process. Counters start at
+// 0 and only grow.
 type Stats struct {
 	// In Redis; not of one instant, as each shard is asked for itself.
 	Scheduled int           // waiting for their time, Retrying and Overdue included
@@ -67,7 +68,8 @@ func (q *Queue) Local() Stats {
 	}
 }
 
-// Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now on, at most 300.
+// Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now
+// on, at most 300.
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
 	return q.look(ctx, max(slice, time.Millisecond), min(max(n, 0), 300))
 }

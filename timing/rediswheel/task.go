@@ -15,8 +15,8 @@ const (
 	century  = 100*365*24*time.Hour + 25*24*time.Hour // with its leap days
 )
 
-// Policy says what adding does if a task with the same key is there, waiting or running. One that is dead,
-// or was cancelled in its last run, is over: it is replaced under every policy.
+// Policy says what adding does if a task with the same key is there, waiting or running. One that
+// is dead, or was cancelled in its last run, is over: it is replaced under every policy.
 type Policy int
 
 // Policies of Task.OnConflict.
@@ -28,8 +28,9 @@ const (
 
 var policies = [...]string{"replace", "ignore", "fail"}
 
-// Misfire says what becomes of occurrences of a repeating task that were missed, because no worker was there or
-// the one before took too long. An occurrence is missed when the one after it has come.
+// Misfire says what becomes of occurrences of a repeating task that were missed, because no worker
+// was there or the one before took too long. An occurrence is missed when the one after it has
+// come.
 type Misfire int
 
 // Choices of Task.Misfire.
@@ -38,7 +39,8 @@ const (
 	Skip                   // the task waits for the next occurrence
 )
 
-// A Task is something to be done later. Its key names it: there is never more than one task with a key.
+// A Task is something to be done later. Its key names it: there is never more than one task with a
+// key.
 type Task struct {
 	Key   string        // any bytes but none, at most MaxKey
 	Delay time.Duration // from now, by Redis' clock; zero and less is now
@@ -49,9 +51,10 @@ type Task struct {
 	MaxAttempts int           // 0 means that of the worker's Config
 	Timeout     time.Duration // of one attempt; 0 means that of the worker's Config
 
-	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An occurrence
-	// starts only when the one before it is over: done, or given up after MaxAttempts, which is
-	// reported but makes no dead letter. Periods count from the first occurrence and do not drift.
+	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An
+	// occurrence starts only when the one before it is over: done, or given up after MaxAttempts,
+	// which is reported but makes no dead letter. Periods count from the first occurrence and do
+	// not drift.
 	Every   time.Duration // a millisecond at least; the first occurrence is at Delay or At, or else one Every from now
 	Cron    string        // "minute hour day month weekday", "@daily" ..., in Zone; if both days are given, either will do
 	Zone    string        // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
@@ -91,7 +94,7 @@ func (t *Task) check(maxBody int) error {
 		return badTask("%q has both At and Delay", t.Key)
 	case t.Delay > MaxDelay:
 		return badTask("the Delay of %q is more than 100 years", t.Key)
-	case !t.At.IsZero() && t.At.Sub(time.Now()) > century:
+	case !t.At.IsZero() && time.Until(t.At) > century:
 		return badTask("%q is due at %v, in more than 100 years", t.Key, t.At)
 	case t.OnConflict < Replace || t.OnConflict > Fail:
 		return badTask("%q has OnConflict %d", t.Key, t.OnConflict)
@@ -144,7 +147,8 @@ func (t *Task) when(now time.Time) (at any, delay int64, err error) {
 	return "", ceilDelay(t.Delay), nil
 }
 
-// ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has passed anyway.
+// ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has
+// passed anyway.
 func ceilMilli(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) > 0 {

@@ -15,12 +15,14 @@ import (
 
 // A Handler does what tasks are for. Run calls Handle on a goroutine of its own for each task.
 //
-// nil means done: the task is over, or its next occurrence is scheduled. An error means that this attempt has
-// failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic is an error.
+// nil means done: the task is over, or its next occurrence is scheduled. An error means that this
+// attempt has failed, unless it is one of [Postpone]; see [Permanent] and [RetryAfter] too. A panic
+// is an error.
 //
-// The context ends at the timeout of the attempt, with the cause ErrLeaseLost when Redis says that the task is
-// not this worker's any more, and with the cause ErrStopping when Run has waited for StopTimeout. A
-// handler that returns an error then is not blamed: the task goes to another worker, no attempt counted.
+// The context ends at the timeout of the attempt, with the cause ErrLeaseLost when Redis says that
+// the task is not this worker's any more, and with the cause ErrStopping when Run has waited for
+// StopTimeout. A handler that returns an error then is not blamed: the task goes to another worker,
+// no attempt counted.
 type Handler interface {
 	// Handle works on one task. What t refers to is the handler's to keep.
 	Handle(ctx context.Context, t Task) error
@@ -32,8 +34,9 @@ type HandlerFunc func(ctx context.Context, t Task) error
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, t Task) error { return f(ctx, t) }
 
-// DefaultBackoff waits about a second after the first attempt that failed, and twice as long after each further one, up
-// to ten minutes; the upper half of that at random, so that what failed together is not tried together.
+// DefaultBackoff waits about a second after the first attempt that failed, and twice as long after
+// each further one, up to ten minutes; the upper half of that at random, so that what failed
+// together is not tried together.
 func DefaultBackoff(attempt int) time.Duration {
 	d := 10 * time.Minute
 	if attempt < 10 {
@@ -42,10 +45,10 @@ func DefaultBackoff(attempt int) time.Duration {
 	return d/2 + mathrand.N(d/2+1)
 }
 
-// Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not begun, waits up
-// to Config.StopTimeout for handlers, then ends their contexts and waits for five seconds more. It
-// returns nil, or a *StopError if handlers were still running. While Redis is away it waits for it, and says so to
-// Config.OnError. Many may run, in one process or in thousands.
+// Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
+// begun, waits up to Config.StopTimeout for handlers, then ends their contexts and waits for five
+// seconds more. It returns nil, or a *StopError if handlers were still running. While Redis is away
+// it waits for it, and says so to Config.OnError. Many may run, in one process or in thousands.
 func (q *Queue) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		panic("rediswheel: Run with a nil Handler")
@@ -55,7 +58,8 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	return w.run(ctx)
 }
 
-// A worker is what one Run works with. The fields below loop belong to the goroutine of the method of that name.
+// A worker is what one Run works with. The fields below loop belong to the goroutine of the method
+// of that name.
 type worker struct {
 	q       *Queue
 	id      string
@@ -87,8 +91,9 @@ type worker struct {
 	freeLock sync.Mutex
 }
 
-// newWorker makes a worker. A command whose answer was lost must not be sent again behind our back: a claim would take
-// tasks twice, and leave the first to their lease. So the client is one like the user's, without retries.
+// newWorker makes a worker. A command whose answer was lost must not be sent again behind our back:
+// a claim would take tasks twice, and leave the first to their lease. So the client is one like the
+// user's, without retries.
 func newWorker(q *Queue, h Handler) *worker {
 	w := &worker{
 		q: q, id: rand.Text()[:12], client: q.client, handler: h, start: time.Now(), free: q.cfg.Concurrency,
@@ -148,8 +153,8 @@ func (w *worker) run(ctx context.Context) error {
 	return err
 }
 
-// stopGrace is how long Run waits for what should not take long: handlers whose context has ended, and the last answers
-// of Redis.
+// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
+// and the last answers of Redis.
 const stopGrace = 5 * time.Second
 
 // work is the worker's loop: it waits for what is next to happen at its shards, and claims tasks.

@@ -25,8 +25,8 @@ import (
 // patience is how long something in the browser may take.
 const patience = 30 * time.Second
 
-// A Browser is a headless Chromium, driven by its own protocol: what these tests need of it is a few dozen lines, and
-// nothing has to be installed but the browser itself.
+// A Browser is a headless Chromium, driven by its own protocol: what these tests need of it is a
+// few dozen lines, and nothing has to be installed but the browser itself.
 type Browser struct {
 	t     *testing.T
 	conn  net.Conn
@@ -172,8 +172,8 @@ type Page struct {
 	name    string
 }
 
-// Open opens a page of its own profile, so that pages do not share what they store, and waits until there is what the
-// selector names.
+// Open opens a page of its own profile, so that pages do not share what they store, and waits until
+// there is what the selector names.
 func (b *Browser) Open(name, url, selector string, width, height int, scheme string) *Page {
 	b.t.Helper()
 	var made struct{ BrowserContextID, TargetID, SessionID string }

@@ -74,7 +74,7 @@ func TestConnectFullSocket(t *testing.T) {
 		readFull(t, peer, n)
 		wait(t, ear.writable, "writable")
 		// With input and room at once, and again.
-		n = r.flood(sock)
+		r.flood(sock)
 		r.do(0, func() { sock.NotifyWritable() })
 		peer.Write([]byte("x"))
 		wait(t, ear.heard, "input while the socket is full")

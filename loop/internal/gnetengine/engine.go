@@ -121,12 +121,6 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 	return lc.Listen(ctx, network, address)
 }
 
-// Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: local}
-	return d.DialContext(ctx, network, address)
-}
-
 // Start implements engine.Engine.
 func (e *Engine) Start(n int, h engine.Host) error {
 	e.host = h

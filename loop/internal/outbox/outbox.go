@@ -72,9 +72,13 @@ func (b *Box) grow(n int, s *Store) []byte {
 	case have == 0:
 		s.Pool.Put(b.tail)
 		b.tail = s.Pool.Get(n + Slack)
-	case have+n > MaxTail:
-		b.filled = append(b.filled, b.tail)
+	case have+n > MaxTail && have >= MaxTail/2:
+		b.filled = append(b.filled, s.fitted(b.tail))
 		b.tail = s.Pool.Get(n + Slack)
+	case have+n > MaxTail: // the frame may become much shorter than n: do not leave this one half empty
+		small := b.tail
+		b.tail = append(s.Pool.Get(have+n+Slack), small...)
+		s.Pool.Put(small)
 	default:
 		small := b.tail
 		b.tail = append(s.Pool.Get(min(max(2*cap(small), First, have+n+Slack), MaxTail)), small...)
@@ -227,6 +231,16 @@ func (s *Store) put(b *Box) {
 	}
 	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
 	s.hand = b
+}
+
+// fitted returns a buffer that will wait for long in one that is not far too large.
+func (s *Store) fitted(b []byte) []byte {
+	if cap(b) < 4*len(b) {
+		return b
+	}
+	fit := append(s.Pool.Get(len(b)), b...)
+	s.Pool.Put(b)
+	return fit
 }
 
 // empty gives back the filled buffers.

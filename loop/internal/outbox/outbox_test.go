@@ -89,6 +89,27 @@ func TestRestIsMoved(t *testing.T) {
 	}
 }
 
+// Frames that become much shorter than their messages do not make the output hold much memory.
+func TestShortenedFrames(t *testing.T) {
+	var s Store
+	b := s.Get(65_530)
+	for b.Len() < 1<<20 {
+		n := len(b.Space(65_530, &s))
+		b.Take(b.Space(65_530, &s)[:n+100], &s)
+	}
+	if b.Cap() > 4*b.Len() {
+		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
+	}
+	b = s.Get(1 << 20)
+	for b.Len() < 1<<20 {
+		n := len(b.Space(1<<20, &s))
+		b.Take(b.Space(1<<20, &s)[:n+100], &s)
+	}
+	if b.Cap() > 6*b.Len() {
+		t.Errorf("%d bytes hold %d", b.Len(), b.Cap())
+	}
+}
+
 // Boxes that many connections have at once are no larger than their frames need.
 func TestManySmallBoxes(t *testing.T) {
 	var s Store

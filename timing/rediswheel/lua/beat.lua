@@ -4,8 +4,8 @@ local now = clock(ARGV[1])
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[1], ARGV[2])
 else
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', int(now))
-  redis.call('ZADD', KEYS[1], int(now + tonumber(ARGV[3])), ARGV[2])
+  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+  redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), ARGV[2])
 end
 if ARGV[5] ~= '' then redis.call('PUBLISH', ARGV[4], ARGV[5]) end
 return redis.call('ZRANGE', KEYS[1], 0, -1)

@@ -3,9 +3,9 @@
 begin()
 local id = ARGV[1]
 local old = redis.call('HGET', state, id)
-local token, attempts, deliveries, cancelled, occurrence, reason = parse(old)
+local token, _, attempts, deliveries, occurrence, reason = parse(old)
 if token > 0 then
-  redis.call('HSET', state, id, format(token, attempts, deliveries, 1, occurrence, reason))
+  redis.call('HSET', state, id, format(token, 1, attempts, deliveries, occurrence, reason))
   return 'running'
 end
 if redis.call('HDEL', body, id) == 0 then return 'missing' end

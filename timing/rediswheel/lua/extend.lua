@@ -1,7 +1,7 @@
 -- Extends leases. ARGV: time or '', lease in ms, then of each task: id, token. Returns a list: held or stale.
 begin()
 local now = clock(ARGV[1])
-local lease = int(now + tonumber(ARGV[2]))
+local lease = now + tonumber(ARGV[2])
 local ids, results = {}, {}
 for i = 3, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local states = redis.call('HMGET', state, unpack(ids))

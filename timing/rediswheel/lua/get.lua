@@ -5,6 +5,6 @@ if not record then return {'', '', '', ''} end
 local old = redis.call('HGET', state, id) or ''
 for _, place in ipairs({{'due', due}, {'run', run}, {'dead', dead}}) do
   local score = redis.call('ZSCORE', place[2], id)
-  if score then return {place[1], int(tonumber(score)), old, record} end
+  if score then return {place[1], score, old, record} end
 end
 return {'', '', '', ''}

@@ -7,7 +7,7 @@ local _, now = clock(ARGV[1])
 local first
 
 local function later(id, at, record)
-  redis.call('ZADD', due, int(at), id)
+  redis.call('ZADD', due, at, id)
   if record then redis.call('HSET', state, id, record) else redis.call('HDEL', state, id) end
   redis.call('ZREM', run, id)
   if not first or at < first then first = at end
@@ -15,7 +15,7 @@ local function later(id, at, record)
 end
 
 local function nack(id, given, what, at, delay, why)
-  local token, attempts, deliveries, cancelled, occurrence, reason = parse(redis.call('HGET', state, id))
+  local token, cancelled, attempts, deliveries, occurrence, reason = parse(redis.call('HGET', state, id))
   if token == 0 or token ~= tonumber(given) then return 'stale' end
   if cancelled == 1 then
     forget(id)
@@ -24,10 +24,10 @@ local function nack(id, given, what, at, delay, why)
   end
   at = at ~= '' and tonumber(at) or now + tonumber(delay)
   if what == 'next' then return later(id, at) end
-  if what == 'retry' then return later(id, at, format(0, attempts + 1, 0, 0, occurrence, why)) end
-  if what == 'release' then return later(id, at, format(0, attempts, deliveries - 1, 0, occurrence, reason)) end
-  redis.call('HSET', state, id, format(0, attempts + 1, deliveries, 0, occurrence, why))
-  redis.call('ZADD', dead, int(now), id)
+  if what == 'retry' then return later(id, at, format(0, 0, attempts + 1, 0, occurrence, why)) end
+  if what == 'release' then return later(id, at, format(0, 0, attempts, deliveries - 1, occurrence, reason)) end
+  redis.call('HSET', state, id, format(0, 0, attempts + 1, deliveries, occurrence, why))
+  redis.call('ZADD', dead, now, id)
   redis.call('ZREM', run, id)
   return 'dead'
 end

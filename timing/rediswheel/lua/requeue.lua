@@ -4,7 +4,7 @@ begin()
 local _, now = clock(ARGV[1])
 local id = ARGV[4]
 if not redis.call('ZSCORE', dead, id) then return 0 end
-redis.call('ZADD', due, int(now), id)
+redis.call('ZADD', due, now, id)
 redis.call('HDEL', state, id)
 redis.call('ZREM', dead, id)
 hint(now, ARGV[2], ARGV[3])

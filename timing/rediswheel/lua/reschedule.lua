@@ -7,6 +7,6 @@ if not redis.call('ZSCORE', due, id) then
   return redis.call('ZSCORE', run, id) and 'running' or 'missing'
 end
 local at = ARGV[5] ~= '' and math.max(tonumber(ARGV[5]), now) or now + tonumber(ARGV[6])
-redis.call('ZADD', due, int(at), id)
+redis.call('ZADD', due, at, id)
 hint(at, ARGV[2], ARGV[3])
 return 'moved'

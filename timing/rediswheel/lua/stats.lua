@@ -6,10 +6,10 @@ local waiting, running, lost = redis.call('ZCARD', due), redis.call('ZCARD', run
 local first = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
 local held = redis.call('HMGET', own, 'worker', 'until')
 local owner = (tonumber(held[2]) or 0) > now and held[1] or ''
-local reply = {waiting, redis.call('ZCOUNT', due, '-inf', int(now)), running,
-  redis.call('HLEN', state) - running - lost, lost, first and int(tonumber(first)) or '', int(now), owner}
+local reply = {waiting, redis.call('ZCOUNT', due, '-inf', now), running,
+  redis.call('HLEN', state) - running - lost, lost, first and first or '', now, owner}
 for i = 1, tonumber(ARGV[3]) do
   local from = now + (i - 1) * step
-  reply[#reply + 1] = redis.call('ZCOUNT', due, '(' .. int(from), int(from + step))
+  reply[#reply + 1] = redis.call('ZCOUNT', due, '(' .. from, from + step)
 end
 return reply

@@ -1,0 +1,154 @@
+package loopwheel_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A fence is a code block of a document.
+type fence struct{ language, file, code string }
+
+// fences returns the code blocks of a document. What follows the language is the name of the file that
+// the block is.
+func fences(t *testing.T, name string) (found []fence) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]*) ?([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		found = append(found, fence{string(m[1]), string(m[2]), string(m[3])})
+	}
+	return found
+}
+
+// Someone who follows docs/getting-started.md word for word has a server that works. Only that the
+// module comes from here, and the port, are other than they stand there.
+func TestGettingStarted(t *testing.T) {
+	dir := t.TempDir()
+	run := func(line string) { goCommand(t, dir, line) }
+	var ran []string
+	for _, f := range fences(t, "docs/getting-started.md") {
+		switch f.language {
+		case "go":
+			if err := os.WriteFile(filepath.Join(dir, f.file), []byte(f.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case "sh":
+			for line := range strings.Lines(f.code) {
+				line = strings.TrimSpace(line)
+				ran = append(ran, line)
+				switch {
+				case strings.HasPrefix(line, "mkdir"), line == "go run .":
+				case strings.HasPrefix(line, "go get "):
+					run(useThis(t))
+				default:
+					run(line)
+				}
+			}
+		}
+	}
+	if len(ran) != 5 {
+		t.Errorf("the commands are %q", ran)
+	}
+	addr := freeAddr(t)
+	run("sed -i 's/127.0.0.1:7000/" + addr + "/' main.go && go build -o thermo .")
+	cmd := exec.Command(filepath.Join(dir, "thermo"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	c := dialSoon(t, addr)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_, _ = io.WriteString(c, "T\x00\x0421.5")
+	_ = c.(*net.TCPConn).CloseWrite()
+	if got, err := io.ReadAll(bufio.NewReader(c)); string(got) != "O\x00\x1821.5 is the hottest of 1" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// snippetImports are the packages that snippets in documents may use without saying so.
+var snippetImports = []string{
+	"bufio", "context", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "log", "log/slog", "maps", "net", "net/http",
+	"slices", "sync", "testing", "testing/synctest", "time",
+	"github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/rs/zerolog",
+	modulePath + "/codec", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/loop",
+	modulePath + "/loop/loopmetrics", modulePath + "/loop/looptest", modulePath + "/timing",
+}
+
+// What is Go in the guides compiles, each block as a package, and what is a test there passes.
+func TestSnippets(t *testing.T) {
+	dir := t.TempDir()
+	count := 0
+	for _, name := range []string{"docs/guide.md", "docs/operations.md"} {
+		for i, f := range fences(t, name) {
+			if f.language != "go" {
+				continue
+			}
+			count++
+			pkg := fmt.Sprintf("%s%d", strings.TrimSuffix(filepath.Base(name), ".md"), i)
+			if err := os.Mkdir(filepath.Join(dir, pkg), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, pkg, "snippet_test.go")
+			if err := os.WriteFile(file, []byte(snippet(pkg, f.code)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out := goCommand(t, dir, "go mod init example.com/snippets && "+useThis(t)+" && go test ./...")
+	if n := strings.Count(out, "ok  "); n != count {
+		t.Errorf("%d of %d snippets are tested\n%s", n, count, out)
+	}
+}
+
+// goCommand runs a line of the shell in another module, which may change its go.mod.
+func goCommand(t *testing.T, dir, line string) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-e", "-c", line)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// useThis returns the command that has a module use this one as it is here.
+func useThis(t *testing.T) string {
+	t.Helper()
+	repo, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("go mod edit -require=%s@v0.0.0 -replace=%s=%s && cp %s/go.sum .", modulePath, modulePath, repo, repo)
+}
+
+// snippet makes a file of a block, with the imports that it needs.
+func snippet(pkg, code string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s\n\nimport (\n", pkg)
+	for _, path := range snippetImports {
+		name := strings.TrimSuffix(path, "/v2")
+		name = name[strings.LastIndex(name, "/")+1:]
+		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(code) {
+			fmt.Fprintf(&b, "\t%q\n", path)
+		}
+	}
+	b.WriteString(")\n\n")
+	b.WriteString(code)
+	return b.String()
+}

@@ -1,0 +1,136 @@
+// Command dns is a caching DNS forwarder, on UDP and TCP: upstreams are asked with deadlines and tried one after the
+// other, answers are cached by each loop until its wheel ends them, and what has expired is given when nobody upstream
+// answers. The cache is in cache.go, what goes on in server.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// options are what the command line says.
+type options struct {
+	addr      string
+	upstreams []string
+	timeout   time.Duration
+	retries   int
+	cache     int
+	stale     time.Duration
+	sessions  int
+	loops     int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // from then on a second Ctrl-C ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: it serves until ctx is done, and returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	o, err := parse(args, out)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "dns: %v (-h lists all flags)\n", err)
+		return 2
+	}
+	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: true, TimeFormat: time.TimeOnly}).
+		Level(zerolog.InfoLevel).With().Timestamp().Logger()
+	if o.addr, err = fixPort(o.addr); err != nil {
+		fmt.Fprintf(errOut, "dns: cannot listen: %v\n", err)
+		return 1
+	}
+	srv := newServer(&o, log)
+	if err := srv.Start(ctx); err != nil {
+		fmt.Fprintf(errOut, "dns: cannot start: %v\n", err)
+		return 1
+	}
+	fmt.Fprintf(out, "dns: listening on udp://%s and tcp://%s\n", srv.LocalAddr(), srv.LocalAddr())
+	context.AfterFunc(ctx, func() { fmt.Fprintln(out, "dns: draining; Ctrl-C again ends at once") })
+	if err := srv.Wait(); err != nil {
+		fmt.Fprintf(errOut, "dns: %v\n", err)
+		return 1
+	}
+	fmt.Fprintln(out, "dns: drained, bye")
+	return 0
+}
+
+// fixPort takes a free port, in place of 0, for UDP and TCP.
+func fixPort(addr string) (string, error) {
+	hostPort := strings.TrimPrefix(addr, "udp://")
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil || port != "0" {
+		return addr, err
+	}
+	for range 100 {
+		ln, err := net.Listen("tcp", hostPort)
+		if err != nil {
+			return addr, err
+		}
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		free := net.JoinHostPort(host, port)
+		pc, err := net.ListenPacket("udp", free)
+		_ = ln.Close()
+		if err == nil {
+			return "udp://" + free, pc.Close()
+		}
+	}
+	return addr, errors.New("no port is free for UDP and TCP")
+}
+
+// parse reads the command line. Help goes to out, with the error flag.ErrHelp.
+func parse(args []string, out io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("dns", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	fs.StringVar(&o.addr, "addr", "udp://127.0.0.1:5353", "listen on this `address`, udp://host:port, by UDP and TCP")
+	fs.Func("upstream", "ask these `servers`: host:port[,host:port...]", o.setUpstreams)
+	fs.DurationVar(&o.timeout, "timeout", time.Second, "give an upstream this `duration` to answer")
+	fs.IntVar(&o.retries, "tries", 2, "ask each upstream this `number` of times")
+	fs.IntVar(&o.cache, "cache", 100_000, "keep this `number` of answers on each loop")
+	fs.DurationVar(&o.stale, "stale", time.Hour, "keep answers this `duration` beyond their TTL, for when no upstream answers")
+	fs.IntVar(&o.sessions, "clients", 0, "serve this `number` of UDP clients at once; 0 means 131,072")
+	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintln(out, "Usage: dns -upstream host:port[,host:port...] [flags]")
+		fs.SetOutput(out)
+		fs.PrintDefaults()
+		return o, err
+	case err != nil:
+		return o, err
+	case fs.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
+	case len(o.upstreams) == 0:
+		return o, errors.New("no upstream: say whom to ask with -upstream host:port")
+	case !strings.HasPrefix(o.addr, "udp://"):
+		return o, fmt.Errorf("invalid value %q for flag -addr: want udp://host:port", o.addr)
+	case o.timeout <= 0 || o.retries < 1 || o.cache < 1 || o.stale < 0 || o.sessions < 0 || o.loops < 0:
+		return o, errors.New("a number or duration that must be positive is not")
+	}
+	return o, nil
+}
+
+func (o *options) setUpstreams(list string) error {
+	for addr := range strings.SplitSeq(list, ",") {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("want host:port: %w", err)
+		}
+		o.upstreams = append(o.upstreams, addr)
+	}
+	return nil
+}

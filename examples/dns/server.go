@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+const (
+	// staleTTL is what a stale answer lives for (RFC 8767, section 4).
+	staleTTL = 30
+
+	// maxWaiting is how many clients may wait for one answer.
+	maxWaiting = 1000
+
+	// maxPending is how many different questions a loop has upstream.
+	maxPending = 10_000
+)
+
+// A forwarder is what one loop has: a cache, the upstreams, and the questions that are under way.
+type forwarder struct {
+	o       *options
+	loop    *loop.Loop
+	cache   cache
+	udp     []*upstream
+	tcp     []*upstream // nil until something was too long for UDP
+	pending map[string]*lookup
+	key     []byte // used again and again
+	out     []byte
+	next    int
+}
+
+// newServer returns the server that o describes.
+func newServer(o *options, log zerolog.Logger) *loop.Server {
+	forwarders := loop.NewLocal(func(l *loop.Loop) forwarder { return newForwarder(o, l) })
+	accept := func(longest int) loop.Accept {
+		return func(c *loop.Conn) loop.Handler {
+			f := forwarders.Get(c.Loop())
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return f.serve(c, msg, longest) })
+		}
+	}
+	return &loop.Server{
+		Addr:        o.addr,
+		Accept:      accept(0),
+		IdleTimeout: 10 * time.Second,
+		MaxSessions: o.sessions,
+		OnStart:     func(l *loop.Loop) { forwarders.Get(l) },
+		NumLoops:    o.loops,
+		Logger:      log,
+		Listeners: []loop.Listener{{
+			Addr:   strings.Replace(o.addr, "udp", "tcp", 1),
+			Accept: accept(dns.MaxMsgSize),
+			Codec:  codec.Length{Size: 2},
+		}},
+	}
+}
+
+func newForwarder(o *options, l *loop.Loop) forwarder {
+	f := forwarder{o: o, loop: l, pending: make(map[string]*lookup),
+		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale}}
+	for _, addr := range o.upstreams {
+		f.udp = append(f.udp, newUpstream(l, "udp", addr, o.timeout))
+	}
+	return f
+}
+
+// serve answers a query from the cache, or asks upstream. longest is what fits into an answer, 0: as the client says.
+func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
+	q, key, err := parseQuery(msg, f.key)
+	f.key = key
+	if err != nil {
+		if longest > 0 {
+			return err // of a stream, what follows cannot be trusted either
+		}
+		return nil
+	}
+	if longest > 0 {
+		q.size = longest
+	}
+	if e := f.cache.entries[string(key)]; e != nil {
+		if age, ok := e.fresh(f.loop.Now()); ok {
+			q.key = string(key[len(key)-1:])
+			return f.reply(c, &q, &e.answer, age, 0)
+		}
+	}
+	q.key = string(key)
+	f.lookUp(c, q)
+	return nil
+}
+
+// reply sends an answer, or tells the client to ask by TCP.
+func (f *forwarder) reply(c *loop.Conn, q *query, a *answer, age time.Duration, stale uint32) error {
+	f.out = appendAnswer(f.out[:0], a, q, age, stale)
+	if len(f.out) > q.size {
+		f.out = appendEmpty(f.out[:0], q, int(a.msg[3]&15), true)
+	}
+	return c.Send(f.out)
+}
+
+// A lookup is a question that is under way, and who waits for the answer.
+type lookup struct {
+	f       *forwarder
+	q       query
+	clients []waiting
+	tries   int
+}
+
+type waiting struct {
+	ref loop.Ref
+	q   query
+}
+
+// lookUp asks upstream, unless somebody else does already.
+func (f *forwarder) lookUp(c *loop.Conn, q query) {
+	q.question = bytes.Clone(q.question)
+	k := f.pending[q.key]
+	switch {
+	case k != nil && len(k.clients) >= maxWaiting || k == nil && len(f.pending) >= maxPending:
+		f.out = appendEmpty(f.out[:0], &q, dns.RcodeServerFailure, false)
+		_ = c.Send(f.out)
+		return
+	case k != nil:
+		k.clients = append(k.clients, waiting{c.Ref(), q})
+		return
+	}
+	k = &lookup{f: f, q: q, clients: []waiting{{c.Ref(), q}}}
+	f.pending[q.key] = k
+	k.ask()
+}
+
+// ask tries one upstream after the other.
+func (k *lookup) ask() {
+	f := k.f
+	for k.tries < f.o.retries*len(f.udp) {
+		u := f.udp[(f.next+k.tries)%len(f.udp)]
+		k.tries++
+		if u.ask(&k.q, f.o.timeout, k.answered) == nil {
+			return
+		}
+	}
+	k.fail()
+}
+
+// answered is given an answer, or why there is none.
+func (k *lookup) answered(msg []byte, err error) {
+	if err == nil && len(msg) > 3 && msg[2]&(bitTC>>8) != 0 {
+		k.askTCP()
+		return
+	}
+	var a answer
+	if err == nil {
+		a, err = parseAnswer(msg, k.q.question)
+	}
+	if err != nil || a.msg[3]&15 == dns.RcodeServerFailure && k.mayDoBetter() {
+		k.f.next++ // somebody else first, from now on
+		k.ask()
+		return
+	}
+	k.done(&a, 0)
+	k.f.cache.put(k.q.key, a)
+}
+
+// mayDoBetter reports whether there is another way to an answer than to pass on a failure.
+func (k *lookup) mayDoBetter() bool {
+	return k.tries < k.f.o.retries*len(k.f.udp) || k.f.cache.entries[k.q.key] != nil
+}
+
+// askTCP asks for what is too long for UDP.
+func (k *lookup) askTCP() {
+	f := k.f
+	if f.tcp == nil {
+		for _, addr := range f.o.upstreams {
+			f.tcp = append(f.tcp, newUpstream(f.loop, "tcp", addr, f.o.timeout))
+		}
+	}
+	u := f.tcp[(f.next+k.tries-1)%len(f.tcp)]
+	if u.link.Conn() == nil { // the first time
+		f.loop.AfterFunc(f.o.timeout/20, func() {
+			if u.ask(&k.q, f.o.timeout, k.answered) != nil {
+				k.ask()
+			}
+		})
+		return
+	}
+	if u.ask(&k.q, f.o.timeout, k.answered) != nil {
+		k.ask()
+	}
+}
+
+// done gives all who wait their answer.
+func (k *lookup) done(a *answer, stale uint32) {
+	delete(k.f.pending, k.q.key)
+	for _, w := range k.clients {
+		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.reply(c, &w.q, a, 0, stale) })
+	}
+}
+
+// fail gives those who wait what was true a while ago (RFC 8767), or a failure.
+func (k *lookup) fail() {
+	if e := k.f.cache.entries[k.q.key]; e != nil {
+		k.done(&e.answer, staleTTL)
+		return
+	}
+	delete(k.f.pending, k.q.key)
+	for _, w := range k.clients {
+		_ = w.ref.Tell(func(c *loop.Conn) {
+			_ = c.Send(appendEmpty(nil, &w.q, dns.RcodeServerFailure, false))
+		})
+	}
+}

@@ -1,0 +1,78 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	m := miniredis.RunT(t)
+	there := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	for name, tt := range map[string]struct {
+		client redis.UniversalClient
+		cfg    redisgroup.Config
+		want   string
+	}{
+		"away":     {away, redisgroup.Config{}, "cannot be reached"},
+		"braces":   {there, redisgroup.Config{Prefix: "{x}"}, "braces"},
+		"lease":    {there, redisgroup.Config{Lease: time.Millisecond}, "Config.Lease"},
+		"negative": {there, redisgroup.Config{MaxQueue: -1}, "Config.MaxQueue"},
+		"ring":     {redis.NewRing(&redis.RingOptions{}), redisgroup.Config{}, "*redis.Ring"},
+	} {
+		if _, err := redisgroup.Open(t.Context(), tt.client, tt.cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want something with %q", name, err, tt.want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	n := startNode(t, startMini(t)(), redisgroup.Config{MaxMessage: 10})
+	var size *redisgroup.SizeError
+	for _, name := range []string{"", strings.Repeat("x", redisgroup.MaxName+1)} {
+		if _, err := n.hub.Group(name); !errors.As(err, &size) {
+			t.Errorf("Group: %v", err)
+		}
+		if _, err := n.hub.Ordered(name); !errors.As(err, &size) {
+			t.Errorf("Ordered: %v", err)
+		}
+	}
+	g, _ := n.hub.Group("any\x00bytes{}\r\n\xff")
+	if err := g.Broadcast(make([]byte, 11)); !errors.As(err, &size) || size.Len != 11 {
+		t.Errorf("Broadcast: %v", err)
+	}
+	n.stop()
+	if err := g.Broadcast(nil); !errors.Is(err, redisgroup.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A Hub may be opened before Redis is there; what was published meanwhile arrives.
+func TestLazy(t *testing.T) {
+	r := newRedis(t)
+	r.kill()
+	cfg := settled()
+	cfg.Lazy = true
+	one := startNode(t, impatient(r), cfg)
+	c := one.dial()
+	c.say("ojoin room")
+	c.wants("joined true")
+	sp := newSpeaker(t, one, "room", "s")
+	sp.say(3, 10)
+	r.start()
+	c.until("s:3")
+	two := startNode(t, impatient(r), settled())
+	w := two.watch("room")
+	sp.say(1, 10)
+	w.heard(t, "s:4")
+	c.until("s:4")
+}

@@ -1,0 +1,73 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// While Redis is stopped, loops go on: a round trip to the node takes no longer, plain rooms
+// deliver here, and what waits is bounded. Afterwards ordered rooms have no gap.
+func TestLoopsWhileRedisIsStopped(t *testing.T) {
+	r := newRedis(t)
+	cfg := settled()
+	cfg.MaxQueue = 1 << 20
+	one, two := startNode(t, r.client(), cfg), startNode(t, r.client(), cfg)
+	sp := newSpeaker(t, one, "room", "s")
+	ws := []*witness{one.watch("room"), two.watch("room")}
+	a, b := one.dial(), one.dial()
+	a.say("join plain")
+	a.wants("joined true")
+	g, err := one.hub.Group("plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	var took []time.Duration
+	heap, full := uint64(0), 0
+	for time.Since(stopped) < soakTime(t, 4*time.Second) {
+		for range 20 {
+			sp.say(1, 1000)
+		}
+		if err := g.Broadcast(fmt.Appendf(nil, "%d", len(took))); err != nil {
+			full++
+		}
+		a.wants(fmt.Sprint(len(took))) // at once
+		began := time.Now()
+		b.say("leave nowhere")
+		b.wants("left false")
+		took = append(took, time.Since(began))
+		var m runtime.MemStats
+		if len(took)%50 == 0 {
+			runtime.ReadMemStats(&m)
+			heap = max(heap, m.HeapAlloc)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	r.signal(syscall.SIGCONT)
+	slices.Sort(took)
+	t.Logf("%d round trips, p50 %v, p99 %v; %d broadcasts found the queue full; heap at most %d MiB",
+		len(took), took[len(took)/2], took[len(took)*99/100], full, heap>>20)
+	if full == 0 || heap > 100<<20 {
+		t.Errorf("%d found the queue full, heap %d bytes", full, heap)
+	}
+	for { // until Redis takes something again
+		before := sp.settled(t)
+		sp.say(1, 20)
+		if sp.settled(t) > before {
+			break
+		}
+	}
+	for _, w := range ws {
+		w.heard(t, fmt.Sprintf("s:%d", sp.said))
+		if n := w.verdict(t, sp); n != 0 {
+			t.Errorf("%d gaps", n)
+		}
+	}
+}

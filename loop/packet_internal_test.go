@@ -1,0 +1,99 @@
+package loop
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// noPackets is a UDP socket that counts.
+type noPackets struct{ sent int }
+
+func (p *noPackets) Send([]byte, netip.AddrPort) error { p.sent++; return nil }
+func (*noPackets) Pending() bool                       { return false }
+func (*noPackets) Flush() int                          { return 0 }
+func (*noPackets) Close()                              {}
+
+// newPort returns a UDP socket of a rig.
+func newPort(r *rig) (*packetPort, *noPackets) {
+	to := &noPackets{}
+	p := &packetPort{loop: r.Loop, ln: r.server.listeners[0], to: to, local: &net.UDPAddr{},
+		v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
+	p.ln.idleTimeout = time.Minute
+	return p, to
+}
+
+// from is the n-th of very many addresses.
+func from(n int) netip.AddrPort {
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], 10<<24|uint32(n))
+	return netip.AddrPortFrom(netip.AddrFrom4(ip), 1024)
+}
+
+// receive gives the port a datagram of each of the addresses from first on, in batches of 64.
+func (p *packetPort) receive(first, n int) {
+	var batch [64]engine.Datagram
+	for at := 0; at < n; at += len(batch) {
+		for i := range batch {
+			batch[i] = engine.Datagram{Data: []byte("hello"), Peer: from(first + at + i)}
+		}
+		(*portSink)(p).Received(batch[:min(len(batch), n-at)])
+	}
+}
+
+func TestUDPSessionsAreSmall(t *testing.T) {
+	const n = 100_000
+	r := newRig(t, &Server{}, HandlerFunc(echoAll))
+	p, _ := newPort(r)
+	p.receive(0, 1000) // what does not count: the first of everything
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	p.receive(1000, n)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := (after.HeapAlloc - before.HeapAlloc) / n
+	t.Logf("%d bytes for a session", each)
+	if len(p.v4) != n+1000 || each > 1024 {
+		t.Errorf("%d sessions, %d bytes each", len(p.v4), each)
+	}
+}
+
+// A million addresses that nobody has: the sessions are bounded, and those that there were are served.
+func TestUDPFloodOfAddresses(t *testing.T) {
+	n := 1_000_000
+	if testing.Short() {
+		n = 100_000
+	}
+	r := newRig(t, &Server{MaxSessions: 10_000}, HandlerFunc(echoAll))
+	p, to := newPort(r)
+	p.receive(0, 100)
+	p.receive(1000, n)
+	if len(p.v4) != 10_000 || r.server.sessions.Load() != 10_000 || len(r.conns) != 10_000 {
+		t.Errorf("%d sessions, %d counted", len(p.v4), r.server.sessions.Load())
+	}
+	if refused := r.count.refused; refused != uint64(n-9900) {
+		t.Errorf("%d were refused", refused)
+	}
+	to.sent = 0
+	p.receive(0, 100)
+	if to.sent != 100 {
+		t.Errorf("%d of 100 peers were served", to.sent)
+	}
+}
+
+// What is received and sent again allocates nothing.
+func TestUDPDoesNotAllocate(t *testing.T) {
+	r := newRig(t, &Server{}, HandlerFunc(echoAll))
+	p, _ := newPort(r)
+	batch := []engine.Datagram{{Data: []byte("a"), Peer: from(1)}, {Data: []byte("b"), Peer: from(2)}}
+	(*portSink)(p).Received(batch)
+	if n := testing.AllocsPerRun(100, func() { (*portSink)(p).Received(batch) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,88 @@
+package loop
+
+import "time"
+
+const (
+	// share is how long one connection's input is decoded at a stretch, while others wait.
+	share = 500 * time.Microsecond
+
+	// The clock is read after firstLook messages, and then after every nextLook. Long messages count for
+	// more: for one more with each longMessage bytes. A connection with a few small messages, as most
+	// have, costs no look.
+	firstLook, nextLook = 8, 16
+	longMessage         = 1 << 10
+
+	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
+	keptOpen = 16 << 10
+)
+
+// A slice is what is left of one connection's share of its loop.
+type slice struct {
+	end  time.Duration
+	left int // messages until the next look at the clock
+}
+
+// over counts a message of n bytes, and reports whether the share is used up.
+func (s *slice) over(l *Loop, n int) bool {
+	if s.left -= 1 + n/longMessage; s.left > 0 {
+		return false
+	}
+	s.left = nextLook
+	return l.clock() >= s.end
+}
+
+// decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn with
+// others.
+func (c *Conn) decodeSoon() {
+	if c.in.queued {
+		return
+	}
+	c.in.queued = true
+	l := c.loop
+	l.ready = append(l.ready, c)
+	l.bell.Yield()
+}
+
+// runReady goes on with connections whose input waits to be decoded, one share each, until the time is
+// over. It reports whether some are left.
+func (l *Loop) runReady(end time.Duration) (more bool) {
+	n := len(l.ready)
+	done := 0
+	for done < n {
+		c := l.ready[done]
+		l.ready[done] = nil
+		done++
+		c.decodeMore()
+		l.settle()
+		if l.clock() >= end {
+			break
+		}
+	}
+	rest := copy(l.ready, l.ready[done:])
+	clear(l.ready[rest:])
+	if l.ready = l.ready[:rest]; rest == 0 && cap(l.ready) > keepTouched {
+		l.ready = nil
+	}
+	return rest > 0
+}
+
+// decodeMore decodes what is left over: after a share was used up, the codec was changed outside of
+// decode, or there is no reason any more not to. Its socket is read again when all of that is done.
+func (c *Conn) decodeMore() {
+	c.in.queued = false
+	c.in.pauses &^= pausedForShare
+	if !c.isOpen() || c.in.pauses&^pausedSocket != 0 {
+		return
+	}
+	socket := c.in.pauses & pausedSocket
+	c.in.pauses = 0
+	c.decode(nil, c.loop.clock()+share)
+	if c.in.pauses != 0 || !c.isOpen() {
+		c.in.pauses |= socket
+	} else if socket != 0 && !c.in.ended {
+		c.sock.Resume()
+	}
+	if c.in.ended {
+		c.inputEnded()
+	}
+}

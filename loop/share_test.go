@@ -1,0 +1,159 @@
+package loop
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+)
+
+// slowRig is a loop on which each message takes 100 us.
+type slowRig struct {
+	*rig
+	got []string
+	err error
+}
+
+func newSlowRig(t *testing.T, codec codec.Codec) *slowRig {
+	r := new(slowRig)
+	r.rig = newRig(t, &Server{Codec: codec}, r)
+	return r
+}
+
+func (r *slowRig) OnMessage(_ *Conn, msg []byte) error {
+	r.got = append(r.got, string(msg))
+	r.pass(100 * time.Microsecond)
+	return nil
+}
+
+func (r *slowRig) OnClose(_ *Conn, err error) { r.err = err }
+
+// numbered returns so many lines.
+func numbered(n int) []byte {
+	var b bytes.Buffer
+	for i := range n {
+		fmt.Fprintln(&b, i)
+	}
+	return b.Bytes()
+}
+
+func (r *slowRig) expect(t *testing.T, n int) {
+	t.Helper()
+	if len(r.got) != n {
+		t.Fatalf("%d messages were delivered, want %d", len(r.got), n)
+	}
+	for i, msg := range r.got {
+		if msg != fmt.Sprint(i) {
+			t.Fatalf("message %d is %q", i, msg)
+		}
+	}
+}
+
+// A connection with much input has its share of the loop, then others have a turn; it goes on in turns
+// that come behind a look at the sockets, and its socket is read again when all is done.
+func TestShareOfTheLoop(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, _ := r.connect()
+	r.kicked()
+	s.Readable(numbered(5000))
+	n := len(r.got)
+	if n < 5 || n > firstLook+nextLook || !r.kicked() || r.woken() != 0 {
+		t.Fatalf("%d messages in the first turn; a further turn must come by the alarm", n)
+	}
+	if c.in.pauses&pausedSocket == 0 {
+		t.Error("its socket is still read")
+	}
+	for turns := 0; len(r.got) < 5000; turns++ {
+		before := len(r.got)
+		r.turn()
+		if n := len(r.got) - before; n < 1 || n > 2*(firstLook+nextLook) {
+			t.Fatalf("%d messages in one turn", n)
+		}
+	}
+	r.turn()
+	r.expect(t, 5000)
+	if c.in.pauses != 0 || c.in.queued || len(r.ready) != 0 {
+		t.Errorf("pauses %b, queued %v", c.in.pauses, c.in.queued)
+	}
+}
+
+// Two that have much input go on in turns.
+func TestSharesAreEqual(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	counts := make(map[*Conn]int)
+	r.server.listeners[0].accept = func(*Conn) Handler {
+		return HandlerFunc(func(c *Conn, _ []byte) error {
+			counts[c]++
+			r.pass(100 * time.Microsecond)
+			return nil
+		})
+	}
+	a, sa, _ := r.connect()
+	b, sb, _ := r.connect()
+	sa.Readable(numbered(1000))
+	sb.Readable(numbered(1000))
+	for range 20 {
+		r.turn()
+	}
+	if d := counts[a] - counts[b]; d > 30 || d < -30 || counts[a] < 100 {
+		t.Errorf("%d and %d messages", counts[a], counts[b])
+	}
+}
+
+// What came before the end is delivered, whatever the end is, and whatever comes between.
+func TestInputBeforeTheEnd(t *testing.T) {
+	for _, end := range []error{io.EOF, syscall.ECONNRESET} {
+		for turns := range 3 {
+			r := newSlowRig(t, codec.Lines{})
+			_, s, _ := r.connect()
+			s.Readable(numbered(100))
+			for range turns {
+				r.turn()
+			}
+			s.Closed(end)
+			for r.err == nil && len(r.ready) > 0 {
+				r.turn()
+			}
+			r.expect(t, 100)
+			if r.err != end {
+				t.Errorf("closed with %v, want %v", r.err, end)
+			}
+		}
+	}
+}
+
+// A long message counts for more: the clock is read behind it.
+func TestLongMessagesCountForMore(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	_, s, _ := r.connect()
+	long := append(bytes.Repeat([]byte("x"), 20_000), '\n')
+	r.server.listeners[0].accept = nil
+	s.Readable(bytes.Repeat(long, 10))
+	if n := len(r.got); n < 3 || n > 6 {
+		t.Errorf("%d long messages of 100 us in one turn, want about 5", n)
+	}
+}
+
+// More input that arrives while some waits for its turn stays in order, and a pause holds it as well.
+func TestShareAndPauses(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, _ := r.connect()
+	all := numbered(200)
+	s.Readable(all[:400])
+	s.Readable(all[400:])
+	c.PauseRead()
+	n := len(r.got)
+	r.turn()
+	if len(r.got) != n {
+		t.Error("messages came while paused")
+	}
+	c.ResumeRead()
+	for len(r.ready) > 0 {
+		r.turn()
+	}
+	r.expect(t, 200)
+}
