@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// floors says what each package may import besides the standard library. The packages are those of this module if
-// their names have no dot; a name stands for all packages below it, too, if it ends in "/...". No arrow
-// points up or sideways: a new package must be given its place here.
+// floors says what each package may import besides the standard library. The packages are those of
+// this module if their names have no dot; a name stands for all packages below it, too, if it ends
+// in "/...". No arrow points up or sideways: a new package must be given its place here.
 //
 // Tests are free: those of package loop may use looptest, which is above it.
 var floors = map[string][]string{
@@ -111,7 +111,8 @@ func TestImportFloors(t *testing.T) {
 	}
 }
 
-// isStandard reports whether an import path is of the standard library: its first element has no dot.
+// isStandard reports whether an import path is of the standard library: its first element has no
+// dot.
 func isStandard(imported string) bool {
 	first, _, _ := strings.Cut(imported, "/")
 	return !strings.Contains(first, ".")

@@ -1,5 +1,5 @@
-// Package loopwheel is the root of a framework for custom protocol servers on event loops, each of which owns a
-// timing wheel. It has no code of its own; start with the packages
+// Package loopwheel is the root of a framework for custom protocol servers on event loops, each of
+// which owns a timing wheel. It has no code of its own; start with the packages
 //
 //   - [github.com/loopwheel/loopwheel/loop]: servers, loops, connections, timers, idle hooks
 //   - [github.com/loopwheel/loopwheel/codec]: how bytes become messages, and messages bytes

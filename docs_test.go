@@ -17,8 +17,8 @@ import (
 // A fence is a code block of a document.
 type fence struct{ language, file, code string }
 
-// fences returns the code blocks of a document. What follows the language is the name of the file that
-// the block is.
+// fences returns the code blocks of a document. What follows the language is the name of the file
+// that the block is.
 func fences(t *testing.T, name string) (found []fence) {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -56,8 +56,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// What a Conn may have at most, the fields of its groups included: each one is read by whoever wants to
-// know what a connection is.
+// What a Conn may have at most, the fields of its groups included: each one is read by whoever
+// wants to know what a connection is.
 const maxConnFields, maxConnBools = 25, 5
 
 func TestConnIsSmall(t *testing.T) {
@@ -81,7 +81,8 @@ func TestConnIsSmall(t *testing.T) {
 	}
 }
 
-// countFields counts the fields of a struct, those of structs that it holds by value in their place.
+// countFields counts the fields of a struct, those of structs that it holds by value in their
+// place.
 func countFields(structs map[string]*ast.StructType, name string) (fields, bools int) {
 	for _, f := range structs[name].Fields.List {
 		n := max(1, len(f.Names))
@@ -153,7 +154,8 @@ func isExported(recv *ast.FieldList) bool {
 	}
 }
 
-// checkGroup checks types, constants and variables. One comment may serve a group of constants or variables.
+// checkGroup checks types, constants and variables. One comment may serve a group of constants or
+// variables.
 func checkGroup(t *testing.T, d *ast.GenDecl) {
 	t.Helper()
 	for _, s := range d.Specs {

@@ -62,8 +62,8 @@ func BenchmarkAppendFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeFrame compares, per byte, one frame of 64 MiB with 64 of 1 MiB, both in pieces of 64 KiB: the large one
-// is neither scanned nor copied over and over if it costs about the same.
+// BenchmarkLargeFrame compares, per byte, one frame of 64 MiB with 64 of 1 MiB, both in pieces of
+// 64 KiB: the large one is neither scanned nor copied over and over if it costs about the same.
 func BenchmarkLargeFrame(b *testing.B) {
 	const total, piece = 64 << 20, 64 << 10
 	for _, bm := range []struct {

@@ -18,8 +18,8 @@ var (
 	// ErrMalformed: the bytes cannot be a frame of this codec.
 	ErrMalformed = errors.New("codec: malformed frame")
 
-	// ErrEnd: the conversation has ended as its protocol provides: the peer said goodbye. A codec's own errors may be
-	// this, too, by a method Is; a server then does not log them as bad input.
+	// ErrEnd: the conversation has ended as its protocol provides: the peer said goodbye. A codec's
+	// own errors may be this, too, by a method Is; a server then does not log them as bad input.
 	ErrEnd = errors.New("codec: the protocol's own end")
 
 	// ErrConfig: the codec's own fields make no sense. See Validator.
@@ -32,9 +32,9 @@ var (
 
 // A Codec finds frames in a stream of bytes, and makes frames into bytes.
 //
-// The codecs of this package are plain comparable values with no state: one value serves all connections
-// and any goroutine. A codec that must remember something between calls implements Stateful, and
-// then belongs to one connection and to the goroutine of that connection's loop.
+// The codecs of this package are plain comparable values with no state: one value serves all
+// connections and any goroutine. A codec that must remember something between calls implements
+// Stateful, and then belongs to one connection and to the goroutine of that connection's loop.
 type Codec interface {
 	// Decode looks for the first whole frame at the start of data, which is never empty when a
 	// Decoder calls:
@@ -46,12 +46,13 @@ type Codec interface {
 	//	something to skip       the bytes to skip, > 0    nil          nil
 	//	what cannot be a frame  any                       any          why
 	//
-	// After less than a frame Decode is called again with the same bytes and more behind them; after
-	// anything else, with what follows the advance bytes. An error is final and ends the connection.
+	// After less than a frame Decode is called again with the same bytes and more behind them;
+	// after anything else, with what follows the advance bytes. An error is final and ends the
+	// connection.
 	//
-	// A frame may be a piece of data, so it is valid for only as long as data is. An empty
-	// message is an empty slice that is not nil. Decode does not keep data, and changes nothing of it but bytes
-	// that it consumes: a codec may unmask or decrypt a frame where it lies.
+	// A frame may be a piece of data, so it is valid for only as long as data is. An empty message
+	// is an empty slice that is not nil. Decode does not keep data, and changes nothing of it but
+	// bytes that it consumes: a codec may unmask or decrypt a frame where it lies.
 	Decode(data []byte) (advance int, frame []byte, err error)
 
 	// AppendFrame appends the wire form of frame to dst and returns the longer slice. It keeps
@@ -65,7 +66,8 @@ type Codec interface {
 type Stateful interface {
 	Codec
 
-	// New returns the codec of one new connection. It may be called on any goroutine, several at once.
+	// New returns the codec of one new connection. It may be called on any goroutine, several at
+	// once.
 	New() Codec
 }
 
@@ -80,9 +82,9 @@ type Resumer interface {
 // Responder is implemented by a codec that has something to say to the peer by itself: the
 // answer to a handshake, a pong.
 type Responder interface {
-	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after each
-	// Decode, also after one that failed, and before the frame that Decode found is delivered. The
-	// bytes are sent as they are, not framed again.
+	// AppendReply appends to dst what must be sent, if anything, and forgets it. It is called after
+	// each Decode, also after one that failed, and before the frame that Decode found is delivered.
+	// The bytes are sent as they are, not framed again.
 	AppendReply(dst []byte) []byte
 }
 
@@ -98,26 +100,28 @@ type Opener interface {
 	Opening() error
 }
 
-// Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the stream.
+// Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the
+// stream.
 type Farewell interface {
-	// AppendFarewell appends to dst what must be sent before the connection closes, if anything. It is called once, when our
-	// side closes it, whoever or whatever did, with the reason that the handler will get; it is not called if
-	// the peer could not get it. The codec is not used after that.
+	// AppendFarewell appends to dst what must be sent before the connection closes, if anything. It
+	// is called once, when our side closes it, whoever or whatever did, with the reason that the
+	// handler will get; it is not called if the peer could not get it. The codec is not used after
+	// that.
 	AppendFarewell(dst []byte, err error) []byte
 }
 
 // Sizer is implemented by a codec that knows how long a frame is before all of it is there,
 // so that a buffer can be made large enough once.
 type Sizer interface {
-	// FrameSize returns the length in bytes on the wire of the frame at the start of data, or false if data
-	// does not show it yet or cannot be a frame. The peer chose that length: it is at most what
-	// the codec's limit allows, and no promise that as many bytes will ever come.
+	// FrameSize returns the length in bytes on the wire of the frame at the start of data, or false
+	// if data does not show it yet or cannot be a frame. The peer chose that length: it is at most
+	// what the codec's limit allows, and no promise that as many bytes will ever come.
 	FrameSize(data []byte) (size int, ok bool)
 }
 
 // FrameKeyer is implemented by a Stateful codec whose AppendFrame gives the same bytes for many
-// connections, so that a broadcast is encoded once for all of them. WebSocket without compression is
-// an example. A codec that is not Stateful is its own key if it is comparable.
+// connections, so that a broadcast is encoded once for all of them. WebSocket without compression
+// is an example. A codec that is not Stateful is its own key if it is comparable.
 type FrameKeyer interface {
 	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means
 	// that this one has to encode for itself. It is called for each broadcast, on the goroutine of
@@ -125,11 +129,12 @@ type FrameKeyer interface {
 	FrameKey() any
 }
 
-// Validator is implemented by a codec whose fields can be set to something that makes no
-// sense. Servers call it when they start. The codecs of this package return the same error from Decode and
+// Validator is implemented by a codec whose fields can be set to something that makes no sense.
+// Servers call it when they start. The codecs of this package return the same error from Decode and
 // AppendFrame.
 type Validator interface {
-	// Validate returns nil or an error that names the field. The errors of this package wrap ErrConfig.
+	// Validate returns nil or an error that names the field. The errors of this package wrap
+	// ErrConfig.
 	Validate() error
 }
 
@@ -168,7 +173,8 @@ func validateMax(codec string, max int) error {
 	return nil
 }
 
-// tooLong stays out of line, and so do the other makers of errors, to keep the paths that succeed short.
+// tooLong stays out of line, and so do the other makers of errors, to keep the paths that succeed
+// short.
 //
 //go:noinline
 func tooLong(n uint64, max int) error {

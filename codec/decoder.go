@@ -6,8 +6,9 @@ import (
 	"math/bits"
 )
 
-// A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece until the
-// next one comes. It belongs to one goroutine. The zero Decoder must be given a codec with Init first.
+// A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece
+// until the next one comes. It belongs to one goroutine. The zero Decoder must be given a codec
+// with Init first.
 //
 // For each piece call Next until it says that there is nothing more:
 //
@@ -22,7 +23,8 @@ import (
 //		}
 //	}
 //
-// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame is handled.
+// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame
+// is handled.
 //
 // Between two calls of Next the caller may also
 //
@@ -30,12 +32,13 @@ import (
 //   - stop for now: Keep stores the rest of the piece, and Next(nil) goes on with it later;
 //   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
 //
-// Frames are pieces of the data given to Next whenever nothing of them was left over from before, so most
-// bytes are never copied; the others are copied once, and again each time the buffer grows, which is at least to the
-// double: less than three times on average, however small the pieces are. A Decoder with nothing left
-// over holds no buffer. Otherwise its buffer is at most four times as large as the bytes in it, or 512 bytes: the length that a peer announces is not
-// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been
-// called again, the buffer stays as it is.
+// Frames are pieces of the data given to Next whenever nothing of them was left over from before,
+// so most bytes are never copied; the others are copied once, and again each time the buffer grows,
+// which is at least to the double: less than three times on average, however small the pieces are.
+// A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
+// large as the bytes in it, or 512 bytes: the length that a peer announces is not believed until a
+// quarter of it has come. Until a frame from the buffer has been handled, and Next has been called
+// again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
 	pool  *Pool
@@ -55,12 +58,13 @@ func (d *Decoder) Init(c Codec, p *Pool) {
 	d.SetCodec(c)
 }
 
-// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is Stateful.
+// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is
+// Stateful.
 func (d *Decoder) Codec() Codec { return d.codec }
 
-// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the Decoder is not in
-// the middle of a piece, call Next(nil) afterwards: the bytes left over may be whole
-// frames now. It panics if New returns nil.
+// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the
+// Decoder is not in the middle of a piece, call Next(nil) afterwards: the bytes left over may be
+// whole frames now. It panics if New returns nil.
 func (d *Decoder) SetCodec(c Codec) {
 	if s, ok := c.(Stateful); ok {
 		if c = s.New(); c == nil {
@@ -126,8 +130,8 @@ func check(n, size int, frame []byte, err error) error {
 	return nil
 }
 
-// nextBuffered is Next when something is left over. It copies as little of data as it takes to complete the
-// first frame: once all that was left over is used, the rest is decoded where it is.
+// nextBuffered is Next when something is left over. It copies as little of data as it takes to
+// complete the first frame: once all that was left over is used, the rest is decoded where it is.
 func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err error) {
 	left := d.Buffered()
 	rest = data
@@ -157,8 +161,8 @@ func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
 	return d.codec.Decode(window)
 }
 
-// consume drops n bytes of the buffer, of which the first left are from earlier pieces and the others copies
-// of the first ones of data. It returns what of data is still to be decoded.
+// consume drops n bytes of the buffer, of which the first left are from earlier pieces and the
+// others copies of the first ones of data. It returns what of data is still to be decoded.
 func (d *Decoder) consume(n, left int, data []byte) []byte {
 	d.seen = 0
 	if n >= left {
@@ -229,8 +233,8 @@ func (d *Decoder) trim() {
 	}
 }
 
-// Keep stores data, the rest that Next returned, behind what is left over, and gives back the buffer if
-// that is nothing. Next continues with it.
+// Keep stores data, the rest that Next returned, behind what is left over, and gives back the
+// buffer if that is nothing. Next continues with it.
 func (d *Decoder) Keep(data []byte) {
 	if d.Buffered() == 0 {
 		d.Release()
@@ -243,7 +247,8 @@ func (d *Decoder) Keep(data []byte) {
 	d.buf = append(d.buf, data...)
 }
 
-// Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may be used again.
+// Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may
+// be used again.
 func (d *Decoder) Release() {
 	if d.buf != nil {
 		d.pool.Put(d.buf)

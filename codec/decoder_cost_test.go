@@ -52,7 +52,8 @@ func TestDecoderCopiesLinearly(t *testing.T) {
 	}
 }
 
-// The peer may announce as much as it likes: a buffer is at most four times what has come, or the smallest there is.
+// The peer may announce as much as it likes: a buffer is at most four times what has come, or the
+// smallest there is.
 func TestDecoderBelievesWhatHasCome(t *testing.T) {
 	huge := binary.BigEndian.AppendUint32(nil, 1<<30)
 	for name, tt := range map[string]struct {
@@ -128,7 +129,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A Pool's total is bounded, and however many buffers of one size it is given, it has some of the others.
+// A Pool's total is bounded, and however many buffers of one size it is given, it has some of the
+// others.
 func TestPoolIsBounded(t *testing.T) {
 	var p Pool
 	check := func() {

@@ -14,7 +14,8 @@ import (
 //	PING\r\n\r\nPO              "PING" "", and "PO" waits for its end
 //	a\nb\r\n                    "a\nb"
 //
-// A frame is what stands before the delimiter. The first occurrence counts, also where occurrences overlap.
+// A frame is what stands before the delimiter. The first occurrence counts, also where occurrences
+// overlap.
 type Delimiter struct {
 	// Delim ends a frame. It must not be empty.
 	Delim string
@@ -30,8 +31,8 @@ func (c Delimiter) Validate() error {
 	return validateMax("Delimiter", c.Max)
 }
 
-// Decode finds the first frame. It fails with ErrTooLong as soon as more than Max bytes have come that
-// cannot be the start of a delimiter, whether or not a delimiter follows.
+// Decode finds the first frame. It fails with ErrTooLong as soon as more than Max bytes have come
+// that cannot be the start of a delimiter, whether or not a delimiter follows.
 func (c Delimiter) Decode(data []byte) (advance int, frame []byte, err error) {
 	return c.DecodeFrom(data, 0)
 }
@@ -57,14 +58,14 @@ func (c Delimiter) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 	return end + len(c.Delim), data[:end:end], nil
 }
 
-// index finds the delimiter in b. The string made of b lives for this search only: bytes.Index would want Delim
-// converted for each.
+// index finds the delimiter in b. The string made of b lives for this search only: bytes.Index
+// would want Delim converted for each.
 func (c Delimiter) index(b []byte) int {
 	return strings.Index(unsafe.String(unsafe.SliceData(b), len(b)), c.Delim)
 }
 
-// AppendFrame appends the frame and its delimiter. A frame is ErrMalformed if the peer would find a delimiter in
-// it, or one that its last bytes and the delimiter's first make together.
+// AppendFrame appends the frame and its delimiter. A frame is ErrMalformed if the peer would find a
+// delimiter in it, or one that its last bytes and the delimiter's first make together.
 func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
 	switch {
 	case c.Delim == "" || c.Max < 0:

@@ -1,7 +1,8 @@
 // Package codec turns a stream of bytes into frames and frames into bytes.
 //
-// A protocol on TCP has to say where its messages begin and end, because the network does not: what one
-// side sends in one piece may arrive in three, or together with the next. A Codec is that part of a protocol:
+// A protocol on TCP has to say where its messages begin and end, because the network does not: what
+// one side sends in one piece may arrive in three, or together with the next. A Codec is that part
+// of a protocol:
 //
 //	Raw         no framing: whatever has arrived
 //	Lines       text lines that end in "\n" or "\r\n"
@@ -10,16 +11,17 @@
 //	Length      frames with a length field, anywhere in a header of any shape
 //	Varint      frames behind their length as a varint, as Protocol Buffers delimit them
 //
-// They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any goroutine.
-// Each has a limit on the length of a frame, Max, which is DefaultMax if it is zero; there is no way to have none. Max
-// counts the bytes of the frame as it is delivered and as it is given to AppendFrame, not what the codec puts
-// around it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which for a length
-// field is when the field is there.
+// They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
+// goroutine. Each has a limit on the length of a frame, Max, which is DefaultMax if it is zero;
+// there is no way to have none. Max counts the bytes of the frame as it is delivered and as it is
+// given to AppendFrame, not what the codec puts around it. A peer that sends more is refused with
+// ErrTooLong as soon as it can be known, which for a length field is when the field is there.
 //
 // # A codec of one's own
 //
-// Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and AppendFrame. The table at Codec
-// says what Decode answers when there is less than a frame, exactly one, and more. A codec may also be
+// Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and
+// AppendFrame. The table at Codec says what Decode answers when there is less than a frame, exactly
+// one, and more. A codec may also be
 //
 //	Stateful    to have state for each connection
 //	Resumer     to search a long frame once, not once for each piece of it
@@ -32,7 +34,8 @@
 //
 // # Who keeps the bytes
 //
-// Frames are borrowed: a frame is a piece of the buffer that the bytes were read into. It may be read and overwritten until
-// the callback that got it returns, and whoever wants it for longer copies it. A Decoder
-// connects a Codec to a stream: it keeps what is left over between reads, and nothing else.
+// Frames are borrowed: a frame is a piece of the buffer that the bytes were read into. It may be
+// read and overwritten until the callback that got it returns, and whoever wants it for longer
+// copies it. A Decoder connects a Codec to a stream: it keeps what is left over between reads, and
+// nothing else.
 package codec

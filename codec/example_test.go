@@ -64,7 +64,8 @@ func ExampleLength() {
 	// "hello" ""
 }
 
-// A magic number, a type and a length that counts the whole frame, all of which the handler wants to see.
+// A magic number, a type and a length that counts the whole frame, all of which the handler wants
+// to see.
 func ExampleLength_header() {
 	c := codec.Length{Offset: 3, Size: 2, Adjust: -5, Strip: codec.StripNone}
 	decodeAndPrint(c, "\xca\xfe\x07\x00\x0aHELLO")

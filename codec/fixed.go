@@ -35,7 +35,8 @@ func (c Fixed) Decode(data []byte) (advance int, frame []byte, err error) {
 // FrameSize implements Sizer.
 func (c Fixed) FrameSize([]byte) (size int, ok bool) { return c.Size, c.Size > 0 }
 
-// AppendFrame appends frame as it is. One longer than Size is ErrTooLong, a shorter one ErrMalformed.
+// AppendFrame appends frame as it is. One longer than Size is ErrTooLong, a shorter one
+// ErrMalformed.
 func (c Fixed) AppendFrame(dst, frame []byte) ([]byte, error) {
 	switch {
 	case c.Size <= 0:

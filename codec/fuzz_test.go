@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// Each target is given a configuration, bytes that a peer might send, in pieces of some size, and a payload to send.
+// Each target is given a configuration, bytes that a peer might send, in pieces of some size, and a
+// payload to send.
 
 func FuzzRaw(f *testing.F) {
 	f.Add([]byte("hello"), uint8(2), []byte("x"))
@@ -86,8 +87,8 @@ func FuzzLength(f *testing.F) {
 	})
 }
 
-// FuzzPause decodes with a Decoder that is told now and then to keep what it has, and to change its codec to the same
-// one: none of it may show.
+// FuzzPause decodes with a Decoder that is told now and then to keep what it has, and to change its
+// codec to the same one: none of it may show.
 func FuzzPause(f *testing.F) {
 	codecs := []codec.Codec{codec.Varint{Max: 100}, codec.Lines{Max: 100}, codec.Delimiter{Delim: "\x01\x01\x02", Max: 100},
 		codec.Length{Size: 1, Adjust: -3, Max: 100}, codec.Fixed{Size: 5}}
@@ -106,8 +107,8 @@ func FuzzPause(f *testing.F) {
 	})
 }
 
-// paused feeds wire in pieces as long as the bytes of script say. Their top bits say when to pause after the first
-// frame, and to go on without new bytes.
+// paused feeds wire in pieces as long as the bytes of script say. Their top bits say when to pause
+// after the first frame, and to go on without new bytes.
 func paused(c codec.Codec, wire, script []byte) (got [][]byte, err error) {
 	var d codec.Decoder
 	d.Init(c, new(codec.Pool))
@@ -188,7 +189,8 @@ func known(err error) error {
 	return nil
 }
 
-// roundTrip wants what AppendFrame takes to come out of Decode, and what it refuses to leave no trace.
+// roundTrip wants what AppendFrame takes to come out of Decode, and what it refuses to leave no
+// trace.
 func roundTrip(t *testing.T, c codec.Codec, payload []byte, piece int) {
 	t.Helper()
 	wire, err := c.AppendFrame([]byte("before"), payload)
@@ -205,8 +207,9 @@ func roundTrip(t *testing.T, c codec.Codec, payload []byte, piece int) {
 	}
 }
 
-// lengthRoundTrip is roundTrip for frames that are delivered with some of their header, of which AppendFrame sets the
-// length field: the rest must be what it was, and sending it again must change nothing.
+// lengthRoundTrip is roundTrip for frames that are delivered with some of their header, of which
+// AppendFrame sets the length field: the rest must be what it was, and sending it again must change
+// nothing.
 func lengthRoundTrip(t *testing.T, c codec.Length, payload []byte) {
 	t.Helper()
 	wire, err := c.AppendFrame(nil, payload)

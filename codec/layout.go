@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// length is a Length made ready for the hot path: checked, and with all that is the same for each frame
-// worked out. A frame of n bytes on the wire has n - base in its field.
+// length is a Length made ready for the hot path: checked, and with all that is the same for each
+// frame worked out. A frame of n bytes on the wire has n - base in its field.
 type length struct {
 	offset int // bytes before the field
 	head   int // bytes up to and including the field
 	strip  int // bytes not delivered
 	base   int // may be negative
 
-	// The field may say least to least+span: frames no shorter than head and strip, and no longer than
-	// maxFrame and the field's width allow.
+	// The field may say least to least+span: frames no shorter than head and strip, and no longer
+	// than maxFrame and the field's width allow.
 	least, span uint64
 	maxFrame    int
 

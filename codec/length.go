@@ -8,8 +8,8 @@ import (
 // StripNone as Length.Strip delivers frames whole, header included.
 const StripNone = -1
 
-// maxSetting bounds what a Length's Offset, Adjust and Strip may be, far above any real protocol and low enough
-// that their sums fit an int of 32 bits.
+// maxSetting bounds what a Length's Offset, Adjust and Strip may be, far above any real protocol
+// and low enough that their sums fit an int of 32 bits.
 const maxSetting = 1 << 28
 
 // Length is the codec of frames that say in a length field how long they are. The zero Length is a
@@ -26,7 +26,8 @@ const maxSetting = 1 << 28
 //	+------------+----------+---------------------------------------------+
 //	|<----- Strip ----->|<------- the frame that is delivered ----------->|
 //
-// Some protocols, as field settings, and the frame of the payload "HELLO" (bytes in hex, letters as they are):
+// Some protocols, as field settings, and the frame of the payload "HELLO" (bytes in hex, letters as
+// they are):
 //
 //	2-byte length of the payload: 00 05 HELLO
 //	    Length{Size: 2}                               delivers HELLO
@@ -44,9 +45,10 @@ const maxSetting = 1 << 28
 //	    Length{Size: 2, Adjust: 1}                    delivers 07 HELLO
 //	    Length{Size: 2, Adjust: 1, Strip: 3}          delivers HELLO
 //
-// AppendFrame takes what Decode delivers: the frame without its first Strip bytes. It computes the field and
-// writes it over whatever the frame has in its place, and it writes zeros for all other bytes that Decode
-// strips. So a sender who has something to say in the prefix, or behind the field, must not have it stripped.
+// AppendFrame takes what Decode delivers: the frame without its first Strip bytes. It computes the
+// field and writes it over whatever the frame has in its place, and it writes zeros for all other
+// bytes that Decode strips. So a sender who has something to say in the prefix, or behind the
+// field, must not have it stripped.
 type Length struct {
 	// Offset is the number of bytes before the length field.
 	Offset int
@@ -54,16 +56,17 @@ type Length struct {
 	Size int
 	// LittleEndian says that the field's least significant byte comes first.
 	LittleEndian bool
-	// Adjust is added to the field's value to get the number of bytes behind the field. It may be negative.
+	// Adjust is added to the field's value to get the number of bytes behind the field. It may be
+	// negative.
 	Adjust int
-	// Strip is the number of bytes to drop from the start of each frame before it is delivered. 0 means the header,
-	// Offset+Size bytes; StripNone means none.
+	// Strip is the number of bytes to drop from the start of each frame before it is delivered. 0
+	// means the header, Offset+Size bytes; StripNone means none.
 	Strip int
 	// Inclusive says that the field's value counts the field itself. It is the same as
 	// an Adjust that is lower by Size.
 	Inclusive bool
-	// Max is the longest frame that is delivered, in bytes; those that are stripped do not count. 0 means
-	// DefaultMax. A longer one is refused as soon as its header is there.
+	// Max is the longest frame that is delivered, in bytes; those that are stripped do not count. 0
+	// means DefaultMax. A longer one is refused as soon as its header is there.
 	Max int
 }
 
@@ -92,9 +95,9 @@ func (c Length) FrameSize(data []byte) (size int, ok bool) {
 	return l.FrameSize(data)
 }
 
-// AppendFrame appends a frame that Decode will deliver as this one. It fails with ErrTooLong if frame is
-// longer than Max or than the field can say, and with ErrMalformed if it is shorter than the part of the header that
-// is not stripped, or than Adjust allows.
+// AppendFrame appends a frame that Decode will deliver as this one. It fails with ErrTooLong if
+// frame is longer than Max or than the field can say, and with ErrMalformed if it is shorter than
+// the part of the header that is not stripped, or than Adjust allows.
 func (c Length) AppendFrame(dst, frame []byte) ([]byte, error) {
 	l, err := c.compile()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // A frame is the line without its end: without the "\n" and the one "\r" that may stand before it.
 // Any other byte, "\r" and zero included, is content.
 //
-// AppendFrame ends lines in "\n", or in "\r\n" when the line's own last byte is "\r", which the peer
-// would otherwise drop. Use Delimiter{Delim: "\r\n"} for a protocol that wants "\r\n" always.
+// AppendFrame ends lines in "\n", or in "\r\n" when the line's own last byte is "\r", which the
+// peer would otherwise drop. Use Delimiter{Delim: "\r\n"} for a protocol that wants "\r\n" always.
 type Lines struct {
 	// Max is the longest line in bytes, its end not counted. 0 means DefaultMax.
 	Max int
@@ -51,8 +51,8 @@ func (c Lines) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err
 	return advance, data[:end:end], nil
 }
 
-// checkOpen says whether a line whose end has not come can still be short enough: a last "\r" may turn out
-// to belong to the end.
+// checkOpen says whether a line whose end has not come can still be short enough: a last "\r" may
+// turn out to belong to the end.
 func (c Lines) checkOpen(data []byte) error {
 	n := len(data)
 	if n > 0 && data[n-1] == '\r' {

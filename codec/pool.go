@@ -9,13 +9,13 @@ const (
 	poolBytes   = 4 << 20 // how much a Pool keeps
 )
 
-// A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The zero
-// Pool is ready for use; a nil one keeps nothing. It holds at most 4 MiB of the buffers that it makes,
-// which have 512 bytes to 1 MiB, in powers of two; larger ones are left to the garbage collector. What
-// is too much is taken from the size of which it has most.
+// A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
+// zero Pool is ready for use; a nil one keeps nothing. It holds at most 4 MiB of the buffers that
+// it makes, which have 512 bytes to 1 MiB, in powers of two; larger ones are left to the garbage
+// collector. What is too much is taken from the size of which it has most.
 //
-// It is for those who run Decoders, such as package loop, which has one Pool for each loop. A Pool and
-// the Decoders that share it belong to one goroutine.
+// It is for those who run Decoders, such as package loop, which has one Pool for each loop. A Pool
+// and the Decoders that share it belong to one goroutine.
 type Pool struct {
 	free [poolClasses][][]byte
 	held int // bytes
@@ -46,8 +46,8 @@ func (p *Pool) take(class int) []byte {
 	return b
 }
 
-// Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown since: the
-// Pool hands it out as the largest of its sizes that fits.
+// Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown
+// since: the Pool hands it out as the largest of its sizes that fits.
 func (p *Pool) Put(b []byte) {
 	if p == nil || cap(b) >= 2*maxPooled || cap(b) < minBuffer {
 		return

@@ -1,7 +1,7 @@
 package codec
 
-// Raw is the codec without framing: a frame is whatever has arrived, in the pieces the network made.
-// Frames are never empty, and boundaries between the frames sent are not kept. Raw has no
+// Raw is the codec without framing: a frame is whatever has arrived, in the pieces the network
+// made. Frames are never empty, and boundaries between the frames sent are not kept. Raw has no
 // limit because it never waits for more.
 //
 //	on the wire    frames

@@ -54,7 +54,8 @@ func TestDelimiterAtTheLimit(t *testing.T) {
 	}
 }
 
-// A frame is refused if it and its delimiter have an earlier delimiter in them, not only if it contains one.
+// A frame is refused if it and its delimiter have an earlier delimiter in them, not only if it
+// contains one.
 func TestDelimiterAcrossTheEnd(t *testing.T) {
 	for _, tt := range []struct {
 		delim, frame string

@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// acked is a codec whose frames are counted and acknowledged: it has state, so it is Stateful, and it answers by
-// itself, so it is a Responder.
+// acked is a codec whose frames are counted and acknowledged: it has state, so it is Stateful, and
+// it answers by itself, so it is a Responder.
 type acked struct {
 	codec.Varint
 	count uint16

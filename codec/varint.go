@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// Varint is the codec of frames behind their length as an unsigned varint, as Protocol Buffers delimit
-// messages: seven bits per byte, the least significant first, the top bit set in all bytes but the last.
+// Varint is the codec of frames behind their length as an unsigned varint, as Protocol Buffers
+// delimit messages: seven bits per byte, the least significant first, the top bit set in all bytes
+// but the last.
 //
 //	on the wire                         frames
 //	05 h e l l o 00 AC 02 a b c         "hello" "", and 3 bytes of 300 wait for the rest
 //
-// A length may be written with more bytes than it needs, up to the ten that 64 bits take; AppendFrame
-// writes the fewest.
+// A length may be written with more bytes than it needs, up to the ten that 64 bits take;
+// AppendFrame writes the fewest.
 type Varint struct {
 	// Max is the longest frame in bytes, its length field not counted. 0 means DefaultMax.
 	Max int
@@ -21,8 +22,8 @@ type Varint struct {
 // Validate implements Validator.
 func (c Varint) Validate() error { return validateMax("Varint", c.Max) }
 
-// Decode finds the first frame. ErrTooLong and ErrMalformed (a length of more than 64 bits) come as soon as
-// the length is there.
+// Decode finds the first frame. ErrTooLong and ErrMalformed (a length of more than 64 bits) come as
+// soon as the length is there.
 func (c Varint) Decode(data []byte) (advance int, frame []byte, err error) {
 	head, n, err := c.header(data)
 	if err != nil || head == 0 || len(data)-head < n {
@@ -39,7 +40,8 @@ func (c Varint) FrameSize(data []byte) (size int, ok bool) {
 	return size, err == nil && head > 0 && size > 0 // not if the sum overflowed
 }
 
-// header returns the lengths of the length field, 0 if not all of it is there, and of the frame behind it.
+// header returns the lengths of the length field, 0 if not all of it is there, and of the frame
+// behind it.
 func (c Varint) header(data []byte) (head, n int, err error) {
 	v, head := binary.Uvarint(data)
 	switch {

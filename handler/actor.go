@@ -16,11 +16,13 @@ var ErrStopped = errors.New("handler: actor stopped")
 // stopRetry is when a stop is tried again for which the loop's mailbox had no room.
 const stopRetry = 10 * time.Millisecond
 
-// An Actor is something that lives on a loop and is not a connection: a room, a device, a match. Like a connection's handler
-// it has state of its own that needs no lock, because its loop calls it one message, timer or hook at a time.
+// An Actor is something that lives on a loop and is not a connection: a room, a device, a match.
+// Like a connection's handler it has state of its own that needs no lock, because its loop calls it
+// one message, timer or hook at a time.
 //
-// Actor is its inside: except for Loop, Ref, Stop and StopWithError its methods must be called on its loop. Everybody else
-// holds the ActorRef that Spawn returns, as they hold a loop.Ref in place of a Conn.
+// Actor is its inside: except for Loop, Ref, Stop and StopWithError its methods must be called on
+// its loop. Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place
+// of a Conn.
 //
 // It lives until it is stopped, by Stop, by a panic in its code, or by the end of the loop.
 type Actor[M any] struct {
@@ -44,8 +46,9 @@ type actor struct {
 
 type stopReason struct{ err error }
 
-// Spawn makes an actor on l. start is called there, with the actor, before its first message: it makes the state,
-// sets timers if there are any, and returns the function that receives the messages.
+// Spawn makes an actor on l. start is called there, with the actor, before its first message: it
+// makes the state, sets timers if there are any, and returns the function that receives the
+// messages.
 //
 //	room, err := handler.Spawn(l, func(a *handler.Actor[string]) func(string) {
 //		r := &room{history: newHistory()}
@@ -54,9 +57,10 @@ type stopReason struct{ err error }
 //		return r.receive
 //	})
 //
-// Any goroutine may call Spawn, callbacks of any loop included; it does not wait, and the ActorRef may be used at once:
-// messages wait for start. A panic in start, or a nil that it returns, stops the actor. The errors are
-// loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
+// Any goroutine may call Spawn, callbacks of any loop included; it does not wait, and the ActorRef
+// may be used at once: messages wait for start. A panic in start, or a nil that it returns, stops
+// the actor. The errors are loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A
+// nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
 	if l == nil || start == nil {
 		panic("handler: Spawn with a nil Loop or start func")
@@ -88,16 +92,17 @@ func (a *Actor[M]) take(m M) {
 	}
 }
 
-// An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are equal if they mean the same
-// actor. The zero ActorRef means none. That of a stopped actor keeps little memory alive.
+// An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are
+// equal if they mean the same actor. The zero ActorRef means none. That of a stopped actor keeps
+// little memory alive.
 type ActorRef[M any] struct{ a *Actor[M] }
 
-// Tell has the actor receive m on its loop, after what was told to it and posted to that loop before, and never
-// inline. Any goroutine may call it, the actor itself too. m then belongs to the actor, with what it refers to: the
-// bytes of a message must be copied.
+// Tell has the actor receive m on its loop, after what was told to it and posted to that loop
+// before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
+// actor, with what it refers to: the bytes of a message must be copied.
 //
-// nil means queued; if the actor stops first, m is dropped. ErrStopped: it is stopped, or r is the zero
-// ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
+// nil means queued; if the actor stops first, m is dropped. ErrStopped: it is stopped, or r is the
+// zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {
@@ -119,10 +124,11 @@ func (r ActorRef[M]) StopWithError(err error) {
 // Loop returns the loop that the actor lives on. Any goroutine may call it.
 func (a *actor) Loop() *loop.Loop { return a.loop }
 
-// OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause: nil for Stop, what
-// StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because the loop ends (Post and
-// Tell do not work any more then). Functions run in the order they were added; a panic in one is logged and
-// counted. If all that is over, f runs at once. A nil f panics here.
+// OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause:
+// nil for Stop, what StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because
+// the loop ends (Post and Tell do not work any more then). Functions run in the order they were
+// added; a panic in one is logged and counted. If all that is over, f runs at once. A nil f panics
+// here.
 func (a *actor) OnStop(f func(err error)) {
 	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
 	if f == nil {
@@ -135,9 +141,9 @@ func (a *actor) OnStop(f func(err error)) {
 	a.onStop = append(a.onStop, f)
 }
 
-// Stop ends the actor. From now on it receives no message and no timer of it fires, those that are queued or due included; a
-// callback that is running runs to its end. Then, on the loop, the OnStop functions run. Any goroutine may
-// call Stop, the actor itself too. Stopping again does nothing.
+// Stop ends the actor. From now on it receives no message and no timer of it fires, those that are
+// queued or due included; a callback that is running runs to its end. Then, on the loop, the OnStop
+// functions run. Any goroutine may call Stop, the actor itself too. Stopping again does nothing.
 func (a *actor) Stop() { a.StopWithError(nil) }
 
 // StopWithError is Stop with a reason for the OnStop functions.
@@ -154,11 +160,12 @@ func (a *actor) postFinish() {
 	}
 }
 
-// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred end.
+// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred
+// end.
 func (a *actor) begin() bool { return a.reason.Load() == nil }
 
-// end stops the actor after a panic, which goes on so that the loop logs and counts it, and finishes one that
-// was stopped.
+// end stops the actor after a panic, which goes on so that the loop logs and counts it, and
+// finishes one that was stopped.
 func (a *actor) end() {
 	v := recover()
 	if v != nil {

@@ -87,7 +87,8 @@ func TestActorTell(t *testing.T) {
 	})
 }
 
-// Messages that wait when the actor is stopped are not received; the one that stops it is received to its end.
+// Messages that wait when the actor is stopped are not received; the one that stops it is received
+// to its end.
 func TestActorStopDrops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, silent)
@@ -135,7 +136,8 @@ func TestActorPanic(t *testing.T) {
 	})
 }
 
-// A panic in start, or a nil that it returns, stops the actor; what was told it meanwhile is dropped.
+// A panic in start, or a nil that it returns, stops the actor; what was told it meanwhile is
+// dropped.
 func TestActorStartFails(t *testing.T) {
 	starts := map[string]func(*handler.Actor[int]) func(int){
 		"panic": func(*handler.Actor[int]) func(int) { panic("start") },
@@ -206,8 +208,8 @@ func TestActorOnStop(t *testing.T) {
 	})
 }
 
-// The end of the server stops the actors, after OnStop of the server, and after the messages that connections sent them when
-// they closed.
+// The end of the server stops the actors, after OnStop of the server, and after the messages that
+// connections sent them when they closed.
 func TestActorServerCloses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var d diary
@@ -236,7 +238,8 @@ func TestActorServerCloses(t *testing.T) {
 	})
 }
 
-// An actor that was stopped in Server.OnStop, when Post is over, still runs its OnStop, with that reason.
+// An actor that was stopped in Server.OnStop, when Post is over, still runs its OnStop, with that
+// reason.
 func TestActorStoppedInServerOnStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var d diary
@@ -278,7 +281,8 @@ func TestActorMailboxFull(t *testing.T) {
 	})
 }
 
-// ActorRefs can be compared, be keys of maps, and travel in messages. Actors spawn others and talk to them.
+// ActorRefs can be compared, be keys of maps, and travel in messages. Actors spawn others and talk
+// to them.
 func TestActorRefs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		type question struct {

@@ -25,9 +25,9 @@ func (a *actor) AfterFunc(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, false, func(t *actorTimer) loop.Timer { return a.loop.AfterFunc(d, t.fired) })
 }
 
-// Every runs f on the loop each d, first d from now, until the actor stops. All that loop.Conn.Every
-// says of time holds. A panic in f stops the actor. A d of 0 or less, or a nil f, panics here. After
-// Stop it does nothing and returns the zero Timer.
+// Every runs f on the loop each d, first d from now, until the actor stops. All that
+// loop.Conn.Every says of time holds. A panic in f stops the actor. A d of 0 or less, or a nil f,
+// panics here. After Stop it does nothing and returns the zero Timer.
 func (a *actor) Every(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, true, func(t *actorTimer) loop.Timer { return a.loop.Every(d, t.fired) })
 }
@@ -53,8 +53,8 @@ func (a *actor) keep(t *actorTimer) {
 	a.timers = append(a.timers, t)
 }
 
-// sweep forgets timers that their handles have stopped, of which the actor is not told. It runs when
-// there are twice as many as the last time, so it costs each timer little.
+// sweep forgets timers that their handles have stopped, of which the actor is not told. It runs
+// when there are twice as many as the last time, so it costs each timer little.
 func (a *actor) sweep() {
 	all := a.timers
 	a.timers = all[:0]

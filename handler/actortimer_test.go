@@ -103,7 +103,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A timer that is due when the actor is stopped, by another goroutine or in the same batch, does not fire.
+// A timer that is due when the actor is stopped, by another goroutine or in the same batch, does
+// not fire.
 func TestActorTimerStopped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, silent)

@@ -14,8 +14,8 @@ const DefaultMaxWaiting = 1024
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
 
-// Answers sends the answers of one connection in the order of its requests, whatever the order is in
-// which they are ready: for protocols whose clients tell by the order which answer is whose, as
+// Answers sends the answers of one connection in the order of its requests, whatever the order is
+// in which they are ready: for protocols whose clients tell by the order which answer is whose, as
 // those of Redis, HTTP/1.1 and SMTP do when they pipeline.
 //
 //	requests  A B C D        A is answered at once; B and C by other loops, and D at once
@@ -58,8 +58,8 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 // Waiting returns how many answers are kept: those that are not ready, and those behind them.
 func (a *Answers) Waiting() int { return len(a.waiting) }
 
-// Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers that
-// wait. p is copied.
+// Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
+// that wait. p is copied.
 func (a *Answers) Write(p []byte) error {
 	if len(a.waiting) == 0 {
 		_, err := a.c.Write(p)
@@ -90,8 +90,8 @@ func (a *Answers) add(s *Answer) {
 }
 
 // Done answers with p, which is copied, and sends it if all before it are. It must be called on the
-// connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and neither
-// does one after the connection has closed.
+// connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
+// neither does one after the connection has closed.
 func (s *Answer) Done(p []byte) {
 	if s.ready {
 		return
@@ -121,10 +121,10 @@ func (a *Answers) flush() {
 	}
 }
 
-// Ask has work run on l, which may be another loop or the connection's own, and answers with what it
-// appends to dst. It keeps the place of the answer, and returns at once: the order of what one
-// connection asks one loop is kept there, too. Nothing that work uses may belong to the connection's
-// loop; bytes of the request must be copied.
+// Ask has work run on l, which may be another loop or the connection's own, and answers with what
+// it appends to dst. It keeps the place of the answer, and returns at once: the order of what one
+// connection asks one loop is kept there, too. Nothing that work uses may belong to the
+// connection's loop; bytes of the request must be copied.
 //
 // The errors are loop.Loop.Post's; then no place is kept, and the caller may answer with Write. A
 // panic in work closes the connection, as its answer will never come.
@@ -132,8 +132,8 @@ func (a *Answers) Ask(l *loop.Loop, work func(dst []byte) []byte) error {
 	return a.AskLater(l, func(done func(p []byte)) { done(work(nil)) })
 }
 
-// AskLater is Ask for an answer that is not ready when work returns: work, or what it has started on
-// whatever goroutine, calls done once. done copies p.
+// AskLater is Ask for an answer that is not ready when work returns: work, or what it has started
+// on whatever goroutine, calls done once. done copies p.
 func (a *Answers) AskLater(l *loop.Loop, work func(done func(p []byte))) error {
 	s, ref := &Answer{answers: a}, a.c.Ref()
 	done := func(p []byte) {

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// asking returns an Accept whose connections answer "now X" at once, "later X" a second later, "ask N X" on
-// loop N, "panic N" not at all.
+// asking returns an Accept whose connections answer "now X" at once, "later X" a second later, "ask
+// N X" on loop N, "panic N" not at all.
 func asking(srv **looptest.Server, max int) loop.Accept {
 	return func(c *loop.Conn) loop.Handler {
 		a := handler.NewAnswers(c, max)

@@ -13,8 +13,9 @@ import (
 // askRetry is when an answer is tried again for which the asker's mailbox had no room.
 const askRetry = 10 * time.Millisecond
 
-// A Reply is where the answer to one question goes. It is part of the message that asks, and belongs to
-// who receives that. Any goroutine may use it, at any time, once: what comes later is dropped.
+// A Reply is where the answer to one question goes. It is part of the message that asks, and
+// belongs to who receives that. Any goroutine may use it, at any time, once: what comes later is
+// dropped.
 type Reply[A any] struct{ question *question[A] }
 
 // Send answers, and reports whether the asker gets that: false if it has got an answer already, has
@@ -39,10 +40,10 @@ func (r Reply[A]) Fail(err error) bool {
 //
 // message makes the message from the Reply; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
-// loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Reply.Fail was given.
-// done is called exactly once, unless cancel is called before it; cancel, too, must be called on
-// l. It does not die with a connection: it should hold a Ref if it is about one. A timeout of 0 or
-// less means DefaultCallTimeout. A nil func panics.
+// loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Reply.Fail was
+// given. done is called exactly once, unless cancel is called before it; cancel, too, must be
+// called on l. It does not die with a connection: it should hold a Ref if it is about one. A
+// timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Reply[A]) M, done func(answer A, err error)) (cancel func()) {
 	if message == nil || done == nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// benchServer runs a server on a real port, with n connections whose peers read and drop what comes.
+// benchServer runs a server on a real port, with n connections whose peers read and drop what
+// comes.
 func benchServer(b *testing.B, n int, accept loop.Accept) (l *loop.Loop) {
 	b.Helper()
 	opened := make(chan struct{}, n)
@@ -54,8 +55,8 @@ func onLoop(l *loop.Loop, f func()) {
 
 var benchLine = []byte("a line of chat of a usual length, which is sixty-four bytes....")
 
-// Broadcast compares a broadcast with a Ref.Tell to each member. The time is that of one member, and includes the
-// writing to its socket.
+// Broadcast compares a broadcast with a Ref.Tell to each member. The time is that of one member,
+// and includes the writing to its socket.
 func BenchmarkBroadcast(b *testing.B) {
 	const members = 500
 	perMember := func(b *testing.B) {
@@ -112,7 +113,8 @@ func BenchmarkTell(b *testing.B) {
 	}
 }
 
-// BenchmarkMiddleware measures what each middleware adds to a message, which is the difference to None.
+// BenchmarkMiddleware measures what each middleware adds to a message, which is the difference to
+// None.
 func BenchmarkMiddleware(b *testing.B) {
 	for _, bench := range []struct {
 		name string

@@ -72,9 +72,9 @@ type CallStats struct {
 //	calls.Answer(r.id, r) // in OnMessage
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
-// connection closed. Its done function is called then (except by Cancel), on the connection's loop. A
-// panic in done closes the connection, like one in any of its callbacks. All methods must be called
-// on the connection's loop.
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop.
+// A panic in done closes the connection, like one in any of its callbacks. All methods must be
+// called on the connection's loop.
 //
 // A call costs no allocation at steady state. Its deadline is a timer of the loop's wheel.
 type Calls[A any] struct {

@@ -56,8 +56,8 @@ func twoThirds(t *testing.T) net.Listener {
 	return ln
 }
 
-// Calls over 8 connections, a third of which is never answered: each ends once, none before its time, and nothing
-// is allocated for them.
+// Calls over 8 connections, a third of which is never answered: each ends once, none before its
+// time, and nothing is allocated for them.
 func TestCallsByTheMillion(t *testing.T) {
 	total := 30_000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {

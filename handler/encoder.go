@@ -8,10 +8,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// maxForms is how many wire forms of one message are kept; members whose codec needs another get it by Send.
+// maxForms is how many wire forms of one message are kept; members whose codec needs another get it
+// by Send.
 const maxForms = 8
 
-// An encoder gives each member the wire form of one message, made once for all members with equal codecs.
+// An encoder gives each member the wire form of one message, made once for all members with equal
+// codecs.
 type encoder struct {
 	msg   []byte
 	buf   []byte // the forms, one behind the other

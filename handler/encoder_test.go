@@ -42,7 +42,8 @@ func (c *numbered) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return c.counting.AppendFrame(fmt.Appendf(dst, "%d ", c.n), frame)
 }
 
-// keyed is a codec with state that encodes alike for all connections once they are open, as WebSocket does.
+// keyed is a codec with state that encodes alike for all connections once they are open, as
+// WebSocket does.
 type keyed struct {
 	counting
 	open bool
@@ -65,7 +66,8 @@ func (c *keyed) Decode(data []byte) (int, []byte, error) {
 // DecodeFrom hides that of Lines, which would bypass Decode.
 func (c *keyed) DecodeFrom(data []byte, _ int) (int, []byte, error) { return c.Decode(data) }
 
-// A message is encoded once per loop for all members with equal codecs, and for each one whose codec has state.
+// A message is encoded once per loop for all members with equal codecs, and for each one whose
+// codec has state.
 func TestGroupEncodesOnce(t *testing.T) {
 	const loops, perCodec = 2, 10
 	for _, test := range []struct {
@@ -134,7 +136,8 @@ func TestGroupMixedCodecs(t *testing.T) {
 	})
 }
 
-// What a broadcast allocates does not depend on the number of members, as long as the loop has buffers for their output.
+// What a broadcast allocates does not depend on the number of members, as long as the loop has
+// buffers for their output.
 func TestGroupBroadcastAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates; run it without -race, as README's go test does")

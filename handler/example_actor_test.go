@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An auction is an actor: bids come from connections on any loop, and its clock is a timer of its own.
+// An auction is an actor: bids come from connections on any loop, and its clock is a timer of its
+// own.
 func ExampleActor() {
 	type bid struct {
 		amount int
@@ -59,7 +60,8 @@ func ExampleActor() {
 	// handler: actor stopped
 }
 
-// State that outlives its connections belongs to an actor. The connections ask, and it answers them by loop.Ref.
+// State that outlives its connections belongs to an actor. The connections ask, and it answers them
+// by loop.Ref.
 func ExampleSpawn() {
 	type add struct {
 		n    int

@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A counter for each word, spread over loops: each owns those words that hash to it. Clients pipeline,
-// and get their answers in the order in which they asked.
+// A counter for each word, spread over loops: each owns those words that hash to it. Clients
+// pipeline, and get their answers in the order in which they asked.
 func ExampleAnswers() {
 	counters := loop.NewLocal(func(*loop.Loop) map[string]int { return make(map[string]int) })
 	srv := &loop.Server{NumLoops: 4}

@@ -62,7 +62,8 @@ func (c *client) ask(line string) string {
 	return c.hear()
 }
 
-// Middlewares are put around the handlers where the server is put together; the first is the outermost.
+// Middlewares are put around the handlers where the server is put together; the first is the
+// outermost.
 func ExampleChain() {
 	upper := func(c *loop.Conn, line []byte) error {
 		return c.Send([]byte(strings.ToUpper(string(line))))
@@ -253,7 +254,8 @@ func ExampleHeartbeat_expectOnly() {
 	// Output: 21.5 degrees
 }
 
-// A peer may send three messages at once, and one per minute in the long run. The fourth is answered with a complaint.
+// A peer may send three messages at once, and one per minute in the long run. The fourth is
+// answered with a complaint.
 func ExampleLimit() {
 	srv := &loop.Server{
 		Accept: handler.Chain(

@@ -10,25 +10,28 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A Group is a set of connections, on any number of loops, that get the same messages: a room, a topic, all
-// subscribers of a price. The zero Group is empty and ready to use; it must not be copied.
+// A Group is a set of connections, on any number of loops, that get the same messages: a room, a
+// topic, all subscribers of a price. The zero Group is empty and ready to use; it must not be
+// copied.
 //
-// A broadcast copies the message once, crosses to each loop that has members once, and is encoded once per codec
-// there, however many members there are. Members leave by themselves when they close. One that
-// is slow is closed by the limit of its own output, and disturbs no other. A loop serves its members in one go, which
-// takes a microsecond or two for each: tens of thousands of them on one loop would hold up its other connections.
+// A broadcast copies the message once, crosses to each loop that has members once, and is encoded
+// once per codec there, however many members there are. Members leave by themselves when they
+// close. One that is slow is closed by the limit of its own output, and disturbs no other. A loop
+// serves its members in one go, which takes a microsecond or two for each: tens of thousands of
+// them on one loop would hold up its other connections.
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two broadcasts, from
-// whatever goroutines or loops, reach all members in the same order, and if one call returned before the other was
-// made, in that one. A member gets the broadcasts that are made after its Join, and none after its Leave. So a room
-// with a history, which holds one lock while it extends that and broadcasts, and while it copies it and joins
-// a member, shows each member everything once.
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two
+// broadcasts, from whatever goroutines or loops, reach all members in the same order, and if one
+// call returned before the other was made, in that one. A member gets the broadcasts that are made
+// after its Join, and none after its Leave. So a room with a history, which holds one lock while it
+// extends that and broadcasts, and while it copies it and joins a member, shows each member
+// everything once.
 //
-// A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place among all that is
-// posted and told to a loop. So what a callback sends to its own connection directly comes before what it
-// broadcasts, even if it broadcast first.
+// A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
+// among all that is posted and told to a loop. So what a callback sends to its own connection
+// directly comes before what it broadcasts, even if it broadcast first.
 type Group struct {
 	mu     sync.Mutex // held while posting, which is what makes the order the same on all loops
 	seq    uint64     // of the last Broadcast, Each or Join
@@ -36,8 +39,8 @@ type Group struct {
 	len    int
 }
 
-// An UnreachedError says that a broadcast did not reach the members on one loop, because that takes nothing more. Those
-// on the other loops are not concerned.
+// An UnreachedError says that a broadcast did not reach the members on one loop, because that takes
+// nothing more. Those on the other loops are not concerned.
 type UnreachedError struct {
 	Loop    *loop.Loop
 	Members int   // how many were not reached
@@ -52,8 +55,8 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, and reports whether it was none before. It must be called on c's
-// loop; Accept may call it, too.
+// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
+// must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
 	groups := locals.Get(c.Loop()).groups
 	if !g.join(c) {
@@ -84,8 +87,9 @@ func (g *Group) join(c *loop.Conn) bool {
 	return true
 }
 
-// Leave ends c's membership and reports whether there was one: from now on c gets nothing from g, nor what was broadcast
-// before but has not reached it. It must be called on c's loop, in a function of Each, too.
+// Leave ends c's membership and reports whether there was one: from now on c gets nothing from g,
+// nor what was broadcast before but has not reached it. It must be called on c's loop, in a
+// function of Each, too.
 func (g *Group) Leave(c *loop.Conn) bool {
 	if !g.leave(c) {
 		return false
@@ -140,15 +144,18 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg is copied.
+// Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
+// is copied.
 //
-// nil means that it is on its way, in the order that Group describes. A loop whose mailbox is full, or that has ended, is
-// left out: the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or loop.ErrServerClosed
-// to errors.Is. The other members do get the message, so who broadcasts again sends it to them twice.
-// A member whose codec refuses msg does not get it; that is logged as a warning.
+// nil means that it is on its way, in the order that Group describes. A loop whose mailbox is full,
+// or that has ended, is left out: the error joins an *UnreachedError for each of them, which is
+// also loop.ErrMailboxFull or loop.ErrServerClosed to errors.Is. The other members do get the
+// message, so who broadcasts again sends it to them twice. A member whose codec refuses msg does
+// not get it; that is logged as a warning.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref excepts none.
+// BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
+// excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	b := &broadcast{except: except, msg: bytes.Clone(msg)}
 	return g.post(func(s *shard, seq uint64) func() {
@@ -156,9 +163,10 @@ func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	})
 }
 
-// Each has f called for each member, on the loop of that, so on several loops at once. Any goroutine may call Each; it does
-// not wait. f may do what a callback of the connection may, Leave included. A panic in f
-// closes the connection that it was called for. The error is Broadcast's. A nil f panics here.
+// Each has f called for each member, on the loop of that, so on several loops at once. Any
+// goroutine may call Each; it does not wait. f may do what a callback of the connection may, Leave
+// included. A panic in f closes the connection that it was called for. The error is Broadcast's. A
+// nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	if f == nil {
 		panic("handler: Group.Each with a nil func")

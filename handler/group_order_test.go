@@ -17,7 +17,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A member gets what is broadcast from its Join to its Leave, exactly: not what was on its way to its loop before.
+// A member gets what is broadcast from its Join to its Leave, exactly: not what was on its way to
+// its loop before.
 func TestGroupJoinInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var g handler.Group
@@ -43,8 +44,8 @@ func TestGroupJoinInOrder(t *testing.T) {
 	})
 }
 
-// A snapshot that is taken together with Join, and extended together with Broadcast, has neither gap nor overlap with what the
-// member gets: the way to give a room a history.
+// A snapshot that is taken together with Join, and extended together with Broadcast, has neither
+// gap nor overlap with what the member gets: the way to give a room a history.
 func TestGroupJoinWithHistory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const last = 2000
@@ -96,7 +97,8 @@ func TestGroupJoinWithHistory(t *testing.T) {
 	})
 }
 
-// All members see all broadcasts in one order, from whatever goroutine or loop they come, and each sender's in its own.
+// All members see all broadcasts in one order, from whatever goroutine or loop they come, and each
+// sender's in its own.
 func TestGroupTotalOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const senders, each = 8, 50

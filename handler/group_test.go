@@ -15,8 +15,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// joining returns an Accept whose connections join g and say to it what they receive: to all, or with a leading "-"
-// to all others; "leave" leaves.
+// joining returns an Accept whose connections join g and say to it what they receive: to all, or
+// with a leading "-" to all others; "leave" leaves.
 func joining(g *handler.Group) loop.Accept {
 	return func(c *loop.Conn) loop.Handler {
 		g.Join(c)
@@ -222,7 +222,8 @@ func TestGroupServerClosed(t *testing.T) {
 	})
 }
 
-// A member that does not read is closed, one whose codec refuses the message goes without; the others get it.
+// A member that does not read is closed, one whose codec refuses the message goes without; the
+// others get it.
 func TestGroupBadMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var g handler.Group

@@ -13,8 +13,9 @@ import (
 // DefaultMissed is how many heartbeats a peer may miss if Heartbeat.Missed is zero.
 const DefaultMissed = 2
 
-// ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed because its peer was
-// silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true for both.
+// ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed
+// because its peer was silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true
+// for both.
 var ErrHeartbeat error = heartbeatError{}
 
 type heartbeatError struct{}
@@ -22,8 +23,8 @@ type heartbeatError struct{}
 func (heartbeatError) Error() string { return "handler: heartbeat missed" }
 func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 
-// Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds of protocol need
-// three settings:
+// Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
+// of protocol need three settings:
 //
 //   - Ping and pong (WebSocket, IRC, a game): set Interval and a Ping. A peer that was not heard of for an
 //     Interval gets a ping, and another after each further one; once Missed pings were left without an
@@ -33,12 +34,13 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 //   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser): set Interval,
 //     a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and nobody is closed.
 //
-// For protocols in which both sides send by themselves (AMQP, STOMP) chain two: the second and the third kind.
+// For protocols in which both sides send by themselves (AMQP, STOMP) chain two: the second and the
+// third kind.
 //
 // Each byte that comes in counts as life, of whatever message or part of one. Nothing is early: a
-// loop that was late itself looks into the socket first, as loop.Conn.OnIdle does.
-// It costs nothing per message (SendOnly: a reading of the clock per write) and shares one timer with all idle hooks and
-// the idle timeout of the connection.
+// loop that was late itself looks into the socket first, as loop.Conn.OnIdle does. It costs nothing
+// per message (SendOnly: a reading of the clock per write) and shares one timer with all idle hooks
+// and the idle timeout of the connection.
 type Heartbeat struct {
 	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
 	Interval time.Duration
@@ -46,20 +48,21 @@ type Heartbeat struct {
 	// Message is the ping: one message, framed by the connection's codec. Or:
 	Message []byte
 
-	// Ping sends the ping, for one that is made anew each time or that is not a message of the codec. It is called on the
-	// loop. An error closes c with it.
+	// Ping sends the ping, for one that is made anew each time or that is not a message of the
+	// codec. It is called on the loop. An error closes c with it.
 	Ping func(c *loop.Conn) error
 
-	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence of (Missed+1) times
-	// Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90 s. Without one, Missed times Interval does.
+	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
+	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
+	// s. Without one, Missed times Interval does.
 	Missed int
 
-	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an Interval, instead of
-	// when nothing was heard.
+	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an
+	// Interval, instead of when nothing was heard.
 	SendOnly bool
 
-	// Jitter adds to each connection's Interval a random time below this, chosen once, so that clients that
-	// connected together are not pinged together. 0 means none.
+	// Jitter adds to each connection's Interval a random time below this, chosen once, so that
+	// clients that connected together are not pinged together. 0 means none.
 	Jitter time.Duration
 }
 

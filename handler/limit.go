@@ -8,30 +8,35 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// ErrRateLimit is the reason of a connection that was closed because its peer sent messages faster than Limit allows.
+// ErrRateLimit is the reason of a connection that was closed because its peer sent messages faster
+// than Limit allows.
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
-// Limit is a Middleware that bounds how many messages each connection may send: a token bucket of Burst messages that fills
-// at PerSecond. Which messages pass depends on their times only, and a peer that keeps to the rate is never hit, even if
-// the loop was blocked or the process stopped, so that messages of many seconds come at once.
+// Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
+// Burst messages that fills at PerSecond. Which messages pass depends on their times only, and a
+// peer that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so
+// that messages of many seconds come at once.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
-// ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle times and heartbeats.
-// To limit bytes, see the limits of loop.Server and of the codec.
+// ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle
+// times and heartbeats. To limit bytes, see the limits of loop.Server and of the codec.
 //
 // It costs one reading of the clock per message, and no timer.
 type Limit struct {
-	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
+	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
+	// positive.
 	PerSecond float64
 
-	// Burst is how many messages may come at once after a silence. 0 means what comes in a second: PerSecond rounded up.
+	// Burst is how many messages may come at once after a silence. 0 means what comes in a second:
+	// PerSecond rounded up.
 	Burst int
 
 	// Drop drops the messages that are too many, instead of closing the connection.
 	Drop bool
 
-	// Exceeded is called on the loop for each message that is too many, before the connection closes if it does: to
-	// count, or to tell the peer. msg is valid until it returns. It may be nil.
+	// Exceeded is called on the loop for each message that is too many, before the connection
+	// closes if it does: to count, or to tell the peer. msg is valid until it returns. It may be
+	// nil.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 
@@ -67,15 +72,15 @@ func (l *Limit) bucket() bucket {
 	}
 }
 
-// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm: it only knows when the message
-// after this one would be due if all came at the exact rate.
+// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm: it only
+// knows when the message after this one would be due if all came at the exact rate.
 type bucket struct {
 	interval time.Duration // between two messages at the rate
 	capacity time.Duration // how far ahead of that they may be
 	due      time.Duration
 
-	// What the peer sent while the loop was away comes all at once: it is let through, up to what the
-	// rate allowed in that time, if it is handled soon after.
+	// What the peer sent while the loop was away comes all at once: it is let through, up to what
+	// the rate allowed in that time, if it is handled soon after.
 	away    time.Duration // loop.Loop.Away when last looked at
 	excused time.Duration // of that, not yet used
 	until   time.Duration // when it is forfeited

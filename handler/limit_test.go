@@ -67,7 +67,8 @@ func TestLimitFarewell(t *testing.T) {
 	})
 }
 
-// Who keeps to the rate exactly is never hit, whatever the rate; who sends at twice the rate is hit by half.
+// Who keeps to the rate exactly is never hit, whatever the rate; who sends at twice the rate is hit
+// by half.
 func TestLimitRate(t *testing.T) {
 	for _, rate := range []float64{0.001, 0.3, 1, 3, 7, 1000, 33333} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {

@@ -29,7 +29,8 @@ func newLocal(l *loop.Loop) local {
 	}
 }
 
-// takeBuffer takes the loop's buffer, or a new one if that is in use: encoding is user code, which may encode in turn.
+// takeBuffer takes the loop's buffer, or a new one if that is in use: encoding is user code, which
+// may encode in turn.
 func (s *local) takeBuffer() []byte {
 	b := s.buffer
 	s.buffer = nil

@@ -12,10 +12,10 @@ import (
 // DefaultMaxLogged is how many bytes of a message Log shows if Log.MaxLogged is zero.
 const DefaultMaxLogged = 128
 
-// Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused, and one with its age
-// and the reason when it has closed; on request one for each message received. The reason "close" stands for our own
-// Close without an error. A connection that closes because its code panicked is logged as an error; the stack is
-// in the line that the loop has written.
+// Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
+// and one with its age and the reason when it has closed; on request one for each message received.
+// The reason "close" stands for our own Close without an error. A connection that closes because
+// its code panicked is logged as an error; the stack is in the line that the loop has written.
 //
 // The zero Log logs opens and closes at zerolog.DebugLevel, and then costs nothing per message.
 type Log struct {
@@ -28,8 +28,8 @@ type Log struct {
 	// MessageLevel is the level of these. The zero value is zerolog.DebugLevel.
 	MessageLevel zerolog.Level
 
-	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A negative one shows none,
-	// only the length.
+	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A
+	// negative one shows none, only the length.
 	MaxLogged int
 }
 

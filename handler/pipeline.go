@@ -48,8 +48,8 @@ func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error
 	return id, nil
 }
 
-// Answer ends the oldest call whose answer has not come. False: that call has ended already, or none
-// was under way.
+// Answer ends the oldest call whose answer has not come. False: that call has ended already, or
+// none was under way.
 func (p *Pipeline[A]) Answer(answer A) bool {
 	var id uint64 // none has 0
 	if p.len > 0 {

@@ -27,34 +27,36 @@ var ErrAway = errors.New("handler: not connected")
 //	...
 //	link.Send([]byte("hello"))
 //
-// For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has not
-// closed: Open is an Accept, so Chain puts one around it.
+// For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
+// not closed: Open is an Accept, so Chain puts one around it.
 type Redial struct {
 	Dialer loop.Dialer
 	Addr   string
 
-	// Open is called for each new connection, on the loop, and returns its Handler, like Server.Accept.
-	// nil refuses, which counts as a failed attempt.
+	// Open is called for each new connection, on the loop, and returns its Handler, like
+	// Server.Accept. nil refuses, which counts as a failed attempt.
 	Open loop.Accept
 
-	// State, if not nil, is called on the loop for each change: with the connection and nil when it is
-	// open, after Open; with nil and the reason when an attempt has failed or the connection has ended.
+	// State, if not nil, is called on the loop for each change: with the connection and nil when it
+	// is open, after Open; with nil and the reason when an attempt has failed or the connection has
+	// ended.
 	State func(c *loop.Conn, err error)
 
 	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
 	// DefaultRedialMax, 30 s.
 	Min, Max time.Duration
 
-	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first on the
-	// next one. 0 means none: Send fails with ErrAway.
+	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
+	// on the next one. 0 means none: Send fails with ErrAway.
 	Keep int
 
-	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of ErrAway.
+	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of
+	// ErrAway.
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What makes no sense panics. The Link lives until
-// Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What makes no sense panics. The Link lives
+// until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	if r.Open == nil {
 		panic("handler: Redial without an Open")
@@ -106,8 +108,8 @@ type LinkStats struct {
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
 // Send sends msg, or keeps a copy for the next connection. ErrAway: there is none, and Redial.Keep
-// messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message that
-// was sent may still be lost with its connection: only an answer tells, see Calls.
+// messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message
+// that was sent may still be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -129,8 +131,8 @@ func (k *Link) Stats() LinkStats {
 	return LinkStats{Open: k.conn != nil, Dials: k.dials, Opened: k.opens, Kept: len(k.kept), Dropped: k.dropped}
 }
 
-// Stop closes the connection, if there is one, and dials no more. State is called for the end of the
-// connection.
+// Stop closes the connection, if there is one, and dials no more. State is called for the end of
+// the connection.
 func (k *Link) Stop() {
 	if k.stopped {
 		return

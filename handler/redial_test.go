@@ -91,7 +91,8 @@ func TestRedialBacksOff(t *testing.T) {
 		k.srv.Sleep(1000 * time.Second)
 		var st handler.LinkStats
 		k.do(func() { st = k.link.Stats() })
-		// With full jitter the mean is half of the bound: about 1000/8 attempts, of which few are the first ones.
+		// With full jitter the mean is half of the bound: about 1000/8 attempts, of which few are
+		// the first ones.
 		if st.Dials < 90 || st.Dials > 180 || st.Opened != 1 || len(k.states) < 90 {
 			t.Errorf("%+v in 1,000 s with at most 16 s between two", st)
 		}

@@ -2,8 +2,8 @@ package handler
 
 import "github.com/loopwheel/loopwheel/loop"
 
-// A shard is the members of a group on one loop. Only that loop changes it, and holds the group's lock meanwhile; so it may
-// read it without.
+// A shard is the members of a group on one loop. Only that loop changes it, and holds the group's
+// lock meanwhile; so it may read it without.
 type shard struct {
 	loop    *loop.Loop
 	members []member
@@ -43,11 +43,11 @@ func (s *shard) remove(c *loop.Conn) bool {
 	return true
 }
 
-// visit calls f for each member that had joined by seq. A panic closes the connection it was for, and the others
-// are visited all the same.
+// visit calls f for each member that had joined by seq. A panic closes the connection it was for,
+// and the others are visited all the same.
 //
-// f may make members leave. So it goes from the last to the first: what remove moves to an earlier place
-// was visited already, and seen tells that.
+// f may make members leave. So it goes from the last to the first: what remove moves to an earlier
+// place was visited already, and seen tells that.
 func (s *shard) visit(seq uint64, f func(c *loop.Conn)) {
 	i := len(s.members)
 	var current *loop.Conn

@@ -7,8 +7,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Typed turns frames into values of a user's type T, and values into frames. It is a plain value that serves all
-// connections: make one for each type that comes in or goes out, usually as package variables.
+// Typed turns frames into values of a user's type T, and values into frames. It is a plain value
+// that serves all connections: make one for each type that comes in or goes out, usually as package
+// variables.
 //
 //	var (
 //		requests = handler.JSON[Request]()
@@ -17,20 +18,23 @@ import (
 //
 // One direction suffices: Decode is needed by Handler and Func, Append by Send.
 type Typed[T any] struct {
-	// Decode makes a value of a frame. It is called on any loop. A value that refers to msg is valid only as long as
-	// msg is: until OnMessage returns. An error closes the connection, unless there is Invalid.
+	// Decode makes a value of a frame. It is called on any loop. A value that refers to msg is
+	// valid only as long as msg is: until OnMessage returns. An error closes the connection, unless
+	// there is Invalid.
 	Decode func(msg []byte) (T, error)
 
-	// Append appends the frame of v to dst and returns the longer slice, which it does not keep. It is called on any
-	// loop. What it returns with an error is not used.
+	// Append appends the frame of v to dst and returns the longer slice, which it does not keep. It
+	// is called on any loop. What it returns with an error is not used.
 	Append func(dst []byte, v T) ([]byte, error)
 
-	// Invalid, if not nil, is called for a message that Decode refused, with its error: to answer it, or to drop it. What
-	// it returns is what OnMessage returns: nil goes on, an error closes the connection.
+	// Invalid, if not nil, is called for a message that Decode refused, with its error: to answer
+	// it, or to drop it. What it returns is what OnMessage returns: nil goes on, an error closes
+	// the connection.
 	Invalid func(c *loop.Conn, msg []byte, err error) error
 }
 
-// JSON returns the Typed of encoding/json. For a line protocol it fits codec.Lines, as it appends no newlines.
+// JSON returns the Typed of encoding/json. For a line protocol it fits codec.Lines, as it appends
+// no newlines.
 func JSON[T any]() Typed[T] {
 	return Typed[T]{
 		Decode: func(msg []byte) (v T, err error) {
@@ -44,7 +48,8 @@ func JSON[T any]() Typed[T] {
 	}
 }
 
-// A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there holds here.
+// A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there
+// holds here.
 type TypedHandler[T any] interface {
 	// OnMessage is called for each message, with the value it was decoded to.
 	OnMessage(c *loop.Conn, v T) error
@@ -53,8 +58,8 @@ type TypedHandler[T any] interface {
 	OnClose(c *loop.Conn, err error)
 }
 
-// Handler returns the handler that decodes messages for h. It belongs to one connection, unless h can serve
-// several: see Shared. A nil h or Decode panics.
+// Handler returns the handler that decodes messages for h. It belongs to one connection, unless h
+// can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	t.needDecode("Handler")
 	if h == nil {
@@ -63,8 +68,8 @@ func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	return &typed[T]{format: t, inner: h}
 }
 
-// Func returns the Accept of a server without state: f is called for each message, on all loops at once. A nil f or Decode
-// panics.
+// Func returns the Accept of a server without state: f is called for each message, on all loops at
+// once. A nil f or Decode panics.
 func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	t.needDecode("Func")
 	if f == nil {
@@ -79,8 +84,8 @@ func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	}))
 }
 
-// Send sends v as one message, by the rules of loop.Conn.Send. It must be called on c's loop. An error of Append is
-// returned, and means that nothing was sent. A nil Append panics.
+// Send sends v as one message, by the rules of loop.Conn.Send. It must be called on c's loop. An
+// error of Append is returned, and means that nothing was sent. A nil Append panics.
 func (t Typed[T]) Send(c *loop.Conn, v T) error {
 	if t.Append == nil {
 		panic("handler: Typed.Send needs Typed.Append")

@@ -72,8 +72,9 @@ func (c *Conn) accept(ln *listener) bool {
 	return c.handler != nil
 }
 
-// refuse undoes what Accept did with a connection that it did not want in the end. A farewell is tried
-// once, and then as after a close the peer's end is waited for, in which case the engine gets a Sink.
+// refuse undoes what Accept did with a connection that it did not want in the end. A farewell is
+// tried once, and then as after a close the peer's end is waited for, in which case the engine gets
+// a Sink.
 func (c *Conn) refuse() {
 	l := c.loop
 	if !c.isDialed() {

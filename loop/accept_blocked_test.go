@@ -7,7 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A loop that is blocked takes no more than its share of connections with it: the others are accepted and served.
+// A loop that is blocked takes no more than its share of connections with it: the others are
+// accepted and served.
 func TestBlockedLoopDoesNotStopAccepting(t *testing.T) {
 	srv := &loop.Server{NumLoops: 2, Accept: accepting(nil, echo)}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {

@@ -10,7 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A refused connection is closed, after a farewell, and OnClose is not called; what Accept began for it is undone.
+// A refused connection is closed, after a farewell, and OnClose is not called; what Accept began
+// for it is undone.
 func TestAcceptRefuses(t *testing.T) {
 	for name, end := range map[string]func() loop.Handler{
 		"nil":   func() loop.Handler { return nil },

@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What Accept attached to a connection must be detached again when Accept then refuses it, or panics.
+// What Accept attached to a connection must be detached again when Accept then refuses it, or
+// panics.
 func TestAfterCloseOfRefused(t *testing.T) {
 	for name, refuse := range map[string]func() loop.Handler{
 		"nil":   func() loop.Handler { return nil },

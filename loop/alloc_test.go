@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// An echoed message allocates nothing, with the codec, the idle timeout and the limits of a real server.
+// An echoed message allocates nothing, with the codec, the idle timeout and the limits of a real
+// server.
 func TestEchoDoesNotAllocate(t *testing.T) {
 	for _, cd := range []codec.Codec{codec.Length{}, codec.Lines{}, codec.Raw{}} {
 		r := newRig(t, &Server{Codec: cd, IdleTimeout: time.Minute}, HandlerFunc(echoAll))
@@ -28,7 +29,8 @@ func TestEchoDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Timers, posts, tells and hooks at a steady state do not allocate more than the closures that they are given.
+// Timers, posts, tells and hooks at a steady state do not allocate more than the closures that they
+// are given.
 func TestTimersAndPostsDoNotAllocate(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	c, _, _ := r.connect()

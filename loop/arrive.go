@@ -19,8 +19,8 @@ import (
 
 var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
 
-// An arrival is a connection whose balancer has to say whom it speaks for, or whose TLS handshake is
-// to be done, before there is a Conn. It is dropped then.
+// An arrival is a connection whose balancer has to say whom it speaks for, or whose TLS handshake
+// is to be done, before there is a Conn. It is dropped then.
 type arrival struct {
 	loop    *Loop
 	ln      *listener
@@ -38,8 +38,8 @@ type arrival struct {
 // waits reports whether something comes before the Conn of a connection from that address.
 func (ln *listener) waits() bool { return ln.tls != nil || len(ln.proxies) > 0 }
 
-// trusts reports whether a peer has to send a PROXY header. What has no IP address, as the peer of a
-// unix socket, belongs to this machine and is trusted.
+// trusts reports whether a peer has to send a PROXY header. What has no IP address, as the peer of
+// a unix socket, belongs to this machine and is trusted.
 func (ln *listener) trusts(remote net.Addr) bool {
 	ip, ok := gate.IP(remote)
 	return len(ln.proxies) > 0 &&
@@ -239,8 +239,8 @@ func (nowhere) Readable([]byte) {}
 func (nowhere) Writable()       {}
 func (nowhere) Closed(error)    {}
 
-// turnSink makes turns of what the engine has to say, and passes it on to what is there now: a header,
-// a handshake, or the Conn. Those of plain connections do without (see sink).
+// turnSink makes turns of what the engine has to say, and passes it on to what is there now: a
+// header, a handshake, or the Conn. Those of plain connections do without (see sink).
 type turnSink struct {
 	loop *Loop
 	next engine.Sink

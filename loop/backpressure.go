@@ -28,9 +28,9 @@ type water struct {
 }
 
 // OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
-// producing. It runs at once, within the Send or Write that passes the mark, and again only after the
-// output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative n
-// panics.
+// producing. It runs at once, within the Send or Write that passes the mark, and again only after
+// the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
+// n panics.
 //
 // Input needs no such hook: see Server.HighWater.
 func (c *Conn) OnHighWater(n int, f func()) {
@@ -42,9 +42,9 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	w.mark, w.onHigh = n, f
 }
 
-// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it had
-// to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the time to
-// produce more. There is one such hook; nil removes it. A panic in f closes c.
+// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
+// had to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the
+// time to produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
 	c.more().water.onFlushed = f
@@ -99,14 +99,14 @@ func (c *Conn) letOn() {
 	}
 }
 
-// PauseRead stops reading: no OnMessage from now on, not even of messages that are here already. The
-// kernel goes on taking what its buffers hold, then the peer is stopped by TCP's own window. Nothing
-// is lost. For a handler that passes messages on to something that is slower than the peer.
+// PauseRead stops reading: no OnMessage from now on, not even of messages that are here already.
+// The kernel goes on taking what its buffers hold, then the peer is stopped by TCP's own window.
+// Nothing is lost. For a handler that passes messages on to something that is slower than the peer.
 //
-// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that it
-// resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet are
-// lost then, as are those that a reset stops on their way. The idle timeout goes on, but bytes that
-// wait count as received.
+// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
+// it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
+// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but bytes
+// that wait count as received.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)
@@ -157,8 +157,9 @@ func (c *Conn) keep(data []byte) {
 	}
 }
 
-// hold keeps input that arrived while paused, and pauses the socket: not before something arrives, so
-// that a short pause costs nothing. The decoder asks the codec how long the frame is: that is user code.
+// hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
+// so that a short pause costs nothing. The decoder asks the codec how long the frame is: that is
+// user code.
 func (c *Conn) hold(p []byte) {
 	c.callHook(func() { c.in.decoder.Keep(p) })
 	if !c.isClosing() {

@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A socket that cannot tell when it takes more is tried less and less often, and again often once it has taken something.
+// A socket that cannot tell when it takes more is tried less and less often, and again often once
+// it has taken something.
 func TestBlindRetriesBackOff(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		srv.BlindWrites()
@@ -67,7 +68,8 @@ func TestIdleWriteAddedAfterALongTurn(t *testing.T) {
 	})
 }
 
-// The panic of a loop's timer does not close the connection whose hook ran before it in the same batch.
+// The panic of a loop's timer does not close the connection whose hook ran before it in the same
+// batch.
 func TestPanicBehindAHook(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		srv.BlindWrites()

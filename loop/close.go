@@ -8,8 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of its
-// input is thrown away meanwhile.
+// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of
+// its input is thrown away meanwhile.
 const (
 	lingerTimeout = time.Second
 	lingerBytes   = 1 << 20
@@ -29,12 +29,14 @@ type ending struct {
 }
 
 // closeSteps are the parts of the close timeout. One in which the server itself was away, because a
-// callback blocked its loop or the process was stopped, is not the peer's fault, and does not count.
+// callback blocked its loop or the process was stopped, is not the peer's fault, and does not
+// count.
 const closeSteps = 4
 
-// Close closes c: from now on no OnMessage (frames that are decoded already included), timer, OnIdle
-// hook or Tell runs for it. OnClose runs after the current callback, once the output is flushed or
-// Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does nothing.
+// Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
+// OnIdle hook or Tell runs for it. OnClose runs after the current callback, once the output is
+// flushed or Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does
+// nothing.
 func (c *Conn) Close() {
 	c.loop.owner.Check("Conn.Close")
 	c.shut(nil)
@@ -61,8 +63,8 @@ func (c *Conn) shut(err error) {
 	c.touch()
 }
 
-// breakOff is shut for a connection whose output is not worth flushing: its socket failed, or its peer
-// does not take it.
+// breakOff is shut for a connection whose output is not worth flushing: its socket failed, or its
+// peer does not take it.
 func (c *Conn) breakOff(err error) {
 	c.more().ending.drop = true
 	c.shut(err)
@@ -135,9 +137,9 @@ func (c *Conn) sayFarewell(f codec.Farewell) {
 // untaken returns how many bytes the peer has not taken, as far as the kernel tells.
 func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
 
-// closeStep gives up flushing when the close timeout has passed: in the drain, which has a timeout of
-// its own, since the peer took something last. Before it judges it looks: the socket may have become
-// writable while the server was away.
+// closeStep gives up flushing when the close timeout has passed: in the drain, which has a timeout
+// of its own, since the peer took something last. Before it judges it looks: the socket may have
+// become writable while the server was away.
 func (c *Conn) closeStep() {
 	l, end := c.loop, &c.extras.ending
 	step := l.server.CloseTimeout / closeSteps
@@ -198,8 +200,8 @@ func (c *Conn) forget() {
 }
 
 // letGo closes the socket, or lingers. If input came after a close, the kernel would reset the
-// connection, and the peer might lose output that it has not read yet. So the output is ended first,
-// and what the peer still sends is thrown away until it ends, too, for a second at most.
+// connection, and the peer might lose output that it has not read yet. So the output is ended
+// first, and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
 	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
@@ -215,8 +217,8 @@ func (c *Conn) letGo(hard bool) {
 	c.extras.ending.timer = l.wheel.At(l.after(lingerTimeout), c.endLinger)
 }
 
-// throwAway counts input that nobody wants any more. Who goes on sending that much loses what it has not
-// read yet.
+// throwAway counts input that nobody wants any more. Who goes on sending that much loses what it
+// has not read yet.
 func (c *Conn) throwAway(n int) {
 	end := &c.extras.ending
 	if end.thrown += n; end.thrown > lingerBytes {

@@ -98,8 +98,8 @@ func slow(srv *looptest.Server, p *looptest.Peer) {
 	})
 }
 
-// Nothing runs for a connection after Close: no frame that is decoded already, no timer, no hook, no Tell. And Close
-// does not call OnClose itself.
+// Nothing runs for a connection after Close: no frame that is decoded already, no timer, no hook,
+// no Tell. And Close does not call OnClose itself.
 func TestNothingAfterClose(t *testing.T) {
 	var j *journal
 	srv := &loop.Server{Codec: codec.Lines{}, CloseTimeout: time.Minute, Accept: func(c *loop.Conn) loop.Handler {

@@ -69,7 +69,8 @@ func TestAppendFrameErrorSendsNothing(t *testing.T) {
 	}
 }
 
-// A codec may return any slice that begins with dst: a clipped one must not get back to the pool while it waits.
+// A codec may return any slice that begins with dst: a clipped one must not get back to the pool
+// while it waits.
 func TestAppendFrameClips(t *testing.T) {
 	clip := odd{append: func(dst, frame []byte) ([]byte, error) { return slices.Clip(append(dst, frame...)), nil }}
 	bubble(t, &loop.Server{Codec: clip}, func(t *testing.T, srv *looptest.Server) {
@@ -121,7 +122,8 @@ func TestNoReplyToASlowConsumer(t *testing.T) {
 	})
 }
 
-// Replies are sent for what is less than a frame, before the frame they come with, and before the end by an error.
+// Replies are sent for what is less than a frame, before the frame they come with, and before the
+// end by an error.
 func TestReplies(t *testing.T) {
 	broken := errors.New("broken")
 	c := &odd{}
@@ -189,7 +191,8 @@ func TestSetCodecInOnMessage(t *testing.T) {
 	})
 }
 
-// A codec that is set outside of OnMessage decodes what was less than a frame anew, after the callback.
+// A codec that is set outside of OnMessage decodes what was less than a frame anew, after the
+// callback.
 func TestSetCodecFromATimer(t *testing.T) {
 	var j *journal
 	srv := &loop.Server{Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {

@@ -12,11 +12,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// A Conn is one connection. It lives on one loop, and only there may its methods be called; elsewhere
-// hold its Ref. In builds with the race detector a call from another goroutine panics.
+// A Conn is one connection. It lives on one loop, and only there may its methods be called;
+// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
 //
-// Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the same
-// as a picture):
+// Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the
+// same as a picture):
 //
 //	opening ──accepted──▶ open ──drain, jobs run──▶ finishing
 //	   │                   │                            │
@@ -34,8 +34,8 @@ import (
 //	   │                                                ▼                                 │
 //	   └──────────────────────────────────────────▶  closed  ◀──the peer ends, a second───┘
 //
-// Beside that there are two bits, which may come in any order while the connection is open: in.ended,
-// the peer has ended its output, and out.ended, we have ended ours.
+// Beside that there are two bits, which may come in any order while the connection is open:
+// in.ended, the peer has ended its output, and out.ended, we have ended ours.
 type Conn struct {
 	loop    *Loop
 	id      uint64
@@ -140,9 +140,9 @@ func (c *Conn) Codec() codec.Codec {
 	return c.in.decoder.Codec()
 }
 
-// SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in hand,
-// even if it arrived with it. Bytes that have arrived but were less than a frame are decoded anew,
-// after the current callback. A nil codec means codec.Raw.
+// SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
+// hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
+// anew, after the current callback. A nil codec means codec.Raw.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)
@@ -155,8 +155,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is
 // attached to a connection but is not its handler. Functions run in the order they were added, also
-// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already, f
-// runs at once.
+// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already,
+// f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	if f == nil {

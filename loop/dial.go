@@ -20,45 +20,48 @@ import (
 // DefaultDialTimeout is the default of Dialer.Timeout.
 const DefaultDialTimeout = 10 * time.Second
 
-// A Dialer makes connections from the loops of a Server to others. Its connections are Conns like those
-// that the Server accepts: the same Handler, the same rules, the same limits on output. They count
-// against Server.MaxConns, but not against MaxConnsPerIP, and FirstByteTimeout is not for them.
+// A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
+// those that the Server accepts: the same Handler, the same rules, the same limits on output. They
+// count against Server.MaxConns, but not against MaxConnsPerIP, and FirstByteTimeout is not for
+// them.
 //
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a message.
+	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a
+	// message.
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
 	// TLS.ServerName if that is set. It may not be changed after Dial. nil means plain.
 	TLS *tls.Config
 
-	// Timeout is how long it may take until the connection stands, names resolved and TLS settled. 0 means
-	// DefaultDialTimeout, 10 s.
+	// Timeout is how long it may take until the connection stands, names resolved and TLS settled.
+	// 0 means DefaultDialTimeout, 10 s.
 	Timeout time.Duration
 
-	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer sent.
-	// 0 means never.
+	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer
+	// sent. 0 means never.
 	IdleTimeout time.Duration
 
 	// LocalAddr is the address to connect from. nil means what the system chooses.
 	LocalAddr net.Addr
 }
 
-// Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port") and
-// brings the connection to life on l. There open is called once, never inline: with the connection, as
-// Server.Accept would be, and its Handler is what open returns; or with nil and the reason. Any
-// goroutine may call Dial, a callback of l, too; it does not wait.
+// Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port")
+// and brings the connection to life on l. There open is called once, never inline: with the
+// connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
+// reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// An address that is written in digits is connected to on the loop. Names are resolved on a goroutine,
-// and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the network says,
-// with os.ErrDeadlineExceeded after Timeout; ErrTooManyConns; ErrServerClosed when the server drains;
-// and one that says what is wrong with addr or the Dialer. To return nil from open refuses the
-// connection: it is closed, and OnClose is not called.
+// An address that is written in digits is connected to on the loop. Names are resolved on a
+// goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
+// network says, with os.ErrDeadlineExceeded after Timeout; ErrTooManyConns; ErrServerClosed when
+// the server drains; and one that says what is wrong with addr or the Dialer. To return nil from
+// open refuses the connection: it is closed, and OnClose is not called.
 //
-// cancel ends the attempt; any goroutine may call it, at any time. After it open is not called, unless
-// that has begun. After the loops have ended open is not called either. A nil l or open panics.
+// cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
+// unless that has begun. After the loops have ended open is not called either. A nil l or open
+// panics.
 func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler) (cancel func()) {
 	if l == nil || open == nil {
 		panic("loop: Dialer.Dial with a nil Loop or func")
@@ -148,8 +151,8 @@ func (a *dialing) prepare() (err error) {
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
-// isName reports whether the address is a name that has only to be looked up. What is more special is
-// left to net.Dialer.
+// isName reports whether the address is a name that has only to be looked up. What is more special
+// is left to net.Dialer.
 func (a *dialing) isName() bool {
 	if e, ok := a.loop.server.engine.(engine.Racer); !ok || !e.Races(a.loop.index) {
 		return false

@@ -235,7 +235,8 @@ func TestDialHangs(t *testing.T) {
 	})
 }
 
-// A loop that is blocked must not bring a connection to life that was canceled, or whose time is over.
+// A loop that is blocked must not bring a connection to life that was canceled, or whose time is
+// over.
 func TestDialOnABlockedLoop(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		server := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1,
@@ -314,7 +315,8 @@ func TestDialRefusedByOpen(t *testing.T) {
 	})
 }
 
-// What is written is all there, both ways, through full sockets and half-closes, over connections that were dialled.
+// What is written is all there, both ways, through full sockets and half-closes, over connections
+// that were dialled.
 func TestDialLargeTransfer(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const size = 20 << 20

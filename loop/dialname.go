@@ -10,8 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// raceDelay is how long an address has before the next one is tried beside it, as package net has it
-// (RFC 8305 says 250 ms).
+// raceDelay is how long an address has before the next one is tried beside it, as package net has
+// it (RFC 8305 says 250 ms).
 const raceDelay = 300 * time.Millisecond
 
 // A race is a connection to a name with several addresses: the first that accepts is taken.
@@ -25,8 +25,8 @@ type race struct {
 	first   error
 }
 
-// resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to it
-// costs more than all the rest.
+// resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to
+// it costs more than all the rest.
 func (a *dialing) resolve() {
 	l := a.loop
 	ctx, cancel := context.WithCancel(context.Background())
@@ -48,7 +48,8 @@ func (a *dialing) resolve() {
 	})
 }
 
-// lookUpAll returns the addresses of a name, the two families in turns, the resolver's favourite first.
+// lookUpAll returns the addresses of a name, the two families in turns, the resolver's favourite
+// first.
 func lookUpAll(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {

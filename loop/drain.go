@@ -114,8 +114,8 @@ func (s *Server) stopEngine() error {
 	return s.engine.Stop()
 }
 
-// drain closes all connections and runs OnStop on each loop. It returns how many had to be cut, or an error if a
-// loop does not answer.
+// drain closes all connections and runs OnStop on each loop. It returns how many had to be cut, or
+// an error if a loop does not answer.
 func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
 	s.tellLoops((*Loop).beginDrain)
@@ -196,10 +196,11 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 	}
 }
 
-// SetBusy says that c has unfinished business, or no more: a request that is being answered, an upload
-// that is half done. The drain leaves a busy connection open, and serves it, until it is not busy
-// any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain is
-// called for it in its turn, as for all: the time to tell the peer that this is the last request.
+// SetBusy says that c has unfinished business, or no more: a request that is being answered, an
+// upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
+// busy any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain
+// is called for it in its turn, as for all: the time to tell the peer that this is the last
+// request.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {

@@ -43,7 +43,8 @@ func TestLoopBreaksInTheDrain(t *testing.T) {
 	}
 }
 
-// A Goexit in what a Server calls itself ends it, too, with an error that says so; what is to be called after it is.
+// A Goexit in what a Server calls itself ends it, too, with an error that says so; what is to be
+// called after it is.
 func TestGoexitInServerCallbacks(t *testing.T) {
 	for name, srv := range map[string]*loop.Server{
 		"Accept": {Accept: func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil }},
@@ -129,7 +130,8 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// A nil HandlerFunc is refused by Accept's caller, with a log line, rather than a mystery at the first message.
+// A nil HandlerFunc is refused by Accept's caller, with a log line, rather than a mystery at the
+// first message.
 func TestNilHandlerFunc(t *testing.T) {
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(nil) }}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

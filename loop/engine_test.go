@@ -44,7 +44,8 @@ func (b *broken) Stop() error {
 	return nil
 }
 
-// A server whose engine does not start leaves nothing behind: no listener, no alarm, no loops to post to.
+// A server whose engine does not start leaves nothing behind: no listener, no alarm, no loops to
+// post to.
 func TestEngineThatDoesNotStart(t *testing.T) {
 	b := &broken{ticked: make(chan struct{})}
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}

@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A server on Go's own net does what one on gnet does. LOOPWHEEL_ENGINE=net runs all tests on it; this
-// one always does, with frames larger than what a socket takes at once.
+// A server on Go's own net does what one on gnet does. LOOPWHEEL_ENGINE=net runs all tests on it;
+// this one always does, with frames larger than what a socket takes at once.
 func TestEngineNet(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	reasons := make(chan error, 10)

@@ -13,16 +13,19 @@ var (
 	// ErrClosed: the connection is closed, or closing.
 	ErrClosed = errors.New("loop: connection closed")
 
-	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within Server.FirstByteTimeout.
+	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
+	// Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
 
 	// ErrSlowFrame: the peer began a frame and did not finish it within Server.FrameTimeout.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
-	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes of it wait.
+	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes
+	// of it wait.
 	ErrSlowConsumer = errors.New("loop: slow consumer: outbound limit reached")
 
-	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer, allows.
+	// ErrDatagramTooLong: a UDP datagram is longer than its protocol, or the way to the peer,
+	// allows.
 	ErrDatagramTooLong = errors.New("loop: datagram too long")
 
 	// ErrAmplification: Conn.LimitReplies allows no more until the peer has sent something.
@@ -38,12 +41,12 @@ var (
 	// ErrServerClosed: the server is draining, or has ended.
 	ErrServerClosed = mailbox.ErrClosed
 
-	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done within
-	// Server.HandshakeTimeout. It appears in the log: there is no handler yet.
+	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done
+	// within Server.HandshakeTimeout. It appears in the log: there is no handler yet.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
-	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from that address. It
-	// appears in the log; the peer sees a reset, or Server.Farewell.
+	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from
+	// that address. It appears in the log; the peer sees a reset, or Server.Farewell.
 	ErrTooManyConns = errors.New("loop: too many connections")
 )
 

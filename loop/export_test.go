@@ -6,7 +6,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// CountWakes returns a counter of how often the engine is asked for a turn. It must be called in OnStart of the only loop.
+// CountWakes returns a counter of how often the engine is asked for a turn. It must be called in
+// OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {
 	c := &countedEngine{Engine: s.engine}
 	s.engine = c

@@ -15,7 +15,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// However a message ends its connection, what was sent before arrives, once, and OnClose follows, once.
+// However a message ends its connection, what was sent before arrives, once, and OnClose follows,
+// once.
 func TestOutputOfTheLastMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(c *loop.Conn) error
@@ -56,7 +57,8 @@ func TestOutputOfTheLastMessage(t *testing.T) {
 	}
 }
 
-// A write that fails within the input's own turn closes once, with that error; other connections get what they were sent.
+// A write that fails within the input's own turn closes once, with that error; other connections
+// get what they were sent.
 func TestWriteFailsInTheTurnOfTheInput(t *testing.T) {
 	closes := 0
 	var other *loop.Conn
@@ -121,8 +123,9 @@ func TestHooksOfTheEarlyFlush(t *testing.T) {
 	})
 }
 
-// Connections that send to themselves and each other, close each other, pause, panic and are slow, at random: what Send took
-// arrives, once and in order, unless the connection was dropped; and each closes once.
+// Connections that send to themselves and each other, close each other, pause, panic and are slow,
+// at random: what Send took arrives, once and in order, unless the connection was dropped; and each
+// closes once.
 func TestFlushAtRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		w := &flushWorld{rand: rand.New(rand.NewPCG(seed, 1))}

@@ -11,12 +11,12 @@ type halves struct {
 	ran   bool // onEOF has run: c stays open
 }
 
-// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N), after
-// all that it sent was delivered. Then c stays open: what is sent still arrives, and c closes only by
-// Close, by its idle timeout, or because sending fails. That the peer goes altogether is not noticed
-// any more otherwise. Without this hook a peer that ends its output counts as closed, as most have
-// closed altogether: pending output is flushed, but timers, Tells and offloaded jobs that would still
-// answer do not run.
+// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N),
+// after all that it sent was delivered. Then c stays open: what is sent still arrives, and c closes
+// only by Close, by its idle timeout, or because sending fails. That the peer goes altogether is
+// not noticed any more otherwise. Without this hook a peer that ends its output counts as closed,
+// as most have closed altogether: pending output is flushed, but timers, Tells and offloaded jobs
+// that would still answer do not run.
 //
 // There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnEOF(f func()) {
@@ -24,8 +24,8 @@ func (c *Conn) OnEOF(f func()) {
 	c.more().halves.onEOF = f
 }
 
-// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now on
-// Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
+// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now
+// on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")
 	if c.isClosing() || c.out.ended {
@@ -40,8 +40,8 @@ func (c *Conn) CloseWrite() {
 	}
 }
 
-// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending (a
-// half-close: shutdown, nc -N) still gets the output that waits for it.
+// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending
+// (a half-close: shutdown, nc -N) still gets the output that waits for it.
 func (c *Conn) peerClosed(err error) {
 	if c.isOver() {
 		c.sock = nil
@@ -90,8 +90,8 @@ func (c *Conn) decodeRest() {
 	}
 }
 
-// inputEnded goes on with a connection whose peer has ended its output, once all that came before is
-// dealt with.
+// inputEnded goes on with a connection whose peer has ended its output, once all that came before
+// is dealt with.
 func (c *Conn) inputEnded() {
 	switch {
 	case !c.isOpen() || c.in.pauses&pausedByUser != 0 || c.hasInput(): // not yet

@@ -15,7 +15,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A peer that has ended its output still gets what timers and works answer, until the server closes.
+// A peer that has ended its output still gets what timers and works answer, until the server
+// closes.
 func TestOnEOF(t *testing.T) {
 	srv := &loop.Server{
 		Codec:       codec.Lines{},
@@ -162,7 +163,8 @@ func TestOnClosing(t *testing.T) {
 	})
 }
 
-// A callback that ends its goroutine, as t.Fatal does, ends the server with an error that says so; the other loop drains.
+// A callback that ends its goroutine, as t.Fatal does, ends the server with an error that says so;
+// the other loop drains.
 func TestGoexitEndsTheServer(t *testing.T) {
 	for name, where := range map[string]func(c *loop.Conn){
 		"OnMessage": func(*loop.Conn) { runtime.Goexit() },

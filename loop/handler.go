@@ -1,16 +1,19 @@
 package loop
 
-// A Handler is the behaviour and the state of one connection. Its methods are called on the connection's loop,
-// one at a time, so its fields need no lock. Nothing may block in them: a loop has other connections.
+// A Handler is the behaviour and the state of one connection. Its methods are called on the
+// connection's loop, one at a time, so its fields need no lock. Nothing may block in them: a loop
+// has other connections.
 //
 // A panic in a Handler is logged with its stack and counted, and harms no other connection.
 type Handler interface {
-	// OnMessage is called for each frame that the codec finds. msg is valid until OnMessage returns: copy what
-	// must be kept. A non-nil error closes c with it, and so does a panic, with a *PanicError.
+	// OnMessage is called for each frame that the codec finds. msg is valid until OnMessage
+	// returns: copy what must be kept. A non-nil error closes c with it, and so does a panic, with
+	// a *PanicError.
 	OnMessage(c *Conn, msg []byte) error
 
-	// OnClose is called once, as the last thing for c, unless Accept refused it. It never interrupts another
-	// callback: a Close within one takes effect after that has returned. err is the first cause:
+	// OnClose is called once, as the last thing for c, unless Accept refused it. It never
+	// interrupts another callback: a Close within one takes effect after that has returned. err is
+	// the first cause:
 	//
 	//	nil              Conn.Close
 	//	io.EOF           the peer closed

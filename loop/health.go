@@ -9,16 +9,16 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
-// sampling is how many turns that handle I/O there are, on average, for one that is measured. To read the clock once more in
-// each of them would be a tenth of what an echo costs.
+// sampling is how many turns that handle I/O there are, on average, for one that is measured. To
+// read the clock once more in each of them would be a tenth of what an echo costs.
 const sampling = 16
 
 // awayTurn is how long a turn takes at least that Loop.Away counts.
 const awayTurn = 10 * time.Millisecond
 
-// health is what a loop measures of itself, and other goroutines read. A turn that handles I/O has two stores for it, and
-// is measured now and then, at random. But a turn that the watchdog has seen is always measured, and so are
-// those for timers and posts, which read the clock anyway.
+// health is what a loop measures of itself, and other goroutines read. A turn that handles I/O has
+// two stores for it, and is measured now and then, at random. But a turn that the watchdog has seen
+// is always measured, and so are those for timers and posts, which read the clock anyway.
 type health struct {
 	pulse     watchdog.Pulse // for the watchdog
 	skip      int            // turns not to be measured
@@ -84,10 +84,10 @@ func (h *health) noteStop(due, now time.Duration) {
 	}
 }
 
-// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers: the
-// turns that took 10 ms or more, and times for which the process was stopped, as far as they kept a
-// timer from running. Who measures how a peer behaves can take that off. It must be called on the
-// loop; the turn that runs is not in it yet.
+// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
+// the turns that took 10 ms or more, and times for which the process was stopped, as far as they
+// kept a timer from running. Who measures how a peer behaves can take that off. It must be called
+// on the loop; the turn that runs is not in it yet.
 func (l *Loop) Away() time.Duration {
 	l.owner.Check("Loop.Away")
 	return l.health.away
@@ -105,7 +105,8 @@ func (h *health) noteWaited(d, now time.Duration) {
 	h.waited.note(d, 1)
 }
 
-// show adds what a loop measured to its numbers. A turn that is still running counts, too: it may be the longest.
+// show adds what a loop measured to its numbers. A turn that is still running counts, too: it may
+// be the longest.
 func (h *health) show(ls *LoopStats, now time.Duration) {
 	ls.Lag, ls.MaxLag = h.lags.Read(now)
 	ls.Turn, ls.MaxTurn = h.turns.Read(now)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Turns for input are sampled, and stand for those that are not; one that the watchdog saw is measured always.
+// Turns for input are sampled, and stand for those that are not; one that the watchdog saw is
+// measured always.
 func TestTurnsAreSampled(t *testing.T) {
 	const turns, took = 20_000, time.Second
 	r := newRig(t, &Server{}, nil)

@@ -18,7 +18,8 @@ func with(setup func(c *loop.Conn)) func(*loop.Conn) loop.Handler {
 	}
 }
 
-// tell runs f for the connection of p on its loop, and waits for that. It finds the connection by its address.
+// tell runs f for the connection of p on its loop, and waits for that. It finds the connection by
+// its address.
 func tell(srv *looptest.Server, p *looptest.Peer, f func(c *loop.Conn)) {
 	for i := range srv.Loops() {
 		srv.Do(i, func(l *loop.Loop) {

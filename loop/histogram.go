@@ -16,8 +16,8 @@ const (
 // A Histogram counts durations. It is a copy, which does not change.
 type Histogram struct {
 	// Counts are how many durations there were in each bucket: in the first those below 64
-	// microseconds, in each further one those below twice the bound before, and in the last, which has
-	// no bound, all others: 4.2 seconds and more.
+	// microseconds, in each further one those below twice the bound before, and in the last, which
+	// has no bound, all others: 4.2 seconds and more.
 	Counts [HistogramBuckets]uint64
 
 	Sum time.Duration // of all durations
@@ -43,7 +43,8 @@ func (h *Histogram) Add(other *Histogram) {
 }
 
 // Quantile returns the bound of the bucket that holds the duration which a part q of all do not
-// exceed: it is at most twice as long. 0 if there are none; the last bucket counts as if it had a bound.
+// exceed: it is at most twice as long. 0 if there are none; the last bucket counts as if it had a
+// bound.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(q * float64(h.Total()))
 	var seen uint64

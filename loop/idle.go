@@ -15,9 +15,9 @@ const (
 	frameGrace = 10 * time.Millisecond
 )
 
-// idle is what a connection has for its silences: stamps, and one timer for all of them, which is due
-// at the earliest of their deadlines. Activity only stamps a time; when the timer is due it looks at
-// the stamps and moves itself. So a message costs a store, and a period costs one move.
+// idle is what a connection has for its silences: stamps, and one timer for all of them, which is
+// due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it
+// looks at the stamps and moves itself. So a message costs a store, and a period costs one move.
 type idle struct {
 	opened    time.Duration
 	lastRead  time.Duration // or notYet
@@ -70,7 +70,8 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 	c.refileIdle()
 }
 
-// IdleDeadline returns when c will be evicted if nothing is received until then, and false if never.
+// IdleDeadline returns when c will be evicted if nothing is received until then, and false if
+// never.
 func (c *Conn) IdleDeadline() (time.Time, bool) {
 	c.loop.owner.Check("Conn.IdleDeadline")
 	when := c.evictAt()
@@ -123,7 +124,8 @@ func (c *Conn) refileIdle() {
 			due = min(due, c.hookDue(r.hook), c.stalledLook(r.hook))
 		}
 	}
-	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is late.
+	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is
+	// late.
 	due = max(due, c.loop.now)
 	switch pending := w.Pending(s.timer); {
 	case due == never:
@@ -201,8 +203,8 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	return activity
 }
 
-// lookAtReader is lookAtSocket for a peer that is held back: its input waits because it does not read.
-// So what counts is whether it does: whether less waits for it than the last time.
+// lookAtReader is lookAtSocket for a peer that is held back: its input waits because it does not
+// read. So what counts is whether it does: whether less waits for it than the last time.
 func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 	w := c.watched()
 	n := c.untaken()
@@ -246,8 +248,8 @@ func (c *Conn) watchFrame(delivered bool) {
 	}
 }
 
-// checkFrame closes c if a frame has been unfinished for too long. Bytes that wait in the socket might
-// be the rest.
+// checkFrame closes c if a frame has been unfinished for too long. Bytes that wait in the socket
+// might be the rest.
 func (c *Conn) checkFrame(now time.Duration) {
 	if c.frameDue() > now {
 		return

@@ -31,7 +31,8 @@ func TestHookResetsItself(t *testing.T) {
 	})
 }
 
-// A hook that adds another one, which is due at once, must let the loop serve its other connections.
+// A hook that adds another one, which is due at once, must let the loop serve its other
+// connections.
 func TestHookAddsHooksForEver(t *testing.T) {
 	const many = 3000
 	rounds, stop, spinning, written := 0, false, (chan struct{})(nil), (chan struct{})(nil)
@@ -64,8 +65,8 @@ func TestHookAddsHooksForEver(t *testing.T) {
 	})
 }
 
-// The firings are at least d apart also if the loop was late for one: who sends a ping at the first and gives up at the
-// second must have given the peer that time.
+// The firings are at least d apart also if the loop was late for one: who sends a ping at the first
+// and gives up at the second must have given the peer that time.
 func TestLateHookPutsOffTheNext(t *testing.T) {
 	var j *journal
 	srv := &loop.Server{Accept: with(func(c *loop.Conn) {
@@ -126,7 +127,8 @@ func TestBytesInTheSocketPreventEviction(t *testing.T) {
 	})
 }
 
-// checkIdle is reached before the read event if the timer's turn comes first; then only the look at the socket helps.
+// checkIdle is reached before the read event if the timer's turn comes first; then only the look at
+// the socket helps.
 func TestBytesBehindTheTimersTurn(t *testing.T) {
 	srv := &loop.Server{IdleTimeout: 5 * time.Second}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {

@@ -38,8 +38,8 @@ type idleHook struct {
 // received. If a firing is late, the next one comes d after it, so there is never a burst. If a
 // deadline of a hook equals that of the idle timeout, the hook runs first.
 //
-// It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A d of
-// 0 or less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
+// It lasts until c closes or the Timer is stopped; Timer.Reset changes d. A panic in f closes c. A
+// d of 0 or less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	checkIdle("Conn.OnIdle", d)
@@ -105,8 +105,9 @@ func (c *Conn) hookDue(h *idleHook) time.Duration {
 	return h.next
 }
 
-// stalledLooks is how often, in the time of a hook of WriteStalled, the kernel is asked whether output
-// has moved: it does not tell when that was, so the hook may be late by that part of its time.
+// stalledLooks is how often, in the time of a hook of WriteStalled, the kernel is asked whether
+// output has moved: it does not tell when that was, so the hook may be late by that part of its
+// time.
 const stalledLooks = 8
 
 // stalledLook returns when the kernel is to be asked for h.
@@ -156,8 +157,8 @@ func (h *idleHook) reset(d, now time.Duration) {
 	}
 }
 
-// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from now:
-// who sends a ping at the first firing and gives up at the second must have waited that long.
+// fire runs the hook. If it is late by more than the wheel's tick, the next one is a period from
+// now: who sends a ping at the first firing and gives up at the second must have waited that long.
 func (h *idleHook) fire(now time.Duration) {
 	h.n++
 	from := h.next

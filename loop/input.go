@@ -16,8 +16,8 @@ type input struct {
 	replies bool   // the codec is a Responder
 }
 
-// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of the
-// loop.
+// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of
+// the loop.
 type sink Conn
 
 func (s *sink) Readable(p []byte) {

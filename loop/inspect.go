@@ -49,8 +49,8 @@ func (c *Conn) mayEnter(s state) {
 	}
 }
 
-// mustBeSound panics, at the end of a turn, if something is not as it must be between turns. Nothing
-// recovers that: it is the framework's own fault, and ends the test.
+// mustBeSound panics, at the end of a turn, if something is not as it must be between turns.
+// Nothing recovers that: it is the framework's own fault, and ends the test.
 func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(len(l.touched) == 0, "a connection that was touched has not had its end of the turn")

@@ -6,9 +6,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// Keyed is a timing wheel of keys with values that a loop owns, a cache whose entries expire, say: a
-// [timing.Keyed] without a lock, on the loop's own wheel. Its methods must be called on the loop, and
-// so is the expire function. Make one with [NewKeyed], one for each loop with [NewLocal].
+// Keyed is a timing wheel of keys with values that a loop owns, a cache whose entries expire, say:
+// a [timing.Keyed] without a lock, on the loop's own wheel. Its methods must be called on the loop,
+// and so is the expire function. Make one with [NewKeyed], one for each loop with [NewLocal].
 type Keyed[K comparable, V any] struct {
 	l *Loop
 	k *timing.KeyedWheel[K, V]
@@ -18,7 +18,8 @@ type Keyed[K comparable, V any] struct {
 //
 // expire gets what has expired, in the order of the deadlines, up to 256 entries at a time, as a
 // timer of the loop would be called. The entries have been removed, so their keys may be set again.
-// The slice is only valid until expire returns. A panic is logged and counted. nil: entries just go.
+// The slice is only valid until expire returns. A panic is logged and counted. nil: entries just
+// go.
 func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K, V])) *Keyed[K, V] {
 	l.owner.Check("NewKeyed")
 	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel.Wheel, expire)}
@@ -43,7 +44,8 @@ func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
 	return k.k.Move(key, k.l.after(d))
 }
 
-// Remove takes out the entry of a key and returns its value. True means that expire will not get it.
+// Remove takes out the entry of a key and returns its value. True means that expire will not get
+// it.
 func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
 	k.touch("Keyed.Remove")
 	return k.k.Remove(key)
@@ -61,8 +63,8 @@ func (k *Keyed[K, V]) Len() int {
 	return k.k.Len()
 }
 
-// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may be
-// nil, and may set entries, which stay. It returns how many there were.
+// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
+// be nil, and may set entries, which stay. It returns how many there were.
 func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
 	k.touch("Keyed.Drain")
 	return k.k.Drain(f)

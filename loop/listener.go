@@ -28,7 +28,8 @@ const (
 	// stuck, and others are preferred.
 	stuckAfter = 10 * time.Millisecond
 
-	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to maxBackoff.
+	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to
+	// maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
 )
 
@@ -122,7 +123,8 @@ func (ln *listener) serve() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's queue.
+			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's
+			// queue.
 			ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Msg("cannot accept")
 			if !ln.server.pause(backoff) {
 				return
@@ -202,9 +204,9 @@ func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 	})
 }
 
-// keepAddr makes an address of package net fit to be kept for as long as a connection. What the engine
-// may change is copied. The bytes of an IP address are a piece of all that the system told, and many
-// connections have the same: they are kept once.
+// keepAddr makes an address of package net fit to be kept for as long as a connection. What the
+// engine may change is copied. The bytes of an IP address are a piece of all that the system told,
+// and many connections have the same: they are kept once.
 func keepAddr(a net.Addr, last *net.IP) net.Addr {
 	switch a := a.(type) {
 	case *net.UnixAddr:
@@ -314,8 +316,8 @@ func (s *Server) refuse(nc net.Conn, reason error) {
 	_ = nc.Close()
 }
 
-// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood some only: each has a
-// descriptor and a goroutine meanwhile.
+// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood
+// some only: each has a descriptor and a goroutine meanwhile.
 func (s *Server) sayFarewell(nc net.Conn) {
 	_ = nc.SetDeadline(time.Now().Add(lingerTimeout))
 	_, _ = nc.Write(s.Farewell) // a new socket takes it at once

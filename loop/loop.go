@@ -24,8 +24,8 @@ const (
 const never = alarm.Never
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
-// Except for Post, Index and Now its methods must be called on the loop itself, which is where every
-// callback runs.
+// Except for Post, Index and Now its methods must be called on the loop itself, which is where
+// every callback runs.
 type Loop struct {
 	server *Server
 	index  int
@@ -105,8 +105,8 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any goroutine
-// may call it.
+// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any
+// goroutine may call it.
 func (l *Loop) Now() time.Time {
 	return l.server.base.Add(l.clock())
 }
@@ -140,8 +140,8 @@ func (l *Loop) WheelStats() timing.Stats {
 
 // AfterStop has f run on the loop as the last thing there, after Server.OnStop, for what lives on a
 // loop and must be ended with it. Post does not work any more then. Functions run in the order they
-// were added; a panic in one is logged and counted. If the loop has ended already, f runs at once. A
-// nil f panics here.
+// were added; a panic in one is logged and counted. If the loop has ended already, f runs at once.
+// A nil f panics here.
 func (l *Loop) AfterStop(f func()) {
 	l.owner.Check("Loop.AfterStop")
 	if f == nil {

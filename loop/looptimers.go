@@ -10,9 +10,9 @@ const (
 	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 )
 
-// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a millisecond
-// plus what keeps the loop busy. A d of 0 or less means at once, but not inline. A panic in f is logged
-// and counted. A nil f panics here.
+// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a
+// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline. A
+// panic in f is logged and counted. A nil f panics here.
 //
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
@@ -23,8 +23,9 @@ func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	return Timer{l: l, t: l.wheel.At(l.after(d), f)}
 }
 
-// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and periods
-// that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f, panics here.
+// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and
+// periods that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f,
+// panics here.
 func (l *Loop) Every(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.Every")
 	checkEvery("Loop.Every", d, f)
@@ -52,8 +53,8 @@ func (l *Loop) after(d time.Duration) time.Duration {
 	return now + d
 }
 
-// runTimers advances the wheel until nothing is due or the time is over, and reports whether something
-// is left.
+// runTimers advances the wheel until nothing is due or the time is over, and reports whether
+// something is left.
 func (l *Loop) runTimers(end time.Duration) (more bool) {
 	for range timerBatches {
 		more = l.advance(timerBatch)

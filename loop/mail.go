@@ -14,8 +14,8 @@ type task struct {
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any
 // goroutine may call it, the loop's own too. nil means that f will run: a loop empties its mailbox
-// before it ends. ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the loop
-// is ending. A panic in f is logged and counted. A nil f panics here.
+// before it ends. ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the
+// loop is ending. A panic in f is logged and counted. A nil f panics here.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
 		panic("loop: Loop.Post with a nil func")
@@ -52,8 +52,8 @@ func (l *Loop) park() bool {
 	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
 }
 
-// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some are
-// left.
+// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some
+// are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
 		l.health.noteWaited(l.now-since, l.now)

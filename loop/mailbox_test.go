@@ -227,7 +227,8 @@ func TestPanicsOfPostAndTell(t *testing.T) {
 	})
 }
 
-// nil means that it runs: each post of a storm that was taken has run when Wait returns, whenever the server ended.
+// nil means that it runs: each post of a storm that was taken has run when Wait returns, whenever
+// the server ended.
 func TestPostsDuringShutdown(t *testing.T) {
 	for range 20 {
 		srv := &loop.Server{NumLoops: 2, MaxMailbox: 100, Accept: silent}

@@ -62,7 +62,8 @@ func mustFree(t *testing.T, freed chan struct{}, what string) {
 	}
 }
 
-// A connection that has nothing to send and nothing that is less than a frame holds no buffer, whatever went before.
+// A connection that has nothing to send and nothing that is less than a frame holds no buffer,
+// whatever went before.
 func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	r := newRig(t, &Server{Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 10 << 20, HighWater: 10 << 20}, HandlerFunc(echoAll))
 	c, s, sock := r.connect()

@@ -9,30 +9,31 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 )
 
-// jobsTimeout is how long Wait gives jobs that are running still when all connections are closed, and
-// which have been told so by their contexts, to return.
+// jobsTimeout is how long Wait gives jobs that are running still when all connections are closed,
+// and which have been told so by their contexts, to return.
 const jobsTimeout = 5 * time.Second
 
 var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit")
 
 // Offload has job run on a goroutine of its own, and then what comes of it on c's loop: for what
 // blocks, like a database, a file, a password hash. It must be called on c's loop, or in Accept. To
-// return more than a value, let T be a struct; or an error, and keep the rest in variables that both
-// functions see: then runs after job.
+// return more than a value, let T be a struct; or an error, and keep the rest in variables that
+// both functions see: then runs after job.
 //
-// Jobs of one connection run one after another, in the order of the calls, and so do their thens. What
-// may run beside something else belongs in one job, with goroutines of its own. The connections of a
-// Server share Server.MaxOffload goroutines, and take turns.
+// Jobs of one connection run one after another, in the order of the calls, and so do their thens.
+// What may run beside something else belongs in one job, with goroutines of its own. The
+// connections of a Server share Server.MaxOffload goroutines, and take turns.
 //
 // ctx is done when c closes: a job should return then, as nobody waits for it. (With Conn.OnEOF, a
-// peer that only ended its output still gets the answers.) Then does not run after that, and jobs that
-// have not begun never will. When the server drains, a connection with jobs stays open until the last
-// then has returned, which may offload more; it is not read any more meanwhile. At Server.DrainTimeout
-// it is cut.
+// peer that only ended its output still gets the answers.) Then does not run after that, and jobs
+// that have not begun never will. When the server drains, a connection with jobs stays open until
+// the last then has returned, which may offload more; it is not read any more meanwhile. At
+// Server.DrainTimeout it is cut.
 //
-// nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or 1,024
-// of c, or as many of c as there is room left for others; nothing was queued. ErrServerClosed: the server has ended. A panic in job or then closes c
-// with a *PanicError. A nil func panics here.
+// nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or
+// 1,024 of c, or as many of c as there is room left for others; nothing was queued.
+// ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil
+// func panics here.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
 	if job == nil || then == nil {
@@ -51,8 +52,8 @@ type offloaded struct {
 	thens   []func() // of jobs that are done, while output is held back
 }
 
-// jobsAhead is how many jobs of one connection may be under way while its input is decoded. They run one
-// after another, so that more of them would only wait.
+// jobsAhead is how many jobs of one connection may be under way while its input is decoded. They
+// run one after another, so that more of them would only wait.
 const jobsAhead = 16
 
 func (c *Conn) offload(run func(context.Context)) error {
@@ -115,8 +116,8 @@ func (c *Conn) hasJobs() bool {
 	return c.extras != nil && c.extras.jobs != nil && c.extras.jobs.pending > 0
 }
 
-// jobPanicked closes the connection because of a job's panic, and has it logged and counted even if it
-// is closed already. It runs on the job's goroutine.
+// jobPanicked closes the connection because of a job's panic, and has it logged and counted even if
+// it is closed already. It runs on the job's goroutine.
 func (c *Conn) jobPanicked(v any) {
 	if v == nil {
 		v = errGoexit

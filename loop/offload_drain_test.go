@@ -18,7 +18,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// The drain waits for works, and for what their thens offload; what comes in meanwhile is not served.
+// The drain waits for works, and for what their thens offload; what comes in meanwhile is not
+// served.
 func TestDrainWaitsForJobs(t *testing.T) {
 	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
@@ -52,7 +53,8 @@ func TestDrainWaitsForJobs(t *testing.T) {
 	})
 }
 
-// At the drain timeout works are told, and given some time; those that do not return are left behind, and logged.
+// At the drain timeout works are told, and given some time; those that do not return are left
+// behind, and logged.
 func TestDrainTimeoutCutsJobs(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -94,7 +96,8 @@ func TestDrainTimeoutCutsJobs(t *testing.T) {
 	}
 }
 
-// Everything at once, with the race detector: thens run in order on the loop, and works are dropped or run once.
+// Everything at once, with the race detector: thens run in order on the loop, and works are dropped
+// or run once.
 func TestOffloadStress(t *testing.T) {
 	const conns, works = 50, 200
 	var ran, thens atomic.Int64

@@ -22,8 +22,8 @@ func lookUp(ctx context.Context, name string) (int, error) {
 	}
 }
 
-// The loop goes on while the database is asked, for other connections and for this one. The reply is sent on the loop, so
-// that it may use the connection and the handler's state.
+// The loop goes on while the database is asked, for other connections and for this one. The reply
+// is sent on the loop, so that it may use the connection and the handler's state.
 func ExampleOffload() {
 	srv := &loop.Server{
 		Addr:  "tcp://127.0.0.1:0",

@@ -54,7 +54,8 @@ func expectOffloaded(t *testing.T, srv *looptest.Server, running, waiting int) {
 	}
 }
 
-// Works of a connection follow each other, those of others run beside them, and the loop goes on meanwhile.
+// Works of a connection follow each other, those of others run beside them, and the loop goes on
+// meanwhile.
 func TestOffloadOrder(t *testing.T) {
 	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
 		p, q := srv.Open(), srv.Open()
@@ -186,7 +187,8 @@ func TestOffloadQueueAfterClose(t *testing.T) {
 	})
 }
 
-// A work that is over just before its connection closes: its then waits for the loop, and must not run.
+// A work that is over just before its connection closes: its then waits for the loop, and must not
+// run.
 func TestOffloadThenAfterClose(t *testing.T) {
 	bubble(t, offloadServer(), func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -28,8 +28,9 @@ type retries struct {
 // one callback leaves in one write when that returns. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
-// socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too. After
-// Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes nothing.
+// socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.
+// After Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes
+// nothing.
 func (c *Conn) Send(msg []byte) error {
 	c.loop.owner.Check("Conn.Send")
 	if c.isUDP() {
@@ -63,8 +64,8 @@ func (c *Conn) Send(msg []byte) error {
 	return err
 }
 
-// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and an
-// error.
+// Write appends bytes to the output as they are, by the rules of Send. It returns len(p), or 0 and
+// an error.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.loop.owner.Check("Conn.Write")
 	if c.isUDP() {
@@ -97,8 +98,8 @@ func (c *Conn) pending() int {
 	return c.out.box.Len()
 }
 
-// sendReply sends what the codec has to say by itself. It is output like any other: who asks and never
-// reads the answers is a slow consumer. After CloseWrite nobody hears it.
+// sendReply sends what the codec has to say by itself. It is output like any other: who asks and
+// never reads the answers is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
 	before := c.pending()
 	tail := c.in.decoder.Codec().(codec.Responder).AppendReply(c.space(0))
@@ -134,8 +135,8 @@ func (c *Conn) room() error {
 	return ErrSlowConsumer
 }
 
-// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if user
-// code panics before that, the end of the turn sees to it.
+// space returns the slice to append a frame of about n bytes to. It is to be given to appended; if
+// user code panics before that, the end of the turn sees to it.
 func (c *Conn) space(n int) []byte {
 	c.touch()
 	return c.opened(n).Space(n, &c.loop.store)
@@ -170,8 +171,8 @@ func (c *Conn) touch() {
 	}
 }
 
-// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless the
-// socket is known to be full, and goes on with a close.
+// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
+// the socket is known to be full, and goes on with a close.
 func (c *Conn) endTurn() {
 	c.out.listed = false
 	if b := c.out.box; b != nil && !b.Blocked {

@@ -50,8 +50,8 @@ func TestOneWritePerTurn(t *testing.T) {
 	})
 }
 
-// The stream is exact whatever the sizes are and however little the socket takes at a time, with an engine that tells
-// when it takes more and with one that does not.
+// The stream is exact whatever the sizes are and however little the socket takes at a time, with an
+// engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -117,7 +117,8 @@ func pattern(n *int, size int) []byte {
 	return b
 }
 
-// Whole if less than MaxOutbound was pending before, after trying the socket; else the connection ends at once.
+// Whole if less than MaxOutbound was pending before, after trying the socket; else the connection
+// ends at once.
 func TestMaxOutbound(t *testing.T) {
 	bubble(t, &loop.Server{MaxOutbound: 100}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
@@ -150,7 +151,8 @@ func TestMaxOutbound(t *testing.T) {
 	})
 }
 
-// Before the limit strikes the socket is tried, also within a turn, and also if it was full a moment ago.
+// Before the limit strikes the socket is tried, also within a turn, and also if it was full a
+// moment ago.
 func TestMaxOutboundTriesTheSocket(t *testing.T) {
 	bubble(t, &loop.Server{MaxOutbound: 10}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -12,7 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// In builds with the race detector each method that must be called on the loop says so when it is not, by name.
+// In builds with the race detector each method that must be called on the loop says so when it is
+// not, by name.
 func TestWrongGoroutine(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -49,8 +49,8 @@ func TestWrongGoroutineWhenStrict(t *testing.T) {
 	})
 }
 
-// elsewhere calls f on many goroutines that live at the same time, one after the other: the stack of
-// a few may lie where the loop's is expected.
+// elsewhere calls f on many goroutines that live at the same time, one after the other: the stack
+// of a few may lie where the loop's is expected.
 func elsewhere(f func()) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, 1)

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// DefaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing else
-	// says that a peer is gone.
+	// DefaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing
+	// else says that a peer is gone.
 	DefaultSessionTimeout = 2 * time.Minute
 
 	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody.
 	portBlind = 10 * time.Millisecond
 )
 
-// A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the kernel sends
-// there; or the socket of one session that was dialled. It is an engine.PacketSink, by the type below.
+// A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
+// kernel sends there; or the socket of one session that was dialled. It is an engine.PacketSink, by
+// the type below.
 type packetPort struct {
 	loop   *Loop
 	ln     *listener // nil if dialled
@@ -228,8 +229,8 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	return nil
 }
 
-// notSent says why a datagram was not sent. What the system says of an earlier one, such as that the peer
-// has refused it, ends a session that was dialled.
+// notSent says why a datagram was not sent. What the system says of an earlier one, such as that
+// the peer has refused it, ends a session that was dialled.
 func (c *Conn) notSent(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):
@@ -244,11 +245,11 @@ func (c *Conn) notSent(err error) error {
 	return err
 }
 
-// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more than factor
-// times what was received, from the next datagram on: whoever writes another's address into his own
-// datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it, and LimitReplies(0)
-// ends it when the peer has proved that it receives what it is sent. It does nothing for other
-// connections. A negative factor panics.
+// LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more
+// than factor times what was received, from the next datagram on: whoever writes another's address
+// into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
+// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent. It does
+// nothing for other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {

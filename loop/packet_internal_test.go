@@ -64,7 +64,8 @@ func TestUDPSessionsAreSmall(t *testing.T) {
 	}
 }
 
-// A million addresses that nobody has: the sessions are bounded, and those that there were are served.
+// A million addresses that nobody has: the sessions are bounded, and those that there were are
+// served.
 func TestUDPFloodOfAddresses(t *testing.T) {
 	n := 1_000_000
 	if testing.Short() {

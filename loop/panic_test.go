@@ -89,7 +89,8 @@ type lastWords struct{ odd }
 
 func (lastWords) AppendFarewell([]byte, error) []byte { panic("farewell") }
 
-// A panic in a codec's farewell does not hide whose callback it was in which that connection was closed.
+// A panic in a codec's farewell does not hide whose callback it was in which that connection was
+// closed.
 func TestPanicsInAFarewellAndBehindIt(t *testing.T) {
 	var conns []*loop.Conn
 	srv := &loop.Server{Codec: lastWords{}, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}

@@ -14,8 +14,8 @@ import (
 // maxPlaces is how many places where code panics are told apart by the log.
 const maxPlaces = 256
 
-// panicLog lets one line pass each second for each place where code panics: what a peer can cause must
-// not fill the log.
+// panicLog lets one line pass each second for each place where code panics: what a peer can cause
+// must not fill the log.
 type panicLog struct {
 	mu     sync.Mutex
 	places map[uintptr]*gate.Log
@@ -61,8 +61,8 @@ func panicPlace() uintptr {
 	}
 }
 
-// rescue, deferred around user code, turns a panic into the end of the connection whose code it was. A
-// panic of the loop's own timers and posts costs that firing only.
+// rescue, deferred around user code, turns a panic into the end of the connection whose code it
+// was. A panic of the loop's own timers and posts costs that firing only.
 func (l *Loop) rescue() {
 	if l.returned {
 		l.returned = false
@@ -93,8 +93,8 @@ func (c *Conn) callHook(f func()) {
 	l.returned = true
 }
 
-// exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit, as
-// t.Fatal does. All that is left is to end the loop in order, and the server with it.
+// exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,
+// as t.Fatal does. All that is left is to end the loop in order, and the server with it.
 func (l *Loop) exited() {
 	l.decoding = 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
@@ -124,9 +124,10 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 	event.Msg("a callback panicked")
 }
 
-// Try runs f at once, on the loop, for packages that call functions of several users in one callback,
-// as package handler does, and do not want one that panics to take the others with it. A panic in f is
-// logged and counted as usual, and returned as a *PanicError; nil means there was none.
+// Try runs f at once, on the loop, for packages that call functions of several users in one
+// callback, as package handler does, and do not want one that panics to take the others with it. A
+// panic in f is logged and counted as usual, and returned as a *PanicError; nil means there was
+// none.
 func (l *Loop) Try(f func()) (err error) {
 	l.owner.Check("Loop.Try")
 	defer func() {

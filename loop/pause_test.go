@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A frame that was finished, or whose rest is not read because of a pause, is not a slow frame. One that is begun and not
-// finished after the pause is.
+// A frame that was finished, or whose rest is not read because of a pause, is not a slow frame. One
+// that is begun and not finished after the pause is.
 func TestFrameTimeoutAndPauses(t *testing.T) {
 	for name, send := range map[string]func(srv *looptest.Server, p *looptest.Peer){
 		"paused by the frame": func(_ *looptest.Server, p *looptest.Peer) { p.Send("pau", "se\n") },
@@ -56,7 +56,8 @@ func TestFrameTimeoutAndPauses(t *testing.T) {
 	}
 }
 
-// Nor does the drain, which does not read a connection with works any more, end it because of an unfinished frame.
+// Nor does the drain, which does not read a connection with works any more, end it because of an
+// unfinished frame.
 func TestFrameTimeoutWhileWorksAreDone(t *testing.T) {
 	srv := &loop.Server{Codec: codec.Lines{}, FrameTimeout: time.Second, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
@@ -73,7 +74,8 @@ func TestFrameTimeoutWhileWorksAreDone(t *testing.T) {
 	})
 }
 
-// A reset is noticed at once. That the peer has closed is not: what it has sent before is to be delivered.
+// A reset is noticed at once. That the peer has closed is not: what it has sent before is to be
+// delivered.
 func TestEndsInMemoryWhilePaused(t *testing.T) {
 	srv := &loop.Server{Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {

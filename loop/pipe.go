@@ -11,23 +11,25 @@ const pipeMark = 64 << 10
 
 // A PipeConfig says how two connections are piped. The zero value is usable.
 type PipeConfig struct {
-	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for so long. It
-	// takes the place of both connections' own. 0 means never.
+	// IdleTimeout ends the pipe, with ErrIdle, when no byte has come from either side for so long.
+	// It takes the place of both connections' own. 0 means never.
 	IdleTimeout time.Duration
 
-	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes that
-	// came from each, err is the first reason why one ended, nil if both sides ended in order. nil: nobody asks.
+	// Done is called on the loop when both connections have closed: aToB and bToA are the bytes
+	// that came from each, err is the first reason why one ended, nil if both sides ended in order.
+	// nil: nobody asks.
 	Done func(aToB, bToA uint64, err error)
 }
 
-// Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already but not
-// decoded yet. From then on neither's handler gets an OnMessage; OnClose as ever. Both must live on one
-// loop, on which it must be called.
+// Pipe passes what a receives to b, and what b receives to a, as bytes, from what is there already
+// but not decoded yet. From then on neither's handler gets an OnMessage; OnClose as ever. Both must
+// live on one loop, on which it must be called.
 //
-// When one side does not take what it is given the other is not read any more: no more than what one
-// read takes waits above 64 KiB. When one side ends its output that is passed on, behind all that came
-// before, and the other direction goes on. When one closes or breaks, the other is closed with the
-// same reason, after what is left for it. A connection that is closing already ends the pipe at once.
+// When one side does not take what it is given the other is not read any more: no more than what
+// one read takes waits above 64 KiB. When one side ends its output that is passed on, behind all
+// that came before, and the other direction goes on. When one closes or breaks, the other is closed
+// with the same reason, after what is left for it. A connection that is closing already ends the
+// pipe at once.
 //
 // Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {
@@ -114,8 +116,8 @@ func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
 // Unwrap makes HandlerAs find it.
 func (s *pipeSide) Unwrap() any { return s.handler }
 
-// pass is given what from has received: it goes from the read buffer into the socket, if nothing waits
-// before it.
+// pass is given what from has received: it goes from the read buffer into the socket, if nothing
+// waits before it.
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
 	s.pipe.last = s.from.loop.now

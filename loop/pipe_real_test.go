@@ -130,7 +130,8 @@ func TestPipeIdle(t *testing.T) {
 	}
 }
 
-// What one side sends and the other does not read costs no memory beyond the marks and the kernel's buffers.
+// What one side sends and the other does not read costs no memory beyond the marks and the kernel's
+// buffers.
 func TestPipeSlowReader(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		p := newPiped(t, ctx, loop.PipeConfig{})

@@ -77,7 +77,8 @@ func TestPanicInWaterHookClosesTheConnection(t *testing.T) {
 	})
 }
 
-// The handler pauses on each message and resumes a while later: all arrives, in order, one message at a time.
+// The handler pauses on each message and resumes a while later: all arrives, in order, one message
+// at a time.
 func TestPausedReadingLosesNothing(t *testing.T) {
 	var got []string
 	srv := &loop.Server{
@@ -123,8 +124,8 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 	}
 }
 
-// The last input is held when reading is resumed, and only the end is behind it: the engine may tell of the end before the
-// loop has come to what is held.
+// The last input is held when reading is resumed, and only the end is behind it: the engine may
+// tell of the end before the loop has come to what is held.
 func TestEndRightAfterResume(t *testing.T) {
 	var got []string
 	var c *loop.Conn
@@ -146,7 +147,8 @@ func TestEndRightAfterResume(t *testing.T) {
 	})
 }
 
-// Whoever goes on taking output, however slowly, gets all of it in the drain. Who takes nothing has the close timeout.
+// Whoever goes on taking output, however slowly, gets all of it in the drain. Who takes nothing has
+// the close timeout.
 func TestDrainWaitsForThoseThatRead(t *testing.T) {
 	srv := &loop.Server{NumLoops: 1, CloseTimeout: 5 * time.Second, Accept: accepting(nil, echo)}
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +225,8 @@ func TestFirstByteTimeout(t *testing.T) {
 	})
 }
 
-// A peer that keeps sending, a byte at a time, but never finishes its frame is closed; one that finishes frames is not.
+// A peer that keeps sending, a byte at a time, but never finishes its frame is closed; one that
+// finishes frames is not.
 func TestFrameTimeout(t *testing.T) {
 	srv := &loop.Server{FrameTimeout: 10 * time.Second, Codec: codec.Lines{}, Accept: accepting(nil, echo)}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -296,8 +299,8 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 	})
 }
 
-// What the peer still sends after our end is thrown away, and does not reset the connection; a peer that does not end
-// is let go after a second.
+// What the peer still sends after our end is thrown away, and does not reset the connection; a peer
+// that does not end is let go after a second.
 func TestLingeringClose(t *testing.T) {
 	srv := &loop.Server{
 		Codec: codec.Lines{},

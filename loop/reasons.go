@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// A CloseReason says what ended a connection, as far as it matters for counting. Handler.OnClose gets
-// the error itself.
+// A CloseReason says what ended a connection, as far as it matters for counting. Handler.OnClose
+// gets the error itself.
 type CloseReason uint8
 
 // What ends connections.
@@ -40,8 +40,8 @@ func (r CloseReason) String() string {
 	return "unknown"
 }
 
-// reasonFor looks at an error, once, when the close begins. Its methods are user code: they may panic,
-// as those of a typed nil do.
+// reasonFor looks at an error, once, when the close begins. Its methods are user code: they may
+// panic, as those of a typed nil do.
 func (c *Conn) reasonFor(err error) (r CloseReason) {
 	switch err {
 	case nil:

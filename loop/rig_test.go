@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
 
-// A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it can count
-// wakes and allocations and look inside.
+// A rig is one loop whose engine is the test: nothing runs that the test does not call, so that it
+// can count wakes and allocations and look inside.
 type rig struct {
 	*Loop
 	eng *rigEngine

@@ -29,8 +29,8 @@ import (
 // taken then, zero what happens without one. A negative value is an error of Start.
 type Server struct {
 	// Addr is where to listen: "tcp://host:port" (tcp4 and tcp6, too; port 0 takes a free one, see
-	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a dead
-	// process left behind is replaced.
+	// LocalAddr), "unix://path", or "udp://host:port" (udp4 and udp6, too). A unix socket that a
+	// dead process left behind is replaced.
 	//
 	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
 	// first datagram, a datagram is a message whatever the Codec, Send sends one, and IdleTimeout
@@ -49,15 +49,15 @@ type Server struct {
 	// Listeners are more addresses, served by the same loops.
 	Listeners []Listener
 
-	// Listener is what to accept from in place of Addr, which is empty then: a listener from systemd,
-	// from the process that this one replaces, from a test. It must accept connections of package net
-	// as they are: TCP or unix. The server closes it.
+	// Listener is what to accept from in place of Addr, which is empty then: a listener from
+	// systemd, from the process that this one replaces, from a test. It must accept connections of
+	// package net as they are: TCP or unix. The server closes it.
 	Listener net.Listener
 
-	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start, but
-	// its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its methods
-	// may be called. They run on goroutines beside the loops, HandshakeWorkers at a time; their
-	// context ends with the handshake. A panic in one fails the handshake.
+	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
+	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its
+	// methods may be called. They run on goroutines beside the loops, HandshakeWorkers at a time;
+	// their context ends with the handshake. A panic in one fails the handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
@@ -66,8 +66,8 @@ type Server struct {
 	// protocol and the TLS handshake together.
 	HandshakeTimeout time.Duration `default:"10s"`
 
-	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside the
-	// loops; the others wait. Hooks that ask somebody else (a key server, say) want more.
+	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
+	// the loops; the others wait. Hooks that ask somebody else (a key server, say) want more.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
@@ -99,9 +99,9 @@ type Server struct {
 	OnStop func(l *Loop)
 
 	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
-	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its stack
-	// lies, for nearly nothing, so a few are overlooked; builds with the race detector look at each
-	// call, and always panic.
+	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its
+	// stack lies, for nearly nothing, so a few are overlooked; builds with the race detector look
+	// at each call, and always panic.
 	Strict bool
 
 	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
@@ -121,7 +121,8 @@ type Server struct {
 	// The zero Logger is silent.
 	Logger zerolog.Logger
 
-	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are dropped.
+	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
+	// dropped.
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
@@ -140,12 +141,13 @@ type Server struct {
 	// farewell is not overtaken by a reset; 64 peers at a time.
 	Farewell []byte
 
-	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long after
-	// it was opened.
+	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
+	// after it was opened.
 	FirstByteTimeout time.Duration `zero:"when IdleTimeout is over"`
 
-	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished it
-	// after this long, however many bytes it sends meanwhile. After a PauseRead the time begins anew.
+	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished
+	// it after this long, however many bytes it sends meanwhile. After a PauseRead the time begins
+	// anew.
 	FrameTimeout time.Duration `zero:"no limit"`
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
@@ -153,9 +155,9 @@ type Server struct {
 	MaxOutbound int `default:"1_048_576"`
 
 	// HighWater is how many bytes of output may wait in one connection while its input is decoded.
-	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster than
-	// it reads is held back by TCP, and never costs more than that. A handler need not know of it.
-	// MaxOutbound is for what is pushed, by timers, Tells and groups.
+	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster
+	// than it reads is held back by TCP, and never costs more than that. A handler need not know of
+	// it. MaxOutbound is for what is pushed, by timers, Tells and groups.
 	HighWater int `default:"131_072"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
@@ -175,26 +177,27 @@ type Server struct {
 	// than DrainTimeout.
 	DrainWindow time.Duration `zero:"at once"`
 
-	// OnClosing is called on c's loop for each connection that this side closes, before its output is
-	// flushed: the place for a last word, such as a frame that says why. err is what OnClose will
-	// get. Send and Write work here (above MaxOutbound they take nothing, and what was sent before is
-	// flushed all the same), and nothing else begins any more. It is not called if the peer could not
-	// hear it: because it closed, or its connection failed, or it does not take its output.
+	// OnClosing is called on c's loop for each connection that this side closes, before its output
+	// is flushed: the place for a last word, such as a frame that says why. err is what OnClose
+	// will get. Send and Write work here (above MaxOutbound they take nothing, and what was sent
+	// before is flushed all the same), and nothing else begins any more. It is not called if the
+	// peer could not hear it: because it closed, or its connection failed, or it does not take its
+	// output.
 	OnClosing func(c *Conn, err error)
 
-	// OnDrain is called for each connection when its turn to be closed by the drain has come, on its
-	// loop: to say goodbye. What it sends is flushed before the close.
+	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
+	// its loop: to say goodbye. What it sends is flushed before the close.
 	OnDrain func(c *Conn)
 
-	// DrainDelay is how long connections are served on when the server ends, before the drain begins:
-	// for balancers that need time to notice, and for what is on its way. The listeners close at
-	// once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout comes after
-	// it. Without DrainAccept it is over when no connection is left.
+	// DrainDelay is how long connections are served on when the server ends, before the drain
+	// begins: for balancers that need time to notice, and for what is on its way. The listeners
+	// close at once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout
+	// comes after it. Without DrainAccept it is over when no connection is left.
 	DrainDelay time.Duration `zero:"none"`
 
-	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from a
-	// health check (see Draining) that no more should come. A process that is replaced by another one
-	// on the same sockets does not want that.
+	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
+	// a health check (see Draining) that no more should come. A process that is replaced by another
+	// one on the same sockets does not want that.
 	DrainAccept bool
 
 	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
@@ -209,9 +212,9 @@ type Server struct {
 	MaxOffloadQueue int `default:"16_384"`
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop
-	// counts as blocked: that is logged as a warning, with the stack of the callback, while it still
-	// blocks, and counted in Stats.Blocked. Time in which the process itself was stopped does not
-	// count.
+	// counts as blocked: that is logged as a warning, with the stack of the callback, while it
+	// still blocks, and counted in Stats.Blocked. Time in which the process itself was stopped does
+	// not count.
 	BlockedAfter time.Duration `default:"100ms"`
 
 	listeners       []*listener
@@ -269,9 +272,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Wait()
 }
 
-// Start checks the fields, opens the listeners and brings up the loops; all of that is done when it returns nil. The server
-// then runs until ctx is done. An error names the field that is wrong, and leaves nothing behind. Start may be called
-// once.
+// Start checks the fields, opens the listeners and brings up the loops; all of that is done when it
+// returns nil. The server then runs until ctx is done. An error names the field that is wrong, and
+// leaves nothing behind. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -323,9 +326,9 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError: connections were. Another error
-// says why the engine ended without being asked, or that a callback did not return, whose loop
-// is left behind. Any number of goroutines may call it, after Start.
+// Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
+// connections were. Another error says why the engine ended without being asked, or that a callback
+// did not return, whose loop is left behind. Any number of goroutines may call it, after Start.
 //
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
@@ -336,8 +339,8 @@ func (s *Server) Wait() error {
 	return s.err
 }
 
-// LocalAddr returns the address that Addr became, with the real port, or nil before Start and without
-// an Addr.
+// LocalAddr returns the address that Addr became, with the real port, or nil before Start and
+// without an Addr.
 func (s *Server) LocalAddr() net.Addr {
 	if !s.ready.Load() {
 		return nil
@@ -348,7 +351,8 @@ func (s *Server) LocalAddr() net.Addr {
 	return s.listeners[0].addr()
 }
 
-// Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their order; nil before Start.
+// Addrs returns the addresses of all listeners, Addr's first, then those of Listeners in their
+// order; nil before Start.
 func (s *Server) Addrs() []net.Addr {
 	if !s.ready.Load() {
 		return nil

@@ -49,8 +49,8 @@ func (s *Server) prepare() error {
 	return nil
 }
 
-// fillDefaults gives each field of s that is zero the default in its tag, and refuses those that are
-// negative: all fields with a tag, and no others, are numbers and durations.
+// fillDefaults gives each field of s that is zero the default in its tag, and refuses those that
+// are negative: all fields with a tag, and no others, are numbers and durations.
 func fillDefaults(s *Server) error {
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {

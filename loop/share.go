@@ -6,9 +6,9 @@ const (
 	// share is how long one connection's input is decoded at a stretch, while others wait.
 	share = 500 * time.Microsecond
 
-	// The clock is read after firstLook messages, and then after every nextLook. Long messages count for
-	// more: for one more with each longMessage bytes. A connection with a few small messages, as most
-	// have, costs no look.
+	// The clock is read after firstLook messages, and then after every nextLook. Long messages
+	// count for more: for one more with each longMessage bytes. A connection with a few small
+	// messages, as most have, costs no look.
 	firstLook, nextLook = 8, 16
 	longMessage         = 1 << 10
 
@@ -31,8 +31,8 @@ func (s *slice) over(l *Loop, n int) bool {
 	return l.clock() >= s.end
 }
 
-// decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn with
-// others.
+// decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn
+// with others.
 func (c *Conn) decodeSoon() {
 	if c.in.queued {
 		return
@@ -43,8 +43,8 @@ func (c *Conn) decodeSoon() {
 	l.bell.Yield()
 }
 
-// runReady goes on with connections whose input waits to be decoded, one share each, until the time is
-// over. It reports whether some are left.
+// runReady goes on with connections whose input waits to be decoded, one share each, until the time
+// is over. It reports whether some are left.
 func (l *Loop) runReady(end time.Duration) (more bool) {
 	n := len(l.ready)
 	done := 0

@@ -53,8 +53,8 @@ func (r *slowRig) expect(t *testing.T, n int) {
 	}
 }
 
-// A connection with much input has its share of the loop, then others have a turn; it goes on in turns
-// that come behind a look at the sockets, and its socket is read again when all is done.
+// A connection with much input has its share of the loop, then others have a turn; it goes on in
+// turns that come behind a look at the sockets, and its socket is read again when all is done.
 func TestShareOfTheLoop(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	c, s, _ := r.connect()
@@ -138,7 +138,8 @@ func TestLongMessagesCountForMore(t *testing.T) {
 	}
 }
 
-// More input that arrives while some waits for its turn stays in order, and a pause holds it as well.
+// More input that arrives while some waits for its turn stays in order, and a pause holds it as
+// well.
 func TestShareAndPauses(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	c, s, _ := r.connect()

@@ -19,8 +19,8 @@ type SlowTurn struct {
 	Began time.Time
 	Took  time.Duration
 
-	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its Handler.
-	// 0 and "" stand for the loop's own timers and posts.
+	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its
+	// Handler. 0 and "" stand for the loop's own timers and posts.
 	Conn    uint64
 	Handler string
 }
@@ -68,9 +68,9 @@ func (s *slowTurns) forget(now time.Time) {
 	}
 }
 
-// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at most, and
-// none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now and then only.
-// Any goroutine may call it.
+// SlowTurns returns the longest turns of the last ten minutes, the longest first: eight at most,
+// and none shorter than a millisecond. As for LoopStats.Turn, short ones are measured now and then
+// only. Any goroutine may call it.
 func (l *Loop) SlowTurns() []SlowTurn {
 	s := &l.health.slow
 	s.mu.Lock()

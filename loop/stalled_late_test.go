@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// The kernel does not tell when output moved last: the hook is late by an eighth of its time at most.
+// The kernel does not tell when output moved last: the hook is late by an eighth of its time at
+// most.
 func TestStalledIsNotLate(t *testing.T) {
 	const d = 8 * time.Second
 	for moved := time.Second; moved < d; moved += 1300 * time.Millisecond {

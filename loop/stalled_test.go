@@ -49,7 +49,8 @@ func TestWriteStalled(t *testing.T) {
 	})
 }
 
-// What the peer takes out of the kernel's buffer is progress, although the socket takes no more yet.
+// What the peer takes out of the kernel's buffer is progress, although the socket takes no more
+// yet.
 func TestWriteStalledSeesTheKernel(t *testing.T) {
 	for _, blind := range []bool{false, true} {
 		var j *journal
@@ -131,7 +132,8 @@ func TestIdleWriteDuringALongFlush(t *testing.T) {
 	})
 }
 
-// Slow callbacks: what was written at the end of a long turn was written then, not when the turn began.
+// Slow callbacks: what was written at the end of a long turn was written then, not when the turn
+// began.
 func TestIdleWriteAfterALongTurn(t *testing.T) {
 	var j *journal
 	srv := &loop.Server{Accept: with(func(c *loop.Conn) {

@@ -31,7 +31,8 @@ func (s *Server) startLoops() error {
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
-		// Before anybody can post anything: what OnStart of one loop posts to another comes after that one's.
+		// Before anybody can post anything: what OnStart of one loop posts to another comes after
+		// that one's.
 		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
@@ -60,7 +61,8 @@ func (s *Server) makeClocks() {
 	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
 }
 
-// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart has returned.
+// abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
+// has returned.
 func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
 		return stuck
@@ -68,7 +70,8 @@ func (s *Server) abandon() error {
 	return s.stopEngine()
 }
 
-// start is the first thing that runs on a loop. It tells whether OnStart has returned, in each case.
+// start is the first thing that runs on a loop. It tells whether OnStart has returned, in each
+// case.
 func (l *Loop) start(result chan<- error) {
 	l.claim()
 	l.health.pulse.OnGoroutine(l.owner.ID())

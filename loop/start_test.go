@@ -48,8 +48,9 @@ func onStartRound(t *testing.T) {
 	})
 }
 
-// A panic in OnStart makes Start fail. What was posted with a nil error before that runs all the same, the loops that had
-// started are stopped, and no goroutine is left, or the bubble would complain.
+// A panic in OnStart makes Start fail. What was posted with a nil error before that runs all the
+// same, the loops that had started are stopped, and no goroutine is left, or the bubble would
+// complain.
 func TestOnStartPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns that have
-// ended, but they are not read at one instant.
+// Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns
+// that have ended, but they are not read at one instant.
 type Stats struct {
 	Conns    int                     // connections open now, those that are closing included
 	Accepted uint64                  // connections that the listeners accepted
@@ -48,24 +48,25 @@ type LoopStats struct {
 	Fired    uint64
 	Mailbox  int // functions that wait
 
-	// Lag is how late the loop was: timers and OnIdle hooks after the millisecond they were due, posts and tells after
-	// they were put into an empty mailbox. A loop that keeps up has a Lag below a millisecond. The largest of the last
-	// 10 to 20 seconds, and since the start.
+	// Lag is how late the loop was: timers and OnIdle hooks after the millisecond they were due,
+	// posts and tells after they were put into an empty mailbox. A loop that keeps up has a Lag
+	// below a millisecond. The largest of the last 10 to 20 seconds, and since the start.
 	Lag, MaxLag time.Duration
 
-	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the input of one connection,
-	// or a batch of timers and posts. That is how long one callback took, if it is long. The longest of the last 10
-	// to 20 seconds, and since the start; the turn that runs now counts with what it has taken so far. Of turns for
-	// input that are shorter than a quarter of Server.BlockedAfter, one in 16 is measured, at random; all others are.
-	// Time in which the process was stopped counts, here and in Lag.
+	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the
+	// input of one connection, or a batch of timers and posts. That is how long one callback took,
+	// if it is long. The longest of the last 10 to 20 seconds, and since the start; the turn that
+	// runs now counts with what it has taken so far. Of turns for input that are shorter than a
+	// quarter of Server.BlockedAfter, one in 16 is measured, at random; all others are. Time in
+	// which the process was stopped counts, here and in Lag.
 	Turn, MaxTurn time.Duration
 
 	Busy    time.Duration // all turns together, estimated from those measured; what it grows by in a second is the load
 	Blocked uint64        // turns that took longer than Server.BlockedAfter
 
-	// Since the start: how long turns took, where one that is measured stands for all like it; how late
-	// the first of the timers was that were due together; how long the oldest of the functions had
-	// waited that were taken from the mailbox together.
+	// Since the start: how long turns took, where one that is measured stands for all like it; how
+	// late the first of the timers was that were due together; how long the oldest of the functions
+	// had waited that were taken from the mailbox together.
 	Turns, Late, Waited Histogram
 }
 
@@ -78,8 +79,8 @@ type counters struct {
 	closedBy                      [NumCloseReasons]uint64
 }
 
-// shownCounters are what other goroutines see: copies, stored once per turn, as that is much cheaper than counting
-// atomically.
+// shownCounters are what other goroutines see: copies, stored once per turn, as that is much
+// cheaper than counting atomically.
 type shownCounters struct {
 	messages, bytesIn, bytesOut   atomic.Uint64
 	closed, evicted, cut, refused atomic.Uint64
@@ -89,8 +90,8 @@ type shownCounters struct {
 	conns, timers                 atomic.Int64
 }
 
-// show publishes the counters at the end of a turn: always the three that nearly each turn changes, the others only
-// when something happened that may have changed them.
+// show publishes the counters at the end of a turn: always the three that nearly each turn changes,
+// the others only when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
 	s.messages.Store(n.messages)
@@ -105,7 +106,8 @@ func (l *Loop) show() {
 	}
 }
 
-// check is for turns of which more is to be known than their numbers: those of a drain, and of tests.
+// check is for turns of which more is to be known than their numbers: those of a drain, and of
+// tests.
 func (l *Loop) check() {
 	if l.draining {
 		l.checkDrained()

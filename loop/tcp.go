@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each means
-// what Go, or the system, does by itself. What the system does not know (UserTimeout elsewhere than on
-// Linux) fails at Start.
+// TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
+// means what Go, or the system, does by itself. What the system does not know (UserTimeout
+// elsewhere than on Linux) fails at Start.
 type TCPOptions struct {
-	// KeepAlive is when a connection that is silent is probed, and how often until it counts as broken.
-	// Zeros: after 15 s, every 15 s, 9 times. Its Enable has no meaning here.
+	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
+	// broken. Zeros: after 15 s, every 15 s, 9 times. Its Enable has no meaning here.
 	KeepAlive net.KeepAliveConfig
 
 	// NoKeepAlive turns that off.
@@ -29,14 +29,14 @@ type TCPOptions struct {
 	// net.core.somaxconn), which larger values are cut to.
 	Backlog int
 
-	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes (SO_SNDBUF,
-	// SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the connection,
-	// which is usually better.
+	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
+	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the
+	// connection, which is usually better.
 	SendBuffer, ReceiveBuffer int
 
-	// ReusePort lets several processes listen on the port, if all of them ask for it (SO_REUSEPORT).
-	// The system shares out connections among them; those that wait in the queue of one that ends are
-	// lost.
+	// ReusePort lets several processes listen on the port, if all of them ask for it
+	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
+	// one that ends are lost.
 	ReusePort bool
 }
 

@@ -72,8 +72,8 @@ func TestWakesAreForTimers(t *testing.T) {
 	})
 }
 
-// Random timers on several loops, set by their own callbacks and from outside, are never early, never lost, and late by
-// less than a tick.
+// Random timers on several loops, set by their own callbacks and from outside, are never early,
+// never lost, and late by less than a tick.
 func TestAlarmModel(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,8 @@ func (m *alarmModel) add(l *loop.Loop, r *rand.Rand, depth int) {
 // randomDelay is between nothing and some minutes, mostly short.
 func randomDelay(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(1 << r.IntN(37))) }
 
-// The same in real time and with real parallelism: no wake-up is lost, however close a deadline is to the one before.
+// The same in real time and with real parallelism: no wake-up is lost, however close a deadline is
+// to the one before.
 func TestNoWakeupIsLost(t *testing.T) {
 	srv := &loop.Server{NumLoops: 4, Accept: silent}
 	start(t, srv)

@@ -6,9 +6,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A Timer is what AfterFunc, Every and OnIdle return. It is a small comparable value; the zero Timer was never
-// pending. Its methods must be called on the loop, and are harmless on a timer that has fired or whose
-// connection has closed, whenever that was.
+// A Timer is what AfterFunc, Every and OnIdle return. It is a small comparable value; the zero
+// Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
+// has fired or whose connection has closed, whenever that was.
 type Timer struct {
 	l   *Loop
 	t   timing.Timer // of a loop's own timer
@@ -16,8 +16,9 @@ type Timer struct {
 	gen uint64
 }
 
-// Stop ends the timer and reports whether that prevented a future call: false if it has fired, was stopped before, or died
-// with its connection. Every and OnIdle timers can be stopped by their own callback.
+// Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
+// stopped before, or died with its connection. Every and OnIdle timers can be stopped by their own
+// callback.
 func (t Timer) Stop() bool {
 	if t.l == nil {
 		return false
@@ -33,10 +34,11 @@ func (t Timer) Stop() bool {
 	return true
 }
 
-// Reset moves a pending timer: it fires d from now, and one of Every each period after that; one of OnIdle changes its d,
-// counted from the last activity (from now, if it has fired since that and the new d is over already), and starts
-// again at n = 1. It reports false, and does nothing, once the timer has fired
-// or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics for OnIdle.
+// Reset moves a pending timer: it fires d from now, and one of Every each period after that; one of
+// OnIdle changes its d, counted from the last activity (from now, if it has fired since that and
+// the new d is over already), and starts again at n = 1. It reports false, and does nothing, once
+// the timer has fired or was stopped, unlike time.Timer. A d of 0 or less means at once, but panics
+// for OnIdle.
 func (t Timer) Reset(d time.Duration) bool {
 	if t.l == nil {
 		return false
@@ -57,8 +59,8 @@ func (t Timer) Reset(d time.Duration) bool {
 	return t.l.wheel.Reset(t.r.t, t.l.after(d))
 }
 
-// Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every or
-// OnIdle, and once it was stopped or died with its connection.
+// Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
+// or OnIdle, and once it was stopped or died with its connection.
 func (t Timer) Pending() bool {
 	if t.l == nil {
 		return false
@@ -70,11 +72,12 @@ func (t Timer) Pending() bool {
 	return t.r.gen == t.gen
 }
 
-// keepTimers is how many records of timers a loop keeps at most; what a storm needed beyond that is the
-// garbage collector's.
+// keepTimers is how many records of timers a loop keeps at most; what a storm needed beyond that is
+// the garbage collector's.
 const keepTimers = 4096
 
-// A record ties a timer or an idle hook to its connection, and ends with it. Records are used again, with another gen.
+// A record ties a timer or an idle hook to its connection, and ends with it. Records are used
+// again, with another gen.
 type record struct {
 	c          *Conn
 	prev, next *record // of c.timers
@@ -86,9 +89,10 @@ type record struct {
 	fire       func() // the method fired, made once
 }
 
-// AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by less than a millisecond
-// plus what keeps the loop busy. A d of 0 or less means at once, but not inline. A panic in f closes c. A nil f
-// panics here. After Close it does nothing and returns the zero Timer.
+// AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
+// less than a millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not
+// inline. A panic in f closes c. A nil f panics here. After Close it does nothing and returns the
+// zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	if f == nil {
@@ -102,9 +106,9 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	return r.timer()
 }
 
-// Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not drift, and
-// periods that a busy loop has missed are skipped. A panic in f closes c. A d of 0 or less, or a nil f, panics
-// here. After Close it does nothing and returns the zero Timer.
+// Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not
+// drift, and periods that a busy loop has missed are skipped. A panic in f closes c. A d of 0 or
+// less, or a nil f, panics here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) Every(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.Every")
 	checkEvery("Conn.Every", d, f)

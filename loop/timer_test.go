@@ -10,7 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A timer that adds itself again at once and panics, for ever, must not keep the loop from its sockets.
+// A timer that adds itself again at once and panics, for ever, must not keep the loop from its
+// sockets.
 func TestTimerThatPanicsForEver(t *testing.T) {
 	const many = 20_000
 	rounds, stop := 0, false

@@ -33,8 +33,8 @@ func (l *Loop) leave() {
 	l.exit()
 }
 
-// turn runs what others asked for, and the timers that are due, within a budget of time: what is left
-// is continued after the loop has looked at its sockets.
+// turn runs what others asked for, and the timers that are due, within a budget of time: what is
+// left is continued after the loop has looked at its sockets.
 func (l *Loop) turn() {
 	l.enter()
 	l.health.noteStop(l.published, l.now)
@@ -59,8 +59,8 @@ func (l *Loop) turn() {
 	l.exitMeasured()
 }
 
-// settle ends the turn of each connection that was touched. That may touch others: an OnClose may send
-// and close in turn.
+// settle ends the turn of each connection that was touched. That may touch others: an OnClose may
+// send and close in turn.
 func (l *Loop) settle() {
 	for i := 0; i < len(l.touched); i++ {
 		c := l.touched[i]

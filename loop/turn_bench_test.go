@@ -16,7 +16,8 @@ type nullSocket struct{ engine.Socket }
 
 func (nullSocket) Write(p []byte) (int, error) { return len(p), nil }
 
-// BenchmarkEchoTurn is one message and its echo: what package loop adds to what gnet and the kernel do. It must not allocate.
+// BenchmarkEchoTurn is one message and its echo: what package loop adds to what gnet and the kernel
+// do. It must not allocate.
 func BenchmarkEchoTurn(b *testing.B) {
 	for name, idle := range map[string]time.Duration{"plain": 0, "IdleTimeout": time.Minute} {
 		b.Run(name, func(b *testing.B) {
@@ -30,8 +31,8 @@ func BenchmarkEchoTurn(b *testing.B) {
 	}
 }
 
-// benchSink returns what an engine sees of a connection that echoes. Nothing runs beside it: no alarm, no watchdog, which
-// is as if both were busy.
+// benchSink returns what an engine sees of a connection that echoes. Nothing runs beside it: no
+// alarm, no watchdog, which is as if both were busy.
 func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s := &Server{
 		Addr:        "tcp://127.0.0.1:0",

@@ -26,7 +26,8 @@ func TestPostsWakeOncePerBatch(t *testing.T) {
 	}
 }
 
-// What a turn posts itself is done in a further turn, which comes by the alarm: the loop looks at its sockets between.
+// What a turn posts itself is done in a further turn, which comes by the alarm: the loop looks at
+// its sockets between.
 func TestPostFromTheLoopComesByTheAlarm(t *testing.T) {
 	r := newRig(t, &Server{}, nil)
 	ran := false

@@ -6,8 +6,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// wheel is a loop's timing wheel, which remembers that it was changed: a turn that did not, as nearly all that handle
-// messages, need not look at it.
+// wheel is a loop's timing wheel, which remembers that it was changed: a turn that did not, as
+// nearly all that handle messages, need not look at it.
 type wheel struct {
 	*timing.Wheel
 	touched bool

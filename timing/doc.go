@@ -1,8 +1,8 @@
 // Package timing holds loopwheel's hierarchical timing wheel.
 //
 // A [Wheel] is the pure core: it has no goroutine, no clock and no lock. Its owner, one goroutine
-// at a time, adds callbacks and tells it from time to time what time it is. A [KeyedWheel] holds keys
-// with values that expire, for an owner of a Wheel. An event loop owns a Wheel of its own.
+// at a time, adds callbacks and tells it from time to time what time it is. A [KeyedWheel] holds
+// keys with values that expire, for an owner of a Wheel. An event loop owns a Wheel of its own.
 //
 // Everyone else wants a [Scheduler], for functions, or a [Keyed], for keys with values. They may be
 // used from any goroutine. They read the clock, and have a goroutine while something is due.

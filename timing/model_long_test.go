@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// marathon checks a wheel against arrays, which is fast: a hundred million operations in a minute. It
-// knows how many timers each tick has, not their order, which the other models check.
+// marathon checks a wheel against arrays, which is fast: a hundred million operations in a minute.
+// It knows how many timers each tick has, not their order, which the other models check.
 type marathon struct {
 	t       *testing.T
 	r       *rand.Rand

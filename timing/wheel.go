@@ -10,9 +10,9 @@ import (
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
 	// Tick is the resolution: deadlines are rounded up to a multiple of it. So a callback comes up
-	// to a tick late: with a Tick of 1 s, a delay of 1 s takes between 1 and 2 s. A small tick costs
-	// nothing while nothing is due; a large one is for callbacks that are to come together. 0 means
-	// time.Millisecond. A negative Tick is a programmer's error: New panics.
+	// to a tick late: with a Tick of 1 s, a delay of 1 s takes between 1 and 2 s. A small tick
+	// costs nothing while nothing is due; a large one is for callbacks that are to come together. 0
+	// means time.Millisecond. A negative Tick is a programmer's error: New panics.
 	Tick time.Duration
 }
 

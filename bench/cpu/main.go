@@ -1,11 +1,13 @@
-// Command cpu compares the CPU time that echo servers take: loopwheel with all that it guards against, and raw gnet. It
-// runs the servers and the client of ../instructions in turn, pair after pair, so that both have the same of what else
-// the machine does, and prints each pair and the median of their ratios.
+// Command cpu compares the CPU time that echo servers take: loopwheel with all that it guards
+// against, and raw gnet. It runs the servers and the client of ../instructions in turn, pair after
+// pair, so that both have the same of what else the machine does, and prints each pair and the
+// median of their ratios.
 //
 //	go run ./cpu [-pairs 9] [-limit 1.05] [-peer loopwheel-all] [-against gnet]
 //
-// CPU time is what the system says the server process took, its own and the kernel's on its behalf, from start to end, by one
-// thread running Go code. With -limit it fails if the median ratio is above that.
+// CPU time is what the system says the server process took, its own and the kernel's on its behalf,
+// from start to end, by one thread running Go code. With -limit it fails if the median ratio is
+// above that.
 package main
 
 import (

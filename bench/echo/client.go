@@ -78,7 +78,8 @@ func (l *load) run(ctx context.Context) error {
 	return l.failed
 }
 
-// A dialogue is what one connection does. Each message has a number, which its answer must have, too.
+// A dialogue is what one connection does. Each message has a number, which its answer must have,
+// too.
 type dialogue struct {
 	*load
 	conn     net.Conn

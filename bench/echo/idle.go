@@ -25,8 +25,8 @@ type watch struct {
 	silent   int
 }
 
-// idling has many connections that say something once a second, and some that stop to. Each server has
-// them for a whole timeout, one server after the other.
+// idling has many connections that say something once a second, and some that stop to. Each server
+// has them for a whole timeout, one server after the other.
 func (o *options) idling() error {
 	servers, err := startServers(o.peers, setup{loops: o.procs, timeout: o.timeout})
 	if err != nil {
@@ -86,7 +86,8 @@ func (o *options) watch(server *process, w *watch) error {
 	return nil
 }
 
-// A crowd is connections of which one in silentEvery says one thing, and the others one thing a second.
+// A crowd is connections of which one in silentEvery says one thing, and the others one thing a
+// second.
 type crowd struct {
 	conns    []net.Conn
 	last     []time.Time // what each said last, if it is silent

@@ -32,8 +32,8 @@ func serveTimeout(s setup, timeout time.Duration) error {
 	})
 }
 
-// scanServer is what gnet's users build by hand: a table of last activities behind a mutex, which OnTick
-// walks through each second, as that runs on a goroutine of its own.
+// scanServer is what gnet's users build by hand: a table of last activities behind a mutex, which
+// OnTick walks through each second, as that runs on a goroutine of its own.
 type scanServer struct {
 	gnetServer
 	timeout time.Duration

@@ -1,13 +1,13 @@
-// Command echo drives the same echo server on several networking libraries, in turns within one run, and
-// says what each message cost: see -help.
+// Command echo drives the same echo server on several networking libraries, in turns within one
+// run, and says what each message cost: see -help.
 //
 //	go run ./echo -quick            # under two minutes
 //	go run ./echo                   # all cells, five rounds
 //	go run ./echo -idle             # what it costs to watch over idle connections
 //	go run ./echo -out ../docs/performance
 //
-// Each server is a process of its own. Frames have a 4-byte big-endian length. Before each measurement
-// connections are made anew; the servers that are not being measured have none.
+// Each server is a process of its own. Frames have a 4-byte big-endian length. Before each
+// measurement connections are made anew; the servers that are not being measured have none.
 package main
 
 import (

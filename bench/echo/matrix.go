@@ -87,7 +87,8 @@ func (o *options) cells(only string) (cells []cell) {
 	return cells
 }
 
-// measure runs one cell on one server: a third of the time to get warm, and then the time that counts.
+// measure runs one cell on one server: a third of the time to get warm, and then the time that
+// counts.
 func (o *options) measure(server *process, c cell) (r result, err error) {
 	runtime.GC() // the last one's garbage is not this one's latency
 	conns, err := connect(server.addr, c.conns)

@@ -16,9 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// cellPeers are compared message by message. All but loopwheel find the frames by hand, and
-// write all that are whole back in one piece, as they came: no server that does something with its messages
-// could be quicker.
+// cellPeers are compared message by message. All but loopwheel find the frames by hand, and write
+// all that are whole back in one piece, as they came: no server that does something with its
+// messages could be quicker.
 var cellPeers = []peer{
 	{"loopwheel", serveLoopwheel},
 	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},

@@ -9,8 +9,8 @@ import (
 // Ours is in another colour.
 const ours, theirs = "#2f6f9f", "#9aa5b1"
 
-// plot draws the CPU time per message: for each cell one group of bars, with a whisker from the least
-// to the greatest. Each cell has its own scale, as they differ by a hundred times.
+// plot draws the CPU time per message: for each cell one group of bars, with a whisker from the
+// least to the greatest. Each cell has its own scale, as they differ by a hundred times.
 func plot(name string, rows []summary) error {
 	const column, line, head, label, width = 330, 18, 26, 80, 160
 	groups := group(rows)

@@ -194,8 +194,8 @@ type remainder struct {
 	used int
 }
 
-// frames returns the whole frames of what was left and what came, to be echoed as they are, and keeps
-// the rest. They are valid until the next call, and no longer than in.
+// frames returns the whole frames of what was left and what came, to be echoed as they are, and
+// keeps the rest. They are valid until the next call, and no longer than in.
 func (r *remainder) frames(in []byte) []byte {
 	r.b = append(r.b[:0], r.b[r.used:]...)
 	r.used = 0

@@ -1,8 +1,9 @@
-// Command instructions is one echo server of several, and their client, for counting the instructions that a server
-// spends in user space on one message. The script run beside it does the counting.
+// Command instructions is one echo server of several, and their client, for counting the
+// instructions that a server spends in user space on one message. The script run beside it does the
+// counting.
 //
-// As a server it prints its address, echoes frames of a 4-byte length and as many bytes, and exits when the first of
-// its connections closes.
+// As a server it prints its address, echoes frames of a 4-byte length and as many bytes, and exits
+// when the first of its connections closes.
 package main
 
 import (
@@ -26,8 +27,8 @@ const idleTimeout = time.Minute
 // header is the size of a frame's length field.
 const header = 4
 
-// peers are the servers. Each prints its address with listening, serves until quit is called, and returns only
-// when it cannot.
+// peers are the servers. Each prints its address with listening, serves until quit is called, and
+// returns only when it cannot.
 var peers = map[string]func() error{
 	"loopwheel":     serveLoopwheel,
 	"loopwheel-all": serveGuarded,
@@ -64,10 +65,10 @@ func listening(addr string) { fmt.Println(addr) }
 // quit ends a server, so that callgrind writes what it has counted.
 func quit() { os.Exit(0) }
 
-// ping sends n messages of 64 bytes on each connection: in rounds, one on each, and when all have come back the next. So
-// the server always finds several connections readable at once, as one under load does. With a single connection
-// it would be put to sleep and woken for each message, which costs several times as much in Go's scheduler as all
-// the rest, and not twice the same.
+// ping sends n messages of 64 bytes on each connection: in rounds, one on each, and when all have
+// come back the next. So the server always finds several connections readable at once, as one under
+// load does. With a single connection it would be put to sleep and woken for each message, which
+// costs several times as much in Go's scheduler as all the rest, and not twice the same.
 func ping(addr string, conns, n int) error {
 	msg := binary.BigEndian.AppendUint32(nil, 64)
 	msg = append(msg, strings.Repeat("x", 64)...)

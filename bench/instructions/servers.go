@@ -84,8 +84,8 @@ func (*gnetServer) OnClose(gnet.Conn, error) gnet.Action {
 
 func serveGnet() error { return runGnet(&gnetServer{}) }
 
-// scanServer is what gnet's users build by hand: a table of last activities behind a mutex, which OnTick walks
-// through, as that runs on a goroutine of its own.
+// scanServer is what gnet's users build by hand: a table of last activities behind a mutex, which
+// OnTick walks through, as that runs on a goroutine of its own.
 type scanServer struct {
 	gnetServer
 	mu   sync.Mutex

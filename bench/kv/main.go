@@ -1,5 +1,5 @@
-// Command kv runs redis-benchmark against examples/kv and redis-server in turns, and shows requests per
-// second and CPU time per request as ratios of the two: medians of the rounds, least and most.
+// Command kv runs redis-benchmark against examples/kv and redis-server in turns, and shows requests
+// per second and CPU time per request as ratios of the two: medians of the rounds, least and most.
 //
 //	go build -o /tmp/kv ../examples/kv && go run ./kv -kv /tmp/kv
 //

@@ -6,7 +6,8 @@
 //	go run ./memory -rounds 3 -limit 1000
 //
 // Each server runs in a process of its own, and so do its clients. Every connection has echoed one
-// message before it falls silent. With -limit it fails if loopwheel's resident bytes are above that.
+// message before it falls silent. With -limit it fails if loopwheel's resident bytes are above
+// that.
 package main
 
 import (
@@ -47,8 +48,8 @@ func main() {
 	}
 }
 
-// warmUp is how many connections come and go before the memory is measured for the first time: what a
-// server takes once, such as the pages of its program, is not the connections'.
+// warmUp is how many connections come and go before the memory is measured for the first time: what
+// a server takes once, such as the pages of its program, is not the connections'.
 const warmUp = 200
 
 // names are the servers in the order in which they take turns.

@@ -1,5 +1,6 @@
-// Command outward measures what goes out, and UDP, beside others: the CPU time of a process per datagram, per dial, or per
-// message through a proxy, in rounds that take turns. Each figure is a median with its minimum and maximum.
+// Command outward measures what goes out, and UDP, beside others: the CPU time of a process per
+// datagram, per dial, or per message through a proxy, in rounds that take turns. Each figure is a
+// median with its minimum and maximum.
 //
 //	go run ./outward udp|dial|calls|proxy [-rounds 5]
 package main

@@ -192,7 +192,8 @@ func roundTrip(c net.Conn, out, in []byte) {
 	_ = must(io.ReadFull(c, in))
 }
 
-// idlePair returns how much resident memory a pair of connections takes that has passed one message, in KB.
+// idlePair returns how much resident memory a pair of connections takes that has passed one
+// message, in KB.
 func idlePair(name, to string) float64 {
 	const pairs = 2000
 	p := startProxy(name, to)

@@ -23,8 +23,8 @@ func keyedOnly(int) contender { return nil }
 
 const keyedFor = time.Minute
 
-// makeKeyed returns the keyed contender of a kind, false if it has none. Those for any goroutine have
-// the locks they need.
+// makeKeyed returns the keyed contender of a kind, false if it has none. Those for any goroutine
+// have the locks they need.
 func makeKeyed(k kind) (c keyedContender, ok bool) {
 	switch k.name {
 	case "timing.Keyed":

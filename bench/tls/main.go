@@ -1,11 +1,13 @@
 // Command tls compares the TLS of loopwheel with Go's net and crypto/tls, and with nbio's, in turns
-// within one run: CPU time per echoed message, handshakes per CPU second, memory of idle connections.
+// within one run: CPU time per echoed message, handshakes per CPU second, memory of idle
+// connections.
 //
 //	go run ./tls             # all, five rounds
 //	go run ./tls -quick      # a minute
 //
-// Each server is a process of its own; frames have a 4-byte length. What is measured is the server's:
-// CPU time by getrusage, live heap after collections, resident memory by /proc (Linux only).
+// Each server is a process of its own; frames have a 4-byte length. What is measured is the
+// server's: CPU time by getrusage, live heap after collections, resident memory by /proc (Linux
+// only).
 package main
 
 import (

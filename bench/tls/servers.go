@@ -171,7 +171,8 @@ func echoNet(c net.Conn) {
 	}
 }
 
-// serveNbio sends back what comes, without a look at frames, as nbio has no codecs: that favours it.
+// serveNbio sends back what comes, without a look at frames, as nbio has no codecs: that favours
+// it.
 func serveNbio(cert, key []byte) (string, error) {
 	pair, err := nbiotls.X509KeyPair(cert, key)
 	if err != nil {

@@ -178,8 +178,8 @@ func BenchmarkFramesInMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkFramesRead reads small frames from memory, and that is all: a flood. gorilla's NextReader
-// is what it has that allocates least.
+// BenchmarkFramesRead reads small frames from memory, and that is all: a flood. gorilla's
+// NextReader is what it has that allocates least.
 func BenchmarkFramesRead(b *testing.B) {
 	for _, n := range []int{0, 2, 16, 100} {
 		b.Run(fmt.Sprintf("bytes=%d/gorilla", n), func(b *testing.B) {

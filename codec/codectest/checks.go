@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// byteByByteMost bounds the bytes that are fed one at a time, since each costs a copy of all before it.
+// byteByByteMost bounds the bytes that are fed one at a time, since each costs a copy of all before
+// it.
 const byteByByteMost = 8 << 10
 
 func configuration(s *Suite) error {
@@ -20,7 +21,8 @@ func configuration(s *Suite) error {
 	return err
 }
 
-// expect feeds pieces and wants exactly these frames, with nothing left over, by Decode and by DecodeFrom.
+// expect feeds pieces and wants exactly these frames, with nothing left over, by Decode and by
+// DecodeFrom.
 func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
 	for _, resume := range []bool{false, true} {
 		d := newDriver(s.New(), resume)
@@ -162,7 +164,8 @@ func frameSize(s *Suite) error {
 	return nil
 }
 
-// appendFrame wants what is in dst to stay, with and without room behind it, and frame not to change.
+// appendFrame wants what is in dst to stay, with and without room behind it, and frame not to
+// change.
 func appendFrame(s *Suite) error {
 	const before = "what was there"
 	for i, frame := range s.Samples {

@@ -5,8 +5,9 @@
 //	}
 //
 // Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
-// codec.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up to the limit and
-// none above it, and nothing may be kept, changed or returned that the contract forbids.
+// codec.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
+// to the limit and none above it, and nothing may be kept, changed or returned that the contract
+// forbids.
 package codectest
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// Run checks the codec that newCodec returns, with the samples as frames. It is Suite.Run with the defaults.
+// Run checks the codec that newCodec returns, with the samples as frames. It is Suite.Run with the
+// defaults.
 func Run(t *testing.T, newCodec func() codec.Codec, samples ...[]byte) {
 	t.Helper()
 	_, unframed := newCodec().(codec.Raw)
@@ -34,22 +36,24 @@ type Suite struct {
 	// decodes. nil means New. It is for protocols whose two ends speak differently.
 	Peer func() codec.Codec
 
-	// Samples are frames that the codec must be able to send. Those made by Fill are used if there are none.
+	// Samples are frames that the codec must be able to send. Those made by Fill are used if there
+	// are none.
 	Samples [][]byte
 
-	// Fill returns a frame of n bytes, whatever its contents, or nil if there can be none of that length. nil
-	// means the byte 'x', n times.
+	// Fill returns a frame of n bytes, whatever its contents, or nil if there can be none of that
+	// length. nil means the byte 'x', n times.
 	Fill func(n int) []byte
 
 	// Max is the length of the longest frame that the codec takes. 0 means to find out by trial,
 	// which fails for a codec that takes 16 MiB.
 	Max int
 
-	// TooLong and Malformed are bytes on the wire that the codec must refuse with codec.ErrTooLong and
-	// codec.ErrMalformed.
+	// TooLong and Malformed are bytes on the wire that the codec must refuse with codec.ErrTooLong
+	// and codec.ErrMalformed.
 	TooLong, Malformed [][]byte
 
-	// Unframed says that the codec, like codec.Raw, does not keep the boundaries between frames, only the bytes.
+	// Unframed says that the codec, like codec.Raw, does not keep the boundaries between frames,
+	// only the bytes.
 	Unframed bool
 }
 

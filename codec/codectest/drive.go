@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// errBroken marks errors that are the codec's fault, as opposed to those it rightly finds in bad bytes.
+// errBroken marks errors that are the codec's fault, as opposed to those it rightly finds in bad
+// bytes.
 var errBroken = errors.New("the codec breaks its contract")
 
 // A driver decodes one connection's bytes in the plainest way there is, and looks at every answer.
@@ -42,8 +43,8 @@ func (d *driver) feed(pieces ...[]byte) error {
 	return nil
 }
 
-// step calls Decode once. It gives it a copy of the data, and ruins the copy afterwards: a codec that
-// has kept a piece of it, or that changes more than it consumes, gives itself away.
+// step calls Decode once. It gives it a copy of the data, and ruins the copy afterwards: a codec
+// that has kept a piece of it, or that changes more than it consumes, gives itself away.
 func (d *driver) step() (advance int, err error) {
 	data := bytes.Clone(d.data)
 	advance, frame, err := d.decode(data)
@@ -109,8 +110,8 @@ func cut(wire []byte, n int, rnd *rand.Rand) (pieces [][]byte) {
 // random is the same for each run, so that a failure can be had again.
 func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)) }
 
-// decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the most bytes that the
-// Decoder ever had left over.
+// decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the
+// most bytes that the Decoder ever had left over.
 func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
 	for _, piece := range pieces {
 		data := bytes.Clone(piece)

@@ -43,7 +43,8 @@ func (s *Suite) maxFrame() (int, error) {
 	return low, nil
 }
 
-// limits wants frames of the limit and just below to pass, and one just above to be refused, without a trace in dst.
+// limits wants frames of the limit and just below to pass, and one just above to be refused,
+// without a trace in dst.
 func limits(s *Suite) error {
 	if s.Unframed {
 		return nil
@@ -99,7 +100,8 @@ func refused(s *Suite) error {
 	return nil
 }
 
-// flood wants a codec to make frames of, or to refuse, any number of bytes: it must not wait for ever more of them.
+// flood wants a codec to make frames of, or to refuse, any number of bytes: it must not wait for
+// ever more of them.
 func flood(s *Suite) error {
 	limit := codec.DefaultMax
 	if !s.Unframed {
@@ -159,7 +161,8 @@ func hostile(s *Suite) error {
 	return nil
 }
 
-// damaged returns a few frames with some bytes changed, inserted or cut off, or random bytes. It is never empty.
+// damaged returns a few frames with some bytes changed, inserted or cut off, or random bytes. It is
+// never empty.
 func (s *Suite) damaged(rnd *rand.Rand) ([]byte, error) {
 	var samples [][]byte
 	for range rnd.IntN(4) {

@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
-// FuzzRequests wants what is decoded in two pieces to be what is decoded whole, and a request that is
-// written anew from its arguments to have the same ones.
+// FuzzRequests wants what is decoded in two pieces to be what is decoded whole, and a request that
+// is written anew from its arguments to have the same ones.
 func FuzzRequests(f *testing.F) {
 	for _, s := range []string{
 		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING \"a\\x41\" 'b'\r\n", "*0\r\n*1\r\n$0\r\n\r\n", "*1\r\n$-1\r\n",

@@ -11,8 +11,8 @@ type skipper struct {
 	busy bool
 }
 
-// skip returns the length of the value that data begins with, or 0 if it is not whole. Called
-// again with more of the same data, it goes on where it was. max is the length allowed, 0 means any.
+// skip returns the length of the value that data begins with, or 0 if it is not whole. Called again
+// with more of the same data, it goes on where it was. max is the length allowed, 0 means any.
 func (s *skipper) skip(data []byte, max int) (n int, err error) {
 	if !s.busy {
 		s.pos, s.more, s.busy = 0, 1, true
@@ -38,7 +38,8 @@ func checkMax(n, max int) error {
 	return nil
 }
 
-// step returns what follows the value at s.pos, and how many values belong to it. 0: it is not whole.
+// step returns what follows the value at s.pos, and how many values belong to it. 0: it is not
+// whole.
 func (s *skipper) step(data []byte, max int) (next, more int, err error) {
 	if s.pos >= len(data) {
 		return 0, 0, nil

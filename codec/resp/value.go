@@ -23,7 +23,8 @@ type Value struct {
 	// Int is the number if Kind is ':', and 1 for a boolean that is true.
 	Int int64
 
-	// Elems are the elements of an array, set or push; of a map the keys, each with its value behind it.
+	// Elems are the elements of an array, set or push; of a map the keys, each with its value
+	// behind it.
 	Elems []Value
 
 	// Attr are the attributes that came before the value, in pairs as in a map; usually none.
@@ -47,8 +48,8 @@ type ReplyError string
 // Error returns the error as it came.
 func (e ReplyError) Error() string { return string(e) }
 
-// Parse makes a Value of a frame of a Client: one whole reply. Str points into frame. Replies nested
-// deeper than 128 are refused.
+// Parse makes a Value of a frame of a Client: one whole reply. Str points into frame. Replies
+// nested deeper than 128 are refused.
 func Parse(frame []byte) (Value, error) {
 	v, rest, err := parse(frame, 0)
 	if err == nil && len(rest) > 0 {

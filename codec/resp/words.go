@@ -38,8 +38,8 @@ func ParseInt[T ~string | ~[]byte](b T) (n int64, ok bool) {
 	return 0, false
 }
 
-// splitWords appends the words of an inline request to args, which may be in 'quotes', where \' is a
-// quote, or in "quotes" with escapes. Words that are not in line as they are go to room. It
+// splitWords appends the words of an inline request to args, which may be in 'quotes', where \' is
+// a quote, or in "quotes" with escapes. Words that are not in line as they are go to room. It
 // reports false if a quote is not closed, or something follows one.
 func splitWords(args [][]byte, room, line []byte) (_ [][]byte, _ []byte, ok bool) {
 	for i := 0; ; {

@@ -11,8 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// A StatusCode says why a WebSocket was closed (RFC 6455 section 7.4). 3000 to 3999 are registered for libraries, 4000 to
-// 4999 are for the application's own use.
+// A StatusCode says why a WebSocket was closed (RFC 6455 section 7.4). 3000 to 3999 are registered
+// for libraries, 4000 to 4999 are for the application's own use.
 type StatusCode = ws.StatusCode
 
 // The codes that are used by this package or are useful to a server.
@@ -39,23 +39,25 @@ func (httpError) Is(target error) bool { return target == codec.ErrEnd }
 const maxReason = ws.MaxControlFramePayloadSize - 2
 
 var (
-	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered. It is also codec.ErrEnd to
-	// errors.Is.
+	// ErrHTTP is the reason of a connection that was a plain HTTP request, which has been answered.
+	// It is also codec.ErrEnd to errors.Is.
 	ErrHTTP error = httpError{}
 
-	// ErrTimeout is the reason of a connection whose handshake was not done in time. See OpenWithin.
+	// ErrTimeout is the reason of a connection whose handshake was not done in time. See
+	// OpenWithin.
 	ErrTimeout = errors.New("websocket: no handshake in time")
 
-	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not done, a close frame was sent
-	// already, or the connection is not a WebSocket at all.
+	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not
+	// done, a close frame was sent already, or the connection is not a WebSocket at all.
 	ErrNotOpen = errors.New("websocket: not open")
 
-	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection because of it.
+	// ErrInvalidUTF8: a text message is not UTF-8. A peer would have to close the connection
+	// because of it.
 	ErrInvalidUTF8 = errors.New("websocket: text that is not UTF-8")
 )
 
-// A CloseError is the reason of a connection that was closed by a close frame, whoever sent it. Given to
-// Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
+// A CloseError is the reason of a connection that was closed by a close frame, whoever sent it.
+// Given to Conn.CloseWithError, or returned by OnMessage, its Code and Reason are sent to the peer.
 type CloseError struct {
 	Code   StatusCode
 	Reason string
@@ -63,7 +65,8 @@ type CloseError struct {
 	// ByPeer: the peer closed, and this is what it said. Such an error is also io.EOF to errors.Is.
 	ByPeer bool
 
-	// Err is what the peer did wrong, if that is why we closed; it wraps codec.ErrTooLong or codec.ErrMalformed.
+	// Err is what the peer did wrong, if that is why we closed; it wraps codec.ErrTooLong or
+	// codec.ErrMalformed.
 	Err error
 }
 
@@ -91,8 +94,8 @@ func (e *CloseError) Is(target error) bool {
 	return e.ByPeer && target == io.EOF || e.Err == nil && target == codec.ErrEnd
 }
 
-// A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by Codec.Check, it is what the
-// peer is answered.
+// A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by
+// Codec.Check, it is what the peer is answered.
 type HandshakeError struct {
 	Status int // of the HTTP answer
 	Reason string
@@ -144,8 +147,8 @@ func cutReason(s string) string {
 	return s
 }
 
-// checkCode returns nil for a code that may be in a close frame (RFC 6455 section 7.4.2). 1012 to 1014 were
-// registered after the RFC.
+// checkCode returns nil for a code that may be in a close frame (RFC 6455 section 7.4.2). 1012 to
+// 1014 were registered after the RFC.
 func checkCode(code StatusCode) error {
 	switch {
 	case code >= 1012 && code <= 1014:

@@ -22,72 +22,80 @@ const (
 	DefaultCompressMin = 256
 )
 
-// A Codec is the configuration of WebSocket for a listener. It is a codec.Stateful: the codec of each connection is a
-// *Conn. The zero Codec takes connections on any path from pages of the same origin, if they shake
-// hands within ten seconds, messages of up to 64 KiB, and answers plain HTTP requests with "426 Upgrade
-// Required".
+// A Codec is the configuration of WebSocket for a listener. It is a codec.Stateful: the codec of
+// each connection is a *Conn. The zero Codec takes connections on any path from pages of the same
+// origin, if they shake hands within ten seconds, messages of up to 64 KiB, and answers plain HTTP
+// requests with "426 Upgrade Required".
 //
-// Use it by its address. The fields must not be changed once it serves; the functions are called on the loop of the
-// connection concerned, several loops at once, and must not block.
+// Use it by its address. The fields must not be changed once it serves; the functions are called on
+// the loop of the connection concerned, several loops at once, and must not block.
 type Codec struct {
 	// Path is the only path that may be upgraded; others are refused with 404. Empty means any.
 	Path string
 
-	// Origins are the origins, such as "https://example.com", whose pages may connect, besides the one that the
-	// request is sent to. "*" allows all. Others are refused with 403, since a browser sends cookies to us from
-	// whatever page it shows (RFC 6455 section 10.2). A request without an Origin is not a browser's, and passes.
+	// Origins are the origins, such as "https://example.com", whose pages may connect, besides the
+	// one that the request is sent to. "*" allows all. Others are refused with 403, since a browser
+	// sends cookies to us from whatever page it shows (RFC 6455 section 10.2). A request without an
+	// Origin is not a browser's, and passes.
 	Origins []string
 
-	// Protocols are the subprotocols that may be chosen: of those that the client asks for, its first that is here. If
-	// none is, the connection has none.
+	// Protocols are the subprotocols that may be chosen: of those that the client asks for, its
+	// first that is here. If none is, the connection has none.
 	Protocols []string
 
-	// Check, if not nil, is asked last, for a handshake that is right otherwise. An error refuses it: a *HandshakeError
-	// with its Status, any other with 403. r must not be changed. A panic closes the connection.
+	// Check, if not nil, is asked last, for a handshake that is right otherwise. An error refuses
+	// it: a *HandshakeError with its Status, any other with 403. r must not be changed. A panic
+	// closes the connection.
 	Check func(r *http.Request) error
 
-	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its socket. It
-	// runs on the loop. The answer is held in memory until the peer has taken it, and the connection closes behind it with
-	// ErrHTTP: it is meant for pages, not for downloads. A request with a body is refused with 413.
+	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its
+	// socket. It runs on the loop. The answer is held in memory until the peer has taken it, and
+	// the connection closes behind it with ErrHTTP: it is meant for pages, not for downloads. A
+	// request with a body is refused with 413.
 	HTTP http.Handler
 
 	// Binary makes Conn.Send send binary messages instead of text.
 	Binary bool
 
-	// MaxHandshake is how long an HTTP request may be, in bytes, without a body. 0 means DefaultMaxHandshake, 16 KiB.
+	// MaxHandshake is how long an HTTP request may be, in bytes, without a body. 0 means
+	// DefaultMaxHandshake, 16 KiB.
 	MaxHandshake int
 
-	// HandshakeTimeout is how long the handshake may take before the connection closes with ErrTimeout,
-	// and a 408 if there was a request. 0 means DefaultHandshakeTimeout, 10 s.
+	// HandshakeTimeout is how long the handshake may take before the connection closes with
+	// ErrTimeout, and a 408 if there was a request. 0 means DefaultHandshakeTimeout, 10 s.
 	HandshakeTimeout time.Duration
 
-	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed. 0 means codec.DefaultMax,
-	// 64 KiB. A longer one closes the connection with StatusTooBig.
+	// MaxMessage is the length of the longest message that a peer may send, in bytes, decompressed.
+	// 0 means codec.DefaultMax, 64 KiB. A longer one closes the connection with StatusTooBig.
 	MaxMessage int
 
 	// MaxSend is the length of the longest message that may be sent. 0 means MaxMessage.
 	MaxSend int
 
-	// MaxFrame is the length of the longest frame that a peer may send, as a part of a message. 0 means MaxMessage.
+	// MaxFrame is the length of the longest frame that a peer may send, as a part of a message. 0
+	// means MaxMessage.
 	MaxFrame int
 
-	// Compress offers permessage-deflate (RFC 7692) to clients that ask for it. Each message is compressed for itself, in both
-	// directions (no context takeover), so that a connection needs no memory for it, and a broadcast is
-	// compressed once.
+	// Compress offers permessage-deflate (RFC 7692) to clients that ask for it. Each message is
+	// compressed for itself, in both directions (no context takeover), so that a connection needs
+	// no memory for it, and a broadcast is compressed once.
 	Compress bool
 
-	// CompressMin is the length of the shortest message that is sent compressed. 0 means DefaultCompressMin, 256.
+	// CompressMin is the length of the shortest message that is sent compressed. 0 means
+	// DefaultCompressMin, 256.
 	CompressMin int
 
-	// Status, if not nil, chooses the code and reason of the close frame when our side closes with err, which
-	// is not a *CloseError. nil sends StatusNormal without an error and StatusGoingAway with one, and no reason. A code that
-	// must not be sent becomes StatusInternalError; a reason is cut to 123 bytes.
+	// Status, if not nil, chooses the code and reason of the close frame when our side closes with
+	// err, which is not a *CloseError. nil sends StatusNormal without an error and StatusGoingAway
+	// with one, and no reason. A code that must not be sent becomes StatusInternalError; a reason
+	// is cut to 123 bytes.
 	Status func(err error) (code StatusCode, reason string)
 
 	deflated [maxWindow + 1]byte // addresses, the FrameKeys of connections that compress, by window
 }
 
-// ErrNoConn is what a Codec returns that is used as the codec of a connection. Only what New returns is one.
+// ErrNoConn is what a Codec returns that is used as the codec of a connection. Only what New
+// returns is one.
 var ErrNoConn = errors.New("websocket: a Codec is a configuration; the codec of a connection is what its New returns")
 
 // New returns the codec of one connection, a *Conn. Any goroutine may call it.

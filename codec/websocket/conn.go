@@ -46,15 +46,19 @@ const maxEarly = 64 << 10
 // keptReply is how large a buffer for replies a connection keeps: enough for a pong.
 const keptReply = 128
 
-// A Conn is the codec of one WebSocket: see Of. It belongs to the loop of its connection, and only there may its fields and
-// methods be used. The functions are called on the loop and must not block; a panic in one closes the connection.
+// A Conn is the codec of one WebSocket: see Of. It belongs to the loop of its connection, and only
+// there may its fields and methods be used. The functions are called on the loop and must not
+// block; a panic in one closes the connection.
 type Conn struct {
-	// OnOpen is called when the handshake is done, before the first message, and may send. Set it in Accept, if at
-	// all. r is the request, with neither body nor remote address; it may be kept. An error closes the connection: a
-	// *CloseError says with which code; any other is logged as bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
+	// OnOpen is called when the handshake is done, before the first message, and may send. Set it
+	// in Accept, if at all. r is the request, with neither body nor remote address; it may be kept.
+	// An error closes the connection: a *CloseError says with which code; any other is logged as
+	// bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an
+	// OnClose.
 	OnOpen func(r *http.Request) error
 
-	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data is valid until it returns.
+	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data
+	// is valid until it returns.
 	OnPong func(data []byte)
 
 	config   *Codec
@@ -85,7 +89,8 @@ func (c *Conn) Protocol() string { return c.protocol }
 // Compressed reports whether permessage-deflate was agreed on.
 func (c *Conn) Compressed() bool { return c.deflate }
 
-// Kind returns the kind of the message that OnMessage has been given. Before the first one it is Text.
+// Kind returns the kind of the message that OnMessage has been given. Before the first one it is
+// Text.
 func (c *Conn) Kind() Kind {
 	if c.kind == 0 {
 		return Text
@@ -170,7 +175,8 @@ func (c *Conn) closed(payload []byte) error {
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
 
-// fail makes a close frame the last word of a connection that fails because of the peer (RFC 6455 section 7.1.7).
+// fail makes a close frame the last word of a connection that fails because of the peer (RFC 6455
+// section 7.1.7).
 func (c *Conn) fail(err error) error {
 	if err == nil {
 		return nil
@@ -183,7 +189,8 @@ func (c *Conn) fail(err error) error {
 	return err
 }
 
-// data handles a data frame, RFC 6455 section 5.4. It returns the message if this was its last frame.
+// data handles a data frame, RFC 6455 section 5.4. It returns the message if this was its last
+// frame.
 func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	if h.OpCode != ws.OpContinuation {
 		c.kind = Kind(h.OpCode)
@@ -216,7 +223,8 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	return payload, nil
 }
 
-// checkText reports whether text, which is final or may go on, can be UTF-8. What was valid before is not looked at again.
+// checkText reports whether text, which is final or may go on, can be UTF-8. What was valid before
+// is not looked at again.
 func (c *Conn) checkText(text []byte, final bool) bool {
 	rest := text[c.valid:]
 	if utf8.Valid(rest) {
@@ -242,8 +250,8 @@ func (c *Conn) checkText(text []byte, final bool) bool {
 	return true
 }
 
-// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec says. Before the handshake
-// is done it is kept, up to 64 KiB altogether.
+// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec
+// says. Before the handshake is done it is kept, up to 64 KiB altogether.
 func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 	kind := c.sendKind()
 	switch {
@@ -300,7 +308,8 @@ func (c *Conn) Opening() error {
 	return nil
 }
 
-// AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is not done.
+// AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is
+// not done.
 func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 	switch c.phase {
 	case handshaking:
@@ -329,9 +338,9 @@ func (c *Conn) FrameSize(data []byte) (size int, ok bool) {
 	return n + int(h.Length), true
 }
 
-// FrameKey tells which open connections of a Codec encode a message alike, so that a broadcast can be
-// encoded once: those that do not compress, and those that do, with the same window. It returns nil
-// while messages have to be kept for after the handshake.
+// FrameKey tells which open connections of a Codec encode a message alike, so that a broadcast can
+// be encoded once: those that do not compress, and those that do, with the same window. It returns
+// nil while messages have to be kept for after the handshake.
 func (c *Conn) FrameKey() any {
 	if c.phase != open {
 		return nil

@@ -37,7 +37,8 @@ func acceptGreeter(c *loop.Conn) loop.Handler {
 	return &greeter{func(error) {}}
 }
 
-// received shows the frames that a peer in memory got, behind the head of an HTTP answer if there is one.
+// received shows the frames that a peer in memory got, behind the head of an HTTP answer if there
+// is one.
 func received(p *looptest.Peer) (head string, frames []string) {
 	data := p.Received()
 	if strings.HasPrefix(data, "HTTP/") {

@@ -53,8 +53,9 @@ var deflaters = sync.Pool{New: func() any {
 	return &deflater{compressor: f}
 }}
 
-// deflate leaves the compressed form of payload in d.sink. The compressor's window cannot be chosen,
-// so for a smaller one each piece as long as that is compressed for itself: nothing refers further back.
+// deflate leaves the compressed form of payload in d.sink. The compressor's window cannot be
+// chosen, so for a smaller one each piece as long as that is compressed for itself: nothing refers
+// further back.
 func (d *deflater) deflate(payload []byte, window byte) error {
 	d.sink.data = d.sink.data[:0]
 	d.compressor.Reset(&d.sink)

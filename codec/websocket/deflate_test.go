@@ -41,9 +41,9 @@ func sent(t *testing.T, wire []byte) ws.Frame {
 	return f
 }
 
-// RFC 7692 section 7.1.2.1: nothing that we send refers further back than the window that was agreed on.
-// Twice the same noise, one window and a bit apart, is what shows it: a compressor that does not know
-// of the window halves it.
+// RFC 7692 section 7.1.2.1: nothing that we send refers further back than the window that was
+// agreed on. Twice the same noise, one window and a bit apart, is what shows it: a compressor that
+// does not know of the window halves it.
 func TestWindow(t *testing.T) {
 	for bits := 8; bits <= 15; bits++ {
 		c := opened(t, &websocket.Codec{Compress: true, Binary: true, CompressMin: 1},

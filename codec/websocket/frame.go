@@ -60,7 +60,8 @@ func headerSize(second byte) int {
 	return n
 }
 
-// check returns an error if a frame with this header, of n bytes, must not come now (RFC 6455 sections 5.2 to 5.5).
+// check returns an error if a frame with this header, of n bytes, must not come now (RFC 6455
+// sections 5.2 to 5.5).
 func (c *Conn) check(h ws.Header, n int) error {
 	state := ws.StateServerSide
 	if c.fragmented {
@@ -82,7 +83,8 @@ func (c *Conn) check(h ws.Header, n int) error {
 	return c.checkLength(h)
 }
 
-// checkLength refuses a data frame that is too long, or makes its message so, as soon as its header is there.
+// checkLength refuses a data frame that is too long, or makes its message so, as soon as its header
+// is there.
 func (c *Conn) checkLength(h ws.Header) error {
 	before, compressed := 0, h.Rsv1()
 	if c.fragmented {

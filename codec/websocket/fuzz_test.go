@@ -48,8 +48,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// FuzzConn feeds bytes as a peer would, whole and in pieces: the same must come of it, and no panic. Nothing larger than
-// the limit is delivered or kept.
+// FuzzConn feeds bytes as a peer would, whole and in pieces: the same must come of it, and no
+// panic. Nothing larger than the limit is delivered or kept.
 func FuzzConn(f *testing.F) {
 	hello := request("x", "Sec-WebSocket-Extensions: permessage-deflate")
 	for _, tc := range protocolCases() {

@@ -18,8 +18,9 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section 4.2). Of a request that is
-// accepted it leaves the last byte, so that the answer is on its way before OnOpen is called.
+// handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section
+// 4.2). Of a request that is accepted it leaves the last byte, so that the answer is on its way
+// before OnOpen is called.
 func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 	n := headLength(data, seen)
 	switch limit := c.config.maxHandshake(); {
@@ -46,7 +47,8 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 	return n - 1, nil
 }
 
-// readRequest parses a head. http.ReadRequest takes names of headers that are not tokens, so http.Server checks them as well.
+// readRequest parses a head. http.ReadRequest takes names of headers that are not tokens, so
+// http.Server checks them as well.
 func readRequest(head []byte) (*http.Request, error) {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	if err != nil {

@@ -125,7 +125,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// refused checks that an answer says why, that the connection closes, and what a client can do better.
+// refused checks that an answer says why, that the connection closes, and what a client can do
+// better.
 func (tc *handshakeCase) refused(t *testing.T, r *http.Response) {
 	body, err := io.ReadAll(r.Body)
 	if head := r.Request.Method == http.MethodHead; err != nil || (len(body) == 0) != head {
@@ -160,7 +161,8 @@ func (tc *handshakeCase) accepted(t *testing.T, c *client, r *http.Response) {
 	}
 }
 
-// RFC 9110 section 7.8: who sends Upgrade names it in Connection. (http.ReadResponse hides that header.)
+// RFC 9110 section 7.8: who sends Upgrade names it in Connection. (http.ReadResponse hides that
+// header.)
 func TestUpgradeRequired(t *testing.T) {
 	s := start(t, &websocket.Codec{})
 	for _, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", request("x", "Sec-WebSocket-Version: 8")} {

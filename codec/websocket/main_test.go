@@ -115,8 +115,8 @@ func (s *server) dial(t testing.TB) *client {
 	return &client{c, bufio.NewReader(c)}
 }
 
-// request returns a right handshake, with lines changed: "Header: value" replaces or adds one, "Header:" removes it, and
-// one that is no header replaces the request line.
+// request returns a right handshake, with lines changed: "Header: value" replaces or adds one,
+// "Header:" removes it, and one that is no header replaces the request line.
 func request(host string, changes ...string) string {
 	lines := []string{
 		"GET /chat HTTP/1.1", "Host: " + host, "Upgrade: websocket", "Connection: Upgrade",

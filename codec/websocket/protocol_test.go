@@ -11,8 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/websocket"
 )
 
-// A protocolCase sends frames over a new connection and wants exactly these answers. If the last one is not a close, the
-// test closes the connection itself, to see that nothing else comes.
+// A protocolCase sends frames over a new connection and wants exactly these answers. If the last
+// one is not a close, the test closes the connection itself, to see that nothing else comes.
 type protocolCase struct {
 	section string // of RFC 6455, or "7692 " and one of that
 	name    string

@@ -25,16 +25,19 @@ type TimedLink[Timer any] interface {
 	AfterFunc(d time.Duration, f func()) Timer // unless it closes first
 }
 
-// Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be called on c's loop.
+// Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be
+// called on c's loop.
 func Of(c interface{ Codec() codec.Codec }) *Conn {
 	w, _ := c.Codec().(*Conn)
 	return w
 }
 
-// SendText sends msg as a text message, by the rules of Conn.Send. On a connection with another codec it is c.Send.
+// SendText sends msg as a text message, by the rules of Conn.Send. On a connection with another
+// codec it is c.Send.
 func SendText(c Link, msg []byte) error { return sendAs(c, Text, msg) }
 
-// SendBinary sends msg as a binary message, by the rules of Conn.Send. On a connection with another codec it is c.Send.
+// SendBinary sends msg as a binary message, by the rules of Conn.Send. On a connection with another
+// codec it is c.Send.
 func SendBinary(c Link, msg []byte) error { return sendAs(c, Binary, msg) }
 
 func sendAs(c Link, kind Kind, msg []byte) error {
@@ -48,11 +51,11 @@ func sendAs(c Link, kind Kind, msg []byte) error {
 	return err
 }
 
-// Ping sends a ping with data, which the peer's pong will bring back to Conn.OnPong. More than 125 bytes are
-// codec.ErrTooLong; ErrNotOpen if there is no open WebSocket.
+// Ping sends a ping with data, which the peer's pong will bring back to Conn.OnPong. More than 125
+// bytes are codec.ErrTooLong; ErrNotOpen if there is no open WebSocket.
 //
-// As the Ping of a heartbeat it is func(c *loop.Conn) error { return websocket.Ping(c, nil) }. A pong counts as life, as
-// every byte does.
+// As the Ping of a heartbeat it is func(c *loop.Conn) error { return websocket.Ping(c, nil) }. A
+// pong counts as life, as every byte does.
 func Ping(c Link, data []byte) error {
 	w := Of(c)
 	if w == nil || !w.IsOpen() {
@@ -66,12 +69,13 @@ func Ping(c Link, data []byte) error {
 	return err
 }
 
-// Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close frame and waits for the
-// peer's, for CloseWait at most. Meanwhile nothing can be sent, and messages that still come are dropped. OnClose
-// then gets a *CloseError with code and reason. Calling it again does nothing. The rules for code and reason are those of
-// Codec.Status.
+// Close closes c with a code and a reason, in the way of RFC 6455 section 7.1.2: it sends a close
+// frame and waits for the peer's, for CloseWait at most. Meanwhile nothing can be sent, and
+// messages that still come are dropped. OnClose then gets a *CloseError with code and reason.
+// Calling it again does nothing. The rules for code and reason are those of Codec.Status.
 //
-// Conn.Close and CloseWithError send a close frame, too, and do not wait. So does this function if there is no open WebSocket.
+// Conn.Close and CloseWithError send a close frame, too, and do not wait. So does this function if
+// there is no open WebSocket.
 func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 	reply := &CloseError{Code: code, Reason: reason}
 	w := Of(c)
@@ -89,8 +93,8 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })
 }
 
-// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d. Call it in Accept. It does nothing on a
-// connection with another codec.
+// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d. Call it in Accept. It
+// does nothing on a connection with another codec.
 func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
 	w := Of(c)
 	if w == nil {

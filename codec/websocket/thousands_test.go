@@ -26,7 +26,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// crowdEnv makes the test binary be a crowd of clients, in place of the tests: its value is the address of the server.
+// crowdEnv makes the test binary be a crowd of clients, in place of the tests: its value is the
+// address of the server.
 const crowdEnv = "LOOPWHEEL_TEST_CROWD"
 
 const (
@@ -128,7 +129,8 @@ func (n *census) accept(c *loop.Conn) loop.Handler {
 	return r
 }
 
-// 5,000 that are silent are kicked T after their last byte, and 5,000 that answer pings stay for 10 T.
+// 5,000 that are silent are kicked T after their last byte, and 5,000 that answer pings stay for 10
+// T.
 func TestThousandsOfHeartbeats(t *testing.T) {
 	needSlow(t, "10,000 connections for half a minute")
 	const tries = 3 // lateness is the machine's, too; kicking early, or one that answers, is never forgiven

@@ -1,6 +1,7 @@
-// Command dns is a caching DNS forwarder, on UDP and TCP: upstreams are asked with deadlines and tried one after the
-// other, answers are cached by each loop until its wheel ends them, and what has expired is given when nobody upstream
-// answers. The cache is in cache.go, what goes on in server.go.
+// Command dns is a caching DNS forwarder, on UDP and TCP: upstreams are asked with deadlines and
+// tried one after the other, answers are cached by each loop until its wheel ends them, and what
+// has expired is given when nobody upstream answers. The cache is in cache.go, what goes on in
+// server.go.
 package main
 
 import (

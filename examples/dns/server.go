@@ -70,7 +70,8 @@ func newForwarder(o *options, l *loop.Loop) forwarder {
 	return f
 }
 
-// serve answers a query from the cache, or asks upstream. longest is what fits into an answer, 0: as the client says.
+// serve answers a query from the cache, or asks upstream. longest is what fits into an answer, 0:
+// as the client says.
 func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
 	q, key, err := parseQuery(msg, f.key)
 	f.key = key

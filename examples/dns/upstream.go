@@ -42,7 +42,8 @@ func (u *upstream) answered(_ *loop.Conn, msg []byte) error {
 	return nil
 }
 
-// ask sends q under a random id, as an attacker must not be able to guess it (RFC 5452). msg is borrowed.
+// ask sends q under a random id, as an attacker must not be able to guess it (RFC 5452). msg is
+// borrowed.
 func (u *upstream) ask(q *query, timeout time.Duration, done func(msg []byte, err error)) error {
 	c := u.link.Conn()
 	if c == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// What a hit of the cache needs is read from the wire here, without unpacking messages: a header, a question, the
-// places of TTLs. Everything else is left to miekg/dns.
+// What a hit of the cache needs is read from the wire here, without unpacking messages: a header, a
+// question, the places of TTLs. Everything else is left to miekg/dns.
 
 const (
 	headerLen = 12
@@ -135,8 +135,8 @@ func withoutOPT(rrs []dns.RR) (rest []dns.RR) {
 	return rest
 }
 
-// usable returns for how long an answer may be given again: as long as its shortest TTL says, and if there is none
-// such, as its SOA does (RFC 2308).
+// usable returns for how long an answer may be given again: as long as its shortest TTL says, and
+// if there is none such, as its SOA does (RFC 2308).
 func usable(m *dns.Msg) time.Duration {
 	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0
@@ -154,7 +154,8 @@ func usable(m *dns.Msg) time.Duration {
 	return time.Duration(least) * time.Second
 }
 
-// appendAnswer appends a to dst as the answer to q, after it has been in the cache for age. A stale one gets a TTL of its own.
+// appendAnswer appends a to dst as the answer to q, after it has been in the cache for age. A stale
+// one gets a TTL of its own.
 func appendAnswer(dst []byte, a *answer, q *query, age time.Duration, stale uint32) []byte {
 	begin := len(dst)
 	dst = append(dst, a.msg...)
@@ -188,7 +189,8 @@ func appendOPT(dst []byte, begin int, q *query) []byte {
 	return append(dst, 0, 0, byte(dns.TypeOPT), udpSize>>8, udpSize&0xff, 0, 0, do, 0, 0, 0)
 }
 
-// appendEmpty appends an answer without records: a failure, or one that is too long and must be asked for by TCP.
+// appendEmpty appends an answer without records: a failure, or one that is too long and must be
+// asked for by TCP.
 func appendEmpty(dst []byte, q *query, rcode int, truncated bool) []byte {
 	begin := len(dst)
 	flags := uint16(bitQR|bitRA) | q.flags&(bitRD|bitCD) | uint16(rcode)

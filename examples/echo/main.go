@@ -1,5 +1,6 @@
-// Command echo sends back what it gets, evicts who is silent for too long, and drains when it is told to stop: the
-// program to start from when you write a server of your own. What it serves is in server.go.
+// Command echo sends back what it gets, evicts who is silent for too long, and drains when it is
+// told to stop: the program to start from when you write a server of your own. What it serves is in
+// server.go.
 package main
 
 import (

@@ -13,16 +13,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A restarter replaces the program while it runs, on SIGHUP: it starts the program's file anew, which
-// may be another version by now, and hands over the listening sockets. When the new process is ready,
-// the old one stops accepting, serves its connections for a while and drains. No connection is refused
-// meanwhile: those that nobody has accepted yet wait in the sockets' queues, which both processes share.
+// A restarter replaces the program while it runs, on SIGHUP: it starts the program's file anew,
+// which may be another version by now, and hands over the listening sockets. When the new process
+// is ready, the old one stops accepting, serves its connections for a while and drains. No
+// connection is refused meanwhile: those that nobody has accepted yet wait in the sockets' queues,
+// which both processes share.
 type restarter struct {
 	*tableflip.Upgrader
 }
 
-// newRestarter may be called once in a process. pidFile is where the process that is in charge writes
-// its number; "" means nowhere.
+// newRestarter may be called once in a process. pidFile is where the process that is in charge
+// writes its number; "" means nowhere.
 func newRestarter(pidFile string) (*restarter, error) {
 	upg, err := tableflip.New(tableflip.Options{PIDFile: pidFile})
 	return &restarter{upg}, err
@@ -72,8 +73,8 @@ func listen(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
-// watch restarts on SIGHUP. The context that it returns ends with ctx, or when a new process has taken
-// over.
+// watch restarts on SIGHUP. The context that it returns ends with ctx, or when a new process has
+// taken over.
 func (r *restarter) watch(ctx context.Context, log zerolog.Logger) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)

@@ -21,8 +21,9 @@ import (
 	"time"
 )
 
-// The program is replaced again and again while clients come at a steady rate, and each of them counts
-// what it sees. With LOOPWHEEL_SLOW=1 it is replaced 20 times, under 500 connections a second.
+// The program is replaced again and again while clients come at a steady rate, and each of them
+// counts what it sees. With LOOPWHEEL_SLOW=1 it is replaced 20 times, under 500 connections a
+// second.
 func TestRestart(t *testing.T) {
 	times, rate := 3, 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
@@ -138,8 +139,8 @@ func awaitExit(t *testing.T, pid int) {
 	}
 }
 
-// running reports whether a process is there, and is not one that has ended and that nobody has waited
-// for.
+// running reports whether a process is there, and is not one that has ended and that nobody has
+// waited for.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

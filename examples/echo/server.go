@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// newServer returns the server that o describes. It is all there is to an echo server; the rest is a program around it.
+// newServer returns the server that o describes. It is all there is to an echo server; the rest is
+// a program around it.
 func newServer(o options, log zerolog.Logger) *loop.Server {
 	return &loop.Server{
 		Addr:        o.addr,
@@ -22,8 +23,8 @@ func newServer(o options, log zerolog.Logger) *loop.Server {
 	}
 }
 
-// A session is the handler of one connection, and its fields are the connection's state. They need no lock: only the
-// connection's loop touches them.
+// A session is the handler of one connection, and its fields are the connection's state. They need
+// no lock: only the connection's loop touches them.
 type session struct {
 	messages int
 }

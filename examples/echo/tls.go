@@ -28,8 +28,8 @@ func (o *options) tlsConfig() (*tls.Config, error) {
 	return nil, nil
 }
 
-// selfSigned makes a certificate for this machine, valid for a day. Clients must be told to trust it:
-// it is for trying things out.
+// selfSigned makes a certificate for this machine, valid for a day. Clients must be told to trust
+// it: it is for trying things out.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

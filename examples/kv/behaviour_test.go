@@ -12,7 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
-// Shards: answers come in the order of the commands, and commands on keys of several slots are refused.
+// Shards: answers come in the order of the commands, and commands on keys of several slots are
+// refused.
 func TestShards(t *testing.T) {
 	c := dial(t, start(t, "-shards", "4"))
 	var wire []byte
@@ -104,8 +105,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A client that sends 100,000 commands before it reads gets all its answers, and costs no more memory than
-// what may wait for it.
+// A client that sends 100,000 commands before it reads gets all its answers, and costs no more
+// memory than what may wait for it.
 func TestPipelineThatIsNotRead(t *testing.T) {
 	addr := start(t)
 	c, healthy := dial(t, addr), dial(t, addr)

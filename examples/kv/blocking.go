@@ -31,8 +31,8 @@ func (s *session) block(sh *shard, w *store.Wait) {
 	})
 }
 
-// unblock answers a command that has waited, and goes on with what was sent behind it. It never runs
-// inside of the command that brought the answer: that may be this client's own.
+// unblock answers a command that has waited, and goes on with what was sent behind it. It never
+// runs inside of the command that brought the answer: that may be this client's own.
 func (s *session) unblock(reply []byte) {
 	if s.waiting == nil {
 		return
@@ -42,7 +42,8 @@ func (s *session) unblock(reply []byte) {
 	_ = s.conn.Ref().Tell(func(*loop.Conn) { s.resume() })
 }
 
-// blockThere is block for a key of another loop, where it first has to be seen whether it must wait.
+// blockThere is block for a key of another loop, where it first has to be seen whether it must
+// wait.
 func (s *session) blockThere(sh *shard, cmd *store.Command, args [][]byte) {
 	v, ref := s.version, s.conn.Ref()
 	b := new(blocked)

@@ -99,7 +99,8 @@ func words(parts ...any) (out []string) {
 	return out
 }
 
-// unordered are commands whose answers have no order: the elements are sorted, in groups of this many.
+// unordered are commands whose answers have no order: the elements are sorted, in groups of this
+// many.
 var unordered = map[string]int{
 	"SMEMBERS": 1, "SINTER": 1, "SUNION": 1, "SDIFF": 1, "HKEYS": 1, "HVALS": 1, "HGETALL": 2, "KEYS": 1, "SPOP": 1, "SRANDMEMBER": 1,
 }
@@ -177,7 +178,8 @@ func compare(t *testing.T, g generator, next func(generator) []string, a, b *pee
 	return sent
 }
 
-// closeEnough reports whether the two answers are times that are left, which the moment of asking changes.
+// closeEnough reports whether the two answers are times that are left, which the moment of asking
+// changes.
 func closeEnough(args []string, a, b string) bool {
 	x, err1 := strconv.ParseInt(a, 10, 64)
 	y, err2 := strconv.ParseInt(b, 10, 64)

@@ -14,8 +14,9 @@ import (
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
-// TestKillAlways kills the program under load, again and again. With appendfsync always, all that was
-// confirmed is there afterwards: each client counts in a key of its own, and knows how far it got.
+// TestKillAlways kills the program under load, again and again. With appendfsync always, all that
+// was confirmed is there afterwards: each client counts in a key of its own, and knows how far it
+// got.
 func TestKillAlways(t *testing.T) {
 	rounds := 2
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
@@ -51,8 +52,8 @@ func TestKillAlways(t *testing.T) {
 	}
 }
 
-// count increments until the connection breaks, in transactions that push to a list, too. It returns
-// the last number that was confirmed.
+// count increments until the connection breaks, in transactions that push to a list, too. It
+// returns the last number that was confirmed.
 func count(t *testing.T, addr string, i int, last int64) int64 {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil { // it was killed already

@@ -241,8 +241,8 @@ func randomGeneric(g generator) []string {
 	return words("SET", k, g.value())
 }
 
-// randomExpire makes keys that expire: in the past, or so far away that it does not come, as the clock of
-// redis-server is its own. What happens between is another test's.
+// randomExpire makes keys that expire: in the past, or so far away that it does not come, as the
+// clock of redis-server is its own. What happens between is another test's.
 func randomExpire(g generator) []string {
 	k := g.key("x")
 	far := strconv.FormatInt(time.Now().Unix()/1000*1000+int64(10_000+1000*g.IntN(5)), 10)

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestGoRedis uses the client that most Go programs have, unchanged, in both shapes and versions of the
-// protocol.
+// TestGoRedis uses the client that most Go programs have, unchanged, in both shapes and versions of
+// the protocol.
 func TestGoRedis(t *testing.T) {
 	for _, shards := range []string{"1", "3"} {
 		for _, version := range []int{2, 3} {

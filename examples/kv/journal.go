@@ -171,8 +171,8 @@ func (s *server) load() error {
 
 func shardName(i int) string { return fmt.Sprintf("shard-%d", i) }
 
-// readFiles runs the commands of the files on db. One that ends in the middle of a command is cut, if
-// it is the last, as that is how a crash leaves it.
+// readFiles runs the commands of the files on db. One that ends in the middle of a command is cut,
+// if it is the last, as that is how a crash leaves it.
 func (s *server) readFiles(files *aof.Files, db *store.DB) error {
 	began := time.Now()
 	paths := files.Paths()
@@ -208,9 +208,9 @@ func replay(db *store.DB) func(args [][]byte) error {
 	}
 }
 
-// dataDir returns the directory with the files of as many shards as there are now. CURRENT says which
-// directory is valid. If that was written by another number of shards, the keys are given to the
-// shards that they belong to now.
+// dataDir returns the directory with the files of as many shards as there are now. CURRENT says
+// which directory is valid. If that was written by another number of shards, the keys are given to
+// the shards that they belong to now.
 func (s *server) dataDir() (string, error) {
 	current := filepath.Join(s.options.dir, "CURRENT")
 	text, err := os.ReadFile(current)

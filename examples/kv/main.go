@@ -1,6 +1,6 @@
-// Command kv is a server that speaks the Redis protocol and keeps its keys in plain Go maps: a whole
-// program to copy from when you want a store, cache, queue or gateway of your own behind a protocol
-// that every language has clients for. README.md says what it can do and how it is built.
+// Command kv is a server that speaks the Redis protocol and keeps its keys in plain Go maps: a
+// whole program to copy from when you want a store, cache, queue or gateway of your own behind a
+// protocol that every language has clients for. README.md says what it can do and how it is built.
 package main
 
 import (

@@ -48,7 +48,8 @@ func (s *session) queue(data *store.Command, other *command, args [][]byte) {
 	s.write([]byte("+QUEUED\r\n"))
 }
 
-// check returns why a command cannot be in a transaction when there are several shards, "" if it can.
+// check returns why a command cannot be in a transaction when there are several shards, "" if it
+// can.
 func (t *transaction) check(data *store.Command, args [][]byte) string {
 	if data == nil || data.First == 0 && data.Keys == nil {
 		return "ERR a transaction over shards takes only commands on keys: start with -shards 1"
@@ -121,8 +122,8 @@ func (t *transaction) writes() bool {
 	return false
 }
 
-// exec runs a transaction on the shard's loop. s is the client if that lives here, too: commands that
-// are not about keys are run on it.
+// exec runs a transaction on the shard's loop. s is the client if that lives here, too: commands
+// that are not about keys are run on it.
 func (sh *shard) exec(queue []queued, v resp.Version, w *watching, s *session) (reply []byte) {
 	if w != nil {
 		touched := w.watch.Touched

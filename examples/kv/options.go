@@ -122,8 +122,8 @@ func (o *options) setLevel(level string) error {
 	return nil
 }
 
-// tuneGC lets the garbage collector run less often than Go's default has it, as the heap is the data,
-// and more often near the limit. What the environment says has precedence.
+// tuneGC lets the garbage collector run less often than Go's default has it, as the heap is the
+// data, and more often near the limit. What the environment says has precedence.
 func tuneGC(o options) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)

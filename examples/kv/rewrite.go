@@ -18,9 +18,9 @@ func (j *journal) rewriteIfLarge() {
 	}
 }
 
-// rewrite makes a new base of what is on disk, in the background. All that the loop does for it is to begin
-// a new file: the base is made by reading the files before that anew, on a goroutine with a DB of its own,
-// which costs another core and memory for a while, but no loop a moment.
+// rewrite makes a new base of what is on disk, in the background. All that the loop does for it is
+// to begin a new file: the base is made by reading the files before that anew, on a goroutine with
+// a DB of its own, which costs another core and memory for a while, but no loop a moment.
 func (j *journal) rewrite() {
 	if j.rewriting {
 		return

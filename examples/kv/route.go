@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// errCrossSlot is what a Redis Cluster says. Keys of one command have to be in one slot, even if two
-// slots are of one shard: else the same command would work with two shards and not with three.
+// errCrossSlot is what a Redis Cluster says. Keys of one command have to be in one slot, even if
+// two slots are of one shard: else the same command would work with two shards and not with three.
 const errCrossSlot = "CROSSSLOT Keys in request don't hash to the same slot"
 
 // route returns the shard that a command belongs to, or nil if it is about all of them.

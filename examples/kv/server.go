@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxOutbound is how many bytes may wait for a subscriber who does not read, before it is closed, if the
-	// command line does not say it; redis-server has the same limit.
+	// maxOutbound is how many bytes may wait for a subscriber who does not read, before it is
+	// closed, if the command line does not say it; redis-server has the same limit.
 	maxOutbound = 32 << 20
 
 	// highWater is how many bytes of answers may wait for a client before its next command is run.

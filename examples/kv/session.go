@@ -242,8 +242,8 @@ func (s *session) here(cmd *store.Command, args [][]byte) {
 	s.reply(sh, reply)
 }
 
-// reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is on
-// disk.
+// reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is
+// on disk.
 func (s *session) reply(sh *shard, reply []byte) {
 	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
 		sh.whenSafe(reply, s.answers.Later().Done)
@@ -252,7 +252,8 @@ func (s *session) reply(sh *shard, reply []byte) {
 	s.write(reply)
 }
 
-// run runs a command on the shard's loop. The reply is valid until the next call. wait: it has to wait.
+// run runs a command on the shard's loop. The reply is valid until the next call. wait: it has to
+// wait.
 func (sh *shard) run(cmd *store.Command, args [][]byte, v resp.Version, noBlock bool) (reply []byte, wait *store.Wait) {
 	x := &sh.call
 	x.Args, x.V, x.NoBlock = args, v, noBlock

@@ -6,7 +6,8 @@ import "bytes"
 const slots = 16384
 
 // slot returns the slot of a key: CRC16 of what is between the first { and the next }, if there is
-// something, else of all. So keys with the same tag, as {user1}.name and {user1}.mail, share a slot.
+// something, else of all. So keys with the same tag, as {user1}.name and {user1}.mail, share a
+// slot.
 func slot(key []byte) uint16 {
 	if from := bytes.IndexByte(key, '{'); from >= 0 {
 		if n := bytes.IndexByte(key[from+1:], '}'); n > 0 {

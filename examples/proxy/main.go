@@ -1,6 +1,6 @@
-// Command proxy passes TCP connections on to backends, as one would configure HAProxy to do: round-robin or the
-// least connections, health checks, PROXY protocol, half-closes, idle timeouts, a drain. What it serves is in
-// server.go, and the backends are in pool.go.
+// Command proxy passes TCP connections on to backends, as one would configure HAProxy to do:
+// round-robin or the least connections, health checks, PROXY protocol, half-closes, idle timeouts,
+// a drain. What it serves is in server.go, and the backends are in pool.go.
 package main
 
 import (

@@ -17,8 +17,8 @@ type backend struct {
 	out    atomic.Uint64 // bytes to clients
 }
 
-// pick returns the backend for the next connection: of those that are up or, if none is, of all, as a check may be
-// wrong. those that skip names are left out; nil means that all are.
+// pick returns the backend for the next connection: of those that are up or, if none is, of all, as
+// a check may be wrong. those that skip names are left out; nil means that all are.
 func (p *proxy) pick(skip func(*backend) bool) *backend {
 	for _, mustBeUp := range []bool{true, false} {
 		var best *backend

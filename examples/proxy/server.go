@@ -42,7 +42,8 @@ func (p *proxy) server() *loop.Server {
 	}
 }
 
-// A client is a connection on its way to a backend. From then on it is in a pipe, and nothing is called but OnClose.
+// A client is a connection on its way to a backend. From then on it is in a pipe, and nothing is
+// called but OnClose.
 type client struct {
 	proxy  *proxy
 	conn   *loop.Conn

@@ -20,9 +20,9 @@ var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page"
 
 // A Handler serves the live page at /, and metrics at /metrics. Set the fields before it serves.
 //
-// Both tell a lot about the server and its peers, and the page can close connections: serve it where
-// only those get who run the server, as on the loopback interface. Requests that pages of other sites
-// make are refused.
+// Both tell a lot about the server and its peers, and the page can close connections: serve it
+// where only those get who run the server, as on the loopback interface. Requests that pages of
+// other sites make are refused.
 type Handler struct {
 	Server *loop.Server
 

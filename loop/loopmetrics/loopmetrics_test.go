@@ -377,7 +377,8 @@ func counting() func() float64 {
 	return func() float64 { return float64(n.Add(1)) }
 }
 
-// BenchmarkScrape is what Prometheus costs. Fifty a second may take a hundredth of a core: 200 µs each.
+// BenchmarkScrape is what Prometheus costs. Fifty a second may take a hundredth of a core: 200 µs
+// each.
 func BenchmarkScrape(b *testing.B) {
 	for name, path := range map[string]string{"metrics": "/metrics", "state": "/state"} {
 		b.Run(name, func(b *testing.B) {

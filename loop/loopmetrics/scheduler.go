@@ -12,8 +12,8 @@ type SchedulerCollector struct {
 	descs     []*prometheus.Desc
 }
 
-// NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so that
-// one registry takes several. Any goroutine may call the collector's methods.
+// NewSchedulerCollector returns the metrics of s; each has the label scheduler with this name, so
+// that one registry takes several. Any goroutine may call the collector's methods.
 func NewSchedulerCollector(name string, s *timing.Scheduler) *SchedulerCollector {
 	c := &SchedulerCollector{scheduler: s}
 	for _, m := range schedulerMetrics {

@@ -27,8 +27,9 @@ func (a backendAddr) String() string  { return a.address }
 // maxDialed is how many connections may wait in a Backend for the test.
 const maxDialed = 1 << 16
 
-// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now on. Dialling
-// an address that there is none for is refused. A second one for an address takes its place.
+// Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now
+// on. Dialling an address that there is none for is refused. A second one for an address takes its
+// place.
 func (s *Server) Backend(network, address string) *Backend {
 	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
 	s.memory.mu.Lock()
@@ -37,7 +38,8 @@ func (s *Server) Backend(network, address string) *Backend {
 	return b
 }
 
-// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends that.
+// Refuse has what is dialled from now on fail with err, such as syscall.ECONNREFUSED; nil ends
+// that.
 func (b *Backend) Refuse(err error) {
 	b.srv.memory.mu.Lock()
 	defer b.srv.memory.mu.Unlock()
@@ -51,8 +53,8 @@ func (b *Backend) Hang(hang bool) {
 	b.hangs = hang
 }
 
-// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or nil if
-// there is none. Peer.Reason and Peer.Ended know nothing of it.
+// Accept returns the other end of the oldest connection that was dialled and not accepted yet, or
+// nil if there is none. Peer.Reason and Peer.Ended know nothing of it.
 func (b *Backend) Accept() *Peer {
 	b.srv.settle()
 	select {

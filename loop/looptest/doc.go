@@ -1,5 +1,6 @@
-// Package looptest tests handlers without sockets and without waiting, as net/http/httptest does for HTTP: memory in
-// place of the network, and the virtual time of testing/synctest in place of the clock.
+// Package looptest tests handlers without sockets and without waiting, as net/http/httptest does
+// for HTTP: memory in place of the network, and the virtual time of testing/synctest in place of
+// the clock.
 //
 //	func TestGreeting(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -16,14 +17,14 @@
 //		})
 //	}
 //
-// The server, its loops, wheels, mailboxes, limits and drain are the real ones; only what gnet and the kernel do is done
-// here: accepting, reading, writing, waking. Each loop is a goroutine of the bubble, so that the owner check of builds
-// with the race detector works, too.
+// The server, its loops, wheels, mailboxes, limits and drain are the real ones; only what gnet and
+// the kernel do is done here: accepting, reading, writing, waking. Each loop is a goroutine of the
+// bubble, so that the owner check of builds with the race detector works, too.
 //
-// A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it, and more
-// when the turn of the loop is over. So what hangs on a real socket hangs here. See Peer.Block for peers
-// that do not read.
+// A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it,
+// and more when the turn of the loop is over. So what hangs on a real socket hangs here. See
+// Peer.Block for peers that do not read.
 //
-// All functions must be called inside a bubble, from goroutines other than the loops'. Those that cause something
-// wait until it has had its effects (synctest.Wait), unless the loop is stalled.
+// All functions must be called inside a bubble, from goroutines other than the loops'. Those that
+// cause something wait until it has had its effects (synctest.Wait), unless the loop is stalled.
 package looptest

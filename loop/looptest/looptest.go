@@ -32,8 +32,9 @@ type reason struct {
 	err    error
 }
 
-// Start starts srv in memory; its Addr may be empty. The server is drained when the test ends, if Stop was not called
-// before, and the test fails if that cuts connections. If srv cannot start, the test ends.
+// Start starts srv in memory; its Addr may be empty. The server is drained when the test ends, if
+// Stop was not called before, and the test fails if that cuts connections. If srv cannot start, the
+// test ends.
 func Start(t testing.TB, srv *loop.Server) *Server {
 	t.Helper()
 	s, err := TryStart(t, srv)
@@ -149,8 +150,9 @@ func (s *Server) tryOpen(i int) (*Peer, error) {
 	return p, nil
 }
 
-// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders memory, both ways: the test
-// may look at what callbacks wrote, and callbacks may write what the test has looked at before.
+// Sleep lets virtual time pass and waits for what that causes. Unlike time.Sleep it also orders
+// memory, both ways: the test may look at what callbacks wrote, and callbacks may write what the
+// test has looked at before.
 func (s *Server) Sleep(d time.Duration) {
 	for _, l := range s.memory.loops {
 		l.mu.Lock() // seen by the loop when it wakes
@@ -161,15 +163,17 @@ func (s *Server) Sleep(d time.Duration) {
 	s.settle()
 }
 
-// settle waits until all that was caused has had its effects. Several goroutines of a test may do so at a time. A mutex would
-// not do in place of the channel: who waits for one does not count as blocked in a bubble.
+// settle waits until all that was caused has had its effects. Several goroutines of a test may do
+// so at a time. A mutex would not do in place of the channel: who waits for one does not count as
+// blocked in a bubble.
 func (s *Server) settle() {
 	s.waiting <- struct{}{}
 	synctest.Wait()
 	<-s.waiting
 }
 
-// Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the same.
+// Do runs f on the i-th loop and waits until it has returned. If it panics, Do returns all the
+// same.
 func (s *Server) Do(i int, f func(l *loop.Loop)) {
 	s.t.Helper()
 	l := s.Loops()[i]
@@ -181,8 +185,8 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 	s.settle()
 }
 
-// Stall blocks the i-th loop, as a callback that does not return would, until resume is called. Meanwhile bytes and
-// connections wait, and time can pass.
+// Stall blocks the i-th loop, as a callback that does not return would, until resume is called.
+// Meanwhile bytes and connections wait, and time can pass.
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
 	s.memory.loops[i].push(func() { <-blocked })
@@ -209,7 +213,8 @@ func (s *Server) BreakLoop(i int, err error) {
 	s.settle()
 }
 
-// BlindWrites makes sockets unable to tell when they are writable again, as on systems without a watcher.
+// BlindWrites makes sockets unable to tell when they are writable again, as on systems without a
+// watcher.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
 // Addr is the network address of a Peer.

@@ -85,8 +85,8 @@ func TestStallAndBlock(t *testing.T) {
 	})
 }
 
-// A handler that gives up when its output has to wait shows here, as on a real socket; so does one that
-// pauses reading and relies on being told.
+// A handler that gives up when its output has to wait shows here, as on a real socket; so does one
+// that pauses reading and relies on being told.
 func TestSocketsAreNotUnlimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flushed := 0

@@ -252,7 +252,8 @@ func (ln *memListener) Close() error {
 
 func (ln *memListener) Addr() net.Addr { return ln.addr }
 
-// memConn is an accepted connection on its way to a loop. The server may only refuse it, or enrol it.
+// memConn is an accepted connection on its way to a loop. The server may only refuse it, or enrol
+// it.
 type memConn struct {
 	net.Conn // nil: what is not implemented here must not be called
 	local    net.Addr

@@ -26,8 +26,8 @@ func (p *Peer) Send(pieces ...string) {
 	}
 }
 
-// Write feeds b as one packet and waits for what it causes. It implements io.Writer; after the server has closed the
-// connection it returns syscall.EPIPE.
+// Write feeds b as one packet and waits for what it causes. It implements io.Writer; after the
+// server has closed the connection it returns syscall.EPIPE.
 func (p *Peer) Write(b []byte) (int, error) {
 	if p.tls != nil {
 		return p.tls.write(b)
@@ -53,8 +53,8 @@ func (p *Peer) Writes() int { return p.sock.countWrites() }
 // Block stops reading: the socket takes room more bytes from the server, then it is full.
 func (p *Peer) Block(room int) { p.sock.setRoom(room) }
 
-// Take reads n of the bytes that wait for the peer while it is blocked. As in the kernel, that a few bytes were
-// taken does not mean that the socket takes more from the server yet.
+// Take reads n of the bytes that wait for the peer while it is blocked. As in the kernel, that a
+// few bytes were taken does not mean that the socket takes more from the server yet.
 func (p *Peer) Take(n int) { p.sock.take(n) }
 
 // Unblock reads again, all that waits and all that comes.
@@ -70,7 +70,8 @@ func (p *Peer) Close() {
 	p.settle()
 }
 
-// CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends still arrives.
+// CloseWrite closes one direction, as shutdown(2) does: the server reads the end, and what it sends
+// still arrives.
 func (p *Peer) CloseWrite() {
 	p.closeNotify()
 	p.sock.hangUp(io.EOF, true)
@@ -92,7 +93,8 @@ func (p *Peer) Closed() bool {
 // Lingers reports whether the server has ended its output but not let go of the socket yet.
 func (p *Peer) Lingers() bool { return p.Closed() && !p.sock.gone() }
 
-// WasReset reports whether the server closed the connection hard, dropping what the peer had not taken.
+// WasReset reports whether the server closed the connection hard, dropping what the peer had not
+// taken.
 func (p *Peer) WasReset() bool {
 	_, hard := p.sock.closedBy()
 	return hard

@@ -17,9 +17,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// TestScale shows how cost grows with connections, in memory and virtual time: each sends a line every
-// 30 s at a time of its own, has an idle timeout of a minute, and 1 % of them talk once a second.
-// LOOPWHEEL_SCALE is the number of connections. docs/scaling.md has the figures.
+// TestScale shows how cost grows with connections, in memory and virtual time: each sends a line
+// every 30 s at a time of its own, has an idle timeout of a minute, and 1 % of them talk once a
+// second. LOOPWHEEL_SCALE is the number of connections. docs/scaling.md has the figures.
 func TestScale(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv("LOOPWHEEL_SCALE"))
 	if n == 0 {

@@ -16,8 +16,9 @@ const (
 	readBuffer = 256 << 10   // how much the engine reads at once, as the real one
 )
 
-// socket implements engine.Socket, with the kernel's part: what came in and is not read, what went out, and
-// how much the peer still takes. The loop calls the methods of the interface, the test the others.
+// socket implements engine.Socket, with the kernel's part: what came in and is not read, what went
+// out, and how much the peer still takes. The loop calls the methods of the interface, the test the
+// others.
 type socket struct {
 	memory *memory
 	loop   *memLoop
@@ -223,7 +224,8 @@ func (s *socket) signal() {
 	}
 }
 
-// reset reports whether the peer has reset the connection and the server does not know yet: a pause does not hide that. s.mu is held.
+// reset reports whether the peer has reset the connection and the server does not know yet: a pause
+// does not hide that. s.mu is held.
 func (s *socket) reset() bool { return s.end != nil && !s.ended && !errors.Is(s.end, io.EOF) }
 
 // deliver is one read event: a buffer of input, or the end. It runs on the loop.

@@ -15,9 +15,10 @@ import (
 	"time"
 )
 
-// OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client that
-// has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. What is sent to the Peer
-// and received from it is plaintext then. Close and CloseWrite say close_notify, Hangup does not.
+// OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client
+// that has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. What is sent to the
+// Peer and received from it is plaintext then. Close and CloseWrite say close_notify, Hangup does
+// not.
 func (s *Server) OpenTLS(cfg *tls.Config) *Peer { return s.OpenTLSTo(0, cfg) }
 
 // OpenTLSTo is OpenTLS for the i-th of Server.Addrs.
@@ -31,8 +32,9 @@ func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 	return p
 }
 
-// StartTLS begins a client's handshake on a connection that is plain until now: for what comes before
-// it, such as a header of the PROXY protocol. It waits until the handshake is done, or cannot go on.
+// StartTLS begins a client's handshake on a connection that is plain until now: for what comes
+// before it, such as a header of the PROXY protocol. It waits until the handshake is done, or
+// cannot go on.
 func (p *Peer) StartTLS(cfg *tls.Config) {
 	p.sock.mu.Lock()
 	p.sock.told = make(chan struct{}, 1)
@@ -137,8 +139,8 @@ func (c *peerConn) SetDeadline(time.Time) error      { return nil }
 func (c *peerConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *peerConn) SetWriteDeadline(time.Time) error { return nil }
 
-// Certificate returns a certificate for these names, signed by itself, that is valid in virtual time
-// as well as in real time. It is no secret: for tests only.
+// Certificate returns a certificate for these names, signed by itself, that is valid in virtual
+// time as well as in real time. It is no secret: for tests only.
 func Certificate(names ...string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

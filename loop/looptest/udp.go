@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Weather is what happens to UDP datagrams on their way, in both directions: each number is how many of
-// a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
+// Weather is what happens to UDP datagrams on their way, in both directions: each number is how
+// many of a hundred. Seed makes it repeatable. The zero Weather is fair: all arrive, in order.
 type Weather struct {
 	Lost, Duplicated, Reordered int // a reordered one changes places with the next
 	Seed                        uint64
@@ -86,7 +86,8 @@ type UDPPeer struct {
 	got []string
 }
 
-// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its own.
+// OpenUDP makes a peer of the i-th of Server.Addrs, which must be udp. It has an address of its
+// own.
 func (s *Server) OpenUDP(i int) *UDPPeer {
 	s.t.Helper()
 	n := &s.memory.datagrams
@@ -132,9 +133,9 @@ type UDPBackend struct {
 	answer func(msg string) []string
 }
 
-// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that answer
-// returns, which may be called on any goroutine. A nil answer: nobody is there, and the sender is told so. A
-// second one for an address takes its place. Without one datagrams vanish.
+// UDPBackend answers what is sent to an address such as "192.0.2.1:53" with the datagrams that
+// answer returns, which may be called on any goroutine. A nil answer: nobody is there, and the
+// sender is told so. A second one for an address takes its place. Without one datagrams vanish.
 func (s *Server) UDPBackend(address string, answer func(msg string) []string) {
 	n := &s.memory.datagrams
 	n.mu.Lock()

@@ -69,7 +69,8 @@ var handlers = map[string]loop.Accept{
 	},
 }
 
-// A client asks many times without reading for a while, then reads. Everything arrives in order, the process needs little memory, and another client of the same loop is answered meanwhile.
+// A client asks many times without reading for a while, then reads. Everything arrives in order,
+// the process needs little memory, and another client of the same loop is answered meanwhile.
 func TestPipelinedRequests(t *testing.T) {
 	for name, accept := range handlers {
 		for _, network := range []string{"tcp", "unix"} {
@@ -155,8 +156,8 @@ func probe(t *testing.T, c net.Conn, d time.Duration, done chan struct{}) (worst
 	return worst
 }
 
-// heapPeak looks at the heap now and then until the test ends, and returns what tells how much it has
-// grown at most.
+// heapPeak looks at the heap now and then until the test ends, and returns what tells how much it
+// has grown at most.
 func heapPeak(t *testing.T) func() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -188,8 +189,8 @@ func heapPeak(t *testing.T) func() uint64 {
 	}
 }
 
-// Messages that were small on the wire and are long here, pushed to a client that reads nothing: it is
-// closed as a slow consumer before they have cost much memory.
+// Messages that were small on the wire and are long here, pushed to a client that reads nothing: it
+// is closed as a slow consumer before they have cost much memory.
 func TestCompressedPushesToASilentReader(t *testing.T) {
 	reason := make(chan error, 1)
 	srv := &loop.Server{NumLoops: 1, Codec: shrinking{}, Accept: func(c *loop.Conn) loop.Handler {

@@ -10,8 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A callback blocks one loop, whichever it is, and 2,000 clients come in bursts meanwhile: the others
-// serve them.
+// A callback blocks one loop, whichever it is, and 2,000 clients come in bursts meanwhile: the
+// others serve them.
 func TestFaultBlockedLoopAndNewcomers(t *testing.T) {
 	needSlow(t, "it blocks loops for six seconds each")
 	const loops, bursts, each, block = 2, 40, 50, 6 * time.Second

@@ -20,8 +20,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// repliesChild sends as many bytes as it is asked for, and ends as programs should when SIGTERM comes. "pending" says
-// how many bytes wait for the clients outside of the system.
+// repliesChild sends as many bytes as it is asked for, and ends as programs should when SIGTERM
+// comes. "pending" says how many bytes wait for the clients outside of the system.
 func repliesChild() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -69,9 +69,9 @@ func repliesChild() {
 
 func reply(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16) }
 
-// readersChild has $CONNS connections to $ADDR. Each asks for a reply of $SIZE bytes, each hundredth for one of $LARGE,
-// and does not read before "read". That says how many got all of it and then the end, and how many did not, and how many
-// bytes that was.
+// readersChild has $CONNS connections to $ADDR. Each asks for a reply of $SIZE bytes, each
+// hundredth for one of $LARGE, and does not read before "read". That says how many got all of it
+// and then the end, and how many did not, and how many bytes that was.
 func readersChild() {
 	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
 	number := func(name string) int { n, _ := strconv.Atoi(os.Getenv(name)); return n }
@@ -119,8 +119,8 @@ func readersChild() {
 	})
 }
 
-// SIGTERM comes while 10,000 clients have not read their replies yet. All of them get all of it, and the program ends with
-// code 0 within the drain timeout.
+// SIGTERM comes while 10,000 clients have not read their replies yet. All of them get all of it,
+// and the program ends with code 0 within the drain timeout.
 func TestFaultDrainLosesNothing(t *testing.T) {
 	needSlow(t, "10,000 connections with a gigabyte of replies")
 	const conns, size, large = 10_000, 16 << 10, 7 << 20

@@ -18,8 +18,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// brokenChild is an echo server whose loops break: "break" closes what one of them waits with. It ends with what Wait
-// returns, in one line.
+// brokenChild is an echo server whose loops break: "break" closes what one of them waits with. It
+// ends with what Wait returns, in one line.
 func brokenChild() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -96,8 +96,8 @@ func epolls(l *loop.Loop) (fds []int) {
 	return fds
 }
 
-// What a loop waits with is closed under it. The loop ends; the connections of the other one are drained, and Wait says what
-// has happened.
+// What a loop waits with is closed under it. The loop ends; the connections of the other one are
+// drained, and Wait says what has happened.
 func TestFaultLoopEndsUnasked(t *testing.T) {
 	needSlow(t, "it breaks a server in a process of its own")
 	needLinux(t)
@@ -134,7 +134,8 @@ func TestFaultLoopEndsUnasked(t *testing.T) {
 	server.ends()
 }
 
-// Peers that have closed one direction still get the replies that wait for them, and those that do not take them are cut.
+// Peers that have closed one direction still get the replies that wait for them, and those that do
+// not take them are cut.
 func TestFaultHalfOpenPeers(t *testing.T) {
 	needSlow(t, "many megabytes of replies")
 	const size, clients = 8 << 20, 20
@@ -174,7 +175,8 @@ func TestFaultHalfOpenPeers(t *testing.T) {
 	}
 }
 
-// startingChild tries to start servers with very few descriptors, one after the other, and says how each attempt went.
+// startingChild tries to start servers with very few descriptors, one after the other, and says how
+// each attempt went.
 func startingChild() {
 	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
 	// What the runtime opens when it is first used is opened now.
@@ -227,7 +229,8 @@ func startingChild() {
 	fmt.Println(failed, started)
 }
 
-// Start fails with one clear error, and leaves nothing behind, wherever on its way the descriptors run out.
+// Start fails with one clear error, and leaves nothing behind, wherever on its way the descriptors
+// run out.
 func TestFaultStartWithoutDescriptors(t *testing.T) {
 	needSlow(t, "dozens of servers in a process of its own")
 	needLinux(t)

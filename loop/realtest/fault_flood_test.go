@@ -20,8 +20,9 @@ import (
 // bigReply is more than the system's buffers hold.
 const bigReply = 8 << 20
 
-// fewDescriptorsChild is an echo server that may open $NOFILE descriptors, with $MAXCONNS. A line "big" gets a reply of that size.
-// "hoard" opens all descriptors that are left, "release" closes these.
+// fewDescriptorsChild is an echo server that may open $NOFILE descriptors, with $MAXCONNS. A line
+// "big" gets a reply of that size. "hoard" opens all descriptors that are left, "release" closes
+// these.
 func fewDescriptorsChild() {
 	n, _ := strconv.Atoi(os.Getenv("NOFILE"))
 	setLimit(n)
@@ -56,9 +57,9 @@ func fewDescriptorsChild() {
 	})
 }
 
-// A thousand clients at once against a server that may open 256 descriptors, five times. It goes on, those that are in
-// do not notice, and afterwards new ones are accepted. With MaxConns above what is possible, the system's own errors come
-// as well.
+// A thousand clients at once against a server that may open 256 descriptors, five times. It goes
+// on, those that are in do not notice, and afterwards new ones are accepted. With MaxConns above
+// what is possible, the system's own errors come as well.
 func TestFaultDescriptorsRunOut(t *testing.T) {
 	needSlow(t, "a thousand clients, five times, against few descriptors")
 	for _, network := range []string{"tcp", "unix"} {
@@ -68,7 +69,8 @@ func TestFaultDescriptorsRunOut(t *testing.T) {
 	}
 }
 
-// Clients that wait for large replies close one direction when the server has no descriptor left. They get their replies.
+// Clients that wait for large replies close one direction when the server has no descriptor left.
+// They get their replies.
 func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 	needSlow(t, "many megabytes of replies")
 	for _, network := range []string{"tcp", "unix"} {
@@ -150,7 +152,8 @@ func flood(t *testing.T, network string, maxConns int) {
 	server.ends()
 }
 
-// crowd connects n clients at once, each of which wants one echo and then stays until all know what became of them.
+// crowd connects n clients at once, each of which wants one echo and then stays until all know what
+// became of them.
 func crowd(t *testing.T, network, addr string, n int) (in, refused, waiting int64) {
 	var served, failed, unanswered atomic.Int64
 	var decided, gone sync.WaitGroup

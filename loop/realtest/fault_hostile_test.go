@@ -72,7 +72,8 @@ type attacker struct {
 	count []atomic.Int64 // by the index in attacks
 }
 
-// attacks are what an attacker does with a connection. What comes back, or that the server closes, is no matter.
+// attacks are what an attacker does with a connection. What comes back, or that the server closes,
+// is no matter.
 var attacks = [...]func(a *attacker, c net.Conn){
 	(*attacker).garbage,
 	(*attacker).lengths,
@@ -213,11 +214,12 @@ func (a *attacker) flood(net.Conn) {
 	}
 }
 
-// Hostile clients do what they can. The server goes on; when they have gone it has the memory, the goroutines and the
-// descriptors that it had before.
+// Hostile clients do what they can. The server goes on; when they have gone it has the memory, the
+// goroutines and the descriptors that it had before.
 //
-// Memory is what /proc says is resident and not of a file, such as the program, after a collection that gives all it can back to
-// the system. Before means after a few seconds of the same, as the first use of buffers counts for nothing.
+// Memory is what /proc says is resident and not of a file, such as the program, after a collection
+// that gives all it can back to the system. Before means after a few seconds of the same, as the
+// first use of buffers counts for nothing.
 func TestFaultHostileClients(t *testing.T) {
 	needSlow(t, "hostile clients for as long as "+faultTimeEnv+" says, or 20 s")
 	needLinux(t)

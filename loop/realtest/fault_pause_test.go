@@ -19,11 +19,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// hashChild takes in what it is sent, with pauses, and answers nothing. The first byte of a connection says how: 'l' for one
-// long pause, until "resume", and 'r' for many short ones at random. "paused" says how many pauses there were, "got" how many
-// bytes of connections that have ended with io.EOF, "sums" their hashes, "failed" how many ended otherwise, but "unpaused" those that could not be
-// paused. "hoard" opens
-// all descriptors that are left, "release" closes them.
+// hashChild takes in what it is sent, with pauses, and answers nothing. The first byte of a
+// connection says how: 'l' for one long pause, until "resume", and 'r' for many short ones at
+// random. "paused" says how many pauses there were, "got" how many bytes of connections that have
+// ended with io.EOF, "sums" their hashes, "failed" how many ended otherwise, but "unpaused" those
+// that could not be paused. "hoard" opens all descriptors that are left, "release" closes them.
 func hashChild() {
 	setLimit(256)
 	h := &hashes{}
@@ -165,8 +165,8 @@ func hashServer(t *testing.T, network string) (server *puppet, addr string) {
 	return server, addr
 }
 
-// A client sends 1 GiB and closes, while the handler has paused reading. The client is stopped, the server's memory does not
-// grow; when reading is resumed all arrives, in order, and then the end.
+// A client sends 1 GiB and closes, while the handler has paused reading. The client is stopped, the
+// server's memory does not grow; when reading is resumed all arrives, in order, and then the end.
 func TestFaultPausedGigabyte(t *testing.T) {
 	needSlow(t, "1 GiB of input, several times")
 	needLinux(t)
@@ -227,8 +227,8 @@ func pausedGigabyte(t *testing.T, network string, exhausted bool) {
 	server.ends()
 }
 
-// Many connections send and are paused and resumed at random, while descriptors run out now and then: nothing is lost or
-// out of order.
+// Many connections send and are paused and resumed at random, while descriptors run out now and
+// then: nothing is lost or out of order.
 func TestFaultPauseCycles(t *testing.T) {
 	needSlow(t, "many megabytes with many pauses")
 	needLinux(t)

@@ -26,9 +26,10 @@ const (
 	socketBuffers = 4 << 20
 )
 
-// gibChild sends 1 GiB to who asks for it, and echoes for the others. "flood": a piece each period, until Send
-// fails. "paced": as long as the output is below the high-water mark, and WriteStalled ends it. "slow" says how many
-// were closed with ErrSlowConsumer, "stalled" how many by the hook, "sent" how much was sent.
+// gibChild sends 1 GiB to who asks for it, and echoes for the others. "flood": a piece each period,
+// until Send fails. "paced": as long as the output is below the high-water mark, and WriteStalled
+// ends it. "slow" says how many were closed with ErrSlowConsumer, "stalled" how many by the hook,
+// "sent" how much was sent.
 func gibChild() {
 	var mu sync.Mutex
 	numbers := make(map[string]int)
@@ -107,8 +108,8 @@ func (g *gib) paced(c *loop.Conn) {
 	})
 }
 
-// Ten clients that never read are each sent 1 GiB. They are closed, the server's memory has a bound, and a hundred others
-// do not notice.
+// Ten clients that never read are each sent 1 GiB. They are closed, the server's memory has a
+// bound, and a hundred others do not notice.
 func TestFaultSlowConsumers(t *testing.T) {
 	needSlow(t, "it fills the system's socket buffers")
 	needLinux(t)
@@ -142,7 +143,8 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	}
 	began := time.Now()
 	reason := map[string]string{"flood": "slow", "paced": "stalled"}[mode]
-	// The hook fires after 1 s without progress; then what is pending has 2 s to be flushed, the close timeout.
+	// The hook fires after 1 s without progress; then what is pending has 2 s to be flushed, the
+	// close timeout.
 	until(t, 15*time.Second, "all ten are closed with "+reason, func() bool {
 		return server.number(reason) == slowPeers && server.number("conns") == 100
 	})
@@ -170,8 +172,9 @@ const (
 	broadcastPeriod = 50 * time.Millisecond
 )
 
-// broadcastChild sends numbered messages to all its connections, with the time in them. Who says something gets as much as
-// the system's buffers hold beforehand. "slow" says how many were closed with ErrSlowConsumer.
+// broadcastChild sends numbered messages to all its connections, with the time in them. Who says
+// something gets as much as the system's buffers hold beforehand. "slow" says how many were closed
+// with ErrSlowConsumer.
 func broadcastChild() {
 	var mu sync.Mutex
 	slow := 0
@@ -258,7 +261,8 @@ func membersChild() {
 	})
 }
 
-// Of a thousand members of a broadcast ten do not read. The others get each message, in order, as soon as before.
+// Of a thousand members of a broadcast ten do not read. The others get each message, in order, as
+// soon as before.
 func TestFaultBroadcast(t *testing.T) {
 	needSlow(t, "a broadcast to a thousand connections")
 	inTime(t, maxPause, func() time.Duration {

@@ -15,7 +15,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// One virtual hour with 10,000 connections in memory that do all there is to do, at random. In the end all balances.
+// One virtual hour with 10,000 connections in memory that do all there is to do, at random. In the
+// end all balances.
 func TestFaultSoakInMemory(t *testing.T) {
 	needSlow(t, "an hour of virtual time with 10,000 connections")
 	const conns = 10_000
@@ -39,7 +40,8 @@ func TestFaultSoakInMemory(t *testing.T) {
 	t.Logf("it took %v", wallClock()-began)
 }
 
-// manyPeers keeps n peers busy for an hour, some of which find no place. It returns how many connections were open at most.
+// manyPeers keeps n peers busy for an hour, some of which find no place. It returns how many
+// connections were open at most.
 func (s *soak) manyPeers(srv *looptest.Server, r *rand.Rand, n int) (most int) {
 	peers := make([]*looptest.Peer, n)
 	for i := range peers {
@@ -73,8 +75,8 @@ func (s *soak) manyPeers(srv *looptest.Server, r *rand.Rand, n int) (most int) {
 	return most
 }
 
-// The same for real, with sockets, for a while: under the race detector it is the test that no two goroutines touch one
-// connection.
+// The same for real, with sockets, for a while: under the race detector it is the test that no two
+// goroutines touch one connection.
 func TestFaultSoak(t *testing.T) {
 	needSlow(t, "clients at random for as long as "+faultTimeEnv+" says, or 30 s")
 	s := &soak{second: 20 * time.Millisecond, maxSend: 20_000}

@@ -18,12 +18,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// maxPause is what a storm may cost anybody else: what their 99th percentile may be above what it is without, as other
-// programs have their share of it, too.
+// maxPause is what a storm may cost anybody else: what their 99th percentile may be above what it
+// is without, as other programs have their share of it, too.
 const maxPause = 5 * time.Millisecond
 
-// A pulse measures for how long a loop does not come round while it has more to do than fits into a turn: it posts itself
-// again and again, which is once per turn.
+// A pulse measures for how long a loop does not come round while it has more to do than fits into a
+// turn: it posts itself again and again, which is once per turn.
 type pulse struct {
 	l       *loop.Loop
 	now     func() time.Duration
@@ -59,8 +59,8 @@ func monotonic() func() time.Duration {
 	return func() time.Duration { return time.Since(began) }
 }
 
-// One million timers are due in one millisecond on the only loop, which echoes for a hundred clients. All fire once, none
-// is early, and the clients do not notice.
+// One million timers are due in one millisecond on the only loop, which echoes for a hundred
+// clients. All fire once, none is early, and the clients do not notice.
 func TestFaultTimerStorm(t *testing.T) {
 	needSlow(t, "several storms of a million timers")
 	srv := &loop.Server{
@@ -132,8 +132,9 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
 	return during.p99 - calm.p99
 }
 
-// 50,000 connections in memory are evicted at one instant. In virtual time no time passes within a turn, so a turn is not
-// cut short by its budget; it is short all the same, by the clock on the wall.
+// 50,000 connections in memory are evicted at one instant. In virtual time no time passes within a
+// turn, so a turn is not cut short by its budget; it is short all the same, by the clock on the
+// wall.
 func TestFaultIdleStormInMemory(t *testing.T) {
 	needSlow(t, "50,000 connections")
 	inTime(t, maxPause, func() (longest time.Duration) {
@@ -167,7 +168,8 @@ func TestFaultIdleStormInMemory(t *testing.T) {
 	})
 }
 
-// sleepersChild holds $CONNS connections to $ADDR that are silent. "closed" says how many have ended.
+// sleepersChild holds $CONNS connections to $ADDR that are silent. "closed" says how many have
+// ended.
 func sleepersChild() {
 	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
 	n, _ := strconv.Atoi(os.Getenv("CONNS"))
@@ -252,8 +254,8 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	return turns.own
 }
 
-// A turnWatch measures the longest turn of a loop that is locked to its thread, and how much of that the thread did not
-// wait for one of the machine's CPUs, which others may use.
+// A turnWatch measures the longest turn of a loop that is locked to its thread, and how much of
+// that the thread did not wait for one of the machine's CPUs, which others may use.
 type turnWatch struct {
 	l            *loop.Loop
 	delays       *os.File

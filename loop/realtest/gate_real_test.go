@@ -59,7 +59,8 @@ func TestMaxConnsResets(t *testing.T) {
 	echoesSoon(t, func() net.Conn { return dialFrom(t, addr, "127.0.0.1") })
 }
 
-// echoesSoon dials until it is let in: that the connection before has gone takes the server a moment.
+// echoesSoon dials until it is let in: that the connection before has gone takes the server a
+// moment.
 func echoesSoon(t *testing.T, dial func() net.Conn) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 20*time.Second; {

@@ -20,8 +20,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/rig"
 )
 
-// A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its clients
-// are. One server is drained under load, and then the other is all there is.
+// A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
+// clients are. One server is drained under load, and then the other is all there is.
 func TestHAProxy(t *testing.T) {
 	haproxy, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -85,7 +85,8 @@ func TestHAProxy(t *testing.T) {
 }
 
 // behindHAProxy is a server that answers a line with the address it came from. Its health is a port
-// that HAProxy connects to, and that is closed first: until HAProxy has noticed, the server accepts.
+// that HAProxy connects to, and that is closed first: until HAProxy has noticed, the server
+// accepts.
 func behindHAProxy(t *testing.T) (srv *loop.Server, health net.Addr, stop func()) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

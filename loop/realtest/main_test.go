@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// childEnv makes the test binary run a program of its own instead of the tests, for tests that need a second process.
+// childEnv makes the test binary run a program of its own instead of the tests, for tests that need
+// a second process.
 const childEnv = "LOOPWHEEL_TEST_CHILD"
 
 // children are these programs, by name.

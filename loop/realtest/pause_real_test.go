@@ -14,8 +14,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// pausing takes what comes, pauses after each piece and resumes a little later. It sends back the sum of all when the peer
-// has ended.
+// pausing takes what comes, pauses after each piece and resumes a little later. It sends back the
+// sum of all when the peer has ended.
 type pausing struct {
 	got    int // bytes
 	wrong  bool
@@ -40,7 +40,8 @@ func (h *pausing) OnClose(_ *loop.Conn, err error) {
 	h.closed <- h
 }
 
-// Real sockets that are paused and resumed again and again lose nothing, mix up nothing, and see their ends.
+// Real sockets that are paused and resumed again and again lose nothing, mix up nothing, and see
+// their ends.
 func TestRealPauses(t *testing.T) {
 	closed := make(chan *pausing, 100)
 	srv := &loop.Server{NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return &pausing{closed: closed} }}
@@ -82,8 +83,8 @@ func sendsAll(t *testing.T, addr net.Addr, stream []byte) {
 	}
 }
 
-// A connection that ends while its reading is paused ends at once: by Close, by the drain, by its peer's reset once it
-// is resumed.
+// A connection that ends while its reading is paused ends at once: by Close, by the drain, by its
+// peer's reset once it is resumed.
 func TestEndsWhilePaused(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(c *loop.Conn, peer *net.TCPConn)
@@ -139,8 +140,8 @@ func looksAround(ref loop.Ref) {
 	}
 }
 
-// A peer that sends all it has, ends, and goes while it is paused: all of that arrives after ResumeRead, also when the kernel has
-// nothing more to do with that connection.
+// A peer that sends all it has, ends, and goes while it is paused: all of that arrives after
+// ResumeRead, also when the kernel has nothing more to do with that connection.
 func TestPeerGoesWhilePaused(t *testing.T) {
 	for name, answer := range map[string]func(c *loop.Conn){
 		"nothing is sent":           func(*loop.Conn) {},

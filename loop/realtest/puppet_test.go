@@ -22,8 +22,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// The tests in files fault_*_test.go prove with faults on real sockets what docs/reliability.md says. Servers or
-// clients are processes of their own where their memory, descriptors or end are what is tested.
+// The tests in files fault_*_test.go prove with faults on real sockets what docs/reliability.md
+// says. Servers or clients are processes of their own where their memory, descriptors or end are
+// what is tested.
 
 // faultTimeEnv is how long the tests run that run for as long as they are allowed to.
 const faultTimeEnv = "LOOPWHEEL_FAULT_TIME"
@@ -121,7 +122,8 @@ func (p *puppet) ends() {
 	}
 }
 
-// memory returns what /proc says of the child's memory, in bytes: RssAnon now, VmHWM at its highest, files included.
+// memory returns what /proc says of the child's memory, in bytes: RssAnon now, VmHWM at its
+// highest, files included.
 func (p *puppet) memory(field string) int {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -160,8 +162,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// servePuppet runs srv at $ADDR, or a free port: it prints its address, answers what follows, drains when
-// its input ends, and fails if that is not clean.
+// servePuppet runs srv at $ADDR, or a free port: it prints its address, answers what follows,
+// drains when its input ends, and fails if that is not clean.
 func servePuppet(srv *loop.Server, answer func(words []string) string) {
 	if srv.Addr = os.Getenv("ADDR"); srv.Addr == "" {
 		srv.Addr = "tcp://127.0.0.1:0"
@@ -235,9 +237,10 @@ func until(t *testing.T, limit time.Duration, what string, cond func() bool) {
 	}
 }
 
-// clientsChild is many clients that echo: it connects $CONNS of them to $ADDR, each of which sends 64 bytes every $PERIOD
-// and waits for them. "reset" forgets what was measured; "report" says how many round trips there were, the median, the 99th
-// percentile and the longest, in microseconds, and how many failed.
+// clientsChild is many clients that echo: it connects $CONNS of them to $ADDR, each of which sends
+// 64 bytes every $PERIOD and waits for them. "reset" forgets what was measured; "report" says how
+// many round trips there were, the median, the 99th percentile and the longest, in microseconds,
+// and how many failed.
 func clientsChild() {
 	network, addr, _ := strings.Cut(os.Getenv("ADDR"), " ")
 	n, _ := strconv.Atoi(os.Getenv("CONNS"))
@@ -326,7 +329,8 @@ func (l latency) String() string {
 	return fmt.Sprintf("%d round trips: median %v, p99 %v, worst %v", l.trips, l.p50, l.p99, l.worst)
 }
 
-// report returns the latency since the last reset, and fails the test if one round trip did not succeed.
+// report returns the latency since the last reset, and fails the test if one round trip did not
+// succeed.
 func (p *puppet) report() (l latency) {
 	p.t.Helper()
 	var p50, p99, worst int64
@@ -348,8 +352,9 @@ func (p *puppet) calm() latency {
 	return p.report()
 }
 
-// inTime runs round up to five times, until what it measures is at most limit: a machine that others use is late at times.
-// What is wrong for another reason than lateness, round itself has to report, and is not forgiven.
+// inTime runs round up to five times, until what it measures is at most limit: a machine that
+// others use is late at times. What is wrong for another reason than lateness, round itself has to
+// report, and is not forgiven.
 func inTime(t *testing.T, limit time.Duration, round func() time.Duration) {
 	t.Helper()
 	const tries = 5

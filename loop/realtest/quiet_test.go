@@ -25,7 +25,8 @@ func quietChild() {
 	})
 }
 
-// An idle server makes no wake-ups: in ten seconds its threads switch as often as those of a program that does nothing.
+// An idle server makes no wake-ups: in ten seconds its threads switch as often as those of a
+// program that does nothing.
 func TestIdleServerMakesNoWakeups(t *testing.T) {
 	needSlow(t, "it watches three processes for ten seconds")
 	if runtime.GOOS != "linux" {
@@ -91,7 +92,8 @@ func startIdleProgram(t *testing.T) *child {
 	return startCommand(t, exec.Command(bin))
 }
 
-// contextSwitches returns how often the threads of a process were switched, of their own will and not.
+// contextSwitches returns how often the threads of a process were switched, of their own will and
+// not.
 func contextSwitches(t *testing.T, pid int) (n int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

@@ -20,7 +20,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Before any connection, Post and AfterFunc run on as many goroutines as there are loops, on every kind of address.
+// Before any connection, Post and AfterFunc run on as many goroutines as there are loops, on every
+// kind of address.
 func TestLoopsBeforeConnections(t *testing.T) {
 	for _, addr := range []string{
 		"tcp://127.0.0.1:0", "tcp4://127.0.0.1:0", "tcp6://[::1]:0", "tcp://:0",
@@ -82,8 +83,8 @@ type checkedHandler struct{ on *onLoops }
 func (h checkedHandler) OnMessage(*loop.Conn, []byte) error { h.on.check(); return nil }
 func (h checkedHandler) OnClose(*loop.Conn, error)          { h.on.check() }
 
-// Real connections: the silent half is evicted at its time, the half that speaks stays, and all user code
-// runs on the loops.
+// Real connections: the silent half is evicted at its time, the half that speaks stays, and all
+// user code runs on the loops.
 func TestIdleTimeoutOnRealConnections(t *testing.T) {
 	t.Run("short", func(t *testing.T) { idleRound(t, 200, 500*time.Millisecond) })
 	t.Run("full", func(t *testing.T) {

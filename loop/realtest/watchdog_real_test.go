@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// busyChild is a server whose loop is nearly always in a turn of 20 ms. It answers with the number of turns that
-// were taken for blocked.
+// busyChild is a server whose loop is nearly always in a turn of 20 ms. It answers with the number
+// of turns that were taken for blocked.
 func busyChild() {
 	var srv *loop.Server
 	srv = &loop.Server{
@@ -36,7 +36,8 @@ func busyChild() {
 	serveChild(srv)
 }
 
-// A process that is stopped for a while blocks its loops, but no callback does: there is nothing to report.
+// A process that is stopped for a while blocks its loops, but no callback does: there is nothing to
+// report.
 func TestStoppedProcessIsNotBlocked(t *testing.T) {
 	needSlow(t, "it stops a process several times")
 	c := startChild(t, "busy")

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Workers that come share the shards, and those that go leave theirs to the others; none is without an owner for long.
+// Workers that come share the shards, and those that go leave theirs to the others; none is without
+// an owner for long.
 func TestOwnership(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -34,8 +35,8 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-// An owner with more to do than places gets help: three workers with two places each are done in far less than the 30 s
-// that one would take.
+// An owner with more to do than places gets help: three workers with two places each are done in
+// far less than the 30 s that one would take.
 func TestHelp(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()

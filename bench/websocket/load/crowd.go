@@ -164,7 +164,8 @@ func (m *member) fault(format string, args ...any) {
 	m.crowd.faults.Add(1)
 }
 
-// talk has the first member of each room say something each second, the rooms spread over the second.
+// talk has the first member of each room say something each second, the rooms spread over the
+// second.
 func (c *crowd) talk(during time.Duration) {
 	c.talking.Store(true)
 	defer c.talking.Store(false)

@@ -19,8 +19,8 @@ type event struct {
 	Names []string `json:"names,omitempty"`
 }
 
-// A hub is a chat in the way of gorilla's own chat example: for each connection a goroutine that reads and one that writes from
-// a channel. A broadcast is encoded once, as a PreparedMessage.
+// A hub is a chat in the way of gorilla's own chat example: for each connection a goroutine that
+// reads and one that writes from a channel. A broadcast is encoded once, as a PreparedMessage.
 type hub struct {
 	mu    sync.Mutex
 	rooms map[string]map[*peer]string

@@ -1,6 +1,7 @@
-// Command load measures a chat server with many WebSocket clients in rooms: each second one member of each room says
-// something, and every member must get it once, in order. The server is another process: examples/chat, or the same chat on
-// gorilla/websocket with a goroutine or two per connection.
+// Command load measures a chat server with many WebSocket clients in rooms: each second one member
+// of each room says something, and every member must get it once, in order. The server is another
+// process: examples/chat, or the same chat on gorilla/websocket with a goroutine or two per
+// connection.
 //
 //	go run ./websocket/load -server loopwheel
 //	go run ./websocket/load -server gorilla

@@ -161,8 +161,8 @@ func Lock(dir string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// Replace writes a new base in place of the old one and of the files up to and including the one with the
-// path last: dump writes commands by append. Files that were begun since are kept.
+// Replace writes a new base in place of the old one and of the files up to and including the one
+// with the path last: dump writes commands by append. Files that were begun since are kept.
 func (f *Files) Replace(last string, dump func(w *Writer) error) error {
 	f.mu.Lock()
 	n := f.next

@@ -26,8 +26,8 @@ var ErrClosed = errors.New("aof: the log was closed")
 // retryAfter is how long to wait before a write that has failed is tried again.
 const retryAfter = 500 * time.Millisecond
 
-// A Log is open for appending. Append, Cut and Appended are for its owner's goroutine; the others for
-// any.
+// A Log is open for appending. Append, Cut and Appended are for its owner's goroutine; the others
+// for any.
 type Log struct {
 	files  *Files
 	policy atomic.Int32
@@ -61,9 +61,9 @@ type cut struct {
 	done func(last string, err error)
 }
 
-// Start opens a Log for appending, behind what is there, which must have been read. synced is called on
-// the Log's goroutine when more was synced (up to an offset among the bytes appended since Start), or
-// with Always when writing has begun to fail.
+// Start opens a Log for appending, behind what is there, which must have been read. synced is
+// called on the Log's goroutine when more was synced (up to an offset among the bytes appended
+// since Start), or with Always when writing has begun to fail.
 func Start(files *Files, policy Policy, synced func(offset int64, err error)) (*Log, error) {
 	file, err := files.grow(true)
 	if err != nil {
@@ -98,8 +98,8 @@ func (l *Log) Append(args [][]byte) {
 	}
 }
 
-// Cut begins a new file with what is appended next. done is called on the Log's goroutine when all before
-// is on disk, with the path of the file where that ends.
+// Cut begins a new file with what is appended next. done is called on the Log's goroutine when all
+// before is on disk, with the path of the file where that ends.
 func (l *Log) Cut(done func(last string, err error)) {
 	l.mu.Lock()
 	l.cuts = append(l.cuts, cut{len(l.buf), done})

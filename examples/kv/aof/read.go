@@ -33,8 +33,8 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // Torn reports whether the file just ends too early, as after a crash.
 func (e *CorruptError) Torn() bool { return e.Err == nil }
 
-// Read calls apply for each command of a file. What is between MULTI and EXEC is applied at its EXEC, or
-// not at all. An error of apply counts as one of the file.
+// Read calls apply for each command of a file. What is between MULTI and EXEC is applied at its
+// EXEC, or not at all. An error of apply counts as one of the file.
 func Read(path string, apply func(args [][]byte) error) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -41,8 +41,8 @@ type Command struct {
 	Arity int // of arguments, the name included; -n means n at least
 	Flags int
 
-	// First, Last and Step say which arguments are keys: Last counts from the end if negative. First 0:
-	// none, or Keys says it.
+	// First, Last and Step say which arguments are keys: Last counts from the end if negative.
+	// First 0: none, or Keys says it.
 	First, Last, Step int
 	Keys              func(args [][]byte) [][]byte
 
@@ -150,9 +150,9 @@ func (x *Call) did(class Event, event string, key []byte) {
 	}
 }
 
-// log writes something else to the log than the command as it came: something that does not depend on
-// time, chance or who was waiting. It may be called several times, or with nothing: then nothing is
-// logged.
+// log writes something else to the log than the command as it came: something that does not depend
+// on time, chance or who was waiting. It may be called several times, or with nothing: then nothing
+// is logged.
 func (x *Call) log(args ...[]byte) {
 	x.logged = true
 	if len(args) > 0 {

@@ -162,8 +162,8 @@ func (db *DB) setDue(e *entry, due int64) {
 	db.arm(e)
 }
 
-// arm sets the timer of a key, on the wheel of the loop. The wheel is never early; it may be late by
-// less than a millisecond, and by what keeps the loop busy.
+// arm sets the timer of a key, on the wheel of the loop. The wheel is never early; it may be late
+// by less than a millisecond, and by what keeps the loop busy.
 func (db *DB) arm(e *entry) {
 	if db.Loop == nil {
 		return
@@ -246,7 +246,8 @@ func (db *DB) Arm() {
 	}
 }
 
-// Move gives the keys for which to is not db itself to the DB that it returns. Neither may have a Loop.
+// Move gives the keys for which to is not db itself to the DB that it returns. Neither may have a
+// Loop.
 func (db *DB) Move(to func(key string) *DB) {
 	for _, e := range append([]*entry(nil), db.list...) {
 		other := to(e.name)

@@ -2,9 +2,9 @@ package store
 
 import "math/rand/v2"
 
-// A dict is a map whose entries have places as well, without gaps, in no order that matters: that is
-// what it takes to choose one at random, and to walk over it in several steps while it changes. The
-// zero dict is empty.
+// A dict is a map whose entries have places as well, without gaps, in no order that matters: that
+// is what it takes to choose one at random, and to walk over it in several steps while it changes.
+// The zero dict is empty.
 type dict[V any] struct {
 	index map[string]int
 	list  []item[V]

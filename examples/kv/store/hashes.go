@@ -62,7 +62,8 @@ func hsetnx(x *Call) {
 	x.int(1)
 }
 
-// field returns a field of a hash; found is false if there is none, ok if the key is something else.
+// field returns a field of a hash; found is false if there is none, ok if the key is something
+// else.
 func (x *Call) field() (v string, found, ok bool) {
 	h, e, ok := lookup[hash](x, x.Args[1])
 	if e == nil || !ok {

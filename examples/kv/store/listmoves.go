@@ -164,8 +164,8 @@ func (x *Call) blmove(seconds []byte, fromFront, toFront bool) {
 	x.wait(x.Args[1:2], timeout, try, (*Call).null)
 }
 
-// parseMpop reads the keys of LMPOP and ZMPOP, at args[i], the word behind them, which is one of two,
-// and COUNT.
+// parseMpop reads the keys of LMPOP and ZMPOP, at args[i], the word behind them, which is one of
+// two, and COUNT.
 func (x *Call) parseMpop(i int, first, second string) (keys [][]byte, isFirst bool, count int, ok bool) {
 	n, ok := resp.ParseInt(x.Args[i])
 	if !ok || n < 1 {

@@ -228,7 +228,8 @@ func lrem(x *Call) {
 	x.int(removed)
 }
 
-// removeFrom removes the first count elements that are v, the last ones if it is negative, all if it is
+// removeFrom removes the first count elements that are v, the last ones if it is negative, all if
+// it is
 // 0. The list is rotated once, what stays goes to its other end.
 func removeFrom(l *list, v string, count int64) (removed int) {
 	back := count < 0

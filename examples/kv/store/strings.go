@@ -59,7 +59,8 @@ func get(x *Call) {
 	}
 }
 
-// store makes a copy of value the string at a key, whatever was there. It keeps the time when that expires.
+// store makes a copy of value the string at a key, whatever was there. It keeps the time when that
+// expires.
 func (x *Call) store(key []byte, e *entry, value []byte) *entry {
 	if e == nil {
 		e = x.DB.put(key)
@@ -81,8 +82,8 @@ type setOptions struct {
 	past                       bool  // it was given, and has passed
 }
 
-// parseSet parses options of SET, and those of GETEX, which has no flags. ok is false if an error was
-// answered.
+// parseSet parses options of SET, and those of GETEX, which has no flags. ok is false if an error
+// was answered.
 func (x *Call) parseSet(args [][]byte, getex bool) (o setOptions, ok bool) {
 	var given bool
 	for i := 0; i < len(args); i++ {

@@ -13,7 +13,8 @@ type Wait struct {
 	Keys    [][]byte      // copies
 	Timeout time.Duration // 0: none
 
-	// try runs the command on a key that has something now. It reports false if it still has to wait.
+	// try runs the command on a key that has something now. It reports false if it still has to
+	// wait.
 	try     func(x *Call, key []byte) bool
 	timeout func(x *Call) // answers that the time is over
 

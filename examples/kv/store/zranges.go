@@ -21,7 +21,8 @@ const (
 	byLex
 )
 
-// rangeOptions are those of ZRANGE. The old commands, one for each kind of range, have theirs by name.
+// rangeOptions are those of ZRANGE. The old commands, one for each kind of range, have theirs by
+// name.
 type rangeOptions struct {
 	old, rev, scores, limited bool
 	by                        int

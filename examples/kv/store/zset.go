@@ -8,8 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
-// A zset is a sorted set: scores by member, and a counted B-tree of both in their order, which knows
-// the n-th.
+// A zset is a sorted set: scores by member, and a counted B-tree of both in their order, which
+// knows the n-th.
 type zset struct {
 	scores dict[float64]
 	tree   *btree.BTreeG[scored]

@@ -19,7 +19,8 @@ var _ = register([]Command{
 	{Name: "zscan", Arity: -3, First: 1, Last: 1, Step: 1, run: zscan},
 })
 
-// zsetAt returns the sorted set at a key, an empty one if there is none; false: an error was answered.
+// zsetAt returns the sorted set at a key, an empty one if there is none; false: an error was
+// answered.
 func (x *Call) zsetAt(key []byte) (*zset, bool) {
 	z, e, ok := lookup[zset](x, key)
 	if e == nil {

@@ -40,22 +40,22 @@ func (b *Bell) Yield() {
 	b.alarm.kickIt()
 }
 
-// An Alarm makes no wake-up at all while nothing is due. Like muduo's TimerQueue it is woken only when
-// the earliest deadline became earlier.
+// An Alarm makes no wake-up at all while nothing is due. Like muduo's TimerQueue it is woken only
+// when the earliest deadline became earlier.
 //
 // No deadline is missed. A loop stores its deadline, then loads until; the alarm stores until, then
-// loads all deadlines once more. If the alarm's store came first, the loop sees for how long the alarm
-// is going to sleep, and kicks if its deadline is earlier. If the loop's came first, the alarm sees
-// the deadline. A kick stays until it is taken, so one between that look and the sleep is not lost.
-// yielded is stored before a kick that is unconditional.
+// loads all deadlines once more. If the alarm's store came first, the loop sees for how long the
+// alarm is going to sleep, and kicks if its deadline is earlier. If the loop's came first, the
+// alarm sees the deadline. A kick stays until it is taken, so one between that look and the sleep
+// is not lost. yielded is stored before a kick that is unconditional.
 //
-// No loop that is due is left without a turn. ring clears the deadline that it saw, and no other, then
-// schedules. A loop that is idle is woken by that. If it is queued, its turn is to come, or is
-// running. One that is to come reads the clock after ring did, so it runs what ring saw. One that is
-// running has cleared the deadline when it began, after ring saw it: it, too, reads the clock later.
-// What it publishes itself it publishes after it has become idle, or has yielded. And as a turn begins
-// by forgetting what it had published, it publishes in any case. So it does not matter that ring
-// clears a deadline of which the loop believes that it still stands.
+// No loop that is due is left without a turn. ring clears the deadline that it saw, and no other,
+// then schedules. A loop that is idle is woken by that. If it is queued, its turn is to come, or is
+// running. One that is to come reads the clock after ring did, so it runs what ring saw. One that
+// is running has cleared the deadline when it began, after ring saw it: it, too, reads the clock
+// later. What it publishes itself it publishes after it has become idle, or has yielded. And as a
+// turn begins by forgetting what it had published, it publishes in any case. So it does not matter
+// that ring clears a deadline of which the loop believes that it still stands.
 type Alarm struct {
 	clock func() time.Duration
 	bells []*Bell
@@ -127,8 +127,8 @@ func (a *Alarm) Run() {
 	}
 }
 
-// ring gives a turn to each loop that is due or has yielded, and returns the earliest deadline of the
-// others.
+// ring gives a turn to each loop that is due or has yielded, and returns the earliest deadline of
+// the others.
 func (a *Alarm) ring() time.Duration {
 	now, next := a.clock(), Never
 	for _, b := range a.bells {

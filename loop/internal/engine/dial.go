@@ -12,10 +12,11 @@ type Connector interface {
 	// What it returns is for Enroll.
 	Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error)
 
-	// Connect begins, on the loop, to connect a TCP socket to an address, and does not wait. open is
-	// called on the loop, once and never inline: with the socket and its own address, or with the
-	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
-	// open is not called; after open it does nothing. False: this engine cannot; use Dial and Enroll.
+	// Connect begins, on the loop, to connect a TCP socket to an address, and does not wait. open
+	// is called on the loop, once and never inline: with the socket and its own address, or with
+	// the error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and
+	// then open is not called; after open it does nothing. False: this engine cannot; use Dial and
+	// Enroll.
 	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
 		cancel func(), ok bool)
 
@@ -26,8 +27,8 @@ type Connector interface {
 	ConnectPacket(loop int, local, remote netip.AddrPort, sink PacketSink) (Packets, netip.AddrPort, error)
 }
 
-// A Racer is an Engine whose Connect is cheaper than Dial and Enroll, also for names: they are looked up
-// by package net, and Connect tries their addresses. Others resolve names in Dial.
+// A Racer is an Engine whose Connect is cheaper than Dial and Enroll, also for names: they are
+// looked up by package net, and Connect tries their addresses. Others resolve names in Dial.
 type Racer interface {
 	// Races reports whether Connect works on that loop.
 	Races(loop int) bool
@@ -39,8 +40,8 @@ type PacketPort interface {
 	Addr() net.Addr
 
 	// Serve begins to receive on a loop, where open is called before anything else, and waits until
-	// that has returned; so it is not for loops. The Packets are the loop's from then on, which has to
-	// close them. It must be called for all loops, one after the other.
+	// that has returned; so it is not for loops. The Packets are the loop's from then on, which has
+	// to close them. It must be called for all loops, one after the other.
 	Serve(loop int, open func(Packets) PacketSink) error
 
 	// Close ends a port that is not served yet on all loops. Any goroutine may call it.
@@ -67,7 +68,8 @@ type PacketSink interface {
 // Packets is a loop's UDP socket. Its methods are called on the loop, none after Close.
 type Packets interface {
 	// Send sends one datagram: at once, or with Flush at the latest. p is not kept. The peer is
-	// ignored if the socket speaks with one only. An error concerns this datagram or an earlier one.
+	// ignored if the socket speaks with one only. An error concerns this datagram or an earlier
+	// one.
 	Send(p []byte, peer netip.AddrPort) error
 
 	// Pending reports whether datagrams wait to be received.

@@ -1,5 +1,6 @@
-// Package engine is the seam between package loop and what moves its bytes: gnet in
-// production (package gnetengine), memory in tests (package looptest). Everything above the seam is the same code.
+// Package engine is the seam between package loop and what moves its bytes: gnet in production
+// (package gnetengine), memory in tests (package looptest). Everything above the seam is the same
+// code.
 package engine
 
 import (
@@ -7,41 +8,45 @@ import (
 	"net"
 )
 
-// An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled in them.
+// An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled
+// in them.
 type Engine interface {
 	// Listen opens a listener by lc. It may be called before Start. The error is the system's.
 	Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error)
 
-	// Capacity returns how many sockets may be open at once: what the system allows, less what the loops and the
-	// program itself need.
+	// Capacity returns how many sockets may be open at once: what the system allows, less what the
+	// loops and the program itself need.
 	Capacity(loops int) int
 
-	// Start brings up n loops and returns when all of them run. It may be called once. From then on h is called.
-	// With an error Stop must be called as well.
+	// Start brings up n loops and returns when all of them run. It may be called once. From then on
+	// h is called. With an error Stop must be called as well.
 	Start(n int, h Host) error
 
-	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline. Between two
-	// turns the loop looks at its sockets, provided that Wake is not called from within Turn.
+	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline.
+	// Between two turns the loop looks at its sockets, provided that Wake is not called from within
+	// Turn.
 	Wake(loop int) error
 
-	// Enroll hands an accepted connection to a loop and waits until open has returned there, so a blocked loop blocks
-	// the caller. A nil Sink refuses the connection. With an error open was not called. In each case nc belongs
-	// to the engine and must not be used any more.
+	// Enroll hands an accepted connection to a loop and waits until open has returned there, so a
+	// blocked loop blocks the caller. A nil Sink refuses the connection. With an error open was not
+	// called. In each case nc belongs to the engine and must not be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
 
 	Connector
 
-	// Lost says, on the loop, that its goroutine is ending because a callback called runtime.Goexit: it will never answer again.
+	// Lost says, on the loop, that its goroutine is ending because a callback called
+	// runtime.Goexit: it will never answer again.
 	Lost(loop int)
 
-	// Stop ends the loops and waits for them; sockets that are still open are closed without a word. It may
-	// not be called on a loop, nor before Host.Tick was told to return.
+	// Stop ends the loops and waits for them; sockets that are still open are closed without a
+	// word. It may not be called on a loop, nor before Host.Tick was told to return.
 	Stop() error
 }
 
 // A Host is what an Engine drives.
 type Host interface {
-	// Tick is called once, on a goroutine of its own, when the loops run. The engine's Stop waits until it returns.
+	// Tick is called once, on a goroutine of its own, when the loops run. The engine's Stop waits
+	// until it returns.
 	Tick()
 
 	// Turn is called on the loop, once for each Wake or once for several.
@@ -59,12 +64,13 @@ type Sink interface {
 	// Writable is called once after each Socket.NotifyWritable that returned true.
 	Writable()
 
-	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns the
-	// socket is gone, unless Socket.Linger was called in it.
+	// Closed says that the peer closed the connection (io.EOF), or why it broke. When it returns
+	// the socket is gone, unless Socket.Linger was called in it.
 	Closed(err error)
 }
 
-// A Socket is one connection's non-blocking socket. All its methods are called on the loop, none after Close.
+// A Socket is one connection's non-blocking socket. All its methods are called on the loop, none
+// after Close.
 type Socket interface {
 	// Write writes what the socket takes now. A full socket is no error: 0, nil.
 	Write(p []byte) (int, error)
@@ -72,33 +78,35 @@ type Socket interface {
 	// Writev is Write for several buffers. It does not change bufs.
 	Writev(bufs [][]byte) (int, error)
 
-	// NotifyWritable asks for one call of Sink.Writable as soon as the socket takes bytes again. False: this
-	// engine cannot tell, or not now; try again later.
+	// NotifyWritable asks for one call of Sink.Writable as soon as the socket takes bytes again.
+	// False: this engine cannot tell, or not now; try again later.
 	NotifyWritable() bool
 
 	// Pending reports whether bytes, or the end of the stream, wait to be read.
 	Pending() bool
 
-	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if it does not tell.
+	// Unsent returns how many bytes the kernel holds that the peer has not acknowledged, or -1 if
+	// it does not tell.
 	Unsent() int
 
-	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are full. Nothing is lost. Until
-	// Resume, Readable is not called, and Closed only if the peer resets the connection and the engine sees that. An error: it
-	// goes on reading.
+	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
+	// full. Nothing is lost. Until Resume, Readable is not called, and Closed only if the peer
+	// resets the connection and the engine sees that. An error: it goes on reading.
 	Pause() error
 
 	// Resume reads again, soon.
 	Resume()
 
-	// CloseWrite ends the output: behind what was written the peer reads the end of the stream. Reading goes on.
+	// CloseWrite ends the output: behind what was written the peer reads the end of the stream.
+	// Reading goes on.
 	CloseWrite()
 
-	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work until
-	// Close. False: not possible.
+	// Linger, called in Sink.Closed, keeps the writing side open: Write and NotifyWritable work
+	// until Close. False: not possible.
 	Linger() bool
 
-	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset. No method of
-	// the Sink is called any more.
+	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
+	// No method of the Sink is called any more.
 	Close(hard bool)
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// selfConnects is how often a connection is tried again that has reached itself. That happens if the
-	// system picks, as the local port, the one that is being dialled on this machine.
+	// selfConnects is how often a connection is tried again that has reached itself. That happens
+	// if the system picks, as the local port, the one that is being dialled on this machine.
 	selfConnects = 3
 
 	// keepAlive is net.Dialer's default, and its listeners', in seconds.
@@ -32,7 +32,8 @@ type attempt struct {
 	over          bool
 }
 
-// Connect implements engine.Connector, with a non-blocking connect in the loop's own epoll instance.
+// Connect implements engine.Connector, with a non-blocking connect in the loop's own epoll
+// instance.
 func (e *Engine) Connect(loop int, local, remote netip.AddrPort,
 	open func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
 	l := e.loops[loop]

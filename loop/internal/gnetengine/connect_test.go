@@ -203,8 +203,8 @@ func TestConnectCanceled(t *testing.T) {
 	})
 }
 
-// A connection to a port of this machine where nobody listens may get that port as its own, and then it reaches
-// itself.
+// A connection to a port of this machine where nobody listens may get that port as its own, and
+// then it reaches itself.
 func TestConnectToItself(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		own := unused(t)

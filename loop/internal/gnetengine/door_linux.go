@@ -19,16 +19,16 @@ const proofTimeout = 2 * time.Second
 
 var errNoDoor = errors.New("loop: the event loop does not report descriptors of ours")
 
-// A door is a way for a descriptor that is not a connection into gnet's epoll instance, so that its loop
-// calls us when the descriptor is readable: no goroutine, no Execute, no allocation.
+// A door is a way for a descriptor that is not a connection into gnet's epoll instance, so that its
+// loop calls us when the descriptor is readable: no goroutine, no Execute, no allocation.
 //
 // gnet registers what it takes for a connection's socket under its number N, and reads N when epoll
 // reports N. But epoll knows the open file behind N, not the number. So a copy of our descriptor is
 // enrolled, and then N is made another file: an eventfd that is readable for ever. From then on,
 // when our file is readable, gnet reads eight bytes from the eventfd, finds that the connection has
 // traffic, and calls OnTraffic, level-triggered as ever. That rests on what epoll(7) says of open
-// file descriptions, and on gnet's public face. It is tried at the start, once for each loop; where it
-// does not work, we do without.
+// file descriptions, and on gnet's public face. It is tried at the start, once for each loop; where
+// it does not work, we do without.
 type door struct {
 	fd    int    // the file of ours
 	begin func() // nil, or what is called first

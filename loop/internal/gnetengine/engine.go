@@ -2,13 +2,13 @@
 
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
-// Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing, ceasing to accept and
-// the choice of the loop are in our hands. What gnet does for us is polling and reading; writing goes straight to
-// the descriptor, because gnet's outbound buffer is unbounded, tells nobody when it has drained, and is dropped
-// when a connection ends.
+// Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing,
+// ceasing to accept and the choice of the loop are in our hands. What gnet does for us is polling
+// and reading; writing goes straight to the descriptor, because gnet's outbound buffer is
+// unbounded, tells nobody when it has drained, and is dropped when a connection ends.
 //
-// gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to enrol by
-// EventLoop.Enroll and Register. New releases it.
+// gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to
+// enrol by EventLoop.Enroll and Register. New releases it.
 package gnetengine
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
-// readBuffer is how much one read takes, and each loop has one buffer of this size. With gnet's default of 64 KiB
-// large frames cost 2.6 times as much CPU.
+// readBuffer is how much one read takes, and each loop has one buffer of this size. With gnet's
+// default of 64 KiB large frames cost 2.6 times as much CPU.
 const readBuffer = 256 << 10
 
 var (
@@ -98,8 +98,9 @@ type ticket struct {
 	opened bool
 }
 
-// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops, listeners, logs and the
-// program's own files, and a share for sockets that are being accepted, which have two descriptors for a moment.
+// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
+// listeners, logs and the program's own files, and a share for sockets that are being accepted,
+// which have two descriptors for a moment.
 func (*Engine) Capacity(loops int) int {
 	const unlimited = 1 << 20
 	var lim unix.Rlimit
@@ -148,8 +149,8 @@ func (e *Engine) reserveProc(loops int) {
 	}
 }
 
-// start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its loops to connections
-// only.
+// start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its
+// loops to connections only.
 func (l *eventLoop) start() (err error) {
 	l.client, err = gnet.NewClient(l.engine,
 		gnet.WithNumEventLoop(1),
@@ -296,7 +297,8 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 
 // OnTraffic implements gnet.EventHandler.
 func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
-	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it copies nothing.
+	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it
+	// copies nothing.
 	data, _ := c.Next(-1)
 	switch x := c.Context().(type) {
 	case *socket:
@@ -309,8 +311,8 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from within Close for
-// what we did.
+// OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from
+// within Close for what we did.
 func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	switch x := c.Context().(type) {
 	case *socket:
@@ -379,7 +381,8 @@ func (w *writables) Run(context.Context) error {
 	return nil
 }
 
-// cause returns err without what gnet put around it. nil is what gnet says when a loop ends with all its connections.
+// cause returns err without what gnet put around it. nil is what gnet says when a loop ends with
+// all its connections.
 func cause(err error) error {
 	switch {
 	case err == nil:

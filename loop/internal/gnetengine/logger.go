@@ -4,8 +4,8 @@ package gnetengine
 
 import "github.com/rs/zerolog"
 
-// logger writes gnet's messages to zerolog. gnet has one logger for the whole process, which each new engine
-// replaces; and what it says below an error is for those who work on gnet.
+// logger writes gnet's messages to zerolog. gnet has one logger for the whole process, which each
+// new engine replaces; and what it says below an error is for those who work on gnet.
 type logger struct{ log zerolog.Logger }
 
 func (l logger) Debugf(format string, args ...any) { l.log.Trace().Msgf("gnet: "+format, args...) }

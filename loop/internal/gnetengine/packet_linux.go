@@ -20,14 +20,15 @@ const (
 	outArena    = 128 << 10
 )
 
-// mmsghdr is struct mmsghdr of recvmmsg(2). golang.org/x/net has it, too, but allocates each peer's address.
+// mmsghdr is struct mmsghdr of recvmmsg(2). golang.org/x/net has it, too, but allocates each peer's
+// address.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	n   uint32
 }
 
-// inBatch is what all UDP sockets of a loop receive into. Of its 4 MiB only those pages are resident that
-// datagrams have filled.
+// inBatch is what all UDP sockets of a loop receive into. Of its 4 MiB only those pages are
+// resident that datagrams have filled.
 type inBatch struct {
 	hdrs  [packetBatch]mmsghdr
 	iovs  [packetBatch]unix.Iovec
@@ -118,8 +119,8 @@ func (p *packets) received() {
 // polled implements pollee.
 func (p *packets) polled(uint32) { p.received() }
 
-// Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has seldom more
-// than one datagram in a turn; that of a port collects them.
+// Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has
+// seldom more than one datagram in a turn; that of a port collects them.
 func (p *packets) Send(b []byte, peer netip.AddrPort) error {
 	if len(b) >= maxDatagram {
 		return os.NewSyscallError("sendto", unix.EMSGSIZE)
@@ -217,8 +218,8 @@ func (b *outBatch) name(to *unix.RawSockaddrInet6, peer netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// flush sends what waits. A datagram that the system does not take is lost, as on the way: one that is too
-// large for this path, or that is sent faster than the socket's buffer empties.
+// flush sends what waits. A datagram that the system does not take is lost, as on the way: one that
+// is too large for this path, or that is sent faster than the socket's buffer empties.
 func (b *outBatch) flush(fd int) {
 	for i := 0; i < b.n; {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[i])),

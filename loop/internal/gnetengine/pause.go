@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resumeAgain is when a socket that could not be resumed, because descriptors had run out, is tried again.
+// resumeAgain is when a socket that could not be resumed, because descriptors had run out, is tried
+// again.
 const resumeAgain = 50 * time.Millisecond
 
 // Pause takes the socket away from gnet, which cannot be told not to read.
@@ -37,9 +38,10 @@ func (s *socket) Pause() error {
 	return nil
 }
 
-// checkPaused ends a paused socket that was reset, as gnet does not look. If the peer had ended its output before that, the system's
-// error is another one, and what came is all there is: it must not be lost. Nor must what is in a unix socket, where
-// a reset only means that the peer has not read everything.
+// checkPaused ends a paused socket that was reset, as gnet does not look. If the peer had ended its
+// output before that, the system's error is another one, and what came is all there is: it must not
+// be lost. Nor must what is in a unix socket, where a reset only means that the peer has not read
+// everything.
 func (s *socket) checkPaused() {
 	if !s.tcp {
 		return
@@ -91,7 +93,8 @@ func (s *socket) resumeLater() {
 	})
 }
 
-// readRest reads what the kernel still has of a connection that has ended, and then the end, in gnet's place.
+// readRest reads what the kernel still has of a connection that has ended, and then the end, in
+// gnet's place.
 func (s *socket) readRest() {
 	s.resuming = false
 	var buf []byte
@@ -122,8 +125,8 @@ func (s *socket) over(err error) {
 	}
 }
 
-// netConn returns a copy of the socket as gnet wants it. It runs on the loop, because File.Fd, which package net uses,
-// makes the descriptor blocking for a moment.
+// netConn returns a copy of the socket as gnet wants it. It runs on the loop, because File.Fd,
+// which package net uses, makes the descriptor blocking for a moment.
 func (s *socket) netConn() (net.Conn, error) {
 	f, err := s.file()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 const pollBatch = 128
 
 // poller is a loop's own epoll instance, which the loop looks into through a door. In it are the
-// sockets that gnet does not know, and those of gnet that are full or paused. It belongs to the loop:
-// there is no lock.
+// sockets that gnet does not know, and those of gnet that are full or paused. It belongs to the
+// loop: there is no lock.
 type poller struct {
 	fd      int
 	door    door
@@ -78,7 +78,8 @@ func (p *poller) control(op, fd int, place int32, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &ev))
 }
 
-// ready passes on what has happened. What does not fit is reported again: gnet's epoll is level-triggered.
+// ready passes on what has happened. What does not fit is reported again: gnet's epoll is
+// level-triggered.
 func (p *poller) ready() {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)

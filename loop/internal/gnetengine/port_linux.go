@@ -16,9 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a hash of the
-// two addresses, so a peer stays on its loop, provided that the group does not change: all of them are
-// bound before the first one is read.
+// groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a
+// hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
+// all of them are bound before the first one is read.
 type groupPort struct {
 	engine *Engine
 	addr   net.Addr
@@ -31,7 +31,8 @@ func (e *Engine) ListenPacket(ctx context.Context, network, address string, n in
 	if e.plain {
 		return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 	}
-	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in silence.
+	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in
+	// silence.
 	addr, err := free(ctx, network, address)
 	if err != nil {
 		return nil, err

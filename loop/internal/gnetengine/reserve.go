@@ -4,9 +4,9 @@ package gnetengine
 
 import "golang.org/x/sys/unix"
 
-// reserve is a descriptor that a loop keeps for when there are no more. To pause or to linger a socket needs a second one for a
-// moment, until gnet has closed the first, and without it input or output would be lost. It is used on
-// the loop only.
+// reserve is a descriptor that a loop keeps for when there are no more. To pause or to linger a
+// socket needs a second one for a moment, until gnet has closed the first, and without it input or
+// output would be lost. It is used on the loop only.
 type reserve struct {
 	fd   int
 	kept bool
@@ -25,8 +25,9 @@ func (r *reserve) fill() {
 	r.fd, r.kept = fd, true
 }
 
-// dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet closes the original, is
-// never more than what it takes, and loops do not take the last one from each other.
+// dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet
+// closes the original, is never more than what it takes, and loops do not take the last one from
+// each other.
 func (r *reserve) dup(fd int) (int, error) {
 	r.fill()
 	if !r.kept {

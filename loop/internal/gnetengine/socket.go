@@ -15,8 +15,8 @@ import (
 // maxIovecs is what one writev takes; gnet and the system refuse more.
 const maxIovecs = 1024
 
-// socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our own. Once
-// closed, the number belongs to somebody else: nothing here may use it then.
+// socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our
+// own. Once closed, the number belongs to somebody else: nothing here may use it then.
 type socket struct {
 	loop     *eventLoop
 	conn     gnet.Conn // nil while detached from gnet: lingering, or paused
@@ -78,8 +78,8 @@ func (s *socket) NotifyWritable() bool {
 	return true
 }
 
-// watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is in events; when it breaks,
-// in any case.
+// watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is
+// in events; when it breaks, in any case.
 func (s *socket) watch(events int16) bool {
 	var err error
 	if p := s.loop.poll; p != nil {
@@ -150,7 +150,8 @@ func (s *socket) Close(hard bool) {
 	s.closed = true
 	s.unwatch()
 	if hard {
-		// Otherwise the kernel keeps what a peer with a closed window does not take, for many minutes.
+		// Otherwise the kernel keeps what a peer with a closed window does not take, for many
+		// minutes.
 		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	if s.conn == nil {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher tells when sockets become writable, or when paused ones break. gnet watches for that only on behalf of its own outbound
-// buffer, and says nothing. So sockets that are full or paused, and only those, are also in an epoll instance of
-// ours, whose descriptor in turn is watched by Go's own poller: one parked goroutine for all of them,
-// started with the first.
+// watcher tells when sockets become writable, or when paused ones break. gnet watches for that only
+// on behalf of its own outbound buffer, and says nothing. So sockets that are full or paused, and
+// only those, are also in an epoll instance of ours, whose descriptor in turn is watched by Go's
+// own poller: one parked goroutine for all of them, started with the first.
 type watcher struct {
 	notify func(*socket)
 

@@ -4,7 +4,8 @@ package gnetengine
 
 import "errors"
 
-// watcher cannot tell here when a socket becomes writable, or breaks; package loop tries again by its wheel instead.
+// watcher cannot tell here when a socket becomes writable, or breaks; package loop tries again by
+// its wheel instead.
 type watcher struct {
 	notify func(*socket)
 }

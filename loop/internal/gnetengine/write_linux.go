@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRawWrite is how much is written without telling Go's scheduler. That saves a tenth of what an echo costs; a write
-// to a non-blocking socket returns within microseconds, unless it copies a lot.
+// maxRawWrite is how much is written without telling Go's scheduler. That saves a tenth of what an
+// echo costs; a write to a non-blocking socket returns within microseconds, unless it copies a lot.
 const maxRawWrite = 64 << 10
 
-// Write implements engine.Socket, by send(2). write(2) goes through the kernel's layer for files first, which is a hundredth of
-// what an echo costs. There is no function between Write and the call: a processor remembers a few dozen callers to predict
-// where returns go to, and the kernel's own have replaced ours by then, so each return costs about 25 cycles.
+// Write implements engine.Socket, by send(2). write(2) goes through the kernel's layer for files
+// first, which is a hundredth of what an echo costs. There is no function between Write and the
+// call: a processor remembers a few dozen callers to predict where returns go to, and the kernel's
+// own have replaced ours by then, so each return costs about 25 cycles.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > maxRawWrite {
 		return slowWrite(s.fd, p)

@@ -12,7 +12,8 @@ const (
 	maxDump   = 4 << 20  // and at most: with tens of thousands of goroutines a dump is not worth its time
 )
 
-// ID returns the number of the calling goroutine. It reads the number in "goroutine 7 [running]:"; the runtime offers no other way.
+// ID returns the number of the calling goroutine. It reads the number in "goroutine 7 [running]:";
+// the runtime offers no other way.
 func ID() uint64 {
 	var buf [40]byte
 	line := buf[:runtime.Stack(buf[:], false)]
@@ -22,8 +23,9 @@ func ID() uint64 {
 	return id
 }
 
-// Stack returns the stack of another goroutine, as it is now, or nil if it is not found. The runtime shows either one's
-// own or all, and stops all goroutines for that; so this is for emergencies.
+// Stack returns the stack of another goroutine, as it is now, or nil if it is not found. The
+// runtime shows either one's own or all, and stops all goroutines for that; so this is for
+// emergencies.
 func Stack(id uint64) []byte {
 	for size := firstDump; ; size *= 4 {
 		buf := make([]byte, size)
@@ -37,7 +39,8 @@ func Stack(id uint64) []byte {
 	}
 }
 
-// cut cuts one goroutine out of a dump of all. In a dump that was cut off itself, the last one is not to be had.
+// cut cuts one goroutine out of a dump of all. In a dump that was cut off itself, the last one is
+// not to be had.
 func cut(dump []byte, id uint64, cutOff bool) []byte {
 	head := []byte("goroutine " + strconv.FormatUint(id, 10) + " ")
 	begin := 0

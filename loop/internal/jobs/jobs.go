@@ -15,9 +15,9 @@ var (
 	ErrClosed = errors.New("jobs: the pool has stopped")
 )
 
-// PerQueue is how many jobs of one Queue may wait, and never more than there is room left for others
-// then. So one that is flooded gets half of the room at most, two get two thirds, and so on: the
-// dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
+// PerQueue is how many jobs of one Queue may wait, and never more than there is room left for
+// others then. So one that is flooded gets half of the room at most, two get two thirds, and so on:
+// the dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
 const PerQueue = 1024
 
 // A Queue is the jobs of one owner, such as a connection. They run one after another.
@@ -62,8 +62,8 @@ func (q *Queue) End() {
 }
 
 // A Pool is the goroutines. Each lives as long as it finds something to do. A pool that keeps its
-// goroutines would save half a microsecond for a job that blocks anyway, and would have something to
-// tend: ants wakes up twice a second for that, while an idle server should not.
+// goroutines would save half a microsecond for a job that blocks anyway, and would have something
+// to tend: ants wakes up twice a second for that, while an idle server should not.
 type Pool struct {
 	mu          sync.Mutex
 	max         int
@@ -139,8 +139,8 @@ func (p *Pool) run() {
 	}
 }
 
-// take puts a queue with more jobs behind the others, and returns the next job, or nil: the goroutine
-// must end then.
+// take puts a queue with more jobs behind the others, and returns the next job, or nil: the
+// goroutine must end then.
 func (p *Pool) take(done *Queue) (*Queue, *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

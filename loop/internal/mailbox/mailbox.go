@@ -17,9 +17,9 @@ var (
 // collector's.
 const keep = 4096
 
-// A Mailbox is one queue for all senders, so that what one of them puts stays in order. Its owner, one
-// goroutine, takes all of it at once and goes through that without the lock, as muduo's EventLoop
-// does. What it has taken and not gone through counts as waiting.
+// A Mailbox is one queue for all senders, so that what one of them puts stays in order. Its owner,
+// one goroutine, takes all of it at once and goes through that without the lock, as muduo's
+// EventLoop does. What it has taken and not gone through counts as waiting.
 type Mailbox[T any] struct {
 	clock func() time.Duration
 

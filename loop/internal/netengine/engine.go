@@ -1,10 +1,11 @@
-// Package netengine runs package loop on Go's own net: where gnet does not compile, as on Windows, and
-// as what to compare gnet with. Everything above the seam is the same.
+// Package netengine runs package loop on Go's own net: where gnet does not compile, as on Windows,
+// and as what to compare gnet with. Everything above the seam is the same.
 //
-// Each loop is a goroutine with a queue of what happens. A socket has one goroutine that reads, and one
-// that writes while there is something to write. Writing goes by way of a buffer, which stands for the
-// kernel's, as package net has no write that does not wait. All of that costs some 10 KB for each
-// connection and two changes of goroutine for each message: it is for development, not for speed.
+// Each loop is a goroutine with a queue of what happens. A socket has one goroutine that reads, and
+// one that writes while there is something to write. Writing goes by way of a buffer, which stands
+// for the kernel's, as package net has no write that does not wait. All of that costs some 10 KB
+// for each connection and two changes of goroutine for each message: it is for development, not for
+// speed.
 package netengine
 
 import (
@@ -92,8 +93,8 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 // Lost implements engine.Engine.
 func (e *Engine) Lost(loop int) { e.loops[loop].end() }
 
-// Stop implements engine.Engine. A kernel delivers what was written when the process has ended already;
-// here that has to be waited for, but not for ever.
+// Stop implements engine.Engine. A kernel delivers what was written when the process has ended
+// already; here that has to be waited for, but not for ever.
 func (e *Engine) Stop() error {
 	e.ticking.Wait()
 	for _, l := range e.loops {
@@ -152,7 +153,8 @@ func (l *eventLoop) end() {
 	})
 }
 
-// run is the loop. It closes what is still open when it ends, also if a callback ends the goroutine.
+// run is the loop. It closes what is still open when it ends, also if a callback ends the
+// goroutine.
 func (l *eventLoop) run() {
 	defer func() {
 		l.end()

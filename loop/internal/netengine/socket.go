@@ -14,7 +14,8 @@ import (
 const (
 	minRead, maxRead = 4 << 10, 64 << 10 // what one read takes: more when there is more
 
-	// maxUnsent is how much output a socket takes before it counts as full: as much as a kernel would.
+	// maxUnsent is how much output a socket takes before it counts as full: as much as a kernel
+	// would.
 	maxUnsent = 256 << 10
 
 	// orphanTimeout is how long output of a closed socket may take to go.

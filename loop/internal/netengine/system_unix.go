@@ -30,7 +30,8 @@ func capacity() int {
 	return max(1, n-n/16-32)
 }
 
-// inKernel reports whether bytes, or the end, wait to be read. Who reads at the same time may get them.
+// inKernel reports whether bytes, or the end, wait to be read. Who reads at the same time may get
+// them.
 func inKernel(c net.Conn) (found bool) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

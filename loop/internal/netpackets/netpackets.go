@@ -1,5 +1,5 @@
-// Package netpackets is UDP on Go's own net, for engines that can do no better: a goroutine reads, and
-// waits for the loop to take what it has read.
+// Package netpackets is UDP on Go's own net, for engines that can do no better: a goroutine reads,
+// and waits for the loop to take what it has read.
 package netpackets
 
 import (

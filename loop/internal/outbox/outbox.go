@@ -1,5 +1,6 @@
 // Package outbox keeps the output of connections until their sockets take it. It writes nothing
-// itself: a Box takes frames and hands out bytes, and its Store has the memory of all boxes of a loop.
+// itself: a Box takes frames and hands out bytes, and its Store has the memory of all boxes of a
+// loop.
 //
 // A Store and its boxes belong to one goroutine.
 package outbox
@@ -63,8 +64,8 @@ func (b *Box) Space(n int, s *Store) []byte {
 	return b.grow(n, s)
 }
 
-// grow is Space when the tail has not enough room: the tail moves to a larger buffer of the pool, or
-// is full and another one begins.
+// grow is Space when the tail has not enough room: the tail moves to a larger buffer of the pool,
+// or is full and another one begins.
 //
 //go:noinline
 func (b *Box) grow(n int, s *Store) []byte {
@@ -99,7 +100,8 @@ func (b *Box) Extend(tail []byte) bool {
 	return true
 }
 
-// Take takes back what Space returned, with more in it or not, and returns how many bytes were added.
+// Take takes back what Space returned, with more in it or not, and returns how many bytes were
+// added.
 func (b *Box) Take(tail []byte, s *Store) int {
 	n := len(tail) - len(b.tail)
 	if n <= 0 {
@@ -185,9 +187,9 @@ type Store struct {
 	spares int
 }
 
-// Get returns an empty box for a first frame of about n bytes. What the loop has at hand is taken for
-// frames that are no larger than usual; the buffers of others are no larger than they must be, as a
-// broadcast takes very many at once.
+// Get returns an empty box for a first frame of about n bytes. What the loop has at hand is taken
+// for frames that are no larger than usual; the buffers of others are no larger than they must be,
+// as a broadcast takes very many at once.
 func (s *Store) Get(n int) *Box {
 	if b := s.hand; b != nil && n <= First {
 		s.hand = nil

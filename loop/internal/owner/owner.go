@@ -16,7 +16,8 @@ const (
 	// above and below are how far from a frame of the owner's others of its frames are expected.
 	above, below = 1 << 10, 4 << 10
 
-	// moved is the distance from which on a frame is not a deeper one, but of a stack that has moved.
+	// moved is the distance from which on a frame is not a deeper one, but of a stack that has
+	// moved.
 	moved = 64 << 10
 )
 

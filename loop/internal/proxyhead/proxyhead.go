@@ -32,14 +32,14 @@ var (
 
 // A Header is what a balancer says about a connection.
 type Header struct {
-	// Remote and Local are the client's address and the one that it connected to. They are nil if the
-	// balancer speaks for itself (a health check: LOCAL) or does not know (UNKNOWN): then the
+	// Remote and Local are the client's address and the one that it connected to. They are nil if
+	// the balancer speaks for itself (a health check: LOCAL) or does not know (UNKNOWN): then the
 	// connection's own addresses are right.
 	Remote, Local net.Addr
 }
 
-// Parse reads the header that b begins with, and returns its length: 0 if b is only the beginning of
-// one. It keeps nothing of b.
+// Parse reads the header that b begins with, and returns its length: 0 if b is only the beginning
+// of one. It keeps nothing of b.
 func Parse(b []byte) (h Header, n int, err error) {
 	n, err = size(b)
 	if n == 0 || err != nil {
@@ -95,8 +95,8 @@ func begins(b, signature []byte) bool {
 	return bytes.Equal(b[:n], signature[:n])
 }
 
-// Looks reports whether b, the first bytes of a connection, are a header's: what a client that is not
-// trusted must not send.
+// Looks reports whether b, the first bytes of a connection, are a header's: what a client that is
+// not trusted must not send.
 func Looks(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("PROXY ")) || bytes.HasPrefix(b, proxyproto.SIGV2)
 }

@@ -74,8 +74,8 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 	return srv.LocalAddr()
 }
 
-// OverTLS reports whether Start and Dial speak TLS: LOOPWHEEL_TLS=1 runs the tests that use both, and
-// for which that makes no difference, over TLS.
+// OverTLS reports whether Start and Dial speak TLS: LOOPWHEEL_TLS=1 runs the tests that use both,
+// and for which that makes no difference, over TLS.
 func OverTLS() bool { return os.Getenv("LOOPWHEEL_TLS") != "" }
 
 var certificate = sync.OnceValue(func() tls.Certificate { return looptest.Certificate("localhost") })
@@ -128,8 +128,8 @@ func TurnsEnd(srv *loop.Server) {
 	wg.Wait()
 }
 
-// Goroutines returns the stacks of goroutines that run a server, once those that are on their way out
-// have gone.
+// Goroutines returns the stacks of goroutines that run a server, once those that are on their way
+// out have gone.
 func Goroutines() (stacks string) {
 	for range 100 {
 		buf := make([]byte, 1<<20)

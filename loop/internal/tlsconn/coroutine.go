@@ -2,9 +2,9 @@ package tlsconn
 
 import "iter"
 
-// maxIdle is how many coroutines a loop keeps for the next handshakes. The stack of one has grown to
-// 32 KiB, and making that anew costs a twentieth of a handshake. The garbage collector shrinks stacks
-// that are not used.
+// maxIdle is how many coroutines a loop keeps for the next handshakes. The stack of one has grown
+// to 32 KiB, and making that anew costs a twentieth of a handshake. The garbage collector shrinks
+// stacks that are not used.
 const maxIdle = 16
 
 // A coroutine runs handshakes, one after another. Its caller goes on when the handshake waits for

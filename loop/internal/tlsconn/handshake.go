@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200 bytes
-	// to 5 KiB.
+	// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200
+	// bytes to 5 KiB.
 	maxHello = 16 << 10
 
 	// maxEarly is how much may arrive while a worker computes before the socket is paused.
@@ -164,7 +164,8 @@ func (h *handshake) run() {
 // step runs the coroutine until it waits for input, or ends.
 func (h *handshake) step() { h.co.next() }
 
-// wait is called within the coroutine: it suspends it until there is input. False: there will be none.
+// wait is called within the coroutine: it suspends it until there is input. False: there will be
+// none.
 func (h *handshake) wait() bool { return h.co.yield(struct{}{}) && !h.dead }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
@@ -243,8 +244,8 @@ func (c *Conn) establish() {
 	c.goOnReading()
 }
 
-// handshakeCut is told that the raw input has ended. While a worker computes, that may be behind the
-// rest of the handshake and all that the peer had to say.
+// handshakeCut is told that the raw input has ended. While a worker computes, that may be behind
+// the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if err == io.EOF && c.hs.working && c.sock.Linger() {
 		c.eof = true

@@ -3,12 +3,13 @@ package tlsconn
 import "time"
 
 const (
-	// plainBuffer is how much plaintext is handed over at once, and cipherBuffer how much ciphertext is
-	// written at once: four full records.
+	// plainBuffer is how much plaintext is handed over at once, and cipherBuffer how much
+	// ciphertext is written at once: four full records.
 	plainBuffer  = 4 * maxPlain
 	cipherBuffer = plainBuffer + 4*(maxRecord-maxPlain)
 
-	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding peers.
+	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding
+	// peers.
 	discardTimeout = time.Second
 	maxDiscarding  = 64
 
@@ -37,8 +38,8 @@ type Loop struct {
 
 // LoopConfig is what a Loop needs from the event loop.
 type LoopConfig struct {
-	// Post has f run on the loop, soon and not inline. Any goroutine may call it. False: the loop has
-	// ended.
+	// Post has f run on the loop, soon and not inline. Any goroutine may call it. False: the loop
+	// has ended.
 	Post func(f func()) bool
 
 	// After has f run on the loop after d. It is called on the loop.
@@ -50,8 +51,8 @@ type LoopConfig struct {
 	// Workers compute handshakes. Several loops may share them.
 	Workers *Workers
 
-	// MaxParked is how many handshakes may wait for the peer behind its ClientHello. For one more the
-	// one that waits longest fails with ErrTooManyHandshakes.
+	// MaxParked is how many handshakes may wait for the peer behind its ClientHello. For one more
+	// the one that waits longest fails with ErrTooManyHandshakes.
 	MaxParked int
 
 	// Panicked turns what a hook in a tls.Config has panicked with into an error. It is called
@@ -59,8 +60,8 @@ type LoopConfig struct {
 	Panicked func(v any) error
 }
 
-// NewLoop returns what the connections of an event loop share. Until the first connection it takes no
-// buffers.
+// NewLoop returns what the connections of an event loop share. Until the first connection it takes
+// no buffers.
 func NewLoop(cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
 }

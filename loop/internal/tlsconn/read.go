@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// A peer may send uselessBurst records without data (KeyUpdate, session tickets, empty ones), and
-	// one more for each uselessBytes of data. A KeyUpdate costs as much as 50 small messages, and
-	// crypto/tls only counts those in a row.
+	// A peer may send uselessBurst records without data (KeyUpdate, session tickets, empty ones),
+	// and one more for each uselessBytes of data. A KeyUpdate costs as much as 50 small messages,
+	// and crypto/tls only counts those in a row.
 	uselessBurst = 64
 	uselessBytes = 64 << 10
 )
@@ -71,8 +71,8 @@ func (c *Conn) hold(p []byte) {
 }
 
 // feed decrypts the whole records in b and delivers what was in them. It returns what is left: less
-// than a record, or all behind the one in which the sink has paused. If the connection is not open any
-// more nothing is of use.
+// than a record, or all behind the one in which the sink has paused. If the connection is not open
+// any more nothing is of use.
 func (c *Conn) feed(b []byte) (rest []byte) {
 	whole := wholeRecords(b)
 	c.cur = b[:whole]

@@ -20,8 +20,8 @@ func recordSize(b []byte) int {
 }
 
 // decidable returns how much of b is enough for crypto/tls to go on with, if n is the size of the
-// record that b begins with: all of it, or, of one that is too large, what crypto/tls needs to refuse
-// it.
+// record that b begins with: all of it, or, of one that is too large, what crypto/tls needs to
+// refuse it.
 func decidable(n int) int {
 	if n > maxRecord {
 		return headerSize
@@ -44,8 +44,9 @@ func wholeRecords(b []byte) int {
 	}
 }
 
-// helloReady returns how much of b crypto/tls must be given to deal with a ClientHello: 0 if more must
-// come first. What is no ClientHello is ready at once, as it is crypto/tls that finds the words for it.
+// helloReady returns how much of b crypto/tls must be given to deal with a ClientHello: 0 if more
+// must come first. What is no ClientHello is ready at once, as it is crypto/tls that finds the
+// words for it.
 func helloReady(b []byte) int {
 	need, got, done := -1, 0, 0 // bytes of the message, of which we have seen, in bytes of records
 	for {
@@ -84,9 +85,9 @@ func notTLS(b []byte) int {
 	return len(b)
 }
 
-// sealed reports whether the server's output b has records that are encrypted. In a handshake that is
-// so from the ServerHello of TLS 1.3 on, and all the server waits for then are Finished and what it
-// asked for.
+// sealed reports whether the server's output b has records that are encrypted. In a handshake that
+// is so from the ServerHello of TLS 1.3 on, and all the server waits for then are Finished and what
+// it asked for.
 func sealed(b []byte) bool {
 	for len(b) >= headerSize {
 		if b[0] == typeApplication {

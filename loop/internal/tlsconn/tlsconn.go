@@ -1,8 +1,8 @@
 // Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and who reads and
 // writes plaintext through an engine.Socket as well. It knows nothing of package loop.
 //
-// What speaks TLS is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one that
-// does not:
+// What speaks TLS is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one
+// that does not:
 //
 //   - A handshake is a coroutine (iter.Pull), as crypto/tls cannot go on with one that has failed for
 //     want of input. It begins when the whole ClientHello is there, is suspended where it would wait
@@ -11,7 +11,8 @@
 //     which it does not hold against the connection.
 //   - What it writes goes into a buffer of the loop, and leaves it in one write.
 //
-// So there is no goroutine per connection, and one buffer of plaintext and one of ciphertext per loop.
+// So there is no goroutine per connection, and one buffer of plaintext and one of ciphertext per
+// loop.
 package tlsconn
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// A Host is told how a connection begins. Its methods are called on the loop, one of them, once; none
-// after Conn.Close, and not within New.
+// A Host is told how a connection begins. Its methods are called on the loop, one of them, once;
+// none after Conn.Close, and not within New.
 type Host interface {
 	// Opened says that the handshake is done. What is returned takes the plaintext from now on; nil
 	// closes the connection, unless that was done already. The Conn is its Socket.
@@ -44,8 +45,8 @@ const (
 	closed
 )
 
-// A Conn is the server's or the client's end of a TLS connection. To the raw socket it is the Sink, to
-// who uses it the Socket. All methods are called on the loop.
+// A Conn is the server's or the client's end of a TLS connection. To the raw socket it is the Sink,
+// to who uses it the Socket. All methods are called on the loop.
 type Conn struct {
 	loop *Loop
 	sock engine.Socket
@@ -94,8 +95,8 @@ type Config struct {
 	Local, Remote net.Addr // for the hooks in TLS
 }
 
-// New makes the Conn of a raw socket. What the socket receives must be given to its methods Readable,
-// Writable and Closed from now on. A client's handshake begins with Start.
+// New makes the Conn of a raw socket. What the socket receives must be given to its methods
+// Readable, Writable and Closed from now on. A client's handshake begins with Start.
 func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 	c := &Conn{loop: l, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote}
 	c.hs = newHandshake(c, cfg)
@@ -176,8 +177,8 @@ func (c *Conn) cut(err error) {
 	c.sink.Closed(err)
 }
 
-// unexpected returns the reason for an end without close_notify: somebody may have cut the stream, so
-// it is never io.EOF. crypto/tls says so only within a record.
+// unexpected returns the reason for an end without close_notify: somebody may have cut the stream,
+// so it is never io.EOF. crypto/tls says so only within a record.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -266,8 +267,8 @@ func (c *Conn) sendCloseNotify() {
 	}
 }
 
-// Close implements engine.Socket. If it is not hard the peer is told by close_notify that this is the
-// end.
+// Close implements engine.Socket. If it is not hard the peer is told by close_notify that this is
+// the end.
 func (c *Conn) Close(hard bool) {
 	if c.state == closed {
 		return

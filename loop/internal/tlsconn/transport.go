@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// ErrTooManyHandshakes is the reason of a handshake that had waited longest when there were too many.
+// ErrTooManyHandshakes is the reason of a handshake that had waited longest when there were too
+// many.
 var ErrTooManyHandshakes = errors.New("too many handshakes wait for their clients, and this one longest")
 
 // transport is a Conn as the net.Conn that crypto/tls wants. What hooks are shown as

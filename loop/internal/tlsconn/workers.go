@@ -2,8 +2,8 @@ package tlsconn
 
 import "sync"
 
-// Workers run functions on a bounded number of goroutines, in the order in which they come. A goroutine
-// ends when there is nothing to do.
+// Workers run functions on a bounded number of goroutines, in the order in which they come. A
+// goroutine ends when there is nothing to do.
 type Workers struct {
 	max int
 

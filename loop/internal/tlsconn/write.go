@@ -116,8 +116,8 @@ func (c *Conn) taken(n int) (plain int) {
 	return plain
 }
 
-// flush writes what is the layer's own: handshakes, alerts. Plaintext that waits in out is finished by
-// Write only, which can tell; so the sink, which waits for it, is given the turn.
+// flush writes what is the layer's own: handshakes, alerts. Plaintext that waits in out is finished
+// by Write only, which can tell; so the sink, which waits for it, is given the turn.
 func (c *Conn) flush() {
 	if c.lost || c.state == closed {
 		return

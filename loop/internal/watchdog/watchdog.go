@@ -17,9 +17,9 @@ const (
 	// minLook is the shortest time between two looks.
 	minLook = time.Millisecond
 
-	// reportEvery is the time between two reports. What comes more often is only counted: finding the
-	// stack stops the whole process for a moment, and the log of a server that blocks often should not
-	// be filled by that.
+	// reportEvery is the time between two reports. What comes more often is only counted: finding
+	// the stack stops the whole process for a moment, and the log of a server that blocks often
+	// should not be filled by that.
 	reportEvery = time.Second
 )
 
@@ -34,10 +34,10 @@ const (
 // long as they have turns, and sleeps without a timer when they have none.
 //
 // How long a turn takes is not the whole truth: if the process was stopped meanwhile (SIGSTOP, a
-// debugger, a frozen container) all of that time passed at once. So what counts is in how many looks
-// a turn was seen; one look stands for the time between two at most, however late it came. A stop can
-// make a turn look blocked that takes three quarters of the threshold by itself, but not one that is
-// shorter.
+// debugger, a frozen container) all of that time passed at once. So what counts is in how many
+// looks a turn was seen; one look stands for the time between two at most, however late it came. A
+// stop can make a turn look blocked that takes three quarters of the threshold by itself, but not
+// one that is shorter.
 type Dog struct {
 	threshold time.Duration
 	period    time.Duration

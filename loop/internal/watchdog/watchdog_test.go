@@ -32,8 +32,8 @@ type look struct {
 	at, since time.Duration
 }
 
-// A turn is blocked if it was seen for as long as the threshold; a look that comes late, because the
-// process was stopped, counts as one.
+// A turn is blocked if it was seen for as long as the threshold; a look that comes late, because
+// the process was stopped, counts as one.
 func TestLooks(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
@@ -118,7 +118,8 @@ func TestIsNotMissed(t *testing.T) {
 	d.Stop()
 }
 
-// A report has the stack of the loop's goroutine; the end is reported as well, with how long it was.
+// A report has the stack of the loop's goroutine; the end is reported as well, with how long it
+// was.
 func TestReports(t *testing.T) {
 	var log bytes.Buffer
 	d, p, _ := newTest(100*time.Millisecond, &log)
