@@ -13,19 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 )
 
 // bothEngines runs f with what this system can do, and with what is done elsewhere.
 func bothEngines(t *testing.T, f func(t *testing.T, ctx context.Context)) {
 	t.Run("doors", func(t *testing.T) { f(t, context.Background()) })
 	t.Run("plain", func(t *testing.T) {
-		f(t, engine.NewContext(context.Background(), gnetengine.NewPlain(zerolog.Nop())))
+		f(t, withoutDoors(context.Background()))
 	})
 }
 

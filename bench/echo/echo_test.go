@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 // Each peer echoes small and large frames, whatever pieces they come in, and is measured.
 func TestPeers(t *testing.T) {
-	o := &options{procs: 1, window: 50 * time.Millisecond, idlers: 20, rest: 10 * time.Millisecond}
+	o := &options{procs: 1, window: 200 * time.Millisecond, idlers: 20, rest: 10 * time.Millisecond}
 	for _, name := range append(names(cellPeers), names(idlePeers)...) {
 		t.Run(name, func(t *testing.T) {
 			server, err := startServer(name, setup{loops: 1, timeout: time.Minute})
