@@ -62,7 +62,7 @@ var floors = map[string][]string{
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
-	"examples/kv/aof":           {"codec/resp"},
+	"examples/kv/aof":           {"codec/resp", sysModule},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
 	"examples/proxy":            {"loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},

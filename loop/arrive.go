@@ -294,6 +294,8 @@ func (s *inner) Readable(p []byte) {
 	c.idle.lastRead = c.loop.now
 	c.loop.count.bytesIn += uint64(len(p))
 	switch {
+	case c.at() == stateLingering:
+		c.throwAway(len(p))
 	case !c.isOpen():
 	case c.in.pauses == 0:
 		c.decode(p, c.loop.now+share)

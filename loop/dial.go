@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +30,11 @@ type Dialer struct {
 	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a message.
 	Codec codec.Codec
 
-	// Timeout is how long it may take until the connection stands, names resolved. 0 means
+	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
+	// TLS.ServerName if that is set. It may not be changed after Dial. nil means plain.
+	TLS *tls.Config
+
+	// Timeout is how long it may take until the connection stands, names resolved and TLS settled. 0 means
 	// DefaultDialTimeout, 10 s.
 	Timeout time.Duration
 
@@ -75,6 +80,7 @@ type dialing struct {
 	deadline time.Duration
 	timer    timing.Timer
 	stop     func() // ends what is under way
+	cause    error  // why, for who asks
 	counted  bool   // against MaxConns
 	over     bool
 	canceled atomic.Bool
@@ -123,6 +129,9 @@ func (a *dialing) prepare() (err error) {
 	}
 	if a.codec, err = codec.Compile(cd); err != nil {
 		return fmt.Errorf("loop: Dialer.Codec: %w", err)
+	}
+	if a.dialer.TLS != nil && a.isUDP() {
+		return errors.New("loop: Dialer.TLS with a udp address: there is no DTLS")
 	}
 	if a.loop.draining {
 		return ErrServerClosed
@@ -238,6 +247,9 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 		a.timeout()
 		l.leave()
 	}
+	if a.dialer.TLS != nil && !a.over && !a.canceled.Load() {
+		return a.handshake(sock, local, remote)
+	}
 	if !a.end() {
 		return nil
 	}
@@ -283,6 +295,7 @@ func (a *dialing) fail(err error) {
 }
 
 func (a *dialing) timeout() {
+	a.cause = os.ErrDeadlineExceeded
 	if a.stop != nil {
 		a.stop()
 	}
@@ -311,6 +324,7 @@ func (a *dialing) cancel() {
 // endDials fails all attempts of a loop that drains, or ends.
 func (l *Loop) endDials(err error) {
 	for a := range l.dials {
+		a.cause = err
 		if a.stop != nil {
 			a.stop()
 		}

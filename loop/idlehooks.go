@@ -126,6 +126,7 @@ func (c *Conn) lookForStalled(now time.Duration) bool {
 	for _, r := range c.idle.watch.hooks {
 		if c.stalledLook(r.hook) <= now {
 			c.lookAtSocket(now)
+			c.idle.watch.looked = now // whatever it looked at
 			return true
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -215,18 +214,19 @@ type Server struct {
 	// count.
 	BlockedAfter time.Duration `default:"100ms"`
 
-	listeners   []*listener
-	base        time.Time
-	engine      engine.Engine
-	loops       []*Loop
-	alarm       *alarm.Alarm
-	watch       *watchdog.Dog
-	jobs        jobs.Pool
-	handshakers *tlsconn.Workers // nil without a listener for TLS
-	started     atomic.Bool
-	looping     atomic.Bool // loops may be used
-	wrongTold   atomic.Bool // that a method was called on the wrong goroutine
-	ready       atomic.Bool // Start has succeeded
+	listeners       []*listener
+	base            time.Time
+	engine          engine.Engine
+	loops           []*Loop
+	alarm           *alarm.Alarm
+	watch           *watchdog.Dog
+	jobs            jobs.Pool
+	handshakers     *tlsconn.Workers // nil without a listener for TLS
+	handshakersOnce sync.Once        // for Dialers
+	started         atomic.Bool
+	looping         atomic.Bool // loops may be used
+	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
+	ready           atomic.Bool // Start has succeeded
 
 	accepted, refused  atomic.Uint64
 	lastID             atomic.Uint64
@@ -366,23 +366,4 @@ func (s *Server) Loops() []*Loop {
 		return nil
 	}
 	return slices.Clone(s.loops)
-}
-
-// host makes a Server an engine.Host.
-type host Server
-
-func (h *host) Tick() { h.alarm.Run() }
-
-func (h *host) Turn(i int) { h.loops[i].turn() }
-
-// Ended is called on a loop that ends without being asked.
-func (h *host) Ended(i int, err error) {
-	if err == nil {
-		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
-	}
-	select {
-	case h.failed <- err:
-	default:
-	}
-	h.loops[i].broke(err)
 }

@@ -62,7 +62,6 @@ type usage struct {
 	redis, ours  time.Duration // CPU time
 	scripts      float64       // microseconds in scripts and in commands outside of scripts, by commandstats
 	commands     float64       // all, those in scripts included
-	roundTrips   float64       // commands that clients sent
 	usedMemory   float64
 	scriptsCalls float64
 }

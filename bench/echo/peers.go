@@ -141,7 +141,7 @@ func serveNbio(s setup) error {
 
 // serveNetpoll has no timeout.
 func serveNetpoll(s setup) error {
-	if err := netpoll.SetNumLoops(s.loops); err != nil {
+	if err := netpoll.Configure(netpoll.Config{PollerNum: s.loops}); err != nil {
 		return err
 	}
 	ln, err := netpoll.CreateListener("tcp", "127.0.0.1:0")

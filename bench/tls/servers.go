@@ -178,7 +178,6 @@ func serveNbio(cert, key []byte) (string, error) {
 		return "", err
 	}
 	cfg := &nbiotls.Config{Certificates: []nbiotls.Certificate{pair}}
-	cfg.BuildNameToCertificate()
 	logging.SetLevel(logging.LevelNone)
 	g := nbio.NewEngine(nbio.Config{Network: "tcp", Addrs: []string{"127.0.0.1:0"}, NPoller: runtime.GOMAXPROCS(0)})
 	g.OnOpen(ntls.WrapOpen(cfg, false, func(c *nbio.Conn, _ *ntls.Conn) {

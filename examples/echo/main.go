@@ -144,6 +144,9 @@ func connectWith(srv *loop.Server) string {
 
 // netcat returns the command that connects to addr.
 func netcat(addr net.Addr) string {
+	if udp, ok := addr.(*net.UDPAddr); ok {
+		return fmt.Sprintf("nc -u %s %d", udp.IP, udp.Port)
+	}
 	tcp, ok := addr.(*net.TCPAddr)
 	switch {
 	case !ok:

@@ -20,6 +20,10 @@
 // here: accepting, reading, writing, waking. Each loop is a goroutine of the bubble, so that the owner check of builds
 // with the race detector works, too.
 //
+// A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it, and more
+// when the turn of the loop is over. So what hangs on a real socket hangs here. See Peer.Block for peers
+// that do not read.
+//
 // All functions must be called inside a bubble, from goroutines other than the loops'. Those that cause something
 // wait until it has had its effects (synctest.Wait), unless the loop is stalled.
 package looptest

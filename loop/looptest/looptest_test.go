@@ -84,3 +84,27 @@ func TestStallAndBlock(t *testing.T) {
 		}
 	})
 }
+
+// A handler that gives up when its output has to wait shows here, as on a real socket; so does one that
+// pauses reading and relies on being told.
+func TestSocketsAreNotUnlimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flushed := 0
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+			c.OnFlushed(func() { flushed++ })
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+				for range 10 {
+					if err := c.Send(make([]byte, 100<<10)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}})
+		p := srv.Open()
+		p.Send("x")
+		if got := len(p.Received()); got != 1000<<10 || p.Writes() < 4 || flushed != 1 {
+			t.Errorf("%d bytes in %d writes, flushed %d times", got, p.Writes(), flushed)
+		}
+	})
+}

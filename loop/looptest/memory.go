@@ -86,7 +86,8 @@ func (m *memory) dial(addr net.Addr) (*Peer, error) {
 	if ln == nil {
 		return nil, net.ErrClosed
 	}
-	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: &socket{memory: m, room: unlimited}}
+	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: newSocket(m)}
+	p.sock.readSoon = p.sock.refill
 	select {
 	case ln.conns <- &memConn{local: addr, peer: p}:
 		return p, nil

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	unlimited  = math.MaxInt
-	readBuffer = 256 << 10 // how much the engine reads at once, as the real one
+	unlimited  = math.MaxInt // as an argument of setRoom: the peer reads
+	sendBuffer = 208 << 10   // what a socket takes before its peer has read, as Linux has it by default
+	readBuffer = 256 << 10   // how much the engine reads at once, as the real one
 )
 
 // socket implements engine.Socket, with the kernel's part: what came in and is not read, what went out, and
@@ -25,8 +26,11 @@ type socket struct {
 	mu       sync.Mutex
 	in       []byte
 	out      []byte
-	unsent   int // bytes that went out and that the peer has not taken
-	room     int // how many more it takes; unlimited while it reads
+	unsent   int    // bytes that went out and that the peer has not taken
+	room     int    // how many more it takes
+	blocked  bool   // it does not read
+	reading  bool   // it is about to read
+	readSoon func() // the method refill, made once
 	writes   int
 	end      error // what the server reads behind in
 	ended    bool  // it has read it
@@ -41,6 +45,13 @@ type socket struct {
 	signaled bool // a look at in is on its way
 
 	told chan struct{} // holds a value after something has happened for a peer that waits for that; or nil
+}
+
+// newSocket returns a socket whose peer reads.
+func newSocket(m *memory) *socket {
+	s := &socket{memory: m, room: sendBuffer}
+	s.readSoon = s.refill
+	return s
 }
 
 func (s *socket) Write(p []byte) (int, error) { return s.Writev([][]byte{p}) }
@@ -60,15 +71,30 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 		k := min(len(b), s.room)
 		s.out = append(s.out, b[:k]...)
 		n += k
-		if s.room != unlimited {
-			s.room -= k
+		s.room -= k
+		if s.blocked {
 			s.unsent += k
 		}
 		if k < len(b) {
 			break
 		}
 	}
+	if !s.blocked && !s.reading && n > 0 {
+		s.reading = true
+		s.loop.push(s.readSoon)
+	}
 	return n, nil
+}
+
+// refill is the peer reading all that waits for it, behind the turn of the loop that wrote it.
+func (s *socket) refill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading = false
+	if !s.blocked {
+		s.room = sendBuffer
+		s.offer()
+	}
 }
 
 func (s *socket) NotifyWritable() bool {
@@ -258,9 +284,9 @@ func (s *socket) taken() []byte {
 func (s *socket) setRoom(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room = n
-	if n == unlimited {
-		s.unsent = 0
+	s.blocked = n != unlimited
+	if s.room = n; !s.blocked {
+		s.room, s.unsent = sendBuffer, 0
 	}
 	s.offer()
 }

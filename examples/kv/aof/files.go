@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 // Files are the files of one Log, as its manifest has them. Any goroutine may use it.
@@ -136,8 +136,11 @@ func WriteFile(path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes what was renamed in a directory last.
+// SyncDir makes what was renamed in a directory last. Windows has no such thing, and needs none.
 func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -151,7 +154,7 @@ func Lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(file); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("%s is in use by another server: stop that, or choose another directory", dir)
 	}

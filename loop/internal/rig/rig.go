@@ -4,6 +4,7 @@ package rig
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"os"
@@ -56,6 +57,9 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 	if srv.Addr == "" && srv.Listener == nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
+	if OverTLS() && srv.TLS == nil {
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{certificate()}}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
 		cancel()
@@ -70,12 +74,21 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 	return srv.LocalAddr()
 }
 
+// OverTLS reports whether Start and Dial speak TLS: LOOPWHEEL_TLS=1 runs the tests that use both, and
+// for which that makes no difference, over TLS.
+func OverTLS() bool { return os.Getenv("LOOPWHEEL_TLS") != "" }
+
+var certificate = sync.OnceValue(func() tls.Certificate { return looptest.Certificate("localhost") })
+
 // Dial connects to addr until the test ends.
 func Dial(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if OverTLS() {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))

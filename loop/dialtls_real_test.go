@@ -1,0 +1,140 @@
+package loop_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// ownCertificate returns a certificate for localhost, and who trusts it.
+func ownCertificate(t *testing.T) (server *tls.Config, trust *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust = x509.NewCertPool()
+	trust.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, trust
+}
+
+// tlsEcho is crypto/tls's own server.
+func tlsEcho(t *testing.T, cfg *tls.Config) (port string) {
+	t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 100)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					c.Write(buf[:n])
+				}
+			}()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+func TestDialTLS(t *testing.T) {
+	server, trust := ownCertificate(t)
+	port := tlsEcho(t, server)
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		client := &loop.Server{NumLoops: 1}
+		startWith(t, ctx, client)
+		d := loop.Dialer{Codec: codec.Lines{}, TLS: &tls.Config{RootCAs: trust}}
+		for _, host := range []string{"127.0.0.1", "localhost"} {
+			o := dialOn(t, d, client.Loops()[0], "tcp://"+host+":"+port)
+			if o.err != nil {
+				t.Fatalf("%s: %v", host, o.err)
+			}
+			o.tell(t, func(c *loop.Conn) {
+				if st, ok := c.TLS(); !ok || st.Version < tls.VersionTLS12 {
+					t.Errorf("%s: %v, version %x", host, ok, st.Version)
+				}
+				c.Send([]byte("secret"))
+			})
+			if got := receive(t, o.msgs, "the echo"); got != "secret" {
+				t.Errorf("got %q", got)
+			}
+			o.tell(t, (*loop.Conn).Close)
+			if err := receive(t, o.closed, "OnClose"); err != nil {
+				t.Errorf("closed with %v", err)
+			}
+		}
+		o := dialOn(t, loop.Dialer{TLS: &tls.Config{}}, client.Loops()[0], "tcp://localhost:"+port)
+		if o.conn != nil || o.err == nil || !strings.Contains(o.err.Error(), "certificate") {
+			t.Errorf("a certificate that nobody trusts: %v", o.err)
+		}
+		o = dialOn(t, loop.Dialer{TLS: &tls.Config{RootCAs: trust, ServerName: "other.test"}}, client.Loops()[0], "tcp://localhost:"+port)
+		if o.conn != nil || o.err == nil || !strings.Contains(o.err.Error(), "other.test") {
+			t.Errorf("a certificate of somebody else: %v", o.err)
+		}
+		o = dialOn(t, loop.Dialer{TLS: &tls.Config{}}, client.Loops()[0], "udp://127.0.0.1:1")
+		if o.err == nil || !strings.Contains(o.err.Error(), "DTLS") {
+			t.Errorf("TLS on UDP: %v", o.err)
+		}
+		waitFor(t, func() bool { return client.Stats().Conns == 0 })
+	})
+}
+
+// A server that never answers the handshake.
+func TestDialTLSHangs(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		client := &loop.Server{NumLoops: 1}
+		startWith(t, ctx, client)
+		d := loop.Dialer{TLS: &tls.Config{}, Timeout: 50 * time.Millisecond}
+		o := dialOn(t, d, client.Loops()[0], "tcp://"+ln.Addr().String())
+		if !errors.Is(o.err, os.ErrDeadlineExceeded) {
+			t.Errorf("got %v", o.err)
+		}
+		d.Timeout = time.Minute
+		cancel := d.Dial(client.Loops()[0], "tcp://"+ln.Addr().String(), func(*loop.Conn, error) loop.Handler {
+			t.Error("opened after cancel")
+			return nil
+		})
+		cancel()
+	})
+}

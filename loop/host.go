@@ -1,0 +1,22 @@
+package loop
+
+import "fmt"
+
+// host makes a Server an engine.Host.
+type host Server
+
+func (h *host) Tick() { h.alarm.Run() }
+
+func (h *host) Turn(i int) { h.loops[i].turn() }
+
+// Ended is called on a loop that ends without being asked.
+func (h *host) Ended(i int, err error) {
+	if err == nil {
+		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
+	}
+	select {
+	case h.failed <- err:
+	default:
+	}
+	h.loops[i].broke(err)
+}

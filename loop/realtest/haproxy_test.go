@@ -1,0 +1,167 @@
+package realtest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/rig"
+)
+
+// A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its clients
+// are. One server is drained under load, and then the other is all there is.
+func TestHAProxy(t *testing.T) {
+	haproxy, err := exec.LookPath("haproxy")
+	if err != nil {
+		t.Skip("haproxy is not installed (apt-get install haproxy); CI has it")
+	}
+	first, firstHealth, stopFirst := behindHAProxy(t)
+	second, secondHealth, _ := behindHAProxy(t)
+	front := runHAProxy(t, haproxy, [][2]net.Addr{{first.LocalAddr(), firstHealth}, {second.LocalAddr(), secondHealth}})
+
+	t.Run("addresses of 1,000 clients", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for part := range 4 {
+			wg.Go(func() {
+				for i := part; i < 1000; i += 4 {
+					if err := sayWhere(front, fmt.Sprintf("127.0.%d.%d", 1+i/250, 1+i%250)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+	if a, b := first.Stats().Accepted, second.Stats().Accepted; a == 0 || b == 0 {
+		t.Errorf("%d and %d connections: not both servers were asked", a, b)
+	}
+
+	t.Run("a server is drained", func(t *testing.T) {
+		var asked, failed atomic.Int64
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					asked.Add(1)
+					if err := sayWhere(front, "127.0.0.1"); err != nil {
+						failed.Add(1)
+						t.Log(err)
+					}
+				}
+			})
+		}
+		time.Sleep(300 * time.Millisecond)
+		stopFirst()
+		if err := first.Wait(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		close(stop)
+		wg.Wait()
+		t.Logf("%d connections, %d failed", asked.Load(), failed.Load())
+		if failed.Load() > 0 {
+			t.Errorf("%d of %d connections failed", failed.Load(), asked.Load())
+		}
+	})
+}
+
+// behindHAProxy is a server that answers a line with the address it came from. Its health is a port
+// that HAProxy connects to, and that is closed first: until HAProxy has noticed, the server accepts.
+func behindHAProxy(t *testing.T) (srv *loop.Server, health net.Addr, stop func()) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv = &loop.Server{
+		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, DrainDelay: 2 * time.Second, DrainAccept: true,
+		ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send([]byte(c.RemoteAddr().String())) })
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = srv.Wait()
+		port.Close()
+	})
+	return srv, port.Addr(), func() {
+		port.Close()
+		cancel()
+	}
+}
+
+// runHAProxy returns the address of its front.
+func runHAProxy(t *testing.T, haproxy string, servers [][2]net.Addr) string {
+	front := rig.FreePort(t)
+	config := "global\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n" +
+		"  timeout check 2s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
+	for i, s := range servers {
+		_, health, _ := net.SplitHostPort(s[1].String())
+		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
+	}
+	file := filepath.Join(t.TempDir(), "haproxy.cfg")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(haproxy, "-db", "-f", file)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", front); err == nil {
+			c.Close()
+			return front
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("haproxy does not listen")
+		}
+	}
+}
+
+// sayWhere connects from an address, and fails unless the server sees that one.
+func sayWhere(front, from string) error {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	c, err := d.Dial("tcp", front)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte("where\n")); err != nil {
+		return err
+	}
+	got, err := bufio.NewReader(c).ReadString('\n')
+	if want := c.LocalAddr().String() + "\n"; err != nil || got != want {
+		return fmt.Errorf("the server sees %q, %v; want %q", got, err, want)
+	}
+	return nil
+}
