@@ -27,7 +27,7 @@ type DB struct {
 	Now func() int64
 
 	keys     map[string]*entry
-	list     []*entry
+	list     entries
 	expiring int
 	now      int64 // the clock of the command that runs, 0 if it was not asked yet
 	frozen   bool  // now stays as it is
@@ -53,7 +53,7 @@ type Stats struct {
 // Stats returns the counters as they are.
 func (db *DB) Stats() Stats {
 	s := db.stats
-	s.Keys, s.Expiring, s.WatchedKeys = len(db.list), db.expiring, len(db.watched)
+	s.Keys, s.Expiring, s.WatchedKeys = db.list.len(), db.expiring, len(db.watched)
 	return s
 }
 
@@ -124,9 +124,9 @@ func (db *DB) put(key []byte) *entry {
 	if db.keys == nil {
 		db.keys = make(map[string]*entry)
 	}
-	e := &entry{name: string(key), pos: len(db.list)}
+	e := &entry{name: string(key)}
 	db.keys[e.name] = e
-	db.list = append(db.list, e)
+	db.list.add(e)
 	return e
 }
 
@@ -134,14 +134,7 @@ func (db *DB) put(key []byte) *entry {
 func (db *DB) drop(e *entry) {
 	db.setDue(e, 0)
 	delete(db.keys, e.name)
-	last := len(db.list) - 1
-	moved := db.list[last]
-	db.list[e.pos], moved.pos = moved, e.pos
-	db.list[last] = nil
-	db.list = db.list[:last]
-	if cap(db.list) > 1024 && last < cap(db.list)/4 {
-		db.list = append(make([]*entry, 0, cap(db.list)/2), db.list...)
-	}
+	db.list.remove(e)
 }
 
 // setDue sets when a key expires; 0 means never.
@@ -228,18 +221,18 @@ func (db *DB) log(args ...[]byte) {
 
 // Flush removes all keys.
 func (db *DB) Flush() {
-	for _, e := range db.list {
+	for e := range db.list.all() {
 		if e.exp != nil {
 			e.exp.timer.Stop()
 		}
 		db.touch(e.name)
 	}
-	db.keys, db.list, db.expiring = nil, nil, 0
+	db.keys, db.list, db.expiring = nil, entries{}, 0
 }
 
 // Arm sets the timers of keys that came without a Loop, when there is one. To be called on it.
 func (db *DB) Arm() {
-	for _, e := range db.list {
+	for e := range db.list.all() {
 		if e.exp != nil {
 			db.arm(e)
 		}
@@ -249,7 +242,7 @@ func (db *DB) Arm() {
 // Move gives the keys for which to is not db itself to the DB that it returns. Neither may have a
 // Loop.
 func (db *DB) Move(to func(key string) *DB) {
-	for _, e := range append([]*entry(nil), db.list...) {
+	for _, e := range db.list.slice(0, db.list.len()) {
 		other := to(e.name)
 		if other == db {
 			continue

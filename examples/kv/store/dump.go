@@ -5,7 +5,7 @@ const chunk = 64
 
 // Dump writes commands that make the keys anew.
 func (db *DB) Dump(write func(args ...[]byte) error) error {
-	for _, e := range db.list {
+	for e := range db.list.all() {
 		if err := e.dump(write); err != nil {
 			return err
 		}

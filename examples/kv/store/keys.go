@@ -20,7 +20,7 @@ var _ = register([]Command{
 	{Name: "renamenx", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "copy", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 2, Step: 1, run: copyCommand},
 	{Name: "keys", Arity: 2, run: keys},
-	{Name: "dbsize", Arity: 1, run: func(x *Call) { x.int(len(x.DB.list)) }},
+	{Name: "dbsize", Arity: 1, run: func(x *Call) { x.int(x.DB.list.len()) }},
 	{Name: "randomkey", Arity: 1, Flags: Random, run: randomkey},
 	{Name: "flushall", Arity: -1, Flags: Write, run: flush},
 	{Name: "flushdb", Arity: -1, Flags: Write, run: flush},
@@ -244,7 +244,7 @@ func keys(x *Call) {
 	at := len(x.Out)
 	n := 0
 	var found []byte
-	for _, e := range append([]*entry(nil), x.DB.list...) {
+	for _, e := range x.DB.list.slice(0, x.DB.list.len()) {
 		if x.live(e) && Match(x.Args[1], []byte(e.name)) {
 			found = resp.AppendBulk(found, e.name)
 			n++
@@ -263,8 +263,8 @@ func (x *Call) live(e *entry) bool {
 }
 
 func randomkey(x *Call) {
-	for len(x.DB.list) > 0 {
-		if e := x.DB.list[rand.IntN(len(x.DB.list))]; x.live(e) {
+	for x.DB.list.len() > 0 {
+		if e := x.DB.list.at(rand.IntN(x.DB.list.len())); x.live(e) {
 			x.bulkString(e.name)
 			return
 		}
@@ -343,10 +343,10 @@ func scan(x *Call) {
 	if !ok {
 		return
 	}
-	from, to, next := window(o.cursor, o.count, len(x.DB.list))
+	from, to, next := window(o.cursor, o.count, x.DB.list.len())
 	n := 0
 	var elems []byte
-	for _, e := range append([]*entry(nil), x.DB.list[from:to]...) {
+	for _, e := range x.DB.list.slice(from, to) {
 		if x.live(e) && (o.kind == "" || o.kind == e.kind()) && o.matches(e.name) {
 			elems = resp.AppendBulk(elems, e.name)
 			n++
