@@ -292,7 +292,7 @@ func TestBadFlags(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{
 		{"-addr", "127.0.0.1:7000"},
-		{"-addr", "udp://127.0.0.1:7000"},
+		{"-addr", "sctp://127.0.0.1:7000"},
 		{"-addr", "tcp://127.0.0.1"},
 		{"-codec", "json"},
 		{"-idle", "soon"},
