@@ -207,6 +207,7 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 // read. So what counts is whether it does: whether less waits for it than the last time.
 func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 	w := c.watched()
+	w.looked = now
 	n := c.untaken()
 	activity = w.owed == 0 || n < w.owed
 	if w.owed = n; activity {

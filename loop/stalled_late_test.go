@@ -37,3 +37,26 @@ func TestStalledIsNotLate(t *testing.T) {
 		})
 	}
 }
+
+// One that is held back because its peer does not read is looked at now and then, not all the time: in
+// virtual time that would be for ever.
+func TestStalledAndHeldBack(t *testing.T) {
+	fired := 0
+	srv := &loop.Server{HighWater: 10, Accept: func(c *loop.Conn) loop.Handler {
+		c.OnIdle(loop.WriteStalled, 10*time.Second, func(int) { fired++ })
+		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 1000)) })
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(500)
+		for range 3 {
+			p.Send("more")
+			wait(time.Millisecond)
+		}
+		wait(time.Minute)
+		if fired == 0 {
+			t.Error("it does not count as stalled")
+		}
+		p.Unblock()
+	})
+}

@@ -47,6 +47,7 @@ func mustBeReset(t *testing.T, c net.Conn) {
 
 // One more than MaxConns is reset, and the others are served on.
 func TestMaxConnsResets(t *testing.T) {
+	needPlain(t, "who is refused is told before the handshake")
 	srv := echoServer()
 	srv.MaxConns = 2
 	addr := start(t, srv)
@@ -75,6 +76,7 @@ func echoesSoon(t *testing.T, dial func() net.Conn) {
 
 // MaxConnsPerIP counts per address, gives back what has closed, and does not concern others.
 func TestMaxConnsPerIP(t *testing.T) {
+	needPlain(t, "who is refused is told before the handshake")
 	srv := echoServer()
 	srv.MaxConnsPerIP = 2
 	srv.Listeners = []loop.Listener{{Addr: "unix://" + t.TempDir() + "/x.sock"}}
@@ -93,6 +95,7 @@ func TestMaxConnsPerIP(t *testing.T) {
 
 // The farewell is what a refused peer reads, and then the end.
 func TestRefusedPeerReadsTheFarewell(t *testing.T) {
+	needPlain(t, "a farewell is sent before the handshake")
 	srv := echoServer()
 	srv.MaxConns, srv.Farewell = 1, []byte("full\n")
 	addr := start(t, srv)

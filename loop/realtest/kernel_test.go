@@ -51,6 +51,7 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 // Many connections of which each reads slowly and closes when it likes, while descriptors are used
 // again and again: no stream gets another's bytes.
 func TestDescriptorsAreReused(t *testing.T) {
+	needPlain(t, "it is about the socket")
 	srv := &loop.Server{NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		return script{Message: func(c *loop.Conn, msg []byte) error {
 			for range 200 {
@@ -118,6 +119,7 @@ func TestRefusalOnRealSockets(t *testing.T) {
 // A client that sends first and is refused reads the farewell, and then the end: no reset, which
 // might cost it the farewell.
 func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
+	needPlain(t, "a farewell is sent before the handshake")
 	input := make(chan struct{})
 	refuses := func(c *loop.Conn) loop.Handler {
 		<-input

@@ -43,6 +43,7 @@ func (h *pausing) OnClose(_ *loop.Conn, err error) {
 // Real sockets that are paused and resumed again and again lose nothing, mix up nothing, and see
 // their ends.
 func TestRealPauses(t *testing.T) {
+	needPlain(t, "it is about the socket")
 	closed := make(chan *pausing, 100)
 	srv := &loop.Server{NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return &pausing{closed: closed} }}
 	addr := start(t, srv)
@@ -86,6 +87,7 @@ func sendsAll(t *testing.T, addr net.Addr, stream []byte) {
 // A connection that ends while its reading is paused ends at once: by Close, by the drain, by its
 // peer's reset once it is resumed.
 func TestEndsWhilePaused(t *testing.T) {
+	needPlain(t, "it is about the socket")
 	for name, c := range map[string]struct {
 		end  func(c *loop.Conn, peer *net.TCPConn)
 		want error
@@ -143,6 +145,7 @@ func looksAround(ref loop.Ref) {
 // A peer that sends all it has, ends, and goes while it is paused: all of that arrives after
 // ResumeRead, also when the kernel has nothing more to do with that connection.
 func TestPeerGoesWhilePaused(t *testing.T) {
+	needPlain(t, "it is about the socket")
 	for name, answer := range map[string]func(c *loop.Conn){
 		"nothing is sent":           func(*loop.Conn) {},
 		"a reply that nobody takes": func(c *loop.Conn) { _ = c.Send([]byte("x")) },
@@ -195,6 +198,7 @@ func peerGoes(t *testing.T, answer func(c *loop.Conn)) {
 
 // That a peer resets its connection is noticed though nothing is read from it.
 func TestResetWhilePaused(t *testing.T) {
+	needPlain(t, "it is about the socket")
 	if runtime.GOOS != "linux" {
 		t.Skip("it is noticed on Linux only; see Conn.PauseRead")
 	}

@@ -18,6 +18,7 @@ var (
 	freePort      = rig.FreePort
 	turnsEnd      = rig.TurnsEnd
 	needSlow      = rig.NeedSlow
+	needPlain     = rig.NeedPlain
 	goroutineID   = rig.GoroutineID
 	bubble        = rig.Bubble
 	wait          = rig.Wait

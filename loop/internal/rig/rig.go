@@ -57,8 +57,8 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 	if srv.Addr == "" && srv.Listener == nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	if OverTLS() && srv.TLS == nil {
-		srv.TLS = &tls.Config{Certificates: []tls.Certificate{certificate()}}
+	if OverTLS() {
+		overTLS(srv)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
@@ -78,9 +78,31 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 // and for which that makes no difference, over TLS.
 func OverTLS() bool { return os.Getenv("LOOPWHEEL_TLS") != "" }
 
+// NeedPlain skips a test over TLS, if it looks at what is below that.
+func NeedPlain(t *testing.T, why string) {
+	t.Helper()
+	if OverTLS() {
+		t.Skipf("not over TLS: %s", why)
+	}
+}
+
+// overTLS has all listeners of srv speak TLS.
+func overTLS(srv *loop.Server) {
+	cfg := &tls.Config{Certificates: []tls.Certificate{certificate()}}
+	if srv.TLS == nil {
+		srv.TLS = cfg
+	}
+	for i := range srv.Listeners {
+		if l := &srv.Listeners[i]; l.TLS == nil {
+			l.TLS = cfg
+		}
+	}
+}
+
 var certificate = sync.OnceValue(func() tls.Certificate { return looptest.Certificate("localhost") })
 
-// Dial connects to addr until the test ends.
+// Dial connects to addr until the test ends. Over TLS the handshake begins at once, as the client is
+// the one to speak first there.
 func Dial(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	c, err := net.Dial(addr.Network(), addr.String())
@@ -92,6 +114,9 @@ func Dial(t *testing.T, addr net.Addr) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if client, ok := c.(*tls.Conn); ok {
+		go func() { _ = client.Handshake() }()
+	}
 	return c
 }
 

@@ -141,8 +141,12 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 		s.sock.out, s.sock.room, s.sock.blind = nil, 0, blind
 		s.sock.mu.Unlock()
 		want := pattern(300_000)
-		s.rig.do(func() { s.send(want) })
-		if n := len(s.pending); n != len(want) {
+		n := 0
+		s.rig.do(func() {
+			s.send(want)
+			n = len(s.pending)
+		})
+		if n != len(want) {
 			t.Fatalf("%d bytes pending with a full socket, want all %d", n, len(want))
 		}
 		read := make(chan []byte)
