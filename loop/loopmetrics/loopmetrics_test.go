@@ -31,7 +31,7 @@ type session struct{ closed chan<- error }
 func (s session) OnMessage(c *loop.Conn, msg []byte) error {
 	switch string(msg) {
 	case "sleep":
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond) // long enough for the watchdog to see it: others are measured now and then
 	case "block":
 		time.Sleep(2 * time.Second)
 	case "panic":
@@ -220,8 +220,10 @@ func TestPage(t *testing.T) {
 	talk(t, srv, "sleep")
 	c := talk(t, srv, "hello")
 	_, _ = io.WriteString(c, "half a line")
+	conns, slow, buffered, ahead := 0, 0, 0, 0
+	defer func() { t.Logf("%d connections, %d slow turns, %d bytes, %d ahead", conns, slow, buffered, ahead) }()
 	until(t, "all is seen", func() bool {
-		conns, slow, buffered, ahead := 0, 0, 0, 0
+		conns, slow, buffered, ahead = 0, 0, 0, 0
 		for _, l := range look(t, web).Loops {
 			conns += len(l.Silent)
 			for _, s := range l.Slow {
