@@ -154,6 +154,7 @@ func TestBrowserFaults(t *testing.T) {
 		bad.typeLine(fmt.Sprintf("line %d", i))
 	}
 	bad.says("line 59")
+	bad.until("!document.querySelector('.msg.pending')") // each one's own scrolls to the end
 	bad.eval("document.querySelector('#log').scrollTop = 0")
 	bad.until("document.querySelector('#log').scrollTop === 0")
 	odd.eval("post('/join lobby')")
