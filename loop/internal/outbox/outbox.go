@@ -6,6 +6,7 @@
 package outbox
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -97,6 +98,22 @@ func (b *Box) Extend(tail []byte) bool {
 	}
 	b.size += n
 	b.tail = b.tail[:len(tail)]
+	return true
+}
+
+// Plain appends a 4-byte big-endian length and the message, if the tail has room for it: false, and
+// nothing has happened, if not.
+func (b *Box) Plain(msg []byte) bool {
+	tail := b.tail
+	at := len(tail)
+	if cap(tail)-at < len(msg)+4 {
+		return false
+	}
+	dst := tail[at : at+4+len(msg)]
+	binary.BigEndian.PutUint32(dst, uint32(len(msg)))
+	b.tail = tail[:at+len(dst)]
+	b.size += len(dst)
+	copy(dst[4:], msg)
 	return true
 }
 
