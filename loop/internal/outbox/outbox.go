@@ -104,16 +104,16 @@ func (b *Box) Extend(tail []byte) bool {
 // Plain appends a 4-byte big-endian length and the message, if the tail has room for it: false, and
 // nothing has happened, if not.
 func (b *Box) Plain(msg []byte) bool {
-	tail := b.tail
-	at := len(tail)
-	if cap(tail)-at < len(msg)+4 {
+	at := len(b.tail)
+	end := at + 4 + len(msg)
+	if end > cap(b.tail) {
 		return false
 	}
-	dst := tail[at : at+4+len(msg)]
-	binary.BigEndian.PutUint32(dst, uint32(len(msg)))
-	b.tail = tail[:at+len(dst)]
-	b.size += len(dst)
-	copy(dst[4:], msg)
+	head := (*[4]byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.tail)), at))
+	binary.BigEndian.PutUint32(head[:], uint32(len(msg)))
+	b.tail = b.tail[:end]
+	b.size += 4 + len(msg)
+	copy(b.tail[at+4:], msg)
 	return true
 }
 
