@@ -251,18 +251,23 @@ func TestPipelinedInMemory(t *testing.T) {
 	for name, accept := range handlers {
 		for _, dialect := range []string{"length", "websocket", "deflate"} {
 			if name == "plain" || dialect == "length" {
-				t.Run(name+", "+dialect, func(t *testing.T) { pipelinedInMemory(t, accept, dialects[dialect]()) })
+				t.Run(name+", "+dialect, func(t *testing.T) {
+					count, silence := asked()
+					if name != "plain" { // these differ in their hooks only
+						count = min(count, 8_000)
+					}
+					pipelinedInMemory(t, accept, dialects[dialect](), count, silence)
+				})
 			}
 		}
 	}
 }
 
-func pipelinedInMemory(t *testing.T, accept loop.Accept, d *dialect) {
+func pipelinedInMemory(t *testing.T, accept loop.Accept, d *dialect, count uint32, silence time.Duration) {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: d.codec, Accept: accept,
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-		count, silence := asked()
 		slow := &slowReader{t: t, srv: srv, p: srv.OpenTo(0), other: srv.OpenTo(1)}
 		if err := d.open(slow); err != nil {
 			t.Fatal(err)
