@@ -89,6 +89,8 @@ func count(t *testing.T, addr string, i int, last int64) int64 {
 	}
 }
 
+// checkConfirmed wants what was confirmed to be there, and at most the one transaction more that was
+// under way at the kill. What is there counts from then on: it was kept, so it must not go.
 func checkConfirmed(t *testing.T, addr string, round int, confirmed []int64) {
 	t.Helper()
 	c := dial(t, addr)
@@ -102,6 +104,7 @@ func checkConfirmed(t *testing.T, addr string, round int, confirmed []int64) {
 		if length := c.do(fmt.Sprintf("LLEN {%d}l", i)); want > 0 && length != got {
 			t.Errorf("round %d: a transaction was torn: %s numbers, %s pushes", round, got, length)
 		}
+		confirmed[i] = n
 	}
 }
 
