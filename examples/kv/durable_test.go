@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
 // TestKillAlways kills the program under load, again and again. With appendfsync always, all that
@@ -60,8 +58,7 @@ func count(t *testing.T, addr string, i int, last int64) int64 {
 		return last
 	}
 	defer conn.Close()
-	c := &peer{t: t, conn: conn}
-	c.decoder.Init(resp.Client{}, nil)
+	c := newPeer(t, conn, 4<<10)
 	for {
 		var wire []byte
 		for _, line := range []string{"MULTI", "INCR {%d}n", "RPUSH {%d}l x", "EXEC"} {
