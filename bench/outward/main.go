@@ -35,7 +35,7 @@ func main() {
 }
 
 // servers are what child processes run: each prints its address, and ends when its input does.
-var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
+var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
 	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "calls": callsClient, "echoes": echoesClient}
 

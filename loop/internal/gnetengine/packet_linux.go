@@ -19,9 +19,9 @@ const (
 	maxDatagram = 1 << 16 // what one may have
 	outArena    = 128 << 10
 
-	// lookAlone is how often, after a batch of one, a single datagram is received by recvfrom, which
-	// costs less, until it is looked again whether there are more at once.
-	lookAlone = 7
+	// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less,
+	// until it is looked again whether there are more at once.
+	mostAlone = 7
 )
 
 // mmsghdr is struct mmsghdr of recvmmsg(2). golang.org/x/net has it, too, but allocates each peer's
@@ -115,6 +115,7 @@ type packets struct {
 	door      *door // of a port
 	place     int32 // in the poller, of one that is connected
 	closed    bool
+	lone      int // batches of one since there was a larger one
 	alone     int // how often to expect a single datagram
 	out       *outBatch
 }
@@ -137,16 +138,19 @@ func (p *packets) received() {
 	}
 }
 
-// receive takes a batch, or one datagram if the last batch was no more than that: most sockets have
-// either many or few at a time.
+// receive takes a batch; or one datagram, the more often the more batches were no more than that.
 func (p *packets) receive(b *inBatch) (batch []engine.Datagram, err error) {
 	if p.alone > 0 {
 		p.alone--
 		return b.receiveOne(p.fd, p.connected)
 	}
-	if batch, err = b.receive(p.fd, p.connected); len(batch) == 1 {
-		p.alone = lookAlone
+	switch batch, err = b.receive(p.fd, p.connected); {
+	case len(batch) > 1:
+		p.lone = 0
+	case p.lone < mostAlone:
+		p.lone++
 	}
+	p.alone = p.lone
 	return batch, err
 }
 
