@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,8 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop"
 )
+
+var messages = flag.String("sizes", "64,16384,262144", "pass messages of these `bytes`, separated by commas, through proxies")
 
 // proxyLoopwheel is examples/proxy without its frills: what passes bytes is the same.
 func proxyLoopwheel() {
@@ -149,14 +153,25 @@ func benchProxy() {
 	}
 	echo := start("tcp-echo")
 	defer echo.stop()
-	for _, size := range []int{64, 16 << 10, 256 << 10} {
+	for _, size := range sizes() {
 		compare(fmt.Sprintf("proxy, 100 connections, %d bytes", size), have, func(name string) float64 {
 			return proxyRound(name, echo.addr, size)
 		})
 	}
 	for _, n := range have {
+		if *only != "" {
+			break
+		}
 		fmt.Printf("%-34s %-22s %8.1f KB\n", "proxy, memory of an idle pair", n, idlePair(n, echo.addr))
 	}
+}
+
+// sizes are those of -sizes.
+func sizes() (all []int) {
+	for _, s := range strings.Split(*messages, ",") {
+		all = append(all, must(strconv.Atoi(s)))
+	}
+	return all
 }
 
 // proxyRound returns the proxy's CPU time per message and its answer, in microseconds.
