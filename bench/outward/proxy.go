@@ -19,7 +19,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-var messages = flag.String("sizes", "64,16384,262144", "pass messages of these `bytes`, separated by commas, through proxies")
+var (
+	messages = flag.String("sizes", "64,16384,262144", "pass messages of these `bytes`, separated by commas, through proxies")
+	howLong  = flag.Duration("duration", 800*time.Millisecond, "let each turn of proxies last so `long`")
+)
 
 // proxyLoopwheel is examples/proxy without its frills: what passes bytes is the same.
 func proxyLoopwheel() {
@@ -187,7 +190,7 @@ func proxyRound(name, to string, size int) float64 {
 		roundTrip(conns[i], make([]byte, size), make([]byte, size))
 	}
 	begun = p.cpu()
-	end := time.Now().Add(800 * time.Millisecond)
+	end := time.Now().Add(*howLong)
 	for _, c := range conns {
 		wg.Go(func() {
 			defer c.Close()
