@@ -55,6 +55,7 @@ var floors = map[string][]string{
 	// Beside floor 2: tests, and what they share.
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
 	"loop/realtest":     {},
+	"loop/scaletest":    {},
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
