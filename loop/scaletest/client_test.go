@@ -3,6 +3,7 @@
 package scaletest_test
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"time"
@@ -44,13 +45,13 @@ type socket client
 // Write is answered if it is a ping.
 func (s *socket) Write(p []byte) (int, error) {
 	w := s.world
-	switch string(p) {
-	case string(ping):
+	switch {
+	case bytes.Equal(p, ping):
 		w.pings++
 		if s.life == talking {
 			w.pongs.PushBack(event{w.now() + roundTrip, (*client)(s)})
 		}
-	case string(said):
+	case bytes.Equal(p, said):
 		w.echoes++
 	default:
 		panic("scaletest: the server wrote " + string(p))

@@ -11,12 +11,16 @@ import (
 // together is how many read events are measured as one: the clock of a thread is a system call.
 const together = 8
 
+// worstTurn is how long a turn should be at most.
+const worstTurn = 2 * time.Millisecond
+
 // meter measures the loop by the clock of its thread, which stands still while the machine does
 // something else: virtual time does not pass while code runs.
 type meter struct {
 	busy  time.Duration // in all turns
 	worst time.Duration // the longest of them, or of so many read events
 	turns int
+	long  int // that were longer than they should be
 	moved int // that began on one thread and ended on another, and are not in the times
 	begun instant
 	group int
@@ -58,6 +62,9 @@ func (m *meter) note(begun instant) {
 	}
 	m.busy += end.used - begun.used
 	m.worst = max(m.worst, end.used-begun.used)
+	if end.used-begun.used > worstTurn {
+		m.long++
+	}
 }
 
 // An instant is what a thread has used until now.
