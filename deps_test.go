@@ -69,6 +69,7 @@ var floors = map[string][]string{
 	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
+	"loop/scaletest":            {},
 }
 
 const (
