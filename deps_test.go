@@ -57,9 +57,10 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
+	"examples/echo":             {"codec", "examples/internal/certs", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
+	"examples/chat":             {"codec", "codec/websocket", "examples/internal/certs", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
 	"examples/internal/browser": {wsModule},
+	"examples/internal/certs":   {},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
 	"examples/kv/aof":           {"codec/resp", sysModule},
