@@ -57,8 +57,8 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule, "examples/internal/certs"},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel", "examples/internal/certs"},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
@@ -70,6 +70,7 @@ var floors = map[string][]string{
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
 	"loop/scaletest":            {},
+	"examples/internal/certs":   {},
 }
 
 const (

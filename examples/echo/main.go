@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return 1
 	}
 	srv := newServer(o, log)
-	if srv.TLS, err = o.tlsConfig(); err != nil {
+	if srv.TLS, err = o.certs.Config(); err != nil {
 		fmt.Fprintf(errOut, "echo: %v\n", err)
 		return 2
 	}
