@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/examples/kv/aof"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -38,6 +40,8 @@ type server struct {
 	config  *config
 	stop    context.CancelFunc
 	unlock  func() // the directory
+
+	openFile func(path string, flag int, perm os.FileMode) (aof.File, error) // nil: os.OpenFile
 
 	usedMemory atomic.Int64
 	maxMemory  atomic.Int64

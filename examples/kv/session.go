@@ -239,14 +239,14 @@ func (s *session) here(cmd *store.Command, args [][]byte) {
 		s.block(sh, wait)
 		return
 	}
-	s.reply(sh, reply)
+	s.reply(sh, reply, cmd.Flags&store.Write != 0)
 }
 
 // reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is
 // on disk.
-func (s *session) reply(sh *shard, reply []byte) {
+func (s *session) reply(sh *shard, reply []byte, wrote bool) {
 	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
-		sh.whenSafe(reply, s.answers.Later().Done)
+		sh.whenSafe(reply, wrote, s.answers.Later().Done)
 		return
 	}
 	s.write(reply)
