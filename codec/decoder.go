@@ -42,6 +42,7 @@ import (
 type Decoder struct {
 	codec Codec
 	pool  *Pool
+	plain int // see Plain
 
 	// buf[off:] are the bytes left over, and all of buf if nothing is: then buf is empty but may
 	// still carry the last frame.
@@ -75,8 +76,22 @@ func (d *Decoder) SetCodec(c Codec) {
 		c = compiled
 	} // else c itself returns the error when it is used
 	d.codec = c
-	d.seen = 0
+	d.seen, d.plain = 0, 0
+	if l, ok := c.(*length); ok {
+		d.plain = l.plain()
+	}
 }
+
+// Plain is for those who run codecs, and for whom the calls of Next and AppendFrame cost too much.
+// If it is not 0, then the codec's frames are a 4-byte big-endian length and the payload, which is
+// what is delivered. Of those with fewer than Plain bytes of payload, one may be written without
+// asking the codec, and while Fresh reports true, one that is whole at the start of a piece of
+// input may be taken from it without asking the Decoder. Next must see what else is in the piece.
+func (d *Decoder) Plain() int { return d.plain }
+
+// Fresh reports whether a piece of input would be decoded where it is: nothing is left over from
+// before.
+func (d *Decoder) Fresh() bool { return d.buf == nil }
 
 // Buffered returns the number of bytes left over.
 func (d *Decoder) Buffered() int { return len(d.buf) - d.off }

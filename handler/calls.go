@@ -3,6 +3,7 @@ package handler
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"os"
 	"time"
@@ -15,6 +16,9 @@ const (
 	DefaultCallTimeout = 10 * time.Second
 	DefaultMaxCalls    = 65536
 )
+
+// sweepBatch is how many calls one timer ends at most.
+const sweepBatch = 64
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
@@ -76,7 +80,8 @@ type CallStats struct {
 // A panic in done closes the connection, like one in any of its callbacks. All methods must be
 // called on the connection's loop.
 //
-// A call costs no allocation at steady state. Its deadline is a timer of the loop's wheel.
+// A call costs no allocation at steady state. One timer of the loop's wheel serves all calls whose
+// deadlines come in the order in which they were begun, as those of one timeout do.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -84,9 +89,14 @@ type Calls[A any] struct {
 	shift   int    // ids are a generation, then a slot of so many bits
 	mask    uint64 // generations are counted modulo this + 1
 
+	base    time.Time // what deadlines are counted from
+	timer   loop.Timer
+	sweeper func()        // the method sweep, made once
+	due     time.Duration // when timer fires, if it is pending
 	slots   []*call[A]
 	free    callList[A] // first in, first out: it takes long until an id comes again
-	pending callList[A] // in the order of Begin
+	pending callList[A] // in the order of Begin, and of deadlines
+	others  callList[A] // whose deadlines come sooner: each has a timer of its own
 	named   map[uint64]*call[A]
 	stats   CallStats
 	closed  bool
@@ -95,15 +105,17 @@ type Calls[A any] struct {
 
 // A call is one that is under way, or its empty slot.
 type call[A any] struct {
-	calls      *Calls[A]
 	done       func(A, error) // nil: not under way
-	timer      loop.Timer
-	expire     func() // the method expired, made once
 	id         uint64
+	deadline   time.Duration
+	begun      uint64 // how many were before it
+	prev, next *call[A]
 	slot       uint64
 	generation uint64
 	named      bool
-	prev, next *call[A]
+	own        bool       // it is one of Calls.others, which have
+	timer      loop.Timer // their own, for
+	expire     func()     // Calls.expire of this one, made once
 }
 
 // NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
@@ -117,7 +129,9 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		max:     limits.Max,
 		shift:   shift,
 		mask:    1<<(limits.IDBits-shift) - 1,
+		base:    time.Now(),
 	}
+	cs.sweeper = cs.sweep
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -196,8 +210,7 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 		cs.free.remove(k)
 		return k, nil
 	}
-	k := &call[A]{calls: cs, slot: uint64(len(cs.slots))}
-	k.expire = k.expired
+	k := &call[A]{slot: uint64(len(cs.slots))}
 	cs.slots = append(cs.slots, k)
 	return k, nil
 }
@@ -207,16 +220,55 @@ func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)
 	if timeout <= 0 {
 		timeout = cs.timeout
 	}
-	k.done = done
-	k.timer = cs.conn.AfterFunc(timeout, k.expire)
-	cs.pending.push(k)
+	now := time.Since(cs.base)
+	k.done, k.begun = done, cs.stats.Begun
+	if k.deadline = now + timeout; k.deadline < now {
+		k.deadline = math.MaxInt64
+	}
 	cs.stats.Pending++
-	if k.timer == (loop.Timer{}) { // Close was called, and what is under way fails soon
-		cs.end(k)
+	if last := cs.pending.last; last != nil && last.deadline > k.deadline {
+		cs.others.push(k)
+		if k.own = true; k.expire == nil {
+			k.expire = func() { cs.expire(k) }
+		}
+		k.timer = cs.conn.AfterFunc(timeout, k.expire)
+	} else {
+		cs.pending.push(k)
+	}
+	if k.own && k.timer == (loop.Timer{}) || !k.own && !cs.arm(k.deadline, now) {
+		cs.end(k) // Close was called, and what is under way fails soon
 		return loop.ErrClosed
 	}
 	cs.stats.Begun++
 	return nil
+}
+
+// arm has sweep called at a deadline, or sooner. It reports false if the connection is closing.
+func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
+	switch {
+	case !cs.timer.Pending():
+		cs.timer = cs.conn.AfterFunc(deadline-now, cs.sweeper)
+	case deadline < cs.due:
+		cs.timer.Reset(deadline - now)
+	default:
+		return true
+	}
+	cs.due = deadline
+	return cs.timer != loop.Timer{}
+}
+
+// sweep ends the calls whose deadlines have passed: not too many at once, as the loop has other
+// timers and looks at its sockets between them.
+func (cs *Calls[A]) sweep() {
+	now := time.Since(cs.base)
+	for range sweepBatch {
+		if k := cs.pending.first; k != nil && k.deadline <= now {
+			cs.expire(k)
+		}
+	}
+	if k := cs.pending.first; k != nil {
+		cs.arm(k.deadline, now)
+	}
 }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
@@ -265,24 +317,37 @@ func (cs *Calls[A]) find(id uint64) *call[A] {
 // end frees the slot of a call and returns what is to be called.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	done = k.done
-	k.timer.Stop()
+	k.done = nil
 	if k.named {
 		delete(cs.named, k.id)
 		k.named = false
 	}
-	k.done, k.timer = nil, loop.Timer{}
-	cs.pending.remove(k)
+	if k.own {
+		k.timer.Stop()
+		k.own, k.timer = false, loop.Timer{}
+		cs.others.remove(k)
+	} else {
+		cs.pending.remove(k)
+	}
 	cs.stats.Pending--
 	cs.free.push(k)
 	return done
 }
 
-// expired is what the deadline of a call does.
-func (k *call[A]) expired() {
-	cs := k.calls
+// expire is what the deadline of a call does.
+func (cs *Calls[A]) expire(k *call[A]) {
 	cs.stats.TimedOut++
 	var none A
 	cs.end(k)(none, ErrCallTimeout)
+}
+
+// oldest returns the call that was begun before all others that are under way.
+func (cs *Calls[A]) oldest() *call[A] {
+	k, other := cs.pending.first, cs.others.first
+	if k == nil || other != nil && other.begun < k.begun {
+		return other
+	}
+	return k
 }
 
 // failAll ends what is under way when the connection has closed. One that panics does not keep the
@@ -295,12 +360,12 @@ func (cs *Calls[A]) failAll(err error) {
 	var none A
 	l := cs.conn.Loop()
 	rest := func() {
-		for k := cs.pending.first; k != nil; k = cs.pending.first {
+		for k := cs.oldest(); k != nil; k = cs.oldest() {
 			cs.stats.Failed++
 			cs.end(k)(none, cs.err)
 		}
 	}
-	for cs.pending.first != nil {
+	for cs.stats.Pending > 0 {
 		_ = l.Try(rest)
 	}
 }

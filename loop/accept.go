@@ -28,6 +28,7 @@ func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote 
 	}
 	if s, ok := sock.(*udpSession); ok {
 		s.c = c
+		c.out.special = true
 	}
 	if welcome = !l.draining && c.accept(ln); welcome {
 		l.add(c)

@@ -16,6 +16,8 @@ type output struct {
 	box    *outbox.Box // nil: nothing waits
 	listed bool        // in loop.touched
 	ended  bool        // CloseWrite: nothing more is sent
+
+	special bool // it has ended, or what is sent are datagrams
 }
 
 // retries are those of a full socket whose engine cannot tell.
@@ -32,12 +34,13 @@ type retries struct {
 // After Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes
 // nothing.
 func (c *Conn) Send(msg []byte) error {
-	c.loop.owner.Check("Conn.Send")
-	if c.isUDP() {
-		return c.sendDatagram(msg)
-	}
-	b, l := c.out.box, c.loop
-	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
+	l := c.loop
+	l.owner.Check("Conn.Send")
+	b := c.out.box
+	if c.isClosing() || c.out.special || b != nil && b.Len() >= l.maxOutbound {
+		if c.isUDP() {
+			return c.sendDatagram(msg)
+		}
 		if err := c.room(); err != nil {
 			return err
 		}
@@ -50,7 +53,19 @@ func (c *Conn) Send(msg []byte) error {
 	if !c.out.listed {
 		c.touch() // before user code, which may panic
 	}
-	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
+	if len(msg) >= c.in.decoder.Plain() || !b.Plain(msg) {
+		return c.frame(msg)
+	}
+	if c.extras != nil {
+		c.checkMark()
+	}
+	return nil
+}
+
+// frame has the codec append msg to the output.
+func (c *Conn) frame(msg []byte) error {
+	b, s := c.out.box, &c.loop.store
+	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), s), msg)
 	if err == nil && b.Extend(tail) {
 		if c.extras != nil {
 			c.checkMark()

@@ -47,7 +47,7 @@ func (q *Queue) Add(ctx context.Context, t Task) error {
 		return err
 	}
 	shard := q.shard(t.Key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.channel, shard}, args...)...))
+	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.hints[shard]}, args...)...))
 	if err != nil {
 		return err
 	}
@@ -59,12 +59,12 @@ func (q *Queue) entry(t *Task) (args []any, size int, err error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return nil, 0, err
 	}
-	at, delay, err := t.when(time.Now())
+	at, err := t.when(time.Now())
 	if err != nil {
 		return nil, 0, err
 	}
 	record, err := t.record()
-	return []any{t.Key, policies[t.OnConflict], at, delay, record}, len(t.Key) + len(record), err
+	return []any{t.Key, policies[t.OnConflict], at, record}, len(t.Key) + len(record), err
 }
 
 func (q *Queue) added(t *Task, result string) error {
@@ -122,7 +122,7 @@ func (b *batch) add(i int) {
 	shard := b.q.shard(b.tasks[i].Key)
 	c := b.open[shard]
 	if c == nil || len(c.tasks) == maxBatch || c.size+size > maxBatchBytes {
-		c = &chunk{shard: shard, args: []any{"", b.q.channel, shard}}
+		c = &chunk{shard: shard, args: []any{"", b.q.hints[shard]}}
 		b.open[shard] = c
 		b.chunks = append(b.chunks, c)
 	}
@@ -186,7 +186,7 @@ func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) err
 	if d > MaxDelay {
 		return badTask("the new delay of %q is more than 100 years", key)
 	}
-	return q.reschedule(ctx, key, "", ceilDelay(d))
+	return q.reschedule(ctx, key, -ceilDelay(d))
 }
 
 // RescheduleAt is Reschedule with a time.
@@ -194,15 +194,15 @@ func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) erro
 	if time.Until(at) > century {
 		return badTask("the new time of %q, %v, is in more than 100 years", key, at)
 	}
-	return q.reschedule(ctx, key, ceilMilli(at), 0)
+	return q.reschedule(ctx, key, ceilMilli(at))
 }
 
-func (q *Queue) reschedule(ctx context.Context, key string, at any, delay int64) error {
+func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.channel, shard, key, at, delay))
+	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.hints[shard], key, at))
 	if err != nil {
 		return err
 	}

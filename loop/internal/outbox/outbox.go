@@ -6,6 +6,7 @@
 package outbox
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -97,6 +98,22 @@ func (b *Box) Extend(tail []byte) bool {
 	}
 	b.size += n
 	b.tail = b.tail[:len(tail)]
+	return true
+}
+
+// Plain appends a 4-byte big-endian length and the message, if the tail has room for it: false, and
+// nothing has happened, if not.
+func (b *Box) Plain(msg []byte) bool {
+	at := len(b.tail)
+	end := at + 4 + len(msg)
+	if end > cap(b.tail) {
+		return false
+	}
+	head := (*[4]byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.tail)), at))
+	binary.BigEndian.PutUint32(head[:], uint32(len(msg)))
+	b.tail = b.tail[:end]
+	b.size += 4 + len(msg)
+	copy(b.tail[at+4:], msg)
 	return true
 }
 

@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200
-	// bytes to 5 KiB.
-	maxHello = 16 << 10
-
 	// maxEarly is how much may arrive while a worker computes before the socket is paused.
 	maxEarly = 64 << 10
 )
@@ -38,6 +34,7 @@ type handshake struct {
 	gone   atomic.Bool // nobody wants the result
 
 	begun   bool
+	fed     bool // it has been given the header of its first record
 	working bool // a worker computes, or is about to
 	quick   bool // what comes next is cheap enough for the loop
 	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
@@ -100,8 +97,8 @@ func (c *Conn) goOn() {
 	n := 0
 	if h.begun {
 		n = wholeRecords(c.in)
-	} else {
-		n = helloReady(c.in)
+	} else if n = helloReady(c.in); n > 0 {
+		n = c.splitHello(n)
 	}
 	if n > 0 {
 		c.work(n)
@@ -186,7 +183,7 @@ func (c *Conn) stepped(input []byte) {
 		c.loop.put(input)
 	}
 	h.quick = h.plain && sealed(h.out)
-	c.out = append(c.out, h.out...)
+	c.queue(h.out)
 	h.out = nil
 	if h.over && h.err != nil {
 		c.fail(h.err)
