@@ -14,7 +14,11 @@ import (
 // A File is what a Log appends to: an *os.File.
 type File interface {
 	io.WriteCloser
+
+	// Sync returns once what was written is on disk.
 	Sync() error
+
+	// Name returns the path.
 	Name() string
 }
 
