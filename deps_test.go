@@ -57,16 +57,17 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
+	"examples/echo":             {"examples/internal/cli", "codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
 	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
 	"examples/internal/browser": {wsModule},
-	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
-	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/internal/cli":     {zerologModule},
+	"examples/delay":            {"examples/internal/cli", "timing/rediswheel", redisModule, miniredisModule, zerologModule},
+	"examples/kv":               {"examples/internal/cli", "codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
 	"examples/kv/aof":           {"codec/resp", sysModule},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
-	"examples/proxy":            {"loop", zerologModule},
+	"examples/proxy":            {"examples/internal/cli", "loop", zerologModule},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
-	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
+	"examples/dns":              {"examples/internal/cli", "codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
 }
