@@ -70,6 +70,7 @@ var floors = map[string][]string{
 	"examples/dns":              {"examples/internal/cli", "codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
+	"loop/scaletest":            {},
 }
 
 const (

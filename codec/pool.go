@@ -7,6 +7,7 @@ const (
 	maxPooled   = 1 << 20 // the largest one that a Pool keeps
 	poolClasses = 12      // powers of two from minBuffer to maxPooled
 	poolBytes   = 4 << 20 // how much a Pool keeps
+	poolHeads   = 1024    // for how many Decoders it keeps what they know of their buffers
 )
 
 // A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
@@ -19,6 +20,27 @@ const (
 type Pool struct {
 	free [poolClasses][][]byte
 	held int // bytes
+
+	heads []*leftover // not in use
+}
+
+// leftover returns one without a buffer.
+func (p *Pool) leftover() *leftover {
+	if p == nil || len(p.heads) == 0 {
+		return new(leftover)
+	}
+	last := len(p.heads) - 1
+	r := p.heads[last]
+	p.heads[last] = nil
+	p.heads = p.heads[:last]
+	return r
+}
+
+func (p *Pool) putLeftover(r *leftover) {
+	*r = leftover{}
+	if p != nil && len(p.heads) < poolHeads {
+		p.heads = append(p.heads, r)
+	}
 }
 
 // Get returns an empty buffer with room for n bytes at least. What is in it beyond its length is

@@ -11,6 +11,7 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder codec.Decoder
+	plain   uint32 // the decoder's Plain
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
 	queued  bool   // in loop.ready
@@ -118,12 +119,11 @@ const plainHead = 4
 // plainFrame returns the length of the first frame in data, if it is whole and its codec need not
 // be asked for it; 0 if it must be.
 func (c *Conn) plainFrame(data []byte) int {
-	d := &c.in.decoder
-	if len(data) < plainHead || !d.Fresh() {
+	if len(data) < plainHead || !c.in.decoder.Fresh() {
 		return 0
 	}
-	n := uint(binary.BigEndian.Uint32(data))
-	if n >= uint(d.Plain()) || n > uint(len(data)-plainHead) {
+	n := binary.BigEndian.Uint32(data)
+	if n >= c.in.plain || int(n) > len(data)-plainHead {
 		return 0
 	}
 	return int(n) + plainHead

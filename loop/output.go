@@ -53,7 +53,7 @@ func (c *Conn) Send(msg []byte) error {
 	if !c.out.listed {
 		c.touch() // before user code, which may panic
 	}
-	if len(msg) >= c.in.decoder.Plain() || !b.Plain(msg) {
+	if uint(len(msg)) >= uint(c.in.plain) || !b.Plain(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {

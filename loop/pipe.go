@@ -85,7 +85,7 @@ func (s *pipeSide) begin(back *pipeSide) {
 		s.takeOver()
 	}
 	c.in.decoder.SetCodec(nil)
-	c.checkReplies()
+	c.lookAtCodec()
 	if !c.isClosing() {
 		c.setIdleTimeout(0)
 	}

@@ -29,7 +29,9 @@ func (s *slice) over(l *Loop) bool {
 }
 
 // decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn
-// with others.
+// with others. One that is to come, or is running, will see to it. If it asked for another one
+// while one is running, that would follow directly, and so on: the engine looks at its sockets only
+// when nobody has asked for a turn meanwhile.
 func (c *Conn) decodeSoon() {
 	if c.in.queued {
 		return
@@ -37,7 +39,9 @@ func (c *Conn) decodeSoon() {
 	c.in.queued = true
 	l := c.loop
 	l.ready = append(l.ready, c)
-	l.bell.Yield()
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.bell.Yield()
+	}
 }
 
 // runReady goes on with connections whose input waits to be decoded, one share each, until the time

@@ -51,12 +51,13 @@ func (l *Loop) turn() {
 		l.exitMeasured()
 		return
 	}
-	if more || !l.park() {
-		l.bell.Yield()
-	}
+	again := more || len(l.ready) != 0 || !l.park()
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
 	l.exitMeasured()
+	if again {
+		l.bell.Yield() // the last thing: see decodeSoon
+	}
 }
 
 // settle ends the turn of each connection that was touched. That may touch others: an OnClose may

@@ -55,7 +55,7 @@ func (k *keyedCore[K, V]) remove(key K) (value V, ok bool) {
 	if i == 0 {
 		return value, false
 	}
-	k.wheel.unfile(i)
+	k.wheel.takeOut(k.wheel.node(i).at)
 	value = k.table.remove(i).Value
 	k.wheel.freeNode(i)
 	return value, true
@@ -108,20 +108,11 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 	return i
 }
 
-// unfile takes a node out of its slot.
-func (w *Wheel) unfile(i uint32) {
-	at := w.node(i).at
-	m := &w.masks[at>>offBits]
-	*m &^= 1 << (at & offMask)
-	if m.thin() {
-		w.thinned(at >> offBits)
-	}
-}
-
 // refile moves a node to when.
 func (w *Wheel) refile(i uint32, when time.Duration) {
-	w.unfile(i)
-	w.node(i).at = w.file(i, when)
+	w.takeOut(w.node(i).at)
+	at := w.file(i, when)
+	w.node(i).at = at
 }
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.

@@ -68,7 +68,7 @@ func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
 	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (n > 0) {
 		return fmt.Errorf("%d blocks, bit %v", n, bit)
 	}
-	if n == 0 && li.min != math.MaxUint64 {
+	if n == 0 && li.min != math.MaxInt64 {
 		return fmt.Errorf("empty, but min is %d", li.min)
 	}
 	return nil
@@ -120,7 +120,7 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)
-	case tick < w.list(int(b.list)).min:
+	case when < w.list(int(b.list)).min:
 		return fmt.Errorf("below its slot's bound %d", w.list(int(b.list)).min)
 	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
 		return fmt.Errorf("wake %v is too late", w.wake)

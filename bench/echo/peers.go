@@ -28,6 +28,17 @@ var cellPeers = []peer{
 	{"net", serveNet},
 }
 
+// morePeers are compared when they are asked for by name: gnet with read buffers as large as
+// loopwheel's, and loopwheel with other marks from which on a peer's input waits for its output.
+var morePeers = []peer{
+	{"gnet-256k", func(s setup) error { return runGnet(&gnetServer{}, s, gnet.WithReadBufferCap(256<<10)) }},
+	{"loopwheel-high-32k", func(s setup) error { return serveHighWater(s, 32<<10) }},
+	{"loopwheel-high-64k", func(s setup) error { return serveHighWater(s, 64<<10) }},
+	{"loopwheel-high-128k", func(s setup) error { return serveHighWater(s, 128<<10) }},
+	{"loopwheel-high-256k", func(s setup) error { return serveHighWater(s, 256<<10) }},
+	{"loopwheel-high-1m", func(s setup) error { return serveHighWater(s, 1<<20) }},
+}
+
 // echoer is the handler of loopwheel's server.
 type echoer struct{}
 
@@ -35,9 +46,13 @@ func (echoer) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 func (echoer) OnClose(*loop.Conn, error)                {}
 
 // serveLoopwheel has everything on that a server on the internet wants.
-func serveLoopwheel(s setup) error {
+func serveLoopwheel(s setup) error { return serveHighWater(s, 0) }
+
+// serveHighWater has a HighWater of its own; 0 is the default.
+func serveHighWater(s setup, high int) error {
 	return runLoopwheel(&loop.Server{
-		Codec:            codec.Length{},
+		HighWater:        high,
+		Codec:            codec.Length{Max: 1 << 20},
 		NumLoops:         s.loops,
 		IdleTimeout:      s.timeout,
 		IdleJitter:       s.timeout / 10,

@@ -51,7 +51,8 @@ func (q *Queue) Add(ctx context.Context, t Task) error {
 	if err != nil {
 		return err
 	}
-	return q.added(&t, list(v)[0])
+	letters, _ := v.(string)
+	return q.added(&t, letters[0])
 }
 
 // entry checks a task and returns its arguments of add.lua.
@@ -67,11 +68,12 @@ func (q *Queue) entry(t *Task) (args []any, size int, err error) {
 	return []any{t.Key, policies[t.OnConflict], at, record}, len(t.Key) + len(record), err
 }
 
-func (q *Queue) added(t *Task, result string) error {
+// added takes a letter of add.lua.
+func (q *Queue) added(t *Task, result byte) error {
 	switch result {
-	case "conflict":
+	case 'c':
 		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
-	case "ignored":
+	case 'i':
 		q.counts.ignored.Add(1)
 	default:
 		q.counts.added.Add(1)
@@ -141,17 +143,18 @@ func (b *batch) flush(ctx context.Context) {
 		}
 		values, errs := evalAll(ctx, b.q.client, calls)
 		for i, c := range chunks {
-			b.done(c, list(values[i]), errs[i])
+			letters, _ := values[i].(string)
+			b.done(c, letters, errs[i])
 		}
 	}
 }
 
-func (b *batch) done(c *chunk, results []string, err error) {
+func (b *batch) done(c *chunk, letters string, err error) {
 	for k, i := range c.tasks {
 		if err != nil {
 			b.errs[i] = err
 		} else {
-			b.errs[i] = b.q.added(&b.tasks[i], results[k])
+			b.errs[i] = b.q.added(&b.tasks[i], letters[k])
 		}
 	}
 }

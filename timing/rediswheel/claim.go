@@ -75,8 +75,12 @@ func (w *worker) makeReady(i int) {
 const maxClaims = 4
 
 // pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it
-// goes with one script. A task that comes alone is not late for that.
-const pace = 10 * time.Millisecond
+// goes with one script. A task that comes alone is not late for that. Of a shard that has much to do
+// they are further apart.
+const (
+	pace     = 10 * time.Millisecond
+	busyPace = 16 * time.Millisecond
+)
 
 // minBatch is for how many places a shard is asked at least, if there are as many: when all shards
 // have a backlog, few are asked for many tasks, not all for few.
@@ -266,7 +270,11 @@ func (w *worker) plan(c *claim) {
 		at = s.renew
 	}
 	if !s.ready {
-		w.wake(c.shard, max(at, s.last+pace))
+		after := pace
+		if len(c.tasks) > 1 {
+			after = busyPace
+		}
+		w.wake(c.shard, max(at, s.last+after))
 	}
 	if s.backlog {
 		w.ends.expect(c.shard, w.now()+pace) // which will free places

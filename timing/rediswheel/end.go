@@ -118,7 +118,7 @@ func (e *ends) due(s *endedShard, now time.Duration) time.Duration {
 		return forever
 	case e.hurry || e.queued >= e.most():
 		return 0
-	case len(s.other) == 0 && s.ride < s.since+2*pace && s.ride+patience > now:
+	case len(s.other) == 0 && s.ride < s.since+busyPace+pace && s.ride+patience > now:
 		return s.ride + patience
 	}
 	return max(s.since, e.sent+pace)

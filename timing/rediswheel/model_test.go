@@ -63,7 +63,7 @@ const (
 func (m *model) add(shard int, key, policy string, at, delay int64, record string) string {
 	old := m.tasks[key]
 	if old != nil && policy != "replace" && old.place != "dead" && !old.cancelled {
-		return map[string]string{"ignore": "ignored", "fail": "conflict"}[policy]
+		return map[string]string{"ignore": "i", "fail": "c"}[policy]
 	}
 	due := m.now + delay
 	if at >= 0 {
@@ -71,9 +71,9 @@ func (m *model) add(shard int, key, policy string, at, delay int64, record strin
 	}
 	m.tasks[key] = &modelTask{shard: shard, place: "due", score: due, record: record}
 	if old == nil {
-		return "added"
+		return "a"
 	}
-	return "replaced"
+	return "r"
 }
 
 func (m *model) cancel(key string) string {
@@ -145,11 +145,10 @@ func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
 	keys := m.first(shard, "due")
 	keys = keys[:min(len(keys), most)]
 	if len(keys) > 0 {
-		m.tokens[shard] = max(m.tokens[shard], m.now)
+		m.tokens[shard] = max(m.tokens[shard], m.now) + 1
 	}
 	for _, key := range keys {
 		t := m.tasks[key]
-		m.tokens[shard]++
 		if t.occurrence == 0 {
 			t.occurrence = t.score
 		}

@@ -23,7 +23,7 @@ var (
 	scriptAdd        = load("keys", "clock", "hint", "add")
 	scriptCancel     = load("keys", "state", "begin", "cancel")
 	scriptReschedule = load("keys", "clock", "begin", "hint", "reschedule")
-	scriptClaim      = load("keys", "clock", "state", "begin", "hint", "done", "claim")
+	scriptClaim      = load("keys", "clock", "state", "begin", "hint", "done", "recover", "claim")
 	scriptAck        = load("keys", "clock", "begin", "hint", "done", "ack")
 	scriptNack       = load("keys", "clock", "state", "begin", "hint", "nack")
 	scriptExtend     = load("keys", "clock", "state", "begin", "extend")

@@ -144,8 +144,7 @@ func (e *Engine) reserveProc(loops int) {
 	e.reserved = loops
 	if old, now := procs.Reserve(loops); now != old {
 		e.log.Info().Int("from", old).Int("to", now).Int("loops", loops).
-			Msg("GOMAXPROCS is raised, so that goroutines need not wait for loops that sleep" +
-				" (the environment variable GOMAXPROCS, or Server.KeepGOMAXPROCS, prevents that)")
+			Msg("GOMAXPROCS is raised")
 	}
 }
 

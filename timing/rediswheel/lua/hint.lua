@@ -1,11 +1,11 @@
--- hint tells the shard's owner of something that is due before it would look again, which is within a
+-- hint tells the shard's owner of something that is due before it would look again. That is within a
 -- minute, the longest refresh.
-local function hint(at, now, channel)
-  if at > now + 60000 then return end
-  local back = tonumber(call('HGET', own, 'back') or '')
-  if back and at < back then
-    call('HSET', own, 'back', at)
-    call('PUBLISH', channel, at)
+local function hint(at, channel)
+  local back = call('HGET', own, 'back')
+  if back and at < tonumber(back) then
+    local digits = string.format('%d', at)
+    call('HSET', own, 'back', digits)
+    call('PUBLISH', channel, digits)
   end
 end
 

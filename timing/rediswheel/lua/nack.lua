@@ -37,5 +37,5 @@ local results = {}
 for i = 3, #ARGV, 6 do
   results[#results + 1] = nack(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
 end
-if first then hint(first, now, ARGV[2]) end
+if first then hint(first, ARGV[2]) end
 return table.concat(results)

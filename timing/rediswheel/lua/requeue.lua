@@ -7,5 +7,5 @@ if not call('ZSCORE', dead, id) then return 0 end
 call('ZADD', due, now, id)
 call('HDEL', state, id)
 call('ZREM', dead, id)
-hint(now, now, ARGV[2])
+hint(now, ARGV[2])
 return 1

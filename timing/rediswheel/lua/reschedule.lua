@@ -9,5 +9,5 @@ end
 local at = tonumber(ARGV[4])
 if at < now then at = at < 0 and now - at or now end
 call('ZADD', due, at, id)
-hint(at, now, ARGV[2])
+hint(at, ARGV[2])
 return 'moved'
