@@ -3,8 +3,6 @@ package store
 import (
 	"time"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -72,7 +70,6 @@ type expiry struct {
 }
 
 type (
-	list = deque.Deque[string]
 	hash = dict[string]
 	set  = dict[struct{}]
 )

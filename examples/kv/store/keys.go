@@ -3,8 +3,6 @@ package store
 import (
 	"math/rand/v2"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
@@ -222,12 +220,7 @@ func copyCommand(x *Call) {
 func copyOf(val any) any {
 	switch v := val.(type) {
 	case *list:
-		c := new(deque.Deque[string])
-		c.Grow(v.Len())
-		for i := range v.Len() {
-			c.PushBack(v.At(i))
-		}
-		return c
+		return v.clone()
 	case *hash:
 		c := v.clone()
 		return &c
