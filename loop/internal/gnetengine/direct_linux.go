@@ -28,6 +28,9 @@ type direct struct {
 	waiting bool // for a call of Sink.Writable
 	lingers bool
 	closed  bool
+
+	flow     engine.Flow // nil, or what input goes to without a copy
+	unlisted bool        // epoll did not take it
 }
 
 // wanted returns what d must be watched for. Without any of it epoll still reports a reset.
@@ -47,8 +50,8 @@ func (d *direct) wanted() (events uint32) {
 // watch brings epoll up to date.
 func (d *direct) watch() bool {
 	events := d.wanted()
-	if events == d.polling {
-		return true
+	if events == d.polling || d.unlisted {
+		return !d.unlisted
 	}
 	if d.loop.poll.modify(d.place, d.fd, events) != nil {
 		return false
@@ -75,7 +78,7 @@ func (d *direct) polled(events uint32) {
 			d.checkPaused()
 		}
 	case events&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0:
-		d.read()
+		d.receive()
 	}
 }
 
@@ -189,7 +192,9 @@ func (d *direct) Close(hard bool) {
 	if hard {
 		_ = unix.SetsockoptLinger(d.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	d.loop.poll.remove(d.place, d.fd)
+	if !d.unlisted {
+		d.loop.poll.remove(d.place, d.fd)
+	}
 	_ = unix.Close(d.fd)
 }
 
