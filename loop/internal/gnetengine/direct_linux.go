@@ -28,6 +28,7 @@ type direct struct {
 	waiting bool // for a call of Sink.Writable
 	lingers bool
 	closed  bool
+	much    bool // came with the last read
 
 	flow     engine.Flow // nil, or what input goes to without a copy
 	unlisted bool        // epoll did not take it
@@ -85,7 +86,8 @@ func (d *direct) polled(events uint32) {
 // read is one read, as gnet makes it.
 func (d *direct) read() {
 	buf := d.loop.buffer()
-	n, err := unix.Read(d.fd, buf)
+	n, err := d.readInto(buf)
+	d.much = n >= maxRawWrite
 	switch {
 	case n > 0:
 		d.sink.Readable(buf[:n])
@@ -95,6 +97,19 @@ func (d *direct) read() {
 	default:
 		d.over(io.EOF)
 	}
+}
+
+// readInto reads by recv(2), and without telling Go's scheduler unless there is much, for the same
+// reasons as Write.
+func (d *direct) readInto(buf []byte) (int, error) {
+	if d.much {
+		return unix.Read(d.fd, buf)
+	}
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRawWrite, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // checkPaused is socket.checkPaused: a reset ends what is paused, an orderly end waits.
