@@ -14,6 +14,7 @@ require (
 	github.com/lesismal/llib v1.2.2
 	github.com/lesismal/nbio v1.6.5
 	github.com/loopwheel/loopwheel v0.0.0
+	github.com/miekg/dns v1.1.65
 	github.com/ouqiang/timewheel v1.0.1
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/redis/go-redis/v9 v9.23.0
@@ -70,8 +71,10 @@ require (
 	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
 )
