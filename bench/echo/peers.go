@@ -20,7 +20,8 @@ import (
 // all that are whole back in one piece, as they came: no server that does something with its
 // messages could be quicker.
 var cellPeers = []peer{
-	{"loopwheel", serveLoopwheel},
+	{"loopwheel", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault) }},
+	{"loopwheel-net", func(s setup) error { return serveLoopwheel(s, loop.EngineNet) }},
 	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},
 	{"nbio", serveNbio},
 	{"netpoll", serveNetpoll},
@@ -34,9 +35,11 @@ type echoer struct{}
 func (echoer) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 func (echoer) OnClose(*loop.Conn, error)                {}
 
-// serveLoopwheel has everything on that a server on the internet wants.
-func serveLoopwheel(s setup) error {
+// serveLoopwheel has everything on that a server on the internet wants. On Go's own net, which is
+// for development, it shows what gnet is worth.
+func serveLoopwheel(s setup, engine loop.Engine) error {
 	return runLoopwheel(&loop.Server{
+		Engine:           engine,
 		Codec:            codec.Length{},
 		NumLoops:         s.loops,
 		IdleTimeout:      s.timeout,
