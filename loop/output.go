@@ -27,7 +27,8 @@ type retries struct {
 }
 
 // Send appends one message, in the form that the codec gives it, to the output. What is sent within
-// one callback leaves in one write when that returns. msg is copied.
+// one callback leaves in one write when that returns, but for messages of 64 KiB and more, which
+// may leave at once. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
 // socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.
@@ -37,29 +38,39 @@ func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
 	b := c.out.box
-	if c.isClosing() || c.out.special || b != nil && b.Len() >= l.maxOutbound {
-		if c.isUDP() {
-			return c.sendDatagram(msg)
-		}
-		if err := c.room(); err != nil {
+	if b == nil || !c.out.listed || c.out.special || c.isClosing() || b.Len() >= l.maxOutbound {
+		var err error
+		if b, err = c.beginSend(msg); b == nil {
 			return err
 		}
-		b = c.out.box
 	}
-	if b == nil {
-		b = l.store.Get(len(msg))
-		c.out.box = b
-	}
-	if !c.out.listed {
-		c.touch() // before user code, which may panic
-	}
-	if uint(len(msg)) >= uint(c.in.plain) || !b.Plain(msg) {
+	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
 		c.checkMark()
 	}
 	return nil
+}
+
+// beginSend is what Send does at the first message of a turn, and whenever something is not as
+// usual. It returns the box to append msg to, or nil, and then that is all that Send does.
+//
+//go:noinline
+func (c *Conn) beginSend(msg []byte) (*outbox.Box, error) {
+	if c.isClosing() || c.out.special || c.pending() >= c.loop.maxOutbound {
+		if c.isUDP() {
+			return nil, c.sendDatagram(msg)
+		}
+		if err := c.room(); err != nil {
+			return nil, err
+		}
+	}
+	c.touch() // before user code, which may panic
+	if len(msg) >= large && len(msg) < int(c.in.plain) && c.takesNow() {
+		return nil, c.sendNow(msg)
+	}
+	return c.opened(len(msg)), nil
 }
 
 // frame has the codec append msg to the output.
@@ -91,6 +102,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	if err := c.room(); err != nil {
 		return 0, err
+	}
+	if len(p) >= large && c.takesNow() {
+		c.touch()
+		if err := c.writeNow(nil, p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
 	}
 	c.appended(append(c.space(len(p)), p...))
 	return len(p), nil
@@ -227,6 +245,21 @@ func (c *Conn) writeOut() {
 		c.breakOff(err)
 		return
 	}
+	c.wrote(n)
+	if n == b.Len() {
+		c.out.box = nil
+		c.loop.store.Put(b)
+		if c.out.ended || c.idle.watch != nil {
+			c.flushed()
+		}
+		return
+	}
+	b.Consume(n, &c.loop.store)
+	c.waitWritable(n > 0)
+}
+
+// wrote notes that the system has taken n bytes.
+func (c *Conn) wrote(n int) {
 	l := c.loop
 	l.count.bytesOut += uint64(n)
 	if n > 0 {
@@ -235,16 +268,6 @@ func (c *Conn) writeOut() {
 			c.idle.lastWrite = l.clock()
 		}
 	}
-	if n == b.Len() {
-		c.out.box = nil
-		l.store.Put(b)
-		if c.out.ended || c.idle.watch != nil {
-			c.flushed()
-		}
-		return
-	}
-	b.Consume(n, &l.store)
-	c.waitWritable(n > 0)
 }
 
 // flushed is called when all output is with the system.

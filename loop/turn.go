@@ -26,6 +26,9 @@ func (l *Loop) leave() {
 	if len(l.touched) != 0 {
 		l.settle()
 	}
+	if l.store.Large() {
+		l.trimSoon()
+	}
 	l.show()
 	if l.wheel.touched {
 		l.publish()
@@ -45,6 +48,9 @@ func (l *Loop) turn() {
 	more = l.runTimers(end) || more
 	more = l.runReady(end) || more
 	l.settle()
+	if l.store.Large() {
+		l.trimSoon()
+	}
 	l.show()
 	if l.ending {
 		l.stop()
