@@ -1,10 +1,6 @@
 package loop
 
-import (
-	"errors"
-	"io"
-	"time"
-)
+import "time"
 
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
@@ -180,7 +176,7 @@ func (s *pipeSide) closed(err error) {
 		}
 		return
 	}
-	if !errors.Is(err, io.EOF) {
+	if s.from.extras.ending.reason != ClosedByPeer { // err itself was looked at once, when the close began
 		p.err = err
 	}
 	s.to.shut(err)
