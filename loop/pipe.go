@@ -1,8 +1,6 @@
 package loop
 
 import (
-	"errors"
-	"io"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -253,7 +251,7 @@ func (s *pipeSide) closed(err error) {
 		}
 		return
 	}
-	if !errors.Is(err, io.EOF) {
+	if s.from.extras.ending.reason != ClosedByPeer { // err itself was looked at once, when the close began
 		p.err = err
 	}
 	s.to.shut(err)
