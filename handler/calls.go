@@ -97,6 +97,9 @@ type Calls[A any] struct {
 	free    callList[A] // first in, first out: it takes long until an id comes again
 	pending callList[A] // in the order of Begin, and of deadlines
 	others  callList[A] // whose deadlines come sooner: each has a timer of its own
+	fresh   *call[A]    // from here on pending calls get their deadlines when this turn ends
+	stamper func()      // the method stamp, made once
+	stamps  bool        // it will be called
 	named   map[uint64]*call[A]
 	stats   CallStats
 	closed  bool
@@ -107,6 +110,7 @@ type Calls[A any] struct {
 type call[A any] struct {
 	done       func(A, error) // nil: not under way
 	id         uint64
+	timeout    time.Duration
 	deadline   time.Duration
 	begun      uint64 // how many were before it
 	prev, next *call[A]
@@ -131,7 +135,7 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		mask:    1<<(limits.IDBits-shift) - 1,
 		base:    time.Now(),
 	}
-	cs.sweeper = cs.sweep
+	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -220,27 +224,66 @@ func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)
 	if timeout <= 0 {
 		timeout = cs.timeout
 	}
-	now := time.Since(cs.base)
-	k.done, k.begun = done, cs.stats.Begun
-	if k.deadline = now + timeout; k.deadline < now {
-		k.deadline = math.MaxInt64
-	}
+	k.done, k.timeout, k.begun = done, timeout, cs.stats.Begun
 	cs.stats.Pending++
-	if last := cs.pending.last; last != nil && last.deadline > k.deadline {
-		cs.others.push(k)
-		if k.own = true; k.expire == nil {
-			k.expire = func() { cs.expire(k) }
-		}
-		k.timer = cs.conn.AfterFunc(timeout, k.expire)
-	} else {
-		cs.pending.push(k)
-	}
-	if k.own && k.timer == (loop.Timer{}) || !k.own && !cs.arm(k.deadline, now) {
+	if last := cs.pending.last; cs.timer.Pending() && (last == nil || last.timeout <= timeout) {
+		cs.pushFresh(k)
+	} else if !cs.pushNow(k) {
 		cs.end(k) // Close was called, and what is under way fails soon
 		return loop.ErrClosed
 	}
 	cs.stats.Begun++
 	return nil
+}
+
+// pushFresh leaves the deadline to the turn's end: to read the clock costs as much as all the rest.
+// It comes behind all others, as the timeout is no shorter than the last one's.
+func (cs *Calls[A]) pushFresh(k *call[A]) {
+	if k.deadline = math.MaxInt64; cs.fresh == nil {
+		cs.fresh = k
+	}
+	cs.pending.push(k)
+	if !cs.stamps {
+		cs.stamps = true
+		cs.conn.Loop().AtTurnEnd(cs.stamper)
+	}
+}
+
+// stamp sets the deadlines of this turn's calls: no earlier than when they were begun.
+func (cs *Calls[A]) stamp() {
+	cs.stamps = false
+	now := time.Since(cs.base)
+	for k := cs.fresh; k != nil; k = k.next {
+		k.deadline = later(now, k.timeout)
+	}
+	cs.fresh = nil
+	if k := cs.pending.first; k != nil {
+		cs.arm(k.deadline, now)
+	}
+}
+
+// later returns a time that is d after t.
+func later(t, d time.Duration) time.Duration {
+	if t += d; t < d {
+		return math.MaxInt64
+	}
+	return t
+}
+
+// pushNow sets the deadline at once. It reports false if the connection is closing.
+func (cs *Calls[A]) pushNow(k *call[A]) bool {
+	now := time.Since(cs.base)
+	k.deadline = later(now, k.timeout)
+	if last := cs.pending.last; last == nil || last.deadline <= k.deadline {
+		cs.pending.push(k)
+		return cs.arm(k.deadline, now)
+	}
+	cs.others.push(k)
+	if k.own = true; k.expire == nil {
+		k.expire = func() { cs.expire(k) }
+	}
+	k.timer = cs.conn.AfterFunc(k.timeout, k.expire)
+	return k.timer != loop.Timer{}
 }
 
 // arm has sweep called at a deadline, or sooner. It reports false if the connection is closing.
@@ -327,6 +370,9 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 		k.own, k.timer = false, loop.Timer{}
 		cs.others.remove(k)
 	} else {
+		if cs.fresh == k {
+			cs.fresh = k.next
+		}
 		cs.pending.remove(k)
 	}
 	cs.stats.Pending--
