@@ -62,7 +62,8 @@ type Loop struct {
 	highWater   int          // the server's
 
 	// Its life.
-	started   bool // OnStart has returned
+	started   bool     // OnStart has returned
+	atEnd     []func() // of this turn
 	afterStop []func()
 	returned  bool // what rescue guards came to its end
 	drainState
