@@ -77,16 +77,12 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	l.current, l.decoding = c, c.id
 	defer c.decoded()
 	before := l.count.messages
-	for at := 0; ; { // data[at:] is what is left
+	for {
 		var msg []byte
-		if end := c.plainFrame(data, at); end != 0 {
-			msg, at = data[at+plainHead:end:end], end
-		} else {
-			var more bool
-			if data, msg, more = c.next(data[at:]); !more {
-				break
-			}
-			at = 0
+		if n := c.plainFrame(data); n != 0 {
+			data, msg = data[n:], data[plainHead:n:n]
+		} else if data, msg, n = c.next(data); n == 0 {
+			break
 		}
 		if msg != nil {
 			l.count.messages++
@@ -94,7 +90,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
-		if at == len(data) && c.in.decoder.Fresh() {
+		if len(data) == 0 && c.in.decoder.Fresh() {
 			break
 		}
 		if !c.isOpen() {
@@ -107,7 +103,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			c.in.pauses |= pausedForShare
 		}
 		if c.in.pauses != 0 {
-			c.keep(data[at:])
+			c.keep(data)
 			break
 		}
 	}
@@ -120,32 +116,35 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 // plainHead is the size of a plain frame's header: see codec.Decoder.Plain.
 const plainHead = 4
 
-// plainFrame returns where the frame ends that begins in data at at, if it is whole and its codec
-// need not be asked for it; 0 if it must be.
-func (c *Conn) plainFrame(data []byte, at int) (end int) {
-	if len(data)-at < plainHead || !c.in.decoder.Fresh() {
+// plainFrame returns the length of the first frame in data, if it is whole and its codec need not
+// be asked for it; 0 if it must be.
+func (c *Conn) plainFrame(data []byte) int {
+	if len(data) < plainHead || !c.in.decoder.Fresh() {
 		return 0
 	}
-	n := binary.BigEndian.Uint32(data[at:])
-	if n >= c.in.plain || int(n) > len(data)-at-plainHead {
+	n := binary.BigEndian.Uint32(data)
+	if n >= c.in.plain || int(n) > len(data)-plainHead {
 		return 0
 	}
-	return at + plainHead + int(n)
+	return int(n) + plainHead
 }
 
-// next has the decoder look for the next frame. more: there is one, or it must be called again.
-func (c *Conn) next(data []byte) (rest, msg []byte, more bool) {
+// next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
+func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
 	if c.in.replies {
 		if c.sendReply(); !c.isOpen() {
-			return nil, nil, false
+			return nil, nil, 0
 		}
 	}
 	if err != nil {
 		c.undecodable(err)
-		return nil, nil, false
+		return nil, nil, 0
 	}
-	return rest, msg, more || msg != nil
+	if more || msg != nil {
+		steps = 1
+	}
+	return rest, msg, steps
 }
 
 // decoded ends decode, after a panic too. Asking for one costs more than all the rest here.

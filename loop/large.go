@@ -45,7 +45,14 @@ func (c *Conn) writeNow(head, body []byte) error {
 		c.breakOff(err)
 		return ErrClosed
 	}
-	c.wrote(n)
+	c.touch()
+	l.count.bytesOut += uint64(n)
+	if n > 0 {
+		c.idle.lastWrite = l.now
+		if c.idle.watch != nil {
+			c.wroteExactly()
+		}
+	}
 	if n == len(head)+len(body) {
 		return nil
 	}

@@ -38,11 +38,24 @@ func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
 	b := c.out.box
-	if b == nil || !c.out.listed || c.out.special || c.isClosing() || b.Len() >= l.maxOutbound {
-		var err error
-		if b, err = c.beginSend(msg); b == nil {
+	if c.isClosing() || c.out.special || b != nil && b.Len() >= l.maxOutbound {
+		if c.isUDP() {
+			return c.sendDatagram(msg)
+		}
+		if err := c.room(); err != nil {
 			return err
 		}
+		b = c.out.box
+	}
+	if b == nil {
+		if len(msg) >= large && c.takesNow() && len(msg) < int(c.in.plain) {
+			return c.sendNow(msg)
+		}
+		b = l.store.Get(len(msg))
+		c.out.box = b
+	}
+	if !c.out.listed {
+		c.touch() // before user code, which may panic
 	}
 	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
 		return c.frame(msg)
@@ -51,26 +64,6 @@ func (c *Conn) Send(msg []byte) error {
 		c.checkMark()
 	}
 	return nil
-}
-
-// beginSend is what Send does at the first message of a turn, and whenever something is not as
-// usual. It returns the box to append msg to, or nil, and then that is all that Send does.
-//
-//go:noinline
-func (c *Conn) beginSend(msg []byte) (*outbox.Box, error) {
-	if c.isClosing() || c.out.special || c.pending() >= c.loop.maxOutbound {
-		if c.isUDP() {
-			return nil, c.sendDatagram(msg)
-		}
-		if err := c.room(); err != nil {
-			return nil, err
-		}
-	}
-	c.touch() // before user code, which may panic
-	if len(msg) >= large && len(msg) < int(c.in.plain) && c.takesNow() {
-		return nil, c.sendNow(msg)
-	}
-	return c.opened(len(msg)), nil
 }
 
 // frame has the codec append msg to the output.
@@ -104,7 +97,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	if len(p) >= large && c.takesNow() {
-		c.touch()
 		if err := c.writeNow(nil, p); err != nil {
 			return 0, err
 		}
@@ -245,10 +237,17 @@ func (c *Conn) writeOut() {
 		c.breakOff(err)
 		return
 	}
-	c.wrote(n)
+	l := c.loop
+	l.count.bytesOut += uint64(n)
+	if n > 0 {
+		c.idle.lastWrite = l.now
+		if c.idle.watch != nil {
+			c.wroteExactly()
+		}
+	}
 	if n == b.Len() {
 		c.out.box = nil
-		c.loop.store.Put(b)
+		l.store.Put(b)
 		if c.out.ended || c.idle.watch != nil {
 			c.flushed()
 		}
@@ -258,15 +257,11 @@ func (c *Conn) writeOut() {
 	c.waitWritable(n > 0)
 }
 
-// wrote notes that the system has taken n bytes.
-func (c *Conn) wrote(n int) {
-	l := c.loop
-	l.count.bytesOut += uint64(n)
-	if n > 0 {
-		c.idle.lastWrite = l.now
-		if w := c.idle.watch; w != nil && w.exact { // a callback may have taken long
-			c.idle.lastWrite = l.clock()
-		}
+// wroteExactly notes when output was written, if that is to be known to the instant: a callback may
+// have taken long.
+func (c *Conn) wroteExactly() {
+	if c.idle.watch.exact {
+		c.idle.lastWrite = c.loop.clock()
 	}
 }
 
