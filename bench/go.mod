@@ -8,6 +8,7 @@ require (
 	github.com/centrifugal/centrifuge v0.37.0
 	github.com/cloudwego/netpoll v0.7.2
 	github.com/coder/websocket v1.8.14
+	github.com/gobwas/httphead v0.1.0
 	github.com/gobwas/ws v1.4.0
 	github.com/gorilla/websocket v1.5.3
 	github.com/hibiken/asynq v0.26.0
@@ -36,7 +37,6 @@ require (
 	github.com/dolthub/maphash v0.1.0 // indirect
 	github.com/fatih/color v1.18.0 // indirect
 	github.com/gammazero/deque v1.2.1 // indirect
-	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/josharian/intern v1.0.0 // indirect
