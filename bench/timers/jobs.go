@@ -23,6 +23,7 @@ type job struct {
 const (
 	memoryJob = "memory per timer"
 	keyedJob  = "keyed set+remove, n/10 pending"
+	expireJob = "n keys expire at once"
 )
 
 var jobs = []job{
@@ -34,6 +35,7 @@ var jobs = []job{
 	{names: []string{"schedule+stop spread, n pending"}, units: []string{"ns CPU"}, run: spreadStop},
 	{names: []string{"schedule+stop spread, called directly"}, units: []string{"ns CPU"}, run: directly},
 	{names: []string{keyedJob}, units: []string{"ns CPU"}, run: keyedSetRemove},
+	{names: []string{expireJob}, units: []string{"ms CPU"}, run: keyedExpire},
 	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
