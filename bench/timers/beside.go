@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// besideRows are the measures of the wheel beside the 4-ary heap, as docs/performance.md shows them.
+// besideRows are the measures of the wheel beside the 4-ary heap, as docs/performance.md shows
+// them.
 var besideRows = []struct{ measure, label, unit string }{
 	{"schedule+stop, n pending", "schedule and stop, same slot", "ns"},
 	{"schedule+stop spread, n pending", "schedule and stop, spread", "ns"},
@@ -23,8 +24,8 @@ var besideRows = []struct{ measure, label, unit string }{
 
 const besideKinds = "timing.Wheel|4-ary heap"
 
-// beside has the wheel and the heap take turns, with as many timers as sizes say, and writes a table
-// in Markdown.
+// beside has the wheel and the heap take turns, with as many timers as sizes say, and writes a
+// table in Markdown.
 func beside(out io.Writer, sizes []int, rounds int) {
 	all := make([]*results, len(sizes))
 	for s, n := range sizes {

@@ -109,8 +109,8 @@ func spreadStop(k kind, n int) []float64 {
 	})}
 }
 
-// directly is spreadStop without the interface that makes the loop the same for all: what is left is
-// what the two cost by themselves.
+// directly is spreadStop without the interface that makes the loop the same for all: what is left
+// is what the two cost by themselves.
 func directly(k kind, n int) []float64 {
 	const ring = 1024
 	c := k.make(n + ring)
