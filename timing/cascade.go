@@ -81,8 +81,8 @@ func (w *Wheel) touchCalls(b *block, m mask) {
 	w.touched = sum
 }
 
-// inCache reports whether a block's nodes most likely are where the processor need not wait for them:
-// as they follow each other, or as there are not many.
+// inCache reports whether a block's nodes most likely are where the processor need not wait for
+// them: as they follow each other, or as there are not many.
 func (w *Wheel) inCache(b *block, m mask) bool {
 	const few = 1 << 15
 	return w.used < few || m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen

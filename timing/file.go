@@ -71,8 +71,8 @@ func (w *Wheel) slotIn(s *stretch, when time.Duration) *list {
 	return &s.ring[w.unit(when, s.shift)&ringMask]
 }
 
-// newStretch returns the stretch of the ticks from first to before end on a level; end is 0 if it is
-// out of sight.
+// newStretch returns the stretch of the ticks from first to before end on a level; end is 0 if it
+// is out of sight.
 func (w *Wheel) newStretch(level int, first, end uint64) stretch {
 	s := stretch{shift: w.unitShift(level), ring: w.ring(level)}
 	first, end = max(first, 1), min(end-1, w.lastUnit)+1
@@ -212,8 +212,8 @@ func (w *Wheel) takeOut(at uint32) {
 	}
 }
 
-// thinned looks after a block whose mask has become thin by taking out an entry. The last block of a
-// slot is kept without any.
+// thinned looks after a block whose mask has become thin by taking out an entry. The last block of
+// a slot is kept without any.
 func (w *Wheel) thinned(i uint32) {
 	b := w.link(i)
 	switch {

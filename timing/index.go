@@ -110,9 +110,9 @@ func (c *ticker) down(t time.Duration) uint64 {
 // up returns the first tick that is not before t. t >= 1.
 func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
 
-// unit returns up(t)>>span(level), the number of t's slot on a level, in one multiplication: shift is
-// unitShift(level), 1 <= t, and its tick is at most lastUnit. That is 0 for a tick of 1, for which mul
-// has no room.
+// unit returns up(t)>>span(level), the number of t's slot on a level, in one multiplication: shift
+// is unitShift(level), 1 <= t, and its tick is at most lastUnit. That is 0 for a tick of 1, for
+// which mul has no room.
 func (c *ticker) unit(t time.Duration, shift uint8) uint64 {
 	hi, _ := bits.Mul64(uint64(t)+c.tick-1, c.mul)
 	return hi >> (shift & 63)

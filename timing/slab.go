@@ -87,8 +87,8 @@ func (s *slab) release(n *node, i uint32) {
 	s.keep(i, n.gen)
 }
 
-// keep has alloc return node i next. A node whose generations have all been used is never handed out
-// again, so no handle, however old, comes back to life.
+// keep has alloc return node i next. A node whose generations have all been used is never handed
+// out again, so no handle, however old, comes back to life.
 func (s *slab) keep(i, gen uint32) {
 	if gen == lastGen {
 		return

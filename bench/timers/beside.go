@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// besideRows are the measures of the wheel beside the 4-ary heap, as docs/performance.md shows them.
+// besideRows are the measures of the wheel beside the 4-ary heap, as docs/performance.md shows
+// them.
 var besideRows = []struct{ measure, label, unit string }{
 	{"schedule+stop, n pending", "schedule and stop, same slot", "ns"},
 	{"schedule+stop spread, n pending", "schedule and stop, spread", "ns"},
@@ -23,8 +24,8 @@ var besideRows = []struct{ measure, label, unit string }{
 
 const besideKinds = "timing.Wheel|4-ary heap"
 
-// beside has the wheel and the heap take turns, with as many timers as sizes say, and writes a table
-// in Markdown.
+// beside has the wheel and the heap take turns, with as many timers as sizes say, and writes a
+// table in Markdown.
 func beside(out io.Writer, sizes []int, rounds int) {
 	all := make([]*results, len(sizes))
 	for s, n := range sizes {
@@ -67,5 +68,16 @@ func printBeside(out io.Writer, label string, n int, t *table) {
 	}
 	a, _, _ := t.rows[0].spread()
 	b, _, _ := t.rows[1].spread()
-	fmt.Fprintf(out, "| %s | %d | %s | %s | %.2f |\n", label, n, cell(t.rows[0]), cell(t.rows[1]), a/b)
+	fmt.Fprintf(out, "| %s | %s | %s | %s | %.2f |\n", label, thousands(n), cell(t.rows[0]), cell(t.rows[1]), a/b)
+}
+
+// thousands writes a number of up to a billion with commas.
+func thousands(n int) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%d,%03d,%03d", n/1_000_000, n/1000%1000, n%1000)
+	case n >= 1000:
+		return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+	}
+	return fmt.Sprint(n)
 }

@@ -23,6 +23,7 @@ type job struct {
 const (
 	memoryJob = "memory per timer"
 	keyedJob  = "keyed set+remove, n/10 pending"
+	expireJob = "n keys expire at once"
 )
 
 var jobs = []job{
@@ -34,6 +35,7 @@ var jobs = []job{
 	{names: []string{"schedule+stop spread, n pending"}, units: []string{"ns CPU"}, run: spreadStop},
 	{names: []string{"schedule+stop spread, called directly"}, units: []string{"ns CPU"}, run: directly},
 	{names: []string{keyedJob}, units: []string{"ns CPU"}, run: keyedSetRemove},
+	{names: []string{expireJob}, units: []string{"ms CPU"}, run: keyedExpire},
 	{names: []string{"schedule+stop, 8 goroutines"}, units: []string{"ns"}, run: parallel},
 	{names: []string{"reset a random one of n"}, units: []string{"ns CPU"}, run: resetRandom},
 	{names: []string{"n due at once"}, units: []string{"ns CPU each"}, run: dueAtOnce},
@@ -107,8 +109,8 @@ func spreadStop(k kind, n int) []float64 {
 	})}
 }
 
-// directly is spreadStop without the interface that makes the loop the same for all: what is left is
-// what the two cost by themselves.
+// directly is spreadStop without the interface that makes the loop the same for all: what is left
+// is what the two cost by themselves.
 func directly(k kind, n int) []float64 {
 	const ring = 1024
 	c := k.make(n + ring)

@@ -71,7 +71,7 @@ func matches(parts, name string) bool {
 // garbage and goroutines, would be measured along with it.
 func runJob(r *results, j job, only string, n int, progress string) {
 	for _, k := range kinds {
-		if !matches(only, k.name) || k.memoryOnly && j.names[0] != memoryJob || k.keyed && j.names[0] != keyedJob {
+		if !matches(only, k.name) || k.memoryOnly && j.names[0] != memoryJob || k.keyed && j.names[0] != keyedJob && j.names[0] != expireJob {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", progress, k.name)

@@ -97,8 +97,8 @@ func TestBeside(t *testing.T) {
 		r.add("a", "ns", "4-ary heap", 4)
 	}
 	var out bytes.Buffer
-	printBeside(&out, "a, ns", 10, r.table("a"))
-	if want := "| a, ns | 10 | 2 (1–3) | 4 | 0.50 |\n"; out.String() != want || r.table("b") != nil {
+	printBeside(&out, "a, ns", 1_020_003, r.table("a"))
+	if want := "| a, ns | 1,020,003 | 2 (1–3) | 4 | 0.50 |\n"; out.String() != want || r.table("b") != nil {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
