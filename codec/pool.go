@@ -19,7 +19,8 @@ const (
 // and the Decoders that share it belong to one goroutine.
 type Pool struct {
 	free [poolClasses][][]byte
-	held int // bytes
+	held int              // bytes
+	low  [poolClasses]int // the fewest buffers that there were since the last Trim
 
 	heads []*leftover // not in use
 }
@@ -64,8 +65,26 @@ func (p *Pool) take(class int) []byte {
 	b := free[len(free)-1]
 	free[len(free)-1] = nil
 	p.free[class] = free[:len(free)-1]
+	p.low[class] = min(p.low[class], len(free)-1)
 	p.held -= minBuffer << class
 	return b
+}
+
+// Held returns how many bytes the Pool keeps.
+func (p *Pool) Held() int { return p.held }
+
+// Trim gives the garbage collector what has not been used since the last Trim: the buffers that
+// were there all the time. Called now and then it makes a Pool as large as it must be, and that of
+// a loop with nothing to do empty, the second time at the latest.
+func (p *Pool) Trim() {
+	for class := range p.free {
+		for range p.low[class] {
+			p.take(class)
+		}
+		if p.low[class] = len(p.free[class]); p.low[class] == 0 {
+			p.free[class] = nil
+		}
+	}
 }
 
 // Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown

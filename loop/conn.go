@@ -74,6 +74,7 @@ type extras struct {
 	jobs    *offloaded
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
+	broken  error         // why the socket has gone before all input was delivered
 }
 
 // more returns the extras, which are made when they are first needed.

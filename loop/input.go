@@ -70,7 +70,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	l, slice := c.loop, slice{end: end, left: firstLook}
 	if b := c.out.box; b != nil && b.Len() > l.highWater {
 		if c.holdBack(); c.in.pauses != 0 {
-			c.keep(data)
+			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
 			return
 		}
 	}
@@ -139,7 +139,9 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	}
 	if err != nil {
 		c.undecodable(err)
-	} else if more || msg != nil {
+		return nil, nil, 0
+	}
+	if more || msg != nil {
 		steps = 1
 	}
 	return rest, msg, steps

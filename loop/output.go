@@ -27,7 +27,8 @@ type retries struct {
 }
 
 // Send appends one message, in the form that the codec gives it, to the output. What is sent within
-// one callback leaves in one write when that returns. msg is copied.
+// one callback leaves in one write when that returns, but for messages of 64 KiB and more, which
+// may leave at once. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
 // socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.
@@ -47,13 +48,16 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
+		if len(msg) >= large && c.takesNow() && len(msg) < int(c.in.plain) {
+			return c.sendNow(msg)
+		}
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
 	if !c.out.listed {
 		c.touch() // before user code, which may panic
 	}
-	if uint(len(msg)) >= uint(c.in.plain) || !b.Plain(msg) {
+	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
@@ -91,6 +95,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	if err := c.room(); err != nil {
 		return 0, err
+	}
+	if len(p) >= large && c.takesNow() {
+		if err := c.writeNow(nil, p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
 	}
 	c.appended(append(c.space(len(p)), p...))
 	return len(p), nil
@@ -231,8 +241,8 @@ func (c *Conn) writeOut() {
 	l.count.bytesOut += uint64(n)
 	if n > 0 {
 		c.idle.lastWrite = l.now
-		if w := c.idle.watch; w != nil && w.exact { // a callback may have taken long
-			c.idle.lastWrite = l.clock()
+		if c.idle.watch != nil {
+			c.wroteExactly()
 		}
 	}
 	if n == b.Len() {
@@ -243,8 +253,16 @@ func (c *Conn) writeOut() {
 		}
 		return
 	}
-	b.Consume(n, &l.store)
+	b.Consume(n, &c.loop.store)
 	c.waitWritable(n > 0)
+}
+
+// wroteExactly notes when output was written, if that is to be known to the instant: a callback may
+// have taken long.
+func (c *Conn) wroteExactly() {
+	if c.idle.watch.exact {
+		c.idle.lastWrite = c.loop.clock()
+	}
 }
 
 // flushed is called when all output is with the system.

@@ -161,6 +161,33 @@ func TestInputBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// By a reset a peer gets no more of the loop at once: what it sent before is delivered in shares.
+func TestResetDoesNotEndTheShares(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, sock := r.connect()
+	s.Readable(numbered(1000))
+	s.Closed(syscall.ECONNRESET)
+	writes := sock.writes
+	if n := len(r.got); n > firstLook+nextLook || r.err != nil {
+		t.Fatalf("%d messages at once; closed with %v", n, r.err)
+	}
+	for turns := 0; r.err == nil; turns++ {
+		before := len(r.got)
+		if turns == 3 {
+			if _, err := c.Write([]byte("nobody hears this")); err != nil {
+				t.Error(err)
+			}
+		}
+		if r.turn(); len(r.got)-before > 2*(firstLook+nextLook) || turns > 1000 {
+			t.Fatalf("%d messages in turn %d", len(r.got)-before, turns)
+		}
+	}
+	r.expect(t, 1000)
+	if r.err != syscall.ECONNRESET || sock.writes != writes || !c.isOver() {
+		t.Errorf("closed with %v, %d writes to a socket that is gone", r.err, sock.writes-writes)
+	}
+}
+
 // A long message counts for more: the clock is read behind it.
 func TestLongMessagesCountForMore(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})

@@ -58,7 +58,8 @@ type link struct {
 // do than that block. In a list of several blocks none is empty.
 type list struct {
 	min    time.Duration // no timer in the list has an earlier deadline
-	cursor uint32        // where the next entry goes, its block<<offBits and its place; a multiple of blockLen if there is no room
+	last   *block        // where cursor points into
+	cursor uint32        // of the next entry, block<<offBits|place; a multiple of blockLen: no room
 	head   uint32        // the first block
 	blocks uint32
 	number uint16 // of the list itself
@@ -123,7 +124,7 @@ func (s *blocks) append(li *list, at, index uint32, when time.Duration) {
 		li.min = when
 	}
 	s.masks[at>>offBits] |= 1 << (at & offMask)
-	b := s.block(at >> offBits)
+	b := li.last
 	b.index[at&offMask], b.when[at&offMask] = index, when
 }
 
@@ -138,7 +139,7 @@ func (s *blocks) pushBlock(li *list) {
 	s.masks[i] = 0
 	*s.link(i) = link{list: li.number}
 	s.chain(li, i)
-	li.cursor = i << offBits
+	li.cursor, li.last = i<<offBits, s.block(i)
 }
 
 // chain links a block to the end of a list.
@@ -159,12 +160,28 @@ func (s *blocks) newBlock() uint32 {
 	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	for s.all.len() <= uint32(i) {
-		s.all.grow()
+	if s.all.len() <= uint32(i) {
+		s.moreBlocks()
 	}
 	s.masks = append(s.masks, 0)
 	s.links = append(s.links, link{})
 	return uint32(i)
+}
+
+// moreBlocks makes room for more blocks. As long as there are few, it moves them.
+func (s *blocks) moreBlocks() {
+	s.all.grow()
+	if s.all.len() == 1 {
+		s.all.grow() // block 0 is not used
+	}
+	if len(s.all.list) > 1 {
+		return
+	}
+	s.each(func(li *list) {
+		if li.head != 0 {
+			li.last = s.block(li.tail())
+		}
+	})
 }
 
 // unlink takes a block out of its list, and leaves the list's cursor behind the last entry.
@@ -188,10 +205,11 @@ func (s *blocks) unlink(li *list, i uint32) {
 // endAt makes block i the last of a list, none if it is 0. It has no entries if its last one is
 // being fired.
 func (s *blocks) endAt(li *list, i uint32) {
-	li.cursor = i<<offBits + max(s.masks[i].end(), 1)
 	if i == 0 {
-		li.cursor, li.min = 0, math.MaxInt64
+		li.cursor, li.last, li.min = 0, nil, math.MaxInt64
+		return
 	}
+	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), 1), s.block(i)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.

@@ -54,11 +54,11 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 // finds one waits for what was in its register before: for memory, if the compiler takes one that
 // had been loaded.
 func (w *Wheel) touch(b *block, m mask) {
-	if inSequence(b, m) {
+	if w.inCache(b, m) {
 		return
 	}
 	var sum uint32
-	for _, i := range &b.index {
+	for _, i := range b.index[:m.end()] {
 		sum += w.node(i & -uint32(m&1)).gen
 		m >>= 1
 	}
@@ -68,11 +68,11 @@ func (w *Wheel) touch(b *block, m mask) {
 // touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long:
 // the processor looks only so many instructions ahead.
 func (w *Wheel) touchCalls(b *block, m mask) {
-	if inSequence(b, m) {
+	if w.inCache(b, m) {
 		return
 	}
 	var sum uint32
-	for _, i := range &b.index {
+	for _, i := range b.index[:m.end()] {
 		if *w.calls.at(i & -uint32(m&1)) == nil {
 			sum++
 		}
@@ -81,9 +81,11 @@ func (w *Wheel) touchCalls(b *block, m mask) {
 	w.touched = sum
 }
 
-// inSequence reports whether a block's nodes most likely follow each other.
-func inSequence(b *block, m mask) bool {
-	return m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
+// inCache reports whether a block's nodes most likely are where the processor need not wait for them:
+// as they follow each other, or as there are not many.
+func (w *Wheel) inCache(b *block, m mask) bool {
+	const few = 1 << 15
+	return w.used < few || m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
 }
 
 // stretchBelow returns tick's slot below a level, and the deadlines around it that go to the same
@@ -122,6 +124,10 @@ func (w *Wheel) fileAhead(i uint32, when time.Duration) {
 // whether it has: if all of them belong in one slot, and no block there that is nearly empty would
 // be left in the middle of the list.
 func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
+	first, last := w.up(b.when[m.first()]), w.up(b.when[(m.end()-1)&offMask])
+	if shift := span(w.levelBelow(from, first)); first>>shift != last>>shift {
+		return false // most often: so the rest need not be looked at
+	}
 	least, most := extremes(b, m)
 	tick := w.up(least)
 	level := w.levelBelow(from, tick)

@@ -28,6 +28,13 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	return at
 }
 
+// refile moves a node to when.
+func (w *Wheel) refile(i uint32, when time.Duration) {
+	w.takeOut(w.node(i).at)
+	at := w.file(i, when)
+	w.node(i).at = at
+}
+
 // slotOf returns the slot for a deadline that is ahead.
 func (w *Wheel) slotOf(when time.Duration) *list {
 	switch {

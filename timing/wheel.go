@@ -41,15 +41,15 @@ type Wheel struct {
 	told      time.Duration // the last time that Advance was told; earlier than now if the clock stepped back
 	wake      time.Duration // Advance has nothing to do before this
 	wakeTick  uint64        // the same in ticks
+	until     time.Duration // when the stretches are to be forgotten
 	id        uint32
-	round     uint32        // of Advances that had something to do
-	levels    uint32        // bit k: level k has a list with a block
-	near      uint32        // bit k > 0: level k may have timers in its present slot or the next
-	advancing bool          // inside Advance
-	holding   bool          // Advance ends with the first callback, and leaves it in held instead of calling it
-	collects  bool          // there are no callbacks: Advance leaves the nodes that are due in collected
-	behind    bool          // now has moved on and pos has not, as there was nothing to do
-	until     time.Duration // at this time the stretches are to be forgotten
+	round     uint32 // of Advances that had something to do
+	levels    uint32 // bit k: level k has a list with a block
+	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
+	advancing bool   // inside Advance
+	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
+	collects  bool   // there are no callbacks: Advance leaves the nodes that are due in collected
+	behind    bool   // now has moved on and pos has not, as there was nothing to do
 	fired     uint64
 	skipped   uint64
 	cascaded  uint64
@@ -122,14 +122,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	w.node(x.index).at = at
 	*w.calls.at(x.index) = f
 	w.pending++
-	// As append does.
-	li.cursor = at + 1
-	if when < li.min {
-		li.min = when
-	}
-	w.masks[at>>offBits] |= 1 << (at & offMask)
-	b := w.block(at >> offBits)
-	b.index[at&offMask], b.when[at&offMask] = x.index, when
+	w.append(li, at, x.index, when)
 	return Timer{wheel: w.id, index: x.index, gen: x.gen}
 }
 
@@ -239,13 +232,7 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	was := n.at
 	n.at = at
-	li.cursor = at + 1
-	if when < li.min {
-		li.min = when
-	}
-	w.masks[at>>offBits] |= 1 << (at & offMask)
-	b := w.block(at >> offBits)
-	b.index[at&offMask], b.when[at&offMask] = t.index, when
+	w.append(li, at, t.index, when)
 	m := &w.masks[was>>offBits]
 	*m &^= 1 << (was & offMask)
 	if m.thin() {

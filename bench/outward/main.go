@@ -2,7 +2,7 @@
 // datagram, per dial, or per message through a proxy, in rounds that take turns. Each figure is a
 // median with its minimum and maximum.
 //
-//	go run ./outward [-rounds 5] udp|sessions|flood|dial|calls|proxy
+//	go run ./outward [-rounds 5] udp|sessions|flood|dns|dial|calls|proxy
 package main
 
 import (
@@ -30,9 +30,9 @@ func main() {
 	}
 	flag.Parse()
 	what := map[string]func(){"udp": benchUDP, "dial": benchDial, "calls": benchCalls, "proxy": benchProxy,
-		"sessions": benchSessions, "flood": benchFlood}[flag.Arg(0)]
+		"sessions": benchSessions, "flood": benchFlood, "dns": benchDNS}[flag.Arg(0)]
 	if what == nil {
-		fmt.Fprintln(os.Stderr, "want udp, sessions, flood, dial, calls or proxy")
+		fmt.Fprintln(os.Stderr, "want udp, sessions, flood, dns, dial, calls or proxy")
 		os.Exit(2)
 	}
 	what()
@@ -40,9 +40,10 @@ func main() {
 
 // servers are what child processes run: each prints its address, and ends when its input does.
 var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet,
-	"udp-sessions": udpSessions, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
+	"udp-sessions": udpSessions, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
-	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "calls": callsClient, "echoes": echoesClient}
+	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds,
+	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes}
 
 // A process is a child that is measured.
 type process struct {

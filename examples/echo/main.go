@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return 1
 	}
 	srv := newServer(o, log)
-	if srv.TLS, err = o.tlsConfig(); err != nil {
+	if srv.TLS, err = o.certs.Config(); err != nil {
 		fmt.Fprintf(errOut, "echo: %v\n", err)
 		return 2
 	}
@@ -119,11 +119,12 @@ func netcat(addr net.Addr) string {
 	return fmt.Sprintf("nc %s %d", tcp.IP, tcp.Port)
 }
 
-// status logs how the server is doing, until ctx is done.
+// status logs how the server is doing when that has changed, until ctx is done.
 func status(ctx context.Context, srv *loop.Server, log zerolog.Logger) {
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	var before loop.Stats // a server starts at zero
+	var shown statusLine
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,12 +132,27 @@ func status(ctx context.Context, srv *loop.Server, log zerolog.Logger) {
 		case <-tick.C:
 		}
 		now := srv.Stats()
-		log.Info().
-			Int("conns", now.Conns).
-			Float64("msg/s", float64(now.Messages-before.Messages)/statusInterval.Seconds()).
-			Uint64("evicted", now.Evicted).
-			Int("timers", now.Timers).
-			Msg("status")
-		before = now
+		line := statusLine{now.Conns, now.Messages - before.Messages, now.Evicted, now.Timers}
+		if before = now; line != shown {
+			shown = line
+			line.log(log)
+		}
 	}
+}
+
+// A statusLine says how the server is doing.
+type statusLine struct {
+	conns    int
+	messages uint64 // in the last interval
+	evicted  uint64
+	timers   int
+}
+
+func (s statusLine) log(log zerolog.Logger) {
+	log.Info().
+		Int("conns", s.conns).
+		Float64("msg/s", float64(s.messages)/statusInterval.Seconds()).
+		Uint64("evicted", s.evicted).
+		Int("timers", s.timers).
+		Msg("status")
 }

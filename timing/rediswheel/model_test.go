@@ -410,7 +410,10 @@ var (
 func TestModel(t *testing.T) {
 	seed, steps := uint64(1), 1000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		seed, steps = rand.Uint64(), 9000
+		seed, steps = rand.Uint64(), 4000
+	}
+	if soak() {
+		steps = 9000
 	}
 	backends(t, func(t *testing.T, client redis.UniversalClient) {
 		q := open(t, client, Config{Name: "model", Shards: modelShards})

@@ -29,6 +29,8 @@ func (w *worker) hear(m message) {
 	switch m.word {
 	case "due":
 		w.hearDue(m.args)
+	case "join":
+		w.hearJoin(m.args)
 	case "help":
 		w.hearHelp(m.args)
 	case "left":
@@ -84,6 +86,13 @@ func (w *worker) hearLost(args []string) {
 		s.first = 1
 	case s.mine && !s.backlog:
 		w.makeReady(i)
+	}
+}
+
+// hearJoin: there is another worker, which takes what it ranks first for.
+func (w *worker) hearJoin(args []string) {
+	if len(args) == 1 && !slices.Contains(w.loop.members, args[0]) {
+		w.loop.members = append(w.loop.members, args[0])
 	}
 }
 
@@ -203,16 +212,19 @@ func score(shard int, worker string) uint64 {
 	return rank ^ rank>>29
 }
 
-// beat says that this worker lives, and hears who else does. With many workers each does so more
-// seldom.
+// beat says that this worker lives, and hears who else does: the first time, all others hear it,
+// too. With many workers each does so more seldom.
 func (w *worker) beat(ctx context.Context) {
-	period := time.Duration(0)
+	period, joined := time.Duration(0), false
 	for ctx.Err() == nil {
 		members := 1
 		valid := max(3*period, 15*time.Second)
 		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, valid.Milliseconds()}})
 		if err == nil {
 			names := list(v)
+			if !joined {
+				joined = w.client.Publish(ctx, w.q.channel, "join "+w.id).Err() == nil
+			}
 			members = len(names)
 			select {
 			case w.beats <- names:

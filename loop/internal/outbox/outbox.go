@@ -76,7 +76,7 @@ func (b *Box) grow(n int, s *Store) []byte {
 		b.tail = s.Pool.Get(n + Slack)
 	case have+n > MaxTail && have >= MaxTail/2:
 		b.filled = append(b.filled, s.fitted(b.tail))
-		b.tail = s.Pool.Get(n + Slack)
+		b.tail = s.Pool.Get(max(n+Slack, MaxTail)) // more will follow, and should not have to move
 	case have+n > MaxTail: // the frame may become much shorter than n: do not leave this one half empty
 		small := b.tail
 		b.tail = append(s.Pool.Get(have+n+Slack), small...)
@@ -187,8 +187,9 @@ func (b *Box) tighten(s *Store) {
 }
 
 const (
-	keepBoxes  = 1024 // boxes without buffers that a Store keeps
-	keepFilled = 64   // for how many filled buffers such a box has room
+	keepBoxes  = 1024      // boxes without buffers that a Store keeps
+	keepFilled = 64        // for how many filled buffers such a box has room
+	keepIdle   = 256 << 10 // bytes of buffers that a loop with nothing to do may keep
 )
 
 // A Store has the buffers of one loop, and the boxes that are not in use. The zero Store is ready.
@@ -202,6 +203,22 @@ type Store struct {
 
 	spare  *Box
 	spares int
+	low    int // the fewest spares that there were since the last Trim
+}
+
+// Large reports whether the Store keeps so much that it should be trimmed when that is not needed
+// any more.
+func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
+
+// Trim gives the garbage collector what has not been used since the last Trim.
+func (s *Store) Trim() {
+	s.Pool.Trim()
+	for range s.low {
+		b := s.spare
+		s.spare, b.next = b.next, nil
+		s.spares--
+	}
+	s.low = s.spares
 }
 
 // Get returns an empty box for a first frame of about n bytes. What the loop has at hand is taken
@@ -222,6 +239,7 @@ func (s *Store) get(n int) *Box {
 	} else {
 		s.spare, b.next = b.next, nil
 		s.spares--
+		s.low = min(s.low, s.spares)
 	}
 	b.tail = s.Pool.Get(n + Slack)
 	return b

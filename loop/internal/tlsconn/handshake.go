@@ -15,6 +15,9 @@ const (
 	maxEarly = 64 << 10
 )
 
+// internalError is the alert by which crypto/tls refuses messages that are too long.
+var internalError = []byte{21, 3, 1, 0, 2, 2, 80}
+
 var (
 	errHelloTooLong = errors.New("tls: a ClientHello of more than 16 KiB")
 	errGoexit       = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
@@ -38,6 +41,7 @@ type handshake struct {
 	working bool // a worker computes, or is about to
 	quick   bool // what comes next is cheap enough for the loop
 	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
+	waits   bool // a hook of the user's may look at ctx
 
 	parked       bool
 	older, newer *handshake
@@ -45,11 +49,13 @@ type handshake struct {
 
 func newHandshake(c *Conn, cfg Config) *handshake {
 	h := &handshake{conn: c}
+	t := cfg.TLS
+	h.waits = t.GetCertificate != nil || t.GetConfigForClient != nil || t.GetClientCertificate != nil ||
+		t.GetEncryptedClientHelloKeys != nil
 	if cfg.Client {
-		c.tls = tls.Client((*transport)(c), cfg.TLS)
+		c.tls = tls.Client((*transport)(c), t)
 		return h
 	}
-	t := cfg.TLS
 	h.plain = t.ClientAuth == tls.NoClientCert && t.VerifyConnection == nil &&
 		t.GetConfigForClient == nil && t.WrapSession == nil
 	c.tls = tls.Server((*transport)(c), t)
@@ -76,6 +82,7 @@ func (c *Conn) handshakeInput(p []byte) {
 		keep := maxHello - len(c.in)
 		c.hold(p[:keep])
 		if helloReady(c.in) == 0 {
+			c.queue(internalError)
 			c.fail(errHelloTooLong)
 			return
 		}
@@ -141,9 +148,12 @@ func (h *handshake) begin() {
 		return
 	}
 	h.begun = true
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.ctx, h.cancel = context.Background(), func() {}
+	if h.waits { // one that can end costs crypto/tls more
+		h.ctx, h.cancel = context.WithCancel(h.ctx)
+	}
 	h.co = h.conn.loop.coroutine()
-	h.co.job = h
+	h.co.job, h.out = h, h.co.out
 }
 
 // run is what the coroutine does.
@@ -183,8 +193,7 @@ func (c *Conn) stepped(input []byte) {
 		c.loop.put(input)
 	}
 	h.quick = h.plain && sealed(h.out)
-	c.queue(h.out)
-	h.out = nil
+	c.handOut()
 	if h.over && h.err != nil {
 		c.fail(h.err)
 		return
@@ -198,6 +207,17 @@ func (c *Conn) stepped(input []byte) {
 	default:
 		c.park()
 	}
+}
+
+// handOut sends what the handshake has written.
+func (c *Conn) handOut() {
+	out := c.hs.out
+	c.hs.out = out[:0]
+	if len(out) > 0 && len(c.out) == 0 && !c.lost {
+		n, _ := c.sock.Write(out) // of an error reading will tell
+		out = out[n:]
+	}
+	c.queue(out)
 }
 
 // park waits for the peer.
@@ -262,8 +282,11 @@ func (h *handshake) end() {
 	if h.dead = true; !h.over {
 		h.step()
 	}
+	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
+		h.co.out = nil
+	}
 	h.conn.loop.reuse(h.co)
-	h.co = nil
+	h.co, h.out = nil, nil
 }
 
 // fail ends a connection that was not open yet.
