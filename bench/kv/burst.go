@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -51,8 +52,11 @@ func (s *server) burst(keys int) error {
 			return time.Since(first) > time.Minute
 		}
 	})
-	if err != nil || went == nil {
-		return fmt.Errorf("not all keys have gone: %v", err)
+	if err != nil {
+		return err
+	}
+	if went == nil {
+		return errors.New("not all keys have gone after a minute")
 	}
 	after, _ := s.cpuTime()
 	late := make([]float64, len(went))

@@ -157,7 +157,7 @@ func TestSameAsRedis(t *testing.T) {
 
 // compare sends n commands in batches.
 func compare(t *testing.T, g generator, next func(generator) []string, a, b *peer, n int) (sent int) {
-	const batch = 100
+	const batch = 1000 // what costs most is waiting for the two
 	for sent < n && !t.Failed() {
 		var commands [][]string
 		var wire []byte

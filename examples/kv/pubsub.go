@@ -8,7 +8,11 @@ import (
 )
 
 // pubsub is who listens to what, of the clients of one loop. A message goes to each loop once.
-type pubsub struct{ channels, patterns audience }
+type pubsub struct {
+	channels, patterns audience
+
+	wire [2][]byte // the message in hand in each version of the protocol, empty if not needed yet
+}
 
 type audience map[string]map[*session]struct{}
 
@@ -42,39 +46,48 @@ func (p *pubsub) forget(s *session) {
 // publish sends a message to those on this loop who listen, and returns how many those are.
 func (p *pubsub) publish(channel, message []byte) int {
 	n := 0
-	var wire [2][]byte // one for each version of the protocol
+	p.begin()
 	for s := range p.channels[string(channel)] {
-		if wire[s.version] == nil {
-			wire[s.version] = appendPush(s.version, []byte("message"), channel, message)
+		if len(p.wire[s.version]) == 0 {
+			p.wire[s.version] = appendPush(p.wire[s.version], s.version, "message", channel, message)
 		}
-		s.push(wire[s.version])
+		s.push(p.wire[s.version])
 		n++
 	}
 	for pattern, audience := range p.patterns {
 		if !store.Match([]byte(pattern), channel) {
 			continue
 		}
-		wire = [2][]byte{}
+		p.begin()
 		for s := range audience {
-			if wire[s.version] == nil {
-				wire[s.version] = appendPush(s.version, []byte("pmessage"), []byte(pattern), channel, message)
+			if len(p.wire[s.version]) == 0 {
+				p.wire[s.version] = appendPush(p.wire[s.version], s.version, "pmessage", []byte(pattern), channel, message)
 			}
-			s.push(wire[s.version])
+			s.push(p.wire[s.version])
 			n++
 		}
 	}
 	return n
 }
 
-func appendPush(v resp.Version, parts ...[]byte) []byte {
-	out := v.AppendPush(nil, len(parts))
+// begin makes room for another message, where the one before was, unless that was very long.
+func (p *pubsub) begin() {
+	for v := range p.wire {
+		if p.wire[v] = p.wire[v][:0]; cap(p.wire[v]) > highWater {
+			p.wire[v] = nil
+		}
+	}
+}
+
+func appendPush(out []byte, v resp.Version, kind string, parts ...[]byte) []byte {
+	out = resp.AppendBulk(v.AppendPush(out, 1+len(parts)), kind)
 	for _, p := range parts {
 		out = resp.AppendBulk(out, p)
 	}
 	return out
 }
 
-// push sends what is no answer. Who does not read is closed by the limit of its output: see
+// push sends a copy of what is no answer. Who does not read is closed by the limit of its output: see
 // maxOutbound.
 func (s *session) push(p []byte) {
 	if s.version == resp.RESP3 {
@@ -87,22 +100,33 @@ func (s *session) push(p []byte) {
 // notify publishes a keyspace event.
 func (sh *shard) notify(_ store.Event, event, key string) {
 	if sh.db.Events&store.EventKeyspace != 0 {
-		sh.tellAll([]byte("__keyspace@0__:"+key), []byte(event))
+		sh.tellAll("__keyspace@0__:", key, event)
 	}
 	if sh.db.Events&store.EventKeyevent != 0 {
-		sh.tellAll([]byte("__keyevent@0__:"+event), []byte(key))
+		sh.tellAll("__keyevent@0__:", event, key)
 	}
 }
 
-// tellAll publishes on all loops.
-func (sh *shard) tellAll(channel, message []byte) {
+// tellAll publishes on all loops, to the channel of a kind of events.
+func (sh *shard) tellAll(kind, name, message string) {
 	for _, other := range sh.server.shards {
 		if other == sh {
-			sh.pubsub.publish(channel, message)
+			sh.tell(kind, name, message)
 		} else if other.loop != nil {
-			_ = other.loop.Post(func() { other.pubsub.publish(channel, message) })
+			_ = other.loop.Post(func() { other.tell(kind, name, message) })
 		}
 	}
+}
+
+// tell publishes on this loop, if anybody listens to anything.
+func (sh *shard) tell(kind, name, message string) {
+	if len(sh.pubsub.channels)+len(sh.pubsub.patterns) == 0 {
+		return
+	}
+	room := append(append(append(sh.told[:0], kind...), name...), message...)
+	sh.told = room
+	channel := len(kind) + len(name)
+	sh.pubsub.publish(room[:channel:channel], room[channel:])
 }
 
 // subscriptions are what a client listens to.

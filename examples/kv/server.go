@@ -61,6 +61,7 @@ type shard struct {
 	db       *store.DB
 	call     store.Call
 	pubsub   pubsub
+	told     []byte // the event in hand
 	sessions map[uint64]*session
 	journal  *journal // nil: nothing is kept
 }

@@ -11,7 +11,7 @@ import (
 func TestList(t *testing.T) {
 	var l list
 	var model []string
-	for step := range 60_000 {
+	for step := range 50_000 {
 		v := strconv.Itoa(step)
 		grow := step/10_000%2 == 0
 		switch op := rand.IntN(8); {

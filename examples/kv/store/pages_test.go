@@ -11,7 +11,7 @@ import (
 func TestPages(t *testing.T) {
 	var l pages[string]
 	var model []string
-	for step := range 40_000 {
+	for step := range 45_000 {
 		if grow := step/5000%2 == 0; len(model) == 0 || grow == (rand.IntN(8) > 0) {
 			v := strconv.Itoa(step)
 			l.push(v)
