@@ -105,12 +105,15 @@ func (k callLoad) ask(open func(c *loop.Conn, done func()) func(c *loop.Conn, ms
 
 type ended struct{ loop.HandlerFunc }
 
-// tcpThirds is an echo of frames of 64 bytes that leaves out each third.
-func tcpThirds() {
+func tcpFrames() { frames(func(int) bool { return true }) }
+func tcpThirds() { frames(func(n int) bool { return n%3 != 0 }) }
+
+// frames is an echo of those frames of 64 bytes that are answered.
+func frames(answered func(n int) bool) {
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Fixed{Size: 64}, Accept: func(*loop.Conn) loop.Handler {
 		n := 0
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-			if n++; n%3 == 0 {
+			if n++; !answered(n) {
 				return nil
 			}
 			return c.Send(msg)
@@ -123,8 +126,9 @@ func tcpThirds() {
 
 // benchCalls compares calls with echoes, all of them answered, and with a third that is not.
 func benchCalls() {
-	echo, thirds := start("tcp-echo"), start("tcp-thirds")
+	echo, all, thirds := start("tcp-echo"), start("tcp-frames"), start("tcp-thirds")
 	defer echo.stop()
+	defer all.stop()
 	defer thirds.stop()
 	one := func(name string, to *process, total int) float64 {
 		_, port, _ := net.SplitHostPort(to.addr)
@@ -142,6 +146,6 @@ func benchCalls() {
 		if name == "calls-thirds" {
 			return one(name, thirds, twoThirds.total)
 		}
-		return one(name, echo, twoThirds.total)
+		return one(name, all, twoThirds.total)
 	})
 }
