@@ -3,6 +3,7 @@ package loopwheel_test
 import (
 	"bufio"
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
@@ -207,4 +208,35 @@ func useAll(code string) string {
 		}
 	}
 	return b.String()
+}
+
+// Each test that the documents name is there.
+func TestNamedTestsExist(t *testing.T) {
+	there := make(map[string]bool)
+	for _, f := range sources(t) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.isTest() {
+				there[fn.Name.Name] = true
+			}
+		}
+	}
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, name := range documents {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z][A-Za-z0-9]*)`").FindAllSubmatch(text, -1) {
+			if named++; !there[string(m[1])] {
+				t.Errorf("%s: there is no test %s", name, m[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no document names a test")
+	}
 }

@@ -149,6 +149,7 @@ func ExampleServer_onDrain() {
 		DrainTimeout: 10 * time.Second,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	if err := srv.Start(ctx); err != nil {
 		fmt.Println(err)
 		return

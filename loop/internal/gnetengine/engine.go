@@ -81,8 +81,9 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
-	poll    *poller  // nil without doors
-	input   []byte   // what direct sockets read into
+	poll    *poller // nil without doors
+	input   []byte  // what direct sockets read into
+	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
 
 	mu       sync.Mutex
@@ -186,6 +187,7 @@ func (l *eventLoop) stop() error {
 	l.reserve.drop()
 	if l.poll != nil {
 		l.poll.stop()
+		l.pipe.close()
 	}
 	return errors.Join(err, l.peer.Close())
 }

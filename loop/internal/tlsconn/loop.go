@@ -9,9 +9,11 @@ const (
 	cipherBuffer = plainBuffer + 4*(maxRecord-maxPlain)
 
 	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding
-	// peers.
+	// peers, and maxDiscarded how many bytes come before it: what a peer may have under way that
+	// has not seen the alert.
 	discardTimeout = time.Second
 	maxDiscarding  = 64
+	maxDiscarded   = 256 << 10
 
 	// A full socket is tried again by a timer, if its engine cannot tell when it is writable.
 	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
