@@ -2,7 +2,7 @@
 // a server on one loop, whose clients are pinged after some seconds of silence, and of which one in
 // a hundred says 64 bytes a second. Beyond that go on in memory: see package loop/scaletest.
 //
-//	go run ./scale -conns 1000,5000,19000
+//	go run ./scale -conns 1000,5000,18000
 //
 // The server is a process of its own, and so are its clients. What a process may open is limited by
 // ulimit -n: both need one descriptor for each connection.
@@ -36,7 +36,7 @@ func main() {
 	var o options
 	serve := flag.Bool("serve", false, "used by the program itself: be the server")
 	client := flag.String("client", "", "used by the program itself: be the clients of this address")
-	conns := flag.String("conns", "1000,5000,19000", "numbers of connections, by commas")
+	conns := flag.String("conns", "1000,5000,18000", "numbers of connections, by commas")
 	flag.DurationVar(&o.heartbeat, "heartbeat", 5*time.Second, "ping after so long a silence")
 	flag.DurationVar(&o.window, "for", 10*time.Second, "how long each number is measured")
 	flag.IntVar(&o.rounds, "rounds", 1, "how often each is measured")

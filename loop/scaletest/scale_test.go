@@ -159,15 +159,15 @@ func run(t *testing.T, n int, lasts time.Duration) row {
 				n, i+1, lasts, m.busy/time.Duration(n*(i+1)), m.worst, m.long, worstTurn, m.turns)
 		})
 	}
-	after, end := srv.Stats(), memory()
 	r := row{conns: n, bytes: (full.bytes - empty.bytes) / float64(n), objects: (full.objects - empty.objects) / float64(n)}
-	onLoop(t, srv, func() {
+	onLoop(t, srv, func() { // before the collection below, which may run on the loop's thread
+		after := srv.Stats()
 		r.worst, r.long, r.cpu = w.meter.worst, w.meter.long, time.Duration(float64(w.meter.busy)/float64(n)/lasts.Minutes())
 		r.messages, r.fired = after.Messages-before.Messages, after.Fired-before.Fired
 		r.event = w.meter.busy / time.Duration(r.messages+r.fired)
 		w.over = true
 	})
-	r.garbage = (end.made - full.made) / float64(r.messages)
+	r.garbage = (memory().made - full.made) / float64(r.messages)
 	check(t, w, srv.Stats())
 	cancel()
 	if err := srv.Wait(); err != nil {
