@@ -28,7 +28,6 @@ func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote 
 	}
 	if s, ok := sock.(*udpSession); ok {
 		s.c = c
-		c.out.special = true
 	}
 	if welcome = !l.draining && c.accept(ln); welcome {
 		l.add(c)
@@ -96,11 +95,13 @@ func (c *Conn) refuse() {
 	c.forget()
 }
 
-// lookAtCodec notes whether the codec has something to say by itself, and whether frames can be
-// found and made without it.
+// lookAtCodec notes whether frames can be found and made without the codec, or it has something to
+// say by itself.
 func (c *Conn) lookAtCodec() {
-	_, c.in.replies = c.in.decoder.Codec().(codec.Responder)
-	c.in.plain = uint32(c.in.decoder.Plain())
+	c.in.plain = int32(c.in.decoder.Plain())
+	if _, ok := c.in.decoder.Codec().(codec.Responder); ok {
+		c.in.plain = replies
+	}
 }
 
 // limitOpening gives the handshake of a codec its time.

@@ -11,12 +11,14 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder codec.Decoder
-	plain   uint32 // the decoder's Plain
+	plain   int32  // the decoder's Plain, or replies
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
 	queued  bool   // in loop.ready
-	replies bool   // the codec is a Responder
 }
+
+// replies in place of a codec's Plain says that it is a Responder.
+const replies = -1
 
 // sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of
 // the loop.
@@ -123,7 +125,7 @@ func (c *Conn) plainFrame(data []byte) int {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
-	if n >= c.in.plain || int(n) > len(data)-plainHead {
+	if int64(n) >= int64(c.in.plain) || int(n) > len(data)-plainHead {
 		return 0
 	}
 	return int(n) + plainHead
@@ -132,7 +134,7 @@ func (c *Conn) plainFrame(data []byte) int {
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.in.replies {
+	if c.in.plain == replies {
 		if c.sendReply(); !c.isOpen() {
 			return nil, nil, 0
 		}

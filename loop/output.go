@@ -16,8 +16,6 @@ type output struct {
 	box    *outbox.Box // nil: nothing waits
 	listed bool        // in loop.touched
 	ended  bool        // CloseWrite: nothing more is sent
-
-	special bool // it has ended, or what is sent are datagrams
 }
 
 // retries are those of a full socket whose engine cannot tell.
@@ -38,10 +36,10 @@ func (c *Conn) Send(msg []byte) error {
 	l := c.loop
 	l.owner.Check("Conn.Send")
 	b := c.out.box
-	if c.isClosing() || c.out.special || b != nil && b.Len() >= l.maxOutbound {
-		if c.isUDP() {
-			return c.sendDatagram(msg)
-		}
+	if c.isUDP() {
+		return c.sendDatagram(msg)
+	}
+	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
 		if err := c.room(); err != nil {
 			return err
 		}

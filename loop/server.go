@@ -158,7 +158,7 @@ type Server struct {
 	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster
 	// than it reads is held back by TCP, and never costs more than that. A handler need not know of
 	// it. MaxOutbound is for what is pushed, by timers, Tells and groups.
-	HighWater int `default:"131_072"`
+	HighWater int `default:"262_144"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
 	// ErrMailboxFull.
