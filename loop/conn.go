@@ -147,7 +147,7 @@ func (c *Conn) Codec() codec.Codec {
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)
-	c.checkReplies()
+	c.lookAtCodec()
 	c.limitOpening()
 	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

@@ -31,7 +31,7 @@ func (c *Conn) CloseWrite() {
 	if c.isClosing() || c.out.ended {
 		return
 	}
-	c.out.ended = true
+	c.out.ended, c.out.special = true, true
 	if inspecting() {
 		c.loop.noteEnd(c, halfEnds{out: true})
 	}

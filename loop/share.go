@@ -22,11 +22,8 @@ type slice struct {
 	left int // messages until the next look at the clock
 }
 
-// over counts a message of n bytes, and reports whether the share is used up.
-func (s *slice) over(l *Loop, n int) bool {
-	if s.left -= 1 + n/longMessage; s.left > 0 {
-		return false
-	}
+// over takes the look at the clock, and reports whether the share is used up.
+func (s *slice) over(l *Loop) bool {
 	s.left = nextLook
 	return l.clock() >= s.end
 }

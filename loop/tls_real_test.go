@@ -21,6 +21,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 func dialTLS(t testing.TB, addr net.Addr, cfg *tls.Config) *tls.Conn {
@@ -106,19 +107,50 @@ func pemFiles(t testing.TB) (cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	der, err := x509.MarshalPKCS8PrivateKey(testCertificate().PrivateKey)
+	writePEM(t, cert, key, testCertificate())
+	return cert, key
+}
+
+func writePEM(t testing.TB, cert, key string, pair tls.Certificate) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: testCertificate().Certificate[0]},
+		cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
 		key:  {Type: "PRIVATE KEY", Bytes: der},
 	} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return cert, key
+}
+
+// A certificate is replaced under a server that runs; files that are no good change nothing.
+func TestCertificateIsReplaced(t *testing.T) {
+	cert, key := pemFiles(t)
+	files := &certificateFile{cert: cert, key: key}
+	if err := files.load(); err != nil {
+		t.Fatal(err)
+	}
+	addr := start(t, &loop.Server{TLS: &tls.Config{GetCertificate: files.get}, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
+	serial := func() string {
+		c := dialTLS(t, addr, &tls.Config{InsecureSkipVerify: true})
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	first := serial()
+	if err := os.WriteFile(cert, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.load(); err == nil || serial() != first {
+		t.Errorf("with a broken file: %v, and another certificate", err)
+	}
+	next := looptest.Certificate("test")
+	writePEM(t, cert, key, next)
+	if err := files.load(); err != nil || serial() != next.Leaf.SerialNumber.String() {
+		t.Errorf("not replaced: %v", err)
+	}
 }
 
 // tool returns the path of a program that strangers wrote, or skips the test.

@@ -34,6 +34,7 @@ type options struct {
 	window time.Duration
 	conns  int
 	idlers int
+	begun  int
 	procs  int
 	only   string
 }
@@ -49,6 +50,7 @@ func main() {
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
 	flag.IntVar(&o.conns, "conns", 50, "connections that echo at the same time")
 	flag.IntVar(&o.idlers, "idlers", 2000, "idle connections")
+	flag.IntVar(&o.begun, "begun", 10_000, "handshakes that are begun and left open")
 	flag.IntVar(&o.procs, "procs", 2, "GOMAXPROCS of each server")
 	flag.StringVar(&o.only, "only", "", "only measurements whose name contains this")
 	flag.Parse()
@@ -56,7 +58,7 @@ func main() {
 		log.Fatal(runServer(*serve))
 	}
 	if *quick {
-		o.rounds, o.window, o.idlers = 2, 400*time.Millisecond, 500
+		o.rounds, o.window, o.idlers, o.begun = 2, 400*time.Millisecond, 500, 1000
 	}
 	o.peers = strings.Split(*peers, ",")
 	if err := o.run(); err != nil {
@@ -79,6 +81,8 @@ var measurements = []measurement{
 	{"resident per idle connection", "B", func(o *options, s *server) (float64, error) { return o.idle(s, 0, "resident") }},
 	{"live heap after 16 KiB messages", "B", func(o *options, s *server) (float64, error) { return o.idle(s, 16<<10, "heap") }},
 	{"resident after 16 KiB messages", "B", func(o *options, s *server) (float64, error) { return o.idle(s, 16<<10, "resident") }},
+	{"p99 of an echo, 100 connections", "us", func(o *options, s *server) (float64, error) { return o.latency(s, 0) }},
+	{"p99 beside handshakes left open", "us", func(o *options, s *server) (float64, error) { return o.latency(s, o.begun) }},
 	{"goroutines of all idle connections", "", func(o *options, s *server) (float64, error) { return o.idle(s, 0, "goroutines") }},
 }
 

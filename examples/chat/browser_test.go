@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -9,8 +10,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/examples/internal/browser"
 	"github.com/loopwheel/loopwheel/loop"
 )
+
+// A webPage is one tab with the chat in it.
+type webPage struct{ *browser.Page }
+
+// open opens the page of the chat.
+func open(b *browser.Browser, name, url string, width, height int, scheme string) *webPage {
+	return &webPage{b.Open("chat-"+name, url, "#say", width, height, scheme)}
+}
+
+// says waits until the text is in the log.
+func (p *webPage) says(text string) {
+	p.Until(fmt.Sprintf("document.querySelector('#log').innerText.includes(%q)", text))
+}
 
 // A liner is somebody with nc.
 type liner struct {
@@ -24,6 +39,9 @@ func dialLines(t testing.TB, srv *loop.Server) *liner {
 	c, err := net.Dial("tcp", srv.Addrs()[1].String())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if srv.TLS != nil {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -61,15 +79,15 @@ func TestBrowser(t *testing.T) {
 	opt.ping = time.Second
 	srv, stop := serve(t, opt)
 	opt.web, opt.lines = port(srv.Addrs()[0]), port(srv.Addrs()[1])
-	b := startBrowser(t)
+	b := browser.Start(t)
 	url := "http://" + srv.Addrs()[0].String() + "/"
 
-	ann := b.open("ann", url, 1280, 800, "light")
-	ann.until("document.querySelector('#enter').open && document.activeElement.id === 'nick'")
-	ann.screenshot("enter")
-	ann.typeLine("ann")
+	ann := open(b, "ann", url, 1280, 800, "light")
+	ann.Until("document.querySelector('#enter').open && document.activeElement.id === 'nick'")
+	ann.Screenshot("enter")
+	ann.TypeLine("ann")
 	ann.says("You have joined lobby")
-	bob := b.open("bob", url+"?nick=bob#lobby", 390, 844, "dark")
+	bob := open(b, "bob", url+"?nick=bob#lobby", 390, 844, "dark")
 	bob.says("You have joined lobby")
 	nc := dialLines(t, srv)
 	nc.say("/nick carl")
@@ -80,36 +98,58 @@ func TestBrowser(t *testing.T) {
 	presence(ann, bob, nc)
 
 	stop() // the server restarts: the pages say so, and come back by themselves
-	ann.until("!document.querySelector('#banner').hidden")
-	ann.screenshot("restart")
+	ann.Until("!document.querySelector('#banner').hidden")
+	ann.Screenshot("restart")
 	srv, _ = serve(t, opt)
 	for _, p := range []*webPage{ann, bob} {
 		p.says("connected again")
-		p.until("document.querySelector('#link').classList.contains('on') && document.querySelector('#banner').hidden")
+		p.Until("document.querySelector('#link').classList.contains('on') && document.querySelector('#banner').hidden")
 	}
-	ann.until("document.querySelector('#here').textContent === '2'")
-	ann.typeLine("are you back?")
+	ann.Until("document.querySelector('#here').textContent === '2'")
+	ann.TypeLine("are you back?")
 	bob.says("are you back?")
 	nc = dialLines(t, srv)
 	nc.hears("[" + time.Now().UTC().Format("15:04") + "] <ann> are you back?")
 }
 
+// The same over TLS, with a certificate made on the spot.
+func TestBrowserTLS(t *testing.T) {
+	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
+	srv, stop := serve(t, secureOptions(t))
+	b := browser.Start(t)
+	url := "https://" + srv.Addrs()[0].String() + "/?nick="
+	ann := open(b, "tls-ann", url+"ann#lobby", 1280, 800, "light")
+	bob := open(b, "tls-bob", url+"bob#lobby", 390, 844, "dark")
+	for _, p := range []*webPage{ann, bob} {
+		p.says("You have joined lobby")
+		p.Until("state.ws.url.startsWith('wss://') && document.querySelector('#link').classList.contains('on')")
+	}
+	nc := dialLines(t, srv)
+	nc.say("/nick carl")
+	nc.hears(" is now carl")
+	talk(ann, bob, nc)
+	presence(ann, bob, nc)
+	ann.Screenshot("talk")
+	stop()
+	ann.Until("!document.querySelector('#banner').hidden")
+}
+
 // talk: messages cross, in all directions.
 func talk(ann, bob *webPage, nc *liner) {
-	ann.typeLine("hello from the page")
+	ann.TypeLine("hello from the page")
 	nc.hears("<ann> hello from the page")
 	bob.says("hello from the page")
 	nc.say("hello from nc")
 	ann.says("hello from nc")
 	bob.says("hello from nc")
-	bob.typeLine("hello from the phone")
+	bob.TypeLine("hello from the phone")
 	ann.says("hello from the phone")
 	nc.hears("<bob> hello from the phone")
-	bob.typeLine("/msg ann only for you")
+	bob.TypeLine("/msg ann only for you")
 	ann.says("only for you")
 	nc.say("/msg bob psst")
 	bob.says("psst")
-	ann.typeLine("/remind 1s look up")
+	ann.TypeLine("/remind 1s look up")
 	ann.says("reminder: look up")
 }
 
@@ -121,30 +161,30 @@ func harmless(ann, bob *webPage, nc *liner) {
 	for _, p := range []*webPage{ann, bob} {
 		p.says("carl is now <b>carl")
 		p.says(evil)
-		p.until("![...document.querySelectorAll('#log img, #log script, #log b')].length && !window.owned")
+		p.Until("![...document.querySelectorAll('#log img, #log script, #log b')].length && !window.owned")
 	}
 }
 
 // meters: the countdown, the round-trip time and the view of the server are alive.
 func meters(t *testing.T, ann, bob *webPage) {
-	ann.until("/ms$/.test(document.querySelector('#link b').textContent)")
-	ann.until("document.querySelectorAll('#loops .loop').length === 2")
-	ann.until("!document.querySelector('#idle').hidden && document.querySelector('#idle b').textContent.length > 0")
-	contains(t, fmt.Sprint(ann.eval("document.querySelector('#tiles').innerText")), "connections")
-	ann.screenshot("talk")
-	bob.screenshot("phone")
-	bob.eval("document.querySelector('#more').click()")
-	bob.until("document.querySelectorAll('#loops .loop').length === 2 && getComputedStyle(document.querySelector('#side')).visibility === 'visible' && document.querySelector('#side').getBoundingClientRect().right <= innerWidth + 1")
-	bob.screenshot("drawer")
-	bob.key("Escape", "", 27)
-	bob.until("!document.body.classList.contains('drawer')")
+	ann.Until("/ms$/.test(document.querySelector('#link b').textContent)")
+	ann.Until("document.querySelectorAll('#loops .loop').length === 2")
+	ann.Until("!document.querySelector('#idle').hidden && document.querySelector('#idle b').textContent.length > 0")
+	contains(t, fmt.Sprint(ann.Eval("document.querySelector('#tiles').innerText")), "connections")
+	ann.Screenshot("talk")
+	bob.Screenshot("phone")
+	bob.Eval("document.querySelector('#more').click()")
+	bob.Until("document.querySelectorAll('#loops .loop').length === 2 && getComputedStyle(document.querySelector('#side')).visibility === 'visible' && document.querySelector('#side').getBoundingClientRect().right <= innerWidth + 1")
+	bob.Screenshot("drawer")
+	bob.Key("Escape", "", 27)
+	bob.Until("!document.body.classList.contains('drawer')")
 }
 
 // presence: who comes and goes is shown.
 func presence(ann, bob *webPage, nc *liner) {
-	ann.until("document.querySelector('#here').textContent === '3'")
+	ann.Until("document.querySelector('#here').textContent === '3'")
 	nc.say("/quit")
-	ann.until("document.querySelector('#here').textContent === '2'")
+	ann.Until("document.querySelector('#here').textContent === '2'")
 	bob.says("has left")
 }
 
@@ -154,29 +194,29 @@ func TestBrowserIdle(t *testing.T) {
 	opt := testOptions()
 	opt.idle, opt.ping = 4*time.Second, time.Second
 	srv, _ := serve(t, opt)
-	b := startBrowser(t)
+	b := browser.Start(t)
 	url := "http://" + srv.Addrs()[0].String() + "/?nick="
-	silent := b.open("silent", url+"silent#quiet", 1280, 800, "dark")
-	talks := b.open("talks", url+"talks#quiet", 1280, 800, "light")
+	silent := open(b, "silent", url+"silent#quiet", 1280, 800, "dark")
+	talks := open(b, "talks", url+"talks#quiet", 1280, 800, "light")
 	silent.says("You have joined quiet")
 	talks.says("You have joined quiet")
-	silent.eval("window.began = performance.now(); state.ws.addEventListener('close', e => { window.ended = performance.now(); window.code = e.code; }), 0")
+	silent.Eval("window.began = performance.now(); state.ws.addEventListener('close', e => { window.ended = performance.now(); window.code = e.code; }), 0")
 	for !closedYet(silent) {
-		talks.typeLine("still here")
-		talks.eval("new Promise(done => setTimeout(done, 500))")
+		talks.TypeLine("still here")
+		talks.Eval("new Promise(done => setTimeout(done, 500))")
 	}
-	silent.until("window.code === 4000")
+	silent.Until("window.code === 4000")
 	silent.says("You were kicked: you said nothing for 4s")
-	silent.until("document.querySelector('#banner').innerText.includes('you said nothing for 4s')")
-	silent.screenshot("kicked")
+	silent.Until("document.querySelector('#banner').innerText.includes('you said nothing for 4s')")
+	silent.Screenshot("kicked")
 	talks.says("silent has left (kicked: idle)")
-	talks.until("document.querySelector('#link').classList.contains('on')")
-	if took, _ := silent.eval("window.ended - window.began").(float64); took > 4500 {
+	talks.Until("document.querySelector('#link').classList.contains('on')")
+	if took, _ := silent.Eval("window.ended - window.began").(float64); took > 4500 {
 		t.Errorf("kicked after %.0f ms, want 4 s at most", took)
 	}
-	silent.eval("document.querySelector('#banner button').click()")
-	silent.until("document.querySelector('#link').classList.contains('on')")
+	silent.Eval("document.querySelector('#banner button').click()")
+	silent.Until("document.querySelector('#link').classList.contains('on')")
 	talks.says("silent has joined")
 }
 
-func closedYet(p *webPage) bool { return p.eval("!!window.code") == true }
+func closedYet(p *webPage) bool { return p.Eval("!!window.code") == true }

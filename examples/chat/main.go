@@ -42,6 +42,7 @@ func main() {
 	flag.StringVar(&opt.redis, "redis", "", "Redis server, or some of a cluster, separated by commas: all processes on it are one chat; embedded starts one, for trying")
 	flag.StringVar(&also, "also", "", "other servers of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT")
 	flag.DurationVar(&opt.lease, "lease", 10*time.Second, "with -redis: who was connected to a server that has died is gone after this long")
+	opt.certs.Register(flag.CommandLine)
 	flag.StringVar(&level, "log", "info", "log level")
 	flag.Parse()
 	if origins != "" {
@@ -76,8 +77,7 @@ func run(opt options, level string) error {
 	if err := srv.Start(ctx); err != nil {
 		return errors.Join(err, end())
 	}
-	host, port, _ := net.SplitHostPort(srv.Addrs()[1].String())
-	fmt.Printf("page:  http://%s/\nlines: nc %s %s\n", srv.Addrs()[0], host, port)
+	fmt.Print(welcome(srv))
 	if err := serveMetrics(srv, opt.metrics); err != nil {
 		return errors.Join(err, end())
 	}
@@ -91,6 +91,16 @@ func run(opt options, level string) error {
 		err = <-over
 	}
 	return errors.Join(err, end())
+}
+
+// welcome says how to reach the server.
+func welcome(srv *loop.Server) string {
+	page, lines := srv.Addrs()[0], srv.Addrs()[1].String()
+	if srv.TLS != nil {
+		return fmt.Sprintf("page:  https://%s/\nlines: openssl s_client -quiet -connect %s\n", page, lines)
+	}
+	host, port, _ := net.SplitHostPort(lines)
+	return fmt.Sprintf("page:  http://%s/\nlines: nc %s %s\n", page, host, port)
 }
 
 // serveMetrics serves what there is to see of srv on addr, if there is one.

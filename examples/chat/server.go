@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	_ "embed"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/examples/internal/certs"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -35,9 +37,16 @@ type options struct {
 	also       []string      // addresses of other servers of the same chat, for pages
 	lease      time.Duration // how long presence outlives a process
 	logger     zerolog.Logger
+
+	certs certs.Flags
+	tls   *tls.Config // what they ask for; nil means plain
 }
 
-func (o *options) check() error {
+// check looks at the flags, and reads the files that they name.
+func (o *options) check() (err error) {
+	if o.tls, err = o.certs.Config(); err != nil {
+		return err
+	}
 	if o.idle <= 0 || o.ping <= 0 || o.rate <= 0 || o.history < 0 {
 		return errors.New("-idle, -ping and -rate must be positive, and -history not negative")
 	}
@@ -93,6 +102,7 @@ func (ch *chat) serve(h house) *loop.Server {
 	logs := handler.Log{}
 	ch.server = &loop.Server{
 		Addr:     opt.web,
+		TLS:      opt.tls,
 		NumLoops: opt.loops,
 		Logger:   opt.logger,
 		Codec: &websocket.Codec{
@@ -106,6 +116,7 @@ func (ch *chat) serve(h house) *loop.Server {
 		Accept: handler.Chain(ch.acceptSocket, logs, limit, heartbeat),
 		Listeners: []loop.Listener{{
 			Addr:   opt.lines,
+			TLS:    opt.tls,
 			Codec:  plain{codec.Lines{Max: maxLine}},
 			Accept: handler.Chain(ch.acceptLines, logs, limit),
 		}},

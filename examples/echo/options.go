@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/examples/internal/certs"
 )
 
 // options are what the command line says.
@@ -21,10 +22,9 @@ type options struct {
 	codec   codec.Codec
 	level   zerolog.Level
 
-	cert, key  string
-	selfSigned bool
-	delay      time.Duration
-	pid        string
+	certs certs.Flags
+	delay time.Duration
+	pid   string
 }
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
@@ -36,9 +36,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.idle, "idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	fs.StringVar(&o.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090; it is for you, not for your users")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means one for each core")
-	fs.StringVar(&o.cert, "tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
-	fs.StringVar(&o.key, "tls-key", "", "and its key in this `file` (PEM)")
-	fs.BoolVar(&o.selfSigned, "tls", false, "speak TLS with a certificate made on the spot, which nobody trusts")
+	o.certs.Register(fs)
 	fs.DurationVar(&o.delay, "drain-delay", time.Second, "serve connections on for this `duration` when the program stops, or another takes over (SIGHUP)")
 	fs.StringVar(&o.pid, "pid", "", "write the process in charge to this `file`; SIGHUP replaces it")
 	fs.Func("codec", "frame messages by `kind`: lines, length (4 bytes, big-endian) or raw (default lines)", o.setCodec)

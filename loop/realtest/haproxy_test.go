@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,8 @@ func TestHAProxy(t *testing.T) {
 	}
 	first, firstHealth, stopFirst := behindHAProxy(t)
 	second, secondHealth, _ := behindHAProxy(t)
-	front := runHAProxy(t, haproxy, [][2]net.Addr{{first.LocalAddr(), firstHealth}, {second.LocalAddr(), secondHealth}})
+	front := runHAProxy(t, haproxy, [][2]string{
+		{first.LocalAddr().String(), firstHealth.String()}, {second.LocalAddr().String(), secondHealth.String()}})
 
 	t.Run("addresses of 1,000 clients", func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -84,13 +86,90 @@ func TestHAProxy(t *testing.T) {
 	})
 }
 
+// A server is killed under load. What is under way there fails, once for each client at most, and
+// everything after that is served by the other one.
+func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
+	haproxy, err := exec.LookPath("haproxy")
+	if err != nil {
+		t.Skip("haproxy is not installed (apt-get install haproxy); CI has it")
+	}
+	victim := startChild(t, "behind-haproxy")
+	addr, health, _ := strings.Cut(victim.addr, " ")
+	survivor, itsHealth, _ := behindHAProxy(t)
+	front := runHAProxy(t, haproxy, [][2]string{{addr, health}, {survivor.LocalAddr().String(), itsHealth.String()}})
+	const clients = 4
+	var asked atomic.Int64
+	failures := make([]int, clients)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range failures {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				asked.Add(1)
+				if err := sayWhere(front, "127.0.0.1"); err != nil {
+					failures[i]++
+					t.Log(err)
+				}
+			}
+		})
+	}
+	more := func(n int64) {
+		for until := asked.Load() + n; asked.Load() < until; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	more(200)
+	served := survivor.Stats().Accepted
+	if err := victim.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	more(600)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d connections, failed for each client: %v", asked.Load(), failures)
+	if slices.Max(failures) > 1 {
+		t.Errorf("failed for each client: %v, want once at most", failures)
+	}
+	if got := survivor.Stats().Accepted - served; got < 500 {
+		t.Errorf("the other server has had %d connections since", got)
+	}
+}
+
+// behindHAProxyChild is such a server in a process of its own.
+func behindHAProxyChild() {
+	srv, health, _, err := newBehindHAProxy()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(srv.LocalAddr(), health)
+	untilInputEnds()
+}
+
 // behindHAProxy is a server that answers a line with the address it came from. Its health is a port
 // that HAProxy connects to, and that is closed first: until HAProxy has noticed, the server
 // accepts.
 func behindHAProxy(t *testing.T) (srv *loop.Server, health net.Addr, stop func()) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
+	srv, health, stop, err := newBehindHAProxy()
 	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		_ = srv.Wait()
+	})
+	return srv, health, stop
+}
+
+func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err error) {
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	srv = &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, DrainDelay: 2 * time.Second, DrainAccept: true,
@@ -100,27 +179,19 @@ func behindHAProxy(t *testing.T) (srv *loop.Server, health net.Addr, stop func()
 		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = srv.Wait()
-		port.Close()
-	})
 	return srv, port.Addr(), func() {
 		port.Close()
 		cancel()
-	}
+	}, srv.Start(ctx)
 }
 
 // runHAProxy returns the address of its front.
-func runHAProxy(t *testing.T, haproxy string, servers [][2]net.Addr) string {
+func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 	front := rig.FreePort(t)
 	config := "global\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n" +
 		"  timeout check 2s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
-		_, health, _ := net.SplitHostPort(s[1].String())
+		_, health, _ := net.SplitHostPort(s[1])
 		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
 	}
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")

@@ -29,6 +29,8 @@ var children = map[string]func(){
 	"broken":          brokenChild,
 	"hostile":         hostileChild,
 	"start":           startingChild,
+	"behind-haproxy":  behindHAProxyChild,
+	"beginners":       beginnersChild,
 }
 
 func TestMain(m *testing.M) {

@@ -7,6 +7,9 @@ import "iter"
 // stacks that are not used.
 const maxIdle = 16
 
+// maxKept is how much room for output such a coroutine keeps.
+const maxKept = 16 << 10
+
 // A coroutine runs handshakes, one after another. Its caller goes on when the handshake waits for
 // input, and when it has ended.
 type coroutine struct {
@@ -14,7 +17,8 @@ type coroutine struct {
 	stop  func()
 	yield func(struct{}) bool
 	job   *handshake
-	alive bool // a hook that calls runtime.Goexit ends it
+	out   []byte // the room that handshakes write to
+	alive bool   // a hook that calls runtime.Goexit ends it
 }
 
 // coroutine returns one that has nothing to do.

@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200
-	// bytes to 5 KiB.
-	maxHello = 16 << 10
-
 	// maxEarly is how much may arrive while a worker computes before the socket is paused.
 	maxEarly = 64 << 10
 )
+
+// internalError is the alert by which crypto/tls refuses messages that are too long.
+var internalError = []byte{21, 3, 1, 0, 2, 2, 80}
 
 var (
 	errHelloTooLong = errors.New("tls: a ClientHello of more than 16 KiB")
@@ -38,9 +37,11 @@ type handshake struct {
 	gone   atomic.Bool // nobody wants the result
 
 	begun   bool
+	fed     bool // it has been given the header of its first record
 	working bool // a worker computes, or is about to
 	quick   bool // what comes next is cheap enough for the loop
 	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
+	waits   bool // a hook of the user's may look at ctx
 
 	parked       bool
 	older, newer *handshake
@@ -48,11 +49,13 @@ type handshake struct {
 
 func newHandshake(c *Conn, cfg Config) *handshake {
 	h := &handshake{conn: c}
+	t := cfg.TLS
+	h.waits = t.GetCertificate != nil || t.GetConfigForClient != nil || t.GetClientCertificate != nil ||
+		t.GetEncryptedClientHelloKeys != nil
 	if cfg.Client {
-		c.tls = tls.Client((*transport)(c), cfg.TLS)
+		c.tls = tls.Client((*transport)(c), t)
 		return h
 	}
-	t := cfg.TLS
 	h.plain = t.ClientAuth == tls.NoClientCert && t.VerifyConnection == nil &&
 		t.GetConfigForClient == nil && t.WrapSession == nil
 	c.tls = tls.Server((*transport)(c), t)
@@ -79,6 +82,7 @@ func (c *Conn) handshakeInput(p []byte) {
 		keep := maxHello - len(c.in)
 		c.hold(p[:keep])
 		if helloReady(c.in) == 0 {
+			c.queue(internalError)
 			c.fail(errHelloTooLong)
 			return
 		}
@@ -100,8 +104,8 @@ func (c *Conn) goOn() {
 	n := 0
 	if h.begun {
 		n = wholeRecords(c.in)
-	} else {
-		n = helloReady(c.in)
+	} else if n = helloReady(c.in); n > 0 {
+		n = c.splitHello(n)
 	}
 	if n > 0 {
 		c.work(n)
@@ -144,9 +148,12 @@ func (h *handshake) begin() {
 		return
 	}
 	h.begun = true
-	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.ctx, h.cancel = context.Background(), func() {}
+	if h.waits { // one that can end costs crypto/tls more
+		h.ctx, h.cancel = context.WithCancel(h.ctx)
+	}
 	h.co = h.conn.loop.coroutine()
-	h.co.job = h
+	h.co.job, h.out = h, h.co.out
 }
 
 // run is what the coroutine does.
@@ -186,8 +193,7 @@ func (c *Conn) stepped(input []byte) {
 		c.loop.put(input)
 	}
 	h.quick = h.plain && sealed(h.out)
-	c.out = append(c.out, h.out...)
-	h.out = nil
+	c.handOut()
 	if h.over && h.err != nil {
 		c.fail(h.err)
 		return
@@ -201,6 +207,17 @@ func (c *Conn) stepped(input []byte) {
 	default:
 		c.park()
 	}
+}
+
+// handOut sends what the handshake has written.
+func (c *Conn) handOut() {
+	out := c.hs.out
+	c.hs.out = out[:0]
+	if len(out) > 0 && len(c.out) == 0 && !c.lost {
+		n, _ := c.sock.Write(out) // of an error reading will tell
+		out = out[n:]
+	}
+	c.queue(out)
 }
 
 // park waits for the peer.
@@ -233,6 +250,7 @@ func (c *Conn) establish() {
 	c.unpause()
 	c.hs.end()
 	delete(c.loop.handshakes, c)
+	c.loop.counts.Done++
 	c.state, c.hs, c.useless = open, nil, 0
 	host := c.host
 	c.host = nil
@@ -264,14 +282,18 @@ func (h *handshake) end() {
 	if h.dead = true; !h.over {
 		h.step()
 	}
+	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
+		h.co.out = nil
+	}
 	h.conn.loop.reuse(h.co)
-	h.co = nil
+	h.co, h.out = nil, nil
 }
 
 // fail ends a connection that was not open yet.
 func (c *Conn) fail(err error) {
 	h := c.hs
 	delete(c.loop.handshakes, c)
+	c.loop.counts.Failed++
 	c.loop.parked.remove(h)
 	c.state = ended
 	if h.working { // the coroutine is the worker's: stepped ends it

@@ -9,9 +9,11 @@ const (
 	cipherBuffer = plainBuffer + 4*(maxRecord-maxPlain)
 
 	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding
-	// peers.
+	// peers, and maxDiscarded how many bytes come before it: what a peer may have under way that
+	// has not seen the alert.
 	discardTimeout = time.Second
 	maxDiscarding  = 64
+	maxDiscarded   = 256 << 10
 
 	// A full socket is tried again by a timer, if its engine cannot tell when it is writable.
 	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
@@ -34,6 +36,7 @@ type Loop struct {
 	idle       []*coroutine // for the next handshakes
 	ended      bool
 	discarding int
+	counts     Counts
 }
 
 // LoopConfig is what a Loop needs from the event loop.
@@ -76,6 +79,12 @@ func (l *Loop) End() {
 
 // Handshakes returns how many connections are not open yet.
 func (l *Loop) Handshakes() int { return len(l.handshakes) }
+
+// Counts are how handshakes ended.
+type Counts struct{ Done, Failed uint64 }
+
+// Counts returns how those have ended that are no longer under way.
+func (l *Loop) Counts() Counts { return l.counts }
 
 // Abort fails all handshakes with err.
 func (l *Loop) Abort(err error) {

@@ -58,16 +58,19 @@ func (c *Conn) topUp(p []byte) (n int) {
 }
 
 // hold keeps p.
-func (c *Conn) hold(p []byte) {
-	if c.in == nil {
-		c.in = c.loop.get(len(p))
+func (c *Conn) hold(p []byte) { c.in = c.extend(c.in, p) }
+
+// extend appends p to b, which belongs to the pool, as what is returned does. nil is empty.
+func (c *Conn) extend(b, p []byte) []byte {
+	if b == nil {
+		b = c.loop.get(len(p))
 	}
-	if len(c.in)+len(p) > cap(c.in) {
-		grown := append(c.loop.get(max(len(c.in)+len(p), 2*cap(c.in))), c.in...)
-		c.loop.put(c.in)
-		c.in = grown
+	if n := len(b) + len(p); n > cap(b) {
+		grown := append(c.loop.get(max(n, 2*cap(b))), b...)
+		c.loop.put(b)
+		b = grown
 	}
-	c.in = append(c.in, p...)
+	return append(b, p...)
 }
 
 // feed decrypts the whole records in b and delivers what was in them. It returns what is left: less

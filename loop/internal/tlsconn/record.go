@@ -44,47 +44,6 @@ func wholeRecords(b []byte) int {
 	}
 }
 
-// helloReady returns how much of b crypto/tls must be given to deal with a ClientHello: 0 if more
-// must come first. What is no ClientHello is ready at once, as it is crypto/tls that finds the
-// words for it.
-func helloReady(b []byte) int {
-	need, got, done := -1, 0, 0 // bytes of the message, of which we have seen, in bytes of records
-	for {
-		rest := b[done:]
-		if len(rest) > 0 && rest[0] != typeHandshake || len(rest) > 1 && rest[1] != 3 {
-			return notTLS(b)
-		}
-		n := recordSize(rest)
-		if n > maxRecord {
-			return len(b)
-		}
-		if n == 0 || n > len(rest) {
-			return 0
-		}
-		payload := rest[headerSize:n]
-		if need < 0 {
-			if len(payload) < 4 || payload[0] != 1 {
-				return len(b)
-			}
-			need = 4 + int(payload[1])<<16 + int(payload[2])<<8 + int(payload[3])
-		}
-		got += len(payload)
-		done += n
-		if got >= need {
-			return done
-		}
-	}
-}
-
-// notTLS returns how much of b is ready if it does not begin with a handshake's record: crypto/tls
-// looks at a header.
-func notTLS(b []byte) int {
-	if len(b) < headerSize {
-		return 0
-	}
-	return len(b)
-}
-
 // sealed reports whether the server's output b has records that are encrypted. In a handshake that
 // is so from the ServerHello of TLS 1.3 on, and all the server waits for then are Finished and what
 // it asked for.

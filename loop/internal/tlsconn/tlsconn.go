@@ -75,9 +75,11 @@ type Conn struct {
 	cur  []byte // ciphertext that crypto/tls is given
 	left int    // how much of cur belongs to the record it is at
 
-	out    []byte  // ciphertext that the raw socket has not taken
-	sent   int     // how much of out it has
-	chunks []chunk // the plaintext in out
+	out  []byte // ciphertext that the raw socket has not taken
+	sent int    // how much of out it has
+
+	discarded int     // bytes that came after the end
+	chunks    []chunk // the plaintext in out
 
 	local, remote net.Addr
 }
@@ -121,6 +123,10 @@ func (c *Conn) Readable(p []byte) {
 			c.hold(p)
 		} else {
 			c.receive(p)
+		}
+	case discarding:
+		if c.discarded += len(p); c.discarded > maxDiscarded {
+			c.Close(false)
 		}
 	}
 }
@@ -310,7 +316,7 @@ func (c *Conn) discard() {
 		return
 	}
 	c.flush()
-	if c.lost || len(c.out) > 0 || c.loop.discarding >= maxDiscarding {
+	if c.lost || c.eof || len(c.out) > 0 || c.loop.discarding >= maxDiscarding {
 		c.shut = true // an alert was the last word
 		c.Close(false)
 		return

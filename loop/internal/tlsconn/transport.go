@@ -42,7 +42,12 @@ func (t *transport) Read(b []byte) (int, error) {
 		}
 		c.useless++
 	}
-	n := copy(b, c.cur[:c.left])
+	part := c.left
+	if h := c.hs; h != nil && !h.fed {
+		h.fed = true
+		part = min(part, headerSize) // so that it makes its buffer for the rest of the record
+	}
+	n := copy(b, c.cur[:part])
 	c.cur = c.cur[n:]
 	c.left -= n
 	return n, nil
@@ -57,7 +62,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	case c.sealing:
 		c.loop.cipher = append(c.loop.cipher, b...)
 	default:
-		c.out = append(c.out, b...)
+		c.queue(b)
 	}
 	return len(b), nil
 }

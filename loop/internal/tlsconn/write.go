@@ -76,6 +76,13 @@ func (c *Conn) sealBatch(p []byte) error {
 	return nil
 }
 
+// queue adds ciphertext to out.
+func (c *Conn) queue(p []byte) {
+	if len(p) > 0 {
+		c.out = c.extend(c.out, p)
+	}
+}
+
 // pushOut writes what waits in out. It returns how much plaintext that has finished, and whether
 // there is more.
 func (c *Conn) pushOut() (plain int, more bool, err error) {

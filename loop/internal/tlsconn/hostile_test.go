@@ -1,0 +1,149 @@
+package tlsconn
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// shortWire is a client's net.Conn that vanishes when so many bytes of what it writes are through.
+type shortWire struct {
+	*wire
+	left int
+	gone func()
+}
+
+func (w *shortWire) Write(p []byte) (int, error) {
+	n := min(len(p), w.left)
+	w.sock.feed(p[:n], 1<<20)
+	if w.left -= n; n < len(p) {
+		w.gone()
+		return n, io.ErrClosedPipe
+	}
+	return n, nil
+}
+
+// A peer may go at each byte of a handshake, by an end or by a reset: that is a failure with a
+// reason, and nothing is left of it. In the middle of what comes afterwards it is the connection's
+// end.
+func TestPeerGoesAnywhere(t *testing.T) {
+	hello := len(clientHello(t))
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for _, reason := range []error{io.EOF, errors.New("connection reset by peer")} {
+			for _, n := range []int{0, 1, 4, 5, 9, hello / 2, hello - 1, hello, hello + 1, hello + 5, hello + 6, hello + 12,
+				hello + 40, hello + 63, hello + 64, hello + 70, hello + 80, hello + 100, hello + 150, hello + 200} {
+				goAfter(t, version, n, reason)
+			}
+		}
+	}
+}
+
+func goAfter(t *testing.T, version uint16, n int, reason error) {
+	t.Helper()
+	s := newRig(t, nil).serve(serverConfig())
+	cfg := clientConfig()
+	cfg.MinVersion, cfg.MaxVersion = version, version
+	w := &shortWire{wire: &wire{sock: s.sock}, left: n, gone: func() { s.sock.hangUp(reason) }}
+	client := tls.Client(w, cfg)
+	err := client.Handshake()
+	for err == nil { // until it has gone
+		_, err = client.Write(pattern(50))
+	}
+	if err := s.end(); err == nil || err == io.EOF {
+		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
+	}
+	s.rig.do(func() {
+		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.n != 0 || l.discarding != 0 {
+			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
+		}
+	})
+}
+
+// After an alert the peer's end is waited for, but not for what it sends meanwhile without end.
+func TestDiscardingIsBounded(t *testing.T) {
+	for name, input := range map[string]string{"no TLS": "GET / HTTP/1.0\r\n\r\n", "huge hello": hugeHello()} {
+		s := newRig(t, nil).serve(serverConfig())
+		s.sock.feed([]byte(input), 1<<20)
+		if err := s.end(); err == nil {
+			t.Fatal("no error")
+		}
+		sent := 0
+		for range 64 {
+			s.sock.feed(bytes.Repeat([]byte("x"), 16<<10), 1<<20)
+			s.rig.do(func() {
+				if !s.sock.closed {
+					sent += 16 << 10
+				}
+			})
+		}
+		if sent == 0 || sent > maxDiscarded {
+			t.Errorf("%s: closed after %d bytes, want some, and at most %d", name, sent, maxDiscarded)
+		}
+	}
+}
+
+func TestHugeHelloIsAnswered(t *testing.T) {
+	s := newRig(t, nil).serve(serverConfig())
+	s.sock.feed([]byte(hugeHello()), 1<<20)
+	_ = s.end()
+	c := tls.Client(&wire{sock: s.sock, held: new([]byte)}, clientConfig())
+	if err := c.Handshake(); err == nil || !strings.Contains(err.Error(), "internal error") {
+		t.Errorf("the client got %v, want the alert", err)
+	}
+}
+
+// An end within a record is no orderly one, either.
+func TestEndWithinARecord(t *testing.T) {
+	s, _, k := connectRaw(t, serverConfig())
+	whole := k.record(typeApplication, []byte("x"))
+	s.sock.feed(append(whole, k.record(typeApplication, pattern(100))[:50]...), 1<<20)
+	s.sock.hangUp(io.EOF)
+	if err := s.end(); err != io.ErrUnexpectedEOF {
+		t.Errorf("ended with %v, want io.ErrUnexpectedEOF", err)
+	}
+}
+
+// A ClientHello is cut into records that have a size of ours, and says what it said.
+func TestSplitHello(t *testing.T) {
+	for _, size := range []int{4, 100, firstPart - 1, firstPart, firstPart + 1, firstPart + laterPart, firstPart + laterPart + 1, 9000} {
+		for _, behind := range []string{"", "more"} {
+			message := pattern(size)
+			b := append([]byte{typeHandshake, 3, 1, byte(size >> 8), byte(size)}, message...)
+			r := newRig(t, nil)
+			c := &Conn{loop: r.loop, in: append(append(r.loop.get(10), b...), behind...)}
+			n := c.splitHello(len(b))
+			var got []byte
+			for rest := c.in[:n]; len(rest) > 0; {
+				k := recordSize(rest)
+				if k == 0 || k > len(rest) || k > readBuffer || rest[0] != typeHandshake || rest[2] != 1 {
+					t.Fatalf("%d bytes: no record of ours: %x", size, rest[:min(5, len(rest))])
+				}
+				got = append(got, rest[headerSize:k]...)
+				rest = rest[k:]
+			}
+			if !bytes.Equal(got, message) || string(c.in[n:]) != behind {
+				t.Errorf("%d bytes and %q: %d bytes and %q", size, behind, len(got), c.in[n:])
+			}
+		}
+	}
+}
+
+// Many names make a large ClientHello. It goes through, in pieces as well.
+func TestLargeHello(t *testing.T) {
+	cfg := clientConfig()
+	for i := range 150 {
+		cfg.NextProtos = append(cfg.NextProtos, strings.Repeat("p", 50)+string(rune('a'+i%26))+string(rune('a'+i/26)))
+	}
+	server := serverConfig()
+	server.NextProtos = cfg.NextProtos[149:]
+	for _, cut := range []int{7, 1000, 1 << 20} {
+		s := newRig(t, nil).serve(server)
+		c, _ := s.dial(cfg, cut)
+		if err := c.Handshake(); err != nil || c.ConnectionState().NegotiatedProtocol != server.NextProtos[0] {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+	}
+}

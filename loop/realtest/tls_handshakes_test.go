@@ -1,0 +1,241 @@
+package realtest_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// unfinished is clients that begin something and do not go on.
+type unfinished struct {
+	conns  []net.Conn
+	closed atomic.Int64
+	wg     sync.WaitGroup
+}
+
+// begin has n clients send what is given, and watches when they are closed.
+func (u *unfinished) begin(t *testing.T, addr net.Addr, n int, what []byte) {
+	t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		u.conns = append(u.conns, c)
+		if _, err := c.Write(what); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// watch counts the connections that end.
+func (u *unfinished) watch() {
+	for _, c := range u.conns {
+		u.wg.Go(func() {
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			if err := readToEnd(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+				u.closed.Add(1)
+			}
+		})
+	}
+}
+
+// readToEnd returns how the input ends, nil for an orderly end. It needs less memory than io.Copy.
+func readToEnd(c net.Conn) (err error) {
+	var b [64]byte
+	for err == nil {
+		_, err = c.Read(b[:])
+	}
+	return err
+}
+
+// secure starts a server with TLS, which other tests have by LOOPWHEEL_TLS.
+func secure(t *testing.T, srv *loop.Server) net.Addr {
+	t.Helper()
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
+	return start(t, srv)
+}
+
+func mustDialSecure(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	d := &net.Dialer{Timeout: 20 * time.Second}
+	c, err := tls.DialWithDialer(d, "tcp", addr.String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// helloBytes is a ClientHello.
+func helloBytes(t *testing.T) []byte {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	go func() {
+		_ = tls.Client(ours, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(context.Background())
+	}()
+	defer ours.Close()
+	b := make([]byte, 16<<10)
+	n, err := theirs.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+func heapNow() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// askAll has each connection echo once.
+func askAll(t *testing.T, conns []net.Conn) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, c := range conns {
+		wg.Go(func() {
+			want := fmt.Appendf(nil, "message of %d", i)
+			got := make([]byte, len(want))
+			if _, err := c.Write(want); err != nil {
+				t.Error(err)
+			} else if _, err := io.ReadFull(c, got); err != nil || string(got) != string(want) {
+				t.Errorf("%q, %v, want %q", got, err, want)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// beginnersChild opens $COUNT connections to $ADDR, sends the beginning of a ClientHello on each, and
+// says in the file $RESULT how many of them were closed in the end. It is a process of its own, as
+// one may not open as many descriptors as both ends take.
+func beginnersChild() {
+	n, _ := strconv.Atoi(os.Getenv("COUNT"))
+	var closed atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		c, err := net.Dial("tcp", os.Getenv("ADDR"))
+		if err == nil {
+			_, err = c.Write([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"))
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		wg.Go(func() {
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			if !errors.Is(readToEnd(c), os.ErrDeadlineExceeded) {
+				closed.Add(1)
+			}
+		})
+	}
+	fmt.Println("ready")
+	wg.Wait()
+	_ = os.WriteFile(os.Getenv("RESULT"), fmt.Append(nil, closed.Load()), 0o600)
+	untilInputEnds()
+}
+
+// Thousands begin a handshake and do not go on. Who is connected is served, who comes is let in,
+// each of the others costs a few KB at most, and all go at the time-out.
+func TestFaultHandshakesLeftOpen(t *testing.T) {
+	n, timeout := 300, 3*time.Second
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		n, timeout = 10_000, 12*time.Second // all of them are to be open at once
+	}
+	srv := &loop.Server{HandshakeTimeout: timeout, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	addr := secure(t, srv)
+	good := make([]net.Conn, 100)
+	for i := range good {
+		good[i] = mustDialSecure(t, addr)
+	}
+	askAll(t, good)
+	before := heapNow()
+	result := filepath.Join(t.TempDir(), "result")
+	if c := startChild(t, "beginners", "ADDR="+addr.String(), fmt.Sprint("COUNT=", n), "RESULT="+result); c.addr != "ready" {
+		t.Fatal(c.addr)
+	}
+	for end := time.Now().Add(20 * time.Second); srv.Stats().Accepted < uint64(n+len(good)) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	open := int(srv.Stats().Accepted) - len(good) - int(srv.Stats().Refused)
+	each := (heapNow() - before) / n
+	t.Logf("%d handshakes open, %d bytes of live heap each", open, each)
+	if each > 6<<10 {
+		t.Errorf("%d bytes for a handshake that has begun, want 6 KiB at most", each)
+	}
+	askAll(t, good)
+	askAll(t, []net.Conn{mustDialSecure(t, addr)})
+	got := ""
+	for end := time.Now().Add(time.Minute); got == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		b, _ := os.ReadFile(result)
+		got = string(b)
+	}
+	if got != fmt.Sprint(n) {
+		t.Errorf("%s of %d were closed", got, n)
+	}
+	askAll(t, good)
+	if st := srv.Stats(); st.Refused != uint64(n) || st.Conns != len(good)+1 {
+		t.Errorf("%d refused and %d connections, want %d and %d", st.Refused, st.Conns, n, len(good)+1)
+	}
+}
+
+// Those who stop behind their ClientHello have made the server compute, and hold more: there is a
+// cap, and the oldest is cut first.
+func TestFaultHandshakesStopped(t *testing.T) {
+	const limit = 200
+	n := 300
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		n = 2000
+	}
+	srv := &loop.Server{NumLoops: 1, MaxHandshakes: limit, HandshakeTimeout: time.Minute,
+		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	addr := secure(t, srv)
+	c := mustDialSecure(t, addr)
+	before := heapNow()
+	var bad unfinished
+	bad.begin(t, addr, n, helloBytes(t))
+	bad.watch()
+	for end := time.Now().Add(30 * time.Second); bad.closed.Load() < int64(n-limit) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	askAll(t, []net.Conn{c})
+	held := heapNow() - before
+	t.Logf("%d bytes of live heap for %d, of which %d may wait", held, n, limit)
+	if held > limit*64<<10+n*6<<10 {
+		t.Errorf("%d bytes of live heap", held)
+	}
+	last := bad.conns[n-limit/2:]
+	askAll(t, []net.Conn{mustDialSecure(t, addr)})
+	if got := bad.closed.Load(); got < int64(n-limit) || got > int64(n-limit)+1 {
+		t.Errorf("%d of %d were cut, want all but %d", got, n, limit)
+	}
+	for _, c := range bad.conns { // so that the watchers end
+		_ = c.SetReadDeadline(time.Now())
+	}
+	bad.wg.Wait()
+	for _, c := range last { // the youngest are still there
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if err := readToEnd(c); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("one of the youngest was cut: %v", err)
+			break
+		}
+	}
+}
