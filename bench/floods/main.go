@@ -130,12 +130,13 @@ func (rs results) print(c cell, server string) {
 		}
 		return v
 	}
+	perSecond := func(r result) float64 { return r.messages / r.took.Seconds() }
 	perCPU := func(r result) float64 { return r.messages / r.cpu.Seconds() }
 	beside := ""
 	if b := rs["before"]; len(b) > 0 {
 		var rate, cpu []float64
 		for i, r := range rs[server] {
-			rate = append(rate, r.messages/b[i].messages)
+			rate = append(rate, perSecond(r)/perSecond(b[i]))
 			cpu = append(cpu, perCPU(r)/perCPU(b[i]))
 		}
 		beside = fmt.Sprintf("rate %s, per CPU second %s", span(rate), span(cpu))
@@ -144,7 +145,7 @@ func (rs results) print(c cell, server string) {
 		span(of(func(r result) float64 { return ms(r.quantile(0.5)) })),
 		span(of(func(r result) float64 { return ms(r.quantile(0.99)) })),
 		slices.Max(of(func(r result) float64 { return ms(r.quantile(1)) })),
-		median(of(func(r result) float64 { return r.messages / r.took.Seconds() })), median(of(perCPU)), beside)
+		median(of(perSecond)), median(of(perCPU)), beside)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

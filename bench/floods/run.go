@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 const (
 	warmUp = 500 * time.Millisecond
 	period = 2 * time.Millisecond // of the prober
+
+	patience = 3 * time.Second // of the prober with one answer
 )
 
 // A result is what one run showed.
@@ -102,28 +105,33 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 }
 
 // probe echoes a byte each period, and returns how long that took, sorted. What could not be sent in
-// time, because the answer before it was late, waits from when it was to be sent.
+// time, because the answer before it was late, waits from when it was to be sent. An answer that does
+// not come within patience ends it, and counts as that late.
 func probe(addr string, length time.Duration) (waits []time.Duration, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(length + 20*time.Second))
 	b := []byte("x")
-	for due, end := time.Now(), time.Now().Add(length); due.Before(end); due = due.Add(period) {
+	end := time.Now().Add(length)
+	for due := time.Now(); due.Before(end) && time.Now().Before(end); due = due.Add(period) {
 		from := due
 		if d := time.Until(due); d > 0 {
 			time.Sleep(d)
 			from = time.Now()
 		}
+		_ = c.SetDeadline(time.Now().Add(patience))
 		if _, err := c.Write(b); err != nil {
 			return nil, err
 		}
-		if _, err := io.ReadFull(c, b); err != nil {
+		_, err := io.ReadFull(c, b)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
 		}
-		waits = append(waits, time.Since(from))
+		if waits = append(waits, time.Since(from)); err != nil {
+			break
+		}
 	}
 	slices.Sort(waits)
 	return waits, nil

@@ -194,7 +194,9 @@ func (s *gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 		done += n
 		messages++
 	}
-	_, _ = c.Discard(done)
+	if done > 0 { // 0 would be all
+		_, _ = c.Discard(done)
+	}
 	s.n.n.Add(messages)
 	return gnet.None
 }
