@@ -29,6 +29,7 @@ type options struct {
 	length                   time.Duration
 	rounds                   int
 	ordered                  bool
+	atOnce                   bool
 }
 
 func main() {
@@ -44,6 +45,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each")
 	flag.BoolVar(&o.ordered, "ordered", false, "ordered rooms, beside history and recovery")
+	flag.BoolVar(&o.atOnce, "at-once", false, "members of the same process get messages of plain rooms at once, the default of loopwheel; else in Redis' order, as centrifuge's do")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "rooms:", err)
@@ -91,6 +93,9 @@ func summary(results map[string][]figures) {
 		fmt.Printf("%-32s %.2f of centrifuge's (%.2f to %.2f)\n", name, rs[len(rs)/2], rs[0], rs[len(rs)-1])
 	}
 	ratio("p99 across processes", func(f figures) float64 { return float64(f.across99) })
+	for _, f := range ours {
+		fmt.Printf("p99 across processes: %.2f of 1.5 times the local one and 1 ms\n", float64(f.across99)/float64(f.local99*3/2+time.Millisecond))
+	}
 	ratio("CPU of the servers per delivery", func(f figures) float64 { return float64(f.perDelivery) })
 	ratio("CPU of Redis per message", func(f figures) float64 { return float64(f.perMessage) })
 	ratio("memory of a connection", func(f figures) float64 { return f.perConn })
@@ -106,7 +111,7 @@ func measure(name string, o options) (f figures, err error) {
 	var addrs []string
 	var pids []int
 	for range 2 {
-		addr, pid, stop, err := startServer(fmt.Sprintf("%s %s %v", name, redisAddr, o.ordered))
+		addr, pid, stop, err := startServer(fmt.Sprintf("%s %s %v %v", name, redisAddr, o.ordered, o.atOnce))
 		if err != nil {
 			return f, err
 		}

@@ -16,13 +16,14 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// serve is one server: role is its name, the address of Redis, and whether rooms are ordered.
+// serve is one server: role is its name, the address of Redis, whether rooms are ordered, and
+// whether plain ones serve local members at once.
 func serve(role []string) {
 	if role[0] == "centrifuge" {
 		serveCentrifuge(role[1], role[2] == "true")
 		return
 	}
-	serveLoopwheel(role[1], role[2] == "true")
+	serveLoopwheel(role[1], role[2] == "true", role[3] == "true")
 }
 
 // Both keep as much of an ordered room.
@@ -31,9 +32,9 @@ const (
 	historyTime = time.Hour
 )
 
-func serveLoopwheel(addr string, ordered bool) {
+func serveLoopwheel(addr string, ordered, atOnce bool) {
 	hub, err := redisgroup.Open(context.Background(), redis.NewClient(&redis.Options{Addr: addr}),
-		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: true})
+		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: !atOnce})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -72,8 +72,9 @@ type Entry struct {
 	Data     []byte // of Message
 	Replayed bool   // it is the past, for one who joins
 
-	node string // who published it
-	seq  uint64
+	server string // that wrote it
+	node   string // who published it
+	seq    uint64
 }
 
 // A Gap says that entries of an ordered room are missing: Redis does not have them any more, or
@@ -100,7 +101,7 @@ func parseEntry(room, id, head, data string) (e Entry, ok bool) {
 		return e, false
 	}
 	node, seq, _ := strings.Cut(f[1], ":")
-	e.Room, e.node, e.Kind = room, node, Kind(f[2][0])
+	e.Room, e.server, e.node, e.Kind = room, f[0], node, Kind(f[2][0])
 	if e.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
 		return e, false
 	}

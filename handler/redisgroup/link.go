@@ -1,7 +1,9 @@
 package redisgroup
 
 import (
+	"errors"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ type link struct {
 	delays backoff // of the publisher
 
 	sending sync.Mutex // held while a batch is on its way
+	server  string     // its identity, as of the last batch; guarded by sending
 }
 
 func newLink(h *Hub, addr string, client *redis.Client) *link {
@@ -32,6 +35,26 @@ func newLink(h *Hub, addr string, client *redis.Client) *link {
 	l.past.init(l)
 	l.joins.init(l)
 	return l
+}
+
+var replicationID = regexp.MustCompile(`master_replid:([0-9a-f]{12})`)
+
+// identify asks for the server's identity, as append.lua has it, before anything is sent to it. l.sending
+// is held.
+func (l *link) identify() error {
+	info, err := l.client.Info(l.hub.ctx, "replication").Result()
+	var refused redis.Error
+	switch m := replicationID.FindStringSubmatch(info); {
+	case errors.As(err, &refused):
+		l.server = "-"
+	case err != nil:
+		return err
+	case m == nil:
+		l.server = "-"
+	default:
+		l.server = m[1]
+	}
+	return nil
 }
 
 func (l *link) start() {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
@@ -19,6 +21,8 @@ import (
 type order struct {
 	known      bool // last is
 	last       Position
+	server     string // that wrote the last entry; "" if that is not known
+	next       string // the id with which Redis gives the next one its number
 	subscribed bool
 	dirty      bool // something came that did not follow, since the room asked
 	asking     bool
@@ -107,6 +111,9 @@ func (r *room) accept(e Entry) {
 	o := &r.order
 	if e.Position.Epoch != o.last.Epoch && !o.last.IsZero() {
 		r.reassert()
+	}
+	if o.server != e.server || o.last.Epoch != e.Position.Epoch {
+		o.server, o.next = strings.Clone(e.server), strconv.FormatUint(e.Position.Epoch, 10)+"-*"
 	}
 	o.last = e.Position
 	var except loop.Ref

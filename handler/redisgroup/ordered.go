@@ -108,7 +108,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	if r == nil {
 		return h.topo.publish(out)
 	}
-	out.known = r.position()
+	out.known = r.knowledge()
 	if except == (loop.Ref{}) {
 		return h.topo.publish(out)
 	}
@@ -123,15 +123,20 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	return err
 }
 
-// position returns where the room is, for a publisher whose message may be lost; "" if that is not
-// known.
-func (r *room) position() string {
+// A knowledge is what a publisher knows of a stream: the last entry, zero if it does not know, and
+// how to continue after it, see order.
+type knowledge struct {
+	last         Position
+	server, next string
+}
+
+func (r *room) knowledge() knowledge {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.order.known {
-		return ""
+	if o := &r.order; o.known {
+		return knowledge{o.last, o.server, o.next}
 	}
-	return r.order.last.String()
+	return knowledge{}
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on

@@ -24,9 +24,10 @@ type outgoing struct {
 	seq      uint64
 	data     []byte
 	room     *room // of a peek; of a message that is not for all, to forget that
-	known    string
+	known    knowledge
 	deadline time.Time
-	unclear  bool // an earlier attempt may have been taken
+	unclear  bool   // an earlier attempt may have been taken
+	sentTo   string // identity of the server that got it first, if that is known
 	done     func(p Position, err error)
 }
 

@@ -100,7 +100,11 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		l.hub.topo.reload()
 		return l.retry(nil, batch, errors.New("the server is not known"), later)
 	}
-	if err := l.hub.topo.ready(l.hub.ctx); err != nil {
+	err := l.hub.topo.ready(l.hub.ctx)
+	if err == nil && l.server == "" {
+		err = l.identify()
+	}
+	if err != nil {
 		return l.retry(nil, batch, err, later)
 	}
 	all := segments(batch)
@@ -229,6 +233,8 @@ func (l *link) common(s *segment, attempt uint64) []any {
 func (l *link) publishArgs(s *segment, attempt uint64) ([]string, []any) {
 	keys := []string{l.hub.keys.fence(s.items[0].bucket, l.hub.node)}
 	args := l.common(s, attempt)
+	again := args[1] == 1
+	args = append(args, l.server)
 	places := make(map[string]int)
 	for _, o := range s.items {
 		i, ok := places[o.channel]
@@ -237,7 +243,19 @@ func (l *link) publishArgs(s *segment, attempt uint64) ([]string, []any) {
 			i = len(keys)
 			places[o.channel] = i
 		}
-		args = append(args, i, l.from(o)+" m", o.known, o.data)
+		known := ""
+		switch k := &o.known; {
+		case o.unclear && k.last.IsZero():
+			known = o.sentTo + " "
+		case o.unclear:
+			known = o.sentTo + " " + k.last.String()
+		case !again && k.server == l.server:
+			known = k.next
+		}
+		if !o.unclear {
+			o.sentTo = l.server
+		}
+		args = append(args, i, l.from(o)+" m", known, o.data)
 	}
 	return keys, args
 }
@@ -263,9 +281,10 @@ var errAnswer = errors.New("redisgroup: an answer of Redis that was not expected
 
 func (l *link) settleOrdered(s *segment) error {
 	ids, err := s.cmd.(*redis.Cmd).StringSlice()
-	if err != nil || len(ids) != len(s.items) {
+	if err != nil || len(ids) != len(s.items)+1 {
 		return fmt.Errorf("%w: %w", errAnswer, err)
 	}
+	l.server = ids[len(s.items)]
 	for i, o := range s.items {
 		text, failed := strings.CutPrefix(ids[i], "!")
 		switch {

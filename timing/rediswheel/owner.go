@@ -93,6 +93,16 @@ func (w *worker) hearLost(args []string) {
 func (w *worker) hearJoin(args []string) {
 	if len(args) == 1 && !slices.Contains(w.loop.members, args[0]) {
 		w.loop.members = append(w.loop.members, args[0])
+		w.relax()
+	}
+}
+
+// relax leaves the shards to others that are not for this worker to look after any more.
+func (w *worker) relax() {
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready && !s.help && w.rank(i) > watchers {
+			w.wake(i, forever)
+		}
 	}
 }
 
@@ -171,6 +181,7 @@ func (w *worker) rebalance(members []string) {
 			w.watch(i, w.now())
 		}
 	}
+	w.relax()
 }
 
 // watchers is how many workers besides the owner look after a shard.

@@ -36,7 +36,7 @@ local function append(key, at, me, from, data, publish, max, ttl)
   local id = string.format('%.0f-%.0f', at.epoch, at.n)
   local head = me .. ' ' .. from
   redis.call('XADD', key, 'MAXLEN', '~', max, id, 'h', head, 'd', data)
-  if at.n % 64 == 1 then redis.call('PEXPIRE', key, ttl) end
+  if at.n % 100 == 1 then redis.call('PEXPIRE', key, ttl) end
   redis.call(publish, key, id .. ' ' .. head .. '\n' .. data)
   return id
 end
