@@ -15,6 +15,7 @@ var (
 	start         = rig.Start
 	dial          = rig.Dial
 	connect       = rig.Connect
+	overTLS       = rig.OverTLS
 	secureIfAsked = rig.Secure
 	tcpBelow      = rig.TCP
 	mustEcho      = rig.MustEcho
