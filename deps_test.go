@@ -57,19 +57,21 @@ var floors = map[string][]string{
 	"loop/realtest":     {},
 
 	// Floor 3: programs.
-	"examples/echo":             {"codec", "examples/internal/certs", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule},
-	"examples/chat":             {"codec", "codec/websocket", "examples/internal/certs", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel"},
+	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule, "examples/internal/certs", "examples/internal/cli"},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel", "examples/internal/certs"},
 	"examples/internal/browser": {wsModule},
-	"examples/internal/certs":   {},
-	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule},
-	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule},
+	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule, "examples/internal/cli"},
+	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule, "examples/internal/cli"},
 	"examples/kv/aof":           {"codec/resp", sysModule},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
-	"examples/proxy":            {"loop", zerologModule},
+	"examples/proxy":            {"loop", zerologModule, "examples/internal/cli"},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
-	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns"},
+	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns", "examples/internal/cli"},
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
+	"loop/scaletest":            {},
+	"examples/internal/certs":   {},
+	"examples/internal/cli":     {zerologModule},
 }
 
 const (

@@ -42,7 +42,12 @@ import (
 type Decoder struct {
 	codec Codec
 	pool  *Pool
+	rest  *leftover // nil: nothing is left over
+}
 
+// A leftover is what a Decoder has of a stream between two pieces. Most have nothing most of the
+// time, so it is a thing of its own.
+type leftover struct {
 	// buf[off:] are the bytes left over, and all of buf if nothing is: then buf is empty but may
 	// still carry the last frame.
 	buf []byte
@@ -50,6 +55,9 @@ type Decoder struct {
 	// seen is how many of the bytes left over are known to be less than a frame.
 	seen int
 }
+
+// size returns the number of bytes left over.
+func (r *leftover) size() int { return len(r.buf) - r.off }
 
 // Init makes d ready for a stream framed by c, or by c.New() if c is Stateful. Buffers come from p,
 // or from the garbage collector if p is nil.
@@ -75,11 +83,34 @@ func (d *Decoder) SetCodec(c Codec) {
 		c = compiled
 	} // else c itself returns the error when it is used
 	d.codec = c
-	d.seen = 0
+	if d.rest != nil {
+		d.rest.seen = 0
+	}
 }
 
+// Plain is for those who run codecs, and for whom the calls of Next and AppendFrame cost too much.
+// If it is not 0, then the codec's frames are a 4-byte big-endian length and the payload, which is
+// what is delivered. Of those with fewer than Plain bytes of payload, one may be written without
+// asking the codec, and while Fresh reports true, one that is whole at the start of a piece of
+// input may be taken from it without asking the Decoder. Next must see what else is in the piece.
+func (d *Decoder) Plain() int {
+	if l, ok := d.codec.(*length); ok {
+		return l.plain()
+	}
+	return 0
+}
+
+// Fresh reports whether a piece of input would be decoded where it is: nothing is left over from
+// before.
+func (d *Decoder) Fresh() bool { return d.rest == nil }
+
 // Buffered returns the number of bytes left over.
-func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
+func (d *Decoder) Buffered() int {
+	if d.rest == nil {
+		return 0
+	}
+	return d.rest.size()
+}
 
 // Next takes one step: it decodes what was left over followed by data, and returns the part of data
 // that it has not used.
@@ -92,7 +123,7 @@ func (d *Decoder) Buffered() int { return len(d.buf) - d.off }
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
-	if len(d.buf) != 0 {
+	if d.rest != nil && len(d.rest.buf) != 0 {
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
@@ -102,7 +133,7 @@ func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
 	if err != nil || n <= 0 || n > len(data) {
 		return nil, nil, false, d.stop(n, frame, err, data)
 	}
-	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.buf != nil, nil
+	return data[n:], frame[:len(frame):len(frame)], n < len(data) || d.rest != nil, nil
 }
 
 // stop ends a piece with an error, or with less than a frame, which it keeps.
@@ -113,7 +144,9 @@ func (d *Decoder) stop(n int, frame []byte, err error, data []byte) error {
 		return err
 	}
 	d.Keep(data)
-	d.seen = len(data)
+	if d.rest != nil {
+		d.rest.seen = len(data)
+	}
 	return nil
 }
 
@@ -133,18 +166,19 @@ func check(n, size int, frame []byte, err error) error {
 // nextBuffered is Next when something is left over. It copies as little of data as it takes to
 // complete the first frame: once all that was left over is used, the rest is decoded where it is.
 func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err error) {
-	left := d.Buffered()
+	r := d.rest
+	left := r.size()
 	rest = data
 	for {
-		if window := d.buf[d.off:]; len(window) > d.seen {
+		if window := r.buf[r.off:]; len(window) > r.seen {
 			n, frame, err := d.decode(window)
 			if err := check(n, len(window), frame, err); err != nil {
 				return nil, nil, false, err
 			}
 			if n > 0 {
-				return d.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
 			}
-			d.seen = len(window)
+			r.seen = len(window)
 		}
 		if len(rest) == 0 {
 			d.trim()
@@ -155,36 +189,37 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 }
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
-	if r, ok := d.codec.(Resumer); ok && d.seen > 0 {
-		return r.DecodeFrom(window, d.seen)
+	if r, ok := d.codec.(Resumer); ok && d.rest.seen > 0 {
+		return r.DecodeFrom(window, d.rest.seen)
 	}
 	return d.codec.Decode(window)
 }
 
 // consume drops n bytes of the buffer, of which the first left are from earlier pieces and the
 // others copies of the first ones of data. It returns what of data is still to be decoded.
-func (d *Decoder) consume(n, left int, data []byte) []byte {
-	d.seen = 0
+func (r *leftover) consume(n, left int, data []byte) []byte {
+	r.seen = 0
 	if n >= left {
-		d.buf, d.off = d.buf[:0], 0
+		r.buf, r.off = r.buf[:0], 0
 		return data[n-left:]
 	}
-	d.buf = d.buf[:d.off+left]
-	d.off += n
+	r.buf = r.buf[:r.off+left]
+	r.off += n
 	return data
 }
 
 // take copies some of data behind what is left over, and returns how much: up to the end
 // of the frame if the codec can tell, else as much as there is already.
 func (d *Decoder) take(data []byte) int {
-	have := d.Buffered()
+	r := d.rest
+	have := r.size()
 	want, room := max(have, minBuffer-have), 0
-	if size, ok := d.frameSize(d.buf[d.off:]); ok && size > have {
+	if size, ok := d.frameSize(r.buf[r.off:]); ok && size > have {
 		want, room = size-have, size
 	}
 	n := min(len(data), want)
 	d.grow(n, room)
-	d.buf = append(d.buf, data[:n]...)
+	r.buf = append(r.buf, data[:n]...)
 	return n
 }
 
@@ -197,17 +232,19 @@ func (d *Decoder) frameSize(data []byte) (size int, ok bool) {
 
 // grow makes room for n more bytes, in a frame of size bytes altogether if size is not 0.
 func (d *Decoder) grow(n, size int) {
-	if cap(d.buf)-len(d.buf) >= n {
+	r := d.rest
+	if cap(r.buf)-len(r.buf) >= n {
 		return
 	}
-	d.move(room(d.Buffered()+n, size))
+	d.move(room(r.size()+n, size))
 }
 
 // move takes what is left over to a buffer with room for size bytes.
 func (d *Decoder) move(size int) {
-	buf := append(d.pool.Get(size), d.buf[d.off:]...)
-	d.pool.Put(d.buf)
-	d.buf, d.off = buf, 0
+	r := d.rest
+	buf := append(d.pool.Get(size), r.buf[r.off:]...)
+	d.pool.Put(r.buf)
+	r.buf, r.off = buf, 0
 }
 
 // room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
@@ -228,7 +265,7 @@ func room(need, size int) int {
 
 // trim exchanges a buffer that became far too large when frames were consumed from it.
 func (d *Decoder) trim() {
-	if left := d.Buffered(); cap(d.buf) > max(minBuffer, 4*left) {
+	if left := d.rest.size(); cap(d.rest.buf) > max(minBuffer, 4*left) {
 		d.move(left)
 	}
 }
@@ -243,15 +280,19 @@ func (d *Decoder) Keep(data []byte) {
 		return
 	}
 	size, _ := d.frameSize(data)
+	if d.rest == nil {
+		d.rest = d.pool.leftover()
+	}
 	d.grow(len(data), size)
-	d.buf = append(d.buf, data...)
+	d.rest.buf = append(d.rest.buf, data...)
 }
 
 // Release forgets what is left over and gives back the buffer. The Decoder keeps its codec and may
 // be used again.
 func (d *Decoder) Release() {
-	if d.buf != nil {
-		d.pool.Put(d.buf)
+	if r := d.rest; r != nil {
+		d.rest = nil
+		d.pool.Put(r.buf)
+		d.pool.putLeftover(r)
 	}
-	d.buf, d.off, d.seen = nil, 0, 0
 }

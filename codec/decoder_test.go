@@ -67,8 +67,8 @@ func TestDecoderCopiesLittleOfALargePiece(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := []byte("llo\n" + strings.Repeat("next\n", 10_000))
-	if rest, frame, _, _ := d.Next(data); string(frame) != "hello" || &rest[0] != &data[4] || cap(d.buf) > minBuffer {
-		t.Errorf("%q, and a buffer of %d bytes", frame, cap(d.buf))
+	if rest, frame, _, _ := d.Next(data); string(frame) != "hello" || &rest[0] != &data[4] || cap(d.kept()) > minBuffer {
+		t.Errorf("%q, and a buffer of %d bytes", frame, cap(d.kept()))
 	}
 }
 
@@ -80,8 +80,8 @@ func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
 			if _, err := frames(d, slices.Collect(slices.Chunk(bytes.Repeat(wire, 100), size))...); err != nil {
 				t.Fatal(err)
 			}
-			if d.buf != nil || d.Buffered() != 0 {
-				t.Errorf("%s in pieces of %d: it holds %d bytes", bm.name, size, cap(d.buf))
+			if d.kept() != nil || d.Buffered() != 0 {
+				t.Errorf("%s in pieces of %d: it holds %d bytes", bm.name, size, cap(d.kept()))
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestDecoderKeep(t *testing.T) {
 	if got, err := frames(d, nil, []byte("\nf\n")); !slices.Equal(got, []string{"c", "d!", "e", "f"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	if d.Keep(nil); d.buf != nil {
+	if d.Keep(nil); d.kept() != nil {
 		t.Error("a buffer is held for nothing")
 	}
 }
@@ -154,8 +154,8 @@ func TestDecoderKeep(t *testing.T) {
 func TestDecoderRelease(t *testing.T) {
 	d := newDecoder(Lines{})
 	frames(d, []byte("left over"))
-	if d.Release(); d.buf != nil || d.Buffered() != 0 {
-		t.Errorf("%d bytes in %d", d.Buffered(), cap(d.buf))
+	if d.Release(); d.kept() != nil || d.Buffered() != 0 {
+		t.Errorf("%d bytes in %d", d.Buffered(), cap(d.kept()))
 	}
 	if got, err := frames(d, []byte("new\n")); !slices.Equal(got, []string{"new"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
@@ -296,7 +296,7 @@ func TestDecoderWithLookahead(t *testing.T) {
 		for piece := 1; piece < 20; piece++ {
 			d := newDecoder(peeker{behind: behind})
 			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
-			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.buf != nil) != (behind > 0) {
+			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.kept() != nil) != (behind > 0) {
 				t.Errorf("%d behind, in pieces of %d: %q, %v", behind, piece, got, err)
 			}
 		}

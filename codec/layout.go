@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // length is a Length made ready for the hot path: checked, and with all that is the same for each
@@ -21,6 +22,14 @@ type length struct {
 	little bool
 	word   bool // the field is 4 bytes, big-endian, as it mostly is
 	bare   bool // and it is all there is besides the payload, which is what is delivered
+}
+
+// plain returns what Decoder.Plain does.
+func (l *length) plain() int {
+	if l.bare && l.base == l.head && l.least == 0 {
+		return int(min(l.span+1, math.MaxInt32))
+	}
+	return 0
 }
 
 // Validate implements Validator: there is no length whose fields have not been checked.

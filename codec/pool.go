@@ -7,6 +7,7 @@ const (
 	maxPooled   = 1 << 20 // the largest one that a Pool keeps
 	poolClasses = 12      // powers of two from minBuffer to maxPooled
 	poolBytes   = 4 << 20 // how much a Pool keeps
+	poolHeads   = 1024    // for how many Decoders it keeps what they know of their buffers
 )
 
 // A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
@@ -18,7 +19,29 @@ const (
 // and the Decoders that share it belong to one goroutine.
 type Pool struct {
 	free [poolClasses][][]byte
-	held int // bytes
+	held int              // bytes
+	low  [poolClasses]int // the fewest buffers that there were since the last Trim
+
+	heads []*leftover // not in use
+}
+
+// leftover returns one without a buffer.
+func (p *Pool) leftover() *leftover {
+	if p == nil || len(p.heads) == 0 {
+		return new(leftover)
+	}
+	last := len(p.heads) - 1
+	r := p.heads[last]
+	p.heads[last] = nil
+	p.heads = p.heads[:last]
+	return r
+}
+
+func (p *Pool) putLeftover(r *leftover) {
+	*r = leftover{}
+	if p != nil && len(p.heads) < poolHeads {
+		p.heads = append(p.heads, r)
+	}
 }
 
 // Get returns an empty buffer with room for n bytes at least. What is in it beyond its length is
@@ -42,8 +65,26 @@ func (p *Pool) take(class int) []byte {
 	b := free[len(free)-1]
 	free[len(free)-1] = nil
 	p.free[class] = free[:len(free)-1]
+	p.low[class] = min(p.low[class], len(free)-1)
 	p.held -= minBuffer << class
 	return b
+}
+
+// Held returns how many bytes the Pool keeps.
+func (p *Pool) Held() int { return p.held }
+
+// Trim gives the garbage collector what has not been used since the last Trim: the buffers that
+// were there all the time. Called now and then it makes a Pool as large as it must be, and that of
+// a loop with nothing to do empty, the second time at the latest.
+func (p *Pool) Trim() {
+	for class := range p.free {
+		for range p.low[class] {
+			p.take(class)
+		}
+		if p.low[class] = len(p.free[class]); p.low[class] == 0 {
+			p.free[class] = nil
+		}
+	}
 }
 
 // Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown

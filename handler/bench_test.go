@@ -144,3 +144,26 @@ func BenchmarkMiddleware(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCalls measures what a call costs besides its request and its answer, with 64 under way.
+func BenchmarkCalls(b *testing.B) {
+	made := make(chan *handler.Calls[int], 1)
+	l := benchServer(b, 1, func(c *loop.Conn) loop.Handler {
+		made <- handler.NewCalls[int](c, handler.CallLimits{})
+		return silent(c)
+	})
+	calls := <-made
+	b.ReportAllocs()
+	onLoop(l, func() {
+		var ids [64]uint64
+		done := func(int, error) {}
+		for i := range ids {
+			ids[i], _ = calls.Begin(0, done)
+		}
+		b.ResetTimer()
+		for n := range b.N {
+			calls.Answer(ids[n%64], n)
+			ids[n%64], _ = calls.Begin(0, done)
+		}
+	})
+}

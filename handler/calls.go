@@ -3,6 +3,7 @@ package handler
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"os"
 	"time"
@@ -14,6 +15,14 @@ import (
 const (
 	DefaultCallTimeout = 10 * time.Second
 	DefaultMaxCalls    = 65536
+)
+
+const (
+	// sweepBatch is how many calls one timer ends at most.
+	sweepBatch = 64
+
+	// slabCalls is how many slots are allocated at once.
+	slabCalls = 16
 )
 
 var (
@@ -76,7 +85,8 @@ type CallStats struct {
 // A panic in done closes the connection, like one in any of its callbacks. All methods must be
 // called on the connection's loop.
 //
-// A call costs no allocation at steady state. Its deadline is a timer of the loop's wheel.
+// A call costs no allocation at steady state. One timer of the loop's wheel serves all calls whose
+// deadlines come in the order in which they were begun, as those of one timeout do.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -84,26 +94,50 @@ type Calls[A any] struct {
 	shift   int    // ids are a generation, then a slot of so many bits
 	mask    uint64 // generations are counted modulo this + 1
 
+	base    time.Time // what deadlines are counted from
+	timer   loop.Timer
+	sweeper func()        // the method sweep, made once
+	due     time.Duration // when timer fires, if it is pending
 	slots   []*call[A]
+	slab    []call[A]   // where slots are taken from
 	free    callList[A] // first in, first out: it takes long until an id comes again
-	pending callList[A] // in the order of Begin
+	pending callList[A] // in the order of Begin, and of deadlines
+	others  callList[A] // whose deadlines come sooner: each has a timer of its own
+	fresh   *call[A]    // from here on pending calls get their deadlines when this turn ends
+	stamper func()      // the method stamp, made once
+	stamps  bool        // it will be called
 	named   map[uint64]*call[A]
 	stats   CallStats
 	closed  bool
 	err     error // and why
 }
 
-// A call is one that is under way, or its empty slot.
+// A call is one that is under way, or its empty slot. It fills one line of a processor's cache.
 type call[A any] struct {
-	calls      *Calls[A]
 	done       func(A, error) // nil: not under way
-	timer      loop.Timer
-	expire     func() // the method expired, made once
-	id         uint64
-	slot       uint64
-	generation uint64
-	named      bool
+	id         uint64         // a generation and a slot: of the last call, if there is none
+	timeout    time.Duration
+	deadline   time.Duration
+	begun      uint64 // how many were before it
 	prev, next *call[A]
+	rare       *rareCall // nil: nothing of that
+}
+
+// A rareCall is what few calls have.
+type rareCall struct {
+	name   uint64 // the id of BeginAs
+	named  bool
+	own    bool       // it is one of Calls.others, which have
+	timer  loop.Timer // their own, for
+	expire func()     // Calls.expire of this one, made once
+}
+
+// extra returns what few calls have.
+func (k *call[A]) extra() *rareCall {
+	if k.rare == nil {
+		k.rare = new(rareCall)
+	}
+	return k.rare
 }
 
 // NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
@@ -117,7 +151,9 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		max:     limits.Max,
 		shift:   shift,
 		mask:    1<<(limits.IDBits-shift) - 1,
+		base:    time.Now(),
 	}
+	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -156,11 +192,8 @@ func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error))
 	if err != nil {
 		return 0, err
 	}
-	k.generation = (k.generation + 1) & cs.mask
-	if k.generation == 0 {
-		k.generation = 1
-	}
-	k.id = k.generation<<cs.shift | k.slot
+	generation := (k.id>>cs.shift + 1) & cs.mask
+	k.id = max(generation, 1)<<cs.shift | k.id&(1<<cs.shift-1)
 	return k.id, cs.start(k, timeout, done)
 }
 
@@ -177,7 +210,8 @@ func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A
 	if err != nil {
 		return err
 	}
-	k.id, k.named = id, true
+	x := k.extra()
+	x.name, x.named = id, true
 	cs.named[id] = k
 	return cs.start(k, timeout, done)
 }
@@ -196,8 +230,12 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 		cs.free.remove(k)
 		return k, nil
 	}
-	k := &call[A]{calls: cs, slot: uint64(len(cs.slots))}
-	k.expire = k.expired
+	if len(cs.slab) == 0 {
+		cs.slab = make([]call[A], min(slabCalls, cs.max-len(cs.slots)))
+	}
+	k := &cs.slab[0]
+	cs.slab = cs.slab[1:]
+	k.id = uint64(len(cs.slots))
 	cs.slots = append(cs.slots, k)
 	return k, nil
 }
@@ -207,16 +245,95 @@ func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)
 	if timeout <= 0 {
 		timeout = cs.timeout
 	}
-	k.done = done
-	k.timer = cs.conn.AfterFunc(timeout, k.expire)
-	cs.pending.push(k)
+	k.done, k.timeout, k.begun = done, timeout, cs.stats.Begun
 	cs.stats.Pending++
-	if k.timer == (loop.Timer{}) { // Close was called, and what is under way fails soon
-		cs.end(k)
+	if last := cs.pending.last; cs.timer.Pending() && (last == nil || last.timeout <= timeout) {
+		cs.pushFresh(k)
+	} else if !cs.pushNow(k) {
+		cs.end(k) // Close was called, and what is under way fails soon
 		return loop.ErrClosed
 	}
 	cs.stats.Begun++
 	return nil
+}
+
+// pushFresh leaves the deadline to the turn's end: to read the clock costs as much as all the rest.
+// It comes behind all others, as the timeout is no shorter than the last one's.
+func (cs *Calls[A]) pushFresh(k *call[A]) {
+	if k.deadline = math.MaxInt64; cs.fresh == nil {
+		cs.fresh = k
+	}
+	cs.pending.push(k)
+	if !cs.stamps {
+		cs.stamps = true
+		cs.conn.Loop().AtTurnEnd(cs.stamper)
+	}
+}
+
+// stamp sets the deadlines of this turn's calls: no earlier than when they were begun.
+func (cs *Calls[A]) stamp() {
+	cs.stamps = false
+	now := time.Since(cs.base)
+	for k := cs.fresh; k != nil; k = k.next {
+		k.deadline = later(now, k.timeout)
+	}
+	cs.fresh = nil
+	if k := cs.pending.first; k != nil {
+		cs.arm(k.deadline, now)
+	}
+}
+
+// later returns a time that is d after t.
+func later(t, d time.Duration) time.Duration {
+	if t += d; t < d {
+		return math.MaxInt64
+	}
+	return t
+}
+
+// pushNow sets the deadline at once. It reports false if the connection is closing.
+func (cs *Calls[A]) pushNow(k *call[A]) bool {
+	now := time.Since(cs.base)
+	k.deadline = later(now, k.timeout)
+	if last := cs.pending.last; last == nil || last.deadline <= k.deadline {
+		cs.pending.push(k)
+		return cs.arm(k.deadline, now)
+	}
+	cs.others.push(k)
+	x := k.extra()
+	if x.own = true; x.expire == nil {
+		x.expire = func() { cs.expire(k) }
+	}
+	x.timer = cs.conn.AfterFunc(k.timeout, x.expire)
+	return x.timer != loop.Timer{}
+}
+
+// arm has sweep called at a deadline, or sooner. It reports false if the connection is closing.
+func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
+	switch {
+	case !cs.timer.Pending():
+		cs.timer = cs.conn.AfterFunc(deadline-now, cs.sweeper)
+	case deadline < cs.due:
+		cs.timer.Reset(deadline - now)
+	default:
+		return true
+	}
+	cs.due = deadline
+	return cs.timer != loop.Timer{}
+}
+
+// sweep ends the calls whose deadlines have passed: not too many at once, as the loop has other
+// timers and looks at its sockets between them.
+func (cs *Calls[A]) sweep() {
+	now := time.Since(cs.base)
+	for range sweepBatch {
+		if k := cs.pending.first; k != nil && k.deadline <= now {
+			cs.expire(k)
+		}
+	}
+	if k := cs.pending.first; k != nil {
+		cs.arm(k.deadline, now)
+	}
 }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
@@ -256,7 +373,7 @@ func (cs *Calls[A]) find(id uint64) *call[A] {
 	if slot >= uint64(len(cs.slots)) {
 		return nil
 	}
-	if k := cs.slots[slot]; k.done != nil && k.id == id && !k.named {
+	if k := cs.slots[slot]; k.done != nil && k.id == id && (k.rare == nil || !k.rare.named) {
 		return k
 	}
 	return nil
@@ -265,24 +382,48 @@ func (cs *Calls[A]) find(id uint64) *call[A] {
 // end frees the slot of a call and returns what is to be called.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	done = k.done
-	k.timer.Stop()
-	if k.named {
-		delete(cs.named, k.id)
-		k.named = false
+	k.done = nil
+	if k.rare == nil || !cs.endRare(k) {
+		if cs.fresh == k {
+			cs.fresh = k.next
+		}
+		cs.pending.remove(k)
 	}
-	k.done, k.timer = nil, loop.Timer{}
-	cs.pending.remove(k)
 	cs.stats.Pending--
 	cs.free.push(k)
 	return done
 }
 
-// expired is what the deadline of a call does.
-func (k *call[A]) expired() {
-	cs := k.calls
+// endRare is end for what few calls have. It reports whether k was one of the others.
+func (cs *Calls[A]) endRare(k *call[A]) (other bool) {
+	x := k.rare
+	if x.named {
+		delete(cs.named, x.name)
+		x.named = false
+	}
+	if !x.own {
+		return false
+	}
+	x.timer.Stop()
+	x.own, x.timer = false, loop.Timer{}
+	cs.others.remove(k)
+	return true
+}
+
+// expire is what the deadline of a call does.
+func (cs *Calls[A]) expire(k *call[A]) {
 	cs.stats.TimedOut++
 	var none A
 	cs.end(k)(none, ErrCallTimeout)
+}
+
+// oldest returns the call that was begun before all others that are under way.
+func (cs *Calls[A]) oldest() *call[A] {
+	k, other := cs.pending.first, cs.others.first
+	if k == nil || other != nil && other.begun < k.begun {
+		return other
+	}
+	return k
 }
 
 // failAll ends what is under way when the connection has closed. One that panics does not keep the
@@ -295,12 +436,12 @@ func (cs *Calls[A]) failAll(err error) {
 	var none A
 	l := cs.conn.Loop()
 	rest := func() {
-		for k := cs.pending.first; k != nil; k = cs.pending.first {
+		for k := cs.oldest(); k != nil; k = cs.oldest() {
 			cs.stats.Failed++
 			cs.end(k)(none, cs.err)
 		}
 	}
-	for cs.pending.first != nil {
+	for cs.stats.Pending > 0 {
 		_ = l.Try(rest)
 	}
 }

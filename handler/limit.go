@@ -15,7 +15,9 @@ var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
 // Burst messages that fills at PerSecond. Which messages pass depends on their times only, and a
 // peer that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so
-// that messages of many seconds come at once.
+// that messages of many seconds come at once. What delays messages by less than that, the network
+// and a loop that is away for less than 25 ms, is for Burst: let it be what comes in 50 ms at least,
+// and two, if messages come at exact times.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
 // ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle

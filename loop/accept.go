@@ -28,6 +28,7 @@ func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote 
 	}
 	if s, ok := sock.(*udpSession); ok {
 		s.c = c
+		c.out.special = true
 	}
 	if welcome = !l.draining && c.accept(ln); welcome {
 		l.add(c)
@@ -54,7 +55,7 @@ func (c *Conn) accept(ln *listener) bool {
 		}
 	}()
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
-	c.checkReplies()
+	c.lookAtCodec()
 	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
@@ -95,8 +96,12 @@ func (c *Conn) refuse() {
 	c.forget()
 }
 
-// checkReplies notes whether the codec has something to say by itself.
-func (c *Conn) checkReplies() { _, c.in.replies = c.in.decoder.Codec().(codec.Responder) }
+// lookAtCodec notes whether the codec has something to say by itself, and whether frames can be
+// found and made without it.
+func (c *Conn) lookAtCodec() {
+	_, c.in.replies = c.in.decoder.Codec().(codec.Responder)
+	c.in.plain = uint32(c.in.decoder.Plain())
+}
 
 // limitOpening gives the handshake of a codec its time.
 func (c *Conn) limitOpening() {

@@ -44,3 +44,23 @@ func TestNewcomersPassABlockedLoop(t *testing.T) {
 		})
 	}
 }
+
+// A loop whose callback has not returned for a while gets nobody, though it has the fewest
+// connections and nobody is on the way to it.
+func TestNewcomersPassALoopInALongTurn(t *testing.T) {
+	for blocked := range 3 {
+		srv := &loop.Server{NumLoops: 3, Accept: accepting(nil, echo)}
+		inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+			goOn := make(chan struct{})
+			_ = srv.Loops()[blocked].Post(func() { <-goOn })
+			wait(20 * time.Millisecond)
+			for i := range 50 {
+				p := srv.Open()
+				if p.Send("x"); p.Received() != "x" {
+					t.Errorf("with loop %d of 3 in a long turn newcomer %d is not served", blocked, i)
+				}
+			}
+			close(goOn)
+		})
+	}
+}

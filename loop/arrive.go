@@ -74,6 +74,7 @@ func (a *arrival) begin() {
 		return
 	}
 	cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
+	a.loop.rare = true
 	a.tls = tlsconn.New(a.loop.tls, cfg, a.sock, a)
 	a.turns.next, a.turns.tls = a.tls, a.tls
 }
@@ -101,6 +102,7 @@ func (a *arrival) done() {
 
 // Opened implements tlsconn.Host.
 func (a *arrival) Opened(t *tlsconn.Conn) engine.Sink {
+	a.loop.rare = true
 	a.done()
 	c, welcome := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
 	if !welcome && c.at() != stateLingering {
@@ -112,6 +114,7 @@ func (a *arrival) Opened(t *tlsconn.Conn) engine.Sink {
 
 // Failed implements tlsconn.Host.
 func (a *arrival) Failed(err error) {
+	a.loop.rare = true
 	a.done()
 	a.turns.next = a.tls // which may wait until its alert has been read
 	a.refuse(err)

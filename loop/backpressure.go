@@ -82,8 +82,10 @@ func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()
 	}
-	if c.pending() > c.loop.highWater {
+	if l := c.loop; c.pending() > l.highWater && c.in.pauses&heldBack == 0 {
 		c.in.pauses |= heldBack
+		l.count.heldBack++
+		l.rare = true
 	}
 }
 

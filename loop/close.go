@@ -238,7 +238,9 @@ func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
 	udp := c.isUDP()
 	if c.sock != nil {
-		c.extras.tls, _ = c.sock.(*tlsconn.Conn)
+		if t, ok := c.sock.(*tlsconn.Conn); ok {
+			c.extras.tls = t
+		}
 		c.sock.Close(hard)
 		c.sock = nil
 	}

@@ -73,3 +73,23 @@ func TestAway(t *testing.T) {
 		})
 	})
 }
+
+// So it is when the time goes by in a message, and the watchdog is asked for turns of minutes only.
+func TestAwayInMessages(t *testing.T) {
+	const turns, each = 20, 30 * time.Millisecond
+	srv := &loop.Server{BlockedAfter: time.Minute, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(*loop.Conn, []byte) error { time.Sleep(each); return nil })
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		for range turns {
+			p.Send("x")
+			wait(100 * time.Millisecond)
+		}
+		srv.Do(0, func(l *loop.Loop) {
+			if away := l.Away(); away < turns*each || away > turns*each+10*time.Millisecond {
+				t.Errorf("away for %v, want %v", away, turns*each)
+			}
+		})
+	})
+}

@@ -74,6 +74,7 @@ type extras struct {
 	jobs    *offloaded
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
+	broken  error         // why the socket has gone before all input was delivered
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -146,7 +147,7 @@ func (c *Conn) Codec() codec.Codec {
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)
-	c.checkReplies()
+	c.lookAtCodec()
 	c.limitOpening()
 	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

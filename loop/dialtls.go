@@ -23,6 +23,7 @@ func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.S
 	l := a.loop
 	l.enter()
 	defer l.leave()
+	l.rare = true
 	h := &dialedTLS{dialing: a, turns: &turnSink{loop: l}, local: local, remote: remote}
 	h.tls = tlsconn.New(l.needTLS(), tlsconn.Config{TLS: a.tlsConfig(), Client: true, Local: local, Remote: remote}, sock, h)
 	h.turns.next, h.turns.tls = h.tls, h.tls
@@ -44,6 +45,7 @@ func (a *dialing) tlsConfig() *tls.Config {
 // Opened implements tlsconn.Host.
 func (h *dialedTLS) Opened(t *tlsconn.Conn) engine.Sink {
 	l := h.loop
+	l.rare = true
 	if !h.end() {
 		return nil
 	}
@@ -58,6 +60,7 @@ func (h *dialedTLS) Opened(t *tlsconn.Conn) engine.Sink {
 
 // Failed implements tlsconn.Host.
 func (h *dialedTLS) Failed(err error) {
+	h.loop.rare = true
 	h.turns.next = h.tls // which may wait until its alert has been read
 	h.fail(h.wrap(err, h.remote))
 }

@@ -82,5 +82,5 @@ type DrainError struct {
 
 // Error implements error.
 func (e *DrainError) Error() string {
-	return fmt.Sprintf("loop: drain timeout: %d connections were cut", e.Cut)
+	return fmt.Sprintf("loop: drain: %d connections were cut, which took no output for Server.CloseTimeout, or were not done within DrainTimeout", e.Cut)
 }

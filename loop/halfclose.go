@@ -31,7 +31,7 @@ func (c *Conn) CloseWrite() {
 	if c.isClosing() || c.out.ended {
 		return
 	}
-	c.out.ended = true
+	c.out.ended, c.out.special = true, true
 	if inspecting() {
 		c.loop.noteEnd(c, halfEnds{out: true})
 	}
@@ -49,16 +49,14 @@ func (c *Conn) peerClosed(err error) {
 		return
 	}
 	halfClosed := errors.Is(err, io.EOF)
-	if c.in.queued && c.isOpen() && (!halfClosed || c.in.decoder.Buffered() == 0) {
-		c.decodeRest()
-	}
 	c.in.ended = true
 	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
 	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
-		if c.in.queued && c.isOpen() {
-			c.decodeRest()
+		if c.waitsForShare() {
+			c.outlive(cause(err))
+			return
 		}
 		c.sock = nil
 		if halfClosed && hasMore && c.isOpen() {
@@ -82,19 +80,16 @@ func (c *Conn) hasInput() bool {
 	return (c.isPaused() || c.in.queued) && c.in.decoder.Buffered() > 0
 }
 
-// decodeRest decodes what only waits for its turn: it came before the connection broke.
-func (c *Conn) decodeRest() {
-	if c.in.pauses&^(pausedForShare|pausedSocket) == 0 {
-		c.in.pauses = 0
-		c.decode(nil, never)
-	}
-}
-
 // inputEnded goes on with a connection whose peer has ended its output, once all that came before
 // is dealt with.
 func (c *Conn) inputEnded() {
+	userPaused := c.in.pauses&pausedByUser != 0
 	switch {
-	case !c.isOpen() || c.in.pauses&pausedByUser != 0 || c.hasInput(): // not yet
+	case c.isBroken():
+		if userPaused || !c.hasInput() {
+			c.shut(c.extras.broken)
+		}
+	case !c.isOpen() || userPaused || c.hasInput(): // not yet
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF

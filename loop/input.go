@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder codec.Decoder
+	plain   uint32 // the decoder's Plain
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
 	queued  bool   // in loop.ready
@@ -68,7 +70,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	l, slice := c.loop, slice{end: end, left: firstLook}
 	if b := c.out.box; b != nil && b.Len() > l.highWater {
 		if c.holdBack(); c.in.pauses != 0 {
-			c.keep(data)
+			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
 			return
 		}
 	}
@@ -77,30 +79,27 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	before := l.count.messages
 	for {
 		var msg []byte
-		var more bool
-		var err error
-		data, msg, more, err = c.in.decoder.Next(data)
-		if c.in.replies {
-			if c.sendReply(); !c.isOpen() {
-				break
-			}
+		if n := c.plainFrame(data); n != 0 {
+			data, msg = data[n:], data[plainHead:n:n]
+		} else if data, msg, n = c.next(data); n == 0 {
+			break
 		}
-		switch {
-		case err != nil:
-			c.undecodable(err)
-		case msg != nil:
+		if msg != nil {
 			l.count.messages++
 			if err := c.handler.OnMessage(c, msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
-		if !more || !c.isOpen() {
+		if len(data) == 0 && c.in.decoder.Fresh() {
+			break
+		}
+		if !c.isOpen() {
 			break
 		}
 		if b := c.out.box; b != nil && b.Len() > l.highWater {
 			c.holdBack()
 		}
-		if slice.over(l, len(msg)) {
+		if slice.left -= 1 + int(uint(len(msg))/longMessage); slice.left <= 0 && slice.over(l) {
 			c.in.pauses |= pausedForShare
 		}
 		if c.in.pauses != 0 {
@@ -112,6 +111,40 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 		c.watchFrame(l.count.messages != before)
 	}
 	l.returned = true
+}
+
+// plainHead is the size of a plain frame's header: see codec.Decoder.Plain.
+const plainHead = 4
+
+// plainFrame returns the length of the first frame in data, if it is whole and its codec need not
+// be asked for it; 0 if it must be.
+func (c *Conn) plainFrame(data []byte) int {
+	if len(data) < plainHead || !c.in.decoder.Fresh() {
+		return 0
+	}
+	n := binary.BigEndian.Uint32(data)
+	if n >= c.in.plain || int(n) > len(data)-plainHead {
+		return 0
+	}
+	return int(n) + plainHead
+}
+
+// next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
+func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
+	rest, msg, more, err := c.in.decoder.Next(data)
+	if c.in.replies {
+		if c.sendReply(); !c.isOpen() {
+			return nil, nil, 0
+		}
+	}
+	if err != nil {
+		c.undecodable(err)
+		return nil, nil, 0
+	}
+	if more || msg != nil {
+		steps = 1
+	}
+	return rest, msg, steps
 }
 
 // decoded ends decode, after a panic too. Asking for one costs more than all the rest here.

@@ -8,7 +8,8 @@ import (
 )
 
 // inspectMany is how many connections a loop looks at in one turn. It goes through them in rounds.
-const inspectMany = 64
+// With 64 two thirds of the CPU time of a soak of 10,000 connections went here.
+const inspectMany = 16
 
 // inspecting reports whether loops check themselves at the end of each turn, as they do in tests.
 func inspecting() bool { return inspect.Turns }

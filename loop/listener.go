@@ -15,6 +15,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
 const (
@@ -24,8 +25,8 @@ const (
 	// maxFarewells is how many refused connections may be waited for.
 	maxFarewells = 64
 
-	// stuckAfter is when a loop that takes none of the connections on their way to it counts as
-	// stuck, and others are preferred.
+	// stuckAfter is when a loop that is in one turn, or takes none of the connections on their way
+	// to it, counts as stuck, and others are preferred.
 	stuckAfter = 10 * time.Millisecond
 
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to
@@ -241,27 +242,27 @@ func (s *Server) place() *Loop {
 }
 
 // pick takes a place at the loop with the fewest connections, of those that are not stuck, or if
-// all are, of all. nil: none of these has room now. Nobody is sent to a loop that is stuck only
-// because the others are full for an instant.
+// all are, at the one that has been so for the shortest time. nil: there is no room now. Nobody is
+// sent to a loop that is stuck only because the others are full for an instant.
 func (s *Server) pick(now time.Duration) *Loop {
-	for _, stuck := range []bool{false, true} {
-		any := false
-		var best *Loop
-		for _, l := range s.loops {
-			if l.stuck(now) != stuck {
-				continue
-			}
-			any = true
+	var best, least *Loop
+	stuckFor, healthy := never, false
+	for _, l := range s.loops {
+		switch d := l.stuckFor(now); {
+		case d <= stuckAfter:
+			healthy = true
 			if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
 				best = l
 			}
+		case d < stuckFor:
+			stuckFor, least = d, l
 		}
-		if best != nil && best.expect(now) {
-			return best
-		}
-		if any {
-			return nil
-		}
+	}
+	if !healthy {
+		best = least
+	}
+	if best != nil && best.expect(now) {
+		return best
 	}
 	return nil
 }
@@ -290,9 +291,17 @@ func (s *Server) arrived(l *Loop) {
 	}
 }
 
-// stuck reports whether connections are on their way to l, and none has arrived for a while.
-func (l *Loop) stuck(now time.Duration) bool {
-	return len(l.enrolling) > 0 && now-time.Duration(l.lastArrival.Load()) > stuckAfter
+// stuckFor returns for how long l has been in one turn, or has taken none of the connections that
+// are on their way to it, whichever is longer.
+func (l *Loop) stuckFor(now time.Duration) time.Duration {
+	d := time.Duration(0)
+	if since := l.health.pulse.Since(); since != watchdog.NoTurn {
+		d = now - since
+	}
+	if len(l.enrolling) > 0 {
+		d = max(d, now-time.Duration(l.lastArrival.Load()))
+	}
+	return d
 }
 
 // logRefusal writes a line about a connection that is not taken.

@@ -55,12 +55,15 @@ type Loop struct {
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
-	ready       []*Conn // with input to be decoded in a turn of the loop
-	maxOutbound int     // the server's
-	highWater   int     // the server's
+	pieces      pieces
+	trim        timing.Timer // of the store
+	ready       []*Conn      // with input to be decoded in a turn of the loop
+	maxOutbound int          // the server's
+	highWater   int          // the server's
 
 	// Its life.
-	started   bool // OnStart has returned
+	started   bool     // OnStart has returned
+	atEnd     []func() // of this turn
 	afterStop []func()
 	returned  bool // what rescue guards came to its end
 	drainState

@@ -16,6 +16,8 @@ type output struct {
 	box    *outbox.Box // nil: nothing waits
 	listed bool        // in loop.touched
 	ended  bool        // CloseWrite: nothing more is sent
+
+	special bool // it has ended, or what is sent are datagrams
 }
 
 // retries are those of a full socket whose engine cannot tell.
@@ -25,32 +27,49 @@ type retries struct {
 }
 
 // Send appends one message, in the form that the codec gives it, to the output. What is sent within
-// one callback leaves in one write when that returns. msg is copied.
+// one callback leaves in one write when that returns, but for messages of 64 KiB and more, which
+// may leave at once. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
 // socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.
 // After Close it returns ErrClosed. An error of the codec means that nothing was sent, and closes
 // nothing.
 func (c *Conn) Send(msg []byte) error {
-	c.loop.owner.Check("Conn.Send")
-	if c.isUDP() {
-		return c.sendDatagram(msg)
-	}
-	b, l := c.out.box, c.loop
-	if c.isClosing() || c.out.ended || b != nil && b.Len() >= l.maxOutbound {
+	l := c.loop
+	l.owner.Check("Conn.Send")
+	b := c.out.box
+	if c.isClosing() || c.out.special || b != nil && b.Len() >= l.maxOutbound {
+		if c.isUDP() {
+			return c.sendDatagram(msg)
+		}
 		if err := c.room(); err != nil {
 			return err
 		}
 		b = c.out.box
 	}
 	if b == nil {
+		if len(msg) >= large && c.takesNow() && len(msg) < int(c.in.plain) {
+			return c.sendNow(msg)
+		}
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
 	if !c.out.listed {
 		c.touch() // before user code, which may panic
 	}
-	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), &l.store), msg)
+	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
+		return c.frame(msg)
+	}
+	if c.extras != nil {
+		c.checkMark()
+	}
+	return nil
+}
+
+// frame has the codec append msg to the output.
+func (c *Conn) frame(msg []byte) error {
+	b, s := c.out.box, &c.loop.store
+	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), s), msg)
 	if err == nil && b.Extend(tail) {
 		if c.extras != nil {
 			c.checkMark()
@@ -76,6 +95,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	if err := c.room(); err != nil {
 		return 0, err
+	}
+	if len(p) >= large && c.takesNow() {
+		if err := c.writeNow(nil, p); err != nil {
+			return 0, err
+		}
+		return len(p), nil
 	}
 	c.appended(append(c.space(len(p)), p...))
 	return len(p), nil
@@ -216,8 +241,8 @@ func (c *Conn) writeOut() {
 	l.count.bytesOut += uint64(n)
 	if n > 0 {
 		c.idle.lastWrite = l.now
-		if w := c.idle.watch; w != nil && w.exact { // a callback may have taken long
-			c.idle.lastWrite = l.clock()
+		if c.idle.watch != nil {
+			c.wroteExactly()
 		}
 	}
 	if n == b.Len() {
@@ -228,8 +253,16 @@ func (c *Conn) writeOut() {
 		}
 		return
 	}
-	b.Consume(n, &l.store)
+	b.Consume(n, &c.loop.store)
 	c.waitWritable(n > 0)
+}
+
+// wroteExactly notes when output was written, if that is to be known to the instant: a callback may
+// have taken long.
+func (c *Conn) wroteExactly() {
+	if c.idle.watch.exact {
+		c.idle.lastWrite = c.loop.clock()
+	}
 }
 
 // flushed is called when all output is with the system.

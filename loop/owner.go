@@ -18,7 +18,7 @@ func (l *Loop) wrongGoroutine(method string, id uint64) {
 		panic(text)
 	}
 	if l.server.wrongTold.CompareAndSwap(false, true) {
-		l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).
-			Msg(text + " (this is said once; Server.Strict, or a build with -race, panics each time)")
+		l.server.Logger.Error().Int("loop", l.index).Str("error", text).Bytes("stack", debug.Stack()).
+			Msg("a call on the wrong goroutine")
 	}
 }

@@ -22,7 +22,7 @@ func TestWrongGoroutineIsTold(t *testing.T) {
 		tell(srv, srv.Open(), func(conn *loop.Conn) { c = conn })
 		elsewhere(func() { c.Pending() })
 		text := log.String()
-		for _, part := range []string{"Conn.Pending called on goroutine", "Ref.Tell", "said once", "owner_told_test.go"} {
+		for _, part := range []string{"Conn.Pending called on goroutine", "Ref.Tell", "a call on the wrong goroutine", "owner_told_test.go"} {
 			if !strings.Contains(text, part) {
 				t.Errorf("the log has no %q: %s", part, text)
 			}

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,46 @@ func TestPanicsAreLogged(t *testing.T) {
 			var pe *loop.PanicError
 			if !errors.As(p.Reason(), &pe) || !strings.Contains(pe.Error(), want) {
 				t.Errorf("reason %v", p.Reason())
+			}
+		})
+	}
+}
+
+// What a peer can cause must not fill the log: of a place that panics, and of messages that a
+// handler refuses, there is one line in a second, with the number of those that are left out.
+func TestLogsOfPeersFaultsAreLimited(t *testing.T) {
+	for message, do := range map[string]func(n int) error{
+		"a callback panicked":   func(int) error { panic("here") },
+		"a message was refused": func(n int) error { return fmt.Errorf("number %d", n) },
+	} {
+		var log bytes.Buffer
+		n := 0
+		srv := &loop.Server{Logger: zerolog.New(&log), Accept: func(*loop.Conn) loop.Handler {
+			return script{Message: func(_ *loop.Conn, msg []byte) error {
+				if string(msg) == "elsewhere" {
+					panic("elsewhere")
+				}
+				n++
+				return do(n)
+			}}
+		}}
+		lines := func() int { return strings.Count(log.String(), message) }
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			for range 100 {
+				srv.Open().Send("x")
+			}
+			if got := lines(); got != 1 {
+				t.Errorf("%s: %d lines for 100 within a second", message, got)
+			}
+			wait(1100 * time.Millisecond)
+			srv.Open().Send("x")
+			if got := lines(); got != 2 || !strings.Contains(log.String(), `"more":99`) {
+				t.Errorf("%s: a second later %d lines: %.300s", message, got, log.String())
+			}
+			before := strings.Count(log.String(), `"level":"error"`)
+			srv.Open().Send("elsewhere")
+			if strings.Count(log.String(), `"level":"error"`) != before+1 {
+				t.Errorf("%s: a panic at another place is not logged", message)
 			}
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -190,6 +192,9 @@ func TestPipeRandom(t *testing.T) {
 	n := 300
 	if testing.Short() {
 		n = 30
+	}
+	if s := os.Getenv("LOOPWHEEL_PIPES"); s != "" { // so many; 100,000 take some minutes
+		n, _ = strconv.Atoi(s)
 	}
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		p := newPiped(t, ctx, loop.PipeConfig{})

@@ -22,17 +22,16 @@ type slice struct {
 	left int // messages until the next look at the clock
 }
 
-// over counts a message of n bytes, and reports whether the share is used up.
-func (s *slice) over(l *Loop, n int) bool {
-	if s.left -= 1 + n/longMessage; s.left > 0 {
-		return false
-	}
+// over takes the look at the clock, and reports whether the share is used up.
+func (s *slice) over(l *Loop) bool {
 	s.left = nextLook
 	return l.clock() >= s.end
 }
 
 // decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn
-// with others.
+// with others. One that is to come, or is running, will see to it. If it asked for another one
+// while one is running, that would follow directly, and so on: the engine looks at its sockets only
+// when nobody has asked for a turn meanwhile.
 func (c *Conn) decodeSoon() {
 	if c.in.queued {
 		return
@@ -40,7 +39,9 @@ func (c *Conn) decodeSoon() {
 	c.in.queued = true
 	l := c.loop
 	l.ready = append(l.ready, c)
-	l.bell.Yield()
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.bell.Yield()
+	}
 }
 
 // runReady goes on with connections whose input waits to be decoded, one share each, until the time

@@ -104,6 +104,41 @@ func TestSharesAreEqual(t *testing.T) {
 	}
 }
 
+// A turn in which connections use up their shares asks for the next one as its last act, and once:
+// the engine looks at its sockets only if nobody has asked for a turn before this one is over.
+func TestSharesDoNotStarveTheSockets(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	asked, messages := 0, 0
+	r.server.listeners[0].accept = func(*Conn) Handler {
+		return HandlerFunc(func(*Conn, []byte) error {
+			if messages++; r.kicked() {
+				asked++
+			}
+			r.pass(100 * time.Microsecond)
+			return nil
+		})
+	}
+	_, a, _ := r.connect()
+	_, b, _ := r.connect()
+	r.kicked()
+	a.Readable(numbered(1000))
+	if !r.kicked() {
+		t.Error("no turn was asked for")
+	}
+	if b.Readable(numbered(1000)); r.kicked() {
+		t.Error("another turn was asked for, though one is to come")
+	}
+	for range 10 {
+		before := messages
+		if r.turn(); messages == before || !r.kicked() {
+			t.Fatalf("%d messages in a turn; or no further turn was asked for", messages-before)
+		}
+	}
+	if asked > 0 {
+		t.Errorf("%d times another turn was asked for while one was running", asked)
+	}
+}
+
 // What came before the end is delivered, whatever the end is, and whatever comes between.
 func TestInputBeforeTheEnd(t *testing.T) {
 	for _, end := range []error{io.EOF, syscall.ECONNRESET} {
@@ -123,6 +158,33 @@ func TestInputBeforeTheEnd(t *testing.T) {
 				t.Errorf("closed with %v, want %v", r.err, end)
 			}
 		}
+	}
+}
+
+// By a reset a peer gets no more of the loop at once: what it sent before is delivered in shares.
+func TestResetDoesNotEndTheShares(t *testing.T) {
+	r := newSlowRig(t, codec.Lines{})
+	c, s, sock := r.connect()
+	s.Readable(numbered(1000))
+	s.Closed(syscall.ECONNRESET)
+	writes := sock.writes
+	if n := len(r.got); n > firstLook+nextLook || r.err != nil {
+		t.Fatalf("%d messages at once; closed with %v", n, r.err)
+	}
+	for turns := 0; r.err == nil; turns++ {
+		before := len(r.got)
+		if turns == 3 {
+			if _, err := c.Write([]byte("nobody hears this")); err != nil {
+				t.Error(err)
+			}
+		}
+		if r.turn(); len(r.got)-before > 2*(firstLook+nextLook) || turns > 1000 {
+			t.Fatalf("%d messages in turn %d", len(r.got)-before, turns)
+		}
+	}
+	r.expect(t, 1000)
+	if r.err != syscall.ECONNRESET || sock.writes != writes || !c.isOver() {
+		t.Errorf("closed with %v, %d writes to a socket that is gone", r.err, sock.writes-writes)
 	}
 }
 

@@ -20,6 +20,12 @@ type Stats struct {
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 
+	HeldBack uint64 // times that a connection's input began to wait because more than HighWater of its output did
+
+	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
+	Handshakes, HandshakesFailed uint64
+	HandshakesPending            int
+
 	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
 	Lost     uint64 // datagrams that the system did not take, or that were too long to be received
 
@@ -47,6 +53,7 @@ type LoopStats struct {
 	Timers   int // pending in its wheel
 	Fired    uint64
 	Mailbox  int // functions that wait
+	HeldBack uint64
 
 	// Lag is how late the loop was: timers and OnIdle hooks after the millisecond they were due,
 	// posts and tells after they were put into an empty mailbox. A loop that keeps up has a Lag
@@ -75,7 +82,7 @@ type counters struct {
 	messages, bytesIn, bytesOut   uint64
 	closed, evicted, cut, refused uint64
 	panics, fired                 uint64
-	sessions, lost                uint64
+	sessions, lost, heldBack      uint64
 	closedBy                      [NumCloseReasons]uint64
 }
 
@@ -85,7 +92,9 @@ type shownCounters struct {
 	messages, bytesIn, bytesOut   atomic.Uint64
 	closed, evicted, cut, refused atomic.Uint64
 	panics, fired                 atomic.Uint64
-	sessions, lost                atomic.Uint64
+	sessions, lost, heldBack      atomic.Uint64
+	handshakes, handshakesFailed  atomic.Uint64
+	handshakesPending             atomic.Int64
 	closedBy                      [NumCloseReasons]atomic.Uint64
 	conns, timers                 atomic.Int64
 }
@@ -132,8 +141,20 @@ func (l *Loop) showRare() {
 	s.fired.Store(n.fired)
 	s.sessions.Store(n.sessions)
 	s.lost.Store(n.lost)
+	s.heldBack.Store(n.heldBack)
+	l.showHandshakes()
 	s.conns.Store(int64(len(l.conns)))
 	s.timers.Store(int64(l.wheel.Len()))
+}
+
+func (l *Loop) showHandshakes() {
+	if l.tls == nil {
+		return
+	}
+	counts, s := l.tls.Counts(), &l.shown
+	s.handshakes.Store(counts.Done)
+	s.handshakesFailed.Store(counts.Failed)
+	s.handshakesPending.Store(int64(l.tls.Handshakes()))
 }
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
@@ -150,6 +171,7 @@ func (s *Server) Stats() Stats {
 			Timers:   int(n.timers.Load()),
 			Fired:    n.fired.Load(),
 			Mailbox:  l.mail.Len(),
+			HeldBack: n.heldBack.Load(),
 		}
 		l.health.show(&ls, l.clock())
 		st.addHealth(&ls)
@@ -170,6 +192,10 @@ func (s *Server) Stats() Stats {
 		st.Panics += n.panics.Load()
 		st.Sessions += n.sessions.Load()
 		st.Lost += n.lost.Load()
+		st.HeldBack += ls.HeldBack
+		st.Handshakes += n.handshakes.Load()
+		st.HandshakesFailed += n.handshakesFailed.Load()
+		st.HandshakesPending += int(n.handshakesPending.Load())
 	}
 	return st
 }

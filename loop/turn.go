@@ -23,8 +23,11 @@ func (l *Loop) leave() {
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
 		l.advance(timerBatch)
 	}
-	if len(l.touched) != 0 {
+	if len(l.touched)+len(l.atEnd) != 0 {
 		l.settle()
+	}
+	if l.store.Large() {
+		l.trimSoon()
 	}
 	l.show()
 	if l.wheel.touched {
@@ -45,23 +48,36 @@ func (l *Loop) turn() {
 	more = l.runTimers(end) || more
 	more = l.runReady(end) || more
 	l.settle()
+	if l.store.Large() {
+		l.trimSoon()
+	}
 	l.show()
 	if l.ending {
 		l.stop()
 		l.exitMeasured()
 		return
 	}
-	if more || !l.park() {
-		l.bell.Yield()
-	}
+	again := more || len(l.ready) != 0 || !l.park()
 	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
 	l.publish()
 	l.exitMeasured()
+	if again {
+		l.bell.Yield() // the last thing: see decodeSoon
+	}
 }
 
-// settle ends the turn of each connection that was touched. That may touch others: an OnClose may
-// send and close in turn.
+// settle runs what AtTurnEnd was given, and ends the turn of each connection that was touched. That
+// may touch others: an OnClose may send and close in turn.
 func (l *Loop) settle() {
+	for len(l.touched)+len(l.atEnd) != 0 {
+		for len(l.atEnd) != 0 {
+			l.runAtEnd()
+		}
+		l.endTurns()
+	}
+}
+
+func (l *Loop) endTurns() {
 	for i := 0; i < len(l.touched); i++ {
 		c := l.touched[i]
 		l.touched[i] = nil
@@ -72,6 +88,33 @@ func (l *Loop) settle() {
 	if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
 		l.touched = nil
 	}
+}
+
+// AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: behind the
+// messages that came together, or a batch of timers and posts, before what these have sent is
+// written. It is for work that many callbacks share. What f itself adds runs behind it. A panic in f
+// is logged and counted. A nil f panics here.
+func (l *Loop) AtTurnEnd(f func()) {
+	l.owner.Check("Loop.AtTurnEnd")
+	if f == nil {
+		panic("loop: Loop.AtTurnEnd with a nil func")
+	}
+	l.atEnd = append(l.atEnd, f)
+}
+
+// runAtEnd runs what AtTurnEnd was given, until one panics.
+func (l *Loop) runAtEnd() {
+	defer l.rescue()
+	l.current = nil
+	at := 0
+	defer func() { l.atEnd = append(l.atEnd[:0], l.atEnd[at:]...) }()
+	for at < len(l.atEnd) {
+		f := l.atEnd[at]
+		l.atEnd[at] = nil
+		at++
+		f()
+	}
+	l.returned = true
 }
 
 // publish tells the alarm when the wheel has work next.

@@ -49,6 +49,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.makeClocks()
 	l := newLoop(s, 0)
 	l.claim()
+	l.load.Add(1) // as the acceptor does
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
 }
 

@@ -25,7 +25,9 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 		if now > w.now {
 			w.now = now
 			w.behind = true
-			w.forget()
+			if now >= w.until {
+				w.forget()
+			}
 		}
 		return 0
 	}
@@ -38,6 +40,7 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	before, start := w.fired, w.pos
 	w.now = now
+	w.forget()
 	w.round++
 	w.advancing = true
 	w.wakeTick = 0 // so that nobody need care for it: endAdvance finds it

@@ -12,12 +12,9 @@ import (
 // touches one word, not two neighbours. Entries stay in the order they were added. One that is
 // taken out leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
 const (
-	offBits    = 6
-	blockLen   = 1 << offBits
-	offMask    = blockLen - 1
-	slabBits   = 6 // blocks are allocated 64 at a time, 48 KiB, but for the first ones
-	slabBlocks = 1 << slabBits
-	slabMask   = slabBlocks - 1
+	offBits  = 6
+	blockLen = 1 << offBits
+	offMask  = blockLen - 1
 
 	// A block that gets down to sparse live entries is merged with a neighbour if both together
 	// have no more than mergeTo. The last block of a list is not, as it will be filled; if it is
@@ -60,9 +57,10 @@ type link struct {
 // are due, and the next is often for the same time. So neither stopping nor adding it has more to
 // do than that block. In a list of several blocks none is empty.
 type list struct {
-	min    uint64 // no timer in the list has an earlier tick
-	cursor uint32 // where the next entry goes, its block<<offBits and its place; a multiple of blockLen if there is no room
-	head   uint32 // the first block
+	min    time.Duration // no timer in the list has an earlier deadline
+	last   *block        // where cursor points into
+	cursor uint32        // of the next entry, block<<offBits|place; a multiple of blockLen: no room
+	head   uint32        // the first block
 	blocks uint32
 	number uint16 // of the list itself
 }
@@ -74,7 +72,7 @@ func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 // fits a processor's cache where those do not: taking out a random one of a million timers touches
 // only its mask.
 type blocks struct {
-	slabs  [][]block // all of slabBlocks but the first, which grows
+	all    chunks[block]
 	masks  []mask
 	links  []link
 	vacant uint32                      // a free block, none if it is 0
@@ -83,7 +81,7 @@ type blocks struct {
 }
 
 // block returns a block. The pointer is good until another one is made.
-func (s *blocks) block(i uint32) *block { return &s.slabs[i>>slabBits][i&slabMask] }
+func (s *blocks) block(i uint32) *block { return s.all.at(i) }
 func (s *blocks) link(i uint32) *link   { return &s.links[i] }
 
 // list returns a list by its number. Its level must have had a timer.
@@ -97,7 +95,7 @@ func (s *blocks) list(l int) *list {
 // init makes lists that are all empty, and forgets all blocks.
 func (s *blocks) init() {
 	*s = blocks{masks: make([]mask, 1, 8), links: make([]link, 1, 8)}
-	s.late = list{min: math.MaxUint64, number: overdue}
+	s.late = list{min: math.MaxInt64, number: overdue}
 }
 
 // ring returns the slots of a level.
@@ -105,49 +103,53 @@ func (s *blocks) ring(level int) *[ringSlots]list {
 	if s.rings[level] == nil {
 		r := new([ringSlots]list)
 		for i := range r {
-			r[i] = list{min: math.MaxUint64, number: uint16(level<<ringBits | i)}
+			r[i] = list{min: math.MaxInt64, number: uint16(level<<ringBits | i)}
 		}
 		s.rings[level] = r
 	}
 	return s.rings[level]
 }
 
-// push appends an entry to a list that has room for it, at its cursor.
-func (s *blocks) push(li *list, tick uint64, index uint32, when time.Duration) (at uint32) {
+// push appends an entry to a list that has room for it.
+func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	at = li.cursor
-	li.cursor = at + 1
-	m := &s.masks[at>>offBits]
-	if tick < li.min || *m == 0 && li.blocks == 1 {
-		li.min = tick
-	}
-	*m |= 1 << (at & offMask)
-	b := s.block(at >> offBits)
-	b.index[at&offMask], b.when[at&offMask] = index, when
+	s.append(li, at, index, when)
 	return at
+}
+
+// append is push at the list's cursor.
+func (s *blocks) append(li *list, at, index uint32, when time.Duration) {
+	li.cursor = at + 1
+	if when < li.min {
+		li.min = when
+	}
+	s.masks[at>>offBits] |= 1 << (at & offMask)
+	b := li.last
+	b.index[at&offMask], b.when[at&offMask] = index, when
 }
 
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
 	i := s.vacant
 	if i != 0 {
-		s.vacant = s.links[i].next
+		s.vacant = s.link(i).next
 	} else {
 		i = s.newBlock()
 	}
 	s.masks[i] = 0
-	s.links[i] = link{list: li.number}
-	s.append(li, i)
-	li.cursor = i << offBits
+	*s.link(i) = link{list: li.number}
+	s.chain(li, i)
+	li.cursor, li.last = i<<offBits, s.block(i)
 }
 
-// append links a block to the end of a list.
-func (s *blocks) append(li *list, i uint32) {
-	s.links[i].prev, s.links[i].next, s.links[i].list = 0, 0, li.number
+// chain links a block to the end of a list.
+func (s *blocks) chain(li *list, i uint32) {
+	s.link(i).prev, s.link(i).next, s.link(i).list = 0, 0, li.number
 	if li.head == 0 {
 		li.head = i
 	} else {
 		tail := li.tail()
-		s.links[i].prev, s.links[tail].next = tail, i
+		s.link(i).prev, s.link(tail).next = tail, i
 	}
 	li.blocks++
 }
@@ -158,34 +160,41 @@ func (s *blocks) newBlock() uint32 {
 	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	switch slab := i >> slabBits; {
-	case slab == len(s.slabs):
-		n := slabBlocks
-		if slab == 0 {
-			n = 2
-		}
-		s.slabs = append(s.slabs, make([]block, n))
-	case slab == 0 && i == len(s.slabs[0]):
-		larger := make([]block, 2*i)
-		copy(larger, s.slabs[0])
-		s.slabs[0] = larger
+	if s.all.len() <= uint32(i) {
+		s.moreBlocks()
 	}
 	s.masks = append(s.masks, 0)
 	s.links = append(s.links, link{})
 	return uint32(i)
 }
 
+// moreBlocks makes room for more blocks. As long as there are few, it moves them.
+func (s *blocks) moreBlocks() {
+	s.all.grow()
+	if s.all.len() == 1 {
+		s.all.grow() // block 0 is not used
+	}
+	if len(s.all.list) > 1 {
+		return
+	}
+	s.each(func(li *list) {
+		if li.head != 0 {
+			li.last = s.block(li.tail())
+		}
+	})
+}
+
 // unlink takes a block out of its list, and leaves the list's cursor behind the last entry.
 func (s *blocks) unlink(li *list, i uint32) {
-	b := &s.links[i]
+	b := s.link(i)
 	last := i == li.tail()
 	if b.prev != 0 {
-		s.links[b.prev].next = b.next
+		s.link(b.prev).next = b.next
 	} else {
 		li.head = b.next
 	}
 	if b.next != 0 {
-		s.links[b.next].prev = b.prev
+		s.link(b.next).prev = b.prev
 	}
 	li.blocks--
 	if last {
@@ -196,21 +205,22 @@ func (s *blocks) unlink(li *list, i uint32) {
 // endAt makes block i the last of a list, none if it is 0. It has no entries if its last one is
 // being fired.
 func (s *blocks) endAt(li *list, i uint32) {
-	li.cursor = i<<offBits + max(s.masks[i].end(), 1)
 	if i == 0 {
-		li.cursor, li.min = 0, math.MaxUint64
+		li.cursor, li.last, li.min = 0, nil, math.MaxInt64
+		return
 	}
+	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), 1), s.block(i)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.
 func (s *blocks) freeBlock(i uint32) {
-	s.links[i].next = s.vacant
+	s.link(i).next = s.vacant
 	s.vacant = i
 }
 
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(li *list) (n int) {
-	for i := li.head; i != 0; i = s.links[i].next {
+	for i := li.head; i != 0; i = s.link(i).next {
 		n += s.masks[i].len()
 	}
 	return n

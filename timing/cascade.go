@@ -27,15 +27,17 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	var to stretch
 	for ; budget > 0 && m != 0; m &= m - 1 {
 		off := m.first()
-		tick := w.up(b.when[off])
-		if tick-to.first >= to.ticks {
-			to = w.stretchBelow(from, tick)
+		index, when := b.index[off], b.when[off]
+		var slot *list
+		if to.has(when) {
+			slot = w.slotIn(&to, when)
+		} else {
+			to, slot = w.stretchBelow(from, w.up(when))
 		}
-		slot := &to.ring[tick>>(to.shift&63)&ringMask]
 		if slot.cursor&offMask == 0 {
 			budget -= w.makeRoom(slot, min(sparse, budget-1))
 		}
-		w.node(b.index[off]).at = w.push(slot, tick, b.index[off], b.when[off])
+		w.node(index).at = w.push(slot, index, when)
 		w.cascaded++
 		budget--
 	}
@@ -47,13 +49,18 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 
 // touch loads the nodes of a block's entries, so that the processor waits for all of them at once
 // and not for one after the other. Nodes that follow each other it loads ahead by itself.
+//
+// For a gap it loads node 0. To go from bit to bit would be fewer steps, but the instruction that
+// finds one waits for what was in its register before: for memory, if the compiler takes one that
+// had been loaded.
 func (w *Wheel) touch(b *block, m mask) {
-	if inSequence(b, m) {
+	if w.inCache(b, m) {
 		return
 	}
 	var sum uint32
-	for ; m != 0; m &= m - 1 {
-		sum += w.node(b.index[m.first()]).gen
+	for _, i := range b.index[:m.end()] {
+		sum += w.node(i & -uint32(m&1)).gen
+		m >>= 1
 	}
 	w.touched = sum // or the loop would be left out
 }
@@ -61,33 +68,36 @@ func (w *Wheel) touch(b *block, m mask) {
 // touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long:
 // the processor looks only so many instructions ahead.
 func (w *Wheel) touchCalls(b *block, m mask) {
-	if inSequence(b, m) {
+	if w.inCache(b, m) {
 		return
 	}
 	var sum uint32
-	for ; m != 0; m &= m - 1 {
-		if *w.calls.at(b.index[m.first()]) == nil {
+	for _, i := range b.index[:m.end()] {
+		if *w.calls.at(i & -uint32(m&1)) == nil {
 			sum++
 		}
+		m >>= 1
 	}
 	w.touched = sum
 }
 
-// inSequence reports whether a block's nodes most likely follow each other.
-func inSequence(b *block, m mask) bool {
-	return m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
+// inCache reports whether a block's nodes most likely are where the processor need not wait for them:
+// as they follow each other, or as there are not many.
+func (w *Wheel) inCache(b *block, m mask) bool {
+	const few = 1 << 15
+	return w.used < few || m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
 }
 
-// stretchBelow returns where to file tick below a level, and the ticks around it for which that is
-// the same.
-func (w *Wheel) stretchBelow(from int, tick uint64) stretch {
+// stretchBelow returns tick's slot below a level, and the deadlines around it that go to the same
+// level.
+func (w *Wheel) stretchBelow(from int, tick uint64) (stretch, *list) {
 	level := w.levelBelow(from, tick)
-	to := stretch{first: tick, ticks: 1, shift: uint8(span(level)), ring: w.ring(level)}
+	first, end := tick, tick+1
 	if w.near&(1<<from-1)>>1 == 0 {
-		first, end := w.reach(level, tick)
-		to.first, to.ticks = first, end-first
+		first, end = w.reach(level, tick)
 	}
-	return to
+	s := w.newStretch(level, first, end)
+	return s, &s.ring[tick>>span(level)&ringMask]
 }
 
 // levelBelow returns the level below one to file tick on.
@@ -107,13 +117,17 @@ func (w *Wheel) fileAhead(i uint32, when time.Duration) {
 	if li.cursor&offMask == 0 {
 		w.makeRoom(li, 0) // it is not in the budget, so it moves no others
 	}
-	w.node(i).at = w.push(li, tick, i, when)
+	w.node(i).at = w.push(li, i, when)
 }
 
 // relink moves the first block of a slot down as it is, without touching its timers, and reports
 // whether it has: if all of them belong in one slot, and no block there that is nearly empty would
 // be left in the middle of the list.
 func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
+	first, last := w.up(b.when[m.first()]), w.up(b.when[(m.end()-1)&offMask])
+	if shift := span(w.levelBelow(from, first)); first>>shift != last>>shift {
+		return false // most often: so the rest need not be looked at
+	}
 	least, most := extremes(b, m)
 	tick := w.up(least)
 	level := w.levelBelow(from, tick)
@@ -135,9 +149,9 @@ func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
 		w.vacate(li)
 	}
 	w.occupy(to)
-	w.append(to, i)
+	w.chain(to, i)
 	w.endAt(to, i)
-	to.min = min(to.min, tick)
+	to.min = min(to.min, least)
 	return true
 }
 

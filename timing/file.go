@@ -17,36 +17,75 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	if w.behind {
 		w.catchUp()
 	}
-	tick := w.up(when)
-	s := &w.last
-	if tick-s.first >= s.ticks {
-		if s = &w.other; tick-s.first >= s.ticks {
-			s = w.findStretch(tick)
-		}
-	}
-	li := &s.ring[tick>>(s.shift&63)&ringMask]
+	li := w.slotOf(when)
 	if li.cursor&offMask == 0 {
 		w.makeRoom(li, blockLen/2)
 	}
-	at = w.push(li, tick, i, when)
+	at = w.push(li, i, when)
 	if w.drain != nil {
 		w.forget() // so that the next one comes here
 	}
 	return at
 }
 
-// stretch is where file has put the last timer: ticks for which that level is the one to file on,
-// and Advance will look at their slots in time. It holds until the wheel moves or slots are
-// cascaded. Timers often have similar timeouts, so most find it to be theirs.
-type stretch struct {
-	first, ticks uint64
-	shift        uint8
-	ring         *[ringSlots]list
+// refile moves a node to when.
+func (w *Wheel) refile(i uint32, when time.Duration) {
+	w.takeOut(w.node(i).at)
+	at := w.file(i, when)
+	w.node(i).at = at
 }
 
-// findStretch makes the last stretch one that has tick, and sees to it that Advance will look at
-// tick's slot in time.
-func (w *Wheel) findStretch(tick uint64) *stretch {
+// slotOf returns the slot for a deadline that is ahead.
+func (w *Wheel) slotOf(when time.Duration) *list {
+	switch {
+	case w.last.has(when):
+		return w.slotIn(&w.last, when)
+	case w.other.has(when):
+		return w.slotIn(&w.other, when)
+	}
+	return w.findStretch(w.up(when))
+}
+
+// stretch is where file has put the last timer: deadlines for which that level is the one to file
+// on, and Advance will look at their slots in time. It holds until the wheel moves or slots are
+// cascaded. Timers often have similar timeouts, so most find it to be theirs.
+type stretch struct {
+	first time.Duration
+	span  uint64 // nothing is in a stretch of 0
+	shift uint8  // see ticker.unit
+	ring  *[ringSlots]list
+}
+
+func (s *stretch) has(when time.Duration) bool { return uint64(when)-uint64(s.first) < s.span }
+
+// after takes out of a stretch what is not after now.
+func (s *stretch) after(now time.Duration) {
+	if s.first <= now {
+		s.span -= min(uint64(now+1-s.first), s.span)
+		s.first = now + 1
+	}
+}
+
+// slotIn returns the slot of a deadline that is in a stretch.
+func (w *Wheel) slotIn(s *stretch, when time.Duration) *list {
+	return &s.ring[w.unit(when, s.shift)&ringMask]
+}
+
+// newStretch returns the stretch of the ticks from first to before end on a level; end is 0 if it is
+// out of sight.
+func (w *Wheel) newStretch(level int, first, end uint64) stretch {
+	s := stretch{shift: w.unitShift(level), ring: w.ring(level)}
+	first, end = max(first, 1), min(end-1, w.lastUnit)+1
+	if first < end {
+		s.first = time.Duration((first-1)*w.tick + 1)
+		s.span = (end - first) * w.tick
+	}
+	return s
+}
+
+// findStretch makes the last stretch one that has tick, sees to it that Advance will look at tick's
+// slot in time, and returns that.
+func (w *Wheel) findStretch(tick uint64) *list {
 	level, shift := levelOf(w.pos, tick)
 	first, end := uint64(0), uint64(0)
 	if up := w.behindNear(level, numLevels, tick); up != level {
@@ -62,8 +101,10 @@ func (w *Wheel) findStretch(tick uint64) *stretch {
 	safe := (w.wakeTick+1<<shift-1)>>shift + 1
 	first = max(first, min(slot, safe)<<shift)
 	w.other = w.last
-	w.last = stretch{first: first, ticks: end - first, shift: uint8(shift), ring: w.ring(level)}
-	return &w.last
+	w.last = w.newStretch(level, first, end)
+	w.last.after(w.now) // or what is overdue would be in it
+	w.until = min(w.until, w.last.first, w.time((w.pos>>shift+1)<<shift))
+	return &w.last.ring[slot&ringMask]
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -83,7 +124,7 @@ func (w *Wheel) reach(level int, tick uint64) (first, end uint64) {
 }
 
 // forget has the next timer find its stretch anew.
-func (w *Wheel) forget() { w.last.ticks, w.other.ticks = 0, 0 }
+func (w *Wheel) forget() { w.last.span, w.other.span, w.until = 0, 0, math.MaxInt64 }
 
 // makeRoom lets an entry be appended to a list whose last block has no room: it closes the gaps of
 // that if only few entries are live, or appends a block. It returns how many entries it moved.
@@ -150,21 +191,31 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.late
 	switch {
-	case li.head == 0 || w.links[li.tail()].round != w.round:
+	case li.head == 0 || w.link(li.tail()).round != w.round:
 		w.pushBlock(li)
 	case li.cursor&offMask == 0:
 		w.makeRoom(li, blockLen/2)
 	}
-	at = w.push(li, math.MaxUint64, i, when)
-	b := &w.links[li.tail()]
+	at = w.push(li, i, when)
+	b := w.link(li.tail())
 	b.round, b.tick = w.round, w.reached(w.now)
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return at
 }
 
-// thinned looks after a block whose mask has become thin by taking out an entry.
+// takeOut takes an entry out.
+func (w *Wheel) takeOut(at uint32) {
+	m := &w.masks[at>>offBits]
+	*m &^= 1 << (at & offMask)
+	if m.thin() {
+		w.thinned(at >> offBits)
+	}
+}
+
+// thinned looks after a block whose mask has become thin by taking out an entry. The last block of a
+// slot is kept without any.
 func (w *Wheel) thinned(i uint32) {
-	b := &w.links[i]
+	b := w.link(i)
 	switch {
 	case w.masks[i] != 0:
 		if b.next != 0 {
@@ -172,6 +223,10 @@ func (w *Wheel) thinned(i uint32) {
 		}
 	case b.prev|b.next != 0 || b.list == overdue:
 		w.dropBlock(w.list(int(b.list)), i)
+	default:
+		li := w.list(int(b.list))
+		li.cursor = i<<offBits + 1 // it begins anew; at 0 there would be no room
+		li.min = math.MaxInt64
 	}
 }
 
@@ -199,9 +254,9 @@ func (w *Wheel) vacate(li *list) {
 // mergeBlock merges block i with one beside it if both together are sparse. It moves at most
 // blockLen entries.
 func (w *Wheel) mergeBlock(i uint32) {
-	b := &w.links[i]
+	b := w.link(i)
 	fits := func(j uint32) bool {
-		return j != 0 && w.links[j].round == b.round && w.masks[j].len()+w.masks[i].len() <= mergeTo
+		return j != 0 && w.link(j).round == b.round && w.masks[j].len()+w.masks[i].len() <= mergeTo
 	}
 	switch {
 	case fits(b.prev):
@@ -217,7 +272,7 @@ func (w *Wheel) mergeInto(i, j uint32) {
 		w.closeGaps(i)
 	}
 	w.copyEntries(i, j, w.masks[j])
-	w.dropBlock(w.list(int(w.links[i].list)), j) // which finds the cursor behind i's last entry
+	w.dropBlock(w.list(int(w.link(i).list)), j) // which finds the cursor behind i's last entry
 }
 
 // closeGaps moves the entries of a block to its beginning.

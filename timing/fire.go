@@ -17,12 +17,13 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 // merge the block with the next or free it, and may have blocks moved to a larger slab; but nothing
 // is appended to a slot that is due.
 func (w *Wheel) fireBlock(li *list, budget int) int {
+	if w.collects {
+		return w.collectBlock(li, budget)
+	}
 	i := li.head
 	w.touch(w.block(i), w.masks[i])
-	if !w.collects {
-		w.touchCalls(w.block(i), w.masks[i])
-	}
-	plain := !w.collects && !w.holding
+	w.touchCalls(w.block(i), w.masks[i])
+	plain := !w.holding
 	for ; budget > 0 && li.head == i; budget-- {
 		m := w.masks[i]
 		if m == 0 {
@@ -49,6 +50,23 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			continue
 		}
 		budget -= w.fire(index, b.when[m.first()]) - 1
+	}
+	return budget
+}
+
+// collectBlock is fireBlock where there are no callbacks. What is to be done with the nodes is not
+// done here, so they are not touched either.
+func (w *Wheel) collectBlock(li *list, budget int) int {
+	i := li.head
+	m := w.masks[i]
+	b := w.block(i)
+	for ; m != 0 && budget > 0; m &= m - 1 {
+		w.collected = append(w.collected, b.index[m.first()])
+		w.fired++
+		budget--
+	}
+	if w.masks[i] = m; m == 0 {
+		w.dropBlock(li, i)
 	}
 	return budget
 }

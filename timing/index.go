@@ -78,9 +78,10 @@ func slotStart(level int, tick uint64) uint64 { return tick >> span(level) << sp
 // ticker converts between times and ticks. It divides by multiplying: Granlund and Montgomery,
 // "Division by Invariant Integers using Multiplication" (PLDI 1994), for dividends of 63 bits.
 type ticker struct {
-	tick  uint64
-	mul   uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
-	shift uint8
+	tick     uint64
+	mul      uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
+	shift    uint8
+	lastUnit uint64 // the last tick that unit may be asked for
 }
 
 func newTicker(tick time.Duration) ticker {
@@ -92,6 +93,7 @@ func newTicker(tick time.Duration) ticker {
 			q++
 		}
 		c.mul = q
+		c.lastUnit = math.MaxInt64/c.tick - 1
 	}
 	return c
 }
@@ -107,6 +109,17 @@ func (c *ticker) down(t time.Duration) uint64 {
 
 // up returns the first tick that is not before t. t >= 1.
 func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
+
+// unit returns up(t)>>span(level), the number of t's slot on a level, in one multiplication: shift is
+// unitShift(level), 1 <= t, and its tick is at most lastUnit. That is 0 for a tick of 1, for which mul
+// has no room.
+func (c *ticker) unit(t time.Duration, shift uint8) uint64 {
+	hi, _ := bits.Mul64(uint64(t)+c.tick-1, c.mul)
+	return hi >> (shift & 63)
+}
+
+// unitShift returns the shift for unit. The product is below 2^63, so that 63 leaves nothing of it.
+func (c *ticker) unitShift(level int) uint8 { return uint8(min(uint(c.shift)+span(level), 63)) }
 
 // reached returns the last tick that is not after t, where the one that time(n) puts at the end of
 // time is not after the end of time: else what is filed there would be due and never run. t >= 0.

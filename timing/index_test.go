@@ -131,3 +131,76 @@ func TestNextPeriod(t *testing.T) {
 		}
 	}
 }
+
+// The number of a slot in one multiplication is that of the tick in two steps.
+func TestUnit(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, tick := range []time.Duration{2, 3, 7, 1000, 32_767, time.Millisecond, time.Second, 3 * time.Hour, 1 << 40, math.MaxInt64 / 2, math.MaxInt64} {
+		c := newTicker(tick)
+		check := func(when time.Duration) {
+			if when < 1 || c.up(when) > c.lastUnit {
+				return
+			}
+			for level := range numLevels {
+				if got, want := c.unit(when, c.unitShift(level)), c.up(when)>>span(level); got != want {
+					t.Fatalf("tick %v, %d on level %d: slot %d, want %d", tick, when, level, got, want)
+				}
+			}
+		}
+		last := time.Duration(c.lastUnit) * tick
+		for d := range time.Duration(3) {
+			for _, when := range []time.Duration{1, tick, 64 * tick, last, last - tick} {
+				check(when + d - 1)
+			}
+		}
+		for range 100_000 {
+			check(time.Duration(r.Int64N(math.MaxInt64) >> r.IntN(63)))
+		}
+	}
+}
+
+func TestChunks(t *testing.T) {
+	var small chunks[uint32]
+	var large chunks[block]
+	var kept *uint32
+	for i := range uint32(3*chunkSize + 2) {
+		for i >= small.len() {
+			small.grow()
+		}
+		*small.at(i) = i + 1
+		if i == chunkSize {
+			kept = small.at(i)
+		}
+	}
+	for i := range uint32(200) {
+		for i >= large.len() {
+			large.grow()
+		}
+		large.at(i).index[0], large.at(i).when[blockLen-1] = i+1, time.Duration(i)
+	}
+	for i := range uint32(3*chunkSize + 2) {
+		if *small.at(i) != i+1 {
+			t.Fatalf("element %d is %d", i, *small.at(i))
+		}
+	}
+	for i := range uint32(200) {
+		if large.at(i).index[0] != i+1 || large.at(i).when[blockLen-1] != time.Duration(i) {
+			t.Fatalf("element %d is %v", i, *large.at(i))
+		}
+	}
+	if kept != small.at(chunkSize) {
+		t.Error("what is behind the first chunk was moved")
+	}
+	// No index gets at other memory: there is no such chunk, or it is another element of a small one.
+	defer func() {
+		if recover() == nil {
+			t.Error("an element behind all chunks")
+		}
+	}()
+	var few chunks[uint32]
+	few.grow()
+	if *few.at(1000) != 0 {
+		t.Error("an element behind the first ones")
+	}
+	small.at(1 << 31)
+}

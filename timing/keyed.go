@@ -62,13 +62,18 @@ func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[
 // before Set returns to a caller that is the expire function. The error is nil, ErrStopped, or a
 // *LimitError if it would be one entry too many.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
-	when := k.after(d) // not under the lock, as it takes so long
+	hash, when := k.core.hash(key), k.after(d) // not under the lock, as it takes so long
 	k.lock()
-	defer k.mu.Unlock()
+	err := k.set(hash, key, value, when)
+	k.mu.Unlock()
+	return err
+}
+
+func (k *Keyed[K, V]) set(hash uint32, key K, value V, when time.Duration) error {
 	if k.stopped {
 		return ErrStopped
 	}
-	if !k.core.set(key, value, when, k.max) {
+	if !k.core.set(hash, key, value, when, k.max) {
 		return &LimitError{Max: k.max}
 	}
 	k.wakeBy(when)
@@ -78,29 +83,33 @@ func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
 // Move has the entry of a key expire d from now, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
-	when := k.after(d)
+	hash, when := k.core.hash(key), k.after(d)
 	k.lock()
-	defer k.mu.Unlock()
-	if !k.core.move(key, when) {
-		return false
+	ok := k.core.move(hash, key, when)
+	if ok {
+		k.wakeBy(when)
 	}
-	k.wakeBy(when)
-	return true
+	k.mu.Unlock()
+	return ok
 }
 
 // Remove takes out the entry of a key and returns its value. True means that expire will not get
 // it; false that there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
+	hash := k.core.hash(key)
 	k.lock()
-	defer k.mu.Unlock()
-	return k.core.remove(key)
+	value, ok = k.core.remove(hash, key)
+	k.mu.Unlock()
+	return value, ok
 }
 
 // Get returns the value of a key. It does not move its deadline.
 func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
+	hash := k.core.hash(key)
 	k.lock()
-	defer k.mu.Unlock()
-	return k.core.get(key)
+	value, ok = k.core.get(hash, key)
+	k.mu.Unlock()
+	return value, ok
 }
 
 // Len returns the number of entries.

@@ -1,6 +1,9 @@
 package timing
 
-import "time"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // Entry is a key and its value in a [Keyed] or a [KeyedWheel].
 type Entry[K comparable, V any] struct {
@@ -22,15 +25,18 @@ type keyedCore[K comparable, V any] struct {
 func (k *keyedCore[K, V]) init(w *Wheel) {
 	w.collects = true
 	k.wheel = w
+	k.table.seed = maphash.MakeSeed() // for good: keys are hashed before the lock is taken
 	k.table.init(&w.slab)
 }
 
+// hash is what the other methods want to have of a key.
+func (k *keyedCore[K, V]) hash(key K) uint32 { return uint32(maphash.Comparable(k.table.seed, key)) }
+
 // set adds an entry, or replaces the one with its key, if that keeps to the limit.
-func (k *keyedCore[K, V]) set(key K, value V, when time.Duration, limit int) bool {
-	hash := k.table.hash(key)
-	i, it := k.table.find(hash, key)
+func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, limit int) bool {
+	i, _, _ := k.table.find(hash, key)
 	if i != 0 {
-		it.value = value
+		k.table.items.at(i).value = value
 		k.wheel.refile(i, when)
 		return true
 	}
@@ -41,8 +47,8 @@ func (k *keyedCore[K, V]) set(key K, value V, when time.Duration, limit int) boo
 	return true
 }
 
-func (k *keyedCore[K, V]) move(key K, when time.Duration) bool {
-	i, _ := k.table.find(k.table.hash(key), key)
+func (k *keyedCore[K, V]) move(hash uint32, key K, when time.Duration) bool {
+	i, _, _ := k.table.find(hash, key)
 	if i == 0 {
 		return false
 	}
@@ -50,20 +56,20 @@ func (k *keyedCore[K, V]) move(key K, when time.Duration) bool {
 	return true
 }
 
-func (k *keyedCore[K, V]) remove(key K) (value V, ok bool) {
-	i, _ := k.table.find(k.table.hash(key), key)
+func (k *keyedCore[K, V]) remove(hash uint32, key K) (value V, ok bool) {
+	i, l, j := k.table.find(hash, key)
 	if i == 0 {
 		return value, false
 	}
-	k.wheel.unfile(i)
-	value = k.table.remove(i).Value
+	k.wheel.takeOut(k.wheel.node(i).at)
+	value = k.table.removeAt(i, hash, l, j).Value
 	k.wheel.freeNode(i)
 	return value, true
 }
 
-func (k *keyedCore[K, V]) get(key K) (value V, ok bool) {
-	if i, it := k.table.find(k.table.hash(key), key); i != 0 {
-		return it.value, true
+func (k *keyedCore[K, V]) get(hash uint32, key K) (value V, ok bool) {
+	if i, _, _ := k.table.find(hash, key); i != 0 {
+		return k.table.items.at(i).value, true
 	}
 	return value, false
 }
@@ -106,22 +112,6 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 	w.pending++
 	w.node(i).at = w.file(i, when)
 	return i
-}
-
-// unfile takes a node out of its slot.
-func (w *Wheel) unfile(i uint32) {
-	at := w.node(i).at
-	m := &w.masks[at>>offBits]
-	*m &^= 1 << (at & offMask)
-	if m.thin() {
-		w.thinned(at >> offBits)
-	}
-}
-
-// refile moves a node to when.
-func (w *Wheel) refile(i uint32, when time.Duration) {
-	w.unfile(i)
-	w.node(i).at = w.file(i, when)
 }
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.

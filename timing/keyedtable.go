@@ -44,11 +44,9 @@ type line struct {
 }
 
 func (t *keyedTable[K, V]) init(nodes *slab) {
-	*t = keyedTable[K, V]{seed: maphash.MakeSeed(), n: 1, half: 1, used: 1, nodes: nodes}
+	*t = keyedTable[K, V]{seed: t.seed, n: 1, half: 1, used: 1, nodes: nodes}
 	t.lines.grow()
 }
-
-func (t *keyedTable[K, V]) hash(key K) uint32 { return uint32(maphash.Comparable(t.seed, key)) }
 
 func tagOf(hash uint32) uint16 { return uint16(hash >> 16) }
 
@@ -61,23 +59,20 @@ func (t *keyedTable[K, V]) bucket(hash uint32) *line {
 	return t.lines.at(b)
 }
 
-// find returns the item of a key, 0 if there is none.
-func (t *keyedTable[K, V]) find(hash uint32, key K) (i uint32, it *keyedItem[K, V]) {
+// find returns the item of a key and where its bucket has it; 0 if there is none.
+func (t *keyedTable[K, V]) find(hash uint32, key K) (i uint32, l *line, j int) {
 	tag := tagOf(hash)
-	for l := t.bucket(hash); ; l = t.extra.at(l.next) {
-		for j, i := range l.index {
+	for l = t.bucket(hash); ; l = t.extra.at(l.next) {
+		for j, i := range &l.index {
 			if i == 0 {
-				return 0, nil
+				return 0, nil, 0
 			}
-			if l.tag[j] != tag {
-				continue
-			}
-			if it = t.items.at(i); it.key == key {
-				return i, it
+			if l.tag[j] == tag && t.items.at(i).key == key {
+				return i, l, j
 			}
 		}
 		if l.next == 0 {
-			return 0, nil
+			return 0, nil, 0
 		}
 	}
 }
@@ -126,19 +121,29 @@ func (t *keyedTable[K, V]) newLine() (i uint32) {
 
 // remove takes item i out and returns what it was.
 func (t *keyedTable[K, V]) remove(i uint32) (was Entry[K, V]) {
-	first := t.bucket(t.nodes.node(i).gen)
-	l, j := t.place(first, i)
+	hash := t.nodes.node(i).gen
+	l, j := t.place(t.bucket(hash), i)
+	return t.removeAt(i, hash, l, j)
+}
+
+// removeAt is remove where the item's place in its bucket is known.
+func (t *keyedTable[K, V]) removeAt(i, hash uint32, l *line, j int) (was Entry[K, V]) {
 	last := l
 	for last.next != 0 {
 		last = t.extra.at(last.next)
 	}
-	k := lineLen - 1
-	for last.index[k] == 0 {
-		k--
+	k := j // or behind it, where they are the same line
+	if last != l {
+		k = 0
+	}
+	for k+1 < lineLen && last.index[k+1] != 0 {
+		k++
 	}
 	l.index[j], l.tag[j] = last.index[k], last.tag[k]
-	if last.index[k] = 0; k == 0 && last != first {
-		t.dropLast(first)
+	if last.index[k] = 0; k == 0 {
+		if first := t.bucket(hash); last != first {
+			t.dropLast(first)
+		}
 	}
 	t.count--
 	it := t.items.at(i)
@@ -147,12 +152,17 @@ func (t *keyedTable[K, V]) remove(i uint32) (was Entry[K, V]) {
 	return was
 }
 
-// touch loads the buckets of items that are to be removed, all at once: one after the other would
-// each wait for memory.
+// touch loads what is to be removed: the processor waits for all of it at once, and not for one
+// after the other. In one loop it would look ahead less far.
 func (t *keyedTable[K, V]) touch(items []uint32) {
+	var sum uint32
 	for _, i := range items {
-		t.touched += t.bucket(t.nodes.node(i).gen).index[0]
+		sum += t.nodes.node(i).gen
 	}
+	for _, i := range items {
+		sum += t.bucket(t.nodes.node(i).gen).index[0]
+	}
+	t.touched = sum
 }
 
 // place returns where item i is in a bucket.

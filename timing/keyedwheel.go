@@ -39,14 +39,14 @@ func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entr
 // one, both its value and its deadline are replaced. A when that is not after the owner's time has
 // passed: the entry expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
-	k.core.set(key, value, when, math.MaxInt)
+	k.core.set(k.core.hash(key), key, value, when, math.MaxInt)
 	k.wakeBy(when)
 }
 
 // Move has the entry of a key expire at when, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
-	if !k.core.move(key, when) {
+	if !k.core.move(k.core.hash(key), key, when) {
 		return false
 	}
 	k.wakeBy(when)
@@ -55,10 +55,14 @@ func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 
 // Remove takes out the entry of a key and returns its value. True means that expire will not get
 // it; false that there is none: there never was one, it has expired, or was removed.
-func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) { return k.core.remove(key) }
+func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) {
+	return k.core.remove(k.core.hash(key), key)
+}
 
 // Get returns the value of a key. It does not move its deadline.
-func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) { return k.core.get(key) }
+func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
+	return k.core.get(k.core.hash(key), key)
+}
 
 // Len returns the number of entries.
 func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.pending }

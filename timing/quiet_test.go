@@ -70,7 +70,7 @@ func TestSchedulerMakesNoWakeups(t *testing.T) {
 	}
 	t.Logf("context switches in %v: %q %v", watch, modes, counts)
 	for i, n := range counts {
-		if n > counts[0]+15 { // of 10,000 ticks
+		if n > counts[0]+100 { // of 10,000 ticks; a busy machine switches some tens of times more
 			t.Errorf("%s: %d context switches, and %d without a Scheduler", modes[i], n, counts[0])
 		}
 	}

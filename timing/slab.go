@@ -81,18 +81,18 @@ func (s *slab) setPeriod(i uint32, period time.Duration) {
 // period returns the period of node i, which is periodic.
 func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i&chunkMask] }
 
-// release makes every handle of node i stale and keeps the node for the next alloc. A node whose
-// generations have all been used is never handed out again, so no handle, however old, comes back
-// to life.
+// release makes every handle of node i stale and keeps the node for the next alloc.
 func (s *slab) release(n *node, i uint32) {
 	n.gen = (n.gen | periodicBit) + 1
-	if n.gen != lastGen {
-		s.keep(i, n.gen)
-	}
+	s.keep(i, n.gen)
 }
 
-// keep has alloc return node i next.
+// keep has alloc return node i next. A node whose generations have all been used is never handed out
+// again, so no handle, however old, comes back to life.
 func (s *slab) keep(i, gen uint32) {
+	if gen == lastGen {
+		return
+	}
 	if len(s.top) == cap(s.top) {
 		s.emptyTop()
 	}

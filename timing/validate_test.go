@@ -36,6 +36,11 @@ func (w *Wheel) check() error {
 			return fmt.Errorf("level %d: occupied %x, levels %b", k, w.occupied[2*k:2*k+2], w.levels)
 		}
 	}
+	for _, s := range []*stretch{&w.last, &w.other} {
+		if err := w.checkStretch(s); err != nil {
+			return fmt.Errorf("stretch %+v at %v: %w", *s, w.now, err)
+		}
+	}
 	if err := w.checkSlab(linked); err != nil {
 		return err
 	}
@@ -65,11 +70,38 @@ func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
 	if n > 0 && li.cursor-last<<offBits < w.masks[last].end() {
 		return fmt.Errorf("the cursor %x is before the end of block %d", li.cursor, last)
 	}
+	if n > 0 && li.last != w.block(last) || n == 0 && li.last != nil {
+		return fmt.Errorf("last is not block %d", last)
+	}
 	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (n > 0) {
 		return fmt.Errorf("%d blocks, bit %v", n, bit)
 	}
-	if n == 0 && li.min != math.MaxUint64 {
+	if n == 0 && li.min != math.MaxInt64 {
 		return fmt.Errorf("empty, but min is %d", li.min)
+	}
+	return nil
+}
+
+// checkStretch checks that a timer that goes by a stretch gets to where one without it would.
+func (w *Wheel) checkStretch(s *stretch) error {
+	if s.span == 0 {
+		return nil
+	}
+	last := s.first + time.Duration(s.span-1)
+	if s.first <= w.now || last < s.first {
+		return fmt.Errorf("from %d to %d", s.first, last)
+	}
+	for _, when := range []time.Duration{s.first, s.first + time.Duration(s.span/2), last} {
+		tick := w.up(when)
+		level, _ := levelOf(w.pos, tick)
+		level = w.behindNear(level, numLevels, tick)
+		li := w.slotIn(s, when)
+		if int(li.number) != listOf(level, tick) {
+			return fmt.Errorf("%d is in list %d, want %d", when, li.number, listOf(level, tick))
+		}
+		if !w.advancing && w.wakeTick > w.wakeFor(level, slotStart(level, tick)) {
+			return fmt.Errorf("tick %d has to be waited for, wake is at %d", tick, w.wakeTick)
+		}
 	}
 	return nil
 }
@@ -120,7 +152,7 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)
-	case tick < w.list(int(b.list)).min:
+	case when < w.list(int(b.list)).min:
 		return fmt.Errorf("below its slot's bound %d", w.list(int(b.list)).min)
 	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
 		return fmt.Errorf("wake %v is too late", w.wake)

@@ -41,6 +41,7 @@ type Wheel struct {
 	told      time.Duration // the last time that Advance was told; earlier than now if the clock stepped back
 	wake      time.Duration // Advance has nothing to do before this
 	wakeTick  uint64        // the same in ticks
+	until     time.Duration // when the stretches are to be forgotten
 	id        uint32
 	round     uint32 // of Advances that had something to do
 	levels    uint32 // bit k: level k has a list with a block
@@ -104,41 +105,40 @@ func (w *Wheel) reset() {
 // Callbacks run in the order of their deadlines, and those of one tick in the order they were
 // added. It panics if f is nil.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
+	// What is done here is what atSlow does in most cases; this is the hottest path there is.
+	s := &w.last
+	if !s.has(when) {
+		if s = &w.other; !s.has(when) {
+			return w.atSlow(when, f)
+		}
+	}
+	li := w.slotIn(s, when)
+	at, n := li.cursor, len(w.top)-1
+	if at&offMask == 0 || n < 0 || f == nil {
+		return w.atSlow(when, f)
+	}
+	x := w.top[n]
+	w.top = w.top[:n]
+	w.node(x.index).at = at
+	*w.calls.at(x.index) = f
+	w.pending++
+	w.append(li, at, x.index, when)
+	return Timer{wheel: w.id, index: x.index, gen: x.gen}
+}
+
+// atSlow is At in any case.
+func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
 	if len(w.top) == 0 {
 		w.growCalls()
 	}
-	x := w.top[len(w.top)-1]
-	w.top = w.top[:len(w.top)-1]
-	i, gen := x.index, x.gen
+	i, gen := w.alloc()
 	*w.calls.at(i) = f
 	w.pending++
-	// As file would; this is the hottest path there is.
-	if when > w.now {
-		tick := w.up(when)
-		s := &w.last
-		if tick-s.first >= s.ticks {
-			s = &w.other
-		}
-		if tick-s.first < s.ticks {
-			li := &s.ring[tick>>(s.shift&63)&ringMask]
-			if at := li.cursor; at&offMask != 0 {
-				li.cursor = at + 1
-				m := &w.masks[at>>offBits]
-				if tick < li.min || *m == 0 && li.blocks == 1 {
-					li.min = tick
-				}
-				*m |= 1 << (at & offMask)
-				b := w.block(at >> offBits)
-				b.index[at&offMask], b.when[at&offMask] = i, when
-				w.node(i).at = at
-				return Timer{wheel: w.id, index: i, gen: gen}
-			}
-		}
-	}
-	w.node(i).at = w.file(i, when)
+	at := w.file(i, when)
+	w.node(i).at = at
 	return Timer{wheel: w.id, index: i, gen: gen}
 }
 
@@ -187,19 +187,20 @@ func (w *Wheel) Stop(t Timer) bool {
 	if n.gen != t.gen {
 		return false
 	}
+	at, gen := n.at, (n.gen|periodicBit)+1 // as release would
+	n.gen = gen
 	*w.calls.at(t.index) = nil
-	m := &w.masks[n.at>>offBits]
-	*m &^= 1 << (n.at & offMask)
-	if m.thin() {
-		w.thinned(n.at >> offBits)
-	}
 	w.pending--
-	n.gen = (n.gen | periodicBit) + 1 // as release would
-	if n.gen != lastGen {
-		if len(w.top) == cap(w.top) {
-			w.emptyTop()
-		}
-		w.top = append(w.top, spare{t.index, n.gen})
+	if k := len(w.top); k < cap(w.top) && gen != lastGen {
+		w.top = w.top[:k+1]
+		w.top[k] = spare{t.index, gen}
+	} else {
+		w.keep(t.index, gen)
+	}
+	m := &w.masks[at>>offBits] // as takeOut does
+	*m &^= 1 << (at & offMask)
+	if m.thin() {
+		w.thinned(at >> offBits)
 	}
 	return true
 }
@@ -215,34 +216,28 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if n.gen != t.gen {
 		return false
 	}
-	m := &w.masks[n.at>>offBits]
-	*m &^= 1 << (n.at & offMask)
+	// As refile does; this is as hot as At.
+	s := &w.last
+	if !s.has(when) {
+		if s = &w.other; !s.has(when) {
+			w.refile(t.index, when)
+			return true
+		}
+	}
+	li := w.slotIn(s, when)
+	at := li.cursor
+	if at&offMask == 0 {
+		w.refile(t.index, when)
+		return true
+	}
+	was := n.at
+	n.at = at
+	w.append(li, at, t.index, when)
+	m := &w.masks[was>>offBits]
+	*m &^= 1 << (was & offMask)
 	if m.thin() {
-		w.thinned(n.at >> offBits)
+		w.thinned(was >> offBits)
 	}
-	if when > w.now {
-		tick := w.up(when)
-		s := &w.last
-		if tick-s.first >= s.ticks {
-			s = &w.other
-		}
-		if tick-s.first < s.ticks {
-			li := &s.ring[tick>>(s.shift&63)&ringMask]
-			if at := li.cursor; at&offMask != 0 {
-				li.cursor = at + 1
-				m := &w.masks[at>>offBits]
-				if tick < li.min || *m == 0 && li.blocks == 1 {
-					li.min = tick
-				}
-				*m |= 1 << (at & offMask)
-				b := w.block(at >> offBits)
-				b.index[at&offMask], b.when[at&offMask] = t.index, when
-				n.at = at
-				return true
-			}
-		}
-	}
-	n.at = w.file(t.index, when)
 	return true
 }
 
@@ -277,13 +272,13 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 	if w.wake <= w.now {
 		return min(w.told, w.time(w.pos)), true
 	}
-	tick := uint64(math.MaxUint64)
+	when = math.MaxInt64
 	for m := w.levels; m != 0; m &= m - 1 {
 		if li := w.firstList(bits.TrailingZeros32(m)); li != nil {
-			tick = min(tick, li.min)
+			when = min(when, li.min)
 		}
 	}
-	return w.time(tick), true
+	return w.time(w.up(when)), true
 }
 
 // firstList returns the first slot with timers on a level, and frees those before it, whose timers

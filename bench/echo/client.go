@@ -106,7 +106,7 @@ func (d *dialogue) run() error {
 	if err := send(d.depth); err != nil {
 		return err
 	}
-	in := make([]byte, min(max(len(d.out), 4<<10), 64<<10))
+	in := make([]byte, max(min(max(len(d.out), 4<<10), 64<<10), frame))
 	for have := 0; ; {
 		n, err := d.conn.Read(in[have:])
 		if err != nil {

@@ -5,6 +5,7 @@
 //	go run ./echo                   # all cells, five rounds
 //	go run ./echo -idle             # what it costs to watch over idle connections
 //	go run ./echo -out ../docs/performance
+//	go run ./echo -large -peers loopwheel,gnet,gnet-256k -cells "16 KiB; 256 KiB, depth 1"
 //
 // Each server is a process of its own. Frames have a 4-byte big-endian length. Before each
 // measurement connections are made anew; the servers that are not being measured have none.
@@ -49,16 +50,20 @@ func main() {
 	idle := flag.Bool("idle", false, "measure what it costs to watch over idle connections")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
-	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle")
+	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle; 0 leaves that out")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "the idle timeout of -idle")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
-	cells := flag.String("cells", "", "only cells whose name contains this, such as \"64 B\" or \"depth 16\"")
+	cells := flag.String("cells", "", "only cells whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
+	large := flag.Bool("large", false, "frames of 64 and 256 KiB as well")
 	flag.StringVar(&o.out, "out", "", "write CSV and SVG into this `directory`")
 	flag.Parse()
 	if *serve != "" {
 		log.Fatal(runServer(*serve))
 	}
 	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
+	if *large {
+		o.sizes = append(o.sizes, 64<<10, 256<<10)
+	}
 	o.rest = 5 * time.Second
 	if *quick {
 		o.rounds, o.window, o.idlers, o.rest = 1, 400*time.Millisecond, 1000, time.Second
@@ -71,11 +76,12 @@ func main() {
 
 // run starts the servers and measures.
 func (o *options) run(peers, only string, idle bool) error {
-	known := names(cellPeers)
+	o.peers = names(cellPeers)
+	known := append(names(cellPeers), names(morePeers)...)
 	if idle {
 		known = names(idlePeers)
+		o.peers = known
 	}
-	o.peers = known
 	if peers != "" {
 		o.peers = strings.Split(peers, ",")
 	}

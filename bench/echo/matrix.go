@@ -58,9 +58,11 @@ func (o *options) matrix(only string) error {
 			}
 		}
 	}
-	idle, err := o.idleCosts(servers)
-	if err != nil {
-		return err
+	var idle []idleCost
+	if o.idlers > 0 {
+		if idle, err = o.idleCosts(servers); err != nil {
+			return err
+		}
 	}
 	progressEnds()
 	return o.report(results, idle)
@@ -78,13 +80,25 @@ func (o *options) cells(only string) (cells []cell) {
 	for _, conns := range o.conns {
 		for _, size := range o.sizes {
 			for _, depth := range o.depths {
-				if c := (cell{conns, size, depth}); strings.Contains(c.String(), only) {
+				if c := (cell{conns, size, depth}); c.matches(only) {
 					cells = append(cells, c)
 				}
 			}
 		}
 	}
 	return cells
+}
+
+// matches reports whether the cell's name contains one of what is listed: "depth 1" is not in
+// "depth 16".
+func (c cell) matches(list string) bool {
+	for name := range strings.SplitSeq(list, ";") {
+		name, all := strings.TrimSpace(name), c.String()+","
+		if name == "" || strings.Contains(all, name+",") || strings.Contains(all, name+" ") {
+			return true
+		}
+	}
+	return false
 }
 
 // measure runs one cell on one server: a third of the time to get warm, and then the time that

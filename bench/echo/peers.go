@@ -20,12 +20,24 @@ import (
 // all that are whole back in one piece, as they came: no server that does something with its
 // messages could be quicker.
 var cellPeers = []peer{
-	{"loopwheel", serveLoopwheel},
+	{"loopwheel", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 0) }},
+	{"loopwheel-net", func(s setup) error { return serveLoopwheel(s, loop.EngineNet, 0) }},
 	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},
 	{"nbio", serveNbio},
 	{"netpoll", serveNetpoll},
 	{"evio", serveEvio},
 	{"net", serveNet},
+}
+
+// morePeers are compared when they are asked for by name: gnet with read buffers as large as
+// loopwheel's, and loopwheel with other marks from which on a peer's input waits for its output.
+var morePeers = []peer{
+	{"gnet-256k", func(s setup) error { return runGnet(&gnetServer{}, s, gnet.WithReadBufferCap(256<<10)) }},
+	{"loopwheel-high-32k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 32<<10) }},
+	{"loopwheel-high-64k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 64<<10) }},
+	{"loopwheel-high-128k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 128<<10) }},
+	{"loopwheel-high-256k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 256<<10) }},
+	{"loopwheel-high-1m", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 1<<20) }},
 }
 
 // echoer is the handler of loopwheel's server.
@@ -34,10 +46,13 @@ type echoer struct{}
 func (echoer) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 func (echoer) OnClose(*loop.Conn, error)                {}
 
-// serveLoopwheel has everything on that a server on the internet wants.
-func serveLoopwheel(s setup) error {
+// serveLoopwheel has everything on that a server on the internet wants. On Go's own net, which is
+// for development, it shows what gnet is worth. highWater 0 is the default.
+func serveLoopwheel(s setup, engine loop.Engine, highWater int) error {
 	return runLoopwheel(&loop.Server{
-		Codec:            codec.Length{},
+		Engine:           engine,
+		HighWater:        highWater,
+		Codec:            codec.Length{Max: 1 << 20},
 		NumLoops:         s.loops,
 		IdleTimeout:      s.timeout,
 		IdleJitter:       s.timeout / 10,

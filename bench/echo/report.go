@@ -19,6 +19,7 @@ type summary struct {
 	cell, peer    string
 	rate          float64
 	cpu           spread
+	ratio         float64 // the median of what it takes of the first peer's CPU, round by round
 	p50, p99, p9s time.Duration
 	rss           float64
 }
@@ -50,7 +51,8 @@ func summarize(results []result, peers []string) (rows []summary) {
 				}
 			}
 			rows = append(rows, summary{
-				cell: c, peer: p, rate: spreadOf(rate).median, cpu: spreadOf(cpu), rss: spreadOf(rss).median,
+				ratio: ratioTo(results, c, p, peers[0]),
+				cell:  c, peer: p, rate: spreadOf(rate).median, cpu: spreadOf(cpu), rss: spreadOf(rss).median,
 				p50: all.quantile(0.5), p99: all.quantile(0.99), p9s: all.quantile(0.999),
 			})
 		}
@@ -58,11 +60,34 @@ func summarize(results []result, peers []string) (rows []summary) {
 	return rows
 }
 
+// ratioTo returns the median of a peer's CPU time by that of another in the same round.
+func ratioTo(results []result, cell, peer, first string) float64 {
+	rounds := make(map[int]float64) // the first's
+	var ratios []float64
+	for pass := range 2 {
+		for i := range results {
+			switch r := &results[i]; {
+			case r.cell != cell:
+			case pass == 0 && r.peer == first:
+				rounds[r.round] = r.cpu
+			case pass == 1 && r.peer == peer && rounds[r.round] > 0:
+				ratios = append(ratios, r.cpu/rounds[r.round])
+			}
+		}
+	}
+	if len(ratios) == 0 {
+		return 0
+	}
+	return spreadOf(ratios).median
+}
+
 // report prints the tables, and writes the files if there is a directory for them.
 func (o *options) report(results []result, idle []idleCost) error {
 	rows := summarize(results, o.peers)
 	printCells(os.Stdout, rows)
-	printIdle(os.Stdout, idle, o.idlers)
+	if len(idle) > 0 {
+		printIdle(os.Stdout, idle, o.idlers)
+	}
 	if o.out == "" {
 		return nil
 	}
@@ -72,7 +97,8 @@ func (o *options) report(results []result, idle []idleCost) error {
 	return plot(filepath.Join(o.out, "echo.svg"), rows)
 }
 
-// printCells prints a table for each cell. The first peer is what the others are compared with.
+// printCells prints a table for each cell. The first peer is what the others are compared with, in
+// the same round each.
 func printCells(w io.Writer, rows []summary) {
 	for _, g := range group(rows) {
 		t := table{{"server", "messages/s", "CPU s per million", "first = 1", "p50", "p99", "p99.9", "memory"}}
@@ -80,7 +106,7 @@ func printCells(w io.Writer, rows []summary) {
 			t = append(t, []string{
 				r.peer, fmt.Sprintf("%.0f", r.rate),
 				fmt.Sprintf("%.2f (%.2f–%.2f)", r.cpu.median, r.cpu.least, r.cpu.most),
-				fmt.Sprintf("%.2f", r.cpu.median/g[0].cpu.median),
+				fmt.Sprintf("%.2f", r.ratio),
 				short(r.p50).String(), short(r.p99).String(), short(r.p9s).String(),
 				fmt.Sprintf("%.0f MiB", r.rss/(1<<20)),
 			})

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,7 +46,7 @@ func runServer(name string) error {
 	var s setup
 	s.loops, _ = strconv.Atoi(os.Getenv(loopsEnv))
 	s.timeout, _ = time.ParseDuration(os.Getenv(timeoutEnv))
-	for _, p := range append(cellPeers, idlePeers...) {
+	for _, p := range slices.Concat(cellPeers, morePeers, idlePeers) {
 		if p.name == name {
 			go obey()
 			return p.serve(s)

@@ -33,6 +33,7 @@ var peers = map[string]func() error{
 	"loopwheel":     serveLoopwheel,
 	"loopwheel-all": serveGuarded,
 	"gnet":          serveGnet,
+	"gnet-whole":    serveGnetWhole,
 	"gnet-scan":     serveGnetScan,
 	"net":           serveNet,
 }
@@ -44,12 +45,13 @@ func main() {
 	client := flag.String("client", "", "be the client of the server at this `address`")
 	n := flag.Int("n", 1000, "how many messages the client sends on each connection")
 	conns := flag.Int("conns", 50, "how many connections the client has")
+	depth := flag.Int("depth", 1, "how many messages the client sends at once")
 	flag.Parse()
 	var err error
 	if serve := peers[*peer]; serve != nil {
 		err = serve()
 	} else if *client != "" {
-		err = ping(*client, *conns, *n)
+		err = ping(*client, *conns, *n, *depth)
 	} else {
 		flag.Usage()
 		os.Exit(2)
@@ -65,13 +67,13 @@ func listening(addr string) { fmt.Println(addr) }
 // quit ends a server, so that callgrind writes what it has counted.
 func quit() { os.Exit(0) }
 
-// ping sends n messages of 64 bytes on each connection: in rounds, one on each, and when all have
-// come back the next. So the server always finds several connections readable at once, as one under
+// ping sends n messages of 64 bytes on each connection: in rounds, depth at once on each, and when
+// all have come back the next. So the server always finds several connections readable at once, as one under
 // load does. With a single connection it would be put to sleep and woken for each message, which
 // costs several times as much in Go's scheduler as all the rest, and not twice the same.
-func ping(addr string, conns, n int) error {
+func ping(addr string, conns, n, depth int) error {
 	msg := binary.BigEndian.AppendUint32(nil, 64)
-	msg = append(msg, strings.Repeat("x", 64)...)
+	msg = bytes.Repeat(append(msg, strings.Repeat("x", 64)...), depth)
 	cs := make([]net.Conn, conns)
 	for i := range cs {
 		c, err := net.Dial("tcp", addr)
@@ -81,7 +83,7 @@ func ping(addr string, conns, n int) error {
 		defer c.Close()
 		cs[i] = c
 	}
-	for range n {
+	for range n / depth {
 		if err := round(cs, msg); err != nil {
 			return err
 		}

@@ -4,10 +4,13 @@
 //
 //	go run ./memory                    # 10,000 connections, each server once
 //	go run ./memory -rounds 3 -limit 1000
+//	go run ./memory -conns 1000 -traffic
+//	go run ./memory -allocs 100000
 //
 // Each server runs in a process of its own, and so do its clients. Every connection has echoed one
 // message before it falls silent. With -limit it fails if loopwheel's resident bytes are above
-// that.
+// that. With -traffic all of them then echo large frames, 16 under way on each, and fall silent
+// again: what a server keeps of that is the whole process's memory compared with before.
 package main
 
 import (
@@ -31,6 +34,8 @@ func main() {
 	rounds := flag.Int("rounds", 1, "how often each server is measured")
 	limit := flag.Int("limit", 0, "fail if loopwheel's resident `bytes` per connection are above; 0 means no limit")
 	only := flag.String("only", "", "the servers to measure, separated by commas")
+	allocs := flag.Int("allocs", 0, "print where the servers allocate while they echo so `many` messages instead")
+	traffic := flag.Bool("traffic", false, "measure what is kept of large traffic instead")
 	serve := flag.String("serve", "", "used by the program itself: be this server")
 	client := flag.String("client", "", "used by the program itself: be the clients of this address")
 	flag.Parse()
@@ -40,6 +45,10 @@ func main() {
 		err = beServer(*serve)
 	case *client != "":
 		err = beClients(*client, *conns)
+	case *allocs > 0:
+		err = printAllocs(*allocs, *only)
+	case *traffic:
+		err = compareTraffic(*conns, *rounds, *only)
 	default:
 		err = compare(*conns, *rounds, *limit, *only)
 	}
@@ -60,7 +69,7 @@ func compare(conns, rounds, limit int, only string) error {
 	fmt.Printf("%-10s %9s %9s %9s   per connection, %d of them\n", "server", "resident", "heap", "objects", conns)
 	for range rounds {
 		for _, name := range names {
-			if only != "" && !strings.Contains(","+only+",", ","+name+",") {
+			if !chosen(name, only) {
 				continue
 			}
 			u, err := measure(name, conns)
@@ -75,6 +84,10 @@ func compare(conns, rounds, limit int, only string) error {
 		}
 	}
 	return nil
+}
+
+func chosen(name, only string) bool {
+	return only == "" || strings.Contains(","+only+",", ","+name+",")
 }
 
 // measure runs one server and its clients, and returns what the connections added.
@@ -190,12 +203,14 @@ func beServer(name string) error {
 func beClients(addr string, conns int) error {
 	msg := []byte("\x00\x00\x00\x05hello")
 	answer := make([]byte, len(msg))
+	var all []net.Conn
 	for range conns {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
+		all = append(all, c)
 		if _, err := c.Write(msg); err != nil {
 			return err
 		}
@@ -207,6 +222,11 @@ func beClients(addr string, conns int) error {
 		}
 	}
 	fmt.Println("open")
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if err := echoMuch(all); err != nil {
+			return err
+		}
+		fmt.Println("echoed")
+	}
 	return nil
 }

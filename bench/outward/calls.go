@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,45 +14,59 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-const (
-	callConns, callDepth, callTotal = 8, 64, 400_000
+// A callLoad is how much is asked, over 8 connections.
+type callLoad struct {
+	depth, total int // questions under way on each that will be answered, and all together
+	timeout      time.Duration
+	thirds       bool // each third is never answered
+}
+
+const callConns = 8
+
+var (
+	allAnswered = callLoad{64, 400_000, 10 * time.Second, false}
+	twoThirds   = callLoad{64, 1_000_000, 50 * time.Millisecond, true}
 )
 
-// callsClient asks over 8 connections, 64 questions under way on each, each with a deadline.
-func callsClient() {
-	askers(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
+// calls asks questions that have a deadline each.
+func (k callLoad) calls() {
+	k.ask(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
 		calls := handler.NewCalls[[]byte](c, handler.CallLimits{})
 		frame := make([]byte, 64)
 		var next func()
-		answered := func(_ []byte, err error) {
-			if err == nil { // otherwise the round is over
+		ended := func(_ []byte, err error) {
+			if err == nil || errors.Is(err, handler.ErrCallTimeout) { // otherwise the round is over
 				done()
-				next()
 			}
 		}
 		next = func() {
-			id, err := calls.Begin(10*time.Second, answered)
+			id, err := calls.Begin(k.timeout, ended)
 			if err != nil {
 				return
 			}
 			binary.BigEndian.PutUint64(frame, id)
 			_ = c.Send(frame)
 		}
-		for range callDepth {
+		for range k.depth {
 			next()
 		}
+		answers := 0
 		return func(_ *loop.Conn, msg []byte) error {
 			calls.Answer(binary.BigEndian.Uint64(msg), msg)
+			next()
+			if answers++; k.thirds && answers%2 == 0 {
+				next() // in place of the one that is not answered
+			}
 			return nil
 		}
 	})
 }
 
-// echoesClient does the same without calls: each answer makes it send one more.
-func echoesClient() {
-	askers(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
+// echoes does the same without calls: each answer makes it send one more.
+func (k callLoad) echoes() {
+	k.ask(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
 		frame := make([]byte, 64)
-		for range callDepth {
+		for range k.depth {
 			_ = c.Send(frame)
 		}
 		return func(c *loop.Conn, _ []byte) error {
@@ -61,12 +76,12 @@ func echoesClient() {
 	})
 }
 
-func askers(open func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error) {
+func (k callLoad) ask(open func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error) {
 	srv := &loop.Server{NumLoops: 1}
 	check(srv.Start(context.Background()))
 	rounds(func(port string) {
 		over := make(chan struct{})
-		left := callTotal
+		left := k.total
 		var conns []*loop.Conn
 		done := func() {
 			if left--; left == 0 {
@@ -90,16 +105,43 @@ func askers(open func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) 
 
 type ended struct{ loop.HandlerFunc }
 
+// tcpThirds is an echo of frames of 64 bytes that leaves out each third.
+func tcpThirds() {
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Fixed{Size: 64}, Accept: func(*loop.Conn) loop.Handler {
+		n := 0
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			if n++; n%3 == 0 {
+				return nil
+			}
+			return c.Send(msg)
+		})
+	}}
+	check(srv.Start(context.Background()))
+	fmt.Println(srv.LocalAddr())
+	untilInputEnds()
+}
+
+// benchCalls compares calls with echoes, all of them answered, and with a third that is not.
 func benchCalls() {
-	echo := start("tcp-echo")
+	echo, thirds := start("tcp-echo"), start("tcp-thirds")
 	defer echo.stop()
-	_, port, _ := net.SplitHostPort(echo.addr)
-	compare("a call of 64 bytes", []string{"echoes", "calls"}, func(name string) float64 {
+	defer thirds.stop()
+	one := func(name string, to *process, total int) float64 {
+		_, port, _ := net.SplitHostPort(to.addr)
 		p := start(name)
 		defer p.stop()
 		begun := p.cpu()
 		fmt.Fprintln(p.in.(io.Writer), port)
 		_ = must(p.out.Read(make([]byte, 10)))
-		return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / callTotal
+		return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / float64(total)
+	}
+	compare("a call of 64 bytes", []string{"echoes", "calls"}, func(name string) float64 {
+		return one(name, echo, allAnswered.total)
+	})
+	compare("a call, a third unanswered", []string{"echoes-thirds", "calls-thirds"}, func(name string) float64 {
+		if name == "calls-thirds" {
+			return one(name, thirds, twoThirds.total)
+		}
+		return one(name, echo, twoThirds.total)
 	})
 }

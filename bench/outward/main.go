@@ -2,7 +2,7 @@
 // datagram, per dial, or per message through a proxy, in rounds that take turns. Each figure is a
 // median with its minimum and maximum.
 //
-//	go run ./outward udp|dial|calls|proxy [-rounds 5]
+//	go run ./outward [-rounds 5] udp|sessions|flood|dns|dial|calls|proxy
 package main
 
 import (
@@ -18,7 +18,10 @@ import (
 	"time"
 )
 
-var turns = flag.Int("rounds", 5, "take this `number` of turns")
+var (
+	turns = flag.Int("rounds", 5, "take this `number` of turns")
+	only  = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
+)
 
 func main() {
 	if kind := os.Getenv("OUTWARD_SERVER"); kind != "" {
@@ -26,18 +29,21 @@ func main() {
 		return
 	}
 	flag.Parse()
-	what := map[string]func(){"udp": benchUDP, "dial": benchDial, "calls": benchCalls, "proxy": benchProxy}[flag.Arg(0)]
+	what := map[string]func(){"udp": benchUDP, "dial": benchDial, "calls": benchCalls, "proxy": benchProxy,
+		"sessions": benchSessions, "flood": benchFlood, "dns": benchDNS}[flag.Arg(0)]
 	if what == nil {
-		fmt.Fprintln(os.Stderr, "want udp, dial, calls or proxy")
+		fmt.Fprintln(os.Stderr, "want udp, sessions, flood, dns, dial, calls or proxy")
 		os.Exit(2)
 	}
 	what()
 }
 
 // servers are what child processes run: each prints its address, and ends when its input does.
-var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
+var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet,
+	"udp-sessions": udpSessions, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
-	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "calls": callsClient, "echoes": echoesClient}
+	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds,
+	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes}
 
 // A process is a child that is measured.
 type process struct {
@@ -101,6 +107,9 @@ func (f figures) median() float64 { return slices.Sorted(slices.Values(f))[len(f
 
 // compare runs contenders in turns, and prints each beside the first.
 func compare(title string, names []string, one func(name string) float64) {
+	if *only != "" {
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(strings.Split(*only, ","), n) })
+	}
 	all := make(map[string]figures)
 	for range *turns {
 		for _, n := range names {

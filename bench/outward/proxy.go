@@ -3,18 +3,25 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
+)
+
+var (
+	messages = flag.String("sizes", "64,16384,262144", "pass messages of these `bytes`, separated by commas, through proxies")
+	howLong  = flag.Duration("duration", 800*time.Millisecond, "let each turn of proxies last so `long`")
 )
 
 // proxyLoopwheel is examples/proxy without its frills: what passes bytes is the same.
@@ -149,14 +156,25 @@ func benchProxy() {
 	}
 	echo := start("tcp-echo")
 	defer echo.stop()
-	for _, size := range []int{64, 16 << 10, 256 << 10} {
+	for _, size := range sizes() {
 		compare(fmt.Sprintf("proxy, 100 connections, %d bytes", size), have, func(name string) float64 {
 			return proxyRound(name, echo.addr, size)
 		})
 	}
 	for _, n := range have {
+		if *only != "" {
+			break
+		}
 		fmt.Printf("%-34s %-22s %8.1f KB\n", "proxy, memory of an idle pair", n, idlePair(n, echo.addr))
 	}
+}
+
+// sizes are those of -sizes.
+func sizes() (all []int) {
+	for _, s := range strings.Split(*messages, ",") {
+		all = append(all, must(strconv.Atoi(s)))
+	}
+	return all
 }
 
 // proxyRound returns the proxy's CPU time per message and its answer, in microseconds.
@@ -172,7 +190,7 @@ func proxyRound(name, to string, size int) float64 {
 		roundTrip(conns[i], make([]byte, size), make([]byte, size))
 	}
 	begun = p.cpu()
-	end := time.Now().Add(800 * time.Millisecond)
+	end := time.Now().Add(*howLong)
 	for _, c := range conns {
 		wg.Go(func() {
 			defer c.Close()

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/net/ipv4"
+
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -33,11 +36,74 @@ func udpNet() {
 	untilInputEnds()
 }
 
+// udpBatches is what Go's net offers beside single datagrams.
+func udpBatches() {
+	c := must(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
+	fmt.Println(c.LocalAddr())
+	go func() {
+		pc := ipv4.NewPacketConn(c)
+		batch := make([]ipv4.Message, 64)
+		for i := range batch {
+			batch[i].Buffers = [][]byte{make([]byte, 1<<16)}
+		}
+		for {
+			n := must(pc.ReadBatch(batch, 0))
+			for i := range batch[:n] {
+				batch[i].Buffers[0] = batch[i].Buffers[0][:batch[i].N]
+			}
+			for rest := batch[:n]; len(rest) > 0; {
+				sent, err := pc.WriteBatch(rest, 0)
+				check(err)
+				rest = rest[sent:]
+			}
+			for i := range batch[:n] {
+				batch[i].Buffers[0] = batch[i].Buffers[0][:1<<16]
+			}
+		}
+	}()
+	untilInputEnds()
+}
+
+type gnetEcho struct {
+	gnet.BuiltinEventEngine
+	addr string
+}
+
+func (e *gnetEcho) OnBoot(gnet.Engine) gnet.Action {
+	fmt.Println(e.addr)
+	return gnet.None
+}
+
+func (*gnetEcho) OnTraffic(c gnet.Conn) gnet.Action {
+	msg, _ := c.Next(-1)
+	_, _ = c.Write(msg)
+	return gnet.None
+}
+
+// silent is gnet's logger, which writes to the standard output otherwise.
+type silent struct{}
+
+func (silent) Debugf(string, ...any) {}
+func (silent) Infof(string, ...any)  {}
+func (silent) Warnf(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(string, ...any) {}
+
+func udpGnet() {
+	c := must(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
+	addr := c.LocalAddr().String()
+	_ = c.Close()
+	go func() {
+		check(gnet.Run(&gnetEcho{addr: addr}, "udp://"+addr, gnet.WithNumEventLoop(1), gnet.WithLogger(silent{})))
+	}()
+	untilInputEnds()
+}
+
 // benchUDP is an echo of 64 bytes for 32 peers.
 func benchUDP() {
 	for _, depth := range []int{1, 16} {
 		for _, peers := range []int{32, 1} {
-			compare(fmt.Sprintf("UDP echo, %d peers, depth %d", peers, depth), []string{"udp-net", "udp-loopwheel"}, func(name string) float64 {
+			compare(fmt.Sprintf("UDP echo, %d peers, depth %d", peers, depth), []string{"udp-net", "udp-batches", "udp-gnet", "udp-loopwheel"}, func(name string) float64 {
 				return udpRound(name, peers, depth)
 			})
 		}

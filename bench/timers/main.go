@@ -5,6 +5,7 @@
 //
 //	go run ./timers                      # everything, some minutes
 //	go run ./timers -rounds 3 -run reset # jobs whose name contains "reset"
+//	go run ./timers -rounds 9 -beside    # the wheel beside a heap with 10 k, 100 k and 1 M timers
 //
 // It prints a table, and with -out writes timers.csv and SVG plots to a directory.
 package main
@@ -29,6 +30,7 @@ func main() {
 	run := flag.String("run", "", "only jobs whose name contains this, or one of these with | between")
 	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between")
 	out := flag.String("out", "", "directory for timers.csv and the plots")
+	besides := flag.Bool("beside", false, "only the wheel and the 4-ary heap, with 10 k, 100 k and 1 M timers, as a table in Markdown")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
 	flag.Parse()
 	if *child != "" {
@@ -37,6 +39,10 @@ func main() {
 	}
 	if *rounds < 1 || *n < 10 {
 		log.Fatal("timers: -rounds needs 1 or more, -n 10 or more")
+	}
+	if *besides {
+		beside(os.Stdout, []int{10_000, 100_000, 1_000_000}, *rounds)
+		return
 	}
 	r := newResults()
 	start := time.Now()

@@ -30,18 +30,27 @@ type row struct {
 func newResults() *results { return &results{} }
 
 func (r *results) add(name, unit, contender string, v float64) {
-	i := slices.IndexFunc(r.tables, func(t *table) bool { return t.name == name })
-	if i < 0 {
-		i = len(r.tables)
-		r.tables = append(r.tables, &table{name: name, unit: unit})
+	t := r.table(name)
+	if t == nil {
+		t = &table{name: name, unit: unit}
+		r.tables = append(r.tables, t)
 	}
-	t := r.tables[i]
 	j := slices.IndexFunc(t.rows, func(w *row) bool { return w.contender == contender })
 	if j < 0 {
 		j = len(t.rows)
 		t.rows = append(t.rows, &row{contender: contender})
 	}
 	t.rows[j].values = append(t.rows[j].values, v)
+}
+
+// table returns a measure's table, nil if there is none.
+func (r *results) table(name string) *table {
+	for _, t := range r.tables {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
 }
 
 // spread returns the median, the least and the greatest value.

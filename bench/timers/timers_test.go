@@ -83,3 +83,22 @@ func TestResults(t *testing.T) {
 		}
 	}
 }
+
+// The table in Markdown has measures that there are, and says what is to be divided by what.
+func TestBeside(t *testing.T) {
+	for _, row := range besideRows {
+		if !slices.ContainsFunc(jobs, func(j job) bool { return slices.Contains(j.names, row.measure) }) {
+			t.Errorf("no job measures %q", row.measure)
+		}
+	}
+	r := newResults()
+	for _, v := range []float64{3, 1, 2} {
+		r.add("a", "ns", "timing.Wheel", v)
+		r.add("a", "ns", "4-ary heap", 4)
+	}
+	var out bytes.Buffer
+	printBeside(&out, "a, ns", 10, r.table("a"))
+	if want := "| a, ns | 10 | 2 (1–3) | 4 | 0.50 |\n"; out.String() != want || r.table("b") != nil {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

@@ -10,40 +10,27 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from then on a second Ctrl-C ends the program at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { cli.Main(run) }
 
 // run is the program: it serves until ctx is done, and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o, err := parse(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err != nil {
-		fmt.Fprintf(errOut, "delay: %v (-h lists all flags)\n", err)
-		return 2
+		return cli.Refused("delay", err, errOut)
 	}
-	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
-		Level(o.level).With().Timestamp().Logger()
-	if err := serve(ctx, o, log, out); err != nil {
+	if err := serve(ctx, o, cli.Log(errOut, o.level), out); err != nil {
 		fmt.Fprintf(errOut, "delay: %v\n", err)
 		return 1
 	}
@@ -94,13 +81,4 @@ func serve(ctx context.Context, o options, log zerolog.Logger, out io.Writer) er
 		_ = srv.Close() // pages that look on
 	}
 	return err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +12,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 )
 
 // options are what the command line says.
@@ -29,9 +30,8 @@ type options struct {
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
-	o := options{network: "tcp", addr: "127.0.0.1:8090", level: zerolog.InfoLevel}
-	fs := flag.NewFlagSet("delay", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	o := options{network: "tcp", addr: "127.0.0.1:8090"}
+	fs := cli.Flags("delay")
 	fs.Func("addr", "serve HTTP at this `address`: tcp://host:port or unix://path (default tcp://127.0.0.1:8090)", o.setAddr)
 	fs.StringVar(&o.redis, "redis", "", "Redis at this `address`: host:port, a redis:// URL, or those of a cluster, separated by commas; "+
 		"without, one in this process, which forgets all when it ends")
@@ -40,17 +40,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.BoolVar(&o.private, "private", false, "allow callbacks to private and local addresses")
 	fs.IntVar(&o.concurrency, "concurrency", 0, "work on this `number` of tasks at once (default 64)")
 	fs.IntVar(&o.attempts, "attempts", 0, "try a task this `number` of times (default 16)")
-	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(out, "Usage: delay [flags]")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
+	cli.LevelFlag(fs, &o.level)
+	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
 		return o, err
-	case err != nil:
-		return o, err
-	case fs.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
 	}
 	return o, nil
 }
@@ -64,18 +56,6 @@ func (o *options) setAddr(addr string) error {
 		return errors.New("want tcp://host:port or unix://path")
 	}
 	o.network, o.addr = network, rest
-	return nil
-}
-
-func (o *options) setLevel(level string) error {
-	switch level {
-	case "debug", "info", "warn", "error":
-		o.level, _ = zerolog.ParseLevel(level)
-	case "off":
-		o.level = zerolog.Disabled
-	default:
-		return errors.New("want debug, info, warn, error or off")
-	}
 	return nil
 }
 

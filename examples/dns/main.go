@@ -7,17 +7,15 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 )
 
 // options are what the command line says.
@@ -32,24 +30,15 @@ type options struct {
 	loops     int
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from then on a second Ctrl-C ends the program at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { cli.Main(run) }
 
 // run is the program: it serves until ctx is done, and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o, err := parse(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err != nil {
-		fmt.Fprintf(errOut, "dns: %v (-h lists all flags)\n", err)
-		return 2
+		return cli.Refused("dns", err, errOut)
 	}
-	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: true, TimeFormat: time.TimeOnly}).
-		Level(zerolog.InfoLevel).With().Timestamp().Logger()
+	log := cli.Log(errOut, zerolog.InfoLevel)
 	if o.addr, err = fixPort(o.addr); err != nil {
 		fmt.Fprintf(errOut, "dns: cannot listen: %v\n", err)
 		return 1
@@ -60,8 +49,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return 1
 	}
 	fmt.Fprintf(out, "dns: listening on udp://%s and tcp://%s\n", srv.LocalAddr(), srv.LocalAddr())
-	context.AfterFunc(ctx, func() { fmt.Fprintln(out, "dns: draining; Ctrl-C again ends at once") })
-	if err := srv.Wait(); err != nil {
+	err = cli.Wait(ctx, srv.Wait, func() { fmt.Fprintln(out, "dns: draining; Ctrl-C again ends at once") })
+	if err != nil {
 		fmt.Fprintf(errOut, "dns: %v\n", err)
 		return 1
 	}
@@ -95,8 +84,7 @@ func fixPort(addr string) (string, error) {
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("dns", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	fs := cli.Flags("dns")
 	fs.StringVar(&o.addr, "addr", "udp://127.0.0.1:5353", "listen on this `address`, udp://host:port, by UDP and TCP")
 	fs.Func("upstream", "ask these `servers`: host:port[,host:port...]", o.setUpstreams)
 	fs.DurationVar(&o.timeout, "timeout", time.Second, "give an upstream this `duration` to answer")
@@ -105,17 +93,10 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.stale, "stale", time.Hour, "keep answers this `duration` beyond their TTL, for when no upstream answers")
 	fs.IntVar(&o.sessions, "clients", 0, "serve this `number` of UDP clients at once; 0 means 131,072")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
-	err := fs.Parse(args)
+	err := cli.Parse(fs, args, "-upstream host:port[,host:port...] [flags]", out)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(out, "Usage: dns -upstream host:port[,host:port...] [flags]")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
-		return o, err
 	case err != nil:
 		return o, err
-	case fs.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
 	case len(o.upstreams) == 0:
 		return o, errors.New("no upstream: say whom to ask with -upstream host:port")
 	case !strings.HasPrefix(o.addr, "udp://"):

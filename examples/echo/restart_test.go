@@ -69,7 +69,8 @@ type restarting struct {
 func startRestarting(t *testing.T, kind string) *restarting {
 	dir := t.TempDir()
 	p := &restarting{kind: kind, network: "tcp", pidFile: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
-	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error"}
+	// Who is slow, on a busy machine, is waited for; nobody is when all have gone.
+	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error", "-drain-delay", "15s"}
 	switch kind {
 	case "unix":
 		p.network, p.addr = "unix", filepath.Join(dir, "x.sock")

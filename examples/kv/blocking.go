@@ -27,7 +27,7 @@ func (s *session) block(sh *shard, w *store.Wait) {
 		},
 	}
 	sh.db.Wait(w, func(reply []byte) {
-		sh.whenSafe(reply, s.unblock)
+		sh.whenSafe(reply, true, s.unblock)
 	})
 }
 
@@ -79,10 +79,10 @@ func (s *session) blockThere(sh *shard, cmd *store.Command, args [][]byte) {
 		}
 		var reply []byte
 		if reply, w = sh.run(cmd, args, v, false); w == nil {
-			sh.whenSafe(reply, answer)
+			sh.whenSafe(reply, true, answer)
 			return
 		}
-		sh.db.Wait(w, func(reply []byte) { sh.whenSafe(reply, answer) })
+		sh.db.Wait(w, func(reply []byte) { sh.whenSafe(reply, true, answer) })
 	})
 	if err != nil {
 		s.unblock(resp.AppendError(nil, "ERR this server is overloaded, or about to stop: "+err.Error()))

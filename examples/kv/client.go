@@ -105,7 +105,7 @@ func (s *session) clientList() {
 		return
 	}
 	v := s.version
-	s.gather(list, func(parts [][]byte) []byte {
+	s.gather(false, list, func(parts [][]byte) []byte {
 		return v.AppendVerbatim(nil, "txt", string(bytes.Join(parts, nil)))
 	})
 }
@@ -169,7 +169,7 @@ func (s *session) killMatching(old bool, matches func(o *session) bool) {
 		s.write(answer(int64(kill(s.shard))))
 		return
 	}
-	s.gather(func(sh *shard) []byte { return resp.AppendInt(nil, int64(kill(sh))) },
+	s.gather(false, func(sh *shard) []byte { return resp.AppendInt(nil, int64(kill(sh))) },
 		func(parts [][]byte) []byte {
 			v, _ := resp.Parse(merge("dbsize", parts))
 			return answer(v.Int)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -168,14 +169,36 @@ func compare(t *testing.T, g generator, next func(generator) []string, a, b *pee
 		a.write(wire)
 		b.write(wire)
 		for i, args := range commands {
-			want, got := normal(args, a.read()), normal(args, b.read())
-			if want != got && !closeEnough(args, want, got) {
+			if want, got, same := nextReplies(t, args, a, b); !same {
 				t.Errorf("%q: redis-server answers %s, this %s; before it: %q", args, want, got, commands[max(0, i-3):i])
 			}
 		}
 		sent += batch
 	}
 	return sent
+}
+
+// nextReplies reports whether both answer the same. Nearly always they do, byte for byte.
+func nextReplies(t *testing.T, args []string, a, b *peer) (want, got string, same bool) {
+	t.Helper()
+	x, err := a.readRaw()
+	if err != nil {
+		t.Fatalf("%q: redis-server: %v", args, err)
+	}
+	y, err := b.readRaw()
+	if err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	if bytes.Equal(x, y) {
+		return "", "", true
+	}
+	wantValue, err1 := resp.Parse(x)
+	gotValue, err2 := resp.Parse(y)
+	if err1 != nil || err2 != nil {
+		t.Fatalf("%q: redis-server answers %q (%v), this %q (%v)", args, x, err1, y, err2)
+	}
+	want, got = normal(args, wantValue), normal(args, gotValue)
+	return want, got, want == got || closeEnough(args, want, got)
 }
 
 // closeEnough reports whether the two answers are times that are left, which the moment of asking

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
 // TestKillAlways kills the program under load, again and again. With appendfsync always, all that
@@ -60,8 +58,7 @@ func count(t *testing.T, addr string, i int, last int64) int64 {
 		return last
 	}
 	defer conn.Close()
-	c := &peer{t: t, conn: conn}
-	c.decoder.Init(resp.Client{}, nil)
+	c := newPeer(t, conn, 4<<10)
 	for {
 		var wire []byte
 		for _, line := range []string{"MULTI", "INCR {%d}n", "RPUSH {%d}l x", "EXEC"} {
@@ -89,6 +86,8 @@ func count(t *testing.T, addr string, i int, last int64) int64 {
 	}
 }
 
+// checkConfirmed wants what was confirmed to be there, and at most the one transaction more that was
+// under way at the kill. What is there counts from then on: it was kept, so it must not go.
 func checkConfirmed(t *testing.T, addr string, round int, confirmed []int64) {
 	t.Helper()
 	c := dial(t, addr)
@@ -102,6 +101,7 @@ func checkConfirmed(t *testing.T, addr string, round int, confirmed []int64) {
 		if length := c.do(fmt.Sprintf("LLEN {%d}l", i)); want > 0 && length != got {
 			t.Errorf("round %d: a transaction was torn: %s numbers, %s pushes", round, got, length)
 		}
+		confirmed[i] = n
 	}
 }
 

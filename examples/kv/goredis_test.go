@@ -17,6 +17,7 @@ func TestGoRedis(t *testing.T) {
 	for _, shards := range []string{"1", "3"} {
 		for _, version := range []int{2, 3} {
 			t.Run(fmt.Sprintf("shards=%s/RESP%d", shards, version), func(t *testing.T) {
+				t.Parallel() // they wait for timeouts of a second
 				addr := start(t, "-shards", shards, "-requirepass", "secret", "-notify-keyspace-events", "Ex")
 				c := redis.NewClient(&redis.Options{Addr: addr, Password: "secret", Protocol: version})
 				t.Cleanup(func() { _ = c.Close() })

@@ -70,7 +70,7 @@ type peer struct {
 	conn    net.Conn
 	decoder codec.Decoder
 	data    []byte
-	room    [64 << 10]byte
+	room    []byte
 }
 
 func dial(t testing.TB, addr string) *peer {
@@ -84,7 +84,12 @@ func dial(t testing.TB, addr string) *peer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	c := &peer{t: t, conn: conn}
+	return newPeer(t, conn, 4<<10)
+}
+
+// newPeer is the client at one end of conn, which reads so many bytes at once.
+func newPeer(t testing.TB, conn net.Conn, room int) *peer {
+	c := &peer{t: t, conn: conn, room: make([]byte, room)}
 	c.decoder.Init(resp.Client{}, nil)
 	return c
 }
@@ -112,23 +117,32 @@ func (c *peer) read() resp.Value {
 }
 
 func (c *peer) tryRead() (resp.Value, error) {
+	frame, err := c.readRaw()
+	if err != nil {
+		return resp.Value{}, err
+	}
+	return resp.Parse(append([]byte(nil), frame...))
+}
+
+// readRaw returns the next reply as it came. It is valid until the next call.
+func (c *peer) readRaw() ([]byte, error) {
 	for {
 		rest, frame, more, err := c.decoder.Next(c.data)
 		if err != nil {
-			return resp.Value{}, err
+			return nil, err
 		}
 		if c.data = rest; frame != nil {
-			return resp.Parse(append([]byte(nil), frame...))
+			return frame, nil
 		}
 		if more {
 			continue
 		}
 		_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-		n, err := c.conn.Read(c.room[:])
+		n, err := c.conn.Read(c.room)
 		if err != nil {
-			return resp.Value{}, err
+			return nil, err
 		}
-		c.data = append([]byte(nil), c.room[:n]...)
+		c.data = c.room[:n]
 	}
 }
 

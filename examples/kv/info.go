@@ -26,7 +26,7 @@ func info(s *session, args [][]byte) {
 		return
 	}
 	stats := make([]store.Stats, len(s.server.shards))
-	s.gather(func(sh *shard) []byte {
+	s.gather(false, func(sh *shard) []byte {
 		stats[sh.index] = sh.db.Stats()
 		return resp.AppendInt(nil, 0)
 	}, func([][]byte) []byte { return report(stats) })

@@ -155,6 +155,7 @@ func (s *server) load() error {
 		if err != nil {
 			return err
 		}
+		files.OpenFile = s.openFile
 		if err := s.readFiles(files, sh.db); err != nil {
 			return err
 		}

@@ -28,7 +28,12 @@ type process struct {
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], append([]string{"-addr", "tcp://127.0.0.1:0"}, args...)...), log: new(bytes.Buffer)}
+	return startProgram(t, os.Args[0], args...)
+}
+
+func startProgram(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(program, append([]string{"-addr", "tcp://127.0.0.1:0"}, args...)...), log: new(bytes.Buffer)}
 	p.cmd.Env = append(os.Environ(), "KV_TEST_PROGRAM=1")
 	p.cmd.Stderr = p.log
 	out, err := p.cmd.StdoutPipe()

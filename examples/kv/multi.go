@@ -106,11 +106,11 @@ func (s *session) runTransaction(sh *shard, t *transaction, w *watching) {
 		return
 	}
 	if sh == s.shard {
-		s.reply(sh, sh.exec(t.queue, s.version, w, s))
+		s.reply(sh, sh.exec(t.queue, s.version, w, s), t.writes())
 		return
 	}
 	v := s.version
-	s.ask(sh, func(done func([]byte)) { sh.whenSafe(sh.exec(t.queue, v, w, nil), done) })
+	s.ask(sh, func(done func([]byte)) { sh.whenSafe(sh.exec(t.queue, v, w, nil), t.writes(), done) })
 }
 
 func (t *transaction) writes() bool {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
 
@@ -34,9 +34,8 @@ type options struct {
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
-	o := options{level: zerolog.InfoLevel, maxOut: maxOutbound}
-	fs := flag.NewFlagSet("kv", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	o := options{maxOut: maxOutbound}
+	fs := cli.Flags("kv")
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:6380", "listen on this `address`: tcp://host:port or unix://path")
 	fs.IntVar(&o.shards, "shards", 1, "spread the keys over this `number` of loops; with 1, one loop owns all data and every command is atomic")
 	fs.StringVar(&o.dir, "dir", "", "keep data in append-only files in this `directory`; without it, nothing is kept")
@@ -47,17 +46,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.Func("client-output-limit", "close a subscriber for whom more than this `size` waits (default 32mb)", o.setMaxOut)
 	fs.DurationVar(&o.idle, "timeout", 0, "close a connection that is silent for this `duration`; 0 means never")
 	fs.Func("notify-keyspace-events", "publish these `classes` of keyspace events, as Ex for expiry (default none)", o.setEvents)
-	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(out, "Usage: kv [flags]")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
+	cli.LevelFlag(fs, &o.level)
+	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
 		return o, err
-	case err != nil:
-		return o, err
-	case fs.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
 	}
 	return o, o.check()
 }
@@ -110,25 +101,19 @@ func (o *options) setEvents(s string) error {
 	return nil
 }
 
-func (o *options) setLevel(level string) error {
-	switch level {
-	case "debug", "info", "warn", "error":
-		o.level, _ = zerolog.ParseLevel(level)
-	case "off":
-		o.level = zerolog.Disabled
-	default:
-		return errors.New("want debug, info, warn, error or off")
-	}
-	return nil
-}
-
 // tuneGC lets the garbage collector run less often than Go's default has it, as the heap is the
 // data, and more often near the limit. What the environment says has precedence.
 func tuneGC(o options) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200)
 	}
-	if o.maxMemory > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(o.maxMemory + o.maxMemory/8)
+	limitHeap(o.maxMemory, 0)
+}
+
+// limitHeap has the garbage collector run as often as it must to stay near limit, 0 for none, and
+// what may be taken besides.
+func limitHeap(limit, besides int64) {
+	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit + limit/8 + besides)
 	}
 }

@@ -192,7 +192,7 @@ func (s *session) sum(f func(sh *shard) int) {
 		s.write(resp.AppendInt(nil, int64(f(s.shard))))
 		return
 	}
-	s.gather(func(sh *shard) []byte { return resp.AppendInt(nil, int64(f(sh))) },
+	s.gather(false, func(sh *shard) []byte { return resp.AppendInt(nil, int64(f(sh))) },
 		func(parts [][]byte) []byte { return merge("dbsize", parts) })
 }
 
@@ -230,7 +230,7 @@ func (s *session) channels(pattern []byte) {
 		s.write(list(s.shard))
 		return
 	}
-	s.gather(list, uniqueStrings)
+	s.gather(false, list, uniqueStrings)
 }
 
 // uniqueStrings makes one array of several, in which each string is once.
@@ -262,7 +262,7 @@ func (s *session) numSub(names [][]byte) {
 		s.write(count(s.shard))
 		return
 	}
-	s.gather(count, func(parts [][]byte) []byte {
+	s.gather(false, count, func(parts [][]byte) []byte {
 		sums := make([]int64, len(names))
 		for _, p := range parts {
 			v, _ := resp.Parse(p)

@@ -40,7 +40,12 @@ func (j *journal) rewrite() {
 	})
 }
 
+// makeBase waits for those of other shards: the second copy of the data is that of one shard.
 func (j *journal) makeBase(last string) error {
+	s := j.shard.server
+	s.rewriting.Lock()
+	defer s.rewriting.Unlock()
+	defer s.allowCopy()()
 	db := new(store.DB)
 	for _, path := range j.files.Paths() {
 		if err := aof.Read(path, replay(db)); err != nil {

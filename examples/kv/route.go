@@ -43,7 +43,7 @@ func (s *session) there(sh *shard, cmd *store.Command, args [][]byte) {
 	}
 	s.ask(sh, func(done func([]byte)) {
 		reply, _ := sh.run(cmd, args, v, false)
-		sh.whenSafe(reply, done)
+		sh.whenSafe(reply, cmd.Flags&store.Write != 0, done)
 	})
 }
 
@@ -54,12 +54,13 @@ func (s *session) ask(sh *shard, work func(done func([]byte))) {
 	}
 }
 
-// whenSafe calls done with a reply once what it tells of is as safe as it has to be.
-func (sh *shard) whenSafe(reply []byte, done func([]byte)) {
+// whenSafe calls done with a reply once what it tells of is as safe as it has to be. When the disk
+// fails, a reply to a write becomes an error; reads go on, from memory.
+func (sh *shard) whenSafe(reply []byte, wrote bool, done func([]byte)) {
 	if j := sh.journal; j != nil && j.mustWait() {
 		reply = bytes.Clone(reply)
 		j.whenSafe(func(err error) {
-			if err != nil { // it may be in memory, but nobody shall rely on it
+			if err != nil && wrote { // it may be in memory, but nobody shall rely on it
 				reply = resp.AppendError(nil, misconf(err))
 			}
 			done(reply)
@@ -76,14 +77,14 @@ func (s *session) everywhere(cmd *store.Command, args [][]byte) {
 		return
 	}
 	args, v := cloneArgs(args), s.version
-	s.gather(func(sh *shard) []byte {
+	s.gather(cmd.Flags&store.Write != 0, func(sh *shard) []byte {
 		reply, _ := sh.run(cmd, args, v, false)
 		return reply
 	}, func(replies [][]byte) []byte { return merge(cmd.Name, replies) })
 }
 
-// gather has part run on each shard, and answers with what whole makes of what comes of that.
-func (s *session) gather(part func(sh *shard) []byte, whole func(parts [][]byte) []byte) {
+// gather has part run on each shard, where it may write, and answers with what whole makes of what comes of that.
+func (s *session) gather(wrote bool, part func(sh *shard) []byte, whole func(parts [][]byte) []byte) {
 	later := s.answers.Later()
 	parts, missing := make([][]byte, len(s.server.shards)), len(s.server.shards)
 	ref := s.conn.Ref()
@@ -97,7 +98,7 @@ func (s *session) gather(part func(sh *shard) []byte, whole func(parts [][]byte)
 			})
 		}
 		err := sh.loop.Post(func() {
-			sh.whenSafe(part(sh), func(p []byte) { arrived(bytes.Clone(p)) })
+			sh.whenSafe(part(sh), wrote, func(p []byte) { arrived(bytes.Clone(p)) })
 		})
 		if err != nil {
 			arrived(resp.AppendError(nil, "ERR this server is overloaded, or about to stop: "+err.Error()))

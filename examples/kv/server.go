@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/examples/kv/aof"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -39,10 +42,14 @@ type server struct {
 	stop    context.CancelFunc
 	unlock  func() // the directory
 
+	openFile func(path string, flag int, perm os.FileMode) (aof.File, error) // nil: os.OpenFile
+
 	usedMemory atomic.Int64
 	maxMemory  atomic.Int64
+	copied     atomic.Int64 // what a rewrite may take besides
 	clients    atomic.Int64
 	rewrites   atomic.Int64 // that run
+	rewriting  sync.Mutex   // one shard's at a time
 	background sync.WaitGroup
 }
 
@@ -108,7 +115,20 @@ func (s *server) lookAtMemory() {
 
 func (s *server) overMemory() bool {
 	limit := s.maxMemory.Load()
-	return limit > 0 && s.usedMemory.Load() > limit
+	return limit > 0 && s.usedMemory.Load() > limit+s.copied.Load()
+}
+
+// allowCopy lets the program take as much memory again as it has, for a rewrite, which reads the
+// files into a second copy of the data: no client's write shall be refused for that.
+func (s *server) allowCopy() (end func()) {
+	s.copied.Store(s.usedMemory.Load())
+	limitHeap(s.maxMemory.Load(), s.copied.Load())
+	return func() {
+		runtime.GC() // the copy counts until it is collected
+		s.lookAtMemory()
+		limitHeap(s.maxMemory.Load(), 0)
+		s.copied.Store(0)
+	}
 }
 
 func (s *server) accept(c *loop.Conn) loop.Handler {

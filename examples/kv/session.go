@@ -13,6 +13,9 @@ import (
 // maxBacklog is how many bytes of commands a client may send while one that it sent before waits.
 const maxBacklog = 1 << 20
 
+// resumeBatch is how many of them are run before others have their turn.
+const resumeBatch = 256
+
 // A session is one client. Its fields need no lock: only the connection's loop touches them.
 type session struct {
 	server   *server
@@ -79,13 +82,18 @@ func cloneArgs(args [][]byte) [][]byte {
 	return out
 }
 
-// resume runs what was kept, until one of that has to wait, too.
+// resume runs what was kept, until one of that has to wait, too, or the answers must be read first,
+// or others have waited long enough.
 func (s *session) resume() {
 	if s.running {
 		return
 	}
 	s.running = true
-	for len(s.backlog) > 0 && s.waiting == nil && !s.closing {
+	for n := 0; len(s.backlog) > 0 && s.waiting == nil && !s.closing && !s.mustFlush(); n++ {
+		if n == resumeBatch {
+			_ = s.conn.Ref().Tell(func(*loop.Conn) { s.resume() })
+			break
+		}
 		args := s.backlog[0]
 		s.backlog[0] = nil
 		s.backlog = s.backlog[1:]
@@ -100,6 +108,19 @@ func (s *session) resume() {
 		s.full = false
 		s.conn.ResumeRead()
 	}
+}
+
+// mustFlush reports whether so many answers wait for the client that no more of its commands may be
+// run: what Server.HighWater does for those that were not kept. It goes on when they are sent.
+func (s *session) mustFlush() bool {
+	if s.conn.Pending() <= highWater {
+		return false
+	}
+	s.conn.OnFlushed(func() {
+		s.conn.OnFlushed(nil)
+		s.resume()
+	})
+	return true
 }
 
 // OnClose forgets the client.
@@ -239,14 +260,14 @@ func (s *session) here(cmd *store.Command, args [][]byte) {
 		s.block(sh, wait)
 		return
 	}
-	s.reply(sh, reply)
+	s.reply(sh, reply, cmd.Flags&store.Write != 0)
 }
 
 // reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is
 // on disk.
-func (s *session) reply(sh *shard, reply []byte) {
+func (s *session) reply(sh *shard, reply []byte, wrote bool) {
 	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
-		sh.whenSafe(reply, s.answers.Later().Done)
+		sh.whenSafe(reply, wrote, s.answers.Later().Done)
 		return
 	}
 	s.write(reply)

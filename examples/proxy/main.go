@@ -5,41 +5,28 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // statusInterval is how often the status lines come.
 const statusInterval = 5 * time.Second
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // from then on a second Ctrl-C ends the program at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { cli.Main(run) }
 
 // run is the program: it serves until ctx is done, and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o, err := parse(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err != nil {
-		fmt.Fprintf(errOut, "proxy: %v (-h lists all flags)\n", err)
-		return 2
+		return cli.Refused("proxy", err, errOut)
 	}
-	log := zerolog.New(zerolog.ConsoleWriter{Out: errOut, NoColor: !isTerminal(errOut), TimeFormat: time.TimeOnly}).
-		Level(zerolog.InfoLevel).With().Timestamp().Logger()
+	log := cli.Log(errOut, zerolog.InfoLevel)
 	p := newProxy(o, log)
 	srv := p.server()
 	if err := srv.Start(ctx); err != nil {
@@ -48,25 +35,15 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
 	go p.status(ctx, srv)
-	if err := wait(ctx, srv, out); err != nil {
+	err = cli.Wait(ctx, srv.Wait, func() {
+		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
+	})
+	if err != nil {
 		fmt.Fprintf(errOut, "proxy: %v\n", err)
 		return 1
 	}
 	fmt.Fprintln(out, "proxy: drained, bye")
 	return 0
-}
-
-// wait returns when the server has ended.
-func wait(ctx context.Context, srv *loop.Server, out io.Writer) error {
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Wait() }()
-	select {
-	case err := <-ended: // without being asked
-		return err
-	case <-ctx.Done():
-		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
-		return <-ended
-	}
 }
 
 // status logs how the backends are doing, until ctx is done.
@@ -85,13 +62,4 @@ func (p *proxy) status(ctx context.Context, srv *loop.Server) {
 				Uint64("in", b.in.Load()).Uint64("out", b.out.Load()).Msg("status")
 		}
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 )
 
 // options are what the command line says.
@@ -26,8 +27,7 @@ type options struct {
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
 	var o options
-	fs := flag.NewFlagSet("proxy", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	fs := cli.Flags("proxy")
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
 	fs.Func("to", "pass connections on to these `backends`: host:port[,host:port...]", o.setTo)
 	fs.Func("balance", "choose backends by `kind`: roundrobin or leastconn (default roundrobin)", o.setBalance)
@@ -37,17 +37,10 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
 	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy is told to stop")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
-	err := fs.Parse(args)
+	err := cli.Parse(fs, args, "-to host:port[,host:port...] [flags]", out)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(out, "Usage: proxy -to host:port[,host:port...] [flags]")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
-		return o, err
 	case err != nil:
 		return o, err
-	case fs.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
 	case len(o.to) == 0:
 		return o, errors.New("no backends: say where to with -to host:port[,host:port...]")
 	case o.idle < 0 || o.check < 0 || o.connect <= 0 || o.drain <= 0 || o.loops < 0:

@@ -267,7 +267,7 @@ func (h *Hub) report(err error) {
 		h.cfg.OnError(err)
 		return
 	}
-	h.cfg.Logger.Warn().Err(err).Msg("redisgroup")
+	h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
 }
 
 // A room is what a process has of a room in which it has members.

@@ -106,6 +106,9 @@ var serverMetrics = []metric[loop.Stats]{
 	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
 	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),
+	counter("tls_handshakes_total", "TLS handshakes that were done.", func(s *loop.Stats) uint64 { return s.Handshakes }),
+	counter("tls_handshakes_failed_total", "TLS handshakes that failed, or were cut.", func(s *loop.Stats) uint64 { return s.HandshakesFailed }),
+	gauge("tls_handshakes_pending", "TLS handshakes under way: computed, or waiting for their peers.", func(s *loop.Stats) float64 { return float64(s.HandshakesPending) }),
 	gauge("offload_running", "Offloaded jobs that run.", func(s *loop.Stats) float64 { return float64(s.Offloaded) }),
 	gauge("offload_waiting", "Offloaded jobs that wait for a goroutine.", func(s *loop.Stats) float64 { return float64(s.OffloadedWaiting) }),
 }
@@ -123,6 +126,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("timers", "Timers that are pending.", func(s *loop.LoopStats) float64 { return float64(s.Timers) }, loopLabel),
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
+	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.HighWater).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),

@@ -258,8 +258,8 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("%d of %d seen", seen, n)
 	}
 	for _, l := range s.Loops {
-		if len(l.Silent) != 10 {
-			t.Errorf("%d rows", len(l.Silent))
+		if len(l.Silent) != min(10, l.Seen) { // they are not spread evenly for certain
+			t.Errorf("%d rows for %d connections", len(l.Silent), l.Seen)
 		}
 	}
 }
@@ -337,7 +337,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// However many ask, the work is done for ten a second; each form of the answer is its own.
+// However many ask, the work is done once a second; each form of the answer is its own.
 func TestScrapedTooOften(t *testing.T) {
 	srv, web, _ := start(t, func(h *loopmetrics.Handler) {
 		h.Collectors = append(h.Collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "asked_total", Help: "x"}, counting()))
@@ -349,7 +349,7 @@ func TestScrapedTooOften(t *testing.T) {
 			t.Fatal(body)
 		}
 	}
-	most := int(time.Since(began)/(100*time.Millisecond)) + 1
+	most := int(time.Since(began)/time.Second) + 1
 	var asked int
 	until(t, "the answer is made anew", func() bool {
 		_, rest, _ := strings.Cut(get(t, web.URL+"/metrics"), "\nasked_total ")
@@ -358,7 +358,7 @@ func TestScrapedTooOften(t *testing.T) {
 		}
 		return asked > 1
 	})
-	if asked > most+1+int(time.Since(began)/(100*time.Millisecond)) {
+	if asked > most+1+int(time.Since(began)/time.Second) {
 		t.Errorf("gathered %d times in %v", asked, time.Since(began))
 	}
 	r, _ := http.NewRequest("GET", web.URL+"/metrics", nil)

@@ -10,16 +10,15 @@ import (
 
 const (
 	// fresh is how long an answer is good for.
-	fresh = 100 * time.Millisecond
+	fresh = time.Second
 
 	// maxAnswers is how many forms of an answer are kept: what clients accept differs little.
 	maxAnswers = 8
 )
 
-// recent gives an answer again to who asks within a tenth of a second: half a millisecond of work
-// each, most of it for Go's and the process's metrics, ought not to be what a server is busy with
-// because several collectors ask, or one asks far too often. Those who ask at once wait for one
-// answer.
+// recent gives an answer again to who asks within a second: half a millisecond of work each, most of
+// it for Go's and the process's metrics, ought not to be what a server is busy with because several
+// collectors ask, or one asks far too often. Those who ask at once wait for one answer.
 type recent struct {
 	next    http.Handler
 	mu      sync.Mutex

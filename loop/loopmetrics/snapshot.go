@@ -31,6 +31,10 @@ type snapshot struct {
 	Evicted   uint64     `json:"evicted"`
 	Cut       uint64     `json:"cut"`
 	Panics    uint64     `json:"panics"`
+	HeldBack  uint64     `json:"heldBack"`
+	Shaken    uint64     `json:"handshakes"`
+	Unshaken  uint64     `json:"handshakesFailed"`
+	Shaking   int        `json:"handshakesPending"`
 	Offloaded int        `json:"offloaded"`
 	Waiting   int        `json:"offloadWaiting"`
 	Loops     []loopView `json:"loops"`
@@ -102,7 +106,9 @@ func (k *looker) snapshot() snapshot {
 	st := k.server.Stats()
 	s := snapshot{
 		Time: time.Now(), Accepted: st.Accepted, Refused: st.Refused, Closed: st.Closed, Evicted: st.Evicted,
-		Cut: st.Cut, Panics: st.Panics, Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,
+		Cut: st.Cut, Panics: st.Panics, HeldBack: st.HeldBack,
+		Shaken: st.Handshakes, Unshaken: st.HandshakesFailed, Shaking: st.HandshakesPending,
+		Offloaded: st.Offloaded, Waiting: st.OffloadedWaiting,
 		Loops: make([]loopView, len(st.Loops)),
 	}
 	if k.from == nil {

@@ -1,160 +1,18 @@
 package realtest_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-const answerSize = 10 << 10 // of each answer
-
-// asked returns how many requests are pipelined, and for how long nothing is read.
-func asked() (n uint32, silence time.Duration) {
-	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		return 40_000, 1500 * time.Millisecond
-	}
-	return 8_000, 300 * time.Millisecond
-}
-
-// answer is the one to request n.
-func answer(n uint32) []byte {
-	b := bytes.Repeat([]byte{byte(n)}, answerSize)
-	binary.BigEndian.PutUint32(b, n)
-	return b
-}
-
-// respond is what an ordinary handler does.
-func respond(c *loop.Conn, msg []byte) error { return c.Send(answer(binary.BigEndian.Uint32(msg))) }
-
-// handlers are ways to answer, of which none may lose an answer or hang.
-var handlers = map[string]loop.Accept{
-	// A handler that knows nothing of backpressure.
-	"plain": func(*loop.Conn) loop.Handler { return loop.HandlerFunc(respond) },
-
-	// The recipes of docs/backpressure.md.
-	"hooks": func(c *loop.Conn) loop.Handler {
-		c.OnHighWater(64<<10, c.PauseRead)
-		c.OnFlushed(c.ResumeRead)
-		return loop.HandlerFunc(respond)
-	},
-	"pending": func(c *loop.Conn) loop.Handler {
-		c.OnFlushed(c.ResumeRead)
-		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-			err := respond(c, msg)
-			if c.Pending() > 64<<10 {
-				c.PauseRead()
-			}
-			return err
-		})
-	},
-
-	// The answer comes from elsewhere.
-	"offload": func(*loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-			n := binary.BigEndian.Uint32(msg)
-			return loop.Offload(c, func(context.Context) []byte { return answer(n) },
-				func(c *loop.Conn, a []byte) { _ = c.Send(a) })
-		})
-	},
-}
-
-// A client asks many times without reading for a while, then reads. Everything arrives in order,
-// the process needs little memory, and another client of the same loop is answered meanwhile.
-func TestPipelinedRequests(t *testing.T) {
-	for name, accept := range handlers {
-		for _, network := range []string{"tcp", "unix"} {
-			if network == "unix" && name != "plain" {
-				continue
-			}
-			t.Run(name+" over "+network, func(t *testing.T) { pipelined(t, network, accept) })
-		}
-	}
-}
-
-func pipelined(t *testing.T, network string, accept loop.Accept) {
-	addr := "tcp://127.0.0.1:0"
-	if network == "unix" {
-		addr = "unix://" + filepath.Join(t.TempDir(), "x.sock")
-	}
-	srv := &loop.Server{Addr: addr, NumLoops: 1, Codec: codec.Length{}, Accept: accept,
-		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
-			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
-	start(t, srv)
-	c, prober := dial(t, srv.Addrs()[0]), dial(t, srv.Addrs()[1])
-	var requests []byte
-	count, silence := asked()
-	for n := range count {
-		requests = binary.BigEndian.AppendUint32(requests, 4)
-		requests = binary.BigEndian.AppendUint32(requests, n)
-	}
-	go func() { _, _ = c.Write(requests) }()
-	peak := heapPeak(t)
-	worst := probe(t, prober, silence, nil)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		readAnswers(t, c, count)
-	}()
-	worst = max(worst, probe(t, prober, time.Minute, done))
-	t.Logf("the other client waited for %v at most, the heap grew to %d MiB", worst, peak()>>20)
-	if worst > 5*time.Second { // what it is on a quiet machine is in the log
-		t.Errorf("the other client waited for %v", worst)
-	}
-	if n := peak(); n > 32<<20 {
-		t.Errorf("the heap grew to %d MiB", n>>20)
-	}
-	if st := srv.Stats(); st.Closed != 0 {
-		t.Errorf("%d connections were closed", st.Closed)
-	}
-}
-
-// readAnswers reads all answers and checks them.
-func readAnswers(t *testing.T, c net.Conn, count uint32) {
-	got := make([]byte, 4+answerSize)
-	for n := range count {
-		if _, err := io.ReadFull(c, got); err != nil {
-			t.Errorf("answer %d: %v", n, err)
-			return
-		}
-		if !bytes.Equal(got[4:], answer(n)) {
-			t.Errorf("answer %d is another one", n)
-			return
-		}
-	}
-}
-
-// probe echoes small messages for a while, or until done, and returns the longest wait.
-func probe(t *testing.T, c net.Conn, d time.Duration, done chan struct{}) (worst time.Duration) {
-	t.Helper()
-	var b [1]byte
-	for began := time.Now(); time.Since(began) < d; {
-		select {
-		case <-done:
-			return worst
-		case <-time.After(5 * time.Millisecond):
-		}
-		sent := time.Now()
-		if _, err := c.Write([]byte("x")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(c, b[:]); err != nil {
-			t.Fatal(err)
-		}
-		worst = max(worst, time.Since(sent))
-	}
-	return worst
-}
 
 // heapPeak looks at the heap now and then until the test ends, and returns what tells how much it
 // has grown at most.
@@ -189,14 +47,37 @@ func heapPeak(t *testing.T) func() uint64 {
 	}
 }
 
-// Messages that were small on the wire and are long here, pushed to a client that reads nothing: it
-// is closed as a slow consumer before they have cost much memory.
+// Messages that are long here and short on the wire, pushed to a client that reads nothing: it is
+// closed as a slow consumer before they have cost much memory.
 func TestCompressedPushesToASilentReader(t *testing.T) {
-	reason := make(chan error, 1)
-	srv := &loop.Server{NumLoops: 1, Codec: shrinking{}, Accept: func(c *loop.Conn) loop.Handler {
-		msg := make([]byte, 65_530)
+	noisy := func(n int) []byte { return append(noise()[:n:n], make([]byte, 65_530-n)...) }
+	for name, c := range map[string]struct {
+		dialect *dialect
+		msg     []byte
+	}{
+		"websocket, 1 to 100": {deflateDialect(), noisy(512)},
+		"websocket, 1 to 15":  {deflateDialect(), noisy(4 << 10)},
+		"a codec of its own":  {&dialect{codec: shrinking{}, open: func(io.ReadWriter) error { return nil }}, noisy(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries(t, func(t *testing.T) (time.Duration, uint64) {
+				return 0, 2 * pushedToSilence(t, c.dialect, c.msg) // the limit is 16 MiB here
+			})
+		})
+	}
+}
+
+// pushedToSilence returns how much the heap grew.
+func pushedToSilence(t *testing.T, d *dialect, msg []byte) (heap uint64) {
+	reason, begin := make(chan error, 1), make(chan struct{})
+	srv := &loop.Server{NumLoops: 1, Codec: d.codec, Accept: func(c *loop.Conn) loop.Handler {
 		c.Every(time.Millisecond, func() {
-			for range 200 {
+			select {
+			case <-begin:
+			default:
+				return
+			}
+			for range 50 {
 				if c.Send(msg) != nil {
 					return
 				}
@@ -204,20 +85,26 @@ func TestCompressedPushesToASilentReader(t *testing.T) {
 		})
 		return script{Close: func(_ *loop.Conn, err error) { reason <- err }}
 	}}
-	addr := start(t, srv)
+	c := dial(t, start(t, srv))
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4 << 10)
+	}
+	if err := d.open(c); err != nil {
+		t.Fatal(err)
+	}
 	peak := heapPeak(t)
-	dial(t, addr)
+	close(begin)
 	select {
 	case err := <-reason:
 		if !errors.Is(err, loop.ErrSlowConsumer) {
 			t.Errorf("closed with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it is still open")
 	}
-	if n := peak(); n > 16<<20 {
-		t.Errorf("the heap grew to %d MiB", n>>20)
-	}
+	heap = peak()
+	t.Logf("the heap grew to %d MiB", heap>>20)
+	return heap
 }
 
 // shrinking is a codec whose frames are much shorter than its messages, as with compression.
@@ -229,22 +116,32 @@ func (shrinking) AppendFrame(dst, msg []byte) ([]byte, error) {
 	return dst[:n+100], nil
 }
 
-// Who goes on sending after a close has its input thrown away, up to a limit.
+// Who goes on sending after a close has its input thrown away, up to a limit: over TLS, too.
 func TestLingeringIsBounded(t *testing.T) {
-	srv := &loop.Server{NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
-		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return io.ErrNoProgress })
-	}}
-	c := dial(t, start(t, srv))
-	sent := 0
-	for {
-		n, err := c.Write(make([]byte, 256<<10))
-		sent += n
-		if err != nil {
-			break
-		}
-	}
-	turnsEnd(srv)
-	if n := srv.Stats().BytesIn; n > 4<<20 {
-		t.Errorf("%d MiB were read from a connection that was closed; %d were sent", n>>20, sent>>20)
+	needPlain(t, "it does both")
+	for name, cfg := range map[string]*tls.Config{
+		"plain": nil, "TLS": {Certificates: []tls.Certificate{looptest.Certificate("localhost")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := &loop.Server{NumLoops: 1, TLS: cfg, Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(*loop.Conn, []byte) error { return io.ErrNoProgress })
+			}}
+			c := dial(t, start(t, srv))
+			if cfg != nil {
+				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+			}
+			sent := 0
+			for {
+				n, err := c.Write(make([]byte, 256<<10))
+				sent += n
+				if err != nil {
+					break
+				}
+			}
+			turnsEnd(srv)
+			if n := srv.Stats().BytesIn; n == 0 || n > 4<<20 {
+				t.Errorf("%d KiB were read from a connection that was closed; %d KiB were sent", n>>10, sent>>10)
+			}
+		})
 	}
 }

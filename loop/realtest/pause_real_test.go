@@ -2,6 +2,7 @@ package realtest_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // pausing takes what comes, pauses after each piece and resumes a little later. It sends back the
@@ -41,11 +43,25 @@ func (h *pausing) OnClose(_ *loop.Conn, err error) {
 }
 
 // Real sockets that are paused and resumed again and again lose nothing, mix up nothing, and see
-// their ends.
+// their ends: plain, and below TLS, where what is decrypted already waits, too.
 func TestRealPauses(t *testing.T) {
-	needPlain(t, "it is about the socket")
+	needPlain(t, "it does both")
+	for name, version := range map[string]uint16{"plain": 0, "TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) { realPauses(t, version) })
+	}
+}
+
+func realPauses(t *testing.T, version uint16) {
 	closed := make(chan *pausing, 100)
 	srv := &loop.Server{NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return &pausing{closed: closed} }}
+	connect := net.Dial
+	if version != 0 {
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")},
+			MinVersion: version, MaxVersion: version}
+		connect = func(network, addr string) (net.Conn, error) {
+			return tls.Dial(network, addr, &tls.Config{InsecureSkipVerify: true})
+		}
+	}
 	addr := start(t, srv)
 	const conns, size = 6, 2 << 20
 	stream := make([]byte, size)
@@ -54,7 +70,14 @@ func TestRealPauses(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for range conns {
-		wg.Go(func() { sendsAll(t, addr, stream) })
+		wg.Go(func() {
+			c, err := connect(addr.Network(), addr.String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			sendsAll(t, c, stream)
+		})
 	}
 	wg.Wait()
 	for range conns {
@@ -66,18 +89,13 @@ func TestRealPauses(t *testing.T) {
 }
 
 // sendsAll writes all of stream, ends its direction, and reads the answers to their end.
-func sendsAll(t *testing.T, addr net.Addr, stream []byte) {
-	c, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		t.Error(err)
-		return
-	}
+func sendsAll(t *testing.T, c net.Conn, stream []byte) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write(stream); err != nil {
 		t.Error(err)
 	}
-	_ = c.(*net.TCPConn).CloseWrite()
+	_ = c.(interface{ CloseWrite() error }).CloseWrite()
 	answers, err := io.ReadAll(c)
 	if err != nil || len(answers) == 0 || len(bytes.ReplaceAll(answers, []byte("taken"), nil)) != 0 {
 		t.Errorf("answers: %d bytes, %v", len(answers), err)

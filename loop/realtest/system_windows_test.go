@@ -22,3 +22,6 @@ func peerOf(int) string { return "" }
 
 // wallClock is a clock that goes on in a bubble of virtual time.
 func wallClock() time.Duration { return windows.DurationSinceBoot() }
+
+// cpuTime is as long as it took: the tests are stricter for that.
+func cpuTime() time.Duration { return wallClock() }

@@ -47,11 +47,12 @@ func (q *Queue) Add(ctx context.Context, t Task) error {
 		return err
 	}
 	shard := q.shard(t.Key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.channel, shard}, args...)...))
+	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.hints[shard]}, args...)...))
 	if err != nil {
 		return err
 	}
-	return q.added(&t, list(v)[0])
+	letters, _ := v.(string)
+	return q.added(&t, letters[0])
 }
 
 // entry checks a task and returns its arguments of add.lua.
@@ -59,19 +60,20 @@ func (q *Queue) entry(t *Task) (args []any, size int, err error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
 		return nil, 0, err
 	}
-	at, delay, err := t.when(time.Now())
+	at, err := t.when(time.Now())
 	if err != nil {
 		return nil, 0, err
 	}
 	record, err := t.record()
-	return []any{t.Key, policies[t.OnConflict], at, delay, record}, len(t.Key) + len(record), err
+	return []any{t.Key, policies[t.OnConflict], at, record}, len(t.Key) + len(record), err
 }
 
-func (q *Queue) added(t *Task, result string) error {
+// added takes a letter of add.lua.
+func (q *Queue) added(t *Task, result byte) error {
 	switch result {
-	case "conflict":
+	case 'c':
 		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
-	case "ignored":
+	case 'i':
 		q.counts.ignored.Add(1)
 	default:
 		q.counts.added.Add(1)
@@ -122,7 +124,7 @@ func (b *batch) add(i int) {
 	shard := b.q.shard(b.tasks[i].Key)
 	c := b.open[shard]
 	if c == nil || len(c.tasks) == maxBatch || c.size+size > maxBatchBytes {
-		c = &chunk{shard: shard, args: []any{"", b.q.channel, shard}}
+		c = &chunk{shard: shard, args: []any{"", b.q.hints[shard]}}
 		b.open[shard] = c
 		b.chunks = append(b.chunks, c)
 	}
@@ -141,17 +143,18 @@ func (b *batch) flush(ctx context.Context) {
 		}
 		values, errs := evalAll(ctx, b.q.client, calls)
 		for i, c := range chunks {
-			b.done(c, list(values[i]), errs[i])
+			letters, _ := values[i].(string)
+			b.done(c, letters, errs[i])
 		}
 	}
 }
 
-func (b *batch) done(c *chunk, results []string, err error) {
+func (b *batch) done(c *chunk, letters string, err error) {
 	for k, i := range c.tasks {
 		if err != nil {
 			b.errs[i] = err
 		} else {
-			b.errs[i] = b.q.added(&b.tasks[i], results[k])
+			b.errs[i] = b.q.added(&b.tasks[i], letters[k])
 		}
 	}
 }
@@ -186,7 +189,7 @@ func (q *Queue) Reschedule(ctx context.Context, key string, d time.Duration) err
 	if d > MaxDelay {
 		return badTask("the new delay of %q is more than 100 years", key)
 	}
-	return q.reschedule(ctx, key, "", ceilDelay(d))
+	return q.reschedule(ctx, key, -ceilDelay(d))
 }
 
 // RescheduleAt is Reschedule with a time.
@@ -194,15 +197,15 @@ func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) erro
 	if time.Until(at) > century {
 		return badTask("the new time of %q, %v, is in more than 100 years", key, at)
 	}
-	return q.reschedule(ctx, key, ceilMilli(at), 0)
+	return q.reschedule(ctx, key, ceilMilli(at))
 }
 
-func (q *Queue) reschedule(ctx context.Context, key string, at any, delay int64) error {
+func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.channel, shard, key, at, delay))
+	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.hints[shard], key, at))
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package rediswheel
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -38,7 +37,7 @@ type claim struct {
 	shard  int
 	mode   string
 	most   int
-	pulse  string // to be published, or empty
+	done   []ended // that go along
 	err    error
 	owner  string
 	till   time.Duration // by the worker's clock, as all here
@@ -57,7 +56,10 @@ func (w *worker) wake(i int, at time.Duration) {
 	}
 	w.loop.wheel.Stop(s.timer)
 	s.at = at
-	s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
+	w.ends.expect(i, at)
+	if at < forever {
+		s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
+	}
 }
 
 func (w *worker) makeReady(i int) {
@@ -73,8 +75,12 @@ func (w *worker) makeReady(i int) {
 const maxClaims = 4
 
 // pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it
-// goes with one script. A task that comes alone is not late for that.
-const pace = 10 * time.Millisecond
+// goes with one script. A task that comes alone is not late for that. Of a shard that has much to do
+// they are further apart.
+const (
+	pace     = 10 * time.Millisecond
+	busyPace = 16 * time.Millisecond
+)
 
 // minBatch is for how many places a shard is asked at least, if there are as many: when all shards
 // have a backlog, few are asked for many tasks, not all for few.
@@ -95,13 +101,13 @@ func (w *worker) claimReady(ctx context.Context) {
 		if !s.ready || s.busy {
 			continue
 		}
-		n := min(max((left+shards-1)/shards, minBatch), left, maxBatch)
+		n := max(min(max((left+shards-1)/shards, minBatch), left, maxBatch), 0)
 		left, shards = left-n, shards-1
 		w.unready(s)
 		if n == 0 && w.putOff(i, s) {
 			continue
 		}
-		claims = append(claims, claim{shard: i, mode: s.mode(), most: n})
+		claims = append(claims, claim{shard: i, mode: s.mode(), most: n, done: w.ends.ride(i)})
 		s.busy, s.last = true, w.now()
 	}
 	w.loop.turn++
@@ -110,7 +116,6 @@ func (w *worker) claimReady(ctx context.Context) {
 		return
 	}
 	w.loop.busy++
-	w.pulse(claims)
 	go func() { w.claimed <- w.claim(ctx, claims, left) }()
 }
 
@@ -150,7 +155,8 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	calls := make([]call, len(claims))
 	for i, c := range claims {
 		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
-			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), w.q.channel, c.pulse)
+			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), w.q.hints[c.shard])
+		calls[i].args = appendDone(calls[i].args, c.done)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
 	defer cancel()
@@ -162,6 +168,8 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 		c := &claims[i]
 		if c.err = errs[i]; c.err == nil {
 			w.read(c, list(values[i]), middle)
+		} else {
+			w.ends.putBack(c.done)
 		}
 		unused += c.most - len(c.tasks)
 	}
@@ -183,14 +191,14 @@ func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	c.next = min(local(f[4]), local(f[5]))
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
-	for f = f[8:]; len(f) >= 7; f = f[7:] {
-		r := run{w: w, shard: c.shard, offset: c.offset, token: f[2]}
-		attempts, _ := strconv.Atoi(f[3])
-		delivery, _ := strconv.Atoi(f[4])
-		r.task = Task{Key: f[0], Due: time.UnixMilli(toInt(f[1])), Attempt: attempts + 1, Delivery: delivery,
-			Occurred: time.UnixMilli(toInt(f[5]))}
-		r.broken = r.task.read(f[6])
-		r.late = redisNow - time.Duration(toInt(f[1]))*time.Millisecond
+	w.ends.count(c.done, f[8])
+	for f = f[9:]; len(f) >= 4; f = f[4:] {
+		due, st := toInt(f[1]), parseState(f[2])
+		r := run{w: w, shard: c.shard, offset: c.offset, token: st.token}
+		r.task = Task{Key: f[0], Due: time.UnixMilli(due), Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries),
+			Occurred: time.UnixMilli(st.occurrence)}
+		r.broken = r.task.read(f[3])
+		r.late = redisNow - time.Duration(due)*time.Millisecond
 		c.tasks = append(c.tasks, r)
 	}
 	w.q.counts.claimed.Add(uint64(len(c.tasks)))
@@ -246,10 +254,12 @@ func (w *worker) plan(c *claim) {
 	}
 	if c.owner != w.id {
 		s.mine, s.backlog = false, false
+		w.ears.want(c.shard, false)
 		w.watch(c.shard, c.till)
 		return
 	}
 	s.mine = true
+	w.ears.want(c.shard, true)
 	s.renew = w.now() + refresh
 	s.backlog = overdue && len(c.tasks) == c.most
 	at := min(c.next, s.renew)
@@ -260,14 +270,15 @@ func (w *worker) plan(c *claim) {
 		at = s.renew
 	}
 	if !s.ready {
-		w.wake(c.shard, max(at, s.last+pace))
+		after := pace
+		if len(c.tasks) > 1 {
+			after = busyPace
+		}
+		w.wake(c.shard, max(at, s.last+after))
 	}
-}
-
-// watch plans to look at another's shard when its owner must have given it up. Not all workers
-// should at once.
-func (w *worker) watch(i int, till time.Duration) {
-	w.wake(i, till+time.Millisecond+jitter(w.q.cfg.Refresh))
+	if s.backlog {
+		w.ends.expect(c.shard, w.now()+pace) // which will free places
+	}
 }
 
 // refill claims from shards with a backlog when places have become free: soon, as then more may be

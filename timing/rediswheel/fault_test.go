@@ -14,12 +14,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A hundred thousand tasks over 30 s, and one of four workers killed each second for 20 s.
+// Twenty thousand tasks over 7 s, and one of four workers killed each second for 5 s; or a hundred
+// thousand, 30 s and 20 s.
 func TestWorkersKilled(t *testing.T) {
-	slowly(t, "it takes 40 s, a redis-server and four processes")
+	slowly(t, "it takes 15 s, a redis-server and four processes; 40 s with LOOPWHEEL_SOAK")
 	s := startRedis(t)
 	client := s.client(t)
-	const n, over, lease, concurrency, kills = 100_000, 30 * time.Second, 5 * time.Second, 32, 20
+	const lease, concurrency = 5 * time.Second, 32
+	n, over, kills := 20_000, 7*time.Second, 5
+	if soak() {
+		n, over, kills = 100_000, 30*time.Second, 20
+	}
 	q := open(t, client, Config{})
 	j := job{Addr: s.addr, Cfg: workerConfig{concurrency, lease, 500 * time.Millisecond}}
 	workers := make([]*workerProcess, 4)
@@ -48,12 +53,12 @@ func TestWorkersKilled(t *testing.T) {
 	t.Logf("done after %v; %d tasks ran more than once, of at most %d in flight at the kills", took, twice, kills*concurrency)
 }
 
-// redis-server with an append-only file is killed five times while twenty thousand tasks are added
-// and run.
+// redis-server with an append-only file is killed three times while eight thousand tasks are added
+// and run; or five times, and twenty thousand.
 func TestRedisKilled(t *testing.T) {
 	for _, fsync := range []string{"everysec", "always"} {
 		t.Run(fsync, func(t *testing.T) {
-			slowly(t, "it takes 30 s, and a redis-server that it kills")
+			slowly(t, "it takes 12 s, and a redis-server that it kills; 20 s with LOOPWHEEL_SOAK")
 			t.Parallel()
 			s := startRedis(t, "--appendonly", "yes", "--appendfsync", fsync)
 			q := open(t, s.client(t), Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
@@ -66,7 +71,11 @@ func TestRedisKilled(t *testing.T) {
 				return nil
 			})
 			stops := []func() error{start(t, q, h), start(t, q, h)}
-			const n, adders = 20_000, 8
+			const adders = 8
+			n, kills := 8000, 3
+			if soak() {
+				n, kills = 20_000, 5
+			}
 			var adding sync.WaitGroup
 			for a := range adders {
 				adding.Go(func() {
@@ -78,8 +87,8 @@ func TestRedisKilled(t *testing.T) {
 					}
 				})
 			}
-			for range 5 {
-				time.Sleep(2 * time.Second)
+			for range kills {
+				time.Sleep(1500 * time.Millisecond)
 				s.kill()
 				s.start(t)
 			}
@@ -188,7 +197,8 @@ func TestMaxMemory(t *testing.T) {
 
 // Subscriptions are cut each second: tasks are late by a refresh at most.
 func TestSubscriptionsKilled(t *testing.T) {
-	slowly(t, "it takes 12 s and a redis-server")
+	slowly(t, "it takes 6 s and a redis-server")
+	t.Parallel()
 	s := startRedis(t)
 	client := s.client(t)
 	ctx := context.Background()
@@ -202,7 +212,7 @@ func TestSubscriptionsKilled(t *testing.T) {
 	}
 	stops := []func() error{start(t, q, r), start(t, q, r)}
 	began, n := time.Now(), 0
-	for killed := 0; time.Since(began) < 10*time.Second; n++ {
+	for killed := 0; time.Since(began) < 5*time.Second; n++ {
 		if int(time.Since(began)/time.Second) > killed {
 			killed++
 			must(t, client.Do(ctx, "client", "kill", "type", "pubsub").Err())
@@ -260,7 +270,7 @@ func TestRedisComesAndGoes(t *testing.T) {
 // In a cluster, slots move to another master, and then a master is killed, while tasks are added
 // and run.
 func TestClusterChanges(t *testing.T) {
-	slowly(t, "it takes 30 s and six redis-servers")
+	slowly(t, "it takes 20 s and six redis-servers")
 	t.Parallel()
 	c := startCluster(t, 1)
 	ctx := context.Background()
@@ -270,7 +280,7 @@ func TestClusterChanges(t *testing.T) {
 	n := 0
 	add := func(for_ time.Duration) {
 		for began := time.Now(); time.Since(began) < for_; n++ {
-			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(5 * time.Second)}) != nil {
+			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(3 * time.Second)}) != nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
@@ -285,7 +295,7 @@ func TestClusterChanges(t *testing.T) {
 	time.Sleep(time.Second) // all that is confirmed is replicated
 	c.nodes[0].kill()
 	died := time.Now()
-	add(6 * time.Second)
+	add(4 * time.Second)
 	t.Logf("added for %v", time.Since(died))
 	emptied(t, q, 30*time.Second)
 	t.Logf("empty %v after the master died", time.Since(died))

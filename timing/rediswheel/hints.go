@@ -4,37 +4,67 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// listen passes on what is published, until ctx ends. Messages are hints: what is lost is noticed
-// within a refresh, so while the worker is busy they are dropped rather than kept.
-func (w *worker) listen(ctx context.Context) {
+// ears hear what is published: on the queue's channel what workers tell each other, and on the
+// channel of each shard that the worker owns, which nobody else hears, what is due there earlier
+// than it would look. Messages are hints: what is lost is noticed within a refresh, so while the
+// worker is busy they are dropped rather than kept.
+type ears struct {
+	w       *worker
+	lock    sync.Mutex
+	wanted  map[string]bool // channels of shards
+	changed chan struct{}   // wanted has
+}
+
+// want says whether the messages of a shard are for this worker.
+func (e *ears) want(shard int, yes bool) {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if channel := e.w.q.hints[shard]; e.wanted[channel] != yes {
+		e.wanted[channel] = yes
+		notify(e.changed)
+	}
+}
+
+// listen listens until ctx ends.
+func (e *ears) listen(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
-		if w.subscribe(ctx) {
+		if e.subscribe(ctx) {
 			n = 0
 		}
 		sleep(ctx, pause(n))
 	}
 }
 
-// subscribe listens with one subscription until it fails, and reports whether it heard anything.
-// Owners publish a pulse per refresh: if all is silent for longer, the connection is asked whether
-// it lives.
-func (w *worker) subscribe(ctx context.Context) (heard bool) {
-	sub := w.q.client.Subscribe(ctx, w.q.channel)
+// silence is after how long the connection is asked whether it lives.
+const silence = 30 * time.Second
+
+// subscribe listens with one connection until it fails, and reports whether it heard anything.
+func (e *ears) subscribe(ctx context.Context) (heard bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sub := e.w.q.client.Subscribe(ctx, e.w.q.channel)
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer stop()
+	var tuning sync.WaitGroup
+	defer tuning.Wait()
+	defer cancel()
+	tuning.Go(func() { e.tune(ctx, sub) })
 	for silent := false; ctx.Err() == nil; {
-		v, err := sub.ReceiveTimeout(ctx, 4*w.q.cfg.Refresh)
+		v, err := sub.ReceiveTimeout(ctx, silence)
 		var slow net.Error
 		switch {
 		case err == nil:
 			heard, silent = true, false
-			w.pass(v)
+			e.pass(v)
 		case errors.As(err, &slow) && slow.Timeout() && !silent:
 			silent = true
 			if sub.Ping(ctx) != nil {
@@ -47,25 +77,71 @@ func (w *worker) subscribe(ctx context.Context) (heard bool) {
 	return heard
 }
 
-func (w *worker) pass(v any) {
+// tune keeps the subscription to what is wanted.
+func (e *ears) tune(ctx context.Context, sub *redis.PubSub) {
+	has := make(map[string]bool)
+	for {
+		var more, less []string
+		e.lock.Lock()
+		for channel, yes := range e.wanted {
+			switch {
+			case yes && !has[channel]:
+				more = append(more, channel)
+			case !yes && has[channel]:
+				less = append(less, channel)
+			}
+			has[channel] = yes
+		}
+		e.lock.Unlock()
+		if len(more) > 0 && sub.Subscribe(ctx, more...) != nil || len(less) > 0 && sub.Unsubscribe(ctx, less...) != nil {
+			_ = sub.Close() // and all is subscribed anew
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.changed:
+		}
+	}
+}
+
+func (e *ears) pass(v any) {
 	var m message
 	switch v := v.(type) {
 	case *redis.Subscription:
-		m = message{word: "lost"} // what was published before
+		if v.Kind != "subscribe" || v.Channel == e.w.q.channel {
+			return
+		}
+		m = message{"lost", []string{e.shard(v.Channel)}} // what was published before
 	case *redis.Message:
-		m, _ = parse(v.Payload)
+		if v.Channel == e.w.q.channel {
+			m = parse(v.Payload)
+		} else {
+			m = message{"due", []string{e.shard(v.Channel), v.Payload}}
+		}
 	}
 	select {
-	case w.messages <- m:
+	case e.w.messages <- m:
 	default:
 	}
 }
 
-// parse takes a message apart.
-func parse(payload string) (m message, ok bool) {
-	words := strings.Fields(payload)
-	if len(words) < 2 {
-		return m, false
+// shard returns the number at the end of a channel's name.
+func (e *ears) shard(channel string) string { return strings.TrimPrefix(channel, e.w.q.channel+":") }
+
+// hintChannels are the channels of n shards.
+func hintChannels(channel string, n int) (all []string) {
+	for i := range n {
+		all = append(all, channel+":"+strconv.Itoa(i))
 	}
-	return message{words[0], words[1:]}, true
+	return all
+}
+
+// parse takes a message of another worker apart.
+func parse(payload string) message {
+	words := strings.Fields(payload)
+	if len(words) == 0 {
+		return message{}
+	}
+	return message{words[0], words[1:]}
 }

@@ -22,7 +22,21 @@ type model struct {
 	now    int64
 	tasks  map[string]*modelTask
 	tokens []int64 // of each shard
+	owners [modelShards]modelOwner
 	trace  strings.Builder
+}
+
+// modelOwner is who looks after a shard. An owner that renews has been heard of for long enough, if
+// not much of the time has passed.
+type modelOwner struct {
+	worker string
+	until  int64
+}
+
+func (o *modelOwner) renew(worker string, now int64) {
+	if o.worker != worker || o.until <= now+modelOwned*5/6 {
+		*o = modelOwner{worker, now + modelOwned}
+	}
 }
 
 type modelTask struct {
@@ -40,6 +54,7 @@ type modelTask struct {
 const (
 	modelShards   = 3
 	modelLease    = 1000
+	modelOwned    = 3000
 	modelDeliver  = 4
 	modelKeys     = 40
 	modelMaxClaim = 5
@@ -48,7 +63,7 @@ const (
 func (m *model) add(shard int, key, policy string, at, delay int64, record string) string {
 	old := m.tasks[key]
 	if old != nil && policy != "replace" && old.place != "dead" && !old.cancelled {
-		return map[string]string{"ignore": "ignored", "fail": "conflict"}[policy]
+		return map[string]string{"ignore": "i", "fail": "c"}[policy]
 	}
 	due := m.now + delay
 	if at >= 0 {
@@ -56,9 +71,9 @@ func (m *model) add(shard int, key, policy string, at, delay int64, record strin
 	}
 	m.tasks[key] = &modelTask{shard: shard, place: "due", score: due, record: record}
 	if old == nil {
-		return "added"
+		return "a"
 	}
-	return "replaced"
+	return "r"
 }
 
 func (m *model) cancel(key string) string {
@@ -118,23 +133,29 @@ func (m *model) recover(shard int) {
 	}
 }
 
-func (m *model) claim(shard, most int) (got []string) {
+func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
+	o := &m.owners[shard]
+	if mode == "renew" && o.worker != worker && o.until > m.now {
+		return nil
+	}
+	if mode != "help" {
+		o.renew(worker, m.now)
+	}
 	m.recover(shard)
 	keys := m.first(shard, "due")
 	keys = keys[:min(len(keys), most)]
 	if len(keys) > 0 {
-		m.tokens[shard] = max(m.tokens[shard], m.now)
+		m.tokens[shard] = max(m.tokens[shard], m.now) + 1
 	}
 	for _, key := range keys {
 		t := m.tasks[key]
-		m.tokens[shard]++
 		if t.occurrence == 0 {
 			t.occurrence = t.score
 		}
 		due := t.score
 		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, m.tokens[shard], true
 		t.deliveries++
-		got = append(got, fmt.Sprint(key, " ", due, " ", t.token, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.record))
+		got = append(got, fmt.Sprint(key, " ", due, " ", t.state(), " ", t.record))
 	}
 	return got
 }
@@ -146,7 +167,7 @@ func (m *model) valid(key string, token int64) bool {
 
 func (m *model) ack(key string, token, next int64) string {
 	if !m.valid(key, token) {
-		return "stale"
+		return "s"
 	}
 	t := m.tasks[key]
 	if next > 0 && !t.cancelled {
@@ -154,17 +175,17 @@ func (m *model) ack(key string, token, next int64) string {
 	} else {
 		delete(m.tasks, key)
 	}
-	return "done"
+	return "d"
 }
 
 func (m *model) nack(key string, token int64, what string, delay int64, why string) string {
 	if !m.valid(key, token) {
-		return "stale"
+		return "s"
 	}
 	t := m.tasks[key]
 	if t.cancelled {
 		delete(m.tasks, key)
-		return "dropped"
+		return "c"
 	}
 	t.token, t.place, t.score = 0, "due", m.now+delay
 	switch what {
@@ -176,9 +197,9 @@ func (m *model) nack(key string, token int64, what string, delay int64, why stri
 		t.deliveries--
 	case "dead":
 		t.place, t.score, t.attempts, t.reason = "dead", m.now, t.attempts+1, why
-		return "dead"
+		return "x"
 	}
-	return "back"
+	return "b"
 }
 
 func (m *model) extend(key string, token int64) string {
@@ -217,13 +238,18 @@ func (m *model) get(key string) string {
 	}
 	state := ""
 	if t.stated {
-		cancelled := 0
-		if t.cancelled {
-			cancelled = 1
-		}
-		state = fmt.Sprint(t.token, " ", cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
+		state = t.state()
 	}
 	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record}, " ")
+}
+
+// state is what Redis has of a task that was started.
+func (t *modelTask) state() string {
+	cancelled := 0
+	if t.cancelled {
+		cancelled = 1
+	}
+	return fmt.Sprint(t.token, " ", cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
 }
 
 // A modelRun does both, and compares.
@@ -273,41 +299,35 @@ func (r *modelRun) token(key string) int64 {
 
 func (r *modelRun) one() {
 	key, shard := r.key()
-	now, channel := fmt.Sprint(r.now), r.q.channel
+	now, channel := fmt.Sprint(r.now), r.q.hints[shard]
 	switch n := r.rand.IntN(100); {
 	case n < 22:
 		policy, delay, record := policies[r.rand.IntN(3)], r.rand.Int64N(2000), fmt.Sprint("b", r.step)
-		var at any = ""
-		told := int64(-1)
+		at, told := -delay, int64(-1)
 		if r.rand.IntN(3) == 0 {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, channel, shard, key, policy, at, delay, record), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, scriptAdd, now, channel, key, policy, at, record), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
 		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
 	case n < 36:
 		delay := r.rand.Int64N(2000)
-		r.same("reschedule", r.script(shard, scriptReschedule, now, channel, shard, key, "", delay), r.reschedule(key, delay))
+		r.same("reschedule", r.script(shard, scriptReschedule, now, channel, key, -delay), r.reschedule(key, delay))
 	case n < 60:
 		r.claims(r.rand.IntN(modelShards), 1+r.rand.IntN(modelMaxClaim))
 	case n < 72:
-		token, next := r.token(key), int64(0)
-		var arg any = ""
-		if r.rand.IntN(4) == 0 {
-			next = r.now + 1 + r.rand.Int64N(1000)
-			arg = next
-		}
-		r.same("ack", r.script(shard, scriptAck, now, channel, shard, key, token, arg), r.ack(key, token, next))
+		args, want := r.acks(shard, 1+r.rand.IntN(3))
+		r.same("ack", r.script(shard, scriptAck, append([]any{now, channel}, args...)...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
 		why := fmt.Sprint("why ", r.step, "\nreally")
-		r.same("nack "+what, r.script(shard, scriptNack, now, channel, shard, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
+		r.same("nack "+what, r.script(shard, scriptNack, now, channel, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
 		r.same("extend", r.script(shard, scriptExtend, now, modelLease, key, token), r.extend(key, token))
 	case n < 91:
-		r.same("requeue", r.script(shard, scriptRequeue, now, channel, shard, key), r.requeue(key))
+		r.same("requeue", r.script(shard, scriptRequeue, now, channel, key), r.requeue(key))
 	case n < 92:
 		age := r.rand.Int64N(3000)
 		r.same("purge", r.script(shard, scriptPurge, now, age), r.purge(shard, age))
@@ -317,15 +337,40 @@ func (r *modelRun) one() {
 	r.same("get", []string{strings.Join(r.script(shard, scriptGet, key), " ")}, r.get(key))
 }
 
-func (r *modelRun) claims(shard, most int) {
-	worker, mode := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help"}[r.rand.IntN(2)]
-	f := r.script(shard, scriptClaim, fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, 3000, 1000, r.q.channel, "")
-	var got []string
-	for f = f[8:]; len(f) >= 7; f = f[7:] {
-		got = append(got, strings.Join(f[:7], " "))
-		r.tokens[f[0]] = append(r.tokens[f[0]], toInt(f[2]))
+// acks returns arguments that end up to n tasks of a shard, and what the model says to it.
+func (r *modelRun) acks(shard, n int) (args []any, want string) {
+	seen := make(map[string]bool)
+	for range n {
+		key, of := r.key()
+		for of != shard || seen[key] {
+			key, of = r.key()
+		}
+		seen[key] = true
+		token, next := r.token(key), int64(0)
+		var arg any = ""
+		if r.rand.IntN(4) == 0 {
+			next = r.now + 1 + r.rand.Int64N(1000)
+			arg = next
+		}
+		args, want = append(args, key, token, arg), want+r.ack(key, token, next)
 	}
-	r.same("claim", got, strings.Join(r.claim(shard, most), "|"))
+	return args, want
+}
+
+// claims claims, and ends tasks with the same script.
+func (r *modelRun) claims(shard, most int) {
+	worker, mode := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "renew"}[r.rand.IntN(3)]
+	done, letters := r.acks(shard, r.rand.IntN(3))
+	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, r.q.hints[shard]}, done...)
+	want := strings.Join(r.claim(shard, worker, mode, most), "|")
+	f := r.script(shard, scriptClaim, args...)
+	r.same("done", f[8:9], letters)
+	var got []string
+	for f = f[9:]; len(f) >= 4; f = f[4:] {
+		got = append(got, strings.Join(f[:4], " "))
+		r.tokens[f[0]] = append(r.tokens[f[0]], parseState(f[2]).token)
+	}
+	r.same("claim", got, want)
 }
 
 // all compares everything, and that nothing is left over in any of the keys.
@@ -365,7 +410,10 @@ var (
 func TestModel(t *testing.T) {
 	seed, steps := uint64(1), 1000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		seed, steps = rand.Uint64(), 9000
+		seed, steps = rand.Uint64(), 4000
+	}
+	if soak() {
+		steps = 9000
 	}
 	backends(t, func(t *testing.T, client redis.UniversalClient) {
 		q := open(t, client, Config{Name: "model", Shards: modelShards})

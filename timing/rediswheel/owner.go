@@ -13,8 +13,8 @@ import (
 // who think that a shard is theirs share its tasks, as each claim takes what it takes. A worker
 // takes the shards for which rendezvous hashing (Thaler and Ravishankar, 1998) ranks it first among
 // the workers it knows. What it costs does not depend on the number of workers: owners renew, with
-// a script per shard and refresh, and with one of these publish a pulse that names their shards;
-// the others hear it and need not ask.
+// a script per shard and refresh; and of the others, those who rank next look whether the owner has
+// gone, each a quarter as often as the one before, and the rest rely on them.
 
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
@@ -24,43 +24,19 @@ type message struct {
 	args []string
 }
 
-// pulse adds to one of the claims the message which shards are this worker's: once per refresh, and
-// when it takes some.
-func (w *worker) pulse(claims []claim) {
-	carrier, took := -1, false
-	for i, c := range claims {
-		if s := &w.loop.shards[c.shard]; s.mine || s.take {
-			carrier, took = i, took || s.take
-		}
-	}
-	if carrier < 0 || !took && w.now() < w.loop.pulsed+w.q.cfg.Refresh*3/4 {
-		return
-	}
-	w.loop.pulsed = w.now()
-	text := "pulse " + w.id
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; s.mine || s.take && s.busy {
-			text += " " + strconv.Itoa(i)
-		}
-	}
-	claims[carrier].pulse = text
-}
-
 // hear acts on a message.
 func (w *worker) hear(m message) {
 	switch m.word {
 	case "due":
 		w.hearDue(m.args)
-	case "pulse":
-		if m.args[0] != w.id {
-			w.hearPulse(m.args[1:])
-		}
+	case "join":
+		w.hearJoin(m.args)
 	case "help":
 		w.hearHelp(m.args)
 	case "left":
 		w.hearLeft(m.args)
 	case "lost":
-		w.hearLost()
+		w.hearLost(m.args)
 	}
 }
 
@@ -99,35 +75,24 @@ func (w *worker) hearDue(args []string) {
 	}
 }
 
-// hearPulse: another owns these shards.
-func (w *worker) hearPulse(owned []string) {
-	for n := range owned {
-		i := w.index(owned, n)
-		if i < 0 {
-			continue
-		}
-		s := &w.loop.shards[i]
-		if s.busy || s.ready && (s.take || s.help) {
-			continue
-		}
-		s.mine, s.backlog = false, s.backlog && s.help
-		if s.ready {
-			w.unready(s)
-		}
-		w.watch(i, w.now()+3*w.q.cfg.Refresh)
+// hearLost: messages about a shard have been lost. Looking at it makes up for that.
+func (w *worker) hearLost(args []string) {
+	i := w.index(args, 0)
+	if i < 0 {
+		return
+	}
+	switch s := &w.loop.shards[i]; {
+	case s.busy:
+		s.first = 1
+	case s.mine && !s.backlog:
+		w.makeReady(i)
 	}
 }
 
-// hearLost: messages have been lost. Looking at all of this worker's shards makes up for hints
-// among them.
-func (w *worker) hearLost() {
-	for i := range w.loop.shards {
-		switch s := &w.loop.shards[i]; {
-		case s.busy:
-			s.first = 1
-		case s.mine && !s.backlog:
-			w.makeReady(i)
-		}
+// hearJoin: there is another worker, which takes what it ranks first for.
+func (w *worker) hearJoin(args []string) {
+	if len(args) == 1 && !slices.Contains(w.loop.members, args[0]) {
+		w.loop.members = append(w.loop.members, args[0])
 	}
 }
 
@@ -142,10 +107,10 @@ func (w *worker) hearLeft(args []string) {
 		if i < 0 || w.loop.shards[i].mine {
 			continue
 		}
-		if w.first(i, w.loop.members) == w.id {
+		if w.rank(i) == 0 {
 			w.wake(i, w.now())
 		} else {
-			w.wake(i, w.now()+w.q.cfg.Refresh/4+jitter(w.q.cfg.Refresh))
+			w.watch(i, w.now()+w.q.cfg.Refresh/4)
 		}
 	}
 }
@@ -196,43 +161,71 @@ func (w *worker) rebalance(members []string) {
 	w.loop.members = members
 	for i := range w.loop.shards {
 		s := &w.loop.shards[i]
-		if !s.mine && !s.busy && w.first(i, members) == w.id {
+		if s.mine || s.busy {
+			continue
+		}
+		if w.rank(i) == 0 {
 			s.take, s.help = true, false
 			w.makeReady(i)
+		} else if s.at == forever {
+			w.watch(i, w.now())
 		}
 	}
 }
 
-// first returns the worker who ranks first for a shard.
-func (w *worker) first(shard int, members []string) (best string) {
-	var most uint64
-	for _, m := range members {
-		h := fnv.New64a()
-		h.Write([]byte(m))
-		h.Write([]byte{byte(shard), byte(shard >> 8)})
-		rank := h.Sum64()
-		rank ^= rank >> 31
-		rank *= 0x9e3779b97f4a7c15
-		rank ^= rank >> 29
-		if best == "" || rank > most || rank == most && m > best {
-			best, most = m, rank
-		}
+// watchers is how many workers besides the owner look after a shard.
+const watchers = 3
+
+// watch plans to look at another's shard when its owner must have given it up, if that is for this
+// worker to do.
+func (w *worker) watch(i int, till time.Duration) {
+	rank := w.rank(i)
+	if rank > watchers {
+		w.wake(i, forever)
+		return
 	}
-	return best
+	refresh := w.q.cfg.Refresh
+	if rank > 1 {
+		till += 3 * refresh * (1<<(2*rank-2) - 1)
+	}
+	w.wake(i, till+time.Millisecond+jitter(refresh))
 }
 
-// beat says that this worker lives, and hears who else does. With many workers each does so more
-// seldom.
+// rank returns how many workers rank before this one for a shard.
+func (w *worker) rank(shard int) (n int) {
+	mine := score(shard, w.id)
+	for _, m := range w.loop.members {
+		if s := score(shard, m); s > mine || s == mine && m > w.id {
+			n++
+		}
+	}
+	return n
+}
+
+func score(shard int, worker string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(worker))
+	h.Write([]byte{byte(shard), byte(shard >> 8)})
+	rank := h.Sum64()
+	rank ^= rank >> 31
+	rank *= 0x9e3779b97f4a7c15
+	return rank ^ rank>>29
+}
+
+// beat says that this worker lives, and hears who else does: the first time, all others hear it,
+// too. With many workers each does so more seldom.
 func (w *worker) beat(ctx context.Context) {
-	period := time.Duration(0)
-	text := "join " + w.id
+	period, joined := time.Duration(0), false
 	for ctx.Err() == nil {
 		members := 1
 		valid := max(3*period, 15*time.Second)
-		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, valid.Milliseconds(), w.q.channel, text}})
+		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, valid.Milliseconds()}})
 		if err == nil {
 			names := list(v)
-			members, text = len(names), ""
+			if !joined {
+				joined = w.client.Publish(ctx, w.q.channel, "join "+w.id).Err() == nil
+			}
+			members = len(names)
 			select {
 			case w.beats <- names:
 			case <-ctx.Done():
@@ -250,7 +243,7 @@ func (w *worker) beat(ctx context.Context) {
 func (w *worker) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	calls := []call{{scriptBeat, w.q.workers, []any{"", w.id, "", w.q.channel, ""}}}
+	calls := []call{{scriptBeat, w.q.workers, []any{"", w.id, ""}}}
 	for i := range w.loop.shards {
 		if w.loop.shards[i].mine {
 			calls = append(calls, w.q.on(i, scriptLeave, w.id, w.q.channel, "left "+w.id+" "+strconv.Itoa(i)))

@@ -142,7 +142,8 @@ type Queue struct {
 	client  redis.UniversalClient
 	keys    [][]string // of each shard
 	workers []string   // the key of the set of workers, as beat.lua wants it
-	channel string
+	channel string     // of what workers tell each other
+	hints   []string   // channels of the shards
 	counts  counters
 }
 
@@ -168,6 +169,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if err != nil {
 		return nil, err
 	}
+	q.hints = hintChannels(q.channel, shards)
 	for i := range shards {
 		q.keys = append(q.keys, shardKeys(cfg.Name, shardTag(i, shards)))
 	}

@@ -14,7 +14,7 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
-	token  string
+	token  int64
 	offset time.Duration // see shard
 	late   time.Duration // how long after its due time it was claimed
 	broken error         // the record cannot be read
@@ -66,6 +66,7 @@ func (f *flights) begin(ctx context.Context, r *run) {
 			}
 			r.cancel(nil)
 			f.w.ends.put(r, e)
+			f.w.release(1)
 			f.lock.Lock()
 			f.n--
 			f.lock.Unlock()

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,37 +15,39 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// A script is one of lua/*.lua, with common.lua before it.
+// A script is one of lua/*.lua, with what it needs of the others before it: functions that it does
+// not use cost as well, as each run makes them anew.
 type script struct{ name, text, sha string }
 
 var (
-	scriptAdd        = load("add")
-	scriptCancel     = load("cancel")
-	scriptReschedule = load("reschedule")
-	scriptClaim      = load("claim")
-	scriptAck        = load("ack")
-	scriptNack       = load("nack")
-	scriptExtend     = load("extend")
-	scriptLeave      = load("leave")
-	scriptGet        = load("get")
-	scriptList       = load("list")
-	scriptStats      = load("stats")
-	scriptRequeue    = load("requeue")
-	scriptPurge      = load("purge")
-	scriptBeat       = load("beat")
+	scriptAdd        = load("keys", "clock", "hint", "add")
+	scriptCancel     = load("keys", "state", "begin", "cancel")
+	scriptReschedule = load("keys", "clock", "begin", "hint", "reschedule")
+	scriptClaim      = load("keys", "clock", "state", "begin", "hint", "done", "recover", "claim")
+	scriptAck        = load("keys", "clock", "begin", "hint", "done", "ack")
+	scriptNack       = load("keys", "clock", "state", "begin", "hint", "nack")
+	scriptExtend     = load("keys", "clock", "state", "begin", "extend")
+	scriptLeave      = load("keys", "begin", "leave")
+	scriptGet        = load("keys", "get")
+	scriptList       = load("keys", "list")
+	scriptStats      = load("keys", "clock", "stats")
+	scriptRequeue    = load("keys", "clock", "begin", "hint", "requeue")
+	scriptPurge      = load("keys", "clock", "state", "begin", "purge")
+	scriptBeat       = load("clock", "beat")
 )
 
-func load(name string) *script {
-	read := func(name string) string {
+// load puts files together; the last gives the script its name.
+func load(files ...string) *script {
+	var all strings.Builder
+	for _, name := range files {
 		text, err := luaFiles.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err) // the program was built without it
 		}
-		return string(text)
+		all.Write(text)
 	}
-	text := read("common") + read(name)
-	sum := sha1.Sum([]byte(text))
-	return &script{name, text, hex.EncodeToString(sum[:])}
+	sum := sha1.Sum([]byte(all.String()))
+	return &script{files[len(files)-1], all.String(), hex.EncodeToString(sum[:])}
 }
 
 // A call is a script with its keys and arguments.

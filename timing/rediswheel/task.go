@@ -133,18 +133,19 @@ func (t *Task) checkURL() error {
 	return nil
 }
 
-// when returns the due time of a new task as add.lua wants it: in milliseconds, or as a delay.
-func (t *Task) when(now time.Time) (at any, delay int64, err error) {
+// when returns the due time of a new task as add.lua wants it: in milliseconds, or as a negative
+// delay. What is due at once is due in 1970.
+func (t *Task) when(now time.Time) (int64, error) {
 	switch {
 	case !t.At.IsZero():
-		return ceilMilli(t.At), 0, nil
+		return ceilMilli(t.At), nil
 	case t.Delay == 0 && t.Cron != "":
 		next, err := t.next(now, now)
-		return ceilMilli(next), 0, err
+		return ceilMilli(next), err
 	case t.Delay == 0 && t.Every > 0:
-		return "", ceilDelay(t.Every), nil
+		return -ceilDelay(t.Every), nil
 	}
-	return "", ceilDelay(t.Delay), nil
+	return -ceilDelay(t.Delay), nil
 }
 
 // ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has

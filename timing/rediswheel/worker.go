@@ -69,6 +69,7 @@ type worker struct {
 	start   time.Time
 	flights flights
 	ends    ends
+	ears    ears
 
 	claimed  chan claimed  // what claims gave
 	freed    chan struct{} // there may be more free places than when last looked
@@ -82,7 +83,6 @@ type worker struct {
 		ready   int // shards that wait to be claimed
 		busy    int // claims that have not come back
 		turn    int // which shard goes first
-		pulsed  time.Duration
 		cried   time.Duration
 		fails   int  // claims that failed, in a row
 		soon    bool // freed places are looked at soon
@@ -107,9 +107,10 @@ func newWorker(q *Queue, h Handler) *worker {
 	}
 	w.flights.w, w.ends.w = w, w
 	w.ends.init()
+	w.ears = ears{w: w, wanted: make(map[string]bool), changed: make(chan struct{}, 1)}
 	w.loop.wheel = timing.New(timing.Config{})
 	w.loop.shards = make([]shard, len(q.keys))
-	w.loop.pulsed, w.loop.cried = math.MinInt32, math.MinInt32
+	w.loop.cried = math.MinInt32
 	return w
 }
 
@@ -139,11 +140,12 @@ func (w *worker) run(ctx context.Context) error {
 	sides.Go(func() { w.flights.renew(side) })
 	ears, endEars := context.WithCancel(ctx)
 	var hearing sync.WaitGroup
-	hearing.Go(func() { w.listen(ears) })
+	hearing.Go(func() { w.ears.listen(ears) })
 	hearing.Go(func() { w.beat(ears) })
 
 	w.work(ctx)
 	endEars()
+	w.ends.rush()
 	w.leave(side)
 	err := w.flights.wait(w.q.cfg.StopTimeout)
 	w.ends.finish(stopGrace)
@@ -189,8 +191,10 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// reserve takes up to n free places.
+// reserve takes up to n free places. While many ends have not reached Redis there are fewer: what is
+// lost with this worker stays bounded.
 func (w *worker) reserve(n int) int {
+	n = min(n, max(w.ends.most()-w.ends.held(), 0))
 	w.freeLock.Lock()
 	defer w.freeLock.Unlock()
 	n = min(n, w.free)
@@ -215,5 +219,5 @@ func (w *worker) release(n int) {
 func (w *worker) places() int {
 	w.freeLock.Lock()
 	defer w.freeLock.Unlock()
-	return w.free
+	return max(min(w.free, w.ends.most()-w.ends.held()), 0)
 }

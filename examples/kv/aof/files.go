@@ -3,6 +3,7 @@ package aof
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,8 +11,23 @@ import (
 	"sync"
 )
 
+// A File is what a Log appends to: an *os.File.
+type File interface {
+	io.WriteCloser
+
+	// Sync returns once what was written is on disk.
+	Sync() error
+
+	// Name returns the path.
+	Name() string
+}
+
 // Files are the files of one Log, as its manifest has them. Any goroutine may use it.
 type Files struct {
+	// OpenFile opens the files that are appended to, for tests of disks that fail. nil means
+	// os.OpenFile. Set it before the Files are used.
+	OpenFile func(path string, flag int, perm os.FileMode) (File, error)
+
 	dir, name string
 
 	mu   sync.Mutex
@@ -86,14 +102,14 @@ func (f *Files) size() (base, incr int64) {
 }
 
 // grow begins a new file to append to, or goes on with the last one.
-func (f *Files) grow(goOn bool) (*os.File, error) {
+func (f *Files) grow(goOn bool) (File, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if goOn && len(f.incr) > 0 {
-		return os.OpenFile(f.path(f.incr[len(f.incr)-1]), os.O_WRONLY|os.O_APPEND, 0o600)
+		return f.open(f.path(f.incr[len(f.incr)-1]), os.O_WRONLY|os.O_APPEND)
 	}
 	n := f.next
-	file, err := os.OpenFile(f.path(n), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := f.open(f.path(n), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +118,13 @@ func (f *Files) grow(goOn bool) (*os.File, error) {
 	}
 	f.next = n + 1
 	return file, nil
+}
+
+func (f *Files) open(path string, flag int) (File, error) {
+	if f.OpenFile != nil {
+		return f.OpenFile(path, flag, 0o600)
+	}
+	return os.OpenFile(path, flag, 0o600)
 }
 
 // save writes the manifest anew, at one stroke.

@@ -2,7 +2,7 @@ package aof
 
 import (
 	"errors"
-	"os"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,7 +46,7 @@ type Log struct {
 	ended  chan struct{}
 
 	// The writer's own.
-	file    *os.File
+	file    File
 	out     []byte
 	pos     int // bytes of out that are written
 	outCuts []cut
@@ -267,7 +267,7 @@ func (l *Log) sync() bool {
 	l.last = time.Now()
 	if err := l.file.Sync(); err != nil {
 		l.lost = true
-		l.failed(err)
+		l.failed(fmt.Errorf("fsync failed, so that what the disk has is not known; end this server and look at the disk: %w", err))
 		return false
 	}
 	l.dirty = false

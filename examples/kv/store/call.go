@@ -298,6 +298,15 @@ func lookup[T any](x *Call, key []byte) (v *T, e *entry, ok bool) {
 	return v, e, ok
 }
 
+// held returns the value of a key for a command that has waited: nil if there is none, or it is of
+// another kind, as that is no reason to stop waiting.
+func held[T any](x *Call, key []byte) (v *T, e *entry) {
+	if e = x.DB.get(key); e != nil {
+		v, _ = e.val.(*T)
+	}
+	return v, e
+}
+
 // create is lookup that makes the key if it is not there.
 func create[T any](x *Call, key []byte) (v *T, e *entry, ok bool) {
 	if v, e, ok = lookup[T](x, key); e == nil {

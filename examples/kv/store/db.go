@@ -3,8 +3,6 @@ package store
 import (
 	"time"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -72,7 +70,6 @@ type expiry struct {
 }
 
 type (
-	list = deque.Deque[string]
 	hash = dict[string]
 	set  = dict[struct{}]
 )
@@ -180,6 +177,9 @@ func until(due int64) time.Duration {
 // fire is called when the time of a key has come. Due times are wall clock time, which people may
 // set back: then it has not come yet.
 func (db *DB) fire(e *entry) {
+	if !db.list.has(e) {
+		return // flushed
+	}
 	late := -until(e.exp.due)
 	if late < 0 {
 		db.arm(e)
@@ -219,15 +219,37 @@ func (db *DB) log(args ...[]byte) {
 	db.Log(args)
 }
 
-// Flush removes all keys.
+// Flush removes all keys, at once for everybody; their timers are stopped later.
 func (db *DB) Flush() {
-	for e := range db.list.all() {
-		if e.exp != nil {
-			e.exp.timer.Stop()
+	for name := range db.watched {
+		if db.keys[name] != nil {
+			db.touch(name)
 		}
-		db.touch(e.name)
+	}
+	db.stats.Changes += uint64(db.list.len())
+	if db.Loop != nil && db.expiring > 0 {
+		old := db.list
+		db.Loop.AfterFunc(flushEvery, func() { db.forget(&old) })
 	}
 	db.keys, db.list, db.expiring = nil, entries{}, 0
+}
+
+const (
+	flushEvery = time.Millisecond // and at most so many timers of keys that were flushed are
+	flushBatch = 2000             // stopped: some 0.2 ms
+)
+
+// forget stops the timers of keys that are gone, a few at a time: those of a million keys would hold
+// up the loop for a tenth of a second. What fires before that finds that its key is gone.
+func (db *DB) forget(old *entries) {
+	for range min(flushBatch, old.len()) {
+		if e := old.pop(); e.exp != nil {
+			e.exp.timer.Stop()
+		}
+	}
+	if old.len() > 0 {
+		db.Loop.AfterFunc(flushEvery, func() { db.forget(old) })
+	}
 }
 
 // Arm sets the timers of keys that came without a Loop, when there is one. To be called on it.

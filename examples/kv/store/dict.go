@@ -7,7 +7,7 @@ import "math/rand/v2"
 // The zero dict is empty.
 type dict[V any] struct {
 	index map[string]int
-	list  []item[V]
+	list  pages[item[V]]
 }
 
 type item[V any] struct {
@@ -15,11 +15,11 @@ type item[V any] struct {
 	val V
 }
 
-func (d *dict[V]) len() int { return len(d.list) }
+func (d *dict[V]) len() int { return d.list.len() }
 
 func (d *dict[V]) get(key []byte) (v V, ok bool) {
 	if i, ok := d.index[string(key)]; ok {
-		return d.list[i].val, true
+		return d.list.at(i).val, true
 	}
 	return v, false
 }
@@ -32,7 +32,7 @@ func (d *dict[V]) has(key string) bool {
 // set reports whether key is new.
 func (d *dict[V]) set(key []byte, v V) bool {
 	if i, ok := d.index[string(key)]; ok {
-		d.list[i].val = v
+		d.list.at(i).val = v
 		return false
 	}
 	d.add(string(key), v)
@@ -43,8 +43,8 @@ func (d *dict[V]) add(key string, v V) {
 	if d.index == nil {
 		d.index = make(map[string]int)
 	}
-	d.index[key] = len(d.list)
-	d.list = append(d.list, item[V]{key, v})
+	d.index[key] = d.list.len()
+	d.list.push(item[V]{key, v})
 }
 
 // remove puts the last entry into the gap. So a walk from the end to the start misses none that is
@@ -54,27 +54,21 @@ func (d *dict[V]) remove(key string) bool {
 	if !ok {
 		return false
 	}
-	last := len(d.list) - 1
-	if i != last {
-		d.list[i] = d.list[last]
-		d.index[d.list[i].key] = i
-	}
-	d.list[last] = item[V]{}
-	d.list = d.list[:last]
 	delete(d.index, key)
-	if cap(d.list) > 64 && len(d.list) < cap(d.list)/4 {
-		d.list = append(make([]item[V], 0, cap(d.list)/2), d.list...)
+	if last := d.list.pop(); i != d.list.len() {
+		*d.list.at(i) = last
+		d.index[last.key] = i
 	}
 	return true
 }
 
-func (d *dict[V]) random() item[V] { return d.list[rand.IntN(len(d.list))] }
+func (d *dict[V]) random() item[V] { return *d.list.at(rand.IntN(d.len())) }
 
 // clone copies the dict. The values are copied as they are.
 func (d *dict[V]) clone() dict[V] {
-	c := dict[V]{index: make(map[string]int, len(d.list)), list: append([]item[V](nil), d.list...)}
-	for i := range c.list {
-		c.index[c.list[i].key] = i
+	c := dict[V]{index: make(map[string]int, d.len()), list: d.list.clone()}
+	for key, i := range d.index {
+		c.index[key] = i
 	}
 	return c
 }

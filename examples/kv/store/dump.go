@@ -37,17 +37,17 @@ func (e *entry) dumpElements(key []byte, write func(args ...[]byte) error) error
 		}
 	case *hash:
 		c.name = "HSET"
-		for _, f := range v.list {
+		for f := range v.list.all() {
 			c.add([]byte(f.key), []byte(f.val))
 		}
 	case *set:
 		c.name = "SADD"
-		for _, m := range v.list {
+		for m := range v.list.all() {
 			c.add([]byte(m.key))
 		}
 	case *zset:
 		c.name = "ZADD"
-		for _, m := range v.scores.list {
+		for m := range v.scores.list.all() {
 			c.add(appendScore(m.val), []byte(m.key))
 		}
 	}

@@ -22,15 +22,15 @@ func TestEntries(t *testing.T) {
 			model[i] = model[last]
 			model = model[:last]
 		}
-		if l.len() != len(model) || len(l.pages) > len(model)/pageSize+2 {
-			t.Fatalf("%d entries on %d pages, want %d", l.len(), len(l.pages), len(model))
+		if l.len() != len(model) || len(l.page) > len(model)/pageSize+2 {
+			t.Fatalf("%d entries on %d pages, want %d", l.len(), len(l.page), len(model))
 		}
 	}
 	if !slices.Equal(slices.Collect(l.all()), model) || !slices.Equal(l.slice(0, l.len()), model) {
 		t.Error("not the entries in their order")
 	}
 	for i, e := range model {
-		if e.pos != i || l.at(i) != e {
+		if e.pos != i || *l.at(i) != e {
 			t.Fatalf("entry %d says that it is %d", i, e.pos)
 		}
 	}

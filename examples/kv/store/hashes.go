@@ -155,7 +155,7 @@ func hgetall(x *Call, fields, values bool) {
 	} else {
 		x.array(h.len())
 	}
-	for _, f := range h.list {
+	for f := range h.list.all() {
 		if fields {
 			x.bulkString(f.key)
 		}
@@ -297,10 +297,10 @@ func hrandfield(x *Call) {
 	for _, i := range chosen {
 		if values {
 			x.pair()
-			x.bulkString(h.list[i].key)
-			x.bulkString(h.list[i].val)
+			x.bulkString(h.list.at(i).key)
+			x.bulkString(h.list.at(i).val)
 		} else {
-			x.bulkString(h.list[i].key)
+			x.bulkString(h.list.at(i).key)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func hscan(x *Call) {
 	from, to, next := window(o.cursor, o.count, h.len())
 	n := 0
 	var elems []byte
-	for _, f := range h.list[from:to] {
+	for f := range h.list.part(from, to) {
 		if o.matches(f.key) {
 			elems = resp.AppendBulk(resp.AppendBulk(elems, f.key), f.val)
 			n += 2

@@ -3,8 +3,6 @@ package store
 import (
 	"math/rand/v2"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
@@ -111,15 +109,15 @@ func (e *entry) size() int {
 			n += len(v.At(i)) + 24
 		}
 	case *hash:
-		for _, f := range v.list {
+		for f := range v.list.all() {
 			n += len(f.key) + len(f.val) + perElement
 		}
 	case *set:
-		for _, m := range v.list {
+		for m := range v.list.all() {
 			n += len(m.key) + perElement
 		}
 	case *zset:
-		for _, m := range v.scores.list {
+		for m := range v.scores.list.all() {
 			n += len(m.key) + 2*perElement
 		}
 	}
@@ -222,12 +220,7 @@ func copyCommand(x *Call) {
 func copyOf(val any) any {
 	switch v := val.(type) {
 	case *list:
-		c := new(deque.Deque[string])
-		c.Grow(v.Len())
-		for i := range v.Len() {
-			c.PushBack(v.At(i))
-		}
-		return c
+		return v.clone()
 	case *hash:
 		c := v.clone()
 		return &c
@@ -264,7 +257,7 @@ func (x *Call) live(e *entry) bool {
 
 func randomkey(x *Call) {
 	for x.DB.list.len() > 0 {
-		if e := x.DB.list.at(rand.IntN(x.DB.list.len())); x.live(e) {
+		if e := *x.DB.list.at(rand.IntN(x.DB.list.len())); x.live(e) {
 			x.bulkString(e.name)
 			return
 		}

@@ -13,8 +13,8 @@ var _ = register([]Command{
 	{Name: "brpop", Arity: -3, Flags: Write | Blocking, First: 1, Last: -2, Step: 1, run: func(x *Call) { bpop(x, false) }},
 	{Name: "brpoplpush", Arity: 4, Flags: Write | DenyOOM | Blocking, First: 1, Last: 2, Step: 1, run: brpoplpush},
 	{Name: "blmove", Arity: 6, Flags: Write | DenyOOM | Blocking, First: 1, Last: 2, Step: 1, run: blmove},
-	{Name: "lmpop", Arity: -4, Flags: Write, Keys: func(a [][]byte) [][]byte { return counted(a, 1) }, run: lmpop},
-	{Name: "blmpop", Arity: -5, Flags: Write | Blocking, Keys: func(a [][]byte) [][]byte { return counted(a, 2) }, run: blmpop},
+	{Name: "lmpop", Arity: -4, Flags: Write, Keys: func(a [][]byte) [][]byte { return counted(a, 1) }, run: func(x *Call) { mpop(x, (*Call).parseLmpop) }},
+	{Name: "blmpop", Arity: -5, Flags: Write | Blocking, Keys: func(a [][]byte) [][]byte { return counted(a, 2) }, run: func(x *Call) { bmpop(x, (*Call).parseLmpop) }},
 })
 
 // counted returns the keys of a command that says at args[i] how many follow.
@@ -94,12 +94,8 @@ func bpop(x *Call, front bool) {
 		return
 	}
 	try := func(x *Call, key []byte) bool {
-		e := x.DB.get(key)
-		if e == nil {
-			return false
-		}
-		l, ok := e.val.(*list)
-		if !ok {
+		l, e := held[list](x, key)
+		if l == nil {
 			return false
 		}
 		x.array(2)
@@ -151,11 +147,7 @@ func (x *Call) blmove(seconds []byte, fromFront, toFront bool) {
 	}
 	to := append([]byte(nil), x.Args[2]...)
 	try := func(x *Call, key []byte) bool {
-		e := x.DB.get(key)
-		if e == nil {
-			return false
-		}
-		if _, ok := e.val.(*list); !ok {
+		if l, _ := held[list](x, key); l == nil {
 			return false
 		}
 		x.lmove(key, to, fromFront, toFront)
@@ -200,12 +192,8 @@ func (x *Call) parseLmpop(i int) (keys [][]byte, try func(x *Call, key []byte) b
 		return nil, nil, false
 	}
 	return keys, func(x *Call, key []byte) bool {
-		e := x.DB.get(key)
-		if e == nil {
-			return false
-		}
-		l, ok := e.val.(*list)
-		if !ok {
+		l, e := held[list](x, key)
+		if l == nil {
 			return false
 		}
 		n := min(count, l.Len())
@@ -217,19 +205,22 @@ func (x *Call) parseLmpop(i int) (keys [][]byte, try func(x *Call, key []byte) b
 	}, true
 }
 
-func lmpop(x *Call) {
-	if keys, try, ok := x.parseLmpop(1); ok {
+// A parser reads the arguments of LMPOP or ZMPOP from the i-th on.
+type parser func(x *Call, i int) (keys [][]byte, try func(x *Call, key []byte) bool, ok bool)
+
+func mpop(x *Call, parse parser) {
+	if keys, try, ok := parse(x, 1); ok {
 		x.NoBlock = true
 		x.tryKeys(keys, 0, try)
 	}
 }
 
-func blmpop(x *Call) {
+func bmpop(x *Call, parse parser) {
 	timeout, ok := x.parseTimeout(x.Args[1])
 	if !ok {
 		return
 	}
-	if keys, try, ok := x.parseLmpop(2); ok {
+	if keys, try, ok := parse(x, 2); ok {
 		x.tryKeys(keys, timeout, try)
 	}
 }

@@ -92,7 +92,7 @@ func smismember(x *Call) {
 func smembers(x *Call) {
 	if s, ok := x.setAt(x.Args[1]); ok {
 		x.Out = x.V.AppendSet(x.Out, s.len())
-		for _, m := range s.list {
+		for m := range s.list.all() {
 			x.bulkString(m.key)
 		}
 	}
@@ -177,7 +177,7 @@ func srandmember(x *Call) {
 	chosen := places(n, s.len())
 	x.array(len(chosen))
 	for _, i := range chosen {
-		x.bulkString(s.list[i].key)
+		x.bulkString(s.list.at(i).key)
 	}
 }
 
@@ -223,7 +223,7 @@ func sscan(x *Call) {
 	from, to, next := window(o.cursor, o.count, s.len())
 	n := 0
 	var elems []byte
-	for _, m := range s.list[from:to] {
+	for m := range s.list.part(from, to) {
 		if o.matches(m.key) {
 			elems = resp.AppendBulk(elems, m.key)
 			n++
@@ -236,7 +236,7 @@ func inter(sets []*set) *set {
 	smallest := slices.MinFunc(sets, func(a, b *set) int { return a.len() - b.len() })
 	result := new(set)
 next:
-	for _, m := range smallest.list {
+	for m := range smallest.list.all() {
 		for _, s := range sets {
 			if !s.has(m.key) {
 				continue next
@@ -250,7 +250,7 @@ next:
 func union(sets []*set) *set {
 	result := new(set)
 	for _, s := range sets {
-		for _, m := range s.list {
+		for m := range s.list.all() {
 			if !result.has(m.key) {
 				result.add(m.key, struct{}{})
 			}
@@ -262,7 +262,7 @@ func union(sets []*set) *set {
 func diff(sets []*set) *set {
 	result := new(set)
 next:
-	for _, m := range sets[0].list {
+	for m := range sets[0].list.all() {
 		for _, s := range sets[1:] {
 			if s.has(m.key) {
 				continue next
@@ -293,7 +293,7 @@ func (x *Call) combine(keys [][]byte, to []byte, op func([]*set) *set) {
 	result := op(sets)
 	if to == nil {
 		x.Out = x.V.AppendSet(x.Out, result.len())
-		for _, m := range result.list {
+		for m := range result.list.all() {
 			x.bulkString(m.key)
 		}
 		return

@@ -30,7 +30,7 @@ func (w weighted) score(member string) (float64, bool) {
 	if !ok {
 		return 0, false
 	}
-	return w.times(w.scores.list[i].val), true
+	return w.times(w.scores.list.at(i).val), true
 }
 
 // times returns a score with its weight; zero times infinity counts as zero.
@@ -52,7 +52,7 @@ func (x *Call) scoredAt(key []byte) (*dict[float64], bool) {
 		return &v.scores, true
 	case *set:
 		d := new(dict[float64])
-		for _, m := range v.list {
+		for m := range v.list.all() {
 			d.add(m.key, 1)
 		}
 		return d, true
@@ -73,10 +73,10 @@ func addScores(a, b float64) float64 {
 func zunion(sets []weighted, merge func(a, b float64) float64) *zset {
 	var sums dict[float64]
 	for _, w := range sets {
-		for _, m := range w.scores.list {
+		for m := range w.scores.list.all() {
 			score := w.times(m.val)
 			if i, ok := sums.index[m.key]; ok {
-				sums.list[i].val = merge(sums.list[i].val, score)
+				sums.list.at(i).val = merge(sums.list.at(i).val, score)
 			} else {
 				sums.add(m.key, score)
 			}
@@ -87,7 +87,7 @@ func zunion(sets []weighted, merge func(a, b float64) float64) *zset {
 
 func zsetOf(scores dict[float64]) *zset {
 	z := new(zset)
-	for _, m := range scores.list {
+	for m := range scores.list.all() {
 		z.set([]byte(m.key), m.val)
 	}
 	return z
@@ -96,7 +96,7 @@ func zsetOf(scores dict[float64]) *zset {
 func zinter(sets []weighted, merge func(a, b float64) float64) *zset {
 	z := new(zset)
 next:
-	for _, m := range sets[0].scores.list {
+	for m := range sets[0].scores.list.all() {
 		score := sets[0].times(m.val)
 		for _, w := range sets[1:] {
 			other, ok := w.score(m.key)
@@ -113,7 +113,7 @@ next:
 func zdiff(sets []weighted, _ func(a, b float64) float64) *zset {
 	z := new(zset)
 next:
-	for _, m := range sets[0].scores.list {
+	for m := range sets[0].scores.list.all() {
 		for _, w := range sets[1:] {
 			if w.scores.has(m.key) {
 				continue next

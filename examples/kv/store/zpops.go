@@ -11,8 +11,8 @@ var _ = register([]Command{
 	{Name: "zpopmax", Arity: -2, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { zpop(x, true) }},
 	{Name: "bzpopmin", Arity: -3, Flags: Write | Blocking, First: 1, Last: -2, Step: 1, run: func(x *Call) { bzpop(x, false) }},
 	{Name: "bzpopmax", Arity: -3, Flags: Write | Blocking, First: 1, Last: -2, Step: 1, run: func(x *Call) { bzpop(x, true) }},
-	{Name: "zmpop", Arity: -4, Flags: Write, Keys: func(a [][]byte) [][]byte { return counted(a, 1) }, run: zmpop},
-	{Name: "bzmpop", Arity: -5, Flags: Write | Blocking, Keys: func(a [][]byte) [][]byte { return counted(a, 2) }, run: bzmpop},
+	{Name: "zmpop", Arity: -4, Flags: Write, Keys: func(a [][]byte) [][]byte { return counted(a, 1) }, run: func(x *Call) { mpop(x, (*Call).parseZmpop) }},
+	{Name: "bzmpop", Arity: -5, Flags: Write | Blocking, Keys: func(a [][]byte) [][]byte { return counted(a, 2) }, run: func(x *Call) { bmpop(x, (*Call).parseZmpop) }},
 })
 
 // take removes up to n members from an end.
@@ -66,12 +66,8 @@ func bzpop(x *Call, last bool) {
 		return
 	}
 	x.tryKeys(x.Args[1:at], timeout, func(x *Call, key []byte) bool {
-		e := x.DB.get(key)
-		if e == nil {
-			return false
-		}
-		z, ok := e.val.(*zset)
-		if !ok {
+		z, e := held[zset](x, key)
+		if z == nil {
 			return false
 		}
 		s := x.take(e, z, 1, last)[0]
@@ -89,12 +85,8 @@ func (x *Call) parseZmpop(i int) (keys [][]byte, try func(x *Call, key []byte) b
 		return nil, nil, false
 	}
 	return keys, func(x *Call, key []byte) bool {
-		e := x.DB.get(key)
-		if e == nil {
-			return false
-		}
-		z, ok := e.val.(*zset)
-		if !ok {
+		z, e := held[zset](x, key)
+		if z == nil {
 			return false
 		}
 		taken := x.take(e, z, count, last)
@@ -108,21 +100,4 @@ func (x *Call) parseZmpop(i int) (keys [][]byte, try func(x *Call, key []byte) b
 		}
 		return true
 	}, true
-}
-
-func zmpop(x *Call) {
-	if keys, try, ok := x.parseZmpop(1); ok {
-		x.NoBlock = true
-		x.tryKeys(keys, 0, try)
-	}
-}
-
-func bzmpop(x *Call) {
-	timeout, ok := x.parseTimeout(x.Args[1])
-	if !ok {
-		return
-	}
-	if keys, try, ok := x.parseZmpop(2); ok {
-		x.tryKeys(keys, timeout, try)
-	}
 }

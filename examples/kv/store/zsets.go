@@ -268,7 +268,7 @@ func zrandmember(x *Call) {
 	chosen := places(n, z.len())
 	members := make([]scored, len(chosen))
 	for k, i := range chosen {
-		members[k] = scored{z.scores.list[i].val, z.scores.list[i].key}
+		members[k] = scored{z.scores.list.at(i).val, z.scores.list.at(i).key}
 	}
 	x.members(members, with)
 }
@@ -303,7 +303,7 @@ func zscan(x *Call) {
 	from, to, next := window(o.cursor, o.count, z.len())
 	n := 0
 	var elems []byte
-	for _, m := range z.scores.list[from:to] {
+	for m := range z.scores.list.part(from, to) {
 		if o.matches(m.key) {
 			elems = resp.AppendBulk(elems, m.key)
 			elems = resp.AppendBulk(elems, appendDouble(nil, m.val))

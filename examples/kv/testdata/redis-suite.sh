@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Runs Redis' own Tcl tests against a server that listens on 127.0.0.1:PORT:
+# Runs Redis' own Tcl tests against servers that listen on 127.0.0.1, each with nothing in it:
 #
-#	examples/kv/testdata/redis-suite.sh PORT [FILE...]
+#	examples/kv/testdata/redis-suite.sh PORT[,PORT...] [FILE...]
 #
-# The source comes from Debian by apt-get, with a deb-src list of this script's own, into a temporary
-# directory. It needs tclsh, dpkg-dev and the network.
+# With several servers it runs a file on each at once. The source comes from Debian by apt-get, with
+# a deb-src list of this script's own, into a temporary directory. It needs tclsh, dpkg-dev and the
+# network.
 set -euo pipefail
-port=$1
+IFS=, read -ra ports <<<"$1"
 shift
-[[ $# -gt 0 ]] || set -- unit/type/string unit/type/incr unit/type/list unit/type/hash \
-	unit/type/set unit/type/zset unit/expire unit/pubsub unit/multi
+# The longest first, so that no server is left alone with one of them.
+[[ $# -gt 0 ]] || set -- unit/type/list unit/type/zset unit/expire unit/type/set unit/type/string \
+	unit/type/hash unit/multi unit/type/incr unit/pubsub
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
@@ -20,10 +22,10 @@ apt=(apt-get -qq -o "Dir::Etc::SourceList=$dir/sources.list" -o Dir::Etc::Source
 	-o "Dir::State::Lists=$dir/lists" -o "Dir::Cache=$dir/cache" -o APT::Sandbox::User=root)
 "${apt[@]}" update
 "${apt[@]}" source --download-only redis >/dev/null
-tar xf redis_*.orig.tar.gz
-cd redis-*/
+mkdir source
+tar xf redis_*.orig.tar.gz -C source --strip-components 1
 # There are no functions to flush.
-sed -i '/^    r function flush$/d' tests/support/server.tcl
+sed -i '/^    r function flush$/d' source/tests/support/server.tcl
 # Left out: what needs commands that are not here.
 cat >skip <<'LIST'
 /SORT
@@ -34,14 +36,38 @@ cat >skip <<'LIST'
 Blocking commands ignores the timeout
 MULTI with SAVE
 LIST
-files=()
-for f in "$@"; do files+=(--single "$f"); done
-tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --singledb --ignore-encoding --durable \
-	--skipfile skip --tags "-needs:debug -needs:repl -needs:save -needs:config-maxmemory" \
-	"${files[@]}" >log 2>&1 || true
-sed -i 's/\x1b\[[0-9;]*m//g' log
-if ! grep -q 'All tests passed' log; then
-	grep -A5 '^\[\(err\|exception\)\]' log || tail -n 20 log
-	exit 1
-fi
-echo "$(grep -c '^\[ok\]' log) tests of Redis' own suite passed"
+printf '%s\n' "$@" >queue
+
+# next takes a file from the queue.
+next() {
+	exec 9>lock
+	flock 9
+	file=$(head -n 1 queue)
+	sed -i 1d queue
+	exec 9>&-
+	[[ -n $file ]]
+}
+
+# run runs files on the server at a port, in a copy of the source of its own, and keeps what it says.
+run() {
+	local port=$1 n=$2 file
+	cp -r source "source$n"
+	while next; do
+		(cd "source$n" && tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --baseport $((21111 + 1000 * n)) \
+			--singledb --ignore-encoding --durable --skipfile ../skip \
+			--tags "-needs:debug -needs:repl -needs:save -needs:config-maxmemory" --single "$file") \
+			>"log.${file//\//-}" 2>&1 || true
+	done
+}
+
+for i in "${!ports[@]}"; do run "${ports[i]}" "$i" & done
+wait
+sed -i 's/\x1b\[[0-9;]*m//g' log.*
+for log in log.*; do
+	grep -q 'All tests passed' "$log" && continue
+	grep -A5 '^\[\(err\|exception\)\]' "$log" || tail -n 20 "$log"
+	failed=1
+done
+[[ -z ${failed-} ]] || exit 1
+[[ -z ${KEEP_LOGS-} ]] || cp log.* "$KEEP_LOGS"
+echo "$(cat log.* | grep -c '^\[ok\]') tests of Redis' own suite passed"

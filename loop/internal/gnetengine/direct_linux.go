@@ -28,6 +28,10 @@ type direct struct {
 	waiting bool // for a call of Sink.Writable
 	lingers bool
 	closed  bool
+	much    bool // came with the last read
+
+	flow     engine.Flow // nil, or what input goes to without a copy
+	unlisted bool        // epoll did not take it
 }
 
 // wanted returns what d must be watched for. Without any of it epoll still reports a reset.
@@ -47,8 +51,8 @@ func (d *direct) wanted() (events uint32) {
 // watch brings epoll up to date.
 func (d *direct) watch() bool {
 	events := d.wanted()
-	if events == d.polling {
-		return true
+	if events == d.polling || d.unlisted {
+		return !d.unlisted
 	}
 	if d.loop.poll.modify(d.place, d.fd, events) != nil {
 		return false
@@ -75,14 +79,15 @@ func (d *direct) polled(events uint32) {
 			d.checkPaused()
 		}
 	case events&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0:
-		d.read()
+		d.receive()
 	}
 }
 
 // read is one read, as gnet makes it.
 func (d *direct) read() {
 	buf := d.loop.buffer()
-	n, err := unix.Read(d.fd, buf)
+	n, err := d.readInto(buf)
+	d.much = n >= maxRawWrite
 	switch {
 	case n > 0:
 		d.sink.Readable(buf[:n])
@@ -92,6 +97,19 @@ func (d *direct) read() {
 	default:
 		d.over(io.EOF)
 	}
+}
+
+// readInto reads by recv(2), and without telling Go's scheduler unless there is much, for the same
+// reasons as Write.
+func (d *direct) readInto(buf []byte) (int, error) {
+	if d.much {
+		return unix.Read(d.fd, buf)
+	}
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRawWrite, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }
 
 // checkPaused is socket.checkPaused: a reset ends what is paused, an orderly end waits.
@@ -189,7 +207,9 @@ func (d *direct) Close(hard bool) {
 	if hard {
 		_ = unix.SetsockoptLinger(d.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	d.loop.poll.remove(d.place, d.fd)
+	if !d.unlisted {
+		d.loop.poll.remove(d.place, d.fd)
+	}
 	_ = unix.Close(d.fd)
 }
 

@@ -81,8 +81,9 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
-	poll    *poller  // nil without doors
-	input   []byte   // what direct sockets read into
+	poll    *poller // nil without doors
+	input   []byte  // what direct sockets read into
+	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
 
 	mu       sync.Mutex
@@ -144,8 +145,7 @@ func (e *Engine) reserveProc(loops int) {
 	e.reserved = loops
 	if old, now := procs.Reserve(loops); now != old {
 		e.log.Info().Int("from", old).Int("to", now).Int("loops", loops).
-			Msg("GOMAXPROCS is raised, so that goroutines need not wait for loops that sleep" +
-				" (the environment variable GOMAXPROCS, or Server.KeepGOMAXPROCS, prevents that)")
+			Msg("GOMAXPROCS is raised")
 	}
 }
 
@@ -187,6 +187,7 @@ func (l *eventLoop) stop() error {
 	l.reserve.drop()
 	if l.poll != nil {
 		l.poll.stop()
+		l.pipe.close()
 	}
 	return errors.Join(err, l.peer.Close())
 }

@@ -29,6 +29,10 @@ func (*poller) stop()                      {}
 
 type inBatch struct{}
 
+type kernelPipe struct{}
+
+func (*kernelPipe) close() {}
+
 // Connect implements engine.Connector.
 func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
 	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {

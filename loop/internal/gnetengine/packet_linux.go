@@ -18,6 +18,10 @@ const (
 	packetBatch = 64      // datagrams in one recvmmsg or sendmmsg
 	maxDatagram = 1 << 16 // what one may have
 	outArena    = 128 << 10
+
+	// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less,
+	// until it is looked again whether there are more at once.
+	mostAlone = 7
 )
 
 // mmsghdr is struct mmsghdr of recvmmsg(2). golang.org/x/net has it, too, but allocates each peer's
@@ -73,6 +77,22 @@ func (b *inBatch) receive(fd int, connected bool) ([]engine.Datagram, error) {
 	return b.out[:n], nil
 }
 
+// receiveOne takes the first datagram that is there.
+func (b *inBatch) receiveOne(fd int, connected bool) ([]engine.Datagram, error) {
+	size := uint32(unix.SizeofSockaddrInet6)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b.data[0])), maxDatagram,
+		unix.MSG_DONTWAIT|unix.MSG_TRUNC, uintptr(unsafe.Pointer(&b.names[0])), uintptr(unsafe.Pointer(&size)))
+	if errno != 0 {
+		return nil, errno
+	}
+	have := min(int(n), maxDatagram)
+	b.out[0] = engine.Datagram{Data: b.data[:have:have], Cut: int(n) > have}
+	if !connected && size > 0 {
+		b.out[0].Peer = peerOf(&b.names[0])
+	}
+	return b.out[:1], nil
+}
+
 // peerOf reads an address as the kernel writes it.
 func peerOf(name *unix.RawSockaddrInet6) netip.AddrPort {
 	if name.Family == unix.AF_INET {
@@ -95,6 +115,8 @@ type packets struct {
 	door      *door // of a port
 	place     int32 // in the poller, of one that is connected
 	closed    bool
+	lone      int // batches of one since there was a larger one
+	alone     int // how often to expect a single datagram
 	out       *outBatch
 }
 
@@ -106,7 +128,7 @@ func (p *packets) received() {
 	if p.loop.packets == nil {
 		p.loop.packets = newInBatch()
 	}
-	batch, err := p.loop.packets.receive(p.fd, p.connected)
+	batch, err := p.receive(p.loop.packets)
 	switch {
 	case err == nil:
 		p.sink.Received(batch)
@@ -114,6 +136,22 @@ func (p *packets) received() {
 	default:
 		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
 	}
+}
+
+// receive takes a batch; or one datagram, the more often the more batches were no more than that.
+func (p *packets) receive(b *inBatch) (batch []engine.Datagram, err error) {
+	if p.alone > 0 {
+		p.alone--
+		return b.receiveOne(p.fd, p.connected)
+	}
+	switch batch, err = b.receive(p.fd, p.connected); {
+	case len(batch) > 1:
+		p.lone = 0
+	case p.lone < mostAlone:
+		p.lone++
+	}
+	p.alone = p.lone
+	return batch, err
 }
 
 // polled implements pollee.
@@ -222,13 +260,12 @@ func (b *outBatch) name(to *unix.RawSockaddrInet6, peer netip.AddrPort) uint32 {
 // is too large for this path, or that is sent faster than the socket's buffer empties.
 func (b *outBatch) flush(fd int) {
 	for i := 0; i < b.n; {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[i])),
-			uintptr(b.n-i), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
-		switch {
-		case errno == 0:
-			i += int(n)
-		case errno == unix.EINTR:
-		case errno == unix.EAGAIN:
+		n, errno := b.send(fd, i)
+		switch errno {
+		case 0:
+			i += n
+		case unix.EINTR:
+		case unix.EAGAIN:
 			b.lost += b.n - i
 			i = b.n
 		default:
@@ -237,4 +274,17 @@ func (b *outBatch) flush(fd int) {
 		}
 	}
 	b.n, b.arena = 0, b.arena[:0]
+}
+
+// send sends datagrams from the ith on, and returns how many: a single one by sendto, which costs
+// less.
+func (b *outBatch) send(fd, i int) (int, syscall.Errno) {
+	if i+1 < b.n {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[i])),
+			uintptr(b.n-i), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+		return int(n), errno
+	}
+	_, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(b.iovs[i].Base)), uintptr(b.iovs[i].Len),
+		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&b.names[i])), uintptr(b.hdrs[i].hdr.Namelen))
+	return 1, errno
 }

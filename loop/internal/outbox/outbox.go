@@ -6,6 +6,7 @@
 package outbox
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -75,7 +76,7 @@ func (b *Box) grow(n int, s *Store) []byte {
 		b.tail = s.Pool.Get(n + Slack)
 	case have+n > MaxTail && have >= MaxTail/2:
 		b.filled = append(b.filled, s.fitted(b.tail))
-		b.tail = s.Pool.Get(n + Slack)
+		b.tail = s.Pool.Get(max(n+Slack, MaxTail)) // more will follow, and should not have to move
 	case have+n > MaxTail: // the frame may become much shorter than n: do not leave this one half empty
 		small := b.tail
 		b.tail = append(s.Pool.Get(have+n+Slack), small...)
@@ -97,6 +98,22 @@ func (b *Box) Extend(tail []byte) bool {
 	}
 	b.size += n
 	b.tail = b.tail[:len(tail)]
+	return true
+}
+
+// Plain appends a 4-byte big-endian length and the message, if the tail has room for it: false, and
+// nothing has happened, if not.
+func (b *Box) Plain(msg []byte) bool {
+	at := len(b.tail)
+	end := at + 4 + len(msg)
+	if end > cap(b.tail) {
+		return false
+	}
+	head := (*[4]byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.tail)), at))
+	binary.BigEndian.PutUint32(head[:], uint32(len(msg)))
+	b.tail = b.tail[:end]
+	b.size += 4 + len(msg)
+	copy(b.tail[at+4:], msg)
 	return true
 }
 
@@ -170,8 +187,9 @@ func (b *Box) tighten(s *Store) {
 }
 
 const (
-	keepBoxes  = 1024 // boxes without buffers that a Store keeps
-	keepFilled = 64   // for how many filled buffers such a box has room
+	keepBoxes  = 1024      // boxes without buffers that a Store keeps
+	keepFilled = 64        // for how many filled buffers such a box has room
+	keepIdle   = 256 << 10 // bytes of buffers that a loop with nothing to do may keep
 )
 
 // A Store has the buffers of one loop, and the boxes that are not in use. The zero Store is ready.
@@ -185,6 +203,22 @@ type Store struct {
 
 	spare  *Box
 	spares int
+	low    int // the fewest spares that there were since the last Trim
+}
+
+// Large reports whether the Store keeps so much that it should be trimmed when that is not needed
+// any more.
+func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
+
+// Trim gives the garbage collector what has not been used since the last Trim.
+func (s *Store) Trim() {
+	s.Pool.Trim()
+	for range s.low {
+		b := s.spare
+		s.spare, b.next = b.next, nil
+		s.spares--
+	}
+	s.low = s.spares
 }
 
 // Get returns an empty box for a first frame of about n bytes. What the loop has at hand is taken
@@ -205,6 +239,7 @@ func (s *Store) get(n int) *Box {
 	} else {
 		s.spare, b.next = b.next, nil
 		s.spares--
+		s.low = min(s.low, s.spares)
 	}
 	b.tail = s.Pool.Get(n + Slack)
 	return b

@@ -250,6 +250,7 @@ func (c *Conn) establish() {
 	c.unpause()
 	c.hs.end()
 	delete(c.loop.handshakes, c)
+	c.loop.counts.Done++
 	c.state, c.hs, c.useless = open, nil, 0
 	host := c.host
 	c.host = nil
@@ -293,6 +294,7 @@ func (h *handshake) end() {
 func (c *Conn) fail(err error) {
 	h := c.hs
 	delete(c.loop.handshakes, c)
+	c.loop.counts.Failed++
 	c.loop.parked.remove(h)
 	c.state = ended
 	if h.working { // the coroutine is the worker's: stepped ends it

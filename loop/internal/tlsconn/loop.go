@@ -36,6 +36,7 @@ type Loop struct {
 	idle       []*coroutine // for the next handshakes
 	ended      bool
 	discarding int
+	counts     Counts
 }
 
 // LoopConfig is what a Loop needs from the event loop.
@@ -78,6 +79,12 @@ func (l *Loop) End() {
 
 // Handshakes returns how many connections are not open yet.
 func (l *Loop) Handshakes() int { return len(l.handshakes) }
+
+// Counts are how handshakes ended.
+type Counts struct{ Done, Failed uint64 }
+
+// Counts returns how those have ended that are no longer under way.
+func (l *Loop) Counts() Counts { return l.counts }
 
 // Abort fails all handshakes with err.
 func (l *Loop) Abort(err error) {

@@ -14,8 +14,9 @@ const (
 	// often as that before it takes its loop for blocked.
 	looks = 4
 
-	// minLook is the shortest time between two looks.
-	minLook = time.Millisecond
+	// minLook and maxLook are the shortest and the longest time between two looks. A turn of
+	// maxLook is always seen, and so measured by its loop, whatever the threshold is.
+	minLook, maxLook = time.Millisecond, 25 * time.Millisecond
 
 	// reportEvery is the time between two reports. What comes more often is only counted: finding
 	// the stack stops the whole process for a moment, and the log of a server that blocks often
@@ -68,7 +69,7 @@ type watched struct {
 func New(threshold time.Duration, n int, clock func() time.Duration, log zerolog.Logger) *Dog {
 	d := &Dog{
 		threshold: threshold,
-		period:    max(minLook, (threshold+looks-1)/looks),
+		period:    min(max(minLook, (threshold+looks-1)/looks), maxLook),
 		clock:     clock,
 		log:       log,
 		kick:      make(chan struct{}, 1),

@@ -70,6 +70,8 @@ function showTiles(s, r) {
     tile('refused', count(s.refused)),
     tile('cut', count(s.cut)),
     tile('panics', count(s.panics)),
+    tile('held back', count(s.heldBack)),
+    tile('TLS handshakes: done, failed, under way', [s.handshakes, s.handshakesFailed, s.handshakesPending].map(count).join(', ')),
     tile('offloaded, waiting', count(s.offloaded) + ', ' + count(s.offloadWaiting)),
   );
 }

@@ -4,11 +4,11 @@ local now = clock(ARGV[1])
 local lease = now + tonumber(ARGV[2])
 local ids, results = {}, {}
 for i = 3, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
-local states = redis.call('HMGET', state, unpack(ids))
+local states = call('HMGET', state, unpack(ids))
 for i, id in ipairs(ids) do
   local token = parse(states[i])
   if token > 0 and token == tonumber(ARGV[2 + i * 2]) then
-    redis.call('ZADD', run, lease, id)
+    call('ZADD', run, lease, id)
     results[i] = 'held'
   else
     results[i] = 'stale'

@@ -1,10 +1,10 @@
 -- Looks at a task. ARGV: id. Returns: where (due, run, dead) or '', score, state or '', record.
 local id = ARGV[1]
-local record = redis.call('HGET', body, id)
+local record = call('HGET', body, id)
 if not record then return {'', '', '', ''} end
-local old = redis.call('HGET', state, id) or ''
+local old = call('HGET', state, id) or ''
 for _, place in ipairs({{'due', due}, {'run', run}, {'dead', dead}}) do
-  local score = redis.call('ZSCORE', place[2], id)
+  local score = call('ZSCORE', place[2], id)
   if score then return {place[1], score, old, record} end
 end
 return {'', '', '', ''}

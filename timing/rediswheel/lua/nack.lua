@@ -1,40 +1,41 @@
--- Ends runs of tasks that were not done. ARGV: time or '', channel, shard, then of each: id, token,
+-- Ends runs of tasks that were not done. ARGV: time or '', channel, then of each: id, token,
 -- what (retry, dead, next or release), due time in ms or '', delay in ms, reason.
 -- retry counts an attempt; next gives this occurrence up and waits for another; release is as if the task
--- had not been started. Returns a list: put back, dead, dropped (it was cancelled) or stale.
+-- had not been started. Returns a letter for each: b for put back,
+-- x for dead, c if it was cancelled, s if the token is stale.
 begin()
 local _, now = clock(ARGV[1])
 local first
 
 local function later(id, at, record)
-  redis.call('ZADD', due, at, id)
-  if record then redis.call('HSET', state, id, record) else redis.call('HDEL', state, id) end
-  redis.call('ZREM', run, id)
+  call('ZADD', due, at, id)
+  if record then call('HSET', state, id, record) else call('HDEL', state, id) end
+  call('ZREM', run, id)
   if not first or at < first then first = at end
-  return 'back'
+  return 'b'
 end
 
 local function nack(id, given, what, at, delay, why)
-  local token, cancelled, attempts, deliveries, occurrence, reason = parse(redis.call('HGET', state, id))
-  if token == 0 or token ~= tonumber(given) then return 'stale' end
+  local token, cancelled, attempts, deliveries, occurrence, reason = parse(call('HGET', state, id))
+  if token == 0 or token ~= tonumber(given) then return 's' end
   if cancelled == 1 then
     forget(id)
-    redis.call('ZREM', run, id)
-    return 'dropped'
+    call('ZREM', run, id)
+    return 'c'
   end
   at = at ~= '' and tonumber(at) or now + tonumber(delay)
   if what == 'next' then return later(id, at) end
   if what == 'retry' then return later(id, at, format(0, 0, attempts + 1, 0, occurrence, why)) end
   if what == 'release' then return later(id, at, format(0, 0, attempts, deliveries - 1, occurrence, reason)) end
-  redis.call('HSET', state, id, format(0, 0, attempts + 1, deliveries, occurrence, why))
-  redis.call('ZADD', dead, now, id)
-  redis.call('ZREM', run, id)
-  return 'dead'
+  call('HSET', state, id, format(0, 0, attempts + 1, deliveries, occurrence, why))
+  call('ZADD', dead, now, id)
+  call('ZREM', run, id)
+  return 'x'
 end
 
 local results = {}
-for i = 4, #ARGV, 6 do
+for i = 3, #ARGV, 6 do
   results[#results + 1] = nack(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
 end
-if first then hint(first, ARGV[2], ARGV[3]) end
-return results
+if first then hint(first, ARGV[2]) end
+return table.concat(results)

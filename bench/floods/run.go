@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	warmUp = 500 * time.Millisecond
+	period = 2 * time.Millisecond // of the prober
+)
+
+// A result is what one run showed.
+type result struct {
+	waits    []time.Duration // of the prober, sorted
+	messages float64         // of the floods
+	took     time.Duration
+	cpu      time.Duration // of the server
+}
+
+func (r result) quantile(q float64) time.Duration {
+	return r.waits[min(len(r.waits)-1, int(q*float64(len(r.waits))))]
+}
+
+// A process is a server or the floods. It ends when its input does.
+type process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startProcess(bin string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(bin, args...)}
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return p, p.cmd.Start()
+}
+
+func (p *process) end() {
+	_ = p.in.Close()
+	tooLong := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer tooLong.Stop()
+	_ = p.cmd.Wait()
+}
+
+// used asks a server how many messages it had and how much CPU time it took.
+func (p *process) used() (messages float64, cpu time.Duration, err error) {
+	if _, err = io.WriteString(p.in, "\n"); err == nil {
+		_, err = fmt.Fscanln(p.out, &messages, &cpu)
+	}
+	return messages, cpu, err
+}
+
+func run(bin, server string, c cell, turns int, length time.Duration) (r result, err error) {
+	if server == "before" {
+		server = "loopwheel"
+	}
+	srv, err := startProcess(bin, "-serve", server, "-kind", c.kind, "-spin", strconv.Itoa(turns))
+	if err != nil {
+		return r, err
+	}
+	defer srv.end()
+	var probes, target string
+	if _, err := fmt.Fscanln(srv.out, &probes, &target); err != nil {
+		return r, fmt.Errorf("the server does not say where it listens: %w", err)
+	}
+	floods, err := startProcess(bin, "-flood", target, "-kind", c.kind, "-conns", strconv.Itoa(c.floods))
+	if err != nil {
+		return r, err
+	}
+	defer floods.end()
+	if _, err := floods.out.ReadString('\n'); err != nil {
+		return r, fmt.Errorf("the floods do not begin: %w", err)
+	}
+	time.Sleep(warmUp)
+	messages, cpu, err := srv.used()
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	if r.waits, err = probe(probes, length); err != nil {
+		return r, fmt.Errorf("the prober: %w", err)
+	}
+	r.took = time.Since(began)
+	m, c2, err := srv.used()
+	r.messages, r.cpu = m-messages-float64(len(r.waits)), c2-cpu
+	return r, err
+}
+
+// probe echoes a byte each period, and returns how long that took, sorted. What could not be sent in
+// time, because the answer before it was late, waits from when it was to be sent.
+func probe(addr string, length time.Duration) (waits []time.Duration, err error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(length + 20*time.Second))
+	b := []byte("x")
+	for due, end := time.Now(), time.Now().Add(length); due.Before(end); due = due.Add(period) {
+		from := due
+		if d := time.Until(due); d > 0 {
+			time.Sleep(d)
+			from = time.Now()
+		}
+		if _, err := c.Write(b); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return nil, err
+		}
+		waits = append(waits, time.Since(from))
+	}
+	slices.Sort(waits)
+	return waits, nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+const (
+	manySessions = 100_000
+	sessionIdle  = 10 * time.Second
+	floodSources = 1_000_000
+	goodPeers    = 100
+)
+
+// An ender sees sessions end.
+type ender struct {
+	order *[]uint32
+	id    uint32
+}
+
+func (e *ender) OnMessage(c *loop.Conn, msg []byte) error {
+	if len(msg) >= 4 {
+		e.id = binary.BigEndian.Uint32(msg)
+	}
+	return c.Send(msg)
+}
+
+func (e *ender) OnClose(*loop.Conn, error) { *e.order = append(*e.order, e.id) }
+
+// udpSessions is an echo that tells, for each line of its input, what it knows of its sessions.
+func udpSessions() {
+	order := make([]uint32, 0, 2*manySessions)
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: sessionIdle,
+		BlockedAfter: 8 * time.Millisecond, // so that each turn of 2 ms or more is measured
+		Accept:       func(*loop.Conn) loop.Handler { return &ender{order: &order} }}
+	check(srv.Start(context.Background()))
+	fmt.Println(srv.LocalAddr())
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		back := make(chan int)
+		_ = srv.Loops()[0].Post(func() {
+			wrong := 0
+			for i := 1; i < len(order); i++ {
+				if order[i] < order[i-1] {
+					wrong++
+				}
+			}
+			back <- wrong
+		})
+		st := srv.Stats()
+		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, <-back, st.Loops[0].MaxTurn.Microseconds(), st.Panics)
+	}
+}
+
+// sessionStats is what udpSessions tells.
+type sessionStats struct {
+	open, closed, refused, heap, wrong, maxTurn, panics int
+}
+
+func (p *process) sessions() (s sessionStats) {
+	fmt.Fprintln(p.in.(io.Writer))
+	line := make([]byte, 200)
+	n := must(p.out.Read(line))
+	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.wrong, &s.maxTurn, &s.panics))
+	return s
+}
+
+// A source sends datagrams from addresses of 127.0.0.0/8, a new one each.
+type source struct{ to syscall.SockaddrInet4 }
+
+func newSource(addr string) *source {
+	a := must(net.ResolveUDPAddr("udp4", addr))
+	return &source{syscall.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())}}
+}
+
+// send sends one from the nth address. If wait is set it takes the answer.
+func (s *source) send(n int, msg []byte, wait bool) {
+	fd := must(syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0))
+	defer syscall.Close(fd)
+	n += 1 << 16 // 127.1.0.0
+	check(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, byte(n >> 16), byte(n >> 8), byte(n)}}))
+	check(syscall.Sendto(fd, msg, 0, &s.to))
+	if wait {
+		check(syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: 5}))
+		_, _, err := syscall.Recvfrom(fd, make([]byte, 100), 0)
+		check(err)
+	}
+}
+
+// benchSessions opens 100,000 sessions, and sees them end by their idle timeout.
+func benchSessions() {
+	for range *turns {
+		p := start("udp-sessions", "GOMAXPROCS=2") // the collector's goroutines need one, too
+		empty := p.sessions()
+		src := newSource(p.addr)
+		begun := time.Now()
+		var msg [4]byte
+		for i := range manySessions {
+			binary.BigEndian.PutUint32(msg[:], uint32(i))
+			src.send(i, msg[:], i%50 == 49) // so that the socket's buffer suffices
+		}
+		took := time.Since(begun)
+		full := p.sessions()
+		for end := time.Now().Add(4 * sessionIdle); p.sessions().open > 0 && time.Now().Before(end); {
+			time.Sleep(200 * time.Millisecond)
+		}
+		st := p.sessions()
+		fmt.Printf("UDP sessions: %d open after %.1f s, %d bytes each; %d idle out, %d out of order; longest turn %.2f ms\n",
+			full.open, took.Seconds(), (full.heap-empty.heap)/max(1, full.open), st.closed, st.wrong, float64(st.maxTurn)/1e3)
+		p.stop()
+	}
+}
+
+// flooder sends as many datagrams as there are sources, to each address that it is told.
+func flooder() {
+	rounds(func(addr string) {
+		src := newSource(addr)
+		for i := range floodSources {
+			src.send(i, []byte("spoofed!"), false)
+		}
+	})
+}
+
+// benchFlood measures good peers without a flood, with one of another socket, which costs the
+// machine as much, and with one of theirs.
+func benchFlood() {
+	aside := must(net.ListenPacket("udp", "127.0.0.1:0"))
+	defer aside.Close()
+	for range *turns {
+		p := start("udp-sessions", "GOMAXPROCS=2")
+		peers := make([]net.Conn, goodPeers)
+		for i := range peers {
+			peers[i] = must(net.Dial("udp", p.addr))
+			_ = must(peers[i].Write(make([]byte, 64)))
+		}
+		f := start("flooder")
+		for _, to := range []string{"", aside.LocalAddr().String(), p.addr} {
+			over := make(chan struct{})
+			begun := time.Now()
+			go func() {
+				defer close(over)
+				if to == "" {
+					time.Sleep(5 * time.Second)
+					return
+				}
+				fmt.Fprintln(f.in.(io.Writer), to)
+				_ = must(f.out.Read(make([]byte, 10)))
+			}()
+			took, lost := ask(peers, over)
+			st := p.sessions()
+			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
+			if what == "" {
+				what = "another socket flooded"
+			}
+			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused\n", goodPeers, what,
+				time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], len(took), lost, st.open, st.refused)
+		}
+		f.stop()
+		p.stop()
+	}
+}
+
+// ask has each peer ask a hundred times a second until over is closed, and returns how long each
+// answer took, sorted, and how many did not come within a second.
+func ask(peers []net.Conn, over chan struct{}) (took []time.Duration, lost int) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, c := range peers {
+		wg.Go(func() {
+			buf := make([]byte, 100)
+			for tick := time.NewTicker(10 * time.Millisecond); ; {
+				select {
+				case <-over:
+					return
+				case <-tick.C:
+				}
+				begun := time.Now()
+				_ = c.SetReadDeadline(begun.Add(time.Second))
+				_ = must(c.Write(make([]byte, 64)))
+				_, err := c.Read(buf)
+				mu.Lock()
+				if took = append(took, time.Since(begun)); err != nil {
+					lost++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(took)
+	return took, lost
+}

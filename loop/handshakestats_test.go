@@ -1,0 +1,50 @@
+package loop_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// Each handshake counts once, as under way and then by how it ended.
+func TestHandshakesAreCounted(t *testing.T) {
+	bubble(t, &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, HandshakeTimeout: time.Second}, func(t *testing.T, srv *looptest.Server) {
+		expect := func(what string, done, failed uint64, pending int) {
+			t.Helper()
+			if st := srv.Stats(); st.Handshakes != done || st.HandshakesFailed != failed || st.HandshakesPending != pending {
+				t.Errorf("%s: %d done, %d failed, %d under way; want %d, %d, %d",
+					what, st.Handshakes, st.HandshakesFailed, st.HandshakesPending, done, failed, pending)
+			}
+		}
+		srv.OpenTLS(nil)
+		expect("one is open", 1, 0, 0)
+		srv.Open()
+		expect("one says nothing", 1, 0, 1)
+		srv.Open().Send("GET / HTTP/1.1\r\n\r\n")
+		expect("one speaks plainly", 1, 1, 1)
+		wait(2 * time.Second)
+		expect("the silent one was cut", 1, 2, 0)
+	})
+}
+
+// A peer that asks and does not read is held back once, until it reads.
+func TestHoldingBackIsCounted(t *testing.T) {
+	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
+	bubble(t, &loop.Server{Codec: codec.Lines{}, HighWater: 1 << 10, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		p.Send(strings.Repeat(strings.Repeat("x", 99)+"\n", 50))
+		p.Send("more\n")
+		if st := srv.Stats(); st.HeldBack != 1 || st.Loops[0].HeldBack != 1 || st.Messages >= 50 {
+			t.Errorf("held back %d times, %d messages", st.HeldBack, st.Messages)
+		}
+		p.Unblock()
+		if st := srv.Stats(); st.HeldBack < 1 || st.Messages != 51 {
+			t.Errorf("held back %d times, %d messages", st.HeldBack, st.Messages)
+		}
+	})
+}

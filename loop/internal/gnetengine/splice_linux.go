@@ -1,0 +1,157 @@
+//go:build !386 && !s390x
+
+package gnetengine
+
+import (
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// spliceFlags leave the data where they are, and do not wait.
+const spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
+
+// A kernelPipe is what splice(2) needs between two sockets. One serves a whole loop, because it is
+// empty between two uses: what the target does not take is read out of it at once.
+type kernelPipe struct{ r, w int }
+
+func newKernelPipe() *kernelPipe {
+	var fds [2]int
+	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		return nil
+	}
+	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, readBuffer) // otherwise it is smaller
+	return &kernelPipe{fds[0], fds[1]}
+}
+
+func (p *kernelPipe) close() {
+	if p != nil {
+		_ = unix.Close(p.r)
+		_ = unix.Close(p.w)
+	}
+}
+
+// readRest empties the pipe into buf, which is as long as what is in there.
+func (p *kernelPipe) readRest(buf []byte) error {
+	for n := 0; n < len(buf); {
+		k, err := unix.Read(p.r, buf[n:])
+		if err != nil && err != unix.EINTR {
+			return os.NewSyscallError("read", err)
+		}
+		n += max(k, 0)
+	}
+	return nil
+}
+
+// Splice implements engine.Splicer. gnet reads before it says anything, so the socket is taken away
+// from it: from then on it is in the loop's own epoll instance.
+func (s *socket) Splice(f engine.Flow) (engine.Socket, bool) {
+	if f == nil || s.loop.poll == nil || s.conn == nil || s.closed || s.lingers || s.resuming || !s.loop.hasPipe() {
+		return nil, false
+	}
+	c := s.conn
+	if _, tcp := c.RemoteAddr().(*net.TCPAddr); !tcp || s.detach() != nil {
+		return nil, false
+	}
+	c.SetContext(nil) // its OnClose is nobody's business
+	_ = s.loop.gnet.Close(c)
+	s.loop.reserve.fill()
+	s.unwatch()
+	s.closed = true
+	d := &direct{loop: s.loop, sink: s.sink, fd: s.fd, flow: f, waiting: s.waiting, paused: s.paused}
+	d.polling = d.wanted()
+	var err error
+	if d.place, err = s.loop.poll.add(d.fd, d.polling, d); err != nil {
+		d.lost(err)
+	}
+	return d, true
+}
+
+// lost ends a socket that epoll does not take, when the callback that brought it here is over.
+func (d *direct) lost(err error) {
+	d.unlisted = true
+	d.loop.execute(func() {
+		if !d.closed {
+			d.over(err)
+		}
+	})
+}
+
+// Splice implements engine.Splicer.
+func (d *direct) Splice(f engine.Flow) (engine.Socket, bool) {
+	if f != nil && !d.loop.hasPipe() {
+		return nil, false
+	}
+	d.flow = f
+	return d, true
+}
+
+// hasPipe makes the loop's pipe, if there is none.
+func (l *eventLoop) hasPipe() bool {
+	if l.pipe == nil {
+		l.pipe = newKernelPipe()
+	}
+	return l.pipe != nil
+}
+
+// receive takes what has come.
+func (d *direct) receive() {
+	if d.flow == nil {
+		d.read()
+		return
+	}
+	switch to := d.flow.Target().(type) {
+	case *direct:
+		d.splice(to.fd)
+	case *socket:
+		d.splice(to.fd)
+	default:
+		d.read()
+	}
+}
+
+// splice passes on what has come to the socket to.
+func (d *direct) splice(to int) {
+	p := d.loop.pipe
+	n, err := unix.Splice(d.fd, nil, p.w, nil, readBuffer, spliceFlags)
+	switch {
+	case n > 0:
+		d.spliceOut(to, int(n))
+	case err == unix.EAGAIN || err == unix.EINTR:
+	case err == unix.EINVAL: // not with this kind of socket
+		d.flow = nil
+		d.read()
+	case err != nil:
+		d.over(os.NewSyscallError("splice", err))
+	default:
+		d.over(io.EOF)
+	}
+}
+
+// spliceOut moves the n bytes in the pipe on. That to is broken is found by who writes the rest.
+func (d *direct) spliceOut(to, n int) {
+	p, moved := d.loop.pipe, 0
+	for moved < n {
+		k, err := unix.Splice(p.r, nil, to, nil, n-moved, spliceFlags)
+		if k <= 0 && err != unix.EINTR {
+			break
+		}
+		moved += int(max(k, 0))
+	}
+	rest := d.loop.buffer()[:n-moved]
+	if err := p.readRest(rest); err != nil {
+		p.close()
+		d.loop.pipe = nil
+		f := d.flow
+		d.flow = nil
+		if f.Passed(moved, nil); !d.closed {
+			d.over(err)
+		}
+		return
+	}
+	d.flow.Passed(moved, rest)
+}

@@ -1,0 +1,48 @@
+package loopmetrics_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
+)
+
+// The live page and the metrics on a port of their own, which nobody else can reach.
+func ExampleHandler() {
+	srv := &loop.Server{
+		Addr: "tcp://127.0.0.1:7000",
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, b []byte) error { return c.Send(b) })
+		},
+	}
+	go func() {
+		log.Print(http.ListenAndServe("127.0.0.1:9090", loopmetrics.NewHandler(srv)))
+	}()
+	log.Fatal(srv.Run(context.Background()))
+}
+
+// A registry of one's own.
+func ExampleNewCollector() {
+	srv := new(loop.Server)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(loopmetrics.NewCollector(srv))
+	families, err := registry.Gather()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "loopwheel_tls") {
+			fmt.Println(f.GetName())
+		}
+	}
+	// Output:
+	// loopwheel_tls_handshakes_failed_total
+	// loopwheel_tls_handshakes_pending
+	// loopwheel_tls_handshakes_total
+}

@@ -1,0 +1,341 @@
+package realtest_test
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gobwas/httphead"
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsflate"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+const (
+	answerSize = 10 << 10 // of each answer
+	noiseSize  = 1 << 10  // of that is what no compression makes shorter
+	mostHeap   = 32 << 20 // that those who do not read may cost
+	otherWaits = 100 * time.Millisecond
+)
+
+// asked returns how many requests are pipelined, and for how long nothing is read.
+func asked() (n uint32, silence time.Duration) {
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		return 40_000, 1500 * time.Millisecond
+	}
+	return 4_000, 300 * time.Millisecond
+}
+
+// noise is what no compression makes shorter.
+var noise = sync.OnceValue(func() []byte {
+	b := make([]byte, noiseSize+1<<16)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+})
+
+// appendAnswer appends the one to request n: it begins with noise.
+func appendAnswer(dst []byte, n uint32) []byte {
+	from := int(n % (1 << 16))
+	dst = binary.BigEndian.AppendUint32(dst, n)
+	dst = append(dst, noise()[from:from+noiseSize]...)
+	return append(dst, make([]byte, answerSize-noiseSize-4)...)
+}
+
+func answer(n uint32) []byte { return appendAnswer(make([]byte, 0, answerSize), n) }
+
+// respond is what an ordinary handler does.
+func respond(c *loop.Conn, msg []byte) error { return c.Send(answer(binary.BigEndian.Uint32(msg))) }
+
+// handlers are ways to answer, of which none may lose an answer or hang.
+var handlers = map[string]loop.Accept{
+	// A handler that knows nothing of backpressure.
+	"plain": func(*loop.Conn) loop.Handler { return loop.HandlerFunc(respond) },
+
+	// The recipes of docs/backpressure.md.
+	"hooks": func(c *loop.Conn) loop.Handler {
+		c.OnHighWater(64<<10, c.PauseRead)
+		c.OnFlushed(c.ResumeRead)
+		return loop.HandlerFunc(respond)
+	},
+	"pending": func(c *loop.Conn) loop.Handler {
+		c.OnFlushed(c.ResumeRead)
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			err := respond(c, msg)
+			if c.Pending() > 64<<10 {
+				c.PauseRead()
+			}
+			return err
+		})
+	},
+
+	// The answer comes from elsewhere.
+	"offload": func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			n := binary.BigEndian.Uint32(msg)
+			return loop.Offload(c, func(context.Context) []byte { return answer(n) },
+				func(c *loop.Conn, a []byte) { _ = c.Send(a) })
+		})
+	},
+}
+
+// A dialect is how client and server speak: open does the handshake, request appends a message, and
+// read returns the next one, which is valid until it is called again.
+type dialect struct {
+	codec   codec.Codec
+	open    func(rw io.ReadWriter) error
+	request func(dst []byte, msg []byte) []byte
+	read    func(r io.Reader) ([]byte, error)
+}
+
+// dialects makes one of each, for one connection.
+var dialects = map[string]func() *dialect{"length": lengthDialect, "websocket": wsDialect, "deflate": deflateDialect}
+
+func lengthDialect() *dialect {
+	buf := make([]byte, 4+answerSize)
+	return &dialect{
+		codec: codec.Length{},
+		open:  func(io.ReadWriter) error { return nil },
+		request: func(dst, msg []byte) []byte {
+			return append(binary.BigEndian.AppendUint32(dst, uint32(len(msg))), msg...)
+		},
+		read: func(r io.Reader) ([]byte, error) {
+			_, err := io.ReadFull(r, buf)
+			return buf[4:], err
+		},
+	}
+}
+
+func wsDialect() *dialect {
+	buf := make([]byte, answerSize)
+	return &dialect{
+		codec: &websocket.Codec{Binary: true},
+		open:  func(rw io.ReadWriter) error { return upgrade(rw) },
+		request: func(dst, msg []byte) []byte {
+			b := bytes.NewBuffer(dst)
+			_ = ws.WriteFrame(b, ws.MaskFrame(ws.NewBinaryFrame(bytes.Clone(msg))))
+			return b.Bytes()
+		},
+		read: func(r io.Reader) ([]byte, error) {
+			h, err := ws.ReadHeader(r)
+			if err == nil && (h.OpCode != ws.OpBinary || h.Length > answerSize) {
+				err = fmt.Errorf("a frame that nobody has asked for: %+v", h)
+			}
+			if err != nil {
+				return nil, err
+			}
+			_, err = io.ReadFull(r, buf[:h.Length])
+			return buf[:h.Length], err
+		},
+	}
+}
+
+// deflateDialect is wsDialect with permessage-deflate: all answers come compressed.
+func deflateDialect() *dialect {
+	d := wsDialect()
+	d.codec = &websocket.Codec{Binary: true, Compress: true}
+	d.open = func(rw io.ReadWriter) error { return upgrade(rw, wsflate.DefaultParameters.Option()) }
+	plain, msg := d.read, make([]byte, 0, answerSize)
+	inflate := flate.NewReader(nil)
+	d.read = func(r io.Reader) ([]byte, error) {
+		p, err := plain(r)
+		if err != nil {
+			return nil, err
+		}
+		tail := []byte("\x00\x00\xff\xff\x01\x00\x00\xff\xff")
+		_ = inflate.(flate.Resetter).Reset(io.MultiReader(bytes.NewReader(p), bytes.NewReader(tail)), nil)
+		b := bytes.NewBuffer(msg)
+		_, err = b.ReadFrom(inflate)
+		return b.Bytes(), err
+	}
+	return d
+}
+
+// upgrade shakes hands. An extension that is asked for must be agreed on.
+func upgrade(rw io.ReadWriter, extensions ...httphead.Option) error {
+	dialer := ws.Dialer{Extensions: extensions}
+	br, hs, err := dialer.Upgrade(rw, &url.URL{Scheme: "ws", Host: "localhost", Path: "/"})
+	if err == nil && (br != nil || len(hs.Extensions) != len(extensions)) {
+		err = fmt.Errorf("agreed on %v of %v", hs.Extensions, extensions)
+	}
+	return err
+}
+
+// requests returns so many at once.
+func (d *dialect) requests(count uint32) (all []byte) {
+	for n := range count {
+		all = d.request(all, binary.BigEndian.AppendUint32(nil, n))
+	}
+	return all
+}
+
+// readAnswers reads all answers and checks them.
+func (d *dialect) readAnswers(t *testing.T, r io.Reader, count uint32) {
+	want := make([]byte, 0, answerSize)
+	for n := range count {
+		got, err := d.read(r)
+		if err != nil {
+			t.Errorf("answer %d: %v", n, err)
+			return
+		}
+		if want = appendAnswer(want[:0], n); !bytes.Equal(got, want) {
+			t.Errorf("answer %d is another one", n)
+			return
+		}
+	}
+}
+
+// A client asks many times without reading for a while, then reads. Everything arrives in order,
+// the process needs little memory, and another client of the same loop is answered meanwhile.
+func TestPipelinedRequests(t *testing.T) {
+	for _, c := range []struct{ handler, dialect, network string }{
+		{"plain", "length", "tcp"}, {"plain", "length", "unix"},
+		{"hooks", "length", "tcp"}, {"pending", "length", "tcp"}, {"offload", "length", "tcp"},
+		{"plain", "websocket", "tcp"}, {"plain", "deflate", "tcp"},
+	} {
+		t.Run(c.handler+", "+c.dialect+" over "+c.network, func(t *testing.T) {
+			tries(t, func(t *testing.T) (waited time.Duration, heap uint64) {
+				return pipelined(t, c.network, handlers[c.handler], dialects[c.dialect]())
+			})
+		})
+	}
+}
+
+func pipelined(t *testing.T, network string, accept loop.Accept, d *dialect) (waited time.Duration, heap uint64) {
+	addr := "tcp://127.0.0.1:0"
+	if network == "unix" {
+		addr = "unix://" + filepath.Join(t.TempDir(), "x.sock")
+	}
+	srv := &loop.Server{Addr: addr, NumLoops: 1, Codec: d.codec, Accept: accept,
+		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
+			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
+	start(t, srv)
+	c, other := dial(t, srv.Addrs()[0]), dial(t, srv.Addrs()[1])
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = other.SetDeadline(time.Now().Add(2 * time.Minute))
+	if err := d.open(c); err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, other, "x")
+	count, silence := asked()
+	requests := d.requests(count)
+	peak, p := heapPeak(t), startProber(t, other)
+	go func() { _, _ = c.Write(requests) }()
+	time.Sleep(silence) // which is what is tested
+	d.readAnswers(t, c, count)
+	waited, _ = p.verdict(t)
+	heap = peak()
+	t.Logf("the heap grew to %d MiB", heap>>20)
+	if st := srv.Stats(); st.Closed != 0 {
+		t.Errorf("%d connections were closed", st.Closed)
+	}
+	return waited, heap
+}
+
+// The same in memory and virtual time, where a peer is as slow as a test wants it to be.
+func TestPipelinedInMemory(t *testing.T) {
+	for name, accept := range handlers {
+		for _, dialect := range []string{"length", "websocket", "deflate"} {
+			if name == "plain" || dialect == "length" {
+				t.Run(name+", "+dialect, func(t *testing.T) {
+					count, silence := asked()
+					if name != "plain" { // these differ in their hooks only
+						count = min(count, 8_000)
+					}
+					pipelinedInMemory(t, accept, dialects[dialect](), count, silence)
+				})
+			}
+		}
+	}
+}
+
+func pipelinedInMemory(t *testing.T, accept loop.Accept, d *dialect, count uint32, silence time.Duration) {
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: d.codec, Accept: accept,
+		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
+			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		slow := &slowReader{t: t, srv: srv, p: srv.OpenTo(0), other: srv.OpenTo(1)}
+		if err := d.open(slow); err != nil {
+			t.Fatal(err)
+		}
+		requests := d.requests(count)
+		slow.p.Block(0)
+		slow.before = heapInUse()
+		if _, err := slow.p.Write(requests); err != nil {
+			t.Fatal(err)
+		}
+		for range 15 {
+			srv.Sleep(silence / 15)
+			slow.look()
+		}
+		d.readAnswers(t, slow, count)
+		if slow.peak > mostHeap {
+			t.Errorf("the heap grew to %d MiB", slow.peak>>20)
+		}
+		if srv.Stats().Closed != 0 || slow.p.Ended() {
+			t.Errorf("a connection was closed: %v", slow.p.Reason())
+		}
+	})
+}
+
+// A slowReader is a peer with a socket of 48 KiB that reads what is in it each millisecond.
+type slowReader struct {
+	t            *testing.T
+	srv          *looptest.Server
+	p, other     *looptest.Peer
+	got          []byte
+	reads        int
+	before, peak uint64
+}
+
+func (s *slowReader) Write(b []byte) (int, error) { return s.p.Write(b) }
+
+func (s *slowReader) Read(b []byte) (int, error) {
+	for tries := 0; len(s.got) == 0; tries++ {
+		if tries == 1000 {
+			return 0, io.ErrNoProgress
+		}
+		s.p.Block(48 << 10)
+		s.srv.Sleep(time.Millisecond)
+		if s.got = []byte(s.p.Received()); s.reads%100 == 0 {
+			s.look()
+		}
+		s.reads++
+	}
+	n := copy(b, s.got)
+	s.got = s.got[n:]
+	return n, nil
+}
+
+// look asks the other peer, and for how much memory there is.
+func (s *slowReader) look() {
+	began := time.Now()
+	for s.other.Send("x"); s.other.Received() != "x"; s.srv.Sleep(time.Millisecond) {
+		if time.Since(began) > otherWaits {
+			s.t.Fatalf("the other peer has no answer after %v", time.Since(began))
+		}
+	}
+	if s.before > 0 {
+		s.peak = max(s.peak, heapInUse()-min(s.before, heapInUse()))
+	}
+}
+
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}

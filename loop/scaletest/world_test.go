@@ -1,0 +1,254 @@
+//go:build linux
+
+package scaletest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/gammazero/deque"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+var errNoDialing = errors.New("scaletest: nothing is dialled here")
+
+// world implements engine.Engine: one loop, and the network with all clients, which live on the
+// loop's goroutine as well, so that neither costs what goroutines cost.
+type world struct {
+	host    engine.Host
+	clients []client
+	meter   meter
+
+	comes   chan *client // to be accepted
+	calls   chan func()  // for the loop
+	wakes   chan struct{}
+	quit    chan struct{}
+	running sync.WaitGroup
+	ticking sync.WaitGroup
+
+	began    time.Time
+	pongs    deque.Deque[event] // answers on their way, in order: all take equally long
+	returns  deque.Deque[event] // clients that will connect anew
+	farewell deque.Deque[*client]
+	talk     rota // who talks, each once a second
+	fall     rota // who falls silent, each once in a thousand minutes
+	over     bool // nobody connects anew
+
+	pings, echoes, talked, fallen, ended int
+	early, latest                        time.Duration // of evictions, by their deadline
+}
+
+// An event is something that a client does later.
+type event struct {
+	due time.Duration
+	who *client
+}
+
+// A rota has clients take turns, each once in a period, evenly.
+type rota struct {
+	from, n int
+	begins  time.Duration
+	period  time.Duration
+	count   int64
+}
+
+func (r *rota) due() time.Duration {
+	if r.n == 0 {
+		return never
+	}
+	turns, rest := r.count/int64(r.n), r.count%int64(r.n)
+	return r.begins + time.Duration(turns)*r.period + time.Duration(rest)*r.period/time.Duration(r.n)
+}
+
+// next returns the one whose turn it is.
+func (r *rota) next() int {
+	i := r.from + int(r.count%int64(r.n))
+	r.count++
+	return i
+}
+
+const never = time.Duration(1<<63 - 1)
+
+func newWorld(n int) *world {
+	w := &world{
+		clients: make([]client, n),
+		comes:   make(chan *client, 1<<16),
+		calls:   make(chan func(), 256),
+		wakes:   make(chan struct{}, 1),
+		quit:    make(chan struct{}),
+		began:   time.Now(),
+	}
+	for i := range w.clients {
+		w.clients[i].world = w
+	}
+	return w
+}
+
+// Listen implements engine.Engine.
+func (w *world) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
+	return &listener{world: w, closed: make(chan struct{})}, nil
+}
+
+// Capacity implements engine.Engine.
+func (w *world) Capacity(int) int { return 2 * len(w.clients) }
+
+// Start implements engine.Engine.
+func (w *world) Start(n int, h engine.Host) error {
+	if n != 1 {
+		return errors.New("scaletest: there is one loop")
+	}
+	w.host = h
+	w.running.Go(w.run)
+	w.ticking.Go(h.Tick)
+	return nil
+}
+
+// run is the loop.
+func (w *world) run() {
+	timer := time.NewTimer(time.Hour)
+	planned := never
+	turn := func() { w.host.Turn(0) }
+	for {
+		if next := w.next(); next != planned {
+			planned = next
+			timer.Reset(next - w.now())
+		}
+		select {
+		case <-w.wakes:
+			w.meter.measure(turn)
+		case f := <-w.calls:
+			w.meter.measure(f)
+		case <-timer.C:
+			planned = never
+			w.deliver()
+		case <-w.quit:
+			return
+		}
+	}
+}
+
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+// next returns when something happens on the network, on the millisecond.
+func (w *world) next() time.Duration {
+	next := min(w.talk.due(), w.fall.due(), 1<<50)
+	for _, q := range []*deque.Deque[event]{&w.pongs, &w.returns} {
+		if q.Len() > 0 {
+			next = min(next, q.Front().due)
+		}
+	}
+	if w.farewell.Len() > 0 {
+		next = 0
+	}
+	return (next + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+var (
+	ping = []byte("ping\n")
+	pong = []byte("pong\n")
+	said = []byte("sixty-four bytes that somebody says to somebody else, in a line\n")
+)
+
+// deliver is what epoll_wait would have returned now.
+func (w *world) deliver() {
+	now := w.now()
+	for w.pongs.Len() > 0 && w.pongs.Front().due <= now {
+		if e := w.pongs.PopFront(); e.who.life == talking {
+			w.read(e.who, pong)
+		}
+	}
+	for w.talk.due() <= now {
+		if c := &w.clients[w.talk.next()]; c.life == talking {
+			w.talked++
+			w.read(c, said)
+		}
+	}
+	for w.fall.due() <= now {
+		if c := &w.clients[w.fall.next()]; c.life == talking {
+			c.life = silent
+			w.fallen++
+		}
+	}
+	for w.returns.Len() > 0 && w.returns.Front().due <= now {
+		w.comes <- w.returns.PopFront().who
+	}
+	for w.farewell.Len() > 0 {
+		if c := w.farewell.PopFront(); c.sink != nil {
+			w.meter.measure(func() { c.sink.Closed(io.EOF) })
+			w.gone(c)
+		}
+	}
+	w.meter.flush()
+}
+
+// read is one read event.
+func (w *world) read(c *client, p []byte) {
+	c.heard = w.now()
+	w.meter.few(c, p)
+}
+
+// gone is a client that has lost its connection.
+func (w *world) gone(c *client) {
+	c.sink, c.life = nil, away
+	w.ended++
+	if !w.over {
+		w.returns.PushBack(event{w.now() + time.Second, c})
+	}
+}
+
+// Wake implements engine.Engine.
+func (w *world) Wake(int) error {
+	select {
+	case w.wakes <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Enroll implements engine.Engine.
+func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+	c, done := nc.(*client), make(chan struct{})
+	w.calls <- func() {
+		defer close(done)
+		c.heard = w.now()
+		if c.sink = open((*socket)(c)); c.sink != nil {
+			c.life = talking
+		}
+	}
+	<-done
+	return nil
+}
+
+// Lost implements engine.Engine.
+func (w *world) Lost(int) { panic("scaletest: a callback called runtime.Goexit") }
+
+// Stop implements engine.Engine.
+func (w *world) Stop() error {
+	w.ticking.Wait()
+	close(w.quit)
+	w.running.Wait()
+	return nil
+}
+
+func (w *world) Dial(context.Context, string, string, net.Addr) (net.Conn, error) {
+	return nil, errNoDialing
+}
+
+func (w *world) Connect(int, netip.AddrPort, netip.AddrPort,
+	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	return nil, false
+}
+
+func (w *world) ListenPacket(context.Context, string, string, int) (engine.PacketPort, error) {
+	return nil, errNoDialing
+}
+
+func (w *world) ConnectPacket(int, netip.AddrPort, netip.AddrPort, engine.PacketSink) (engine.Packets, netip.AddrPort, error) {
+	return nil, netip.AddrPort{}, errNoDialing
+}
