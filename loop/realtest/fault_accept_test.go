@@ -14,6 +14,7 @@ import (
 // A callback blocks one loop, whichever it is, and 2,000 clients come in bursts meanwhile: the
 // others serve them. LOOPWHEEL_FAULT_TIME=6s blocks it for as long.
 func TestFaultBlockedLoopAndNewcomers(t *testing.T) {
+	needPlain(t, "2,000 handshakes take longer than the newcomers may wait")
 	needSlow(t, "it blocks loops for more than a second each")
 	block := faultTime(t, 1500*time.Millisecond)
 	for _, loops := range []int{2, 4} {

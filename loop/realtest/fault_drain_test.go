@@ -41,6 +41,7 @@ func repliesChild() {
 			})
 		},
 	}
+	secureIfAsked(srv)
 	if err := srv.Start(ctx); err != nil {
 		fail(err)
 	}
@@ -88,7 +89,7 @@ func readersChild() {
 	for k := range 50 {
 		dialing.Go(func() {
 			for i := k; i < n; i += 50 {
-				c, err := net.Dial(network, addr)
+				c, err := connect(network, addr)
 				if err != nil {
 					fail(err)
 				}

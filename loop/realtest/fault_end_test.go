@@ -31,6 +31,7 @@ func brokenChild() {
 			return script{Message: echo, Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		},
 	}
+	secureIfAsked(srv)
 	if err := srv.Start(ctx); err != nil {
 		fail(err)
 	}
@@ -105,7 +106,7 @@ func TestFaultLoopEndsUnasked(t *testing.T) {
 	network, addr := server.address()
 	const conns = 20
 	for range conns {
-		c, err := net.Dial(network, addr)
+		c, err := connect(network, addr)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 			const clients = 20
 			var conns []net.Conn
 			for range clients {
-				c, err := net.Dial(network, addr)
+				c, err := connect(network, addr)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,7 +133,7 @@ func flood(t *testing.T, network string, maxConns int) {
 		var c net.Conn
 		until(t, 20*time.Second, "a new client is served", func() bool {
 			var err error
-			if c, err = net.Dial(network, addr); err == nil {
+			if c, err = connect(network, addr); err == nil {
 				_, err = roundTrip(c)
 				c.Close()
 			}
@@ -161,7 +161,7 @@ func crowd(t *testing.T, network, addr string, n int) (in, refused, waiting int6
 	decided.Add(n)
 	for range n {
 		gone.Go(func() {
-			c, err := net.Dial(network, addr)
+			c, err := connect(network, addr)
 			if err != nil {
 				failed.Add(1)
 				decided.Done()

@@ -131,7 +131,7 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	others.ask("reset")
 	var peers []net.Conn
 	for range slowPeers {
-		c, err := net.Dial(network, addr)
+		c, err := connect(network, addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func membersChild() {
 		}
 	}
 	for range n {
-		c, err := net.Dial(network, addr)
+		c, err := connect(network, addr)
 		if err != nil {
 			fail(err)
 		}
@@ -277,7 +277,7 @@ func TestFaultBroadcast(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		before := members.report()
 		for range slowPeers {
-			c, err := net.Dial(network, addr)
+			c, err := connect(network, addr)
 			if err != nil {
 				t.Fatal(err)
 			}

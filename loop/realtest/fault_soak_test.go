@@ -112,7 +112,7 @@ func soakClient(t *testing.T, addr net.Addr, r *rand.Rand, stop <-chan struct{})
 			return
 		default:
 		}
-		c, err := net.Dial(addr.Network(), addr.String())
+		c, err := connect(addr.Network(), addr.String())
 		if err != nil { // refused so soon that it looks like this
 			if !errors.Is(err, syscall.ECONNRESET) {
 				t.Error(err)
@@ -133,9 +133,9 @@ func soakClient(t *testing.T, addr net.Addr, r *rand.Rand, stop <-chan struct{})
 		}
 		switch r.IntN(4) {
 		case 0:
-			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = tcpBelow(c).SetLinger(0)
 		case 1:
-			_ = c.(*net.TCPConn).CloseWrite()
+			_ = c.(interface{ CloseWrite() error }).CloseWrite()
 			time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
 		case 2:
 			time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond)

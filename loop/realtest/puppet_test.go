@@ -169,6 +169,7 @@ func servePuppet(srv *loop.Server, answer func(words []string) string) {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	secureIfAsked(srv)
 	if err := srv.Start(ctx); err != nil {
 		fail(err)
 	}
@@ -249,7 +250,7 @@ func clientsChild() {
 	var took []time.Duration
 	failed := 0
 	for i := range n {
-		c, err := net.Dial(network, addr)
+		c, err := connect(network, addr)
 		if err != nil {
 			fail(err)
 		}

@@ -14,6 +14,10 @@ var (
 	silent        = rig.Silent
 	start         = rig.Start
 	dial          = rig.Dial
+	connect       = rig.Connect
+	overTLS       = rig.OverTLS
+	secureIfAsked = rig.Secure
+	tcpBelow      = rig.TCP
 	mustEcho      = rig.MustEcho
 	freePort      = rig.FreePort
 	turnsEnd      = rig.TurnsEnd

@@ -297,6 +297,7 @@ func TestPanicsHarmNobodyElse(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	srv.Addr = "tcp://127.0.0.1:0"
+	secureIfAsked(srv)
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +306,7 @@ func TestPanicsHarmNobodyElse(t *testing.T) {
 	for i := range clients {
 		wg.Go(func() {
 			for range messages / 3 {
-				c, err := net.Dial(addr.Network(), addr.String())
+				c, err := connect(addr.Network(), addr.String())
 				if err != nil {
 					t.Error(err)
 					return

@@ -57,9 +57,7 @@ func Start(t *testing.T, srv *loop.Server) net.Addr {
 	if srv.Addr == "" && srv.Listener == nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	if OverTLS() {
-		overTLS(srv)
-	}
+	Secure(srv)
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
 		cancel()
@@ -86,8 +84,11 @@ func NeedPlain(t *testing.T, why string) {
 	}
 }
 
-// overTLS has all listeners of srv speak TLS.
-func overTLS(srv *loop.Server) {
+// Secure has all listeners of srv speak TLS, if OverTLS.
+func Secure(srv *loop.Server) {
+	if !OverTLS() {
+		return
+	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{certificate()}}
 	if srv.TLS == nil {
 		srv.TLS = cfg
@@ -101,16 +102,30 @@ func overTLS(srv *loop.Server) {
 
 var certificate = sync.OnceValue(func() tls.Certificate { return looptest.Certificate("localhost") })
 
+// Connect is net.Dial, with TLS if OverTLS. The handshake comes with the first use.
+func Connect(network, addr string) (net.Conn, error) {
+	c, err := net.Dial(network, addr)
+	if err == nil && OverTLS() {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	return c, err
+}
+
+// TCP returns the TCP connection below c.
+func TCP(c net.Conn) *net.TCPConn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	return c.(*net.TCPConn)
+}
+
 // Dial connects to addr until the test ends. Over TLS the handshake begins at once, as the client is
 // the one to speak first there.
 func Dial(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := net.Dial(addr.Network(), addr.String())
+	c, err := Connect(addr.Network(), addr.String())
 	if err != nil {
 		t.Fatal(err)
-	}
-	if OverTLS() {
-		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))

@@ -172,8 +172,8 @@ func (h *handshake) run() {
 func (h *handshake) step() { h.co.next() }
 
 // wait is called within the coroutine: it suspends it until there is input. False: there will be
-// none.
-func (h *handshake) wait() bool { return h.co.yield(struct{}{}) && !h.dead }
+// none. Nobody comes back to one that is dead.
+func (h *handshake) wait() bool { return !h.dead && h.co.yield(struct{}{}) && !h.dead }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
 func (c *Conn) stepped(input []byte) {
@@ -280,6 +280,7 @@ func (h *handshake) end() {
 	}
 	h.cancel()
 	if h.dead = true; !h.over {
+		h.conn.cur = nil // it may not have begun, and is not to compute any more
 		h.step()
 	}
 	if h.co.out = h.out[:0]; cap(h.out) > maxKept {

@@ -85,6 +85,40 @@ func TestDiscardingIsBounded(t *testing.T) {
 	}
 }
 
+// A handshake that is given up before a worker has got to it leaves a coroutine that others can
+// use.
+func TestGivenUpBeforeItBegins(t *testing.T) {
+	r := newRig(t, func(cfg *LoopConfig) { cfg.Workers = NewWorkers(1) })
+	for range 3 {
+		busy, release := make(chan struct{}), make(chan struct{})
+		slow := serverConfig()
+		slow.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			close(busy)
+			<-release
+			return nil, errors.New("enough")
+		}
+		slow.Certificates = nil
+		first := r.serve(slow)
+		first.sock.feed(clientHello(t), 1<<20)
+		<-busy
+		second := r.serve(serverConfig())
+		second.sock.feed(clientHello(t), 1<<20)
+		r.do(func() { second.conn.Abort(errors.New("given up")) })
+		if err := second.end(); err == nil || !strings.Contains(err.Error(), "given up") {
+			t.Fatalf("failed with %v", err)
+		}
+		close(release)
+		_ = first.end()
+		for range 4 {
+			third := r.serve(serverConfig())
+			c, _ := third.dial(clientConfig(), 1<<20)
+			if err := c.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestHugeHelloIsAnswered(t *testing.T) {
 	s := newRig(t, nil).serve(serverConfig())
 	s.sock.feed([]byte(hugeHello()), 1<<20)
