@@ -6,9 +6,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 func TestTCPOptions(t *testing.T) {
+	if engine.Net {
+		t.Skip("the engine on Go's own net hands out no descriptors to ask: run it without LOOPWHEEL_ENGINE=net, as CI does, too")
+	}
 	srv := &Server{
 		Addr: "tcp://127.0.0.1:0",
 		TCP: TCPOptions{

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
@@ -178,8 +179,12 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 	open := int(srv.Stats().Accepted) - len(good) - int(srv.Stats().Refused)
 	each := (heapNow() - before) / n
 	t.Logf("%d handshakes open, %d bytes of live heap each", open, each)
-	if each > 6<<10 {
-		t.Errorf("%d bytes for a handshake that has begun, want 6 KiB at most", each)
+	most := 6 << 10
+	if engine.Net {
+		most *= 2 // there are goroutines and read buffers for each socket
+	}
+	if each > most {
+		t.Errorf("%d bytes for a handshake that has begun, want %d at most", each, most)
 	}
 	askAll(t, good)
 	askAll(t, []net.Conn{mustDialSecure(t, addr)})
