@@ -75,7 +75,7 @@ func framesOverTLS(t *testing.T, c codec.Codec, version uint16) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	client := tls.Client(&choppedConn{raw, rnd}, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
+	client := tls.Client(&choppedConn{raw, rand.New(rand.NewPCG(uint64(version), 15))}, &tls.Config{InsecureSkipVerify: true, MaxVersion: version})
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for sent = wire; len(sent) > 0; {

@@ -56,7 +56,7 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("%v of virtual time\n%s", lasts, table.String())
 	for _, r := range rows {
-		if r.garbage > 0.02 { // those who come anew are made anew
+		if r.garbage > 0.02 && !raceEnabled { // those who come anew are made anew
 			t.Errorf("%d connections: %.3f objects are made for each message", r.conns, r.garbage)
 		}
 		if r.bytes > 1.1*rows[0].bytes {

@@ -226,6 +226,9 @@ func (w *worker) took(ctx context.Context, c claimed) {
 		w.loop.fails = 0
 	}
 	w.release(c.places)
+	if w.places() > 0 {
+		w.refill() // what became free during the claim found its shards busy
+	}
 	w.cry()
 }
 

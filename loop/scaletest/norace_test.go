@@ -1,0 +1,5 @@
+//go:build !race
+
+package scaletest_test
+
+const raceEnabled = false
