@@ -35,7 +35,7 @@ var floors = map[string][]string{
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
-	"loop/internal/netpackets": {"loop/internal/engine"},
+	"loop/internal/netpackets": {"loop/internal/engine", sysModule},
 	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.

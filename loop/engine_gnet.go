@@ -9,7 +9,7 @@ import (
 )
 
 func (s *Server) newEngine() engine.Engine {
-	if s.Engine == EngineNet || engine.Net {
+	if s.Engine == EngineNet || engine.Net() {
 		return netengine.New()
 	}
 	e := gnetengine.New(s.Logger)

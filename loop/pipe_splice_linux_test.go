@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // splicing returns how many connections are passed on without a copy.
@@ -76,19 +77,28 @@ func stream(t *testing.T, from, to *net.TCPConn, least int, enough func() bool) 
 	return int(read)
 }
 
+// directionsThatSplice returns how many of n do where much comes: none on the engine of Windows.
+func directionsThatSplice(n int) int {
+	if engine.Net() {
+		return 0
+	}
+	return n
+}
+
 // A pipe copies what is little and splices what is much, both ways, and nobody can tell.
 func TestPipeSplices(t *testing.T) {
 	p := newPiped(t, context.Background(), loop.PipeConfig{})
 	c, b := p.open()
 	var up, down int
+	want := directionsThatSplice(2)
 	for range 2 {
 		var both sync.WaitGroup
-		all := func() bool { return p.splicing() == 2 }
+		all := func() bool { return p.splicing() == want }
 		both.Go(func() { up += stream(t, c, b, 1<<20, all) })
 		both.Go(func() { down += stream(t, b, c, 1<<20, all) })
 		both.Wait()
-		if n := p.splicing(); n != 2 {
-			t.Errorf("%d of 2 directions splice", n)
+		if n := p.splicing(); n != want {
+			t.Errorf("%d directions splice, want %d", n, want)
 		}
 		for i := range 50 { // little, a message and its answer at a time
 			msg := []byte{byte(i)}
@@ -135,7 +145,7 @@ func TestPipeSplicesUntilReset(t *testing.T) {
 				}
 			}
 		}()
-		waitFor(t, func() bool { return p.splicing() == 1 })
+		waitFor(t, func() bool { return p.splicing() == directionsThatSplice(1) })
 		ends[i].SetLinger(0)
 		ends[i].Close()
 		<-sent

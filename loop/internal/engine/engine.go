@@ -110,9 +110,9 @@ type Socket interface {
 	Close(hard bool)
 }
 
-// Net makes servers whose Engine is the default run on package netengine. Tests set it, before any
-// server starts.
-var Net bool
+// Net reports whether servers whose Engine is the default run on package netengine. Tests set it,
+// before any server starts.
+var Net = func() bool { return false }
 
 type contextKey struct{}
 

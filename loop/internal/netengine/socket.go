@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 const (
@@ -256,7 +257,7 @@ func (s *socket) NotifyWritable() bool {
 // process was stopped and it had no time yet.
 func (s *socket) Pending() bool {
 	// The second look is for what was on its way from one place to the other.
-	return !s.over && (s.hasArrived() || inKernel(s.conn) || s.hasArrived())
+	return !s.over && (s.hasArrived() || netpackets.InKernel(s.conn) || s.hasArrived())
 }
 
 func (s *socket) hasArrived() bool {

@@ -5,7 +5,6 @@ package netengine
 import (
 	"context"
 	"net"
-	"time"
 )
 
 func listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
@@ -14,9 +13,3 @@ func listen(ctx context.Context, lc net.ListenConfig, network, address string) (
 
 // capacity is a number that memory has room for: sockets are no files here.
 func capacity() int { return 1 << 18 }
-
-// inKernel cannot be seen here. The reader gets a moment to say what it has found.
-func inKernel(net.Conn) bool {
-	time.Sleep(time.Millisecond)
-	return false
-}

@@ -5,7 +5,6 @@ package netengine
 import (
 	"context"
 	"net"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -28,23 +27,4 @@ func capacity() int {
 	}
 	n := int(lim.Cur)
 	return max(1, n-n/16-32)
-}
-
-// inKernel reports whether bytes, or the end, wait to be read. Who reads at the same time may get
-// them.
-func inKernel(c net.Conn) (found bool) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = raw.Control(func(fd uintptr) {
-		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds[:], 0)
-		found = err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
-	})
-	return found
 }

@@ -1,5 +1,5 @@
 // Package netpackets is UDP on Go's own net, for engines that can do no better: a goroutine reads,
-// and waits for the loop to take what it has read.
+// and what it has read waits for the loop, up to a limit.
 package netpackets
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -25,6 +26,7 @@ type Loop struct {
 type port struct {
 	loop    func(i int) Loop
 	conn    *net.UDPConn
+	reader  *reader
 	loops   []*Packets // by index
 	waiting int        // loops that are not served yet
 	seed    maphash.Seed
@@ -37,21 +39,22 @@ func Listen(ctx context.Context, network, address string, n int, loop func(i int
 	if err != nil {
 		return nil, err
 	}
-	return &port{loop: loop, conn: pc.(*net.UDPConn), loops: make([]*Packets, n), waiting: n,
-		seed: maphash.MakeSeed()}, nil
+	conn := pc.(*net.UDPConn)
+	return &port{loop: loop, conn: conn, reader: newReader(conn), loops: make([]*Packets, n),
+		waiting: n, seed: maphash.MakeSeed()}, nil
 }
 
 func (p *port) Addr() net.Addr { return p.conn.LocalAddr() }
 
 // Serve implements engine.PacketPort. The last one begins to read.
 func (p *port) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	s := New(p.loop(loop), p.conn)
+	s := newPackets(p.loop(loop), p.conn, p.reader)
 	if err := s.Open(open); err != nil {
 		return err
 	}
 	p.loops[loop] = s
 	if p.waiting--; p.waiting == 0 {
-		go s.read(p.pick)
+		go p.reader.run(p.pick)
 	}
 	return nil
 }
@@ -63,19 +66,29 @@ func (p *port) pick(peer netip.AddrPort) *Packets {
 
 func (p *port) Close() error { return p.conn.Close() }
 
-// Packets implements engine.Packets.
+// Packets implements engine.Packets. What is not said to be shared is the loop's.
 type Packets struct {
 	loop      Loop
 	sink      engine.PacketSink
 	conn      *net.UDPConn
+	reader    *reader
+	inbox     inbox // shared with the reader
+	take      func()
+	batch     []engine.Datagram
 	connected bool
-	closed    bool          // on the loop
+	closed    bool
 	done      chan struct{} // closed with it
+	looked    time.Duration // when the kernel had nothing
 }
 
 // New returns the Packets of a socket, which is the loop's from now on. Open is to be called next.
-func New(l Loop, conn *net.UDPConn) *Packets {
-	return &Packets{loop: l, conn: conn, done: make(chan struct{})}
+func New(l Loop, conn *net.UDPConn) *Packets { return newPackets(l, conn, newReader(conn)) }
+
+func newPackets(l Loop, conn *net.UDPConn, r *reader) *Packets {
+	s := &Packets{loop: l, conn: conn, reader: r, done: make(chan struct{}), looked: -blind}
+	s.inbox.room = make(chan struct{}, 1)
+	s.take = s.received
+	return s
 }
 
 // Dial makes a socket that speaks with one address. It may be called on the loop.
@@ -87,11 +100,7 @@ func Dial(l Loop, local, remote netip.AddrPort, sink engine.PacketSink) (
 	}
 	c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(remote))
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err
-		}
-		return nil, netip.AddrPort{}, err
+		return nil, netip.AddrPort{}, bare(err)
 	}
 	s := New(l, c)
 	s.sink, s.connected = sink, true
@@ -115,47 +124,45 @@ func (s *Packets) Open(open func(engine.Packets) engine.PacketSink) error {
 }
 
 // Read begins to receive, all of it for this loop.
-func (s *Packets) Read() { go s.read(func(netip.AddrPort) *Packets { return s }) }
+func (s *Packets) Read() { go s.reader.run(func(netip.AddrPort) *Packets { return s }) }
 
-// read passes on what comes in until the socket is closed.
-func (s *Packets) read(pick func(netip.AddrPort) *Packets) {
-	buf := make([]byte, 1<<16)
-	for {
-		n, peer, err := s.conn.ReadFromUDPAddrPort(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
+// received runs on the loop: all that waits is one batch, as from a kernel.
+func (s *Packets) received() {
+	letters, data := s.inbox.empty()
+	batch := s.batch[:0]
+	for _, m := range letters {
+		if m.err != nil {
+			s.deliver(batch)
+			batch = batch[:0]
+			if !s.closed {
+				s.sink.Failed(bare(m.err))
+			}
+			continue
 		}
-		peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
-		to := pick(peer)
-		taken := make(chan struct{})
-		to.loop.Execute(func() {
-			defer close(taken)
-			to.take(buf[:max(n, 0)], peer, err)
-		})
-		select {
-		case <-taken:
-		case <-to.done:
-		case <-to.loop.Ended:
-			return
+		d := engine.Datagram{Data: data[:m.n:m.n]}
+		if data = data[m.n:]; !s.connected {
+			d.Peer = m.peer
 		}
+		batch = append(batch, d)
+	}
+	s.deliver(batch)
+	clear(batch)
+	s.batch = batch[:0]
+}
+
+func (s *Packets) deliver(batch []engine.Datagram) {
+	if len(batch) > 0 && !s.closed {
+		s.sink.Received(batch)
 	}
 }
 
-// take runs on the loop.
-func (s *Packets) take(p []byte, peer netip.AddrPort, err error) {
-	switch {
-	case s.closed:
-	case err != nil:
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err
-		}
-		s.sink.Failed(err)
-	case s.connected:
-		s.sink.Received([]engine.Datagram{{Data: p}})
-	default:
-		s.sink.Received([]engine.Datagram{{Data: p, Peer: peer}})
+// bare returns what the system said.
+func bare(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
 	}
+	return err
 }
 
 // Send implements engine.Packets.
@@ -165,15 +172,27 @@ func (s *Packets) Send(p []byte, peer netip.AddrPort) (err error) {
 	} else {
 		_, err = s.conn.WriteToUDPAddrPort(slices.Clone(p), peer)
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
+	return bare(err)
 }
 
-// Pending implements engine.Packets: what the goroutine holds cannot be seen.
-func (s *Packets) Pending() bool { return false }
+// Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop;
+// unless the reader had no time yet, as when the process was stopped. While it gets on, what the
+// kernel has does not count: loops that share a socket cannot tell for which of them that is.
+func (s *Packets) Pending() bool {
+	if s.inbox.holds() {
+		return true
+	}
+	now := s.reader.now()
+	if now-s.looked < blind || now-s.reader.movedAt() < blind {
+		return false
+	}
+	// The last look is for what was on its way from one place to the other.
+	if InKernel(s.conn) || s.inbox.holds() {
+		return true
+	}
+	s.looked = now
+	return false
+}
 
 // Flush implements engine.Packets: nothing ever waits.
 func (s *Packets) Flush() int { return 0 }
