@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,7 +136,16 @@ func TestPipeSplicesUntilReset(t *testing.T) {
 		var ends [2]*net.TCPConn
 		ends[0], ends[1] = p.open()
 		var other sync.WaitGroup
-		other.Go(func() { _, _ = io.Copy(io.Discard, ends[1]) })
+		var passed atomic.Int64 // a reset before there is a pipe would be another test
+		other.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				n, err := ends[1].Read(buf)
+				if passed.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		})
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
@@ -145,7 +155,7 @@ func TestPipeSplicesUntilReset(t *testing.T) {
 				}
 			}
 		}()
-		waitFor(t, func() bool { return p.splicing() == directionsThatSplice(1) })
+		waitFor(t, func() bool { return passed.Load() >= 1<<20 && p.splicing() == directionsThatSplice(1) })
 		ends[i].SetLinger(0)
 		ends[i].Close()
 		<-sent
