@@ -420,7 +420,7 @@ func TestOrderedModel(t *testing.T) {
 			seeds = append(seeds, n)
 		}
 	} else if os.Getenv(slowEnv) != "" {
-		for range 5 {
+		for range 2 {
 			seeds = append(seeds, rand.Uint64())
 		}
 	}
