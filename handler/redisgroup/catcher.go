@@ -106,7 +106,7 @@ func questions(rooms []*room) (all []*question) {
 		o := &r.order
 		ok, from := o.subscribed && o.known, o.last
 		o.dirty = o.dirty && !ok
-		o.asking = ok
+		o.asking, o.asked = ok, o.renewals
 		r.mu.Unlock()
 		if !ok {
 			continue // it asks when it is subscribed

@@ -30,6 +30,8 @@ type subscription struct {
 	on        bool // SUBSCRIBE was the last that was sent
 	sent      int  // SUBSCRIBEs
 	confirmed int
+	renewal   int // of the room's, see order
+	renewed   int // that the last SUBSCRIBE was for
 }
 
 func (f *feed) init(l *link) {
@@ -47,14 +49,29 @@ func (f *feed) want(r *room) {
 		f.subs[r.channel] = s
 	}
 	fresh := s.room != r
-	s.room, s.wanted = r, true
+	s.room, s.wanted, s.renewal = r, true, r.renewals()
 	if s.on && s.confirmed == s.sent && fresh { // it had been dropped a moment ago
-		r.confirmed()
+		s.renewed = s.renewal
+		r.confirmed(s.renewed)
 		delete(f.todo, r.channel)
 		return
 	}
 	f.todo[r.channel] = s
 	f.signal()
+}
+
+// renew has r subscribed once more, if it is still wanted.
+func (f *feed) renew(r *room) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.subs[r.channel]
+	if s == nil || s.room != r || !s.wanted {
+		return
+	}
+	if s.renewal = r.renewals(); s.renewal != s.renewed {
+		f.todo[r.channel] = s
+		f.signal()
+	}
 }
 
 // drop has r unsubscribed.
@@ -208,8 +225,8 @@ func (f *feed) take() (on, off [][]string) {
 	ons, offs := make(map[int][]string), make(map[int][]string)
 	for channel, s := range f.todo {
 		switch {
-		case s.wanted && !s.on:
-			s.on = true
+		case s.wanted && (!s.on || s.renewed != s.renewal):
+			s.on, s.renewed = true, s.renewal
 			s.sent++
 			ons[s.room.bucket] = append(ons[s.room.bucket], channel)
 		case !s.wanted && s.on:
@@ -271,11 +288,12 @@ func (f *feed) answered(m *redis.Subscription) {
 	f.mu.Lock()
 	s := f.subs[m.Channel]
 	var live, moved bool
+	var renewed int
 	switch m.Kind {
 	case "subscribe", "ssubscribe":
 		if s != nil {
 			s.confirmed++
-			live = s.wanted && s.on && s.confirmed == s.sent
+			live, renewed = s.wanted && s.on && s.confirmed == s.sent, s.renewed
 			if !s.wanted && !s.on && s.confirmed == s.sent {
 				delete(f.subs, m.Channel)
 			}
@@ -288,7 +306,7 @@ func (f *feed) answered(m *redis.Subscription) {
 	}
 	f.mu.Unlock()
 	if live {
-		s.room.confirmed()
+		s.room.confirmed(renewed)
 	}
 	if moved {
 		f.moved(s.room)

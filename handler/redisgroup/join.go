@@ -44,6 +44,7 @@ type joining struct {
 	fired  bool
 	tries  int
 	gaps   int // order.gaps before
+	back   int // not 0: the stream has gone back, and the room must have asked after this renewal
 	upTo   Position
 	replay [][]byte
 	arrive Arrival
@@ -108,6 +109,9 @@ func (o *order) after(p Position) ([]tailEntry, bool) {
 	if p == o.tailFrom {
 		return o.tail, true
 	}
+	if p.IsZero() && o.emptied {
+		return nil, true
+	}
 	i := slices.IndexFunc(o.tail, func(t tailEntry) bool { return t.at == p })
 	if i < 0 {
 		return nil, false
@@ -119,7 +123,7 @@ func (o *order) after(p Position) ([]tailEntry, bool) {
 func (r *room) checkJoins() {
 	o := &r.order
 	for j := range o.joins {
-		if !j.ready || j.fired || !o.known {
+		if !j.ready || j.fired || !o.known || j.back > o.settled {
 			continue
 		}
 		if j.arrive.Err != nil || j.gaps != o.gaps || o.last.Compare(j.upTo) >= 0 {
@@ -158,7 +162,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		}
 		for _, t := range tail {
 			a.Who = t.change(a.Who)
-			if t.msg != nil {
+			if t.msg != nil && t.at.Compare(j.from.Since) > 0 {
 				replay = append(replay, t.msg)
 			}
 		}
@@ -349,6 +353,9 @@ func (j *joining) read(cmd *redis.Cmd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j.arrive, j.replay, j.upTo, j.ready = a, replay, end, true
+	if end.Compare(j.from.Since) < 0 && j.back == 0 {
+		j.back = r.renewSoon()
+	}
 	r.checkJoins()
 	return nil
 }

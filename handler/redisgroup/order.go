@@ -18,14 +18,26 @@ import (
 // The room is subscribed first, and then asks for all that follows the last entry it has, that one
 // included: if it comes back, nothing is missing. From then on the next number is delivered, an
 // older one dropped, and at anything else the room asks again.
+//
+// A stream may go back: Redis was restarted with an old file, or the room was deleted. What was
+// published before that may still wait in the connection, and would follow where the stream stands
+// now, though it was delivered. So once it is seen that the stream has gone back, nothing is taken
+// until the room is subscribed anew: what comes behind that was published after. One who joins may
+// have had more elsewhere than the room had here; it waits for that, too.
 type order struct {
 	known      bool // last is
 	last       Position
 	server     string // that wrote the last entry; "" if that is not known
 	next       string // the id with which Redis gives the next one its number
 	subscribed bool
+	emptied    bool // the stream was empty when it was read last: that was told
 	dirty      bool // something came that did not follow, since the room asked
 	asking     bool
+	renewals   int  // how often it has wanted to be subscribed anew
+	renewing   bool // it takes nothing until then
+	another    bool // once more, once it has asked
+	asked      int  // renewals when it asked
+	settled    int  // renewals before what was answered last
 
 	joins     map[*joining]struct{}
 	tail      []tailEntry // what was delivered since the first of them
@@ -60,6 +72,7 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
+	case o.renewing:
 	case o.known && e.Position.follows(o.last):
 		r.accept(e)
 	case o.known && e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
@@ -78,15 +91,44 @@ func (r *room) ask() {
 	}
 }
 
-// confirmed is called when the room's subscription stands.
-func (r *room) confirmed() {
+// confirmed is called when the room's subscription stands, which was made for that renewal.
+func (r *room) confirmed(renewal int) {
 	if r.kind != orderedRoom {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.subscribed = true
+	if renewal != r.order.renewals {
+		return // the one that is wanted is on its way
+	}
+	r.order.subscribed, r.order.renewing = true, false
 	r.ask()
+}
+
+// renew has the room subscribed anew. r.mu is held.
+func (r *room) renew() {
+	o := &r.order
+	o.renewals++
+	o.subscribed, o.another = false, false
+	go func() { r.hub.topo.link(r.bucket).in.renew(r) }() // which takes r.mu
+}
+
+// renewSoon returns the number of a renewal that begins from now on. One who joins may ask for it
+// without reason: so each is waited for before the next. r.mu is held.
+func (r *room) renewSoon() int {
+	o := &r.order
+	if o.subscribed && o.settled == o.renewals {
+		r.renew()
+		return o.renewals
+	}
+	o.another = true
+	return o.renewals + 1
+}
+
+func (r *room) renewals() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.renewals
 }
 
 func (r *room) lostSubscription() {
@@ -115,7 +157,7 @@ func (r *room) accept(e Entry) {
 	if o.server != e.server || o.last.Epoch != e.Position.Epoch {
 		o.server, o.next = strings.Clone(e.server), strconv.FormatUint(e.Position.Epoch, 10)+"-*"
 	}
-	o.last = e.Position
+	o.last, o.emptied = e.Position, false
 	var except loop.Ref
 	if e.node == r.hub.node {
 		except = r.unexcept(e.seq)
@@ -231,6 +273,12 @@ func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
+	if o.asked != o.renewals { // it may be of before the stream went back
+		o.asking = false
+		r.ask()
+		return
+	}
+	o.settled = o.asked
 	before := o.last
 	got = r.resume(from, got, end)
 	for _, e := range got {
@@ -242,6 +290,9 @@ func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	o.asking = false
 	if !all || o.dirty {
 		r.ask()
+	}
+	if o.another {
+		r.renew()
 	}
 	r.checkJoins()
 }
@@ -268,11 +319,17 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 		return nil // what was read is older than what came meanwhile
 	}
 	if len(got) == 0 {
-		if from.IsZero() {
+		if from.IsZero() || end.IsZero() && o.emptied {
 			return nil
 		}
 		r.gap(end, "Redis has lost them, or the room was deleted")
-		o.last = end
+		// An empty stream may be followed by one of an old file. So where the room stood is kept: what
+		// is not behind that is never delivered again.
+		if o.emptied = end.IsZero(); !o.emptied {
+			o.last = end
+		}
+		o.renewing = true
+		r.renew()
 		return nil
 	}
 	why := "Redis has trimmed them"

@@ -180,6 +180,10 @@ func (l *link) retry(again, items []*outgoing, err error, what outcome) []*outgo
 // abandon gives up messages, and says so.
 func (l *link) abandon(items []*outgoing, err error) {
 	for _, o := range items {
+		if o.op == opPeek {
+			l.peekLater(o, err)
+			continue
+		}
 		if o.room != nil && o.op <= opOrdered {
 			o.room.mu.Lock()
 			o.room.unexcept(o.seq)
@@ -192,6 +196,19 @@ func (l *link) abandon(items []*outgoing, err error) {
 			l.hub.report(&LostError{Room: o.name, Err: err})
 		}
 	}
+}
+
+// peekEvery is when a room asks again where it stands, after Redis has refused that.
+const peekEvery = 200 * time.Millisecond
+
+// peekLater has o tried again. Until it is answered its room takes nothing, and nobody joins.
+func (l *link) peekLater(o *outgoing, err error) {
+	l.hub.report(&LostError{Room: o.name, Err: err})
+	_, _ = l.hub.timers.AfterFunc(peekEvery, func() {
+		if l.hub.find(o.channel) == o.room {
+			_ = l.hub.topo.publish(o) // fails once the Hub is closed
+		}
+	})
 }
 
 // queue adds a segment's command to pipe.

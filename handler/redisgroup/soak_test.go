@@ -210,7 +210,7 @@ func TestSoak(t *testing.T) {
 	needRedis(t)
 	r := newRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	const rooms, perChild = 20, 300
-	soak := soakTime(t, 12*time.Second)
+	soak := soakTime(t, 6*time.Second)
 	var children []*child
 	for range 3 {
 		children = append(children, startChild(t, r.addr()))

@@ -11,9 +11,11 @@ local function identity()
   return string.match(info, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or '-'
 end
 
+-- now is a new epoch. In microseconds: a stream that is deleted as soon as it was begun is never
+-- begun with the same numbers again.
 local function now()
   local t = redis.call('TIME')
-  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+  return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
 -- open returns where a stream stands: epoch and number of the last entry, in an epoch that this
