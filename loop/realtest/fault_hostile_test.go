@@ -244,12 +244,18 @@ func TestFaultHostileClients(t *testing.T) {
 	attack(t, addrs, seed, 3*time.Second)
 	before := server.settled()
 	count := attack(t, addrs, seed+1, faultTime(t, 20*time.Second))
+	memory, heap := before.memory+before.memory/10+2<<20, before.heap+before.heap/10+256<<10
 	after := server.settled()
+	// Loops give back the buffers that they keep when these have not been used for a while.
+	for end := time.Now().Add(time.Minute); (after.memory > memory || after.heap > heap) && time.Now().Before(end); {
+		time.Sleep(time.Second)
+		after = server.settled()
+	}
 	t.Logf("%d connections; before: %v; after: %v; server: %s", count, before, after, server.ask("stats"))
-	if limit := before.memory + before.memory/10 + 2<<20; after.memory > limit {
+	if after.memory > memory {
 		t.Errorf("memory: %d KiB before, %d KiB after", before.memory>>10, after.memory>>10)
 	}
-	if limit := before.heap + before.heap/10 + 256<<10; after.heap > limit {
+	if after.heap > heap {
 		t.Errorf("heap: %d KiB before, %d KiB after", before.heap>>10, after.heap>>10)
 	}
 	spare := 0
