@@ -341,7 +341,7 @@ func TestCallsMisuse(t *testing.T) {
 
 func TestCallsDoNotAllocate(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates")
+		t.Skip("the race detector allocates; run it without -race, as README's go test does")
 	}
 	bubble(t, func(t *testing.T) {
 		k := newCaller(t, handler.CallLimits{})

@@ -1,6 +1,7 @@
 package loopmetrics
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) init() {
-	h.look.server = h.Server
+	h.look.server, h.look.most = h.Server, cmp.Or(h.look.most, maxSeen)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(NewCollector(h.Server), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

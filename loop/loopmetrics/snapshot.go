@@ -95,6 +95,7 @@ func milliseconds(d time.Duration) float64 { return math.Round(float64(d)/1e3) /
 // A looker takes snapshots, one at a time.
 type looker struct {
 	server *loop.Server
+	most   int // connections of a loop that are looked at: maxSeen
 	mu     sync.Mutex
 	from   map[int]int // where each loop's next look begins
 }
@@ -121,7 +122,7 @@ func (k *looker) snapshot() snapshot {
 		v.count(&st.Loops[i])
 		from := k.from[i]
 		all.Go(func() {
-			seen, answered := ask(loops[i], func(l *loop.Loop) loopView { return lookAt(l, from) })
+			seen, answered := ask(loops[i], func(l *loop.Loop) loopView { return lookAt(l, from, k.most) })
 			if answered {
 				v.add(&seen)
 			}
@@ -168,7 +169,7 @@ func (v *loopView) add(seen *loopView) {
 }
 
 // lookAt runs on the loop.
-func lookAt(l *loop.Loop, from int) (v loopView) {
+func lookAt(l *loop.Loop, from, most int) (v loopView) {
 	now := l.Now()
 	v.Rings = rings(l)
 	for _, s := range l.SlowTurns() {
@@ -187,7 +188,7 @@ func lookAt(l *loop.Loop, from int) (v loopView) {
 			from--
 			continue
 		}
-		if v.Seen == maxSeen {
+		if v.Seen == most {
 			break
 		}
 		v.Seen++
