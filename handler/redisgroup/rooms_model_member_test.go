@@ -1,0 +1,150 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// A modelMember is a client in the room, over several connections.
+type modelMember struct {
+	r *modelRoom
+	c *client
+
+	mu     sync.Mutex
+	joined bool
+	from   redisgroup.Position // where it began
+	last   redisgroup.Position
+	heard  map[redisgroup.Position]string
+	texts  map[string]bool
+	gaps   []redisgroup.Gap
+	hole   bool // told since the last entry
+	fresh  bool // the first entry that it hears is where it begins
+	ended  chan struct{}
+}
+
+// join makes a member at any node, with what follows a position, or from now on.
+func (r *modelRoom) join(since redisgroup.Position) *modelMember {
+	m := &modelMember{r: r, heard: make(map[redisgroup.Position]string), texts: make(map[string]bool)}
+	m.connect(since)
+	return m
+}
+
+func (m *modelMember) connect(since redisgroup.Position) {
+	m.c, m.ended = m.r.node().dial(), make(chan struct{})
+	if since.IsZero() {
+		m.c.say("history room 0")
+	} else {
+		m.c.say("since room %v", since)
+	}
+	go m.read(m.c, m.ended)
+}
+
+// move has a member come back at another node, with what follows the last that it has heard.
+func (r *modelRoom) move(i int) {
+	m := r.members[i]
+	m.c.Close()
+	<-m.ended
+	m.mu.Lock()
+	last, joined := m.last, m.joined
+	m.mu.Unlock()
+	if !joined || last.IsZero() { // it has nothing to ask for
+		r.members[i] = r.join(redisgroup.Position{})
+		r.gone = append(r.gone, m)
+		return
+	}
+	m.connect(last)
+}
+
+func (m *modelMember) read(c *client, ended chan struct{}) {
+	defer close(ended)
+	for {
+		line, err := c.in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		m.mu.Lock()
+		m.take(strings.Fields(line))
+		m.mu.Unlock()
+	}
+}
+
+func (m *modelMember) take(f []string) {
+	switch f[0] {
+	case "arrived":
+		p, _ := redisgroup.ParsePosition(f[1])
+		if f[5] != "err=<nil>" {
+			m.r.t.Errorf("arrived: %q", f)
+		}
+		if !m.joined { // what came while it joined follows
+			m.joined, m.from, m.last = true, p, p
+			n, _ := strconv.ParseUint(f[2], 10, 64)
+			if m.fresh = n > 0; p.IsZero() {
+				m.r.mu.Lock()
+				m.from.Epoch, m.from.Number = m.r.empty, math.MaxUint64
+				m.r.mu.Unlock()
+			}
+		} else if f[3] == "gap=true" {
+			m.gaps, m.hole = append(m.gaps, redisgroup.Gap{From: m.last}), true
+		}
+	case "gap":
+		from, _ := redisgroup.ParsePosition(f[2])
+		m.gaps, m.hole = append(m.gaps, redisgroup.Gap{From: from}), true
+	case "msg":
+		p, _ := redisgroup.ParsePosition(f[2])
+		m.hear(p, f[3])
+	}
+}
+
+// hear wants the next number, unless a new epoch begins or a gap was told.
+func (m *modelMember) hear(p redisgroup.Position, text string) {
+	if m.fresh {
+		m.fresh, m.last = false, redisgroup.Position{Epoch: p.Epoch, Number: p.Number - 1}
+		m.from = m.last
+	}
+	next := redisgroup.Position{Epoch: m.last.Epoch, Number: m.last.Number + 1}
+	switch {
+	case p.Compare(m.last) <= 0:
+		m.r.t.Errorf("heard %v after %v", p, m.last)
+	case p != next && p.Number != 1 && !m.hole:
+		m.r.t.Errorf("heard %v after %v, and no gap was told", p, m.last)
+	case m.texts[text]:
+		m.r.t.Errorf("heard %s twice", text)
+	}
+	if m.hole {
+		m.gaps[len(m.gaps)-1].To = p
+	}
+	m.last, m.hole, m.heard[p], m.texts[text] = p, false, text, true
+}
+
+// missed reports whether an entry must have been heard, and was not.
+func (m *modelMember) missed(p redisgroup.Position) bool {
+	if p.Compare(m.from) <= 0 || m.heard[p] != "" {
+		return false
+	}
+	for _, g := range m.gaps {
+		if p.Compare(g.From) > 0 && (g.To.IsZero() || p.Compare(g.To) < 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// unseen reports whether an entry came and went while the room was empty for a member. That is the
+// one hole that is not told: an empty room has no epoch, so whichever begins is the first.
+func (m *modelMember) unseen(p redisgroup.Position) bool {
+	if m.from.Number != math.MaxUint64 || p.Epoch > m.r.empty {
+		return false
+	}
+	for heard := range m.heard {
+		if heard.Compare(p) < 0 {
+			return false
+		}
+	}
+	return true
+}

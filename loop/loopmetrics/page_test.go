@@ -1,0 +1,170 @@
+package loopmetrics_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/loop/loopmetrics"
+)
+
+// state is what the test reads of the page's data.
+type state struct {
+	Loops []struct {
+		Conns    int
+		Answered bool
+		Seen     int
+		Rings    []struct{ Ahead []int }
+		Slow     []struct {
+			Took    float64
+			Handler string
+		}
+		Largest, Silent []struct {
+			ID       uint64
+			Remote   string
+			Buffered int
+		}
+	}
+}
+
+func look(t testing.TB, web *httptest.Server) (s state) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(get(t, web.URL+"/state")), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPage(t *testing.T) {
+	srv, web, _ := start(t, nil)
+	for path, want := range map[string]string{"/": "<title>loopwheel</title>", "/page.js": "drawWheel", "/page.css": "--ring"} {
+		if body := get(t, web.URL+path); !strings.Contains(body, want) {
+			t.Errorf("%s has no %q", path, want)
+		}
+	}
+	talk(t, srv, "sleep")
+	c := talk(t, srv, "hello")
+	_, _ = io.WriteString(c, "half a line")
+	conns, slow, buffered, ahead := 0, 0, 0, 0
+	defer func() { t.Logf("%d connections, %d slow turns, %d bytes, %d ahead", conns, slow, buffered, ahead) }()
+	until(t, "all is seen", func() bool {
+		conns, slow, buffered, ahead = 0, 0, 0, 0
+		for _, l := range look(t, web).Loops {
+			conns += len(l.Silent)
+			for _, s := range l.Slow {
+				if s.Took >= 20 && s.Handler == "loopmetrics_test.session" {
+					slow++
+				}
+			}
+			for _, c := range l.Largest {
+				buffered += c.Buffered
+			}
+			for _, r := range l.Rings {
+				ahead += len(r.Ahead)
+			}
+		}
+		return conns == 2 && slow >= 1 && buffered == len("half a line") && ahead > 0
+	})
+}
+
+// More connections than a snapshot looks at are looked at in turns.
+func TestManyConnections(t *testing.T) {
+	const n, most = 30, 4
+	srv, web, _ := start(t, func(h *loopmetrics.Handler) { h.LookAtMost(most) })
+	for range n {
+		talk(t, srv)
+	}
+	until(t, "they are open", func() bool { return srv.Stats().Conns == n })
+	seen := make(map[uint64]bool)
+	for range (n + most - 1) / most { // all of them may be on one loop
+		for _, l := range look(t, web).Loops {
+			if l.Seen > most || len(l.Silent) != l.Seen {
+				t.Errorf("%d rows for %d connections that were looked at", len(l.Silent), l.Seen)
+			}
+			for _, c := range l.Silent {
+				seen[c.ID] = true
+			}
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d seen", len(seen), n)
+	}
+}
+
+// A loop that is blocked is shown as that, and the others as always.
+func TestBlockedLoop(t *testing.T) {
+	srv, web, _ := start(t, nil)
+	c := talk(t, srv)
+	_, _ = io.WriteString(c, "block\n")
+	until(t, "one answers and one does not", func() bool {
+		s := look(t, web)
+		return s.Loops[0].Answered != s.Loops[1].Answered
+	})
+}
+
+func TestClose(t *testing.T) {
+	srv, web, closed := start(t, nil)
+	c := talk(t, srv, "hello")
+	var at, id string
+	for i, l := range look(t, web).Loops {
+		if len(l.Silent) == 1 && l.Silent[0].Remote == c.LocalAddr().String() {
+			at, id = fmt.Sprint(i), fmt.Sprint(l.Silent[0].ID)
+		}
+	}
+	post := func(query string, header ...string) int {
+		r, err := http.NewRequest("POST", web.URL+"/close?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	query := "loop=" + at + "&conn=" + id
+	for _, tc := range []struct {
+		query  string
+		header []string
+		want   int
+	}{
+		{query, []string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{query, []string{"Origin", "https://evil.example"}, http.StatusForbidden},
+		{"loop=7&conn=" + id, nil, http.StatusBadRequest},
+		{"loop=-1&conn=" + id, nil, http.StatusBadRequest},
+		{"loop=0&conn=x", nil, http.StatusBadRequest},
+		{"loop=0&conn=99", nil, http.StatusNotFound},
+		{query, nil, http.StatusNoContent},
+	} {
+		if got := post(tc.query, tc.header...); got != tc.want {
+			t.Errorf("%s %v: %d, want %d", tc.query, tc.header, got, tc.want)
+		}
+	}
+	if err := <-closed; !errors.Is(err, loopmetrics.ErrClosedByHand) {
+		t.Errorf("closed with %v", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the peer is not told")
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	_, web, _ := start(t, func(h *loopmetrics.Handler) { h.ReadOnly = true })
+	r, err := http.Post(web.URL+"/close?loop=0&conn=1", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusForbidden || !strings.Contains(get(t, web.URL+"/state"), `"readOnly":true`) {
+		t.Errorf("%s", r.Status)
+	}
+}
