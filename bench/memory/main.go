@@ -22,9 +22,10 @@ import (
 	"log"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 func main() {
@@ -92,12 +93,12 @@ func chosen(name, only string) bool {
 
 // measure runs one server and its clients, and returns what the connections added.
 func measure(name string, conns int) (added usage, err error) {
-	srv, err := spawn("-serve", name)
+	srv, err := child.Spawn("-serve", name)
 	if err != nil {
 		return usage{}, err
 	}
-	defer srv.end()
-	addr, err := srv.line()
+	defer srv.End()
+	addr, err := srv.Line()
 	if err != nil {
 		return usage{}, err
 	}
@@ -105,8 +106,8 @@ func measure(name string, conns int) (added usage, err error) {
 	if err != nil {
 		return usage{}, err
 	}
-	warm.end()
-	before, err := srv.usage()
+	warm.End()
+	before, err := usageOf(srv)
 	if err != nil {
 		return usage{}, err
 	}
@@ -114,68 +115,29 @@ func measure(name string, conns int) (added usage, err error) {
 	if err != nil {
 		return usage{}, err
 	}
-	defer clients.end()
-	after, err := srv.usage()
+	defer clients.End()
+	after, err := usageOf(srv)
 	return after.minus(before), err
 }
 
 // connect starts clients and waits until all their connections are open.
-func connect(addr string, conns int) (*process, error) {
-	p, err := spawn("-client", addr, "-conns", strconv.Itoa(conns))
+func connect(addr string, conns int) (*child.Process, error) {
+	p, err := child.Spawn("-client", addr, "-conns", strconv.Itoa(conns))
 	if err != nil {
 		return nil, err
 	}
-	_, err = p.line()
+	_, err = p.Line()
 	return p, err
 }
 
-// A process is this program with another job. It answers each line on its input by one on its
-// output, and ends when its input does.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func spawn(args ...string) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(exe, args...)}
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewReader(out)
-	return p, p.cmd.Start()
-}
-
-func (p *process) line() (string, error) {
-	s, err := p.out.ReadString('\n')
-	return strings.TrimSpace(s), err
-}
-
-// usage asks the server what it uses now.
-func (p *process) usage() (u usage, err error) {
-	if _, err = io.WriteString(p.in, "\n"); err != nil {
-		return u, err
-	}
-	s, err := p.line()
+// usageOf asks the server what it uses now.
+func usageOf(server *child.Process) (u usage, err error) {
+	s, err := server.Ask("")
 	if err != nil {
 		return u, err
 	}
 	_, err = fmt.Sscan(s, &u.resident, &u.heap, &u.objects)
 	return u, err
-}
-
-func (p *process) end() {
-	_ = p.in.Close()
-	_ = p.cmd.Wait()
 }
 
 // beServer prints its address, and for each line of input what it uses.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 const (
@@ -38,12 +40,12 @@ func compareTraffic(conns, rounds int, only string) error {
 
 // measureTraffic measures one server before the traffic, a little after it, and much later.
 func measureTraffic(name string, conns int) error {
-	srv, err := spawn("-serve", name)
+	srv, err := child.Spawn("-serve", name)
 	if err != nil {
 		return err
 	}
-	defer srv.end()
-	addr, err := srv.line()
+	defer srv.End()
+	addr, err := srv.Line()
 	if err != nil {
 		return err
 	}
@@ -51,16 +53,16 @@ func measureTraffic(name string, conns int) error {
 	if err != nil {
 		return err
 	}
-	defer clients.end()
+	defer clients.End()
 	var seen []float64
 	for _, settle := range []time.Duration{0, settleLittle, settleLong - settleLittle} {
 		if len(seen) == 1 {
-			if err := clients.traffic(); err != nil {
+			if err := traffic(clients); err != nil {
 				return err
 			}
 		}
 		time.Sleep(settle)
-		u, err := srv.usage()
+		u, err := usageOf(srv)
 		if err != nil {
 			return err
 		}
@@ -71,11 +73,8 @@ func measureTraffic(name string, conns int) error {
 }
 
 // traffic has clients send, and waits until all answers have come.
-func (p *process) traffic() error {
-	if _, err := io.WriteString(p.in, "traffic\n"); err != nil {
-		return err
-	}
-	_, err := p.line()
+func traffic(clients *child.Process) error {
+	_, err := clients.Ask("traffic")
 	return err
 }
 

@@ -9,17 +9,16 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 // options are what the flags say.
@@ -87,38 +86,38 @@ type reading struct {
 }
 
 func (o *options) measure(n int) error {
-	server, err := spawn("-serve", "-heartbeat", o.heartbeat.String())
+	server, err := child.Spawn("-serve", "-heartbeat", o.heartbeat.String())
 	if err != nil {
 		return err
 	}
-	defer server.end()
-	addr, err := server.line()
+	defer server.End()
+	addr, err := server.Line()
 	if err != nil {
 		return err
 	}
-	empty, err := server.read("gc")
+	empty, err := read(server, "gc")
 	if err != nil {
 		return err
 	}
-	clients, err := spawn("-client", addr, "-conns", strconv.Itoa(n))
+	clients, err := child.Spawn("-client", addr, "-conns", strconv.Itoa(n))
 	if err != nil {
 		return err
 	}
-	defer clients.end()
-	if _, err = clients.line(); err != nil {
+	defer clients.End()
+	if _, err = clients.Line(); err != nil {
 		return err
 	}
 	time.Sleep(o.heartbeat + time.Second) // all were pinged once
-	before, err := server.read("")
+	before, err := read(server, "")
 	if err != nil {
 		return err
 	}
 	time.Sleep(o.window)
-	after, err := server.read("")
+	after, err := read(server, "")
 	if err != nil {
 		return err
 	}
-	full, err := server.read("gc")
+	full, err := read(server, "gc")
 	if err != nil {
 		return err
 	}
@@ -132,49 +131,11 @@ func (o *options) measure(n int) error {
 	return nil
 }
 
-// A process is this program with another job. It ends when its input does.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func spawn(args ...string) (*process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.Command(exe, args...)}
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewReader(out)
-	return p, p.cmd.Start()
-}
-
-func (p *process) line() (string, error) {
-	s, err := p.out.ReadString('\n')
-	return strings.TrimSpace(s), err
-}
-
 // read asks the server for a reading, after what it is told to do.
-func (p *process) read(what string) (r reading, err error) {
-	if _, err = io.WriteString(p.in, what+"\n"); err != nil {
-		return r, err
-	}
-	s, err := p.line()
+func read(server *child.Process, what string) (r reading, err error) {
+	s, err := server.Ask(what)
 	if err != nil {
 		return r, err
 	}
 	return r, json.Unmarshal([]byte(s), &r)
-}
-
-func (p *process) end() {
-	_ = p.in.Close()
-	_ = p.cmd.Wait()
 }

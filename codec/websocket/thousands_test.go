@@ -8,11 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,11 +56,7 @@ func crowd(addr string) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			path := "/silent"
-			if i%2 == 0 {
-				path = "/faithful"
-			}
-			conn, br, _, err := ws.Dial(context.Background(), "ws://"+addr+path)
+			conn, br, err := enter(addr, i%2 == 0)
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
@@ -73,6 +70,21 @@ func crowd(addr string) {
 	wg.Wait()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	runtime.KeepAlive(conns)
+}
+
+// enter opens a connection whose request, the last that a silent one sends, says when it was sent.
+func enter(addr string, faithful bool) (net.Conn, *bufio.Reader, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	path := "/silent"
+	if faithful {
+		path = "/faithful"
+	}
+	u := &url.URL{Scheme: "ws", Host: addr, Path: path, RawQuery: fmt.Sprintf("sent=%d", time.Now().UnixNano())}
+	br, _, err := ws.Dialer{}.Upgrade(conn, u)
+	return conn, br, err
 }
 
 func answerPings(conn net.Conn, br *bufio.Reader) {
@@ -96,13 +108,15 @@ type census struct {
 	opened atomic.Int64
 	wrong  atomic.Int64 // a faithful one was closed, or a silent one for another reason
 	mu     sync.Mutex
-	late   []time.Duration // of the silent ones, after T
+	late   []time.Duration // of the silent ones, after T from OnOpen
+	early  time.Duration   // the most before T from their last byte
 }
 
 // resident is the handler of one of them.
 type resident struct {
 	census   *census
 	faithful bool
+	sent     time.Time // its last byte, by the clock of the client
 	opened   time.Time
 }
 
@@ -116,13 +130,18 @@ func (r *resident) OnClose(_ *loop.Conn, err error) {
 		r.census.mu.Lock()
 		defer r.census.mu.Unlock()
 		r.census.late = append(r.census.late, time.Since(r.opened)-deadAfter)
+		r.census.early = max(r.census.early, deadAfter-time.Since(r.sent))
 	}
 }
 
 func (n *census) accept(c *loop.Conn) loop.Handler {
 	r := &resident{census: n}
 	websocket.Of(c).OnOpen = func(req *http.Request) error {
-		r.faithful, r.opened = strings.HasSuffix(req.URL.Path, "faithful"), time.Now()
+		sent, err := strconv.ParseInt(req.URL.Query().Get("sent"), 10, 64)
+		if err != nil {
+			return err
+		}
+		r.faithful, r.sent, r.opened = req.URL.Path == "/faithful", time.Unix(0, sent), time.Now()
 		n.opened.Add(1)
 		return nil
 	}
@@ -170,9 +189,8 @@ func heartbeats(t *testing.T) (late []time.Duration) {
 	if wrong != 0 || len(n.late) != silentOnes || stats.Conns != faithfulOnes {
 		t.Fatalf("after 10 T: %d kicked, %d connected, %d closed wrongly", len(n.late), stats.Conns, wrong)
 	}
-	// OnOpen is called some time after the bytes have arrived from which the silence counts.
-	if early := slices.Min(n.late); early < -20*time.Millisecond {
-		t.Fatalf("kicked %v early", -early)
+	if n.early > 0 {
+		t.Fatalf("kicked %v early", n.early)
 	}
 	return n.late
 }

@@ -1,0 +1,59 @@
+// Package child runs the program that calls it once more, with another job: a server, or its
+// clients.
+package child
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// A Process is this program with another job. It answers each line on its input by one on its
+// output, and ends when its input does.
+type Process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// Spawn starts this program with other arguments. What it writes to its standard error appears on
+// this one's. The caller has to call End.
+func Spawn(args ...string) (*Process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: exec.Command(exe, args...)}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	return p, p.cmd.Start()
+}
+
+// Line waits for a line of output, and returns it without white space around it.
+func (p *Process) Line() (string, error) {
+	s, err := p.out.ReadString('\n')
+	return strings.TrimSpace(s), err
+}
+
+// Ask writes a line of input, and waits for the answer.
+func (p *Process) Ask(line string) (answer string, err error) {
+	if _, err = io.WriteString(p.in, line+"\n"); err != nil {
+		return "", err
+	}
+	return p.Line()
+}
+
+// End ends the input, and waits for the process.
+func (p *Process) End() {
+	_ = p.in.Close()
+	_ = p.cmd.Wait()
+}
