@@ -40,7 +40,7 @@ func (c *Conn) decodeSoon() {
 	l := c.loop
 	l.ready = append(l.ready, c)
 	if l.state.CompareAndSwap(loopIdle, loopQueued) {
-		l.bell.Yield()
+		l.server.engine.Again(l.index)
 	}
 }
 

@@ -58,11 +58,10 @@ func (r *slowRig) expect(t *testing.T, n int) {
 func TestShareOfTheLoop(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	c, s, _ := r.connect()
-	r.kicked()
 	s.Readable(numbered(5000))
 	n := len(r.got)
-	if n < 5 || n > firstLook+nextLook || !r.kicked() || r.woken() != 0 {
-		t.Fatalf("%d messages in the first turn; a further turn must come by the alarm", n)
+	if n < 5 || n > firstLook+nextLook || !r.yielded() || r.woken() != 0 {
+		t.Fatalf("%d messages in the first turn; a further turn must come behind the sockets", n)
 	}
 	if c.in.pauses&pausedSocket == 0 {
 		t.Error("its socket is still read")
@@ -111,7 +110,7 @@ func TestSharesDoNotStarveTheSockets(t *testing.T) {
 	asked, messages := 0, 0
 	r.server.listeners[0].accept = func(*Conn) Handler {
 		return HandlerFunc(func(*Conn, []byte) error {
-			if messages++; r.kicked() {
+			if messages++; r.yielded() {
 				asked++
 			}
 			r.pass(100 * time.Microsecond)
@@ -120,17 +119,16 @@ func TestSharesDoNotStarveTheSockets(t *testing.T) {
 	}
 	_, a, _ := r.connect()
 	_, b, _ := r.connect()
-	r.kicked()
 	a.Readable(numbered(1000))
-	if !r.kicked() {
+	if !r.yielded() {
 		t.Error("no turn was asked for")
 	}
-	if b.Readable(numbered(1000)); r.kicked() {
+	if b.Readable(numbered(1000)); r.yielded() {
 		t.Error("another turn was asked for, though one is to come")
 	}
 	for range 10 {
 		before := messages
-		if r.turn(); messages == before || !r.kicked() {
+		if r.turn(); messages == before || !r.yielded() {
 			t.Fatalf("%d messages in a turn; or no further turn was asked for", messages-before)
 		}
 	}

@@ -62,7 +62,7 @@ func (l *Loop) turn() {
 	l.publish()
 	l.exitMeasured()
 	if again {
-		l.bell.Yield() // the last thing: see decodeSoon
+		l.server.engine.Again(l.index)
 	}
 }
 
