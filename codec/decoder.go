@@ -172,11 +172,11 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 	for {
 		if window := r.buf[r.off:]; len(window) > r.seen {
 			n, frame, err := d.decode(window)
+			if err == nil && 0 < n && n <= len(window) {
+				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+			}
 			if err := check(n, len(window), frame, err); err != nil {
 				return nil, nil, false, err
-			}
-			if n > 0 {
-				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
 			}
 			r.seen = len(window)
 		}
@@ -189,8 +189,10 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 }
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
-	if r, ok := d.codec.(Resumer); ok && d.rest.seen > 0 {
-		return r.DecodeFrom(window, d.rest.seen)
+	if d.rest.seen > 0 {
+		if r, ok := d.codec.(Resumer); ok {
+			return r.DecodeFrom(window, d.rest.seen)
+		}
 	}
 	return d.codec.Decode(window)
 }

@@ -80,7 +80,8 @@ func TestShareOfTheLoop(t *testing.T) {
 	}
 }
 
-// Two that have much input go on in turns.
+// Two that have much input go on in turns: one of them in each turn of the loop, so that the others
+// do not wait for both.
 func TestSharesAreEqual(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	counts := make(map[*Conn]int)
@@ -95,8 +96,12 @@ func TestSharesAreEqual(t *testing.T) {
 	b, sb, _ := r.connect()
 	sa.Readable(numbered(1000))
 	sb.Readable(numbered(1000))
-	for range 20 {
+	for range 40 {
+		before := counts[a] + counts[b]
 		r.turn()
+		if n := counts[a] + counts[b] - before; n > firstLook+nextLook {
+			t.Fatalf("%d messages in one turn", n)
+		}
 	}
 	if d := counts[a] - counts[b]; d > 30 || d < -30 || counts[a] < 100 {
 		t.Errorf("%d and %d messages", counts[a], counts[b])
