@@ -100,7 +100,7 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 	}
 	r.took = time.Since(began)
 	m, c2, err := srv.used()
-	r.messages, r.cpu = m-messages-float64(len(r.waits)), c2-cpu
+	r.messages, r.cpu = m-messages, c2-cpu
 	return r, err
 }
 
