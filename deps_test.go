@@ -53,6 +53,8 @@ var floors = map[string][]string{
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Beside floor 2: tests, and what they share.
+	"internal/freeport": {},
+	"internal/stalls":   {},
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
 	"loop/realtest":     {},
 
