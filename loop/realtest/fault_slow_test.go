@@ -145,7 +145,7 @@ func slowConsumers(t *testing.T, mode string) time.Duration {
 	reason := map[string]string{"flood": "slow", "paced": "stalled"}[mode]
 	// The hook fires after 1 s without progress; then what is pending has 2 s to be flushed, the
 	// close timeout.
-	until(t, 15*time.Second, "all ten are closed with "+reason, func() bool {
+	until(t, time.Minute, "all ten are closed with "+reason, func() bool {
 		return server.number(reason) == slowPeers && server.number("conns") == 100
 	})
 	took := time.Since(began)
