@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long something may take that is waited for.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A node is a process with a Hub, as far as Redis can tell: a server for lines, in which each line
 // is a command.
