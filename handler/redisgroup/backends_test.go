@@ -156,8 +156,12 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 	needRedis(t)
 	c := &redisCluster{t: t}
 	var addrs []string
+	timeout := "15000" // servers do not take each other for dead because the machine stood still
+	if replicas > 0 {
+		timeout = "3000" // somebody is to notice who dies
+	}
 	for range 3 * (1 + replicas) {
-		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0")
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--repl-diskless-sync-delay", "0")
 		c.nodes = append(c.nodes, s)
 		addrs = append(addrs, s.addr())
 	}

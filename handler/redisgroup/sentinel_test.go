@@ -49,7 +49,7 @@ func startSentinel(t testing.TB, master int) (addr string) {
 bind 127.0.0.1
 dir %s
 sentinel monitor rooms 127.0.0.1 %d 2
-sentinel down-after-milliseconds rooms 1000
+sentinel down-after-milliseconds rooms 3000
 sentinel failover-timeout rooms 5000
 `, port, dir, master)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

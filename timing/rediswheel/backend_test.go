@@ -179,8 +179,12 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	var addrs []string
+	timeout := "15000" // servers do not take each other for dead because the machine stood still
+	if replicas > 0 {
+		timeout = "3000" // somebody is to notice who dies
+	}
 	for range 3 + 3*replicas {
-		s := startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "no",
+		s := startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--appendonly", "no",
 			"--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no")
 		c.nodes, addrs = append(c.nodes, s), append(addrs, s.addr)
 	}

@@ -54,7 +54,7 @@ func startSentinel(t testing.TB, host, port string) (addr string) {
 bind 127.0.0.1
 dir %s
 sentinel monitor orders %s %s 2
-sentinel down-after-milliseconds orders 1000
+sentinel down-after-milliseconds orders 3000
 sentinel failover-timeout orders 5000
 `, own, dir, host, port), 0o600))
 	cmd := exec.Command("redis-server", conf, "--sentinel")
