@@ -72,6 +72,8 @@ var floors = map[string][]string{
 	"loop/scaletest":            {},
 	"examples/internal/certs":   {},
 	"examples/internal/cli":     {zerologModule},
+	"internal/freeport":         {},
+	"internal/stalls":           {},
 }
 
 const (

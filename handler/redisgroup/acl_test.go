@@ -67,7 +67,7 @@ func TestACL(t *testing.T) {
 				t.Errorf("%v: %v", cmd, err)
 			}
 		}
-		one, two := startNode(t, user, settled()), startNode(t, user, settled())
+		one, two := startNode(t, user, mortal()), startNode(t, user, mortal())
 		a, b := one.dial(), two.dial()
 		a.say("join red")
 		a.wants("joined true")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A backend is what the suite runs on.
@@ -133,24 +135,9 @@ func (s *redisServer) client() *redis.Client {
 // freePort returns a port that is free, and whose cluster bus port is, too.
 func freePort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port+10000 > 65535 {
-			continue
-		}
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
-		if err == nil {
-			bus.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
+	_, port, _ := net.SplitHostPort(freeport.Addr(t))
+	n, _ := strconv.Atoi(port)
+	return n
 }
 
 func startSingle(t testing.TB) func() redis.UniversalClient {
@@ -169,8 +156,12 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 	needRedis(t)
 	c := &redisCluster{t: t}
 	var addrs []string
+	timeout := "15000" // servers do not take each other for dead because the machine stood still
+	if replicas > 0 {
+		timeout = "3000" // somebody is to notice who dies
+	}
 	for range 3 * (1 + replicas) {
-		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0")
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--repl-diskless-sync-delay", "0")
 		c.nodes = append(c.nodes, s)
 		addrs = append(addrs, s.addr())
 	}

@@ -11,9 +11,15 @@ import (
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 )
 
-// settled is a config in which tests need not wait for long.
+// settled is a config in which tests need not wait for long, and nobody is taken for dead because
+// the machine stood still.
 func settled() redisgroup.Config {
-	return redisgroup.Config{Linger: 50 * time.Millisecond, Lease: time.Second}
+	return redisgroup.Config{Linger: 50 * time.Millisecond, Lease: redisgroup.DefaultLease}
+}
+
+// mortal is settled for tests that wait until the dead have gone.
+func mortal() redisgroup.Config {
+	return redisgroup.Config{Linger: 50 * time.Millisecond, Lease: 3 * time.Second}
 }
 
 // meet lets a and b talk until each hears the other: their subscriptions stand.

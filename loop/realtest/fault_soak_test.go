@@ -96,8 +96,8 @@ func TestFaultSoak(t *testing.T) {
 	time.Sleep(faultTime(t, 30*time.Second))
 	close(stop)
 	clients.Wait()
-	until(t, 20*time.Second, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
-	time.Sleep(100 * time.Millisecond)
+	until(t, time.Minute, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
+	turnsEnd(srv)
 	st := srv.Stats()
 	s.balance(t, st)
 	t.Logf("%d connections were accepted, %d refused, %d evicted, %d cut; %d messages; %d timers set, %d fired, %d stopped, %d died with their connection",
