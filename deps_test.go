@@ -20,6 +20,8 @@ var floors = map[string][]string{
 	"codec":           {},
 	"codec/codectest": {"codec"},
 
+	"internal/selfsigned": {}, // for tests and examples
+
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":     {},
 	"loop/internal/procs":      {},
@@ -43,7 +45,7 @@ var floors = map[string][]string{
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
-	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"loop/looptest":    {"codec", "internal/selfsigned", "loop", "loop/internal/engine", "timing", zerologModule},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},
@@ -70,7 +72,7 @@ var floors = map[string][]string{
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
 	"loop/scaletest":            {},
-	"examples/internal/certs":   {},
+	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
 }
 

@@ -16,8 +16,14 @@ const (
 	DefaultMaxCalls    = 65536
 )
 
-// slabCalls is how many slots are allocated at once.
-const slabCalls = 16
+const (
+	// slabCalls is how many slots are allocated at once.
+	slabCalls = 16
+
+	// maxInRow is how often a slot is used again at once, as it is in the processor's cache then,
+	// before all others come first.
+	maxInRow = 32
+)
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
@@ -94,7 +100,9 @@ type Calls[A any] struct {
 	due     time.Duration // when timer fires, if it is pending
 	slots   []*call[A]
 	slab    []call[A]   // where slots are taken from
-	free    callList[A] // first in, first out: it takes long until an id comes again
+	recent  *call[A]    // free ones, linked through next: the last comes first
+	free    callList[A] // other free ones: the first comes first, so that it takes long until an id comes again
+	inRow   uint64      // how often a slot is one of the recent in a row
 	pending callList[A] // in the order of Begin, and of deadlines
 	others  callList[A] // whose deadlines come sooner: each has a timer of its own
 	fresh   *call[A]    // from here on pending calls get their deadlines when this turn ends
@@ -139,12 +147,14 @@ func (k *call[A]) extra() *rareCall {
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
 	shift := bits.Len(uint(limits.Max - 1))
+	mask := uint64(1)<<(limits.IDBits-shift) - 1
 	cs := &Calls[A]{
 		conn:    c,
 		timeout: limits.Timeout,
 		max:     limits.Max,
 		shift:   shift,
-		mask:    1<<(limits.IDBits-shift) - 1,
+		mask:    mask,
+		inRow:   max(1, min(maxInRow, mask/16)),
 		base:    time.Now(),
 	}
 	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
@@ -220,6 +230,10 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 	case cs.stats.Pending >= cs.max:
 		return nil, ErrTooManyCalls
 	}
+	if k := cs.recent; k != nil {
+		cs.recent, k.next = k.next, nil
+		return k, nil
+	}
 	if k := cs.free.first; k != nil {
 		cs.free.remove(k)
 		return k, nil
@@ -288,8 +302,19 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 		cs.pending.remove(k)
 	}
 	cs.stats.Pending--
-	cs.free.push(k)
+	cs.release(k)
 	return done
+}
+
+// release takes back a slot. An id comes again when its slot has had all generations, and no slot
+// gets ahead of the others by more than inRow of these.
+func (cs *Calls[A]) release(k *call[A]) {
+	if k.id>>cs.shift%cs.inRow == 0 {
+		cs.free.push(k)
+		return
+	}
+	k.next = cs.recent
+	cs.recent = k
 }
 
 // endRare is end for what few calls have. It reports whether k was one of the others.
