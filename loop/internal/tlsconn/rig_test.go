@@ -22,13 +22,15 @@ type rig struct {
 	loop  *Loop
 	tasks chan func()
 	quit  chan struct{}
+
+	timers int // of the loop that are pending
 }
 
 func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := LoopConfig{
 		Post:      func(f func()) bool { r.tasks <- f; return true },
-		After:     func(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) },
+		After:     r.after,
 		Pool:      new(codec.Pool),
 		Workers:   NewWorkers(2),
 		MaxParked: 100,
@@ -52,6 +54,26 @@ func (r *rig) run() {
 			return
 		}
 	}
+}
+
+func (r *rig) after(d time.Duration, f func()) (stop func()) {
+	r.timers++
+	over := false // both are the loop's
+	stop = func() {
+		if !over {
+			over = true
+			r.timers--
+		}
+	}
+	time.AfterFunc(d, func() {
+		r.tasks <- func() {
+			if !over {
+				stop()
+				f()
+			}
+		}
+	})
+	return stop
 }
 
 // do runs f on the loop and waits for it.
