@@ -53,8 +53,9 @@ var floors = map[string][]string{
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Beside floor 2: tests, and what they share.
-	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
-	"loop/realtest":     {},
+	"loop/internal/rig":  {"loop", "loop/looptest", "loop/internal/inspect"},
+	"loop/realtest":      {},
+	"internal/redistest": {redisModule},
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule, "examples/internal/certs", "examples/internal/cli"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
 // A backend is what the suite runs on.
@@ -78,7 +79,7 @@ func needRedis(t testing.TB) {
 func newRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	needRedis(t)
-	s := &redisServer{t: t, dir: t.TempDir(), port: freePort(t), args: args}
+	s := &redisServer{t: t, dir: t.TempDir(), port: redistest.FreePort(t), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
@@ -128,29 +129,6 @@ func (s *redisServer) client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.addr()})
 	s.t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// freePort returns a port that is free, and whose cluster bus port is, too.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port+10000 > 65535 {
-			continue
-		}
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
-		if err == nil {
-			bus.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
 }
 
 func startSingle(t testing.TB) func() redis.UniversalClient {

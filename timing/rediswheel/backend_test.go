@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -124,42 +127,13 @@ func startRedis(t testing.TB, settings ...string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	s := &server{addr: addr, dir: dir}
+	port := strconv.Itoa(redistest.FreePort(t))
+	s := &server{addr: "127.0.0.1:" + port, dir: dir}
 	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--loglevel", "warning",
 		"--logfile", filepath.Join(dir, "log"), "--enable-debug-command", "local"}, settings...)
 	s.start(t)
 	t.Cleanup(s.kill)
 	return s
-}
-
-// freeAddr returns an address that nobody listens on. Low enough for a cluster's bus, at the port
-// plus 10,000.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port > 55000 {
-			port -= 20000
-		}
-		bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000))
-		if err != nil {
-			continue
-		}
-		bus.Close()
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			ln.Close()
-			return ln.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 func (s *server) start(t testing.TB) {

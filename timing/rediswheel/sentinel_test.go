@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
 // A watched is a master and a replica that three Sentinels watch.
@@ -45,7 +48,7 @@ func startSentinel(t testing.TB, host, port string) (addr string) {
 	dir, err := os.MkdirTemp("", "sentinel")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr = freeAddr(t)
+	addr = "127.0.0.1:" + strconv.Itoa(redistest.FreePort(t))
 	_, own, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(dir, "sentinel.conf")
 	must(t, os.WriteFile(conf, fmt.Appendf(nil, `port %s
