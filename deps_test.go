@@ -75,6 +75,7 @@ var floors = map[string][]string{
 	"internal/freeport":         {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
+	"internal/redistest":        {redisModule},
 }
 
 const (
