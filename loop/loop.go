@@ -102,7 +102,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	l.health.pulse.Init()
 	s.watch.Watch(index, &l.health.pulse)
-	s.alarm.Attach(index, &l.bell, l.wake, l.schedule)
+	s.alarm.Attach(index, &l.bell, l.schedule)
 	return l
 }
 

@@ -211,6 +211,9 @@ func (w *world) Wake(int) error {
 	return nil
 }
 
+// Again implements engine.Engine.
+func (w *world) Again(loop int) { _ = w.Wake(loop) }
+
 // Enroll implements engine.Engine.
 func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	c, done := nc.(*client), make(chan struct{})

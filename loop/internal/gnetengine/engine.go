@@ -76,7 +76,7 @@ type eventLoop struct {
 	index  int
 	client *gnet.Client
 	gnet   gnet.EventLoop
-	peer   net.Conn // the other end of the anchor
+	peer   int // the descriptor of the anchor's other end
 	ended  chan struct{}
 	once   sync.Once
 
@@ -166,7 +166,7 @@ func (l *eventLoop) start() (err error) {
 		return err
 	}
 	if err := l.client.Start(); err != nil {
-		return errors.Join(err, anchor.Close(), peer.Close())
+		return errors.Join(err, anchor.Close(), unix.Close(peer))
 	}
 	l.peer = peer
 	l.engine.loops = append(l.engine.loops, l) // from here on Stop stops it
@@ -189,25 +189,25 @@ func (l *eventLoop) stop() error {
 		l.poll.stop()
 		l.pipe.close()
 	}
-	return errors.Join(err, l.peer.Close())
+	return errors.Join(err, unix.Close(l.peer))
 }
 
-func socketPair() (a, b net.Conn, err error) {
+// socketPair returns a connection, and the descriptor of its other end, which does not block.
+func socketPair() (nc net.Conn, peer int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
 	unix.CloseOnExec(fds[0])
 	unix.CloseOnExec(fds[1])
-	if a, err = fileConn(fds[0]); err != nil {
+	if nc, err = fileConn(fds[0]); err == nil {
+		err = unix.SetNonblock(fds[1], true)
+	}
+	if err != nil {
 		_ = unix.Close(fds[1])
-		return nil, nil, err
+		return nil, -1, err
 	}
-	if b, err = fileConn(fds[1]); err != nil {
-		_ = a.Close()
-		return nil, nil, err
-	}
-	return a, b, nil
+	return nc, fds[1], nil
 }
 
 func fileConn(fd int) (net.Conn, error) {
@@ -220,6 +220,15 @@ func fileConn(fd int) (net.Conn, error) {
 func (e *Engine) Wake(loop int) error {
 	l := e.loops[loop]
 	return l.gnet.Execute(context.Background(), (*turn)(l))
+}
+
+// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
+// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
+func (e *Engine) Again(loop int) {
+	l := e.loops[loop]
+	if _, err := unix.Write(l.peer, []byte{0}); err != nil { // as good as never: nobody else writes
+		_ = e.Wake(loop)
+	}
 }
 
 // turn makes an eventLoop a gnet.Runnable without an allocation.
@@ -308,6 +317,8 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 	case *door:
 		x.ready()
+	case *ticket: // an anchor: see Again
+		e.host.Turn(x.loop.index)
 	}
 	return gnet.None
 }
