@@ -199,3 +199,32 @@ func (d *Decoder) kept() []byte {
 	}
 	return d.rest.buf
 }
+
+// Trim drops what was not used since the last one, and no more; a Pool of which nobody wants
+// anything is empty after two.
+func TestPoolTrim(t *testing.T) {
+	var p Pool
+	for range 10 {
+		p.Put(make([]byte, 0, minBuffer))
+	}
+	p.Put(make([]byte, 0, maxPooled))
+	want := func(when string, small, large int) {
+		t.Helper()
+		if held := small*minBuffer + large*maxPooled; p.Held() != held {
+			t.Errorf("%s: %d bytes are held, want %d", when, p.Held(), held)
+		}
+	}
+	p.Trim()
+	want("all came since the last", 10, 1)
+	used := [][]byte{p.Get(1), p.Get(1), p.Get(1)}
+	for _, b := range used {
+		p.Put(b)
+	}
+	p.Trim()
+	want("three at once were in use meanwhile", 3, 0)
+	p.Trim()
+	want("none was", 0, 0)
+	if b := p.Get(1); cap(b) != minBuffer {
+		t.Errorf("an empty Pool gives %d bytes", cap(b))
+	}
+}

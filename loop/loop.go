@@ -46,7 +46,8 @@ type Loop struct {
 
 	// Connections.
 	conns       []*Conn
-	touched     []*Conn // with something to do when this turn ends
+	ends        *otherEnds // of the last connection of TCP
+	touched     []*Conn    // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS

@@ -155,8 +155,8 @@ func run(t *testing.T, n int, lasts time.Duration) row {
 		time.Sleep(time.Minute)
 		onLoop(t, srv, func() {
 			m := &w.meter
-			progress("%d connections: minute %d of %v, %v of CPU per connection and minute, worst turn %v, %d above %v, of %d",
-				n, i+1, lasts, m.busy/time.Duration(n*(i+1)), m.worst, m.long, worstTurn, m.turns)
+			progress("%d connections: minute %d of %v, %v of CPU per connection and minute, worst turn %v (%s), %d above %v, of %d; %d collections",
+				n, i+1, lasts, m.busy/time.Duration(n*(i+1)), m.worst, m.worstKind, m.long, worstTurn, m.turns, collections())
 		})
 	}
 	r := row{conns: n, bytes: (full.bytes - empty.bytes) / float64(n), objects: (full.objects - empty.objects) / float64(n)}
@@ -226,6 +226,13 @@ func memory() usage {
 	}
 	metrics.Read(samples)
 	return usage{float64(samples[0].Value.Uint64()), float64(samples[1].Value.Uint64()), float64(samples[2].Value.Uint64())}
+}
+
+// collections returns how often the garbage collector has run.
+func collections() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // progress says on standard error what goes on, if somebody waits for it.

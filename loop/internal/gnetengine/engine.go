@@ -97,6 +97,9 @@ type ticket struct {
 	resume *socket                         // a paused socket that reads again, or
 	door   *door
 	opened bool
+
+	conn   net.Conn // which enroll hands over
+	result chan error
 }
 
 // Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
@@ -244,15 +247,14 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
 }
 
-// enroll hands nc to gnet, and waits until t is open.
+// enroll hands nc to gnet, and waits until t is open. What it needs for that is in t, which is of
+// another size than what lives as long as a connection: garbage of the same size would leave holes
+// between those.
 func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.client.EnrollContext(nc, t)
-		result <- err
-	}()
+	t.conn, t.result = nc, make(chan error, 1)
+	go t.handOver()
 	select {
-	case err := <-result:
+	case err := <-t.result:
 		if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
 			err = errUnregistered
 		}
@@ -260,6 +262,11 @@ func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
 	case <-l.ended: // then gnet never answers
 		return errEnded
 	}
+}
+
+func (t *ticket) handOver() {
+	_, err := t.loop.client.EnrollContext(t.conn, t)
+	t.result <- err
 }
 
 // Stop implements engine.Engine.
@@ -296,10 +303,10 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		t.loop.reserve.fill()
 		return nil, gnet.None
 	}
-	s := &socket{loop: t.loop, conn: c, fd: c.Fd()}
+	s := &socket{loop: t.loop, conn: c, fd: int32(c.Fd())}
 	c.SetContext(s)
 	s.sink = t.open(s)
-	if s.sink == nil && !s.closed {
+	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)
 	}
 	return nil, gnet.None
@@ -312,7 +319,7 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	data, _ := c.Next(-1)
 	switch x := c.Context().(type) {
 	case *socket:
-		if !x.closed {
+		if !x.is(markClosed) {
 			x.sink.Readable(data)
 		}
 	case *door:
