@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,8 +151,7 @@ func (e *Engine) reserveProc(loops int) {
 	}
 }
 
-// start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its
-// loops to connections only.
+// start brings up the loop, and enrols its anchor.
 func (l *eventLoop) start() (err error) {
 	l.client, err = gnet.NewClient(l.engine,
 		gnet.WithNumEventLoop(1),
@@ -195,43 +193,10 @@ func (l *eventLoop) stop() error {
 	return errors.Join(err, unix.Close(l.peer))
 }
 
-// socketPair returns a connection, and the descriptor of its other end, which does not block.
-func socketPair() (nc net.Conn, peer int, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, -1, os.NewSyscallError("socketpair", err)
-	}
-	unix.CloseOnExec(fds[0])
-	unix.CloseOnExec(fds[1])
-	if nc, err = fileConn(fds[0]); err == nil {
-		err = unix.SetNonblock(fds[1], true)
-	}
-	if err != nil {
-		_ = unix.Close(fds[1])
-		return nil, -1, err
-	}
-	return nc, fds[1], nil
-}
-
-func fileConn(fd int) (net.Conn, error) {
-	f := os.NewFile(uintptr(fd), "socketpair")
-	defer f.Close()
-	return net.FileConn(f)
-}
-
 // Wake implements engine.Engine.
 func (e *Engine) Wake(loop int) error {
 	l := e.loops[loop]
 	return l.gnet.Execute(context.Background(), (*turn)(l))
-}
-
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
-// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
-func (e *Engine) Again(loop int) {
-	l := e.loops[loop]
-	if _, err := unix.Write(l.peer, []byte{0}); err != nil { // as good as never: nobody else writes
-		_ = e.Wake(loop)
-	}
 }
 
 // turn makes an eventLoop a gnet.Runnable without an allocation.
