@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A fence is a code block of a document.
@@ -63,7 +65,7 @@ func TestGettingStarted(t *testing.T) {
 	if len(ran) != 5 {
 		t.Errorf("the commands are %q", ran)
 	}
-	addr := freeAddr(t)
+	addr := freeport.Addr(t)
 	run("sed -i 's/127.0.0.1:7000/" + addr + "/' main.go && go build -o thermo .")
 	cmd := exec.Command(filepath.Join(dir, "thermo"))
 	if err := cmd.Start(); err != nil {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // blocks returns the code blocks of a language in README.md.
@@ -36,7 +38,7 @@ func TestReadmeCommands(t *testing.T) {
 
 // The program in README.md builds, and does what it is said to do.
 func TestReadmeProgram(t *testing.T) {
-	addr := freeAddr(t)
+	addr := freeport.Addr(t)
 	program := strings.Replace(blocks(t, "go")[0], "127.0.0.1:7000", addr, 1)
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "first")
@@ -63,17 +65,6 @@ func TestReadmeProgram(t *testing.T) {
 	if got, err := bufio.NewReader(c).ReadString('\n'); got != "hello\n" {
 		t.Errorf("got %q, %v", got, err)
 	}
-}
-
-// freeAddr returns an address that is free, for a program that cannot tell which port it took.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // dialSoon tries until the program listens; it says nothing when it does.

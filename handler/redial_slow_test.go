@@ -17,6 +17,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -60,17 +61,6 @@ func startBackend(t *testing.T, addr string) *exec.Cmd {
 		t.Fatalf("the backend says %q, %v", line, err)
 	}
 	return cmd
-}
-
-// freeAddr returns an address that nobody listens at.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // load asks all the time, over a link, and keeps account of how each call ends. All of it belongs
@@ -147,7 +137,7 @@ func TestRedialBackendIsKilled(t *testing.T) {
 		t.Skip("it takes some seconds; to run it set LOOPWHEEL_SLOW=1, as CI does")
 	}
 	goroutines := runtime.NumGoroutine()
-	addr := freeAddr(t)
+	addr := freeport.Addr(t)
 	srv := &loop.Server{NumLoops: 1, BlockedAfter: 10 * time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {

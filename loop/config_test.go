@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -128,7 +129,7 @@ func TestJitterOfAListener(t *testing.T) {
 
 // A failed Start leaves the ports free that it had opened.
 func TestFailedStartFreesItsPorts(t *testing.T) {
-	taken, free := listenTCP(t), freePort(t)
+	taken, free := listenTCP(t), freeport.Addr(t)
 	srv := &loop.Server{Addr: "tcp://" + free, Accept: silent, Listeners: []loop.Listener{{Addr: "tcp://" + taken}}}
 	if err := srv.Start(context.Background()); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Fatal(err)

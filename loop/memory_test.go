@@ -52,7 +52,7 @@ func TestARefKeepsNoHandler(t *testing.T) {
 // mustFree fails if the garbage collector does not close freed.
 func mustFree(t *testing.T, freed chan struct{}, what string) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		runtime.GC()
 		select {

@@ -125,11 +125,13 @@ func TestUDPSends(t *testing.T) {
 func TestUDPSessionsEnd(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		closed := make(chan error, 10)
-		srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: 50 * time.Millisecond,
+		srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1,
 			Accept: func(c *loop.Conn) loop.Handler {
 				c.AfterClose(func(err error) { closed <- err })
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 					switch string(msg) {
+					case "be silent":
+						c.SetIdleTimeout(50 * time.Millisecond)
 					case "panic":
 						panic("told to")
 					case "error":
@@ -140,7 +142,7 @@ func TestUDPSessionsEnd(t *testing.T) {
 			}}
 		startWith(t, ctx, srv)
 		p, q := dialUDP(t, srv.LocalAddr()), dialUDP(t, srv.LocalAddr())
-		first := string(p.ask([]byte("hi")))
+		first := string(p.ask([]byte("be silent")))
 		if err := receive(t, closed, "eviction"); !errors.Is(err, loop.ErrIdle) {
 			t.Errorf("closed with %v", err)
 		}
@@ -279,7 +281,7 @@ func TestUDPDrain(t *testing.T) {
 // Datagrams that wait while the loop is busy are no silence.
 func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 	closed := make(chan error, 1)
-	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: 100 * time.Millisecond,
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1,
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.AfterClose(func(err error) { closed <- err })
 			return loop.HandlerFunc(echo)
@@ -287,10 +289,18 @@ func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 	startWith(t, context.Background(), srv)
 	p := dialUDP(t, srv.LocalAddr())
 	p.ask([]byte("hi"))
-	blocked := make(chan struct{})
-	_ = srv.Loops()[0].Post(func() { close(blocked); time.Sleep(200 * time.Millisecond) })
+	blocked, written := make(chan struct{}), make(chan struct{})
+	_ = srv.Loops()[0].Post(func() {
+		for c := range srv.Loops()[0].Conns() {
+			c.SetIdleTimeout(100 * time.Millisecond) // only now: the machine may have stood still before
+		}
+		close(blocked)
+		<-written
+		time.Sleep(200 * time.Millisecond)
+	})
 	<-blocked
 	p.Write([]byte("still here"))
+	close(written)
 	if got := p.next(); string(got) != "still here" {
 		t.Errorf("got %q", got)
 	}

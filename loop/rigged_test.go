@@ -11,7 +11,6 @@ var (
 	start    = rig.Start
 	dial     = rig.Dial
 	mustEcho = rig.MustEcho
-	freePort = rig.FreePort
 	bubble   = rig.Bubble
 	wait     = rig.Wait
 )

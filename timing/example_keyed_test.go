@@ -17,7 +17,7 @@ func ExampleKeyed() {
 	})
 	defer cache.Stop()
 
-	cache.Set("a", 1, 20*time.Millisecond)
+	cache.Set("a", 1, time.Minute)
 	cache.Set("b", 2, 20*time.Millisecond)
 	if v, ok := cache.Get("a"); ok {
 		cache.Move("a", time.Hour) // used
@@ -74,7 +74,7 @@ func ExampleKeyed_listeners() {
 		func(element string) { done <- true })
 
 	wheel.Set("element", struct{}{}, time.Millisecond) // add
-	wheel.Set("other", struct{}{}, time.Millisecond)
+	wheel.Set("other", struct{}{}, time.Minute)
 	wheel.Remove("other")
 	<-done
 	// Output: log: element expired

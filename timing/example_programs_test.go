@@ -14,7 +14,7 @@ import (
 // An echo server with the semantics of SetTimeout: a connection that says nothing for that long is
 // closed, and each line it says gives it as long again. (Package loop has that as IdleTimeout.)
 func ExampleTask_Reset() {
-	const timeout = 50 * time.Millisecond
+	const timeout = 2 * time.Second
 	s := timing.NewScheduler(timing.SchedulerConfig{})
 	defer s.Stop()
 	serve := func(c net.Conn) {
@@ -67,12 +67,12 @@ func ExampleScheduler_SetAt() {
 	defer s.Stop()
 	done := make(chan bool)
 	s.SetAt("test1", time.Now().Add(10*time.Millisecond), func() { fmt.Println("task test1"); close(done) })
-	s.SetAt("test2", time.Now().Add(5*time.Millisecond), func() { fmt.Println("task test2") })
-	fmt.Println("removed:", s.Remove("test2"))
+	s.SetAt("test2", time.Now().Add(time.Minute), func() { fmt.Println("task test2") })
 	<-done
+	fmt.Println("removed:", s.Remove("test2"))
 	// Output:
-	// removed: true
 	// task test1
+	// removed: true
 }
 
 // Try again, twice as late each time.

@@ -14,8 +14,8 @@ func ExampleScheduler() {
 	defer s.Stop()
 
 	expired := make(chan string)
-	for _, key := range []string{"a", "b"} {
-		s.Set(key, 20*time.Millisecond, func() { expired <- key })
+	for key, life := range map[string]time.Duration{"a": time.Minute, "b": 20 * time.Millisecond} {
+		s.Set(key, life, func() { expired <- key })
 	}
 	s.Move("a", time.Hour) // used
 	fmt.Println("expired:", <-expired)

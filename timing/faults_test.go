@@ -249,11 +249,15 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 	end := time.Now().Add(d)
 	var wg sync.WaitGroup
 	var fired, removed atomic.Int64
+	over := func() bool { // not before something has happened, though the machine stood still
+		now := time.Now()
+		return now.After(end) && (fired.Load() > 0 && removed.Load() > 0 || now.After(end.Add(time.Minute)))
+	}
 	for g := range goroutines {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
 			own := make(map[string]*atomic.Int32) // what the last Set of a key, ours alone, has done
-			for time.Now().Before(end) {
+			for !over() {
 				key := strconv.Itoa(g*4 + r.IntN(4))
 				switch r.IntN(4) {
 				case 0, 1:

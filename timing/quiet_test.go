@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -58,20 +59,23 @@ func TestSchedulerMakesNoWakeups(t *testing.T) {
 		ask[i] = startQuiet(t, mode)
 		ask[i]()
 	}
-	const settle, watch = 3 * time.Second, 10 * time.Second
+	const settle, watch, tries = 3 * time.Second, 10 * time.Second, 3
 	<-time.After(settle) // the runtime's own threads come to rest
-	var before, counts [3]int
-	for i := range modes {
-		before[i] = ask[i]()
-	}
-	<-time.After(watch)
-	for i := range modes {
-		counts[i] = ask[i]() - before[i]
-	}
-	t.Logf("context switches in %v: %q %v", watch, modes, counts)
-	for i, n := range counts {
-		if n > counts[0]+100 { // of 10,000 ticks; a busy machine switches some tens of times more
-			t.Errorf("%s: %d context switches, and %d without a Scheduler", modes[i], n, counts[0])
+	for try := 1; ; try++ {
+		var before, counts [3]int
+		for i := range modes {
+			before[i] = ask[i]()
+		}
+		<-time.After(watch)
+		for i := range modes {
+			counts[i] = ask[i]() - before[i]
+		}
+		t.Logf("context switches in %v: %q %v", watch, modes, counts)
+		if slices.Max(counts[:]) <= counts[0]+100 { // of 10,000 ticks; a busy machine switches some tens of times more
+			return
+		}
+		if try == tries {
+			t.Fatalf("%q: %v context switches", modes, counts)
 		}
 	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/loopwheel/loopwheel/examples/internal/browser"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A process is the program, running.
@@ -58,22 +58,12 @@ func (p *process) kill() {
 	_ = p.cmd.Wait()
 }
 
-func freeTCP(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // Two people on two processes: they talk, one process is stopped and then killed, and nothing is
 // lost, or said twice.
 func TestBrowserShared(t *testing.T) {
 	slowly(t, "LOOPWHEEL_BROWSER", "it needs Chromium")
 	m := miniredis.RunT(t)
-	addrs := []string{freeTCP(t), freeTCP(t)}
+	addrs := []string{freeport.Addr(t), freeport.Addr(t)}
 	var servers []*process
 	for i, a := range addrs {
 		servers = append(servers, startProcess(t, "-addr", "tcp://"+a, "-redis", m.Addr(), "-also", "http://"+addrs[1-i]))

@@ -130,7 +130,7 @@ func TestProgram(t *testing.T) {
 		if got != `PUT /done application/json {"n":2}` {
 			t.Error(got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("nobody called")
 	}
 	requeue(t, url)
@@ -139,7 +139,7 @@ func TestProgram(t *testing.T) {
 // requeue: what was given up is among the dead, and can be tried again.
 func requeue(t *testing.T, url string) {
 	for range 2 {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			if _, answer := ask(t, "GET", url+"/tasks/lost", nil); answer["status"] == "dead" {
 				break
 			}

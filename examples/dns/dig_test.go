@@ -79,7 +79,7 @@ func authority(t *testing.T) string {
 func dig(t *testing.T, addr string, args ...string) string {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command("dig", append([]string{"@" + host, "-p", port, "+tries=1", "+time=5", "+nocmd", "+nostats"}, args...)...)
+	cmd := exec.Command("dig", append([]string{"@" + host, "-p", port, "+tries=1", "+time=20", "+nocmd", "+nostats"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("dig %v: %v\n%s", args, err, out)
@@ -150,7 +150,7 @@ func (b *lockedBuffer) text() string {
 // wait returns what the pattern finds.
 func (b *lockedBuffer) wait(t *testing.T, pattern *regexp.Regexp) string {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if m := pattern.FindStringSubmatch(b.text()); m != nil {
 			return m[1]
 		}

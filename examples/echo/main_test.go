@@ -132,6 +132,11 @@ func (b *logBuffer) String() string {
 // expect waits until want was logged.
 func (b *logBuffer) expect(t *testing.T, want string) {
 	t.Helper()
+	b.expectMatch(t, regexp.MustCompile(regexp.QuoteMeta(want)))
+}
+
+func (b *logBuffer) expectMatch(t *testing.T, want *regexp.Regexp) {
+	t.Helper()
 	late := false
 	timer := time.AfterFunc(30*time.Second, func() {
 		b.mu.Lock()
@@ -142,9 +147,9 @@ func (b *logBuffer) expect(t *testing.T, want string) {
 	defer timer.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !strings.Contains(b.text.String(), want) {
+	for !want.MatchString(b.text.String()) {
 		if late {
-			t.Fatalf("no %q in the log:\n%s", want, b.text.String())
+			t.Fatalf("no %s in the log:\n%s", want, b.text.String())
 		}
 		b.more.Wait()
 	}
@@ -215,14 +220,14 @@ func TestCodecs(t *testing.T) {
 
 func TestEvictsWhoIsSilent(t *testing.T) {
 	t.Parallel()
-	e := start(t, "-idle", "1s")
+	e := start(t, "-idle", "3s")
 	c := e.dial(t)
-	exchange(t, c, "hello\n")
 	began := time.Now()
+	exchange(t, c, "hello\n")
 	if _, err := io.ReadAll(c); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(began); d < 500*time.Millisecond {
+	if d := time.Since(began); d < 3*time.Second {
 		t.Errorf("evicted after %v", d)
 	}
 	e.log.expect(t, "evicted")
@@ -256,7 +261,7 @@ func TestStatusLine(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	exchange(t, e.dial(t), "hello\n")
-	e.log.expect(t, "status conns=1 evicted=0 msg/s=0.2 timers=")
+	e.log.expectMatch(t, regexp.MustCompile(`status conns=1 evicted=0 msg/s=0\.[12] timers=`)) // one in 5 s, or a bit more
 }
 
 // fail runs the program with flags that make it fail, and returns what it says.

@@ -109,7 +109,7 @@ func (p *restarting) pid() int {
 // await waits until a process is in charge that is not old.
 func (p *restarting) await(t *testing.T, old int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); p.pid() == 0 || p.pid() == old; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); p.pid() == 0 || p.pid() == old; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text, _ := os.ReadFile(p.log)
 			t.Fatalf("no new process: %s", text)
@@ -121,7 +121,7 @@ func (p *restarting) await(t *testing.T, old int) {
 func (p *restarting) restart(t *testing.T, i int) {
 	t.Helper()
 	old := p.pid()
-	for deadline := time.Now().Add(20 * time.Second); p.pid() == old; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); p.pid() == old; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text, _ := os.ReadFile(p.log)
 			t.Fatalf("restart %d: no new process: %s", i, text)
@@ -133,7 +133,7 @@ func (p *restarting) restart(t *testing.T, i int) {
 
 func awaitExit(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); running(pid); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); running(pid); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d does not end", pid)
 		}

@@ -198,7 +198,7 @@ func redisServer(t testing.TB, args ...string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for range 500 {
+	for range 3000 { // half a minute
 		if c, err := net.Dial("unix", socket); err == nil {
 			_ = c.Close()
 			return socket

@@ -46,7 +46,7 @@ func start(t *testing.T, flags ...string) (addr string, stop func() (code int, o
 	})
 	t.Cleanup(func() { stop() })
 	listening := regexp.MustCompile(`listening on tcp://(\S+)`)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		if m := listening.FindStringSubmatch(out.String()); m != nil {
 			return m[1], stop
 		}
@@ -87,7 +87,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	return c.(*net.TCPConn)
 }
 
@@ -171,7 +171,7 @@ func TestProxyHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	b.SetDeadline(time.Now().Add(10 * time.Second))
+	b.SetDeadline(time.Now().Add(30 * time.Second))
 	want := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 127, 0, 0, 1, 127, 0, 0, 1)
 	for _, a := range []net.Addr{c.LocalAddr(), c.RemoteAddr()} {
 		port := a.(*net.TCPAddr).Port

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A backend is what the suite runs on.
@@ -78,7 +79,7 @@ func needRedis(t testing.TB) {
 func newRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	needRedis(t)
-	s := &redisServer{t: t, dir: t.TempDir(), port: freePort(t), args: args}
+	s := &redisServer{t: t, dir: t.TempDir(), port: freeport.Port(t), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
@@ -130,29 +131,6 @@ func (s *redisServer) client() *redis.Client {
 	return c
 }
 
-// freePort returns a port that is free, and whose cluster bus port is, too.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port+10000 > 65535 {
-			continue
-		}
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
-		if err == nil {
-			bus.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
-}
-
 func startSingle(t testing.TB) func() redis.UniversalClient {
 	s := newRedis(t)
 	return func() redis.UniversalClient { return s.client() }
@@ -169,8 +147,12 @@ func newCluster(t testing.TB, replicas int) *redisCluster {
 	needRedis(t)
 	c := &redisCluster{t: t}
 	var addrs []string
+	timeout := "15000" // servers do not take each other for dead because the machine stood still
+	if replicas > 0 {
+		timeout = "3000" // somebody is to notice who dies
+	}
 	for range 3 * (1 + replicas) {
-		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0")
+		s := newRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--repl-diskless-sync-delay", "0")
 		c.nodes = append(c.nodes, s)
 		addrs = append(addrs, s.addr())
 	}

@@ -3,7 +3,6 @@
 package redisgroup_test
 
 import (
-	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -57,11 +56,8 @@ func (c *redisCluster) master(slot int) (s *redisServer, id string) {
 
 // clusterScene is a scene on a cluster.
 func clusterScene(t *testing.T, c *redisCluster) *scene {
-	s := &scene{one: startNode(t, c.quick(), settled()), two: startNode(t, c.quick(), settled())}
-	s.speaker = newSpeaker(t, s.one, "room", "s")
-	s.ws = []*witness{s.one.watch("room"), s.two.watch("room")}
-	s.speaker.say(20, 20)
-	s.all(t, "s:20")
+	s := &scene{}
+	s.begin(t, c.quick(), c.quick())
 	return s
 }
 
@@ -137,8 +133,7 @@ func TestFailover(t *testing.T) {
 	})
 	s.speaker.settled(t)
 	s.speaker.say(5, 20)
-	s.speaker.settled(t)
-	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	s.heard(t)
 	for _, w := range s.ws {
 		t.Logf("%d said, %d taken, %d gaps", s.speaker.said, len(s.speaker.taken), w.verdict(t, s.speaker))
 	}

@@ -34,12 +34,30 @@ type scene struct {
 
 func newScene(t *testing.T, args ...string) *scene {
 	s := &scene{redis: newRedis(t, args...)}
-	s.one, s.two = startNode(t, impatient(s.redis), settled()), startNode(t, impatient(s.redis), settled())
+	s.begin(t, impatient(s.redis), impatient(s.redis))
+	return s
+}
+
+// begin starts the processes, and lets them say something.
+func (s *scene) begin(t *testing.T, one, two redis.UniversalClient) {
+	s.one, s.two = startNode(t, one, settled()), startNode(t, two, settled())
 	s.speaker = newSpeaker(t, s.one, "room", "s")
 	s.ws = []*witness{s.one.watch("room"), s.two.watch("room")}
 	s.speaker.say(20, 20)
-	s.all(t, "s:20")
-	return s
+	s.heard(t)
+}
+
+// heard says one thing more, until Redis takes it, and waits until all have heard that.
+func (s *scene) heard(t *testing.T) {
+	t.Helper()
+	for {
+		before := s.speaker.settled(t)
+		s.speaker.say(1, 20)
+		if s.speaker.settled(t) > before {
+			break
+		}
+	}
+	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
 }
 
 func (s *scene) all(t *testing.T, what string) {
@@ -52,15 +70,7 @@ func (s *scene) all(t *testing.T, what string) {
 // end says a last thing, waits for it, and judges. gaps tells whether there must be some.
 func (s *scene) end(t *testing.T, gaps bool) {
 	t.Helper()
-	s.speaker.settled(t)
-	for { // until one is taken
-		before := s.speaker.settled(t)
-		s.speaker.say(1, 20)
-		if s.speaker.settled(t) > before {
-			break
-		}
-	}
-	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	s.heard(t)
 	for _, w := range s.ws {
 		if n := w.verdict(t, s.speaker); gaps != (n > 0) {
 			t.Errorf("%d gaps were told; want some: %v", n, gaps)
@@ -118,7 +128,7 @@ func TestRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.speaker.say(50, 20)
-	s.all(t, "s:70")
+	s.heard(t)
 	s.redis.kill()
 	if err := os.WriteFile(filepath.Join(s.redis.dir, "dump.rdb"), old, 0o600); err != nil {
 		t.Fatal(err)
@@ -174,9 +184,7 @@ func TestOutputBufferCut(t *testing.T) {
 	}
 	s.speaker.settled(t)
 	s.redis.cli("config", "set", "client-output-buffer-limit", "pubsub 32mb 8mb 60")
-	s.speaker.say(1, 20)
-	s.speaker.settled(t)
-	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	s.heard(t)
 	for _, w := range s.ws {
 		t.Logf("%d gaps", w.verdict(t, s.speaker))
 	}
@@ -188,7 +196,8 @@ func TestOutputBufferCut(t *testing.T) {
 
 // A Redis that is full, or read-only, refuses: the speaker is told, and nothing breaks.
 func TestRefused(t *testing.T) {
-	s := newScene(t)
+	s := &scene{redis: newRedis(t)}
+	s.begin(t, s.redis.client(), s.redis.client()) // which wait for its answer, however slow the machine
 	s.redis.cli("config", "set", "maxmemory", "1")
 	s.speaker.say(10, 20)
 	s.speaker.settled(t)

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long something may take that is waited for.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A node is a process with a Hub, as far as Redis can tell: a server for lines, in which each line
 // is a command.
@@ -47,8 +47,13 @@ func startNode(t testing.TB, client redis.UniversalClient, cfg redisgroup.Config
 		n.errs = append(n.errs, err)
 	}
 	var err error
-	if n.hub, err = redisgroup.Open(t.Context(), client, cfg); err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(patience); ; { // some clients do not wait for long
+		if n.hub, err = redisgroup.Open(t.Context(), client, cfg); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 	n.srv = &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 16 << 20,

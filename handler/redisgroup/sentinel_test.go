@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A watched is a master and a replica that three Sentinels watch.
@@ -43,13 +45,13 @@ func newWatched(t testing.TB) *watched {
 // startSentinel starts redis-server as a Sentinel.
 func startSentinel(t testing.TB, master int) (addr string) {
 	t.Helper()
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), freeport.Port(t)
 	conf := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf(`port %d
 bind 127.0.0.1
 dir %s
 sentinel monitor rooms 127.0.0.1 %d 2
-sentinel down-after-milliseconds rooms 1000
+sentinel down-after-milliseconds rooms 3000
 sentinel failover-timeout rooms 5000
 `, port, dir, master)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
@@ -81,11 +83,7 @@ func TestSentinel(t *testing.T) {
 	needRedis(t)
 	w := newWatched(t)
 	s := &scene{redis: w.master}
-	s.one, s.two = startNode(t, w.client(), settled()), startNode(t, w.client(), settled())
-	s.speaker = newSpeaker(t, s.one, "room", "s")
-	s.ws = []*witness{s.one.watch("room"), s.two.watch("room")}
-	s.speaker.say(20, 20)
-	s.all(t, "s:20")
+	s.begin(t, w.client(), w.client())
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: w.sentinels[0]})
 	defer sentinel.Close()
 	reigns := func(r *redisServer) {
@@ -113,15 +111,7 @@ func TestSentinel(t *testing.T) {
 		reigns(w.master)
 	})
 	s.speaker.settled(t)
-	for before := -1; before < len(s.speaker.taken); { // until one is taken
-		before = s.speaker.settled(t)
-		s.speaker.say(1, 20)
-		s.speaker.settled(t)
-		if len(s.speaker.taken) > before {
-			break
-		}
-	}
-	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	s.heard(t)
 	for _, w := range s.ws {
 		t.Logf("%d gaps told", w.verdict(t, s.speaker))
 	}

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +100,7 @@ type traveller struct {
 	room     string
 	children []*child
 
+	mu                             sync.Mutex // of what it heard
 	moves, got, gaps, holes, twice int
 	last                           redisgroup.Position
 	heard                          redisgroup.Position // the last message
@@ -110,7 +110,7 @@ type traveller struct {
 }
 
 // travel runs until ctx is done and everything has been heard.
-func (v *traveller) travel(ctx context.Context, talks *atomic.Bool) {
+func (v *traveller) travel(ctx context.Context, talks *talking) {
 	for ctx.Err() == nil {
 		v.visit(ctx, v.children[v.home%len(v.children)].where(), talks)
 		v.home++
@@ -120,7 +120,7 @@ func (v *traveller) travel(ctx context.Context, talks *atomic.Bool) {
 }
 
 // visit is one connection.
-func (v *traveller) visit(ctx context.Context, addr string, talks *atomic.Bool) {
+func (v *traveller) visit(ctx context.Context, addr string, talks *talking) {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return
@@ -142,22 +142,24 @@ func (v *traveller) visit(ctx context.Context, addr string, talks *atomic.Bool) 
 		if err != nil {
 			return
 		}
+		v.mu.Lock()
 		v.take(strings.Fields(line))
+		v.mu.Unlock()
 	}
 }
 
 // talk says something now and then.
-func (v *traveller) talk(c net.Conn, done chan struct{}, talks *atomic.Bool) {
+func (v *traveller) talk(c net.Conn, done chan struct{}, talks *talking) {
 	for {
 		select {
 		case <-done:
 			return
 		case <-time.After(time.Second + rand.N(time.Second)):
 		}
-		if talks.Load() {
+		talks.unlessOver(func() {
 			v.said++
 			fmt.Fprintf(c, "osay %s %d:%d\n", v.room, v.id, v.said)
-		}
+		})
 	}
 }
 
@@ -203,6 +205,48 @@ func (v *traveller) take(f []string) {
 	}
 }
 
+// talking is whether travellers may say something.
+type talking struct {
+	mu   sync.RWMutex
+	over bool
+}
+
+func (k *talking) unlessOver(say func()) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if !k.over {
+		say()
+	}
+}
+
+// end returns when the last has spoken.
+func (k *talking) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+}
+
+// quiet waits until all members of each room have heard the same, and nothing new came in a hundred
+// looks.
+func quiet(all []*traveller) {
+	before, looks := 0, 0
+	for deadline := time.Now().Add(patience); looks < 100 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got, same := 0, true
+		ends := make(map[string]redisgroup.Position)
+		for _, v := range all {
+			v.mu.Lock()
+			end, ok := ends[v.room]
+			same = same && (!ok || end == v.heard)
+			ends[v.room], got = v.heard, got+v.got
+			v.mu.Unlock()
+		}
+		if looks++; !same || got != before {
+			looks = 0
+		}
+		before = got
+	}
+}
+
 // Three processes with 300 clients each in 20 ordered rooms. One process is killed and started
 // again three times, and Redis once: each client that comes back with its last number sees every
 // number exactly once, in order.
@@ -217,8 +261,7 @@ func TestSoak(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var talks atomic.Bool
-	talks.Store(true)
+	var talks talking
 	var wg sync.WaitGroup
 	var all []*traveller
 	for i := range 3 * perChild {
@@ -241,8 +284,8 @@ func TestSoak(t *testing.T) {
 		present.right(began)
 	}
 	time.Sleep(soak / 5)
-	talks.Store(false)
-	time.Sleep(2 * time.Second)
+	talks.end()
+	quiet(all)
 	cancel()
 	wg.Wait()
 	judge(t, all)

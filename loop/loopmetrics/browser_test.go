@@ -122,7 +122,10 @@ func startCrowd(t *testing.T) *loop.Server {
 	for _, c := range conns[1:1000] {
 		all.Go(func() { chatter(c) })
 	}
-	_, _ = io.WriteString(conns[1000], "sleep\n")
+	until(t, "a turn was seen to be slow", func() bool { // again, if the machine stood still
+		say(t, conns[1000], "sleep")
+		return slowTurns(srv) > 0
+	})
 	flood(t, srv, conns[0].LocalAddr().String())
 	t.Cleanup(func() {
 		for _, c := range conns {
@@ -135,6 +138,24 @@ func startCrowd(t *testing.T) *loop.Server {
 		}
 	})
 	return srv
+}
+
+// slowTurns returns how many the loops show that took as long as "sleep" does.
+func slowTurns(srv *loop.Server) (n int) {
+	for _, l := range srv.Loops() {
+		found := make(chan int)
+		_ = l.Post(func() {
+			k := 0
+			for _, s := range l.SlowTurns() {
+				if s.Took >= 100*time.Millisecond {
+					k++
+				}
+			}
+			found <- k
+		})
+		n += <-found
+	}
+	return n
 }
 
 // chatter says something twice a second until c is closed.

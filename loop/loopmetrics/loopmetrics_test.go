@@ -30,8 +30,6 @@ func (s session) OnMessage(c *loop.Conn, msg []byte) error {
 	switch string(msg) {
 	case "sleep":
 		time.Sleep(150 * time.Millisecond) // long enough for the watchdog to see it: others are measured now and then
-	case "block":
-		time.Sleep(2 * time.Second)
 	case "panic":
 		panic("asked for")
 	}
@@ -80,6 +78,13 @@ func talk(t testing.TB, srv *loop.Server, lines ...string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	say(t, c, lines...)
+	return c
+}
+
+// say exchanges lines.
+func say(t testing.TB, c net.Conn, lines ...string) {
+	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(patience))
 	for _, l := range lines {
 		got := make([]byte, len(l)+1)
@@ -90,7 +95,6 @@ func talk(t testing.TB, srv *loop.Server, lines ...string) net.Conn {
 			t.Fatal(err)
 		}
 	}
-	return c
 }
 
 // get returns the body of a page.
@@ -134,9 +138,10 @@ func TestMetrics(t *testing.T) {
 	<-closed
 	talk(t, srv)
 	var body string
-	until(t, "both are counted", func() bool {
+	until(t, "all are counted", func() bool {
 		body = get(t, web.URL+"/metrics")
-		return strings.Contains(body, `loopwheel_closed_total{reason="panic"} 1`) &&
+		return strings.Contains(body, "loopwheel_accepted_total 3") &&
+			strings.Contains(body, `loopwheel_closed_total{reason="panic"} 1`) &&
 			strings.Contains(body, `loopwheel_closed_total{reason="peer"} 1`)
 	})
 	for _, want := range []string{

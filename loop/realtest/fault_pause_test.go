@@ -201,7 +201,7 @@ func pausedGigabyte(t *testing.T, network string, exhausted bool) {
 		sum, err := pour(c, 'l', 1<<30, 1)
 		poured <- result{sum, err}
 	}()
-	until(t, 10*time.Second, "the handler pauses", func() bool { return server.number("paused") == 1 })
+	until(t, time.Minute, "the handler pauses", func() bool { return server.number("paused") == 1 })
 	time.Sleep(500 * time.Millisecond) // time enough for a gigabyte, if nobody stopped it
 	stopped := server.memory("VmHWM") - before
 	if exhausted {
@@ -305,7 +305,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 		problem += "what arrived is not what was sent, once from each"
 	}
 	// One more: the watcher's, which the first pause has started.
-	until(t, 5*time.Second, "no descriptor has leaked", func() bool { return server.number("fds") <= fds+1 })
+	until(t, time.Minute, "no descriptor has leaked", func() bool { return server.number("fds") <= fds+1 })
 	server.ends()
 	return problem
 }

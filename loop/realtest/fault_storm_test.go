@@ -70,16 +70,24 @@ func TestFaultTimerStorm(t *testing.T) {
 	}
 	addr := start(t, srv)
 	clients := echoers(t, addr.Network(), addr.String(), 100, 10*time.Millisecond)
-	inTime(t, maxPause, func() time.Duration { return timerStorm(t, srv.Loops()[0], clients) })
+	inTime(t, maxPause, func() time.Duration {
+		for ahead := 4 * time.Second; ; ahead *= 2 {
+			if d, ok := timerStorm(t, srv.Loops()[0], clients, ahead); ok {
+				return d
+			}
+		}
+	})
 	t.Logf("the longest turn of all took %v", srv.Stats().Loops[0].MaxTurn)
 }
 
-func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
+// timerStorm has a storm that long from now on. It returns false if that was too soon for the machine
+// to set all timers before.
+func timerStorm(t *testing.T, l *loop.Loop, clients *puppet, ahead time.Duration) (longer time.Duration, ok bool) {
 	const n, step = 1_000_000, 500
 	calm := clients.calm()
 	fired := make([]uint8, n)
 	left, early := n, 0
-	due := time.Now().Add(4 * time.Second)
+	due := time.Now().Add(ahead)
 	var last atomic.Int64
 	for i := 0; i < n; i += step {
 		set := make(chan struct{})
@@ -101,18 +109,19 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
 		<-set
 	}
 	rest := time.Until(due)
-	if rest < 200*time.Millisecond {
-		t.Fatalf("setting the timers took all but %v of the time", rest)
+	if ok = rest >= 200*time.Millisecond; ok {
+		time.Sleep(rest - 50*time.Millisecond)
 	}
-	time.Sleep(rest - 50*time.Millisecond)
 	clients.ask("reset")
-	time.Sleep(45 * time.Millisecond)
+	if ok {
+		time.Sleep(45 * time.Millisecond)
+	}
 	pulsed := make(chan *pulse)
 	_ = l.Post(func() { pulsed <- startPulse(l, monotonic(), func() bool { return left == 0 }) })
 	p := <-pulsed
 	select {
 	case <-p.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the storm does not end")
 	}
 	during := clients.report()
@@ -129,7 +138,7 @@ func timerStorm(t *testing.T, l *loop.Loop, clients *puppet) time.Duration {
 	}
 	t.Logf("a million timers took %v in %d turns, at most %v from one to the next; echo before: %v; meanwhile: %v",
 		time.Duration(last.Load()), p.turns, p.longest, calm, during)
-	return during.p99 - calm.p99
+	return during.p99 - calm.p99, ok
 }
 
 // 50,000 connections in memory are evicted at one instant. In virtual time no time passes within a
@@ -231,7 +240,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	if s := clients.hear(); s != "ready" {
 		t.Fatal(s)
 	}
-	until(t, 20*time.Second, "all are in", func() bool { return srv.Stats().Conns == n })
+	until(t, time.Minute, "all are in", func() bool { return srv.Stats().Conns == n })
 	// All were opened at different times. Now they get the same deadline.
 	at := time.Now().Add(time.Second)
 	if err := srv.Loops()[0].Post(func() {
@@ -244,12 +253,12 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	}
 	select {
 	case <-over:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("not all were evicted")
 	}
 	t.Logf("%d connections were evicted within %v, in %d turns, the longest %v, %v without what the machine's other programs took",
 		n, time.Since(at), turns.turns, turns.longest, turns.own)
-	until(t, 20*time.Second, "the clients have noticed", func() bool { return clients.number("closed") == n })
+	until(t, time.Minute, "the clients have noticed", func() bool { return clients.number("closed") == n })
 	clients.ends()
 	return turns.own
 }

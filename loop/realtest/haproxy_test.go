@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/rig"
 )
 
 // A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
@@ -172,7 +172,7 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 		return nil, nil, nil, err
 	}
 	srv = &loop.Server{
-		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, DrainDelay: 2 * time.Second, DrainAccept: true,
+		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, DrainDelay: 4 * time.Second, DrainAccept: true,
 		ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return c.Send([]byte(c.RemoteAddr().String())) })
@@ -187,9 +187,9 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 
 // runHAProxy returns the address of its front.
 func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
-	front := rig.FreePort(t)
-	config := "global\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 2s\n  timeout client 10s\n  timeout server 10s\n" +
-		"  timeout check 2s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
+	front := freeport.Addr(t)
+	config := "global\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
+		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
 		_, health, _ := net.SplitHostPort(s[1])
 		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
@@ -208,7 +208,7 @@ func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("tcp", front); err == nil {
 			c.Close()
 			return front
@@ -221,13 +221,13 @@ func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 
 // sayWhere connects from an address, and fails unless the server sees that one.
 func sayWhere(front, from string) error {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 30 * time.Second}
 	c, err := d.Dial("tcp", front)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Write([]byte("where\n")); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -166,13 +167,15 @@ func mustBeIn(srv *loop.Server, c net.Conn) {
 func TestBlockedPeerIsReset(t *testing.T) {
 	closed := make(chan error, 1)
 	srv := &loop.Server{
-		IdleTimeout:  100 * time.Millisecond,
 		CloseTimeout: 100 * time.Millisecond,
 		MaxOutbound:  64 << 20,
 		Accept: func(*loop.Conn) loop.Handler {
 			return script{
-				Message: func(c *loop.Conn, _ []byte) error { return c.Send(make([]byte, 32<<20)) },
-				Close:   func(_ *loop.Conn, err error) { closed <- err },
+				Message: func(c *loop.Conn, _ []byte) error {
+					c.SetIdleTimeout(100 * time.Millisecond)
+					return c.Send(make([]byte, 32<<20))
+				},
+				Close: func(_ *loop.Conn, err error) { closed <- err },
 			}
 		},
 	}
@@ -236,7 +239,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // A Start that fails leaves nothing behind either: no goroutine, no port.
 func TestNothingIsLeftOfAFailedStart(t *testing.T) {
-	addr := freePort(t)
+	addr := freeport.Addr(t)
 	for range 3 {
 		srv := &loop.Server{Addr: "tcp://" + addr, NumLoops: 3, Accept: silent, OnStart: func(l *loop.Loop) {
 			l.Every(time.Millisecond, func() {})

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,28 +40,31 @@ func TestIdleServerMakesNoWakeups(t *testing.T) {
 		defer c.Close()
 		mustEcho(t, c, "x")
 	}
-	const settle, watch = 2 * time.Second, 10 * time.Second
+	const settle, watch, tries = 2 * time.Second, 10 * time.Second, 4
 	<-time.After(settle) // the runtime's own threads come to rest
-	counts := make(map[string]int)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for name, c := range map[string]*child{"bare": bare, "empty": empty, "silent": silent} {
-		wg.Go(func() {
-			before := contextSwitches(t, c.cmd.Process.Pid)
-			<-time.After(watch)
-			n := contextSwitches(t, c.cmd.Process.Pid) - before
-			mu.Lock()
-			defer mu.Unlock()
-			counts[name] = n
-		})
-	}
-	wg.Wait()
-	t.Logf("context switches in %v: %v", watch, counts)
-	for _, name := range []string{"empty", "silent"} {
-		if counts[name] > counts["bare"]+5 {
-			t.Errorf("the %s server made %d context switches, a program that does nothing %d", name, counts[name], counts["bare"])
+	for try := 1; ; try++ {
+		counts := switchesWithin(t, watch, map[string]*child{"bare": bare, "empty": empty, "silent": silent})
+		t.Logf("context switches in %v: %v", watch, counts)
+		if max(counts["empty"], counts["silent"]) <= counts["bare"]+5 {
+			return
+		}
+		if try == tries { // a machine that stops and goes on switches, too, but not each time
+			t.Fatalf("servers that have nothing to do made more context switches than a program that does nothing: %v", counts)
 		}
 	}
+}
+
+// switchesWithin counts the context switches of processes in the time that comes.
+func switchesWithin(t *testing.T, watch time.Duration, all map[string]*child) map[string]int {
+	counts := make(map[string]int)
+	for name, c := range all {
+		counts[name] = -contextSwitches(t, c.cmd.Process.Pid)
+	}
+	<-time.After(watch)
+	for name, c := range all {
+		counts[name] += contextSwitches(t, c.cmd.Process.Pid)
+	}
+	return counts
 }
 
 // idleProgram is a Go program that does nothing.

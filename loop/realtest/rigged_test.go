@@ -19,7 +19,6 @@ var (
 	secureIfAsked = rig.Secure
 	tcpBelow      = rig.TCP
 	mustEcho      = rig.MustEcho
-	freePort      = rig.FreePort
 	turnsEnd      = rig.TurnsEnd
 	needSlow      = rig.NeedSlow
 	needPlain     = rig.NeedPlain

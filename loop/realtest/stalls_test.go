@@ -88,16 +88,21 @@ func (p *prober) verdict(t *testing.T) (own, worst time.Duration) {
 func withoutStalls(ours, control []stretch) (own, worst time.Duration) {
 	stalls := slices.DeleteFunc(slices.Clone(control), func(s stretch) bool { return s.length() < machineStall })
 	for _, s := range ours {
-		left := s.length()
-		worst = max(worst, left)
-		for _, m := range stalls {
-			if both := minTime(s.to, m.to).Sub(maxTime(s.from, m.from)); both > 0 {
-				left -= both
-			}
-		}
-		own = max(own, min(left, s.cpu))
+		worst = max(worst, s.length())
+		own = max(own, min(s.without(stalls), s.cpu))
 	}
 	return own, worst
+}
+
+// without returns how long s took without what of it was within others.
+func (s stretch) without(others []stretch) time.Duration {
+	left := s.length()
+	for _, o := range others {
+		if both := minTime(s.to, o.to).Sub(maxTime(s.from, o.from)); both > 0 {
+			left -= both
+		}
+	}
+	return left
 }
 
 func minTime(a, b time.Time) time.Time {

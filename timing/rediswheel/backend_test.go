@@ -15,7 +15,10 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // slowly skips what needs real Redis or long.
@@ -124,7 +127,7 @@ func startRedis(t testing.TB, settings ...string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr := freeAddr(t)
+	addr := freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	s := &server{addr: addr, dir: dir}
 	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--loglevel", "warning",
@@ -132,34 +135,6 @@ func startRedis(t testing.TB, settings ...string) *server {
 	s.start(t)
 	t.Cleanup(s.kill)
 	return s
-}
-
-// freeAddr returns an address that nobody listens on. Low enough for a cluster's bus, at the port
-// plus 10,000.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if port > 55000 {
-			port -= 20000
-		}
-		bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000))
-		if err != nil {
-			continue
-		}
-		bus.Close()
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			ln.Close()
-			return ln.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 func (s *server) start(t testing.TB) {
@@ -171,7 +146,7 @@ func (s *server) start(t testing.TB) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer client.Close()
-	for deadline := time.Now().Add(20 * time.Second); client.Ping(context.Background()).Err() != nil; {
+	for deadline := time.Now().Add(time.Minute); client.Ping(context.Background()).Err() != nil; {
 		if time.Now().After(deadline) {
 			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 			t.Fatalf("redis-server does not answer: %s", log)
@@ -205,8 +180,12 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	t.Helper()
 	c := &cluster{}
 	var addrs []string
+	timeout := "15000" // servers do not take each other for dead because the machine stood still
+	if replicas > 0 {
+		timeout = "3000" // somebody is to notice who dies
+	}
 	for range 3 + 3*replicas {
-		s := startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--appendonly", "no",
+		s := startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", timeout, "--appendonly", "no",
 			"--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no")
 		c.nodes, addrs = append(c.nodes, s), append(addrs, s.addr)
 	}
@@ -217,7 +196,7 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	}
 	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	t.Cleanup(func() { c.client.Close() })
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		ok := true
 		for _, s := range c.nodes {
 			info, _ := s.client(t).ClusterInfo(context.Background()).Result()

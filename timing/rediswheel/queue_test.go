@@ -58,7 +58,7 @@ func (r *recorder) got() []Task {
 // wait waits until n tasks have been handled.
 func (r *recorder) wait(t testing.TB, n int) []Task {
 	t.Helper()
-	timeout := time.NewTimer(20 * time.Second)
+	timeout := time.NewTimer(time.Minute)
 	defer timeout.Stop()
 	for {
 		if got := r.got(); len(got) >= n {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A watched is a master and a replica that three Sentinels watch.
@@ -45,14 +47,14 @@ func startSentinel(t testing.TB, host, port string) (addr string) {
 	dir, err := os.MkdirTemp("", "sentinel")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr = freeAddr(t)
+	addr = freeport.Addr(t)
 	_, own, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(dir, "sentinel.conf")
 	must(t, os.WriteFile(conf, fmt.Appendf(nil, `port %s
 bind 127.0.0.1
 dir %s
 sentinel monitor orders %s %s 2
-sentinel down-after-milliseconds orders 1000
+sentinel down-after-milliseconds orders 3000
 sentinel failover-timeout orders 5000
 `, own, dir, host, port), 0o600))
 	cmd := exec.Command("redis-server", conf, "--sentinel")
@@ -68,7 +70,7 @@ sentinel failover-timeout orders 5000
 // wait waits until ok.
 func wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -109,7 +111,7 @@ func TestSentinel(t *testing.T) {
 	died := time.Now()
 	add(1000)
 	t.Logf("added again %v after the master had died", time.Since(died).Round(time.Millisecond))
-	emptied(t, q, 20*time.Second)
+	emptied(t, q, time.Minute)
 	must(t, stop())
 	ran := make(map[string]bool)
 	for _, task := range r.got() {

@@ -4,10 +4,36 @@ package rediswheel
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// stopAtWork adds a task and stops the worker while it has it. It returns false if the worker was
+// done before it could be stopped, as the machine stood still.
+func stopAtWork(t *testing.T, q *Queue, p *workerProcess, key string) bool {
+	ctx := context.Background()
+	status := func() Status {
+		i, err := q.Get(ctx, key)
+		if errors.Is(err, ErrNotFound) {
+			return NotFound
+		}
+		must(t, err)
+		return i.Status
+	}
+	must(t, q.Add(ctx, Task{Key: key}))
+	for status() == Scheduled {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	if status() == Running {
+		return true
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	return false
+}
 
 // A worker stands still for three leases, with a task. Another does the task; what the first says
 // of it then is refused.
@@ -16,18 +42,12 @@ func TestWorkerStopped(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t)
 	client := s.client(t)
-	ctx := context.Background()
 	const lease = 2 * time.Second
 	q := open(t, client, Config{Lease: lease, Refresh: 500 * time.Millisecond})
 	p := startProcess(t, job{Addr: s.addr, Cfg: workerConfig{4, lease, 500 * time.Millisecond}, Work: time.Second})
-	must(t, q.Add(ctx, Task{Key: "0"}))
-	for {
-		if i, err := q.Get(ctx, "0"); err == nil && i.Status == Running {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	done := uint64(0)
+	for ; !stopAtWork(t, q, p, fmt.Sprint(done)); done++ {
 	}
-	must(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	r := newRecorder()
 	stop := start(t, q, r)
 	time.Sleep(3 * lease)
@@ -36,7 +56,7 @@ func TestWorkerStopped(t *testing.T) {
 	}
 	must(t, p.cmd.Process.Signal(syscall.SIGCONT))
 	time.Sleep(2 * time.Second)
-	if told := p.stop(t); told.stale != 1 || told.done != 0 {
+	if told := p.stop(t); told.stale != 1 || told.done != done {
 		t.Errorf("%+v", told)
 	}
 	must(t, stop())

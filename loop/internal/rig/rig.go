@@ -147,17 +147,6 @@ func MustEcho(t *testing.T, c net.Conn, msg string) {
 	}
 }
 
-// FreePort returns an address that nobody listens at.
-func FreePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // TurnsEnd waits until the turns that are running have ended: Stats are exact for those.
 func TurnsEnd(srv *loop.Server) {
 	var wg sync.WaitGroup

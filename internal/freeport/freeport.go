@@ -1,0 +1,50 @@
+// Package freeport finds ports for servers of tests that can neither take port 0 nor say which port
+// they took, or that come back on the one they had.
+package freeport
+
+import (
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+)
+
+// Ports from first to last are below those that systems give to outgoing connections and to who
+// asks for port 0 (Linux: from 32,768 on). One of these might be taken again by anybody before the
+// server has it, or while it is down. So are those that lie bus above, which a server of a Redis
+// cluster takes as well.
+const (
+	first = 10_000
+	last  = 22_000
+	bus   = 10_000
+)
+
+// Addr returns an address of this machine, host:port, that nobody listens at.
+func Addr(t testing.TB) string {
+	t.Helper()
+	return addr(Port(t))
+}
+
+// Port returns the port of such an address.
+func Port(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := first + rand.IntN(last-first)
+		if free(port) && free(port+bus) {
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+func free(port int) bool {
+	ln, err := net.Listen("tcp", addr(port))
+	if err != nil {
+		return false
+	}
+	_ = ln.Close()
+	return true
+}
