@@ -83,3 +83,20 @@ func threadTime() time.Duration {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&ts)), 0)
 	return time.Duration(ts.Nano())
 }
+
+// counted is what control has counted, so that it is not left out.
+var counted int
+
+// control measures what only counts, for a while, as turns are measured: what is long there, a turn
+// cannot help either.
+func control(lasts time.Duration) (worst time.Duration, long int) {
+	var m meter
+	for m.busy < lasts {
+		m.measure("counting", func() {
+			for i := range 30_000 {
+				counted += i
+			}
+		})
+	}
+	return m.worst, m.long
+}
