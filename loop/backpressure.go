@@ -1,6 +1,10 @@
 package loop
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
 
 // pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
 type pauses uint8
@@ -180,8 +184,8 @@ func (c *Conn) restSocket() error {
 	if c.in.pauses&pausedSocket != 0 {
 		return nil
 	}
-	err := c.sock.Pause()
-	if err == nil {
+	var err error
+	if c.sock, err = engine.Pause(c.sock); err == nil {
 		c.in.pauses |= pausedSocket
 	}
 	return err

@@ -148,7 +148,7 @@ func (s *socket) attach(c gnet.Conn) {
 	}
 	old := s.FD()
 	c.SetContext(s)
-	s.move(c.Fd(), c)
+	s.become(c.Fd(), c)
 	closeFD(old)
 	if s.is(markPaused) {
 		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again

@@ -141,12 +141,12 @@ func (s *socket) detach() error {
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}
-	s.move(fd, nil)
+	s.become(fd, nil)
 	return nil
 }
 
-// move changes the descriptor, and takes along what the watcher knows.
-func (s *socket) move(fd int, c gnet.Conn) {
+// become changes the descriptor, and takes along what the watcher knows.
+func (s *socket) become(fd int, c gnet.Conn) {
 	s.unwatch()
 	s.fd, s.conn = int32(fd), c
 	if s.is(markWaiting) && !s.NotifyWritable() {

@@ -4,7 +4,6 @@ package gnetengine
 
 import (
 	"io"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -48,37 +47,17 @@ func (p *kernelPipe) readRest(buf []byte) error {
 }
 
 // Splice implements engine.Splicer. gnet reads before it says anything, so the socket is taken away
-// from it: from then on it is in the loop's own epoll instance.
+// from it.
 func (s *socket) Splice(f engine.Flow) (engine.Socket, bool) {
-	if f == nil || s.loop.poll == nil || s.conn == nil || s.is(markClosed) || s.is(markLingers) || s.is(markResuming) || !s.loop.hasPipe() {
+	if f == nil || !s.loop.hasPipe() {
 		return nil, false
 	}
-	c := s.conn
-	if _, tcp := c.RemoteAddr().(*net.TCPAddr); !tcp || s.detach() != nil {
+	d, ok := s.move()
+	if !ok {
 		return nil, false
 	}
-	c.SetContext(nil) // its OnClose is nobody's business
-	_ = s.loop.gnet.Close(c)
-	s.loop.reserve.fill()
-	s.unwatch()
-	s.set(markClosed)
-	d := &direct{loop: s.loop, sink: s.sink, fd: s.FD(), flow: f, waiting: s.is(markWaiting), paused: s.is(markPaused)}
-	d.polling = d.wanted()
-	var err error
-	if d.place, err = s.loop.poll.add(d.fd, d.polling, d); err != nil {
-		d.lost(err)
-	}
+	d.flow = f
 	return d, true
-}
-
-// lost ends a socket that epoll does not take, when the callback that brought it here is over.
-func (d *direct) lost(err error) {
-	d.unlisted = true
-	d.loop.execute(func() {
-		if !d.closed {
-			d.over(err)
-		}
-	})
 }
 
 // Splice implements engine.Splicer.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 const (
@@ -91,7 +93,9 @@ func (c *Conn) handshakeInput(p []byte) {
 	c.hold(p)
 	if c.hs.working {
 		if len(c.in) > maxEarly && !c.paused {
-			c.paused = c.sock.Pause() == nil
+			var err error
+			c.sock, err = engine.Pause(c.sock)
+			c.paused = err == nil
 		}
 		return
 	}

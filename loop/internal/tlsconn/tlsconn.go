@@ -216,11 +216,10 @@ func (c *Conn) Pause() error {
 	if c.state != open {
 		return nil
 	}
-	if err := c.sock.Pause(); err != nil {
-		return err
-	}
-	c.paused = true
-	return nil
+	var err error
+	c.sock, err = engine.Pause(c.sock)
+	c.paused = err == nil
+	return err
 }
 
 // Resume implements engine.Socket.
