@@ -199,7 +199,11 @@ func sleepersChild() {
 func TestFaultIdleStorm(t *testing.T) {
 	needLinux(t)
 	needSlow(t, "15,000 connections")
-	inTime(t, maxPause, func() time.Duration { return idleStorm(t, 15_000) })
+	conns := 15_000
+	if overTLS() {
+		conns = 3000 // a busy machine takes a minute for 15,000 handshakes, and by then the first have been idle
+	}
+	inTime(t, maxPause, func() time.Duration { return idleStorm(t, conns) })
 }
 
 func idleStorm(t *testing.T, n int) time.Duration {
@@ -231,7 +235,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	if s := clients.hear(); s != "ready" {
 		t.Fatal(s)
 	}
-	until(t, 20*time.Second, "all are in", func() bool { return srv.Stats().Conns == n })
+	until(t, time.Minute, "all are in", func() bool { return srv.Stats().Conns == n })
 	// All were opened at different times. Now they get the same deadline.
 	at := time.Now().Add(time.Second)
 	if err := srv.Loops()[0].Post(func() {
