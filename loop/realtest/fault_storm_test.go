@@ -2,7 +2,6 @@ package realtest_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"strconv"
@@ -178,12 +177,12 @@ func sleepersChild() {
 	for i := range 50 {
 		dialing.Go(func() {
 			for range n/50 + min(1, max(0, n%50-i)) {
-				c, err := net.Dial(network, addr)
+				c, err := connect(network, addr)
 				if err != nil {
 					fail(err)
 				}
 				go func() {
-					_, _ = c.Read(make([]byte, 1))
+					_, _ = c.Read(make([]byte, 1)) // over TLS the handshake comes first
 					closed.Add(1)
 					c.Close()
 				}()
@@ -212,9 +211,10 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	closed := 0
 	over := make(chan struct{})
 	srv := &loop.Server{
-		NumLoops:    1,
-		IdleTimeout: timeout,
-		OnStart:     func(*loop.Loop) { runtime.LockOSThread() },
+		NumLoops:         1,
+		IdleTimeout:      timeout,
+		HandshakeTimeout: timeout,
+		OnStart:          func(*loop.Loop) { runtime.LockOSThread() },
 		Accept: func(c *loop.Conn) loop.Handler {
 			return script{Close: func(_ *loop.Conn, err error) {
 				if err != loop.ErrIdle {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 const (
@@ -123,7 +125,7 @@ func (c *Conn) work(n int) {
 		c.in = append(c.loop.get(len(rest)), rest...)
 	}
 	c.cur, c.left = input[:n], 0
-	if h.quick {
+	if h.quick && !goroutine.Locked() {
 		h.step()
 		c.stepped(input)
 		return
@@ -281,7 +283,7 @@ func (h *handshake) end() {
 	h.cancel()
 	if h.dead = true; !h.over {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
-		h.step()
+		unlocked(h.step)
 	}
 	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
 		h.co.out = nil

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -179,5 +181,40 @@ func TestLargeHello(t *testing.T) {
 		if err := c.Handshake(); err != nil || c.ConnectionState().NegotiatedProtocol != server.NextProtos[0] {
 			t.Errorf("cut at %d: %v", cut, err)
 		}
+	}
+}
+
+// A loop that is wired to its thread does handshakes, is given some up, and ends: the runtime would
+// end the process.
+func TestLockedLoop(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		versions(t, func(t *testing.T, cfg *tls.Config) {
+			r := newRig(t, nil)
+			if early {
+				r.do(runtime.LockOSThread)
+			}
+			for i := range maxIdle + 4 {
+				s := r.serve(cfg)
+				s.answer = echo
+				client, _ := s.dial(clientConfig(), 1<<20)
+				if i%4 == 3 { // its ClientHello comes, and no more
+					s.sock.feed(clientHello(t), 1<<20)
+					r.do(func() { s.conn.Abort(net.ErrClosed) })
+					continue
+				}
+				if _, err := client.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+				if i == 4 { // early or late, and then not any more
+					r.do(runtime.LockOSThread)
+				} else if i == maxIdle {
+					r.do(func() { runtime.UnlockOSThread(); runtime.UnlockOSThread() })
+				}
+			}
+			r.do(r.loop.End)
+		})
 	}
 }
