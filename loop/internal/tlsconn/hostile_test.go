@@ -2,6 +2,7 @@ package tlsconn
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -217,4 +218,40 @@ func TestLockedLoop(t *testing.T) {
 			r.do(r.loop.End)
 		})
 	}
+}
+
+// A hook, or a key, that wires its goroutine to its thread and leaves it at that.
+func TestHooksThatLock(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		pair := certificate()
+		own := cfg.Clone()
+		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { runtime.LockOSThread(); return own, nil }
+		key := serverConfig()
+		key.MaxVersion = cfg.MaxVersion
+		key.Certificates = []tls.Certificate{{Certificate: pair.Certificate, PrivateKey: lockingKey{pair.PrivateKey.(crypto.Signer)}}}
+		verify := serverConfig()
+		verify.MaxVersion = cfg.MaxVersion
+		verify.VerifyConnection = func(tls.ConnectionState) error { runtime.LockOSThread(); runtime.LockOSThread(); return nil }
+		for _, c := range []*tls.Config{cfg, key, verify} {
+			r := newRig(t, nil)
+			for range 3 {
+				s := r.serve(c)
+				s.answer = echo
+				client, _ := s.dial(clientConfig(), 1<<20)
+				if _, err := client.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+type lockingKey struct{ crypto.Signer }
+
+func (k lockingKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	runtime.LockOSThread()
+	return k.Signer.Sign(r, digest, opts)
 }
