@@ -67,7 +67,7 @@ var floors = map[string][]string{
 	"examples/proxy":            {"loop", zerologModule, "examples/internal/cli"},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns", "examples/internal/cli"},
-	"loop/internal/tlsconn":     {"loop/internal/engine"},
+	"loop/internal/tlsconn":     {"loop/internal/engine", "loop/internal/goroutine"},
 	"loop/internal/proxyhead":   {proxyModule},
 	"loop/scaletest":            {},
 	"examples/internal/certs":   {"internal/selfsigned"},

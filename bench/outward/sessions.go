@@ -39,7 +39,8 @@ func (e *ender) OnMessage(c *loop.Conn, msg []byte) error {
 
 func (e *ender) OnClose(*loop.Conn, error) { *e.order = append(*e.order, e.id) }
 
-// udpSessions is an echo that tells, for each line of its input, what it knows of its sessions.
+// udpSessions is an echo that tells, for each line of its input, what it knows of its sessions: for
+// "heap" after a collection.
 func udpSessions() {
 	order := make([]uint32, 0, 2*manySessions)
 	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: sessionIdle,
@@ -49,8 +50,10 @@ func udpSessions() {
 	fmt.Println(srv.LocalAddr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
+		if in.Text() == "heap" {
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+		}
 		back := make(chan int)
 		_ = srv.Loops()[0].Post(func() {
 			wrong := 0
@@ -71,8 +74,8 @@ type sessionStats struct {
 	open, closed, refused, heap, wrong, maxTurn, panics int
 }
 
-func (p *process) sessions() (s sessionStats) {
-	fmt.Fprintln(p.in.(io.Writer))
+func (p *process) sessions(what string) (s sessionStats) {
+	fmt.Fprintln(p.in.(io.Writer), what)
 	line := make([]byte, 200)
 	n := must(p.out.Read(line))
 	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.wrong, &s.maxTurn, &s.panics))
@@ -105,7 +108,7 @@ func (s *source) send(n int, msg []byte, wait bool) {
 func benchSessions() {
 	for range *turns {
 		p := start("udp-sessions", "GOMAXPROCS=2") // the collector's goroutines need one, too
-		empty := p.sessions()
+		empty := p.sessions("heap")
 		src := newSource(p.addr)
 		begun := time.Now()
 		var msg [4]byte
@@ -114,11 +117,11 @@ func benchSessions() {
 			src.send(i, msg[:], i%50 == 49) // so that the socket's buffer suffices
 		}
 		took := time.Since(begun)
-		full := p.sessions()
-		for end := time.Now().Add(4 * sessionIdle); p.sessions().open > 0 && time.Now().Before(end); {
+		full := p.sessions("heap")
+		for end := time.Now().Add(4 * sessionIdle); p.sessions("").open > 0 && time.Now().Before(end); {
 			time.Sleep(200 * time.Millisecond)
 		}
-		st := p.sessions()
+		st := p.sessions("")
 		fmt.Printf("UDP sessions: %d open after %.1f s, %d bytes each; %d idle out, %d out of order; longest turn %.2f ms\n",
 			full.open, took.Seconds(), (full.heap-empty.heap)/max(1, full.open), st.closed, st.wrong, float64(st.maxTurn)/1e3)
 		p.stop()
@@ -161,7 +164,7 @@ func benchFlood() {
 				_ = must(f.out.Read(make([]byte, 10)))
 			}()
 			took, lost := ask(peers, over)
-			st := p.sessions()
+			st := p.sessions("")
 			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
 			if what == "" {
 				what = "another socket flooded"

@@ -122,7 +122,7 @@ func flood(t *testing.T, network string, maxConns int) {
 	residents := echoers(t, network, addr, 50, 20*time.Millisecond)
 	for round := range 5 {
 		patience := 30 * time.Second // to be served or refused, by a machine that stands still at times
-		if maxConns > 0 {
+		if maxConns > 0 && !overTLS() {
 			patience = 3 * time.Second // some wait until the others have gone
 		}
 		in, refused, waiting := crowd(t, network, addr, 1000, patience)

@@ -1,6 +1,10 @@
 package tlsconn
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+)
 
 // maxIdle is how many coroutines a loop keeps for the next handshakes. The stack of one has grown
 // to 32 KiB, and making that anew costs a twentieth of a handshake. The garbage collector shrinks
@@ -30,8 +34,25 @@ func (l *Loop) coroutine() *coroutine {
 		return co
 	}
 	co := &coroutine{alive: true}
-	co.next, co.stop = iter.Pull(co.run)
+	unlocked(func() { co.next, co.stop = iter.Pull(co.run) })
 	return co
+}
+
+// unlocked runs f, which makes a coroutine or switches to one. The runtime ends the process if one
+// is switched to by a goroutine that is wired to its thread, and was made by one that is not, or the
+// other way round. Users may wire a loop to its thread, by runtime.LockOSThread in a callback, at any
+// time. Workers never are.
+func unlocked(f func()) {
+	if !goroutine.Locked() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 func (co *coroutine) run(yield func(struct{}) bool) {
@@ -50,6 +71,6 @@ func (l *Loop) reuse(co *coroutine) {
 	if co.alive && len(l.idle) < maxIdle && !l.ended {
 		l.idle = append(l.idle, co)
 	} else {
-		co.stop()
+		unlocked(co.stop)
 	}
 }

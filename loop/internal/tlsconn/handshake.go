@@ -2,14 +2,20 @@ package tlsconn
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 const (
@@ -44,6 +50,7 @@ type handshake struct {
 	quick   bool // what comes next is cheap enough for the loop
 	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
 	waits   bool // a hook of the user's may look at ctx
+	foreign bool // code of the user's may be called: by hooks, or as a private key
 
 	parked       bool
 	older, newer *handshake
@@ -54,6 +61,8 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 	t := cfg.TLS
 	h.waits = t.GetCertificate != nil || t.GetConfigForClient != nil || t.GetClientCertificate != nil ||
 		t.GetEncryptedClientHelloKeys != nil
+	h.foreign = h.waits || t.VerifyPeerCertificate != nil || t.VerifyConnection != nil || t.WrapSession != nil ||
+		t.UnwrapSession != nil || slices.ContainsFunc(t.Certificates, foreignKey)
 	if cfg.Client {
 		c.tls = tls.Client((*transport)(c), t)
 		return h
@@ -62,6 +71,15 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 		t.GetConfigForClient == nil && t.WrapSession == nil
 	c.tls = tls.Server((*transport)(c), t)
 	return h
+}
+
+// foreignKey reports whether a certificate's key is not one of Go's own.
+func foreignKey(c tls.Certificate) bool {
+	switch c.PrivateKey.(type) {
+	case *ecdsa.PrivateKey, *rsa.PrivateKey, ed25519.PrivateKey:
+		return false
+	}
+	return true
 }
 
 // Start begins a client's handshake.
@@ -127,7 +145,7 @@ func (c *Conn) work(n int) {
 		c.in = append(c.loop.get(len(rest)), rest...)
 	}
 	c.cur, c.left = input[:n], 0
-	if h.quick {
+	if h.quick && !goroutine.Locked() {
 		h.step()
 		c.stepped(input)
 		return
@@ -163,6 +181,7 @@ func (h *handshake) begin() {
 // run is what the coroutine does.
 func (h *handshake) run() {
 	defer func() {
+		h.unwire()
 		h.over = true
 		if v := recover(); v != nil {
 			h.err = h.conn.loop.cfg.Panicked(v)
@@ -172,12 +191,23 @@ func (h *handshake) run() {
 	h.err = h.conn.tls.HandshakeContext(h.ctx)
 }
 
+// unwire undoes what a hook has done that calls runtime.LockOSThread and leaves it at that: no
+// coroutine could be switched to from here; see unlocked.
+func (h *handshake) unwire() {
+	for h.foreign && goroutine.Locked() {
+		runtime.UnlockOSThread()
+	}
+}
+
 // step runs the coroutine until it waits for input, or ends.
 func (h *handshake) step() { h.co.next() }
 
 // wait is called within the coroutine: it suspends it until there is input. False: there will be
 // none. Nobody comes back to one that is dead.
-func (h *handshake) wait() bool { return !h.dead && h.co.yield(struct{}{}) && !h.dead }
+func (h *handshake) wait() bool {
+	h.unwire()
+	return !h.dead && h.co.yield(struct{}{}) && !h.dead
+}
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
 func (c *Conn) stepped(input []byte) {
@@ -285,7 +315,7 @@ func (h *handshake) end() {
 	h.cancel()
 	if h.dead = true; !h.over {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
-		h.step()
+		unlocked(h.step)
 	}
 	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
 		h.co.out = nil

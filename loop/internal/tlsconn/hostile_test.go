@@ -2,9 +2,12 @@ package tlsconn
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -180,4 +183,75 @@ func TestLargeHello(t *testing.T) {
 			t.Errorf("cut at %d: %v", cut, err)
 		}
 	}
+}
+
+// A loop that is wired to its thread does handshakes, is given some up, and ends: the runtime would
+// end the process.
+func TestLockedLoop(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		versions(t, func(t *testing.T, cfg *tls.Config) {
+			r := newRig(t, nil)
+			if early {
+				r.do(runtime.LockOSThread)
+			}
+			for i := range maxIdle + 4 {
+				s := r.serve(cfg)
+				s.answer = echo
+				client, _ := s.dial(clientConfig(), 1<<20)
+				if i%4 == 3 { // its ClientHello comes, and no more
+					s.sock.feed(clientHello(t), 1<<20)
+					r.do(func() { s.conn.Abort(net.ErrClosed) })
+					continue
+				}
+				if _, err := client.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+				if i == 4 { // early or late, and then not any more
+					r.do(runtime.LockOSThread)
+				} else if i == maxIdle {
+					r.do(func() { runtime.UnlockOSThread(); runtime.UnlockOSThread() })
+				}
+			}
+			r.do(r.loop.End)
+		})
+	}
+}
+
+// A hook, or a key, that wires its goroutine to its thread and leaves it at that.
+func TestHooksThatLock(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		pair := certificate()
+		own := cfg.Clone()
+		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { runtime.LockOSThread(); return own, nil }
+		key := serverConfig()
+		key.MaxVersion = cfg.MaxVersion
+		key.Certificates = []tls.Certificate{{Certificate: pair.Certificate, PrivateKey: lockingKey{pair.PrivateKey.(crypto.Signer)}}}
+		verify := serverConfig()
+		verify.MaxVersion = cfg.MaxVersion
+		verify.VerifyConnection = func(tls.ConnectionState) error { runtime.LockOSThread(); runtime.LockOSThread(); return nil }
+		for _, c := range []*tls.Config{cfg, key, verify} {
+			r := newRig(t, nil)
+			for range 3 {
+				s := r.serve(c)
+				s.answer = echo
+				client, _ := s.dial(clientConfig(), 1<<20)
+				if _, err := client.Write([]byte("x")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+type lockingKey struct{ crypto.Signer }
+
+func (k lockingKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	runtime.LockOSThread()
+	return k.Signer.Sign(r, digest, opts)
 }

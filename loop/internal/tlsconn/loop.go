@@ -28,9 +28,8 @@ type Pool interface {
 // A Loop is what the connections of one event loop share. It belongs to that loop.
 type Loop struct {
 	cfg        LoopConfig
-	plain      []byte  // what is being read
-	cipher     []byte  // what is being sealed
-	chunks     []chunk // and of what plaintext that is
+	plain      []byte // what is being read
+	batch      batch  // what is being sealed
 	handshakes map[*Conn]struct{}
 	parked     parked
 	idle       []*coroutine // for the next handshakes
@@ -72,7 +71,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 // End is the last call. What workers compute still comes to nothing.
 func (l *Loop) End() {
 	for _, co := range l.idle {
-		co.stop()
+		unlocked(co.stop)
 	}
 	l.idle, l.ended = nil, true
 }
@@ -103,7 +102,7 @@ func (l *Loop) after(d time.Duration, f func()) (stop func()) { return l.cfg.Aft
 func (l *Loop) buffers() {
 	if l.plain == nil {
 		l.plain = make([]byte, plainBuffer)
-		l.cipher = make([]byte, 0, cipherBuffer)
+		l.batch.waits = make([]byte, 0, cipherBuffer)
 	}
 }
 

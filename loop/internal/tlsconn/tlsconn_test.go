@@ -86,6 +86,38 @@ func TestOneWriteForWhatIsSentAtOnce(t *testing.T) {
 	}
 }
 
+// However long a message is, it leaves in one write: the first ones in small records, as crypto/tls
+// makes them at first, and all the others in full ones.
+func TestOneWriteForAMessage(t *testing.T) {
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		s := newRig(t, nil).serve(cfg)
+		client, _ := s.dial(clientConfig(), 1<<20)
+		if err := client.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		<-s.opened
+		sizes := []int{1, 64, 1200, 5000, 16383, 16384, 16385, 16388, 33_000, 65_536}
+		for range 3 {
+			for _, n := range sizes {
+				want := pattern(n)
+				before, writes := 0, 0
+				s.rig.do(func() {
+					before = s.sock.writes
+					s.send(want)
+					writes = s.sock.writes - before
+				})
+				if writes != 1 {
+					t.Errorf("%d bytes: %d writes", n, writes)
+				}
+				got := make([]byte, n)
+				if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("%d bytes: not what was sent, or %v", n, err)
+				}
+			}
+		}
+	})
+}
+
 func TestDataBehindFinished(t *testing.T) {
 	versions(t, func(t *testing.T, cfg *tls.Config) {
 		s := newRig(t, nil).serve(cfg)

@@ -60,7 +60,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	case c.hs != nil:
 		c.hs.out = append(c.hs.out, b...)
 	case c.sealing:
-		c.loop.cipher = append(c.loop.cipher, b...)
+		c.loop.batch.add(c.sock, b)
 	default:
 		c.queue(b)
 	}

@@ -42,36 +42,38 @@ func (c *Conn) Writev(bufs [][]byte) (int, error) {
 func (c *Conn) seal(p []byte) (done int, err error) {
 	l := c.loop
 	l.buffers()
-	for len(p) > 0 && err == nil && len(c.out) == 0 {
-		l.cipher, l.chunks = l.cipher[:0], l.chunks[:0]
-		batch := p[:min(len(p), plainBuffer)]
-		if err := c.sealBatch(batch); err != nil {
+	for len(p) > 0 && len(c.out) == 0 {
+		k := min(len(p), plainBuffer)
+		if err := c.sealBatch(p[:k]); err != nil {
 			return done, err
 		}
-		n, werr := c.sock.Write(l.cipher)
-		if werr == nil && n == len(l.cipher) {
-			done += len(batch)
-			p = p[len(batch):]
-			continue
+		if b := &l.batch; b.stuck {
+			c.out = append(l.get(len(b.waits)), b.waits...)
+			c.chunks = append(c.chunks, b.chunks...)
+			return done + c.taken(b.taken), b.err
 		}
-		err = werr
-		c.out = append(l.get(len(l.cipher)), l.cipher...)
-		c.chunks = append(c.chunks, l.chunks...)
-		done += c.taken(n)
+		done += k
+		p = p[k:]
 	}
-	return done, err
+	return done, nil
 }
 
+// sealBatch makes records of p, and writes them. The one that is not full comes first, so that the
+// last one is as long as can be: it is not copied.
 func (c *Conn) sealBatch(p []byte) error {
 	c.sealing = true
 	defer func() { c.sealing = false }()
+	b := &c.loop.batch
+	b.begin()
+	n := (len(p)-1)%maxPlain + 1
 	for len(p) > 0 {
-		n := min(len(p), maxPlain)
+		b.left = len(p)
 		if _, err := c.tls.Write(p[:n]); err != nil {
 			return err
 		}
-		c.loop.chunks = append(c.loop.chunks, chunk{end: len(c.loop.cipher), plain: n})
+		b.chunks = append(b.chunks, chunk{end: len(b.waits), plain: n})
 		p = p[n:]
+		n = maxPlain
 	}
 	return nil
 }
