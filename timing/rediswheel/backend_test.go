@@ -16,9 +16,9 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/loopwheel/loopwheel/internal/redistest"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // slowly skips what needs real Redis or long.

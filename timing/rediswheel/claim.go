@@ -192,8 +192,13 @@ func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
 	w.ends.count(c.done, f[8])
-	for f = f[9:]; len(f) >= 4; f = f[4:] {
-		due, st := toInt(f[1]), parseState(f[2])
+	token := toInt(f[9])
+	for f = f[10:]; len(f) >= 4; f = f[4:] {
+		due := toInt(f[1])
+		st := state{token: token, deliveries: 1, occurrence: due}
+		if f[2] != "" {
+			st = parseState(f[2])
+		}
 		r := run{w: w, shard: c.shard, offset: c.offset, token: st.token}
 		r.task = Task{Key: f[0], Due: time.UnixMilli(due), Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries),
 			Occurred: time.UnixMilli(st.occurrence)}
