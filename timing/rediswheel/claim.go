@@ -8,8 +8,7 @@ import (
 )
 
 // A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it
-// owns, when the next task is due, a lease runs out or a refresh is; for another's, when its owner
-// has been silent for too long.
+// owns, when the next task is due, a lease runs out or a refresh is.
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
@@ -124,7 +123,7 @@ func (w *worker) putOff(i int, s *shard) bool {
 	switch {
 	case s.help && !s.take:
 		s.help = false
-		w.watch(i, w.now()+3*w.q.cfg.Refresh)
+		w.wake(i, forever)
 	case s.mine && w.now() < s.renew:
 		s.backlog = true
 		w.wake(i, s.renew)
@@ -192,8 +191,13 @@ func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
 	w.ends.count(c.done, f[8])
-	for f = f[9:]; len(f) >= 4; f = f[4:] {
-		due, st := toInt(f[1]), parseState(f[2])
+	token := toInt(f[9])
+	for f = f[10:]; len(f) >= 4; f = f[4:] {
+		due := toInt(f[1])
+		st := state{token: token, deliveries: 1, occurrence: due}
+		if f[2] != "" {
+			st = parseState(f[2])
+		}
 		r := run{w: w, shard: c.shard, offset: c.offset, token: st.token}
 		r.task = Task{Key: f[0], Due: time.UnixMilli(due), Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries),
 			Occurred: time.UnixMilli(st.occurrence)}
@@ -252,13 +256,19 @@ func (w *worker) plan(c *claim) {
 		if s.help {
 			s.backlog = true
 		}
-		w.watch(c.shard, w.now()+3*refresh)
+		w.wake(c.shard, forever)
+		if c.till <= w.now() { // nobody owns it
+			s.help = false
+			w.makeReady(c.shard)
+		}
 		return
 	}
 	if c.owner != w.id {
 		s.mine, s.backlog = false, false
 		w.ears.want(c.shard, false)
-		w.watch(c.shard, c.till)
+		if w.wake(c.shard, forever); hinted != 0 { // its owner may have left meanwhile
+			w.makeReady(c.shard)
+		}
 		return
 	}
 	s.mine = true
@@ -306,10 +316,13 @@ func (w *worker) refill() {
 	})
 }
 
-// giveBack returns what was claimed when the worker had been told to stop.
+// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to own
+// are given up with the others.
 func (w *worker) giveBack(c claimed) {
 	w.loop.busy--
 	for i := range c.claims {
+		s, one := &w.loop.shards[c.claims[i].shard], &c.claims[i]
+		s.mine = s.mine || one.err == nil && one.owner == w.id
 		for k := range c.claims[i].tasks {
 			r := &c.claims[i].tasks[k]
 			w.flights.add(r)

@@ -250,14 +250,23 @@ func (e *ends) call(group []ended) call {
 	return e.w.q.on(shard, scriptNack, args...)
 }
 
-// appendDone appends arguments as done.lua wants them.
+// appendDone appends arguments as done.lua wants them: what has the same token, as a claim gives it,
+// is a group.
 func appendDone(args []any, group []ended) []any {
-	for _, d := range group {
-		var next any = d.at
-		if d.at == 0 {
-			next = ""
+	for i := 0; i < len(group); {
+		first, n := group[i], i+1
+		if first.at != 0 {
+			args = append(args, first.token, -first.at, first.task.Key)
+			i++
+			continue
 		}
-		args = append(args, d.task.Key, d.token, next)
+		for n < len(group) && group[n].token == first.token && group[n].at == 0 {
+			n++
+		}
+		args = append(args, first.token, n-i)
+		for ; i < n; i++ {
+			args = append(args, group[i].task.Key)
+		}
 	}
 	return args
 }

@@ -103,6 +103,7 @@ func (r *modelRun) one() {
 // acks returns arguments that end up to n tasks of a shard, and what the model says to it.
 func (r *modelRun) acks(shard, n int) (args []any, want string) {
 	seen := make(map[string]bool)
+	var group []ended
 	for range n {
 		key, of := r.key()
 		for of != shard || seen[key] {
@@ -110,14 +111,13 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 		}
 		seen[key] = true
 		token, next := r.token(key), int64(0)
-		var arg any = ""
 		if r.rand.IntN(4) == 0 {
 			next = r.now + 1 + r.rand.Int64N(1000)
-			arg = next
 		}
-		args, want = append(args, key, token, arg), want+r.ack(key, token, next)
+		group = append(group, ended{&run{task: Task{Key: key}, token: token}, end{what: "done", at: next}})
+		want += r.ack(key, token, next)
 	}
-	return args, want
+	return appendDone(nil, group), want
 }
 
 // claims claims, and ends tasks with the same script.
@@ -129,9 +129,13 @@ func (r *modelRun) claims(shard, most int) {
 	f := r.script(shard, scriptClaim, args...)
 	r.same("done", f[8:9], letters)
 	var got []string
-	for f = f[9:]; len(f) >= 4; f = f[4:] {
+	token := f[9]
+	for f = f[10:]; len(f) >= 4; f = f[4:] {
+		if f[2] == "" {
+			f[2] = token + " 0 0 1 " + f[1] + " "
+		}
 		got = append(got, strings.Join(f[:4], " "))
-		r.tokens[f[0]] = append(r.tokens[f[0]], parseState(f[2]).token)
+		r.tokens[f[0]] = append(r.tokens[f[0]], toInt(token))
 	}
 	r.same("claim", got, want)
 }

@@ -13,8 +13,9 @@ import (
 // who think that a shard is theirs share its tasks, as each claim takes what it takes. A worker
 // takes the shards for which rendezvous hashing (Thaler and Ravishankar, 1998) ranks it first among
 // the workers it knows. What it costs does not depend on the number of workers: owners renew, with
-// a script per shard and refresh; and of the others, those who rank next look whether the owner has
-// gone, each a quarter as often as the one before, and the rest rely on them.
+// a script per shard and refresh; of the others one looks whether all of them are still there, and
+// the rest look less and less often, see watchFrom; and the more workers there are, the more seldom
+// each says that it lives.
 
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
@@ -93,16 +94,6 @@ func (w *worker) hearLost(args []string) {
 func (w *worker) hearJoin(args []string) {
 	if len(args) == 1 && !slices.Contains(w.loop.members, args[0]) {
 		w.loop.members = append(w.loop.members, args[0])
-		w.relax()
-	}
-}
-
-// relax leaves the shards to others that are not for this worker to look after any more.
-func (w *worker) relax() {
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready && !s.help && w.rank(i) > watchers {
-			w.wake(i, forever)
-		}
 	}
 }
 
@@ -117,10 +108,12 @@ func (w *worker) hearLeft(args []string) {
 		if i < 0 || w.loop.shards[i].mine {
 			continue
 		}
-		if w.rank(i) == 0 {
-			w.wake(i, w.now())
-		} else {
-			w.watch(i, w.now()+w.q.cfg.Refresh/4)
+		rank, s := w.rank(i), &w.loop.shards[i]
+		s.help = false
+		if rank <= seconds && s.busy {
+			s.first = 1
+		} else if rank <= seconds { // the others look whether it was taken
+			w.wake(i, w.now()+w.q.cfg.Refresh/4*time.Duration(rank))
 		}
 	}
 }
@@ -177,30 +170,13 @@ func (w *worker) rebalance(members []string) {
 		if w.rank(i) == 0 {
 			s.take, s.help = true, false
 			w.makeReady(i)
-		} else if s.at == forever {
-			w.watch(i, w.now())
 		}
 	}
-	w.relax()
 }
 
-// watchers is how many workers besides the owner look after a shard.
-const watchers = 3
-
-// watch plans to look at another's shard when its owner must have given it up, if that is for this
-// worker to do.
-func (w *worker) watch(i int, till time.Duration) {
-	rank := w.rank(i)
-	if rank > watchers {
-		w.wake(i, forever)
-		return
-	}
-	refresh := w.q.cfg.Refresh
-	if rank > 1 {
-		till += 3 * refresh * (1<<(2*rank-2) - 1)
-	}
-	w.wake(i, till+time.Millisecond+jitter(refresh))
-}
+// seconds is how many workers look after a shard that was given up, besides the one who is first to
+// take it.
+const seconds = 3
 
 // rank returns how many workers rank before this one for a shard.
 func (w *worker) rank(shard int) (n int) {
@@ -226,11 +202,10 @@ func score(shard int, worker string) uint64 {
 // beat says that this worker lives, and hears who else does: the first time, all others hear it,
 // too. With many workers each does so more seldom.
 func (w *worker) beat(ctx context.Context) {
-	period, joined := time.Duration(0), false
+	members, joined := 1, false
 	for ctx.Err() == nil {
-		members := 1
-		valid := max(3*period, 15*time.Second)
-		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, valid.Milliseconds()}})
+		period := max(5*time.Second, time.Duration(members)*4*time.Second)
+		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, 3 * period.Milliseconds()}})
 		if err == nil {
 			names := list(v)
 			if !joined {
@@ -241,9 +216,7 @@ func (w *worker) beat(ctx context.Context) {
 			case w.beats <- names:
 			case <-ctx.Done():
 			}
-		}
-		period = max(5*time.Second, time.Duration(members)*time.Second)
-		if err != nil {
+		} else {
 			period = time.Second
 		}
 		sleep(ctx, period*3/4+jitter(period/4))

@@ -83,8 +83,8 @@ func TestIdleCost(t *testing.T) {
 		})
 		return n
 	}
-	one, some, many := claims(1), claims(6), claims(24) // some also watch each other
-	if some > one*8/5 || many > some*11/10 {
+	one, some, many := claims(1), claims(6), claims(24)
+	if some > one*11/10 || many > one*11/10 {
 		t.Errorf("%d claims a minute of one worker, %d of six, %d of 24", one, some, many)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Defaults of a [Config].
 const (
 	DefaultName          = "loopwheel"
-	DefaultShards        = 16 // in a cluster, DefaultClusterShards
+	DefaultShards        = 4 // in a cluster, DefaultClusterShards
 	DefaultClusterShards = 64
 	DefaultMaxBody       = 64 << 10
 	DefaultConcurrency   = 64

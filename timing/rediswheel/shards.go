@@ -7,7 +7,10 @@ import (
 // numSlots is how many hash slots a Redis Cluster has.
 const numSlots = 16384
 
-// keys are the names of a shard's keys, in the order that common.lua gives them.
+// ownKey is the place of the hash that says who owns a shard among its keys.
+const ownKey = 4
+
+// shardKeys are the names of a shard's keys, in the order that keys.lua gives them.
 func shardKeys(name, tag string) []string {
 	prefix := name + ":{" + tag + "}:"
 	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}

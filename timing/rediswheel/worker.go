@@ -71,10 +71,11 @@ type worker struct {
 	ends    ends
 	ears    ears
 
-	claimed  chan claimed  // what claims gave
-	freed    chan struct{} // there may be more free places than when last looked
-	messages chan message
-	beats    chan []string
+	claimed   chan claimed  // what claims gave
+	freed     chan struct{} // there may be more free places than when last looked
+	messages  chan message
+	beats     chan []string
+	sightings chan []sighting // of shards of others
 
 	loop struct {
 		wheel   *timing.Wheel
@@ -98,7 +99,7 @@ func newWorker(q *Queue, h Handler) *worker {
 	w := &worker{
 		q: q, id: rand.Text()[:12], client: q.client, handler: h, start: time.Now(), free: q.cfg.Concurrency,
 		claimed: make(chan claimed, len(q.keys)), freed: make(chan struct{}, 1),
-		messages: make(chan message, 256), beats: make(chan []string, 1),
+		messages: make(chan message, 256), beats: make(chan []string, 1), sightings: make(chan []sighting, 1),
 	}
 	if single, ok := q.client.(*redis.Client); ok {
 		options := *single.Options()
@@ -165,6 +166,7 @@ func (w *worker) work(ctx context.Context) {
 	for i := range w.loop.shards {
 		w.wake(i, 0)
 	}
+	w.watchFrom(w.now() + 3*w.q.cfg.Refresh)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for ctx.Err() == nil {
@@ -182,6 +184,8 @@ func (w *worker) work(ctx context.Context) {
 			w.hear(m)
 		case members := <-w.beats:
 			w.rebalance(members)
+		case found := <-w.sightings:
+			w.saw(found)
 		case <-w.freed:
 			w.refill()
 		}

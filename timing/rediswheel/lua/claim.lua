@@ -3,7 +3,8 @@
 -- lease in ms, most deliveries, ms of ownership, ms to the next refresh, channel; then tasks that were
 -- done, as done.lua says. Renewing is refused while another worker owns the shard; what was done is done.
 -- Returns: seconds, microseconds, owner, owned until, next due or '', next lease or '', put back, dead,
--- done.lua's letters, then of each task: id, due, state, record. Those of one claim have the same token.
+-- done.lua's letters, the token of the tasks, then of each: id, due, state, record. The state is '' if
+-- the task was never started before.
 local now, _, sec, usec = clock(ARGV[1])
 local worker, mode, most = ARGV[2], ARGV[3], ARGV[4]
 local letters, first = '', nil
@@ -13,7 +14,7 @@ local held = call('HMGET', own, 'worker', 'until', 'token', 'ends')
 local owner, till, token, ends = held[1] or '', tonumber(held[2] or 0), held[3] or '0', held[4]
 if mode == 'renew' and owner ~= worker and till > now then
   if first then hint(first, ARGV[10]) end
-  return {sec, usec, owner, till, '', '', 0, 0, letters}
+  return {sec, usec, owner, till, '', '', 0, 0, letters, ''}
 end
 
 -- No lease ends before "ends", if there is such a time: it was the first to end when last looked at, and
@@ -30,7 +31,7 @@ if not ends or ends == '' or tonumber(ends) <= now then
 end
 
 local digits = string.format('%d', now)
-local reply = {sec, usec, owner, till, '', '', back, died, letters}
+local reply = {sec, usec, owner, till, '', '', back, died, letters, ''}
 local got = most ~= '0' and call('ZRANGEBYSCORE', due, '-inf', digits, 'WITHSCORES', 'LIMIT', 0, most) or {}
 if #got > 0 then
   local ids, leases, states, n = {}, {}, {}, 0 -- n: how long the last two are
@@ -38,24 +39,26 @@ if #got > 0 then
   local records, olds = call('HMGET', body, unpack(ids)), call('HMGET', state, unpack(ids))
   local lease, room, taken = string.format('%d', now + tonumber(ARGV[6])), tonumber(ARGV[5]), 0
   token = string.format('%d', math.max(tonumber(token), now) + 1) -- never one that was given before a failover that lost it
+  reply[10] = token
   local fresh = token .. ' 0 0 1 '
   for i, id in ipairs(ids) do
     local record = records[i]
     if record then
       room = room - #record
       if room < 0 and i > 1 then break end
-      local at, new = got[i * 2], nil
+      local at, new, told = got[i * 2], nil, ''
       if olds[i] then
         local _, _, attempts, deliveries, occurrence, reason = parse(olds[i])
         new = format(token, 0, attempts, deliveries + 1, occurrence > 0 and occurrence or at, reason)
+        told = new
       else
         new = fresh .. at .. ' '
       end
       leases[n + 1], leases[n + 2] = lease, id
       states[n + 1], states[n + 2] = id, new
       n = n + 2
-      local r = 5 + 2 * n
-      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = id, at, new, record
+      local r = 6 + 2 * n
+      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = id, at, told, record
     end
     taken = i
   end

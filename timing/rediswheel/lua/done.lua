@@ -1,17 +1,25 @@
--- done ends tasks that were done: from ARGV[from] on, of each its id, token, and due time in ms of the
--- next occurrence or ''. Returns a letter for each, d for done or s for stale, if the token is not that
--- of the task any more, and the earliest of the next occurrences.
+-- done ends tasks that were done: from ARGV[from] on, in groups: a token, a number of tasks, their ids,
+-- and of a repeating task, which is a group of its own, the due time in ms of the next occurrence instead
+-- of the number, with a dash before it. Returns a letter for each task, d for done or s for stale, if the
+-- token is not that of the task any more, and the earliest of the next occurrences.
 local function done(from)
-  local ids, others, first = {}, nil, nil -- others: results that are not simply done
-  for i = from, #ARGV, 3 do ids[(i - from) / 3 + 1] = ARGV[i] end
-  local states = call('HMGET', state, unpack(ids))
-  for i, id in ipairs(ids) do
-    local given, next = ARGV[from + i * 3 - 2] .. ' ', ARGV[from + i * 3 - 1]
-    local found = states[i] and string.sub(states[i], 1, #given + 1) -- the token and whether it was cancelled
-    if found ~= given .. '0' and found ~= given .. '1' or given == '0 ' then
+  local ids, tokens, nexts, n, i = {}, {}, {}, 0, from
+  while i <= #ARGV do
+    local token, count = ARGV[i] .. ' ', tonumber(ARGV[i + 1])
+    if count < 0 then
+      nexts[n + 1] = string.sub(ARGV[i + 1], 2)
+      count = 1
+    end
+    for k = 1, count do ids[n + k], tokens[n + k] = ARGV[i + 1 + k], token end
+    n, i = n + count, i + 2 + count
+  end
+  local others, first = nil, nil -- others: results that are not simply done
+  for i, held in ipairs(call('HMGET', state, unpack(ids))) do
+    local id, token, next = ids[i], tokens[i], nexts[i]
+    if token == '0 ' or not held or string.find(held, token, 1, true) ~= 1 then
       others = others or {}
       others[i] = 's'
-    elseif next ~= '' and found == given .. '0' then
+    elseif next and string.find(held, token .. '0', 1, true) == 1 then -- and was not cancelled
       others = others or {}
       others[i] = 'd'
       begin()
@@ -21,7 +29,7 @@ local function done(from)
       if not first or tonumber(next) < first then first = tonumber(next) end
     end
   end
-  local gone, letters = ids, string.rep('d', #ids)
+  local gone, letters = ids, string.rep('d', n)
   if others then
     gone, letters = {}, ''
     for i, id in ipairs(ids) do
