@@ -82,6 +82,9 @@ func (o *options) watchOnce(server *process, w *watch) error {
 		return err
 	}
 	c.talk(o.timeout + 2*time.Second)
+	for end := time.Now().Add(10 * time.Second); c.answered.Load() < c.enough() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	after, err := server.ask("usage")
 	if err != nil {
 		return err
@@ -92,7 +95,7 @@ func (o *options) watchOnce(server *process, w *watch) error {
 	if c.silence >= o.timeout {
 		return errStoodStill
 	}
-	if answered := c.answered.Load(); answered < int64(c.sent)*99/100 {
+	if answered := c.answered.Load(); answered < c.enough() {
 		return fmt.Errorf("%d of %d messages were answered", answered, c.sent)
 	}
 	w.cpu = append(w.cpu, float64((after.CPU-before.CPU).Nanoseconds())/1e3/float64(c.sent))
@@ -117,6 +120,9 @@ type crowd struct {
 	answered atomic.Int64
 	leaving  atomic.Bool
 }
+
+// enough is how many answers there must be.
+func (c *crowd) enough() int64 { return int64(c.sent) * 99 / 100 }
 
 // talk sends for d, evenly over each second.
 func (c *crowd) talk(d time.Duration) {
