@@ -43,7 +43,7 @@ var floors = map[string][]string{
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
-	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule},
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/selfsigned"},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},
@@ -53,8 +53,6 @@ var floors = map[string][]string{
 	"timing/rediswheel": {"timing", redisModule, cronModule},
 
 	// Beside floor 2: tests, and what they share.
-	"internal/freeport": {},
-	"internal/stalls":   {},
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
 	"loop/realtest":     {},
 
@@ -72,8 +70,12 @@ var floors = map[string][]string{
 	"loop/internal/tlsconn":     {"loop/internal/engine"},
 	"loop/internal/proxyhead":   {proxyModule},
 	"loop/scaletest":            {},
-	"examples/internal/certs":   {},
+	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
+	"internal/freeport":         {},
+	"internal/stalls":           {},
+	"internal/selfsigned":       {},
+	"internal/redistest":        {redisModule},
 }
 
 const (

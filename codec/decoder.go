@@ -36,8 +36,8 @@ import (
 // so most bytes are never copied; the others are copied once, and again each time the buffer grows,
 // which is at least to the double: less than three times on average, however small the pieces are.
 // A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
-// large as the bytes in it, or 512 bytes: the length that a peer announces is not believed until a
-// quarter of it has come. Until a frame from the buffer has been handled, and Next has been called
+// large as the bytes in it and 64 bytes more, or 576 bytes: the length that a peer announces is not
+// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been called
 // again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
@@ -172,11 +172,11 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 	for {
 		if window := r.buf[r.off:]; len(window) > r.seen {
 			n, frame, err := d.decode(window)
+			if err == nil && 0 < n && n <= len(window) {
+				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
+			}
 			if err := check(n, len(window), frame, err); err != nil {
 				return nil, nil, false, err
-			}
-			if n > 0 {
-				return r.consume(n, left, data), frame[:len(frame):len(frame)], true, nil
 			}
 			r.seen = len(window)
 		}
@@ -189,8 +189,10 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 }
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
-	if r, ok := d.codec.(Resumer); ok && d.rest.seen > 0 {
-		return r.DecodeFrom(window, d.rest.seen)
+	if d.rest.seen > 0 {
+		if r, ok := d.codec.(Resumer); ok {
+			return r.DecodeFrom(window, d.rest.seen)
+		}
 	}
 	return d.codec.Decode(window)
 }
@@ -248,7 +250,7 @@ func (d *Decoder) move(size int) {
 }
 
 // room returns how large to make a buffer for need bytes of a frame of size bytes, 0 if that is not
-// known. With what a Pool adds to the next power of two it is at most 4*need, or minBuffer.
+// known. With what a Pool adds it is at most 4*need+headroom, or minBuffer.
 func room(need, size int) int {
 	if size == 0 {
 		return max(need, 2*need) // not 2*need if that overflows
@@ -258,14 +260,14 @@ func room(need, size int) int {
 		most = 4 * need
 	}
 	if most <= maxPooled {
-		most = 1 << (bits.Len(uint(most)) - 1)
+		most = 1<<(bits.Len(uint(most))-1) + headroom
 	}
 	return max(need, min(size, most))
 }
 
 // trim exchanges a buffer that became far too large when frames were consumed from it.
 func (d *Decoder) trim() {
-	if left := d.rest.size(); cap(d.rest.buf) > max(minBuffer, 4*left) {
+	if left := d.rest.size(); cap(d.rest.buf) > max(minBuffer, 4*left+headroom) {
 		d.move(left)
 	}
 }

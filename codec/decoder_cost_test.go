@@ -70,7 +70,7 @@ func TestDecoderBelievesWhatHasCome(t *testing.T) {
 				if _, err := frames(d, p); err != nil {
 					t.Fatal(err)
 				}
-				if limit := max(minBuffer, 4*d.Buffered()); cap(d.kept()) > limit {
+				if limit := max(minBuffer, 4*d.Buffered()+headroom); cap(d.kept()) > limit {
 					t.Fatalf("%s in pieces of %d: a buffer of %d for %d bytes", name, piece, cap(d.kept()), d.Buffered())
 				}
 			}
@@ -198,4 +198,33 @@ func (d *Decoder) kept() []byte {
 		return nil
 	}
 	return d.rest.buf
+}
+
+// Trim drops what was not used since the last one, and no more; a Pool of which nobody wants
+// anything is empty after two.
+func TestPoolTrim(t *testing.T) {
+	var p Pool
+	for range 10 {
+		p.Put(make([]byte, 0, minBuffer))
+	}
+	p.Put(make([]byte, 0, maxPooled))
+	want := func(when string, small, large int) {
+		t.Helper()
+		if held := small*minBuffer + large*maxPooled; p.Held() != held {
+			t.Errorf("%s: %d bytes are held, want %d", when, p.Held(), held)
+		}
+	}
+	p.Trim()
+	want("all came since the last", 10, 1)
+	used := [][]byte{p.Get(1), p.Get(1), p.Get(1)}
+	for _, b := range used {
+		p.Put(b)
+	}
+	p.Trim()
+	want("three at once were in use meanwhile", 3, 0)
+	p.Trim()
+	want("none was", 0, 0)
+	if b := p.Get(1); cap(b) != minBuffer {
+		t.Errorf("an empty Pool gives %d bytes", cap(b))
+	}
 }

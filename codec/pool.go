@@ -7,18 +7,19 @@ import (
 )
 
 const (
-	minBuffer   = 512      // the smallest buffer of a Decoder
-	maxPooled   = 1 << 20  // the largest one that a Pool keeps
-	poolClasses = 12       // powers of two from minBuffer to maxPooled
-	poolBytes   = 16 << 20 // how much a Pool keeps
-	noZero      = 32 << 10 // from which size on a new buffer is not set to zeros
-	poolHeads   = 1024     // for how many Decoders it keeps what they know of their buffers
+	headroom    = 64               // what is around a message of a round size: a header
+	minBuffer   = 512 + headroom   // the smallest buffer of a Decoder
+	maxPooled   = 1<<20 + headroom // the largest one that a Pool keeps
+	poolClasses = 12               // of buffers, from minBuffer to maxPooled
+	poolBytes   = 16 << 20         // how much a Pool keeps
+	noZero      = 32 << 10         // from which size on a new buffer is not set to zeros
+	poolHeads   = 1024             // for how many Decoders it keeps what they know of their buffers
 )
 
 // A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
 // zero Pool is ready for use; a nil one keeps nothing. It holds at most 16 MiB of the buffers that
-// it makes, which have 512 bytes to 1 MiB, in powers of two; larger ones are left to the garbage
-// collector. What is too much is taken from the size of which it has most.
+// it makes, which have 512 bytes to 1 MiB, in powers of two, and 64 bytes for a header; larger ones
+// are left to the garbage collector. What is too much is taken from the size of which it has most.
 //
 // It is for those who run Decoders, such as package loop, which has one Pool for each loop. A Pool
 // and the Decoders that share it belong to one goroutine.
@@ -55,16 +56,16 @@ func (p *Pool) Get(n int) []byte {
 	if n > maxPooled {
 		return make([]byte, 0, n)
 	}
-	class := classOf(max(n, 1))
+	class := classOf(n)
 	if p != nil {
 		if free := p.free[class]; len(free) > 0 {
 			return p.take(class)
 		}
 	}
-	if size := minBuffer << class; size >= noZero {
-		return unzeroed(size)
+	if size := classSize(class); size < noZero {
+		return make([]byte, 0, size)
 	}
-	return make([]byte, 0, minBuffer<<class)
+	return unzeroed(classSize(class))
 }
 
 // unzeroed returns an empty buffer whose memory has not been set to zeros, which was a tenth of the
@@ -84,7 +85,7 @@ func (p *Pool) take(class int) []byte {
 	free[len(free)-1] = nil
 	p.free[class] = free[:len(free)-1]
 	p.low[class] = min(p.low[class], len(free)-1)
-	p.held -= minBuffer << class
+	p.held -= cap(b)
 	return b
 }
 
@@ -108,12 +109,12 @@ func (p *Pool) Trim() {
 // Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown
 // since: the Pool hands it out as the largest of its sizes that fits.
 func (p *Pool) Put(b []byte) {
-	if p == nil || cap(b) >= 2*maxPooled || cap(b) < minBuffer {
+	if p == nil || cap(b) >= 2*maxPooled-headroom || cap(b) < minBuffer {
 		return
 	}
-	class := bits.Len(uint(cap(b))/minBuffer) - 1
+	class := bits.Len(uint(cap(b)-headroom)/(minBuffer-headroom)) - 1
 	p.free[class] = append(p.free[class], b[:0])
-	p.held += minBuffer << class
+	p.held += cap(b)
 	for p.held > poolBytes {
 		p.take(p.fullest())
 	}
@@ -123,14 +124,17 @@ func (p *Pool) Put(b []byte) {
 func (p *Pool) fullest() (class int) {
 	most := 0
 	for i, free := range p.free {
-		if n := len(free) * (minBuffer << i); n > most {
+		if n := len(free) * classSize(i); n > most {
 			class, most = i, n
 		}
 	}
 	return class
 }
 
-// classOf returns the class of the smallest buffers that have room for n bytes, 0 < n <= maxPooled.
+// classOf returns the class of the smallest buffers that have room for n bytes, n <= maxPooled.
 func classOf(n int) int {
-	return bits.Len(uint(n-1) / minBuffer)
+	return bits.Len(uint(max(0, n-headroom-1)) / (minBuffer - headroom))
 }
+
+// classSize returns how large the buffers of a class are.
+func classSize(class int) int { return (minBuffer-headroom)<<class + headroom }

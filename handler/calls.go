@@ -16,8 +16,14 @@ const (
 	DefaultMaxCalls    = 65536
 )
 
-// slabCalls is how many slots are allocated at once.
-const slabCalls = 16
+const (
+	// slabCalls is how many slots are allocated at once.
+	slabCalls = 16
+
+	// maxInRow is how often a slot is used again at once, as it is in the processor's cache then,
+	// before all others come first.
+	maxInRow = 32
+)
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
@@ -90,16 +96,18 @@ type Calls[A any] struct {
 
 	base    time.Time // what deadlines are counted from
 	timer   loop.Timer
-	sweeper func()        // the method sweep, made once
-	due     time.Duration // when timer fires, if it is pending
-	slots   []*call[A]
-	slab    []call[A]   // where slots are taken from
-	free    callList[A] // first in, first out: it takes long until an id comes again
-	pending callList[A] // in the order of Begin, and of deadlines
-	others  callList[A] // whose deadlines come sooner: each has a timer of its own
-	fresh   *call[A]    // from here on pending calls get their deadlines when this turn ends
-	stamper func()      // the method stamp, made once
-	stamps  bool        // it will be called
+	sweeper func()                // the method sweep, made once
+	due     time.Duration         // when timer fires, if it is pending
+	slabs   []*[slabCalls]call[A] // the slots
+	slots   int                   // that were used up to now
+	recent  *call[A]              // free ones, linked through next: the last comes first
+	free    callList[A]           // other free ones: the first comes first, so that it takes long until an id comes again
+	inRow   uint64                // how often a slot is one of the recent in a row
+	pending callList[A]           // in the order of Begin, and of deadlines
+	others  callList[A]           // whose deadlines come sooner: each has a timer of its own
+	fresh   *call[A]              // from here on pending calls get their deadlines when this turn ends
+	stamper func()                // the method stamp, made once
+	stamps  bool                  // it will be called
 	named   map[uint64]*call[A]
 	stats   CallStats
 	closed  bool
@@ -139,12 +147,14 @@ func (k *call[A]) extra() *rareCall {
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
 	shift := bits.Len(uint(limits.Max - 1))
+	mask := uint64(1)<<(limits.IDBits-shift) - 1
 	cs := &Calls[A]{
 		conn:    c,
 		timeout: limits.Timeout,
 		max:     limits.Max,
 		shift:   shift,
-		mask:    1<<(limits.IDBits-shift) - 1,
+		mask:    mask,
+		inRow:   max(1, min(maxInRow, mask/16)),
 		base:    time.Now(),
 	}
 	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
@@ -220,19 +230,24 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 	case cs.stats.Pending >= cs.max:
 		return nil, ErrTooManyCalls
 	}
+	if k := cs.recent; k != nil {
+		cs.recent, k.next = k.next, nil
+		return k, nil
+	}
 	if k := cs.free.first; k != nil {
 		cs.free.remove(k)
 		return k, nil
 	}
-	if len(cs.slab) == 0 {
-		cs.slab = make([]call[A], min(slabCalls, cs.max-len(cs.slots)))
+	if cs.slots == slabCalls*len(cs.slabs) {
+		cs.slabs = append(cs.slabs, new([slabCalls]call[A]))
 	}
-	k := &cs.slab[0]
-	cs.slab = cs.slab[1:]
-	k.id = uint64(len(cs.slots))
-	cs.slots = append(cs.slots, k)
+	k := cs.slot(uint64(cs.slots))
+	k.id = uint64(cs.slots)
+	cs.slots++
 	return k, nil
 }
+
+func (cs *Calls[A]) slot(n uint64) *call[A] { return &cs.slabs[n/slabCalls][n%slabCalls] }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
@@ -264,14 +279,16 @@ func (cs *Calls[A]) Stats() CallStats { return cs.stats }
 
 // find returns the call that is under way with that id, or nil.
 func (cs *Calls[A]) find(id uint64) *call[A] {
-	if k := cs.named[id]; k != nil {
-		return k
+	if cs.named != nil {
+		if k := cs.named[id]; k != nil {
+			return k
+		}
 	}
-	slot := id & (1<<cs.shift - 1)
-	if slot >= uint64(len(cs.slots)) {
+	n := id & (1<<cs.shift - 1)
+	if n >= uint64(cs.slots) {
 		return nil
 	}
-	if k := cs.slots[slot]; k.done != nil && k.id == id && (k.rare == nil || !k.rare.named) {
+	if k := cs.slot(n); k.done != nil && k.id == id && (k.rare == nil || !k.rare.named) {
 		return k
 	}
 	return nil
@@ -288,8 +305,19 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 		cs.pending.remove(k)
 	}
 	cs.stats.Pending--
-	cs.free.push(k)
+	cs.release(k)
 	return done
+}
+
+// release takes back a slot. An id comes again when its slot has had all generations, and no slot
+// gets ahead of the others by more than inRow of these.
+func (cs *Calls[A]) release(k *call[A]) {
+	if k.id>>cs.shift%cs.inRow == 0 {
+		cs.free.push(k)
+		return
+	}
+	k.next = cs.recent
+	cs.recent = k
 }
 
 // endRare is end for what few calls have. It reports whether k was one of the others.

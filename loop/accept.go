@@ -20,7 +20,7 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 
 // begin is open within a turn.
 func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, welcome bool) {
-	c = &Conn{loop: l, sock: sock, id: id, local: local, remote: remote}
+	c = &Conn{loop: l, sock: sock, id: id, ends: l.endsOf(local, remote)}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
 	if ln.dials {
 		c.more().dialed = true

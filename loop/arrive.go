@@ -336,11 +336,12 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server
 	return tlsconn.NewLoop(tlsconn.LoopConfig{
 		Post: func(f func()) bool { return l.urge(f) == nil },
-		After: func(d time.Duration, f func()) {
-			l.wheel.At(l.after(d), func() {
+		After: func(d time.Duration, f func()) (stop func()) {
+			t := l.wheel.At(l.after(d), func() {
 				l.current = nil
 				f()
 			})
+			return func() { l.wheel.Stop(t) }
 		},
 		Pool:      &l.store.Pool,
 		Workers:   s.handshakers,

@@ -39,8 +39,7 @@ import (
 type Conn struct {
 	loop    *Loop
 	id      uint64
-	remote  net.Addr
-	local   net.Addr
+	ends    ends
 	handler Handler
 	sock    engine.Socket // nil: it is gone
 	state   atomic.Uint32 // a state; other goroutines may load it
@@ -97,11 +96,11 @@ func (c *Conn) ID() uint64 { return c.id }
 
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
 // unix socket has an address without a name.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
 // it.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
 // client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
@@ -129,7 +128,7 @@ func (c *Conn) Log() *zerolog.Logger {
 	c.loop.owner.Check("Conn.Log")
 	x := c.more()
 	if x.log == nil {
-		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.remote).Logger()
+		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.ends.remote()).Logger()
 		x.log = &log
 	}
 	return x.log

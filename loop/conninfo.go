@@ -29,7 +29,7 @@ func (c *Conn) Info() ConnInfo {
 	opened := c.idle.opened
 	return ConnInfo{
 		ID:        c.id,
-		Remote:    c.remote,
+		Remote:    c.ends.remote(),
 		Handler:   c.handlerName(),
 		Opened:    base.Add(opened),
 		LastRead:  base.Add(max(opened, c.idle.lastRead)),

@@ -2,13 +2,9 @@ package loop_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/big"
 	"net"
 	"os"
 	"strings"
@@ -17,29 +13,15 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // ownCertificate returns a certificate for localhost, and who trusts it.
-func ownCertificate(t *testing.T) (server *tls.Config, trust *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+func ownCertificate() (server *tls.Config, trust *x509.CertPool) {
+	pair := looptest.Certificate("localhost", "127.0.0.1")
 	trust = x509.NewCertPool()
-	trust.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, trust
+	trust.AddCert(pair.Leaf)
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, trust
 }
 
 // tlsEcho is crypto/tls's own server.
@@ -74,7 +56,7 @@ func tlsEcho(t *testing.T, cfg *tls.Config) (port string) {
 }
 
 func TestDialTLS(t *testing.T) {
-	server, trust := ownCertificate(t)
+	server, trust := ownCertificate()
 	port := tlsEcho(t, server)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		client := &loop.Server{NumLoops: 1}

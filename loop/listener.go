@@ -355,7 +355,7 @@ func (ln *listener) uncount(remote net.Addr) {
 // left counts a connection, or a session of UDP, that is no more.
 func (s *Server) left(c *Conn, udp bool) {
 	if !c.isDialed() {
-		s.gate.Leave(c.remote)
+		s.gate.Leave(c.ends.remote())
 	}
 	if udp && !c.isDialed() {
 		s.sessions.Add(-1)

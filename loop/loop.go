@@ -46,7 +46,8 @@ type Loop struct {
 
 	// Connections.
 	conns       []*Conn
-	touched     []*Conn // with something to do when this turn ends
+	ends        *otherEnds // of the last connection of TCP
+	touched     []*Conn    // with something to do when this turn ends
 	lingering   map[*Conn]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
@@ -101,7 +102,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	l.health.pulse.Init()
 	s.watch.Watch(index, &l.health.pulse)
-	s.alarm.Attach(index, &l.bell, l.wake, l.schedule)
+	s.alarm.Attach(index, &l.bell, l.schedule)
 	return l
 }
 

@@ -1,9 +1,12 @@
 package loop
 
 import (
+	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -95,4 +98,33 @@ func TestIdleConnectionHoldsNoBuffer(t *testing.T) {
 	check("after a long flush")
 	_ = c.Send([]byte("not\na line")) // an error of the codec
 	check("after an error of AppendFrame")
+}
+
+// An idle connection is little more than this: one more word makes it a size class larger, which is
+// 16 bytes of each.
+func TestConnIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Conn{}); size > 208 && unsafe.Sizeof(uintptr(0)) == 8 {
+		t.Errorf("a Conn takes %d bytes", size)
+	}
+}
+
+// Connections from one listener share their local address, and those of others do not get it.
+func TestEnds(t *testing.T) {
+	var l Loop
+	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
+	a := l.endsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:1"))
+	b := l.endsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:2"))
+	if a.rest != b.rest || a.remote().String() != "127.0.0.1:1" || b.remote().String() != "127.0.0.1:2" {
+		t.Errorf("%v and %v", a, b)
+	}
+	for _, local := range []net.Addr{tcp("127.0.0.1:81"), tcp("127.0.0.2:80"), tcp("[::ffff:127.0.0.1]:80"), tcp("[fe80::1%eth0]:80"), nil} {
+		c := l.endsOf(local, tcp("127.0.0.1:3"))
+		if got := c.local(); got != local {
+			t.Errorf("local address %v, want %v", got, local)
+		}
+	}
+	here, there := &net.UnixAddr{Name: "/a", Net: "unix"}, &net.UnixAddr{Net: "unix"}
+	if u := l.endsOf(here, there); u.local() != net.Addr(here) || u.remote() != net.Addr(there) || a.local().String() != "127.0.0.1:80" {
+		t.Errorf("%v", u)
+	}
 }

@@ -56,10 +56,14 @@ func (r *rig) kicked() bool {
 	return r.server.alarm.Kicked()
 }
 
+// yielded reports whether the loop has asked for a turn behind a look at its sockets since the last
+// call.
+func (r *rig) yielded() bool { return r.eng.again.Swap(0) != 0 }
+
 // rigEngine counts.
 type rigEngine struct {
 	engine.Connector // nil: a rig does not dial
-	wakes            atomic.Int64
+	wakes, again     atomic.Int64
 }
 
 func (*rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
@@ -69,6 +73,7 @@ func (*rigEngine) Capacity(int) int             { return 1000 }
 func (*rigEngine) Lost(int)                     {}
 func (*rigEngine) Start(int, engine.Host) error { return nil }
 func (e *rigEngine) Wake(int) error             { e.wakes.Add(1); return nil }
+func (e *rigEngine) Again(int)                  { e.again.Add(1) }
 func (*rigEngine) Stop() error                  { return nil }
 
 func (*rigEngine) Enroll(int, net.Conn, func(engine.Socket) engine.Sink) error {

@@ -40,14 +40,19 @@ func (c *Conn) decodeSoon() {
 	l := c.loop
 	l.ready = append(l.ready, c)
 	if l.state.CompareAndSwap(loopIdle, loopQueued) {
-		l.bell.Yield()
+		l.server.engine.Again(l.index)
 	}
 }
 
 // runReady goes on with connections whose input waits to be decoded, one share each, until the time
-// is over. It reports whether some are left.
-func (l *Loop) runReady(end time.Duration) (more bool) {
+// of one is over: who shares the loop with a flood, or with twenty, waits for no longer than that. It
+// reports whether some are left.
+func (l *Loop) runReady() (more bool) {
 	n := len(l.ready)
+	if n == 0 {
+		return false
+	}
+	end := l.clock() + share
 	done := 0
 	for done < n {
 		c := l.ready[done]

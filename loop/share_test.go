@@ -58,11 +58,10 @@ func (r *slowRig) expect(t *testing.T, n int) {
 func TestShareOfTheLoop(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	c, s, _ := r.connect()
-	r.kicked()
 	s.Readable(numbered(5000))
 	n := len(r.got)
-	if n < 5 || n > firstLook+nextLook || !r.kicked() || r.woken() != 0 {
-		t.Fatalf("%d messages in the first turn; a further turn must come by the alarm", n)
+	if n < 5 || n > firstLook+nextLook || !r.yielded() || r.woken() != 0 {
+		t.Fatalf("%d messages in the first turn; a further turn must come behind the sockets", n)
 	}
 	if c.in.pauses&pausedSocket == 0 {
 		t.Error("its socket is still read")
@@ -81,7 +80,8 @@ func TestShareOfTheLoop(t *testing.T) {
 	}
 }
 
-// Two that have much input go on in turns.
+// Two that have much input go on in turns: one of them in each turn of the loop, so that the others
+// do not wait for both.
 func TestSharesAreEqual(t *testing.T) {
 	r := newSlowRig(t, codec.Lines{})
 	counts := make(map[*Conn]int)
@@ -96,8 +96,12 @@ func TestSharesAreEqual(t *testing.T) {
 	b, sb, _ := r.connect()
 	sa.Readable(numbered(1000))
 	sb.Readable(numbered(1000))
-	for range 20 {
+	for range 40 {
+		before := counts[a] + counts[b]
 		r.turn()
+		if n := counts[a] + counts[b] - before; n > firstLook+nextLook {
+			t.Fatalf("%d messages in one turn", n)
+		}
 	}
 	if d := counts[a] - counts[b]; d > 30 || d < -30 || counts[a] < 100 {
 		t.Errorf("%d and %d messages", counts[a], counts[b])
@@ -111,7 +115,7 @@ func TestSharesDoNotStarveTheSockets(t *testing.T) {
 	asked, messages := 0, 0
 	r.server.listeners[0].accept = func(*Conn) Handler {
 		return HandlerFunc(func(*Conn, []byte) error {
-			if messages++; r.kicked() {
+			if messages++; r.yielded() {
 				asked++
 			}
 			r.pass(100 * time.Microsecond)
@@ -120,17 +124,16 @@ func TestSharesDoNotStarveTheSockets(t *testing.T) {
 	}
 	_, a, _ := r.connect()
 	_, b, _ := r.connect()
-	r.kicked()
 	a.Readable(numbered(1000))
-	if !r.kicked() {
+	if !r.yielded() {
 		t.Error("no turn was asked for")
 	}
-	if b.Readable(numbered(1000)); r.kicked() {
+	if b.Readable(numbered(1000)); r.yielded() {
 		t.Error("another turn was asked for, though one is to come")
 	}
 	for range 10 {
 		before := messages
-		if r.turn(); messages == before || !r.kicked() {
+		if r.turn(); messages == before || !r.yielded() {
 			t.Fatalf("%d messages in a turn; or no further turn was asked for", messages-before)
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,6 +18,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -118,17 +117,8 @@ func pemFiles(t testing.TB) (cert, key string) {
 
 func writePEM(t testing.TB, cert, key string, pair tls.Certificate) {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
+	if err := selfsigned.WriteFiles(pair, cert, key); err != nil {
 		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
-		key:  {Type: "PRIVATE KEY", Bytes: der},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -46,7 +46,7 @@ func (l *Loop) turn() {
 	end := l.now + l.server.TurnBudget
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
-	more = l.runReady(end) || more
+	more = l.runReady() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()
@@ -62,7 +62,7 @@ func (l *Loop) turn() {
 	l.publish()
 	l.exitMeasured()
 	if again {
-		l.bell.Yield() // the last thing: see decodeSoon
+		l.server.engine.Again(l.index)
 	}
 }
 

@@ -27,7 +27,7 @@ const concurrency = 64
 
 func contenders(r *redisServer) ([]contender, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.addr})
-	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency})
+	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency, Shards: r.shards})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ type settings struct {
 	memory int
 	idle   time.Duration
 	only   string
+	shards int
 }
 
 func main() {
@@ -34,12 +35,14 @@ func main() {
 	flag.IntVar(&s.memory, "memory", 100_000, "tasks to hold for the memory's measure")
 	flag.DurationVar(&s.idle, "idle", 10*time.Second, "how long to look at idle workers")
 	flag.StringVar(&s.only, "only", "", "only this: add, run, lateness, idle, memory or far")
+	flag.IntVar(&s.shards, "shards", 0, "of rediswheel; 0 means its default")
 	flag.Parse()
 	r, err := startRedis()
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer r.stop()
+	r.shards = s.shards
 	out := &results{}
 	for _, m := range []struct {
 		name string

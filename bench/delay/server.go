@@ -20,6 +20,7 @@ type redisServer struct {
 	dir    string
 	cmd    *exec.Cmd
 	client *redis.Client
+	shards int // of rediswheel
 }
 
 func startRedis() (*redisServer, error) {

@@ -138,3 +138,40 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// What a run has written is what the tables in the documents are made of.
+func TestDocs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "performance"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(dir, "performance.md")
+	before := "Text.\n\n<!-- echo CPU -->\n\nold\n\n<!-- end of echo CPU -->\n\n<!-- echo p99 -->\n<!-- end of echo p99 -->\nMore.\n"
+	if err := os.WriteFile(page, []byte(before), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows := []summary{
+		{cell: "100 conns, 64 B, depth 1", peer: "loopwheel", rate: 5, cpu: spread{1.5, 1, 2}, p50: 1, p99: 1234 * time.Microsecond, p9s: 3},
+		{cell: "100 conns, 64 B, depth 1", peer: "net", rate: 5, cpu: spread{2.5, 2, 3}, p50: 1, p99: 5 * time.Millisecond, p9s: 3},
+	}
+	run := filepath.Join(dir, "run.csv")
+	if err := writeCSV(run, rows, []idleCost{{peer: "net", memory: 7, cpu: 8}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time nothing changes
+		if err := updateDocs(dir, []string{run}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(page)
+		want := "Text.\n\n<!-- echo CPU -->\n\n| | loopwheel | net |\n|---|---|---|\n" +
+			"| 100 conns, 64 B, depth 1 | 1.50 (1.00–2.00) | 2.50 (2.00–3.00) |\n\n<!-- end of echo CPU -->\n\n" +
+			"<!-- echo p99 -->\n\n| | loopwheel | net |\n|---|---|---|\n| 100 conns, 64 B, depth 1 | 1.23ms | 5ms |\n\n" +
+			"<!-- end of echo p99 -->\nMore.\n"
+		if err != nil || string(after) != want {
+			t.Fatalf("%v\n%s\nwant\n%s", err, after, want)
+		}
+	}
+	if err := updateDocs(dir, []string{filepath.Join(dir, "none.csv")}); err == nil {
+		t.Error("a file that is not there is taken")
+	}
+}

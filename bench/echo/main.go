@@ -4,7 +4,8 @@
 //	go run ./echo -quick            # under two minutes
 //	go run ./echo                   # all cells, five rounds
 //	go run ./echo -idle             # what it costs to watch over idle connections
-//	go run ./echo -out ../docs/performance
+//	go run ./echo -out /tmp/run     # writes echo.csv and echo.svg there
+//	go run ./echo -docs ../docs /tmp/run/echo.csv
 //	go run ./echo -large -peers loopwheel,gnet,gnet-256k -cells "16 KiB; 256 KiB, depth 1"
 //
 // Each server is a process of its own. Frames have a 4-byte big-endian length. Before each
@@ -55,10 +56,17 @@ func main() {
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
 	cells := flag.String("cells", "", "only cells whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
 	large := flag.Bool("large", false, "frames of 64 and 256 KiB as well")
+	docs := flag.String("docs", "", "measure nothing: bring the tables in this `directory` to what runs with -out have written into the CSV files that follow")
 	flag.StringVar(&o.out, "out", "", "write CSV and SVG into this `directory`")
 	flag.Parse()
 	if *serve != "" {
 		log.Fatal(runServer(*serve))
+	}
+	if *docs != "" {
+		if err := updateDocs(*docs, flag.Args()); err != nil {
+			log.Fatal(err)
+		}
+		return
 	}
 	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
 	if *large {

@@ -17,7 +17,7 @@ const (
 	warmUp = 500 * time.Millisecond
 	period = 2 * time.Millisecond // of the prober
 
-	patience = 3 * time.Second // of the prober with one answer
+	patience = 3 * time.Second // of the prober with the last answers
 )
 
 // A result is what one run showed.
@@ -100,38 +100,37 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 	}
 	r.took = time.Since(began)
 	m, c2, err := srv.used()
-	r.messages, r.cpu = m-messages-float64(len(r.waits)), c2-cpu
+	r.messages, r.cpu = m-messages, c2-cpu
 	return r, err
 }
 
-// probe echoes a byte each period, and returns how long that took, sorted. What could not be sent in
-// time, because the answer before it was late, waits from when it was to be sent. An answer that does
-// not come within patience ends it, and counts as that late.
+// probe sends a byte each period, whether or not those before it have come back, and returns how long
+// each took to do so, sorted: of those that have not come back in the end, as long as was waited.
 func probe(addr string, length time.Duration) (waits []time.Duration, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	b := []byte("x")
-	end := time.Now().Add(length)
-	for due := time.Now(); due.Before(end) && time.Now().Before(end); due = due.Add(period) {
-		from := due
-		if d := time.Until(due); d > 0 {
-			time.Sleep(d)
-			from = time.Now()
+	sent := make(chan time.Time, length/period+1)
+	began := time.Now()
+	_ = c.SetDeadline(began.Add(length + patience))
+	go func() {
+		defer close(sent)
+		for due := began; due.Before(began.Add(length)); due = due.Add(period) {
+			time.Sleep(time.Until(due))
+			sent <- time.Now()
+			if _, err := c.Write([]byte("x")); err != nil {
+				return
+			}
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
-		if _, err := c.Write(b); err != nil {
-			return nil, err
-		}
-		_, err := io.ReadFull(c, b)
+	}()
+	for at := range sent {
+		_, err := io.ReadFull(c, make([]byte, 1))
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, err
 		}
-		if waits = append(waits, time.Since(from)); err != nil {
-			break
-		}
+		waits = append(waits, time.Since(at))
 	}
 	slices.Sort(waits)
 	return waits, nil

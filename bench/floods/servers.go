@@ -62,7 +62,7 @@ func calibrate() float64 {
 	return turns / (float64(best) / float64(time.Microsecond))
 }
 
-// A server listens at two addresses, and tells how many messages it has had.
+// A server listens at two addresses, and tells how many messages of the floods it has had.
 type server interface {
 	start(kind string, turns int) (probes, floods string, err error)
 	messages() int64
@@ -87,7 +87,10 @@ func runServer(name, kind string, turns int) error {
 }
 
 // ours is loopwheel's, with what it has by default.
-type ours struct{ loop.Server }
+type ours struct {
+	loop.Server
+	probed counter
+}
 
 func (s *ours) start(kind string, turns int) (probes, floods string, err error) {
 	var framing codec.Codec = &websocket.Codec{Compress: true}
@@ -101,7 +104,7 @@ func (s *ours) start(kind string, turns int) (probes, floods string, err error) 
 	s.Server = loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 1,
 		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { s.probed.n.Add(1); return c.Send(msg) })
 		},
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: framing, Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error { w.do(); return nil })
@@ -113,7 +116,7 @@ func (s *ours) start(kind string, turns int) (probes, floods string, err error) 
 	return s.Addrs()[0].String(), s.Addrs()[1].String(), nil
 }
 
-func (s *ours) messages() int64 { return int64(s.Stats().Messages) }
+func (s *ours) messages() int64 { return int64(s.Stats().Messages) - s.probed.n.Load() }
 
 // whole returns the length of the first message in data, or 0.
 func whole(kind string, data []byte) int {
@@ -185,7 +188,6 @@ func (s *gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 	if c.Context() != nil {
 		_, _ = c.Write(in)
 		_, _ = c.Discard(len(in))
-		s.n.n.Add(1)
 		return gnet.None
 	}
 	done, messages := 0, int64(0)
@@ -231,7 +233,7 @@ func (s *netServer) start(kind string, turns int) (probes, floods string, err er
 		return "", "", err
 	}
 	go acceptAll(p, func(c net.Conn) {
-		for b := make([]byte, 1); ; s.n.n.Add(1) {
+		for b := make([]byte, 1); ; {
 			if _, err := io.ReadFull(c, b); err != nil {
 				return
 			}

@@ -5,6 +5,7 @@
 //	go run ./memory                    # 10,000 connections, each server once
 //	go run ./memory -rounds 3 -limit 1000
 //	go run ./memory -conns 1000 -traffic
+//	go run ./memory -where
 //	go run ./memory -allocs 100000
 //
 // Each server runs in a process of its own, and so do its clients. Every connection has echoed one
@@ -22,6 +23,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -37,15 +39,21 @@ func main() {
 	only := flag.String("only", "", "the servers to measure, separated by commas")
 	allocs := flag.Int("allocs", 0, "print where the servers allocate while they echo so `many` messages instead")
 	traffic := flag.Bool("traffic", false, "measure what is kept of large traffic instead")
+	where := flag.Bool("where", false, "print where the memory of idle connections was allocated instead")
 	serve := flag.String("serve", "", "used by the program itself: be this server")
 	client := flag.String("client", "", "used by the program itself: be the clients of this address")
 	flag.Parse()
+	if *where {
+		runtime.MemProfileRate = 1
+	}
 	var err error
 	switch {
 	case *serve != "":
 		err = beServer(*serve)
 	case *client != "":
 		err = beClients(*client, *conns)
+	case *where:
+		err = printWhere(*conns, *only)
 	case *allocs > 0:
 		err = printAllocs(*allocs, *only)
 	case *traffic:
@@ -93,31 +101,46 @@ func chosen(name, only string) bool {
 
 // measure runs one server and its clients, and returns what the connections added.
 func measure(name string, conns int) (added usage, err error) {
-	srv, err := child.Spawn("-serve", name)
+	srv, err := start("-serve", name)
 	if err != nil {
 		return usage{}, err
 	}
 	defer srv.End()
-	addr, err := srv.Line()
+	before, err := usageOf(srv.Process)
 	if err != nil {
 		return usage{}, err
 	}
-	warm, err := connect(addr, warmUp)
-	if err != nil {
-		return usage{}, err
-	}
-	warm.End()
-	before, err := usageOf(srv)
-	if err != nil {
-		return usage{}, err
-	}
-	clients, err := connect(addr, conns)
+	clients, err := connect(srv.addr, conns)
 	if err != nil {
 		return usage{}, err
 	}
 	defer clients.End()
-	after, err := usageOf(srv)
+	after, err := usageOf(srv.Process)
 	return after.minus(before), err
+}
+
+// A server is one in a process of its own.
+type server struct {
+	*child.Process
+	addr string
+}
+
+// start starts a server, to which some connections come and go.
+func start(args ...string) (server, error) {
+	p, err := child.Spawn(args...)
+	if err != nil {
+		return server{}, err
+	}
+	addr, err := p.Line()
+	if err != nil {
+		return server{}, err
+	}
+	warm, err := connect(addr, warmUp)
+	if err != nil {
+		return server{}, err
+	}
+	warm.End()
+	return server{p, addr}, nil
 }
 
 // connect starts clients and waits until all their connections are open.
@@ -152,6 +175,10 @@ func beServer(name string) error {
 	}
 	fmt.Println(addr)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if strings.HasPrefix(in.Text(), whereRequest) {
+			fmt.Println(answerWhere(in.Text()))
+			continue
+		}
 		u, err := current()
 		if err != nil {
 			return err

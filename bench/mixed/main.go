@@ -3,9 +3,10 @@
 // loop.Offload. Variants differ in the number of loops and of Ps (GOMAXPROCS); they take turns,
 // round after round, and the table shows medians with the least and the greatest in brackets.
 //
-//	go run ./mixed [-variants 2/2,1/2,2/3] [-rounds 3] [-for 10s] [-echoes 5000] [-calls 1000]
+//	go run ./mixed [-variants 2/2,1/2,2/3,net] [-rounds 3] [-for 10s] [-echoes 5000] [-calls 1000]
 //
-// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves.
+// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves, and net is a server
+// without loops, with a goroutine for each connection: what the machine itself makes of such a load.
 package main
 
 import (
@@ -34,16 +35,19 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// messageSize is that of a message and its length.
+const messageSize = 68
+
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("mixed: ")
 	var (
-		variants = flag.String("variants", "2/2,1/2,2/3,0/0", "LOOPS/PS, separated by commas")
+		variants = flag.String("variants", "2/2,1/2,2/3,0/0,net", "LOOPS/PS or net, separated by commas")
 		rounds   = flag.Int("rounds", 3, "rounds")
 		length   = flag.Duration("for", 10*time.Second, "length of each run")
 		echoes   = flag.Int("echoes", 5000, "echoes per second")
 		calls    = flag.Int("calls", 1000, "offloaded calls per second")
-		serve    = flag.String("serve", "", "be a server: backend, or a number of loops")
+		serve    = flag.String("serve", "", "be a server: backend, net, or a number of loops")
 		backend  = flag.String("backend", "", "address of the backend, with -serve")
 	)
 	flag.Parse()
@@ -53,6 +57,8 @@ func main() {
 		err = compare(strings.Split(*variants, ","), *rounds, load{*length, *echoes, *calls})
 	case "backend":
 		err = serveBackend()
+	case "net":
+		err = serveNet(*backend)
 	default:
 		err = serveLoops(*serve, *backend)
 	}
@@ -225,6 +231,9 @@ func start(cmd *exec.Cmd) (string, error) {
 
 func run(self, variant, backend string, ld load) (r result, err error) {
 	loops, procs, ok := strings.Cut(variant, "/")
+	if variant == "net" {
+		procs, ok = "0", true
+	}
 	if !ok {
 		return r, errors.New("a variant is LOOPS/PS")
 	}
@@ -287,8 +296,8 @@ func client(addr, kind string, took []time.Duration, interval, offset time.Durat
 		return err
 	}
 	defer c.Close()
-	msg := make([]byte, 68)
-	binary.BigEndian.PutUint32(msg, 64)
+	msg := make([]byte, messageSize)
+	binary.BigEndian.PutUint32(msg, messageSize-4)
 	copy(msg[4:], kind)
 	in := make([]byte, len(msg))
 	next := time.Now().Add(offset)

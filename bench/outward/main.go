@@ -43,7 +43,8 @@ var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet
 	"udp-sessions": udpSessions, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
 	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds, "tcp-frames": tcpFrames,
-	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes}
+	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes,
+	"traffic-thirds": twoThirds.traffic}
 
 // A process is a child that is measured.
 type process struct {

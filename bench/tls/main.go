@@ -37,6 +37,8 @@ type options struct {
 	begun  int
 	procs  int
 	only   string
+
+	profile string
 }
 
 func main() {
@@ -52,10 +54,11 @@ func main() {
 	flag.IntVar(&o.idlers, "idlers", 2000, "idle connections")
 	flag.IntVar(&o.begun, "begun", 10_000, "handshakes that are begun and left open")
 	flag.IntVar(&o.procs, "procs", 2, "GOMAXPROCS of each server")
+	flag.StringVar(&o.profile, "profile", "", "have each server write a CPU profile to this `file`, which its peer's name is put behind")
 	flag.StringVar(&o.only, "only", "", "only measurements whose name contains this")
 	flag.Parse()
 	if *serve != "" {
-		log.Fatal(runServer(*serve))
+		log.Fatal(runServer(*serve, o.profile))
 	}
 	if *quick {
 		o.rounds, o.window, o.idlers, o.begun = 2, 400*time.Millisecond, 500, 1000
@@ -109,7 +112,7 @@ func (o *options) run() error {
 
 // measure runs m on a new server.
 func (o *options) measure(m measurement, peer string) (float64, error) {
-	s, err := startServer(peer, o.procs)
+	s, err := o.start(peer)
 	if err != nil {
 		return 0, err
 	}
@@ -147,13 +150,13 @@ type server struct {
 	addr string
 }
 
-func startServer(peer string, procs int) (*server, error) {
+func (o *options) start(peer string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.Command(self, "-serve", peer)}
-	s.cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", procs))
+	s := &server{cmd: exec.Command(self, "-serve", peer, "-profile", o.profile)}
+	s.cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", o.procs))
 	s.cmd.Stderr = os.Stderr
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		return nil, err

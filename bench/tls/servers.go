@@ -3,22 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,6 +24,7 @@ import (
 	"github.com/lesismal/nbio/logging"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -39,7 +34,7 @@ const header = 4
 var clientConfig = &tls.Config{InsecureSkipVerify: true}
 
 // runServer serves until its input ends, and says its usage when it is asked.
-func runServer(peer string) error {
+func runServer(peer, profile string) error {
 	serve, ok := map[string]func(cert, key []byte) (string, error){
 		"loopwheel": serveLoopwheel, "net": serveNet, "nbio": serveNbio,
 	}[peer]
@@ -55,6 +50,15 @@ func runServer(peer string) error {
 		return err
 	}
 	fmt.Println(addr)
+	if profile != "" {
+		f, err := os.Create(profile + "." + peer)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		if in.Text() == "memory" {
@@ -64,6 +68,7 @@ func runServer(peer string) error {
 		}
 		fmt.Println(int64(cpu()), heap(), resident(), runtime.NumGoroutine())
 	}
+	pprof.StopCPUProfile()
 	os.Exit(0)
 	return nil
 }
@@ -92,19 +97,11 @@ func resident() (n int) {
 }
 
 func selfSigned() (cert, key []byte, err error) {
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour), "bench")
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &k.PublicKey, k)
-	if err != nil {
-		return nil, nil, err
-	}
-	pkcs, err := x509.MarshalPKCS8PrivateKey(k)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs}), err
+	return selfsigned.PEM(pair)
 }
 
 func config(cert, key []byte) (*tls.Config, error) {

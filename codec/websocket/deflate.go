@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"io"
-	"slices"
 	"sync"
 
 	"github.com/gobwas/httphead"
@@ -34,8 +33,8 @@ func (c *Conn) negotiate(offer httphead.Option) (answer httphead.Option, err err
 }
 
 const (
-	minSlim = 4 << 10  // a buffer that is not worth exchanging
-	maxKept = 64 << 10 // the largest that a deflater or inflater keeps
+	minSlim = 4 << 10   // a buffer that is not worth exchanging
+	maxKept = 128 << 10 // the largest that a deflater or inflater keeps
 )
 
 // flushEnd is what a flush ends with and the wire leaves out, RFC 7692 section 7.2.1.
@@ -137,8 +136,8 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 	i.src.Reset(data)
 	i.reader.Reset(&i.src)
 	for i.out = i.out[:0]; ; {
-		if len(i.out) == cap(i.out) {
-			i.out = slices.Grow(i.out, max(minSlim, len(i.out)))
+		if len(i.out) == cap(i.out) { // slices.Grow would pass maxKept, and nothing were kept
+			i.out = append(make([]byte, 0, max(minSlim, 2*len(i.out))), i.out...)
 		}
 		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), limit+1)])
 		i.out = i.out[:len(i.out)+n]

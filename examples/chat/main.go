@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -112,7 +111,7 @@ func serveMetrics(srv *loop.Server, addr string) error {
 	if err != nil {
 		return fmt.Errorf("-metrics: %w", err)
 	}
-	go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
+	go func() { _ = loopmetrics.NewHandler(srv).Serve(web) }()
 	fmt.Printf("live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -87,9 +86,8 @@ func serveMetrics(ctx context.Context, srv *loop.Server, ln net.Listener, out io
 	if ln == nil {
 		return
 	}
-	web := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = web.Close() })
-	go func() { _ = web.Serve(ln) }()
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	go func() { _ = loopmetrics.NewHandler(srv).Serve(ln) }()
 	fmt.Fprintf(out, "echo: live page on http://%s/, metrics on http://%s/metrics\n", ln.Addr(), ln.Addr())
 }
 

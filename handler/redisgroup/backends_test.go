@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +79,7 @@ func needRedis(t testing.TB) {
 func newRedis(t testing.TB, args ...string) *redisServer {
 	t.Helper()
 	needRedis(t)
-	s := &redisServer{t: t, dir: t.TempDir(), port: freePort(t), args: args}
+	s := &redisServer{t: t, dir: t.TempDir(), port: freeport.Port(t), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
@@ -130,14 +129,6 @@ func (s *redisServer) client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.addr()})
 	s.t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// freePort returns a port that is free, and whose cluster bus port is, too.
-func freePort(t testing.TB) int {
-	t.Helper()
-	_, port, _ := net.SplitHostPort(freeport.Addr(t))
-	n, _ := strconv.Atoi(port)
-	return n
 }
 
 func startSingle(t testing.TB) func() redis.UniversalClient {

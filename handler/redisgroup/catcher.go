@@ -113,7 +113,7 @@ func questions(rooms []*room) (all []*question) {
 		}
 		q := open[r.bucket]
 		if q == nil || len(q.rooms) == maxAsk {
-			q = &question{args: []any{maxAskEntries, maxBatchBytes}}
+			q = &question{args: r.hub.catchUpArgs(maxAskEntries)}
 			open[r.bucket] = q
 			all = append(all, q)
 		}
@@ -121,6 +121,11 @@ func questions(rooms []*room) (all []*question) {
 		q.keys, q.args = append(q.keys, r.channel), append(q.args, from.String())
 	}
 	return all
+}
+
+// catchUpArgs are the first arguments of catchup.lua.
+func (h *Hub) catchUpArgs(entries int) []any {
+	return []any{entries, maxBatchBytes, h.topo.command(), h.cfg.HistoryTime.Milliseconds()}
 }
 
 // again has the rooms of a question ask again, where they are now.

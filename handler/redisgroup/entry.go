@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1.
-// A room begins a new epoch when numbers may have been lost: Redis was restarted or another took
-// its place, or the room was deleted. Positions of one room are ordered. The zero Position is
-// before everything.
+// A Position is the place of an entry in an ordered room: the epoch, and the number in it, from 1;
+// 0 is before the first. A room begins a new epoch when numbers may have been lost: Redis was
+// restarted or another took its place, or the room was deleted. Positions of one room are ordered.
+// The zero Position is before everything.
 type Position struct{ Epoch, Number uint64 }
 
 // String returns the position as ParsePosition reads it, which is also its id in Redis.
@@ -45,11 +45,9 @@ func ParsePosition(s string) (p Position, err error) {
 	return p, nil
 }
 
-// follows reports whether p is the next entry after q, with nothing between.
+// follows reports whether p is the next entry after q, with nothing between. What follows the zero
+// Position is not known: a stream that a room has looked at has a first entry.
 func (p Position) follows(q Position) bool {
-	if q.IsZero() {
-		return p.Number == 1
-	}
 	return p.Epoch == q.Epoch && p.Number == q.Number+1
 }
 
@@ -61,6 +59,10 @@ const (
 	Message Kind = 'm' // somebody broadcast Data
 	Joined  Kind = 'j' // User has come: with the first connection, on any machine
 	Left    Kind = 'l' // User is gone: with the last one
+
+	// begun is the kind of the entry with the number 0 that is put into an empty stream, see
+	// append.lua. Nobody else sees it.
+	begun Kind = 'b'
 )
 
 // An Entry is what happened in an ordered room.

@@ -267,7 +267,7 @@ func (k *joiner) readAll(todo []*joining) bool {
 		}
 		r := j.room
 		cmds[i] = historyScript.EvalSha(context.Background(), pipe, []string{r.channel, r.hub.keys.users(r.place)},
-			since, j.from.History, r.hub.cfg.MaxReplay, 1)
+			since, j.from.History, r.hub.cfg.MaxReplay, 1, r.hub.topo.command(), r.hub.cfg.HistoryTime.Milliseconds())
 	}
 	_, _ = pipe.Exec(context.Background())
 	var failed []*joining

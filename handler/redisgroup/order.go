@@ -30,7 +30,7 @@ type order struct {
 	server     string // that wrote the last entry; "" if that is not known
 	next       string // the id with which Redis gives the next one its number
 	subscribed bool
-	emptied    bool // the stream was empty when it was read last: that was told
+	emptied    bool // the stream was empty when it was read last, and could not be begun: that was told
 	dirty      bool // something came that did not follow, since the room asked
 	asking     bool
 	renewals   int  // how often it has wanted to be subscribed anew
@@ -222,6 +222,9 @@ const mailboxRetry = 10 * time.Millisecond
 
 // form is Config.Form, which is user code.
 func (h *Hub) form(e Entry) (msg []byte) {
+	if e.Kind == begun {
+		return nil
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			h.report(fmt.Errorf("redisgroup: panic in Config.Form: %v", v))

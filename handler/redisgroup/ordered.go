@@ -10,9 +10,7 @@ import (
 // An Ordered is a room in which each member sees all messages of all processes in one order,
 // numbered and without holes: the numbers are those of a Redis stream, which is also the room's
 // history. A process that lost its connection to Redis catches up; if it cannot, as the stream was
-// trimmed or Redis has lost it, members are told by Config.OnGap. One loss is not told: that of all
-// messages of a time that Redis has forgotten again, begun and ended while a process knew the room
-// as empty, and heard nothing.
+// trimmed or Redis has lost it, members are told by Config.OnGap.
 //
 // Members of this process get a message when it comes back from Redis. Nothing is delivered twice.
 //

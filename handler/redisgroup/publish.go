@@ -224,7 +224,7 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
 		keys, args := l.publishArgs(s, attempt)
 		s.cmd = publishScript.EvalSha(ctx, pipe, keys, args...)
 	case s.op == opPeek:
-		keys, args := make([]string, 0, len(s.items)), []any{1, maxBatchBytes}
+		keys, args := make([]string, 0, len(s.items)), l.hub.catchUpArgs(1)
 		for _, o := range s.items {
 			keys, args = append(keys, o.channel), append(args, "")
 		}

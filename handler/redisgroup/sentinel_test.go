@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
 // A watched is a master and a replica that three Sentinels watch.
@@ -43,7 +45,7 @@ func newWatched(t testing.TB) *watched {
 // startSentinel starts redis-server as a Sentinel.
 func startSentinel(t testing.TB, master int) (addr string) {
 	t.Helper()
-	dir, port := t.TempDir(), freePort(t)
+	dir, port := t.TempDir(), freeport.Port(t)
 	conf := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf(`port %d
 bind 127.0.0.1

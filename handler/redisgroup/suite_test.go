@@ -85,7 +85,9 @@ func TestOrdered(t *testing.T) {
 		a, b := one.dial(), two.dial()
 		for _, m := range []*client{a, b} {
 			m.say("history blue 0")
-			m.until("arrived 0-0 0 gap=false")
+			if line := m.hear(); !strings.HasSuffix(strings.Fields(line)[1], "-0") || !strings.Contains(line, " 0 gap=false") {
+				t.Fatalf("arrived in an empty room with %q", line)
+			}
 		}
 		const each = 200
 		for i := range each {

@@ -22,14 +22,20 @@ const (
 // Addr returns an address of this machine, host:port, that nobody listens at.
 func Addr(t testing.TB) string {
 	t.Helper()
+	return addr(Port(t))
+}
+
+// Port returns the port of such an address.
+func Port(t testing.TB) int {
+	t.Helper()
 	for range 1000 {
 		port := first + rand.IntN(last-first)
 		if free(port) && free(port+bus) {
-			return addr(port)
+			return port
 		}
 	}
 	t.Fatal("no port is free")
-	return ""
+	return 0
 }
 
 func addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

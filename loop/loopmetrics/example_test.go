@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +21,7 @@ func ExampleHandler() {
 		},
 	}
 	go func() {
-		log.Print(http.ListenAndServe("127.0.0.1:9090", loopmetrics.NewHandler(srv)))
+		log.Print(loopmetrics.NewHandler(srv).ListenAndServe("127.0.0.1:9090"))
 	}()
 	log.Fatal(srv.Run(context.Background()))
 }

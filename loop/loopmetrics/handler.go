@@ -33,15 +33,19 @@ type Handler struct {
 	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
 
-	once sync.Once
-	http http.Handler
-	look looker
+	once    sync.Once
+	http    http.Handler
+	scrapes *recent
+	look    looker
 }
 
 // NewHandler returns a Handler for s with more collectors, such as that of a timing.Scheduler.
 func NewHandler(s *loop.Server, more ...prometheus.Collector) *Handler {
 	return &Handler{Server: s, Collectors: more}
 }
+
+// metricsPath is where the metrics are.
+const metricsPath = "/metrics"
 
 //go:embed page
 var page embed.FS
@@ -59,7 +63,8 @@ func (h *Handler) init() {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(h.Collectors...)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
+	h.scrapes = &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	mux.Handle("GET "+metricsPath, h.scrapes)
 	mux.HandleFunc("GET /state", h.state)
 	mux.HandleFunc("POST /close", h.close)
 	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -46,6 +47,7 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 func (c *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := c.answer(r)
 	maps.Copy(w.Header(), a.header)
+	w.Header().Set("Content-Length", strconv.Itoa(a.body.Len())) // or it goes in pieces of 2 to 4 KiB
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body.Bytes())
 }

@@ -118,6 +118,9 @@ func (m *memory) Wake(loop int) error {
 	return nil
 }
 
+// Again implements engine.Engine.
+func (m *memory) Again(loop int) { _ = m.Wake(loop) }
+
 // Enroll implements engine.Engine.
 func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	c, ok := nc.(*memConn)

@@ -1,18 +1,14 @@
 package looptest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 )
 
 // OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client
@@ -142,26 +138,11 @@ func (c *peerConn) SetWriteDeadline(time.Time) error { return nil }
 // Certificate returns a certificate for these names, signed by itself, that is valid in virtual
 // time as well as in real time. It is no secret: for tests only.
 func Certificate(names ...string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := selfsigned.New(time.Unix(0, 0), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC), names...)
 	if err != nil {
 		panic(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "looptest"}, DNSNames: names,
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IsCA:        true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return pair
 }
 
 // Raw feeds b as it is to a Peer of OpenTLS, as one packet, and waits for what it causes.

@@ -97,6 +97,8 @@ func TestFaultSoak(t *testing.T) {
 	close(stop)
 	clients.Wait()
 	until(t, time.Minute, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
+	// Loops that had many buffers, as those of TLS have, look now and then whether they still need them.
+	until(t, time.Minute, "all timers have gone", func() bool { return srv.Stats().Timers == 0 })
 	turnsEnd(srv)
 	until(t, time.Minute, "the timers of those that linger have gone", func() bool { return srv.Stats().Timers == 0 })
 	st := srv.Stats()

@@ -3,6 +3,7 @@
 package scaletest_test
 
 import (
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -15,30 +16,33 @@ const together = 8
 const worstTurn = 2 * time.Millisecond
 
 // meter measures the loop by the clock of its thread, which stands still while the machine does
-// something else: virtual time does not pass while code runs.
+// something else: virtual time does not pass while code runs. The loop keeps its thread for the
+// length of a turn. Without that a turn during which Go preempts it, after 10 ms of running at the
+// latest, would be charged with what runs on the thread meanwhile, such as a worker of the garbage
+// collector. What that has the loop itself do when it allocates is in the times.
 type meter struct {
-	busy  time.Duration // in all turns
-	worst time.Duration // the longest of them, or of so many read events
-	turns int
-	long  int // that were longer than they should be
-	moved int // that began on one thread and ended on another, and are not in the times
-	begun instant
-	group int
+	busy      time.Duration // in all turns
+	worst     time.Duration // the longest of them, or of so many read events
+	worstKind string
+	turns     int
+	long      int // that were longer than they should be
+	begun     time.Duration
+	group     int
 }
 
 // measure runs one turn.
-func (m *meter) measure(turn func()) {
+func (m *meter) measure(kind string, turn func()) {
 	m.flush()
-	begun := now()
+	begun := begin()
 	turn()
-	m.note(begun)
+	m.end(kind, begun)
 	m.turns++
 }
 
 // few runs a short turn, which is measured together with others.
 func (m *meter) few(c *client, p []byte) {
 	if m.group == 0 {
-		m.begun = now()
+		m.begun = begin()
 	}
 	c.sink.Readable(p)
 	m.turns++
@@ -50,34 +54,49 @@ func (m *meter) few(c *client, p []byte) {
 func (m *meter) flush() {
 	if m.group > 0 {
 		m.group = 0
-		m.note(m.begun)
+		m.end("messages", m.begun)
 	}
 }
 
-func (m *meter) note(begun instant) {
-	end := now()
-	if end.thread != begun.thread {
-		m.moved++
-		return
+func begin() time.Duration {
+	runtime.LockOSThread()
+	return threadTime()
+}
+
+func (m *meter) end(kind string, begun time.Duration) {
+	used := threadTime() - begun
+	runtime.UnlockOSThread()
+	m.busy += used
+	if used > m.worst {
+		m.worst, m.worstKind = used, kind
 	}
-	m.busy += end.used - begun.used
-	m.worst = max(m.worst, end.used-begun.used)
-	if end.used-begun.used > worstTurn {
+	if used > worstTurn {
 		m.long++
 	}
 }
 
-// An instant is what a thread has used until now.
-type instant struct {
-	thread uintptr
-	used   time.Duration
-}
-
-// now makes raw system calls, as the other kind tells the scheduler, which costs more.
-func now() instant {
+// threadTime returns what the thread has used until now. It makes a raw system call, as the other
+// kind tells the scheduler, which costs more.
+func threadTime() time.Duration {
 	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
 	var ts syscall.Timespec
 	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&ts)), 0)
-	thread, _, _ := syscall.RawSyscall(syscall.SYS_GETTID, 0, 0, 0)
-	return instant{thread, time.Duration(ts.Nano())}
+	return time.Duration(ts.Nano())
+}
+
+// counted is what control has counted, so that it is not left out.
+var counted int
+
+// control measures what only counts, for a while, as turns are measured: what is long there, a turn
+// cannot help either.
+func control(lasts time.Duration) (worst time.Duration, long int) {
+	var m meter
+	for m.busy < lasts {
+		m.measure("counting", func() {
+			for i := range 30_000 {
+				counted += i
+			}
+		})
+	}
+	return m.worst, m.long
 }

@@ -104,6 +104,7 @@ type row struct {
 	event    time.Duration // per message or timer
 	worst    time.Duration // turn
 	long     int           // turns above worstTurn
+	busy     time.Duration // in all turns
 	messages uint64
 	fired    uint64
 	garbage  float64 // objects per message in steady state
@@ -155,8 +156,8 @@ func run(t *testing.T, n int, lasts time.Duration) row {
 		time.Sleep(time.Minute)
 		onLoop(t, srv, func() {
 			m := &w.meter
-			progress("%d connections: minute %d of %v, %v of CPU per connection and minute, worst turn %v, %d above %v, of %d",
-				n, i+1, lasts, m.busy/time.Duration(n*(i+1)), m.worst, m.long, worstTurn, m.turns)
+			progress("%d connections: minute %d of %v, %v of CPU per connection and minute, worst turn %v (%s), %d above %v, of %d; %d collections",
+				n, i+1, lasts, m.busy/time.Duration(n*(i+1)), m.worst, m.worstKind, m.long, worstTurn, m.turns, collections())
 		})
 	}
 	r := row{conns: n, bytes: (full.bytes - empty.bytes) / float64(n), objects: (full.objects - empty.objects) / float64(n)}
@@ -164,10 +165,16 @@ func run(t *testing.T, n int, lasts time.Duration) row {
 		after := srv.Stats()
 		r.worst, r.long, r.cpu = w.meter.worst, w.meter.long, time.Duration(float64(w.meter.busy)/float64(n)/lasts.Minutes())
 		r.messages, r.fired = after.Messages-before.Messages, after.Fired-before.Fired
+		r.busy = w.meter.busy
 		r.event = w.meter.busy / time.Duration(r.messages+r.fired)
 		w.over = true
 	})
 	r.garbage = (memory().made - full.made) / float64(r.messages)
+	if asked() {
+		worst, long := control(min(r.busy, time.Minute))
+		progress("%d connections: in %v of turns %d above %v, the worst %v; in as much of counting, at most a minute, %d, the worst %v",
+			n, r.busy, r.long, worstTurn, r.worst, long, worst)
+	}
 	check(t, w, srv.Stats())
 	cancel()
 	if err := srv.Wait(); err != nil {
@@ -228,9 +235,19 @@ func memory() usage {
 	return usage{float64(samples[0].Value.Uint64()), float64(samples[1].Value.Uint64()), float64(samples[2].Value.Uint64())}
 }
 
+// collections returns how often the garbage collector has run.
+func collections() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// asked reports whether somebody waits for what is measured.
+func asked() bool { return os.Getenv("LOOPWHEEL_SCALE") != "" }
+
 // progress says on standard error what goes on, if somebody waits for it.
 func progress(format string, args ...any) {
-	if os.Getenv("LOOPWHEEL_SCALE") != "" {
+	if asked() {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
 	}
 }

@@ -121,9 +121,9 @@ func (w *world) run() {
 		}
 		select {
 		case <-w.wakes:
-			w.meter.measure(turn)
+			w.meter.measure("timers and mailbox", turn)
 		case f := <-w.calls:
-			w.meter.measure(f)
+			w.meter.measure("arrival", f)
 		case <-timer.C:
 			planned = never
 			w.deliver()
@@ -180,7 +180,7 @@ func (w *world) deliver() {
 	}
 	for w.farewell.Len() > 0 {
 		if c := w.farewell.PopFront(); c.sink != nil {
-			w.meter.measure(func() { c.sink.Closed(io.EOF) })
+			w.meter.measure("end", func() { c.sink.Closed(io.EOF) })
 			w.gone(c)
 		}
 	}
@@ -210,6 +210,9 @@ func (w *world) Wake(int) error {
 	}
 	return nil
 }
+
+// Again implements engine.Engine.
+func (w *world) Again(loop int) { _ = w.Wake(loop) }
 
 // Enroll implements engine.Engine.
 func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink) error {

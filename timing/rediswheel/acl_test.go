@@ -3,50 +3,14 @@ package rediswheel
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/redistest"
 )
-
-// aclRule returns the command of docs/distributed.md that makes a user.
-func aclRule(t *testing.T, user string) (args []any) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/distributed.md")
-	must(t, err)
-	_, rule, ok := strings.Cut(string(text), "ACL SETUSER "+user+" ")
-	rule, _, _ = strings.Cut(rule, "```")
-	if !ok {
-		t.Fatalf("docs/distributed.md does not say how to make the user %s", user)
-	}
-	args = []any{"ACL", "SETUSER", user}
-	for _, word := range strings.Fields(rule) {
-		args = append(args, word)
-	}
-	return args
-}
-
-// restricted returns a client like another, but of a user that may do what docs/distributed.md says.
-func restricted(t *testing.T, client redis.UniversalClient) redis.UniversalClient {
-	t.Helper()
-	ctx, rule := context.Background(), aclRule(t, "delays")
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		must(t, c.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return c.Do(ctx, rule...).Err() }))
-		opt := *c.Options()
-		opt.Username, opt.Password = "delays", "SECRET"
-		client = redis.NewClusterClient(&opt)
-	case *redis.Client:
-		must(t, c.Do(ctx, rule...).Err())
-		opt := *c.Options()
-		opt.Username, opt.Password = "delays", "SECRET"
-		client = redis.NewClient(&opt)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
-}
 
 // Everything works for a user with the rights that docs/distributed.md names, and nothing else does.
 func TestACL(t *testing.T) {
@@ -55,7 +19,7 @@ func TestACL(t *testing.T) {
 			t.Skip("miniredis has no users")
 		}
 		ctx := context.Background()
-		user := restricted(t, client)
+		user := redistest.Restricted(t, client, "../../docs/distributed.md", "delays")
 		for _, cmd := range [][]any{{"set", "other", "1"}, {"get", "other"}, {"publish", "other", "1"}, {"flushall"}} {
 			if err := user.Do(ctx, cmd...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 				t.Errorf("%v: %v", cmd, err)

@@ -42,30 +42,11 @@ func (s Status) String() string {
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error {
-	args, _, err := q.entry(&t)
+	e, err := q.entry(&t)
 	if err != nil {
 		return err
 	}
-	shard := q.shard(t.Key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptAdd, append([]any{"", q.hints[shard]}, args...)...))
-	if err != nil {
-		return err
-	}
-	letters, _ := v.(string)
-	return q.added(&t, letters[0])
-}
-
-// entry checks a task and returns its arguments of add.lua.
-func (q *Queue) entry(t *Task) (args []any, size int, err error) {
-	if err := t.check(q.cfg.MaxBody); err != nil {
-		return nil, 0, err
-	}
-	at, err := t.when(time.Now())
-	if err != nil {
-		return nil, 0, err
-	}
-	record, err := t.record()
-	return []any{t.Key, policies[t.OnConflict], at, record}, len(t.Key) + len(record), err
+	return q.gatherer.add(ctx, e)
 }
 
 // added takes a letter of add.lua.
@@ -85,78 +66,24 @@ func (q *Queue) added(t *Task, result byte) error {
 // then the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as
 // if they were added one by one.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
-	b := batch{q: q, tasks: tasks, errs: make([]error, len(tasks)), open: make(map[int]*chunk)}
+	errs := make([]error, len(tasks))
+	var entries []entry
+	var places []int
 	for i := range tasks {
-		b.add(i)
+		e, err := q.entry(&tasks[i])
+		if errs[i] = err; err == nil {
+			entries, places = append(entries, e), append(places, i)
+		}
 	}
-	b.flush(ctx)
-	for _, err := range b.errs {
+	for k, err := range q.addAll(ctx, entries) {
+		errs[places[k]] = err
+	}
+	for _, err := range errs {
 		if err != nil {
-			return &BatchError{b.errs}
+			return &BatchError{errs}
 		}
 	}
 	return nil
-}
-
-// A batch is what AddBatch works on.
-type batch struct {
-	q      *Queue
-	tasks  []Task
-	errs   []error
-	open   map[int]*chunk // of each shard, the chunk that has room
-	chunks []*chunk
-}
-
-// A chunk is one call of add.lua.
-type chunk struct {
-	shard int
-	tasks []int
-	args  []any
-	size  int
-}
-
-func (b *batch) add(i int) {
-	args, size, err := b.q.entry(&b.tasks[i])
-	if err != nil {
-		b.errs[i] = err
-		return
-	}
-	shard := b.q.shard(b.tasks[i].Key)
-	c := b.open[shard]
-	if c == nil || len(c.tasks) == maxBatch || c.size+size > maxBatchBytes {
-		c = &chunk{shard: shard, args: []any{"", b.q.hints[shard]}}
-		b.open[shard] = c
-		b.chunks = append(b.chunks, c)
-	}
-	c.tasks, c.args, c.size = append(c.tasks, i), append(c.args, args...), c.size+size
-}
-
-// pipelined is how many calls are sent before the answers are read.
-const pipelined = 64
-
-func (b *batch) flush(ctx context.Context) {
-	for from := 0; from < len(b.chunks); from += pipelined {
-		chunks := b.chunks[from:min(from+pipelined, len(b.chunks))]
-		calls := make([]call, len(chunks))
-		for i, c := range chunks {
-			calls[i] = b.q.on(c.shard, scriptAdd, c.args...)
-		}
-		values, errs := evalAll(ctx, b.q.client, calls)
-		for i, c := range chunks {
-			letters, _ := values[i].(string)
-			b.done(c, letters, errs[i])
-		}
-	}
-}
-
-func (b *batch) done(c *chunk, letters string, err error) {
-	for k, i := range c.tasks {
-		if err != nil {
-			b.errs[i] = err
-		} else {
-			b.errs[i] = b.q.added(&b.tasks[i], letters[k])
-		}
-	}
 }
 
 // Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had

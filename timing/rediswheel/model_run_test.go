@@ -71,7 +71,7 @@ func (r *modelRun) one() {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, channel, key, policy, at, record), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, scriptAdd, now, channel, 1, key, policy, at, record), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
 		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
 	case n < 36:

@@ -61,10 +61,7 @@ func (m *model) add(shard int, key, policy string, at, delay int64, record strin
 		due = max(at, m.now)
 	}
 	m.tasks[key] = &modelTask{shard: shard, place: "due", score: due, record: record}
-	if old == nil {
-		return "a"
-	}
-	return "r"
+	return "a"
 }
 
 func (m *model) cancel(key string) string {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -138,13 +139,15 @@ func orDefault[T comparable](v *T, def T) {
 // from any goroutine, but those with a context wait for Redis: not from a callback of an event
 // loop.
 type Queue struct {
-	cfg     Config
-	client  redis.UniversalClient
-	keys    [][]string // of each shard
-	workers []string   // the key of the set of workers, as beat.lua wants it
-	channel string     // of what workers tell each other
-	hints   []string   // channels of the shards
-	counts  counters
+	cfg      Config
+	client   redis.UniversalClient
+	keys     [][]string  // of each shard
+	workers  []string    // the key of the set of workers, as beat.lua wants it
+	channel  string      // of what workers tell each other
+	hints    []string    // channels of the shards
+	apart    atomic.Bool // a script may have keys of one shard only: Redis is a cluster
+	counts   counters
+	gatherer gatherer
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
@@ -169,6 +172,9 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if err != nil {
 		return nil, err
 	}
+	_, cluster := client.(*redis.ClusterClient)
+	q.apart.Store(cluster)
+	q.gatherer.q = q
 	q.hints = hintChannels(q.channel, shards)
 	for i := range shards {
 		q.keys = append(q.keys, shardKeys(cfg.Name, shardTag(i, shards)))

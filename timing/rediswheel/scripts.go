@@ -87,6 +87,10 @@ func noticeFailure(ctx context.Context, client redis.UniversalClient, err error)
 // restarted, or is a new master.
 func evalAll(ctx context.Context, client redis.UniversalClient, calls []call) ([]any, []error) {
 	values, errs := make([]any, len(calls)), make([]error, len(calls))
+	if len(calls) == 1 {
+		values[0], errs[0] = eval(ctx, client, calls[0])
+		return values, errs
+	}
 	run := func(of []int, queue func(redis.Pipeliner, call) *redis.Cmd) (unknown []int) {
 		pipe := client.Pipeline()
 		cmds := make([]*redis.Cmd, len(of))

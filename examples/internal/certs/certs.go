@@ -2,17 +2,12 @@
 package certs
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"flag"
-	"math/big"
-	"net"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 )
 
 // Flags are what the command line says.
@@ -53,21 +48,6 @@ func (f *Flags) Config() (*tls.Config, error) {
 // selfSigned makes a certificate for this machine, valid for a day. Clients must be told to trust
 // it: it is for trying things out.
 func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
 	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: "loopwheel example"},
-		DNSNames:     []string{"localhost"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		NotBefore:    now.Add(-time.Minute),
-		NotAfter:     now.Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+	return selfsigned.New(now.Add(-time.Minute), now.Add(24*time.Hour), "localhost", "127.0.0.1", "::1")
 }

@@ -3,12 +3,12 @@ package certs
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 )
 
 func parse(t *testing.T, args ...string) (*tls.Config, error) {
@@ -49,19 +49,10 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, b := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
-		key:  {Type: "PRIVATE KEY", Bytes: der},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := selfsigned.WriteFiles(pair, cert, key); err != nil {
+		t.Fatal(err)
 	}
 	if cfg, err := parse(t, "-tls-cert", cert, "-tls-key", key); err != nil || len(cfg.Certificates) != 1 {
 		t.Errorf("%v, %v", cfg, err)

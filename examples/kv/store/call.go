@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"math/big"
 	"strconv"
@@ -324,4 +325,22 @@ func (x *Call) delIfEmpty(e *entry, n int) {
 		x.DB.drop(e)
 		x.did(EventGeneric, "del", []byte(e.name))
 	}
+}
+
+// popCount returns how many elements LPOP, SPOP, ZPOPMIN and the like are to take, and whether that
+// was said, so that an array is the answer. false: the error is the answer; for more arguments than
+// that it is tooMany, or if that is empty, what it is for other commands.
+func (x *Call) popCount(tooMany string) (n int64, many, ok bool) {
+	switch {
+	case len(x.Args) > 3:
+		x.err(cmp.Or(tooMany, WrongArgs(string(x.Args[0]))))
+		return 0, false, false
+	case len(x.Args) == 2:
+		return 1, false, true
+	}
+	if n, ok = resp.ParseInt(x.Args[2]); !ok || n < 0 {
+		x.err(errNotPositive)
+		return 0, false, false
+	}
+	return n, true, true
 }

@@ -1,7 +1,5 @@
 package store
 
-import "github.com/loopwheel/loopwheel/codec/resp"
-
 var _ = register([]Command{
 	{Name: "lpush", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { push(x, true, false) }},
 	{Name: "rpush", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { push(x, false, false) }},
@@ -69,17 +67,9 @@ func popOne(l *list, front bool) string {
 }
 
 func pop(x *Call, front bool) {
-	n, many := int64(1), len(x.Args) == 3
-	if len(x.Args) > 3 {
-		x.err(WrongArgs(string(x.Args[0])))
+	n, many, ok := x.popCount("")
+	if !ok {
 		return
-	}
-	if many {
-		var ok bool
-		if n, ok = resp.ParseInt(x.Args[2]); !ok || n < 0 {
-			x.err(errNotPositive)
-			return
-		}
 	}
 	l, e, ok := lookup[list](x, x.Args[1])
 	switch {

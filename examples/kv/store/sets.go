@@ -105,17 +105,9 @@ func scard(x *Call) {
 }
 
 func spop(x *Call) {
-	n, many := int64(1), len(x.Args) > 2
-	if len(x.Args) > 3 {
-		x.err(errSyntax)
+	n, many, ok := x.popCount(errSyntax)
+	if !ok {
 		return
-	}
-	if many {
-		var ok bool
-		if n, ok = resp.ParseInt(x.Args[2]); !ok || n < 0 {
-			x.err(errNotPositive)
-			return
-		}
 	}
 	s, e, ok := lookup[set](x, x.Args[1])
 	switch {

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"math"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
-)
+import "math"
 
 var _ = register([]Command{
 	{Name: "zpopmin", Arity: -2, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { zpop(x, false) }},
@@ -32,17 +28,9 @@ func (x *Call) take(e *entry, z *zset, n int, last bool) []scored {
 }
 
 func zpop(x *Call, last bool) {
-	n, many := int64(1), len(x.Args) == 3
-	if len(x.Args) > 3 {
-		x.err(WrongArgs(string(x.Args[0])))
+	n, many, ok := x.popCount("")
+	if !ok {
 		return
-	}
-	if many {
-		var ok bool
-		if n, ok = resp.ParseInt(x.Args[2]); !ok || n < 0 {
-			x.err(errNotPositive)
-			return
-		}
 	}
 	z, e, ok := lookup[zset](x, x.Args[1])
 	switch {

@@ -31,6 +31,22 @@ local function open(key, me)
   return {epoch = e, n = n}
 end
 
+-- begin makes the first epoch of a stream that has no entries, with an entry that has the number 0 and
+-- is no message: so nobody knows a room as empty, and who finds that entry gone has missed something.
+-- Returns its id, or '0-0' if the server takes nothing now.
+local function begin(key, publish, ttl)
+  local id, head = string.format('%.0f-0', now()), identity() .. ' -:0 b'
+  local done = redis.pcall('XADD', key, id, 'h', head, 'd', '')
+  if type(done) == 'table' then
+    if string.find(done.err, 'OOM', 1, true) or string.find(done.err, '^%-?NOREPLICAS') or
+      string.find(done.err, '^%-?MISCONF') then return '0-0' end
+    error(done)
+  end
+  redis.call('PEXPIRE', key, ttl)
+  redis.call(publish, key, id .. ' ' .. head .. '\n')
+  return id
+end
+
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
 -- than they give.
 local function append(key, at, me, from, data, publish, max, ttl)

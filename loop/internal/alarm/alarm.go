@@ -15,8 +15,6 @@ const Never = time.Duration(math.MaxInt64)
 type Bell struct {
 	alarm    *Alarm
 	deadline atomic.Int64 // when the loop has work next
-	yielded  atomic.Bool  // there is more work, after a look at the sockets
-	wake     func()       // gives the loop a turn
 	schedule func()       // gives the loop a turn, unless one is to come
 }
 
@@ -34,12 +32,6 @@ func (b *Bell) Publish(when time.Duration) {
 // Deadline returns what was published last, unless the alarm has rung for it.
 func (b *Bell) Deadline() time.Duration { return time.Duration(b.deadline.Load()) }
 
-// Yield asks for another turn, after the loop has had a look at its sockets.
-func (b *Bell) Yield() {
-	b.yielded.Store(true)
-	b.alarm.kickIt()
-}
-
 // An Alarm makes no wake-up at all while nothing is due. Like muduo's TimerQueue it is woken only
 // when the earliest deadline became earlier.
 //
@@ -47,15 +39,15 @@ func (b *Bell) Yield() {
 // loads all deadlines once more. If the alarm's store came first, the loop sees for how long the
 // alarm is going to sleep, and kicks if its deadline is earlier. If the loop's came first, the
 // alarm sees the deadline. A kick stays until it is taken, so one between that look and the sleep
-// is not lost. yielded is stored before a kick that is unconditional.
+// is not lost.
 //
 // No loop that is due is left without a turn. ring clears the deadline that it saw, and no other,
 // then schedules. A loop that is idle is woken by that. If it is queued, its turn is to come, or is
 // running. One that is to come reads the clock after ring did, so it runs what ring saw. One that
 // is running has cleared the deadline when it began, after ring saw it: it, too, reads the clock
-// later. What it publishes itself it publishes after it has become idle, or has yielded. And as a
-// turn begins by forgetting what it had published, it publishes in any case. So it does not matter
-// that ring clears a deadline of which the loop believes that it still stands.
+// later. What it publishes itself it publishes after it has become idle, or before another turn of
+// its own. And as a turn begins by forgetting what it had published, it publishes in any case. So it
+// does not matter that ring clears a deadline of which the loop believes that it still stands.
 type Alarm struct {
 	clock func() time.Duration
 	bells []*Bell
@@ -71,9 +63,9 @@ func New(n int, clock func() time.Duration) *Alarm {
 	return a
 }
 
-// Attach makes b the bell of a loop, which is given turns by wake and schedule.
-func (a *Alarm) Attach(loop int, b *Bell, wake, schedule func()) {
-	b.alarm, b.wake, b.schedule = a, wake, schedule
+// Attach makes b the bell of a loop, which is given turns by schedule.
+func (a *Alarm) Attach(loop int, b *Bell, schedule func()) {
+	b.alarm, b.schedule = a, schedule
 	b.Clear()
 	a.bells[loop] = b
 }
@@ -127,15 +119,10 @@ func (a *Alarm) Run() {
 	}
 }
 
-// ring gives a turn to each loop that is due or has yielded, and returns the earliest deadline of
-// the others.
+// ring gives a turn to each loop that is due, and returns the earliest deadline of the others.
 func (a *Alarm) ring() time.Duration {
 	now, next := a.clock(), Never
 	for _, b := range a.bells {
-		if b.yielded.Swap(false) {
-			b.wake()
-			continue
-		}
 		when := b.Deadline()
 		if when > now {
 			next = min(next, when)
@@ -153,9 +140,6 @@ func (a *Alarm) earliest() time.Duration {
 	next := Never
 	for _, b := range a.bells {
 		next = min(next, b.Deadline())
-		if b.yielded.Load() {
-			return 0
-		}
 	}
 	return next
 }

@@ -49,7 +49,7 @@ func newTest(n int) (*Alarm, []*loop, func() time.Duration) {
 			default:
 			}
 		}
-		a.Attach(i, &l.bell, wake, wake)
+		a.Attach(i, &l.bell, wake)
 		loops[i] = l
 	}
 	return a, loops, clock
@@ -92,19 +92,6 @@ func TestDeadlines(t *testing.T) {
 		}
 		a.Stop()
 	})
-}
-
-// A loop that yields gets a turn though nothing is due.
-func TestYield(t *testing.T) {
-	a, loops, _ := newTest(2)
-	loops[1].bell.Yield()
-	if !a.Kicked() {
-		t.Error("the alarm was not woken")
-	}
-	a.Ring()
-	if len(loops[0].turns) != 0 || len(loops[1].turns) != 1 {
-		t.Errorf("turns: %d, %d", len(loops[0].turns), len(loops[1].turns))
-	}
 }
 
 // Only a deadline that is earlier than the alarm's plan wakes it.

@@ -22,10 +22,13 @@ type Engine interface {
 	// h is called. With an error Stop must be called as well.
 	Start(n int, h Host) error
 
-	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline.
-	// Between two turns the loop looks at its sockets, provided that Wake is not called from within
-	// Turn.
+	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline. Called
+	// on the loop itself it may keep the loop from its sockets: Again is for that.
 	Wake(loop int) error
+
+	// Again makes the loop call Host.Turn once more, after it has looked at its sockets. It is
+	// called on the loop.
+	Again(loop int)
 
 	// Enroll hands an accepted connection to a loop and waits until open has returned there, so a
 	// blocked loop blocks the caller. A nil Sink refuses the connection. With an error open was not
@@ -49,7 +52,7 @@ type Host interface {
 	// until it returns.
 	Tick()
 
-	// Turn is called on the loop, once for each Wake or once for several.
+	// Turn is called on the loop, once for each Wake and Again, or once for several.
 	Turn(loop int)
 
 	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.

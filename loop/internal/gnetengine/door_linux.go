@@ -44,7 +44,7 @@ func (d *door) open(l *eventLoop) error {
 	if err != nil {
 		return err
 	}
-	_ = peer.Close()
+	_ = unix.Close(peer)
 	raw, err := nc.(*net.UnixConn).SyscallConn()
 	if err != nil {
 		return errors.Join(err, nc.Close())

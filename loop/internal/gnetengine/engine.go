@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +75,7 @@ type eventLoop struct {
 	index  int
 	client *gnet.Client
 	gnet   gnet.EventLoop
-	peer   net.Conn // the other end of the anchor
+	peer   int // the descriptor of the anchor's other end
 	ended  chan struct{}
 	once   sync.Once
 
@@ -88,15 +87,6 @@ type eventLoop struct {
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
-}
-
-// A ticket is the gnet context of a connection until it is open.
-type ticket struct {
-	loop   *eventLoop
-	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
-	resume *socket                         // a paused socket that reads again, or
-	door   *door
-	opened bool
 }
 
 // Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
@@ -149,8 +139,7 @@ func (e *Engine) reserveProc(loops int) {
 	}
 }
 
-// start brings up the loop, and enrols an anchor: a connection that stays silent. gnet shows its
-// loops to connections only.
+// start brings up the loop, and enrols its anchor.
 func (l *eventLoop) start() (err error) {
 	l.client, err = gnet.NewClient(l.engine,
 		gnet.WithNumEventLoop(1),
@@ -166,7 +155,7 @@ func (l *eventLoop) start() (err error) {
 		return err
 	}
 	if err := l.client.Start(); err != nil {
-		return errors.Join(err, anchor.Close(), peer.Close())
+		return errors.Join(err, anchor.Close(), unix.Close(peer))
 	}
 	l.peer = peer
 	l.engine.loops = append(l.engine.loops, l) // from here on Stop stops it
@@ -189,31 +178,7 @@ func (l *eventLoop) stop() error {
 		l.poll.stop()
 		l.pipe.close()
 	}
-	return errors.Join(err, l.peer.Close())
-}
-
-func socketPair() (a, b net.Conn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	unix.CloseOnExec(fds[0])
-	unix.CloseOnExec(fds[1])
-	if a, err = fileConn(fds[0]); err != nil {
-		_ = unix.Close(fds[1])
-		return nil, nil, err
-	}
-	if b, err = fileConn(fds[1]); err != nil {
-		_ = a.Close()
-		return nil, nil, err
-	}
-	return a, b, nil
-}
-
-func fileConn(fd int) (net.Conn, error) {
-	f := os.NewFile(uintptr(fd), "socketpair")
-	defer f.Close()
-	return net.FileConn(f)
+	return errors.Join(err, unix.Close(l.peer))
 }
 
 // Wake implements engine.Engine.
@@ -228,29 +193,6 @@ type turn eventLoop
 func (t *turn) Run(context.Context) error {
 	t.engine.host.Turn(t.index)
 	return nil
-}
-
-// Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
-}
-
-// enroll hands nc to gnet, and waits until t is open.
-func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
-	result := make(chan error, 1)
-	go func() {
-		_, err := l.client.EnrollContext(nc, t)
-		result <- err
-	}()
-	select {
-	case err := <-result:
-		if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
-			err = errUnregistered
-		}
-		return err
-	case <-l.ended: // then gnet never answers
-		return errEnded
-	}
 }
 
 // Stop implements engine.Engine.
@@ -287,10 +229,10 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		t.loop.reserve.fill()
 		return nil, gnet.None
 	}
-	s := &socket{loop: t.loop, conn: c, fd: c.Fd()}
+	s := &socket{loop: t.loop, conn: c, fd: int32(c.Fd())}
 	c.SetContext(s)
 	s.sink = t.open(s)
-	if s.sink == nil && !s.closed {
+	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)
 	}
 	return nil, gnet.None
@@ -303,11 +245,13 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	data, _ := c.Next(-1)
 	switch x := c.Context().(type) {
 	case *socket:
-		if !x.closed {
+		if !x.is(markClosed) {
 			x.sink.Readable(data)
 		}
 	case *door:
 		x.ready()
+	case *ticket: // an anchor: see Again
+		e.host.Turn(x.loop.index)
 	}
 	return gnet.None
 }

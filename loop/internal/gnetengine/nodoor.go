@@ -24,7 +24,7 @@ type poller struct{}
 func (*eventLoop) startPoller() error { return errors.ErrUnsupported }
 
 func (*poller) watch(*socket, int16) error { return errors.ErrUnsupported }
-func (*poller) remove(int32, int)          {}
+func (*poller) unwatch(*socket)            {}
 func (*poller) stop()                      {}
 
 type inBatch struct{}

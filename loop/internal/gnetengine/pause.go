@@ -19,20 +19,22 @@ const resumeAgain = 50 * time.Millisecond
 
 // Pause takes the socket away from gnet, which cannot be told not to read.
 func (s *socket) Pause() error {
-	s.paused = true
+	s.set(markPaused)
 	if s.conn == nil {
 		return nil // not yet back from the last pause
 	}
 	c := s.conn
-	_, s.tcp = c.RemoteAddr().(*net.TCPAddr)
+	if _, tcp := c.RemoteAddr().(*net.TCPAddr); tcp {
+		s.set(markTCP)
+	}
 	if err := s.detach(); err != nil {
-		s.paused = false
+		s.unset(markPaused)
 		return err
 	}
 	c.SetContext(nil) // its OnClose is nobody's business
 	_ = s.loop.gnet.Close(c)
 	s.loop.reserve.fill()
-	if s.tcp && !s.waiting {
+	if s.is(markTCP) && !s.is(markWaiting) {
 		s.watch(0)
 	}
 	return nil
@@ -43,15 +45,15 @@ func (s *socket) Pause() error {
 // be lost. Nor must what is in a unix socket, where a reset only means that the peer has not read
 // everything.
 func (s *socket) checkPaused() {
-	if !s.tcp {
+	if !s.is(markTCP) {
 		return
 	}
-	events := poll(s.fd)
+	events := poll(s.FD())
 	if events&(unix.POLLERR|unix.POLLHUP) == 0 {
 		s.watch(0)
 		return
 	}
-	n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	n, err := unix.GetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_ERROR)
 	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
 		s.over(os.NewSyscallError("read", errno))
 	}
@@ -59,11 +61,11 @@ func (s *socket) checkPaused() {
 
 // Resume gives the socket back to gnet. Enrolling waits for the loop, so it cannot be done on it.
 func (s *socket) Resume() {
-	s.paused = false
-	if s.conn != nil || s.resuming {
+	s.unset(markPaused)
+	if s.conn != nil || s.is(markResuming) {
 		return
 	}
-	s.resuming = true
+	s.set(markResuming)
 	nc, err := s.netConn()
 	if err != nil {
 		s.resumeLater()
@@ -85,8 +87,8 @@ func (s *socket) Resume() {
 func (s *socket) resumeLater() {
 	time.AfterFunc(resumeAgain, func() {
 		s.loop.execute(func() {
-			s.resuming = false
-			if !s.closed && !s.paused {
+			s.unset(markResuming)
+			if !s.is(markClosed) && !s.is(markPaused) {
 				s.Resume()
 			}
 		})
@@ -96,13 +98,13 @@ func (s *socket) resumeLater() {
 // readRest reads what the kernel still has of a connection that has ended, and then the end, in
 // gnet's place.
 func (s *socket) readRest() {
-	s.resuming = false
+	s.unset(markResuming)
 	var buf []byte
-	for !s.closed && !s.paused {
+	for !s.is(markClosed) && !s.is(markPaused) {
 		if buf == nil {
 			buf = make([]byte, readBuffer)
 		}
-		n, err := unix.Read(s.fd, buf)
+		n, err := unix.Read(s.FD(), buf)
 		switch {
 		case n > 0:
 			s.sink.Readable(buf[:n])
@@ -120,7 +122,7 @@ func (s *socket) readRest() {
 // over is for a socket that is not gnet's what gnet's OnClose is for others.
 func (s *socket) over(err error) {
 	s.sink.Closed(err)
-	if !s.lingers {
+	if !s.is(markLingers) {
 		s.Close(true)
 	}
 }
@@ -138,17 +140,17 @@ func (s *socket) netConn() (net.Conn, error) {
 
 // attach makes c, which gnet has opened for the same connection, the socket's own.
 func (s *socket) attach(c gnet.Conn) {
-	s.resuming = false
-	if s.closed {
+	s.unset(markResuming)
+	if s.is(markClosed) {
 		c.SetContext(nil)
 		_ = s.loop.gnet.Close(c)
 		return
 	}
-	old := s.fd
+	old := s.FD()
 	c.SetContext(s)
 	s.move(c.Fd(), c)
 	closeFD(old)
-	if s.paused {
+	if s.is(markPaused) {
 		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again
 	}
 }

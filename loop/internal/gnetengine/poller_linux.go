@@ -21,6 +21,7 @@ type poller struct {
 	door    door
 	entries []entry
 	free    []int32
+	places  map[*socket]int32 // of gnet's sockets, which seldom have one
 	events  [pollBatch]unix.EpollEvent
 }
 
@@ -39,7 +40,7 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	return &poller{fd: fd}, nil
+	return &poller{fd: fd, places: make(map[*socket]int32)}, nil
 }
 
 // add begins to watch fd.
@@ -111,12 +112,21 @@ func (p *poller) stop() {
 }
 
 // watch asks for one look at s, for one of the events or because it is broken.
-func (p *poller) watch(s *socket, events int16) (err error) {
-	if s.watched {
-		return p.modify(s.place, s.fd, uint32(events)|unix.EPOLLONESHOT)
+func (p *poller) watch(s *socket, events int16) error {
+	if s.is(markWatched) {
+		return p.modify(p.places[s], s.FD(), uint32(events)|unix.EPOLLONESHOT)
 	}
-	s.place, err = p.add(s.fd, uint32(events)|unix.EPOLLONESHOT, s)
+	place, err := p.add(s.FD(), uint32(events)|unix.EPOLLONESHOT, s)
+	if err == nil {
+		p.places[s] = place
+	}
 	return err
+}
+
+// unwatch ends watch, before the descriptor is closed.
+func (p *poller) unwatch(s *socket) {
+	p.remove(p.places[s], s.FD())
+	delete(p.places, s)
 }
 
 // polled implements pollee.

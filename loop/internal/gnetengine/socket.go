@@ -18,19 +18,30 @@ const maxIovecs = 1024
 // socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our
 // own. Once closed, the number belongs to somebody else: nothing here may use it then.
 type socket struct {
-	loop     *eventLoop
-	conn     gnet.Conn // nil while detached from gnet: lingering, or paused
-	sink     engine.Sink
-	fd       int
-	closed   bool
-	watched  bool  // known to the watcher, or the poller
-	waiting  bool  // for a call of Sink.Writable
-	lingers  bool  // the Conn wants to go on writing after the end
-	paused   bool  // as the Conn wants it
-	tcp      bool  // known once paused
-	place    int32 // in the poller
-	resuming bool  // on its way back to gnet
+	loop *eventLoop
+	conn gnet.Conn // nil while detached from gnet: lingering, or paused
+	sink engine.Sink
+	fd   int32
+	marks
 }
+
+// marks are what else there is to know of a socket, in a byte: it is in memory for as long as its
+// connection, and so takes 48 bytes and not 64.
+type marks uint8
+
+const (
+	markClosed   marks = 1 << iota
+	markWatched        // known to the watcher, or the poller
+	markWaiting        // for a call of Sink.Writable
+	markLingers        // the Conn wants to go on writing after the end
+	markPaused         // as the Conn wants it
+	markTCP            // known once paused
+	markResuming       // on its way back to gnet
+)
+
+func (m marks) is(what marks) bool { return m&what != 0 }
+func (m *marks) set(what marks)    { *m |= what }
+func (m *marks) unset(what marks)  { *m &^= what }
 
 // slowWrite is write(2), which Go's scheduler is told of.
 func slowWrite(fd int, p []byte) (int, error) {
@@ -51,7 +62,7 @@ func (s *socket) Writev(bufs [][]byte) (int, error) {
 		bufs = bufs[:maxIovecs]
 	}
 	for {
-		n, err := gio.Writev(s.fd, bufs)
+		n, err := gio.Writev(s.FD(), bufs)
 		switch err {
 		case nil:
 			return n, nil
@@ -74,7 +85,7 @@ func (s *socket) NotifyWritable() bool {
 	if !s.watch(unix.POLLOUT) {
 		return false
 	}
-	s.waiting = true
+	s.set(markWaiting)
 	return true
 }
 
@@ -88,23 +99,23 @@ func (s *socket) watch(events int16) bool {
 		err = s.loop.engine.watch.add(s, events)
 	}
 	if err == nil {
-		s.watched = true
+		s.set(markWatched)
 	}
 	return err == nil
 }
 
 // ready is called on the loop when the watcher has seen something.
 func (s *socket) ready() {
-	if s.waiting && !s.closed {
-		s.waiting = false
+	if s.is(markWaiting) && !s.is(markClosed) {
+		s.unset(markWaiting)
 		s.sink.Writable()
 	}
-	if s.paused && s.conn == nil && !s.resuming && !s.waiting && !s.closed {
+	if s.is(markPaused) && s.conn == nil && !s.is(markResuming) && !s.is(markWaiting) && !s.is(markClosed) {
 		s.checkPaused()
 	}
 }
 
-func (s *socket) Pending() bool { return poll(s.fd)&unix.POLLIN != 0 }
+func (s *socket) Pending() bool { return poll(s.FD())&unix.POLLIN != 0 }
 
 // poll returns what poll(2) says of input, and of the end.
 func poll(fd int) (events int16) {
@@ -115,16 +126,18 @@ func poll(fd int) (events int16) {
 	return fds[0].Revents
 }
 
-func (s *socket) Unsent() int { return unsent(s.fd) }
+func (s *socket) Unsent() int { return unsent(s.FD()) }
 
 func (s *socket) Linger() bool {
-	s.lingers = s.conn == nil || s.detach() == nil
-	return s.lingers
+	if s.conn == nil || s.detach() == nil {
+		s.set(markLingers)
+	}
+	return s.is(markLingers)
 }
 
 // detach gives s a descriptor of its own, so that it survives that gnet closes the other one.
 func (s *socket) detach() error {
-	fd, err := s.loop.reserve.dup(s.fd)
+	fd, err := s.loop.reserve.dup(s.FD())
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}
@@ -135,27 +148,27 @@ func (s *socket) detach() error {
 // move changes the descriptor, and takes along what the watcher knows.
 func (s *socket) move(fd int, c gnet.Conn) {
 	s.unwatch()
-	s.fd, s.conn = fd, c
-	if s.waiting && !s.NotifyWritable() {
+	s.fd, s.conn = int32(fd), c
+	if s.is(markWaiting) && !s.NotifyWritable() {
 		s.loop.notify(s) // too early, but then the sink tries, and asks again
 	}
 }
 
-func (s *socket) CloseWrite() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
+func (s *socket) CloseWrite() { _ = unix.Shutdown(s.FD(), unix.SHUT_WR) }
 
 func (s *socket) Close(hard bool) {
-	if s.closed {
+	if s.is(markClosed) {
 		return
 	}
-	s.closed = true
+	s.set(markClosed)
 	s.unwatch()
 	if hard {
 		// Otherwise the kernel keeps what a peer with a closed window does not take, for many
 		// minutes.
-		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		_ = unix.SetsockoptLinger(s.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	if s.conn == nil {
-		_ = unix.Close(s.fd)
+		_ = unix.Close(s.FD())
 		s.loop.reserve.fill()
 		return
 	}
@@ -164,23 +177,23 @@ func (s *socket) Close(hard bool) {
 
 // broken is what gnet's OnClose means for the sink.
 func (s *socket) broken(err error) {
-	if s.closed {
+	if s.is(markClosed) {
 		return
 	}
 	s.sink.Closed(cause(err))
-	if s.conn != nil && !s.closed {
+	if s.conn != nil && !s.is(markClosed) {
 		s.unwatch()
-		s.closed = true
+		s.set(markClosed)
 	}
 }
 
 func (s *socket) unwatch() {
-	if !s.watched {
+	if !s.is(markWatched) {
 		return
 	}
-	s.watched = false
+	s.unset(markWatched)
 	if p := s.loop.poll; p != nil {
-		p.remove(s.place, s.fd)
+		p.unwatch(s)
 	} else {
 		s.loop.engine.watch.remove(s)
 	}
@@ -197,5 +210,5 @@ func (s *socket) file() (*os.File, error) {
 
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// FD returns the descriptor, for tests that look at its options.
-func (s *socket) FD() int { return s.fd }
+// FD returns the descriptor; tests look at its options by it.
+func (s *socket) FD() int { return int(s.fd) }

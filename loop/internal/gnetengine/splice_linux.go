@@ -50,7 +50,7 @@ func (p *kernelPipe) readRest(buf []byte) error {
 // Splice implements engine.Splicer. gnet reads before it says anything, so the socket is taken away
 // from it: from then on it is in the loop's own epoll instance.
 func (s *socket) Splice(f engine.Flow) (engine.Socket, bool) {
-	if f == nil || s.loop.poll == nil || s.conn == nil || s.closed || s.lingers || s.resuming || !s.loop.hasPipe() {
+	if f == nil || s.loop.poll == nil || s.conn == nil || s.is(markClosed) || s.is(markLingers) || s.is(markResuming) || !s.loop.hasPipe() {
 		return nil, false
 	}
 	c := s.conn
@@ -61,8 +61,8 @@ func (s *socket) Splice(f engine.Flow) (engine.Socket, bool) {
 	_ = s.loop.gnet.Close(c)
 	s.loop.reserve.fill()
 	s.unwatch()
-	s.closed = true
-	d := &direct{loop: s.loop, sink: s.sink, fd: s.fd, flow: f, waiting: s.waiting, paused: s.paused}
+	s.set(markClosed)
+	d := &direct{loop: s.loop, sink: s.sink, fd: s.FD(), flow: f, waiting: s.is(markWaiting), paused: s.is(markPaused)}
 	d.polling = d.wanted()
 	var err error
 	if d.place, err = s.loop.poll.add(d.fd, d.polling, d); err != nil {
@@ -108,7 +108,7 @@ func (d *direct) receive() {
 	case *direct:
 		d.splice(to.fd)
 	case *socket:
-		d.splice(to.fd)
+		d.splice(to.FD())
 	default:
 		d.read()
 	}

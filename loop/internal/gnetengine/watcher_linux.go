@@ -33,11 +33,11 @@ func (w *watcher) add(s *socket, events int16) error {
 		return err
 	}
 	op := unix.EPOLL_CTL_ADD
-	if s.watched {
+	if s.is(markWatched) {
 		op = unix.EPOLL_CTL_MOD
 	}
-	ev := unix.EpollEvent{Events: uint32(events) | unix.EPOLLONESHOT, Fd: int32(s.fd)}
-	if err := unix.EpollCtl(w.fd, op, s.fd, &ev); err != nil {
+	ev := unix.EpollEvent{Events: uint32(events) | unix.EPOLLONESHOT, Fd: s.fd}
+	if err := unix.EpollCtl(w.fd, op, s.FD(), &ev); err != nil {
 		return os.NewSyscallError("epoll_ctl", err)
 	}
 	w.sockets[ev.Fd] = s
@@ -48,9 +48,9 @@ func (w *watcher) add(s *socket, events int16) error {
 func (w *watcher) remove(s *socket) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.sockets, int32(s.fd))
+	delete(w.sockets, s.fd)
 	if w.file != nil {
-		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.fd, nil)
+		_ = unix.EpollCtl(w.fd, unix.EPOLL_CTL_DEL, s.FD(), nil)
 	}
 }
 

@@ -19,7 +19,7 @@ const maxRawWrite = 64 << 10
 // own have replaced ours by then, so each return costs about 25 cycles.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > maxRawWrite {
-		return slowWrite(s.fd, p)
+		return slowWrite(s.FD(), p)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
@@ -31,7 +31,7 @@ func (s *socket) Write(p []byte) (int, error) {
 // writeFailed is Write when the first attempt took nothing.
 func (s *socket) writeFailed(p []byte, errno syscall.Errno) (int, error) {
 	if errno == unix.EINTR {
-		return slowWrite(s.fd, p)
+		return slowWrite(s.FD(), p)
 	}
 	return 0, failed("write", errno)
 }

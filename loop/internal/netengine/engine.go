@@ -65,6 +65,9 @@ func (e *Engine) Wake(loop int) error {
 	return nil
 }
 
+// Again implements engine.Engine: what the readers have queued meanwhile comes first.
+func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
+
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	l := e.loops[loop]

@@ -83,7 +83,7 @@ func (b *Box) grow(n int, s *Store) []byte {
 		s.Pool.Put(small)
 	default:
 		small := b.tail
-		b.tail = append(s.Pool.Get(min(max(2*cap(small), First, have+n+Slack), MaxTail)), small...)
+		b.tail = append(s.Pool.Get(min(max(2*cap(small)-Slack, First, have+n+Slack), MaxTail)), small...)
 		s.Pool.Put(small)
 	}
 	return b.tail
@@ -247,7 +247,7 @@ func (s *Store) get(n int) *Box {
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail-First {
+	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail+Slack-First {
 		s.put(b)
 		return
 	}
@@ -258,7 +258,7 @@ func (s *Store) Put(b *Box) {
 // put is Put for boxes that the loop does not take in hand as they are.
 func (s *Store) put(b *Box) {
 	s.empty(b)
-	if s.hand != nil || cap(b.tail) > MaxTail {
+	if s.hand != nil || cap(b.tail) > MaxTail+Slack {
 		s.shelve(b)
 		return
 	}

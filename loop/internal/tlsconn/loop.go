@@ -45,8 +45,8 @@ type LoopConfig struct {
 	// has ended.
 	Post func(f func()) bool
 
-	// After has f run on the loop after d. It is called on the loop.
-	After func(d time.Duration, f func())
+	// After has f run on the loop after d, unless it is stopped before. Both are called on the loop.
+	After func(d time.Duration, f func()) (stop func())
 
 	// Pool belongs to the loop.
 	Pool Pool
@@ -93,10 +93,11 @@ func (l *Loop) Abort(err error) {
 	}
 }
 
-func (l *Loop) post(f func()) bool              { return l.cfg.Post(f) }
-func (l *Loop) after(d time.Duration, f func()) { l.cfg.After(d, f) }
-func (l *Loop) get(n int) []byte                { return l.cfg.Pool.Get(n) }
-func (l *Loop) put(b []byte)                    { l.cfg.Pool.Put(b) }
+func (l *Loop) post(f func()) bool { return l.cfg.Post(f) }
+func (l *Loop) get(n int) []byte   { return l.cfg.Pool.Get(n) }
+func (l *Loop) put(b []byte)       { l.cfg.Pool.Put(b) }
+
+func (l *Loop) after(d time.Duration, f func()) (stop func()) { return l.cfg.After(d, f) }
 
 // buffers makes the loop's two buffers.
 func (l *Loop) buffers() {

@@ -1,22 +1,18 @@
 package tlsconn
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -26,13 +22,15 @@ type rig struct {
 	loop  *Loop
 	tasks chan func()
 	quit  chan struct{}
+
+	timers int // of the loop that are pending
 }
 
 func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	r := &rig{t: t, tasks: make(chan func(), 1<<12), quit: make(chan struct{})}
 	cfg := LoopConfig{
 		Post:      func(f func()) bool { r.tasks <- f; return true },
-		After:     func(d time.Duration, f func()) { time.AfterFunc(d, func() { r.tasks <- f }) },
+		After:     r.after,
 		Pool:      new(codec.Pool),
 		Workers:   NewWorkers(2),
 		MaxParked: 100,
@@ -56,6 +54,26 @@ func (r *rig) run() {
 			return
 		}
 	}
+}
+
+func (r *rig) after(d time.Duration, f func()) (stop func()) {
+	r.timers++
+	over := false // both are the loop's
+	stop = func() {
+		if !over {
+			over = true
+			r.timers--
+		}
+	}
+	time.AfterFunc(d, func() {
+		r.tasks <- func() {
+			if !over {
+				stop()
+				f()
+			}
+		}
+	})
+	return stop
 }
 
 // do runs f on the loop and waits for it.
@@ -344,25 +362,11 @@ func (w *wire) hold() func() []byte {
 }
 
 var certificate = sync.OnceValue(func() tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := selfsigned.New(time.Unix(0, 0), time.Now().Add(100*365*24*time.Hour), "test")
 	if err != nil {
 		panic(err)
 	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{"test"},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(100 * 365 * 24 * time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IsCA:        true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return pair
 })
 
 func serverConfig() *tls.Config {

@@ -78,10 +78,16 @@ type Conn struct {
 	out  []byte // ciphertext that the raw socket has not taken
 	sent int    // how much of out it has
 
-	discarded int     // bytes that came after the end
-	chunks    []chunk // the plaintext in out
+	farewell *farewell // nil unless discarding
+	chunks   []chunk   // the plaintext in out
 
 	local, remote net.Addr
+}
+
+// A farewell is a connection's time of discarding.
+type farewell struct {
+	bytes int    // that came
+	stop  func() // stops the timer that ends it
 }
 
 // A chunk is plaintext in Conn.out.
@@ -125,7 +131,7 @@ func (c *Conn) Readable(p []byte) {
 			c.receive(p)
 		}
 	case discarding:
-		if c.discarded += len(p); c.discarded > maxDiscarded {
+		if c.farewell.bytes += len(p); c.farewell.bytes > maxDiscarded {
 			c.Close(false)
 		}
 	}
@@ -294,6 +300,8 @@ func (c *Conn) Close(hard bool) {
 func (c *Conn) close() {
 	if c.state == discarding {
 		c.loop.discarding--
+		c.farewell.stop()
+		c.farewell = nil
 	}
 	c.state = closed
 	c.release(&c.in)
@@ -323,13 +331,9 @@ func (c *Conn) discard() {
 	}
 	c.state = discarding
 	c.loop.discarding++
+	c.farewell = &farewell{stop: c.loop.after(discardTimeout, func() { c.Close(false) })}
 	c.sock.CloseWrite()
 	if c.paused {
 		c.sock.Resume()
 	}
-	c.loop.after(discardTimeout, func() {
-		if c.state == discarding {
-			c.Close(false)
-		}
-	})
 }

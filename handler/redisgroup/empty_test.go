@@ -1,0 +1,110 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// A gate lets connections to Redis through, or cuts them.
+type gate struct {
+	mu    sync.Mutex
+	shut  bool
+	conns []net.Conn
+}
+
+func (g *gate) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return nil, errDown
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err == nil {
+		g.conns = append(g.conns, c)
+	}
+	return c, err
+}
+
+func (g *gate) set(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut = shut; shut {
+		for _, c := range g.conns {
+			c.Close()
+		}
+		g.conns = nil
+	}
+}
+
+// through returns a client like another, whose connections go through the gate.
+func (g *gate) through(t *testing.T, client redis.UniversalClient) redis.UniversalClient {
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		opt := *c.Options()
+		opt.Dialer = g.dial
+		client = redis.NewClusterClient(&opt)
+	case *redis.Client:
+		opt := *c.Options()
+		opt.Dialer = g.dial
+		client = redis.NewClient(&opt)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// flushAll empties Redis.
+func flushAll(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	flush := func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(t.Context(), flush)
+	case *redis.Client:
+		err = flush(t.Context(), c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was said and forgotten while a process could not hear is told as a gap, also in a room in
+// which nothing had ever been said; whether something is said afterwards or not.
+func TestHoleInAnEmptyRoom(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		for _, after := range []string{"nothing", "something"} {
+			t.Run(after, func(t *testing.T) {
+				g, client := &gate{}, connect()
+				one, two := startNode(t, g.through(t, client), settled()), startNode(t, client, settled())
+				room := "empty-" + after
+				a := one.dial()
+				a.say("history %s 0", room)
+				a.until("gap=false")
+				eventually(t, "it listens", func() bool { return redisgroup.Live(one.hub) == 1 })
+				g.set(true)
+				sp := newSpeaker(t, two, room, "s")
+				sp.say(5, 10)
+				if n := sp.settled(t); n != 5 {
+					t.Fatalf("%d of 5 were taken", n)
+				}
+				flushAll(t, client)
+				if after == "something" {
+					sp.say(1, 10)
+					sp.settled(t)
+				}
+				g.set(false)
+				a.until("gap " + room)
+				sp.say(1, 10)
+				a.until("s:" + map[string]string{"nothing": "6", "something": "7"}[after])
+			})
+		}
+	})
+}

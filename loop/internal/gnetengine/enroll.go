@@ -1,0 +1,48 @@
+//go:build unix
+
+package gnetengine
+
+import (
+	"net"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A ticket is the gnet context of a connection until it is open.
+type ticket struct {
+	loop   *eventLoop
+	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
+	resume *socket                         // a paused socket that reads again, or
+	door   *door
+	opened bool
+
+	conn   net.Conn // which enroll hands over
+	result chan error
+}
+
+// Enroll implements engine.Engine.
+func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
+}
+
+// enroll hands nc to gnet, and waits until t is open. What it needs for that is in t, which is of
+// another size than what lives as long as a connection: garbage of the same size would leave holes
+// between those.
+func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
+	t.conn, t.result = nc, make(chan error, 1)
+	go t.handOver()
+	select {
+	case err := <-t.result:
+		if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
+			err = errUnregistered
+		}
+		return err
+	case <-l.ended: // then gnet never answers
+		return errEnded
+	}
+}
+
+func (t *ticket) handOver() {
+	_, err := t.loop.client.EnrollContext(t.conn, t)
+	t.result <- err
+}
