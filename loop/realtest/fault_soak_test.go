@@ -98,9 +98,9 @@ func TestFaultSoak(t *testing.T) {
 	clients.Wait()
 	until(t, time.Minute, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
 	// Loops that had many buffers, as those of TLS have, look now and then whether they still need them.
+	// Others linger.
 	until(t, time.Minute, "all timers have gone", func() bool { return srv.Stats().Timers == 0 })
 	turnsEnd(srv)
-	until(t, time.Minute, "the timers of those that linger have gone", func() bool { return srv.Stats().Timers == 0 })
 	st := srv.Stats()
 	s.balance(t, st)
 	t.Logf("%d connections were accepted, %d refused, %d evicted, %d cut; %d messages; %d timers set, %d fired, %d stopped, %d died with their connection",
