@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -138,12 +139,7 @@ func TestDialErrors(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		client := &loop.Server{NumLoops: 1}
 		startWith(t, ctx, client)
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		refusing := ln.Addr().String()
-		ln.Close()
+		refusing := freeport.Addr(t)
 		for _, tt := range []struct {
 			addr string
 			d    loop.Dialer

@@ -28,6 +28,7 @@ func dialUDP(t *testing.T, addr net.Addr) *udpPeer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	_ = c.(*net.UDPConn).SetReadBuffer(1 << 20) // a server may send much before the test reads any of it
 	return &udpPeer{c.(*net.UDPConn), t, make([]byte, 1<<16)}
 }
 

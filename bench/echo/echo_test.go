@@ -48,7 +48,7 @@ func TestPeers(t *testing.T) {
 
 // Those who watch close what is silent, and nothing else.
 func TestWatch(t *testing.T) {
-	o := &options{procs: 1, idlers: 200, timeout: 1500 * time.Millisecond}
+	o := &options{procs: 1, idlers: 200, timeout: 3 * time.Second}
 	servers, err := startServers(names(idlePeers), setup{loops: 1, timeout: o.timeout})
 	if err != nil {
 		t.Fatal(err)
