@@ -53,6 +53,7 @@ func TestScale(t *testing.T) {
 	var table strings.Builder
 	for _, r := range rows {
 		fmt.Fprintf(&table, "%v\n", r)
+		progress("%s", r.markdown())
 	}
 	t.Logf("%v of virtual time\n%s", lasts, table.String())
 	for _, r := range rows {
@@ -115,6 +116,14 @@ func (r row) String() string {
 	return fmt.Sprintf("%8d connections: %5.0f bytes and %4.1f objects each, %v of CPU per connection and minute, %v per message or timer, worst turn %v, %d above %v; %d messages, %d timers, %.5f objects per message",
 		r.conns, r.bytes, r.objects, r.cpu, r.event, r.worst, r.long, worstTurn, r.messages, r.fired, r.garbage)
 }
+
+// markdown is a line of the table in docs/scaling.md.
+func (r row) markdown() string {
+	return fmt.Sprintf("| %d | %.0f B | %.1f | %.1f µs | %.2f µs | %.2f ms |", r.conns, r.bytes, r.objects,
+		micros(r.cpu), micros(r.event), micros(r.worst)/1000)
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // session is the handler: it echoes, but for answers to pings.
 type session struct{ pongs, lines int }
