@@ -38,7 +38,10 @@ func (l *link) publishAll() {
 // leaves at once; many share a round trip, a run of the script and a write to each subscriber,
 // which is most of what a message costs Redis.
 func pace(sent int) time.Duration {
-	if sent > 2 {
+	switch {
+	case sent > 4:
+		return 4 * time.Millisecond
+	case sent > 2:
 		return 2 * time.Millisecond
 	}
 	return time.Millisecond
