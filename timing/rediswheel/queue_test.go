@@ -41,10 +41,11 @@ func newRecorder() *recorder { return &recorder{more: make(chan struct{}, 1)} }
 func (r *recorder) Handle(_ context.Context, t Task) error {
 	r.lock.Lock()
 	r.tasks = append(r.tasks, t)
+	fail := r.fail
 	r.lock.Unlock()
 	notify(r.more)
-	if r.fail != nil {
-		return r.fail(t)
+	if fail != nil {
+		return fail(t)
 	}
 	return nil
 }

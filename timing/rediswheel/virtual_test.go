@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -133,8 +134,11 @@ func TestNobodyThere(t *testing.T) {
 func TestRetryAndDead(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx := context.Background()
+		var mu sync.Mutex
 		var times []time.Time
 		q := open(t, embedded(t), Config{MaxAttempts: 4, OnError: func(task Task, err error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if task.Key == "bad" {
 				times = append(times, time.Now())
 			}
@@ -154,6 +158,9 @@ func TestRetryAndDead(t *testing.T) {
 			must(t, q.Add(ctx, Task{Key: key, Delay: time.Second}))
 		}
 		time.Sleep(time.Minute)
+		mu.Lock()
+		times := slices.Clone(times)
+		mu.Unlock()
 		if len(times) != 4 {
 			t.Fatalf("%d attempts", len(times))
 		}
@@ -172,7 +179,9 @@ func TestRetryAndDead(t *testing.T) {
 		if fmt.Sprint(why) != "map[bad:dead 4 bad luck\nreally never:dead 1 gone panics:dead 4 panic: oh]" {
 			t.Errorf("%q", why)
 		}
+		r.lock.Lock()
 		r.fail = nil
+		r.lock.Unlock()
 		must(t, q.Requeue(ctx, "bad"))
 		if err := q.Requeue(ctx, "bad"); !errors.Is(err, ErrNotFound) {
 			t.Error(err)
