@@ -159,14 +159,14 @@ func TestRetryAndDead(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		mu.Lock()
-		times := slices.Clone(times)
+		at := slices.Clone(times)
 		mu.Unlock()
-		if len(times) != 4 {
-			t.Fatalf("%d attempts", len(times))
+		if len(at) != 4 {
+			t.Fatalf("%d attempts", len(at))
 		}
 		for i := 1; i < 4; i++ {
 			full := time.Second << (i - 1)
-			if d := times[i].Sub(times[i-1]); d < full/2 || d > full+10*time.Millisecond {
+			if d := at[i].Sub(at[i-1]); d < full/2 || d > full+10*time.Millisecond {
 				t.Errorf("%v between attempts %d and %d", d, i, i+1)
 			}
 		}
@@ -196,6 +196,34 @@ func TestRetryAndDead(t *testing.T) {
 		must(t, stop())
 		if s, err := q.Stats(ctx); err != nil || s.Done != 1 || s.Failed != 9 || s.Died != 3 || s.Scheduled+s.Running+s.Dead != 0 {
 			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// A time of few digits, such as 9.467e+11 ms, is a time like others, though a server may print it so.
+func TestRoundTime(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx, at := context.Background(), time.UnixMilli(946_700_000_000)
+		q := open(t, embedded(t), Config{Shards: 1, Refresh: time.Minute})
+		r := newRecorder()
+		fails := 0
+		r.fail = func(Task) error {
+			if fails++; fails == 1 {
+				return errors.New("again")
+			}
+			return nil
+		}
+		stop := start(t, q, r)
+		must(t, q.Add(ctx, Task{Key: "round", At: at}))
+		i, err := q.Get(ctx, "round")
+		if must(t, err); !i.Due.Equal(at) || i.Status != Scheduled {
+			t.Errorf("%v, due at %v", i.Status, i.Due)
+		}
+		time.Sleep(time.Until(at.Add(time.Hour)))
+		must(t, stop())
+		got := r.got()
+		if len(got) != 2 || !got[0].Due.Equal(at) || !got[0].Occurred.Equal(at) || !got[1].Occurred.Equal(at) || got[1].Attempt != 2 {
+			t.Fatalf("%+v", got)
 		}
 	})
 }

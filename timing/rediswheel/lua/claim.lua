@@ -21,12 +21,12 @@ end
 -- has been moved forth only by those that were given later.
 local back, died = 0, 0
 if not ends or ends == '' or tonumber(ends) <= now then
-  ends = call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]
+  ends = whole(call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
   if ends and tonumber(ends) <= now then
     local expired = call('ZRANGEBYSCORE', run, '-inf', now, 'LIMIT', 0, 100)
     for _, id in ipairs(expired) do died = died + recover(id, now, tonumber(ARGV[7])) end
     back = #expired - died
-    ends = call('ZRANGE', run, 0, 0, 'WITHSCORES')[2]
+    ends = whole(call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
   end
 end
 
@@ -46,7 +46,7 @@ if #got > 0 then
     if record then
       room = room - #record
       if room < 0 and i > 1 then break end
-      local at, new, told = got[i * 2], nil, ''
+      local at, new, told = whole(got[i * 2]), nil, ''
       if olds[i] then
         local _, _, attempts, deliveries, occurrence, reason = parse(olds[i])
         new = format(token, 0, attempts, deliveries + 1, occurrence > 0 and occurrence or at, reason)
@@ -70,7 +70,7 @@ if #got > 0 then
   call('ZREM', due, unpack(ids, 1, taken))
 end
 
-local next = call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+local next = whole(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
 ends = ends or ''
 reply[5], reply[6] = next or '', ends
 if mode == 'help' then

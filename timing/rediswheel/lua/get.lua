@@ -4,7 +4,7 @@ local record = call('HGET', body, id)
 if not record then return {'', '', '', ''} end
 local old = call('HGET', state, id) or ''
 for _, place in ipairs({{'due', due}, {'run', run}, {'dead', dead}}) do
-  local score = call('ZSCORE', place[2], id)
+  local score = whole(call('ZSCORE', place[2], id))
   if score then return {place[1], score, old, record} end
 end
 return {'', '', '', ''}

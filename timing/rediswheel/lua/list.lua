@@ -9,7 +9,7 @@ local states = call('HMGET', state, unpack(ids))
 local records = call('HMGET', body, unpack(ids))
 for i, id in ipairs(ids) do
   reply[#reply + 1] = id
-  reply[#reply + 1] = found[i * 2]
+  reply[#reply + 1] = whole(found[i * 2])
   reply[#reply + 1] = states[i] or ''
   reply[#reply + 1] = records[i] or ''
 end

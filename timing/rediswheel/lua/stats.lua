@@ -3,11 +3,11 @@
 local now = clock(ARGV[1])
 local step = tonumber(ARGV[2])
 local waiting, running, lost = call('ZCARD', due), call('ZCARD', run), call('ZCARD', dead)
-local first = call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
+local first = whole(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
 local held = call('HMGET', own, 'worker', 'until')
 local owner = (tonumber(held[2]) or 0) > now and held[1] or ''
 local reply = {waiting, call('ZCOUNT', due, '-inf', now), running,
-  call('HLEN', state) - running - lost, lost, first and first or '', now, owner}
+  call('HLEN', state) - running - lost, lost, first or '', now, owner}
 for i = 1, tonumber(ARGV[3]) do
   local from = now + (i - 1) * step
   reply[#reply + 1] = call('ZCOUNT', due, '(' .. from, from + step)
