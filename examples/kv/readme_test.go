@@ -34,7 +34,7 @@ func TestReadmeCommand(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	data := t.TempDir()
-	p := startProgram(t, program, "-dir", data)
+	p := startProgram(t, program, "-dir", data, "-appendfsync", "always")
 	c := dial(t, p.addr)
 	for _, step := range []string{"CAS k a b: 0", "SET k a EX 100: OK", "CAS k x b: 0", "CAS k a b: 1", "GET k: b", "TTL k: 100",
 		"RPUSH l v: 1", "CAS l v w: (error) WRONGTYPE Operation against a key holding the wrong kind of value",

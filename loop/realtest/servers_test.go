@@ -95,8 +95,8 @@ func TestIdleTimeoutOnRealConnections(t *testing.T) {
 			slices.Sort(late)
 			p99, worst := late[len(late)*99/100], late[len(late)-1]
 			t.Logf("evicted after the timeout by: median %v, p99 %v, worst %v", late[len(late)/2], p99, worst)
-			if p99 <= 100*time.Millisecond && worst <= 250*time.Millisecond {
-				return
+			if raceEnabled || p99 <= 100*time.Millisecond && worst <= 250*time.Millisecond {
+				return // with the race detector only who is evicted, and whether anybody is early, counts
 			}
 			if try == tries {
 				t.Fatalf("p99 %v, worst %v; want at most 100 ms and 250 ms", p99, worst)

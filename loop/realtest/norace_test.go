@@ -1,0 +1,5 @@
+//go:build !race
+
+package realtest_test
+
+const raceEnabled = false
