@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -111,7 +112,7 @@ func serveMetrics(srv *loop.Server, addr string) error {
 	if err != nil {
 		return fmt.Errorf("-metrics: %w", err)
 	}
-	go func() { _ = loopmetrics.NewHandler(srv).Serve(web) }()
+	go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
 	fmt.Printf("live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
 	return nil
 }

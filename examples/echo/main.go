@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -86,8 +87,9 @@ func serveMetrics(ctx context.Context, srv *loop.Server, ln net.Listener, out io
 	if ln == nil {
 		return
 	}
-	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	go func() { _ = loopmetrics.NewHandler(srv).Serve(ln) }()
+	web := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = web.Close() })
+	go func() { _ = web.Serve(ln) }()
 	fmt.Fprintf(out, "echo: live page on http://%s/, metrics on http://%s/metrics\n", ln.Addr(), ln.Addr())
 }
 

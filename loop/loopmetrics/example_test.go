@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +22,7 @@ func ExampleHandler() {
 		},
 	}
 	go func() {
-		log.Print(loopmetrics.NewHandler(srv).ListenAndServe("127.0.0.1:9090"))
+		log.Print(http.ListenAndServe("127.0.0.1:9090", loopmetrics.NewHandler(srv)))
 	}()
 	log.Fatal(srv.Run(context.Background()))
 }

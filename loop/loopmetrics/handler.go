@@ -33,19 +33,15 @@ type Handler struct {
 	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
 
-	once    sync.Once
-	http    http.Handler
-	scrapes *recent
-	look    looker
+	once sync.Once
+	http http.Handler
+	look looker
 }
 
 // NewHandler returns a Handler for s with more collectors, such as that of a timing.Scheduler.
 func NewHandler(s *loop.Server, more ...prometheus.Collector) *Handler {
 	return &Handler{Server: s, Collectors: more}
 }
-
-// metricsPath is where the metrics are.
-const metricsPath = "/metrics"
 
 //go:embed page
 var page embed.FS
@@ -63,8 +59,7 @@ func (h *Handler) init() {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(h.Collectors...)
 	mux := http.NewServeMux()
-	h.scrapes = &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
-	mux.Handle("GET "+metricsPath, h.scrapes)
+	mux.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
 	mux.HandleFunc("GET /state", h.state)
 	mux.HandleFunc("POST /close", h.close)
 	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {
