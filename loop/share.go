@@ -29,9 +29,7 @@ func (s *slice) over(l *Loop) bool {
 }
 
 // decodeSoon has decodeMore called in a turn of the loop, behind a look at its sockets, and in turn
-// with others. One that is to come, or is running, will see to it. If it asked for another one
-// while one is running, that would follow directly, and so on: the engine looks at its sockets only
-// when nobody has asked for a turn meanwhile.
+// with others. A turn that is to come, or is running, will see to it.
 func (c *Conn) decodeSoon() {
 	if c.in.queued {
 		return
