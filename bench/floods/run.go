@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 const (
@@ -32,38 +33,11 @@ func (r result) quantile(q float64) time.Duration {
 	return r.waits[min(len(r.waits)-1, int(q*float64(len(r.waits))))]
 }
 
-// A process is a server or the floods. It ends when its input does.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func startProcess(bin string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(bin, args...)}
-	p.cmd.Stderr = os.Stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewReader(out)
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	return p, p.cmd.Start()
-}
-
-func (p *process) end() {
-	_ = p.in.Close()
-	tooLong := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
-	defer tooLong.Stop()
-	_ = p.cmd.Wait()
-}
-
 // used asks a server how many messages it had and how much CPU time it took.
-func (p *process) used() (messages float64, cpu time.Duration, err error) {
-	if _, err = io.WriteString(p.in, "\n"); err == nil {
-		_, err = fmt.Fscanln(p.out, &messages, &cpu)
+func used(server *child.Process) (messages float64, cpu time.Duration, err error) {
+	answer, err := server.Ask("")
+	if err == nil {
+		_, err = fmt.Sscanln(answer, &messages, &cpu)
 	}
 	return messages, cpu, err
 }
@@ -72,25 +46,29 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 	if server == "before" {
 		server = "loopwheel"
 	}
-	srv, err := startProcess(bin, "-serve", server, "-kind", c.kind, "-spin", strconv.Itoa(turns))
+	srv, err := child.Start(exec.Command(bin, "-serve", server, "-kind", c.kind, "-spin", strconv.Itoa(turns)))
 	if err != nil {
 		return r, err
 	}
-	defer srv.end()
+	defer srv.End()
 	var probes, target string
-	if _, err := fmt.Fscanln(srv.out, &probes, &target); err != nil {
+	addrs, err := srv.Line()
+	if err == nil {
+		_, err = fmt.Sscanln(addrs, &probes, &target)
+	}
+	if err != nil {
 		return r, fmt.Errorf("the server does not say where it listens: %w", err)
 	}
-	floods, err := startProcess(bin, "-flood", target, "-kind", c.kind, "-conns", strconv.Itoa(c.floods))
+	floods, err := child.Start(exec.Command(bin, "-flood", target, "-kind", c.kind, "-conns", strconv.Itoa(c.floods)))
 	if err != nil {
 		return r, err
 	}
-	defer floods.end()
-	if _, err := floods.out.ReadString('\n'); err != nil {
+	defer floods.End()
+	if _, err := floods.Line(); err != nil {
 		return r, fmt.Errorf("the floods do not begin: %w", err)
 	}
 	time.Sleep(warmUp)
-	messages, cpu, err := srv.used()
+	messages, cpu, err := used(srv)
 	if err != nil {
 		return r, err
 	}
@@ -99,7 +77,7 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 		return r, fmt.Errorf("the prober: %w", err)
 	}
 	r.took = time.Since(began)
-	m, c2, err := srv.used()
+	m, c2, err := used(srv)
 	r.messages, r.cpu = m-messages, c2-cpu
 	return r, err
 }

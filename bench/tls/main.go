@@ -11,7 +11,6 @@
 package main
 
 import (
-	"bufio"
 	"crypto/tls"
 	"encoding/binary"
 	"flag"
@@ -25,6 +24,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 // options are what the flags say.
@@ -116,7 +117,7 @@ func (o *options) measure(m measurement, peer string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer s.stop()
+	defer s.End()
 	return m.run(o, s)
 }
 
@@ -144,9 +145,7 @@ func median(v []float64) float64 {
 
 // A server is a child process.
 type server struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
+	*child.Process
 	addr string
 }
 
@@ -155,27 +154,14 @@ func (o *options) start(peer string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{cmd: exec.Command(self, "-serve", peer, "-profile", o.profile)}
-	s.cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", o.procs))
-	s.cmd.Stderr = os.Stderr
-	if s.in, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := s.cmd.StdoutPipe()
+	cmd := exec.Command(self, "-serve", peer, "-profile", o.profile)
+	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", o.procs))
+	p, err := child.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
-	s.out = bufio.NewReader(out)
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	_, err = fmt.Fscanln(s.out, &s.addr)
-	return s, err
-}
-
-func (s *server) stop() {
-	s.in.Close() // which ends it
-	_ = s.cmd.Wait()
+	addr, err := p.Line()
+	return &server{p, addr}, err
 }
 
 // usage is what a server says of itself.
@@ -186,10 +172,10 @@ type usage struct {
 
 // ask returns the usage: after collections, if memory is asked for.
 func (s *server) ask(command string) (u usage, err error) {
-	if _, err = fmt.Fprintln(s.in, command); err != nil {
-		return u, err
+	answer, err := s.Ask(command)
+	if err == nil {
+		_, err = fmt.Sscanln(answer, &u.cpu, &u.heap, &u.resident, &u.goroutines)
 	}
-	_, err = fmt.Fscanln(s.out, &u.cpu, &u.heap, &u.resident, &u.goroutines)
 	return u, err
 }
 

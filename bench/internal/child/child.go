@@ -1,5 +1,5 @@
-// Package child runs the program that calls it once more, with another job: a server, or its
-// clients.
+// Package child runs the program that calls it once more, or one like it, with another job: a
+// server, or its clients.
 package child
 
 import (
@@ -8,9 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
-// A Process is this program with another job. It answers each line on its input by one on its
+// endTime is how long a process may take to end.
+const endTime = 10 * time.Second
+
+// A Process is a program with another job. It answers each line on its input by one on its
 // output, and ends when its input does.
 type Process struct {
 	cmd *exec.Cmd
@@ -25,17 +29,23 @@ func Spawn(args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cmd: exec.Command(exe, args...)}
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+	return Start(exec.Command(exe, args...))
+}
+
+// Start is Spawn for a command that was prepared: of another program, or with another environment.
+func Start(cmd *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd}
+	cmd.Stderr = os.Stderr
+	var err error
+	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
 	p.out = bufio.NewReader(out)
-	return p, p.cmd.Start()
+	return p, cmd.Start()
 }
 
 // Line waits for a line of output, and returns it without white space around it.
@@ -52,8 +62,10 @@ func (p *Process) Ask(line string) (answer string, err error) {
 	return p.Line()
 }
 
-// End ends the input, and waits for the process.
+// End ends the input, and waits for the process, which is killed after ten seconds.
 func (p *Process) End() {
 	_ = p.in.Close()
+	tooLong := time.AfterFunc(endTime, func() { _ = p.cmd.Process.Kill() })
+	defer tooLong.Stop()
 	_ = p.cmd.Wait()
 }
