@@ -78,6 +78,35 @@ func TestDecoderBelievesWhatHasCome(t *testing.T) {
 	}
 }
 
+// A message of a round size and its header have room in a buffer of the Pool from the first quarter
+// on: it does not move, and is used again.
+func TestRoundFramesDoNotMove(t *testing.T) {
+	for _, size := range []int{16 << 10, 64 << 10, 1 << 20} {
+		var p Pool
+		var d Decoder
+		d.Init(Length{Max: 1 << 20}, &p)
+		wire := append(binary.BigEndian.AppendUint32(nil, uint32(size)), make([]byte, size)...)
+		var first *byte
+		for range 3 {
+			for rest := range slices.Chunk(wire, size/4) {
+				if _, err := frames(&d, rest); err != nil {
+					t.Fatal(err)
+				}
+				if d.Buffered() == 0 {
+					continue
+				}
+				at := &d.kept()[:1][0]
+				if first == nil {
+					first = at
+				}
+				if at != first {
+					t.Fatalf("%d bytes: moved when %d had come", size, d.Buffered())
+				}
+			}
+		}
+	}
+}
+
 // What a pause leaves behind does not stay large when most of it has been decoded.
 func TestDecoderTrims(t *testing.T) {
 	d := newDecoder(Lines{})

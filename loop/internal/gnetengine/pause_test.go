@@ -1,0 +1,94 @@
+//go:build unix
+
+package gnetengine
+
+import (
+	"net"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// accept returns both ends of a connection on loop 0: ours, whose input e hears, and the peer's.
+func accept(t *testing.T, r *rig, e *ear) (engine.Socket, net.Conn) {
+	t.Helper()
+	addr, accepted := listen(t)
+	peer, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	var sock engine.Socket
+	if err := r.Enroll(0, wait(t, accepted, "a connection"), func(s engine.Socket) engine.Sink {
+		sock = s
+		return e
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return sock, peer
+}
+
+// What is paused hears nothing until it is resumed, and all of it then. With doors a socket moves when
+// it is paused first, and stays where it is from then on.
+func TestPauses(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		e := newEar()
+		first, peer := accept(t, r, e)
+		sock := first
+		var moved engine.Socket
+		for round := range 5 {
+			r.do(0, func() {
+				was, err := sock, error(nil)
+				if sock, err = engine.Pause(sock); err != nil {
+					t.Error(err)
+				}
+				if moved == nil {
+					moved = sock
+				}
+				if sock != moved || (r.loops[0].poll != nil) != (sock != first) {
+					t.Errorf("round %d: %T takes the place of %T", round, sock, was)
+				}
+			})
+			if _, err := peer.Write([]byte{'a' + byte(round)}); err != nil {
+				t.Fatal(err)
+			}
+			r.do(0, func() {}) // the loop has looked at its sockets since
+			if len(e.heard) > 0 {
+				t.Fatal("a paused socket was read")
+			}
+			r.do(0, func() { sock.Resume() })
+			if got := wait(t, e.heard, "what was written meanwhile"); got != string(rune('a'+round)) {
+				t.Fatalf("round %d: heard %q", round, got)
+			}
+		}
+		r.do(0, func() { sock.Close(false) })
+	})
+}
+
+// Turns that ask for another, without end, leave room for sockets: Wake would not.
+func TestAgainLooksAtTheSockets(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		e := newEar()
+		sock, peer := accept(t, r, e)
+		heard, turns := make(chan struct{}), 0
+		var busy func()
+		busy = func() {
+			if len(e.heard) > 0 {
+				close(heard)
+				return
+			}
+			if turns++; turns == 3 {
+				if _, err := peer.Write([]byte("x")); err != nil {
+					t.Error(err)
+				}
+			}
+			r.mu.Lock()
+			r.posts[0] = append(r.posts[0], busy)
+			r.mu.Unlock()
+			r.Again(0)
+		}
+		r.do(0, busy)
+		wait(t, heard, "a socket beside a loop that is never done")
+		r.do(0, func() { sock.Close(false) })
+	})
+}
