@@ -213,14 +213,19 @@ func (r *modelRoom) undone(p redisgroup.Position) bool {
 // the model.
 func (r *modelRoom) finish() {
 	r.t.Helper()
-	var last string
-	eventually(r.t, "a last thing is said", func() bool {
-		last = r.say()
+	// What is said while others' entries are on their way may come before them.
+	outcomes := func() {
 		eventually(r.t, "all that was said has an outcome", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.ends == r.said
 		})
+	}
+	outcomes()
+	var last string
+	eventually(r.t, "a last thing is said", func() bool {
+		last = r.say()
+		outcomes()
 		return !r.maybe[last]
 	})
 	for _, m := range r.members {
