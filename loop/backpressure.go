@@ -2,8 +2,6 @@ package loop
 
 import (
 	"fmt"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
@@ -184,8 +182,8 @@ func (c *Conn) restSocket() error {
 	if c.in.pauses&pausedSocket != 0 {
 		return nil
 	}
-	var err error
-	if c.sock, err = engine.Pause(c.sock); err == nil {
+	err := c.sock.Pause()
+	if err == nil {
 		c.in.pauses |= pausedSocket
 	}
 	return err

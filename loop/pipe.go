@@ -172,8 +172,8 @@ func (s *pipeSide) splice() {
 	if from == nil || !can || !s.from.isOpen() || s.from.in.pauses != 0 {
 		return
 	}
-	if sock, ok := from.Splice(s); ok {
-		s.from.sock, s.splicing, s.streak = sock, true, 0
+	if from.Splice(s) {
+		s.splicing, s.streak = true, 0
 	}
 }
 

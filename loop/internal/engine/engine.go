@@ -92,7 +92,7 @@ type Socket interface {
 	// it does not tell.
 	Unsent() int
 
-	// Pause, which is called by way of engine.Pause, stops reading, so that the kernel stops the peer by TCP's window when its buffers are
+	// Pause stops reading, so that the kernel stops the peer by TCP's window when its buffers are
 	// full. Nothing is lost. Until Resume, Readable is not called, and Closed only if the peer
 	// resets the connection and the engine sees that. An error: it goes on reading.
 	Pause() error

@@ -4,10 +4,9 @@ package engine
 type Splicer interface {
 	Socket
 
-	// Splice has what comes passed on to f's target, until it is called with nil. The socket that it
-	// returns takes the place of this one, of which no method may be called any more. False: this
-	// one cannot, and stays.
-	Splice(f Flow) (Socket, bool)
+	// Splice has what comes passed on to f's target, until it is called with nil. False: this one
+	// cannot, and reads on as before.
+	Splice(f Flow) bool
 }
 
 // A Flow is told of what is passed on. Its methods are called on the loop.

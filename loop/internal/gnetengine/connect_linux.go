@@ -116,11 +116,7 @@ func (a *attempt) finish(local netip.AddrPort, err error) {
 	}
 	d := &direct{loop: a.loop, fd: a.fd, place: a.place, polling: unix.EPOLLOUT}
 	a.loop.poll.entries[a.place].pollee = d
-	if d.sink = a.open(d, local, nil); d.sink == nil {
-		d.Close(false)
-	} else if !d.closed && !d.watch() {
-		d.over(os.NewSyscallError("epoll_ctl", unix.ENOMEM))
-	}
+	d.opened(a.open(d, local, nil))
 }
 
 // giveUp closes the socket of an attempt.

@@ -14,9 +14,13 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// direct implements engine.Socket without gnet: a socket in the loop's own epoll instance. Dialled
-// connections are that: to hand one to gnet takes a goroutine, a copy of the descriptor and a
-// look at Go's own poller.
+// maxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
+// an echo costs; a system call for a non-blocking socket returns within microseconds, unless it
+// copies a lot.
+const maxRaw = 64 << 10
+
+// direct implements engine.Socket: a socket in the loop's own epoll instance, which gnet's loop looks
+// into. What gnet would keep of it are 290 bytes, and a third of the instructions of an echo.
 type direct struct {
 	loop    *eventLoop
 	sink    engine.Sink
@@ -28,10 +32,9 @@ type direct struct {
 	waiting bool // for a call of Sink.Writable
 	lingers bool
 	closed  bool
-	much    bool // came with the last read
+	unix    bool
 
-	flow     engine.Flow // nil, or what input goes to without a copy
-	unlisted bool        // epoll did not take it
+	flow engine.Flow // nil, or what input goes to without a copy
 }
 
 // wanted returns what d must be watched for. Without any of it epoll still reports a reset.
@@ -51,8 +54,8 @@ func (d *direct) wanted() (events uint32) {
 // watch brings epoll up to date.
 func (d *direct) watch() bool {
 	events := d.wanted()
-	if events == d.polling || d.unlisted {
-		return !d.unlisted
+	if events == d.polling {
+		return true
 	}
 	if d.loop.poll.modify(d.place, d.fd, events) != nil {
 		return false
@@ -83,41 +86,43 @@ func (d *direct) polled(events uint32) {
 	}
 }
 
-// read is one read, as gnet makes it.
+// read takes what a buffer holds. It reads by recv(2), for the same reasons as Write.
 func (d *direct) read() {
 	buf := d.loop.buffer()
-	n, err := d.readInto(buf)
-	d.much = n >= maxRawWrite
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRaw, 0, 0, 0)
 	switch {
-	case n > 0:
-		d.sink.Readable(buf[:n])
-	case err == unix.EAGAIN || err == unix.EINTR:
-	case err != nil:
-		d.over(os.NewSyscallError("read", err))
-	default:
-		d.over(io.EOF)
-	}
-}
-
-// readInto reads by recv(2), and without telling Go's scheduler unless there is much, for the same
-// reasons as Write.
-func (d *direct) readInto(buf []byte) (int, error) {
-	if d.much {
-		return unix.Read(d.fd, buf)
-	}
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRawWrite, 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
-}
-
-// checkPaused is socket.checkPaused: a reset ends what is paused, an orderly end waits.
-func (d *direct) checkPaused() {
-	n, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+	case errno != 0:
 		d.over(os.NewSyscallError("read", errno))
-		return
+	case n == 0:
+		d.over(io.EOF)
+	case n < maxRaw:
+		d.sink.Readable(buf[:n])
+	default:
+		d.readMore(buf)
+	}
+}
+
+// readMore reads on behind the first maxRaw bytes of buf. An orderly end is reported again; a reset
+// is not.
+func (d *direct) readMore(buf []byte) {
+	n, err := unix.Read(d.fd, buf[maxRaw:])
+	d.sink.Readable(buf[:maxRaw+max(n, 0)])
+	if err != nil && err != unix.EAGAIN && err != unix.EINTR && !d.closed && !d.ended {
+		d.over(os.NewSyscallError("read", err))
+	}
+}
+
+// checkPaused ends a paused socket that was reset. If the peer had ended its output before that, the
+// system's error is another one, and what came is all there is: it must not be lost. Nor must what
+// is in a unix socket, where a reset only means that the peer has not read everything.
+func (d *direct) checkPaused() {
+	if !d.unix {
+		n, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
+			d.over(os.NewSyscallError("read", errno))
+			return
+		}
 	}
 	// Ended both ways, and reported for ever: it must not be, until it is read again.
 	d.polling = unix.EPOLLONESHOT
@@ -137,9 +142,12 @@ func (d *direct) over(err error) {
 	}
 }
 
-// Write implements engine.Socket, as socket.Write does it.
+// Write implements engine.Socket, by send(2). write(2) goes through the kernel's layer for files
+// first, which is a hundredth of what an echo costs. There is no function between Write and the
+// call: a processor remembers a few dozen callers to predict where returns go to, and the kernel's
+// own have replaced ours by then, so each return costs about 25 cycles.
 func (d *direct) Write(p []byte) (int, error) {
-	if len(p) > maxRawWrite {
+	if len(p) > maxRaw {
 		return slowWrite(d.fd, p)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(d.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
@@ -207,11 +215,12 @@ func (d *direct) Close(hard bool) {
 	if hard {
 		_ = unix.SetsockoptLinger(d.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
-	if !d.unlisted {
-		d.loop.poll.remove(d.place, d.fd)
-	}
+	d.loop.poll.remove(d.place, d.fd)
 	_ = unix.Close(d.fd)
 }
+
+// FD returns the descriptor; tests look at its options by it.
+func (d *direct) FD() int { return d.fd }
 
 // buffer is what all direct sockets of a loop read into.
 func (l *eventLoop) buffer() []byte {

@@ -162,12 +162,16 @@ func (l *eventLoop) start() (err error) {
 	if _, err = l.client.EnrollContext(anchor, &ticket{loop: l}); err == nil && l.gnet == nil {
 		err = errUnregistered
 	}
-	if err != nil || l.engine.plain {
+	if err != nil {
 		return err
 	}
-	if err := l.startPoller(); err != nil {
-		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are watched by a goroutine")
+	if !l.engine.plain {
+		if err = l.startPoller(); err == nil {
+			return nil
+		}
+		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
 	}
+	l.execute(l.reserve.fill)
 	return nil
 }
 
@@ -226,7 +230,6 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
-		t.loop.reserve.fill()
 		return nil, gnet.None
 	}
 	s := &socket{loop: t.loop, conn: c, fd: int32(c.Fd())}
@@ -278,9 +281,13 @@ func (l *eventLoop) end() { l.once.Do(func() { close(l.ended) }) }
 
 func (e *Engine) ended(l *eventLoop, err error) {
 	l.end()
-	if !e.stopping.Load() {
-		e.host.Ended(l.index, err)
+	if e.stopping.Load() {
+		return
 	}
+	if l.poll != nil {
+		l.poll.end(errEnded)
+	}
+	e.host.Ended(l.index, err)
 }
 
 // packetLoop is a loop for package netpackets, which does UDP where there are no doors.

@@ -22,7 +22,11 @@ type ticket struct {
 
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	return e.loops[loop].enroll(nc, &ticket{loop: e.loops[loop], open: open})
+	l := e.loops[loop]
+	if l.poll != nil {
+		return l.adopt(nc, open)
+	}
+	return l.enroll(nc, &ticket{loop: l, open: open})
 }
 
 // enroll hands nc to gnet, and waits until t is open. What it needs for that is in t, which is of

@@ -5,6 +5,7 @@ package gnetengine
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 
 	"github.com/panjf2000/gnet/v2"
@@ -23,9 +24,12 @@ type poller struct{}
 
 func (*eventLoop) startPoller() error { return errors.ErrUnsupported }
 
-func (*poller) watch(*socket, int16) error { return errors.ErrUnsupported }
-func (*poller) unwatch(*socket)            {}
-func (*poller) stop()                      {}
+func (*poller) stop()     {}
+func (*poller) end(error) {}
+
+func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
+	return errors.ErrUnsupported
+}
 
 type inBatch struct{}
 

@@ -13,15 +13,13 @@ import (
 // pollBatch is how many events are taken at once.
 const pollBatch = 128
 
-// poller is a loop's own epoll instance, which the loop looks into through a door. In it are the
-// sockets that gnet does not know, and those of gnet that are full or paused. It belongs to the
-// loop: there is no lock.
+// poller is a loop's own epoll instance, which the loop looks into through a door. In it are all
+// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no lock.
 type poller struct {
 	fd      int
 	door    door
 	entries []entry
 	free    []int32
-	places  map[*socket]int32 // of gnet's sockets, which seldom have one
 	events  [pollBatch]unix.EpollEvent
 }
 
@@ -40,7 +38,7 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	return &poller{fd: fd, places: make(map[*socket]int32)}, nil
+	return &poller{fd: fd}, nil
 }
 
 // add begins to watch fd.
@@ -94,6 +92,15 @@ func (p *poller) ready() {
 	}
 }
 
+// end tells the sockets that the loop has ended.
+func (p *poller) end(err error) {
+	for _, e := range p.entries {
+		if d, ok := e.pollee.(*direct); ok && !d.closed && !d.ended {
+			d.over(err)
+		}
+	}
+}
+
 func (p *poller) close() { _ = unix.Close(p.fd) }
 
 // stop closes what is left when the loop has ended.
@@ -110,24 +117,3 @@ func (p *poller) stop() {
 	}
 	p.close()
 }
-
-// watch asks for one look at s, for one of the events or because it is broken.
-func (p *poller) watch(s *socket, events int16) error {
-	if s.is(markWatched) {
-		return p.modify(p.places[s], s.FD(), uint32(events)|unix.EPOLLONESHOT)
-	}
-	place, err := p.add(s.FD(), uint32(events)|unix.EPOLLONESHOT, s)
-	if err == nil {
-		p.places[s] = place
-	}
-	return err
-}
-
-// unwatch ends watch, before the descriptor is closed.
-func (p *poller) unwatch(s *socket) {
-	p.remove(p.places[s], s.FD())
-	delete(p.places, s)
-}
-
-// polled implements pollee.
-func (s *socket) polled(uint32) { s.ready() }

@@ -15,7 +15,7 @@ import (
 // maxIovecs is what one writev takes; gnet and the system refuse more.
 const maxIovecs = 1024
 
-// socket implements engine.Socket. The descriptor is gnet's until Linger or Pause makes one of our
+// socket implements engine.Socket where there are no doors. The descriptor is gnet's until Linger or Pause makes one of our
 // own. Once closed, the number belongs to somebody else: nothing here may use it then.
 type socket struct {
 	loop *eventLoop
@@ -42,6 +42,8 @@ const (
 func (m marks) is(what marks) bool { return m&what != 0 }
 func (m *marks) set(what marks)    { *m |= what }
 func (m *marks) unset(what marks)  { *m &^= what }
+
+func (s *socket) Write(p []byte) (int, error) { return slowWrite(s.FD(), p) }
 
 // slowWrite is write(2), which Go's scheduler is told of.
 func slowWrite(fd int, p []byte) (int, error) {
@@ -92,16 +94,11 @@ func (s *socket) NotifyWritable() bool {
 // watch asks the watcher for one look at what the loop makes of s: when it is writable, if that is
 // in events; when it breaks, in any case.
 func (s *socket) watch(events int16) bool {
-	var err error
-	if p := s.loop.poll; p != nil {
-		err = p.watch(s, events)
-	} else {
-		err = s.loop.engine.watch.add(s, events)
+	if s.loop.engine.watch.add(s, events) != nil {
+		return false
 	}
-	if err == nil {
-		s.set(markWatched)
-	}
-	return err == nil
+	s.set(markWatched)
+	return true
 }
 
 // ready is called on the loop when the watcher has seen something.
@@ -192,11 +189,7 @@ func (s *socket) unwatch() {
 		return
 	}
 	s.unset(markWatched)
-	if p := s.loop.poll; p != nil {
-		p.unwatch(s)
-	} else {
-		s.loop.engine.watch.remove(s)
-	}
+	s.loop.engine.watch.remove(s)
 }
 
 // file returns a copy of the descriptor.

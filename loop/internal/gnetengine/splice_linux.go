@@ -46,27 +46,13 @@ func (p *kernelPipe) readRest(buf []byte) error {
 	return nil
 }
 
-// Splice implements engine.Splicer. gnet reads before it says anything, so the socket is taken away
-// from it.
-func (s *socket) Splice(f engine.Flow) (engine.Socket, bool) {
-	if f == nil || !s.loop.hasPipe() {
-		return nil, false
-	}
-	d, ok := s.move()
-	if !ok {
-		return nil, false
-	}
-	d.flow = f
-	return d, true
-}
-
 // Splice implements engine.Splicer.
-func (d *direct) Splice(f engine.Flow) (engine.Socket, bool) {
+func (d *direct) Splice(f engine.Flow) bool {
 	if f != nil && !d.loop.hasPipe() {
-		return nil, false
+		return false
 	}
 	d.flow = f
-	return d, true
+	return true
 }
 
 // hasPipe makes the loop's pipe, if there is none.
@@ -83,14 +69,11 @@ func (d *direct) receive() {
 		d.read()
 		return
 	}
-	switch to := d.flow.Target().(type) {
-	case *direct:
+	if to, ok := d.flow.Target().(*direct); ok {
 		d.splice(to.fd)
-	case *socket:
-		d.splice(to.FD())
-	default:
-		d.read()
+		return
 	}
+	d.read()
 }
 
 // splice passes on what has come to the socket to.

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
@@ -111,9 +110,7 @@ func (c *Conn) handshakeInput(p []byte) {
 	c.hold(p)
 	if c.hs.working {
 		if len(c.in) > maxEarly && !c.paused {
-			var err error
-			c.sock, err = engine.Pause(c.sock)
-			c.paused = err == nil
+			c.paused = c.sock.Pause() == nil
 		}
 		return
 	}

@@ -216,8 +216,7 @@ func (c *Conn) Pause() error {
 	if c.state != open {
 		return nil
 	}
-	var err error
-	c.sock, err = engine.Pause(c.sock)
+	err := c.sock.Pause()
 	c.paused = err == nil
 	return err
 }
