@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,8 +85,9 @@ func TestHAProxy(t *testing.T) {
 	})
 }
 
-// A server is killed under load. What is under way there fails, once for each client at most, and
-// everything after that is served by the other one.
+// A server is killed under load. What is under way there fails, and everything that begins once the
+// system has cleared it away is served by the other one. (Until then it closes one socket after the
+// other: who comes back at once may still find it listening, and fail twice.)
 func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
 	haproxy, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -97,12 +97,11 @@ func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
 	addr, health, _ := strings.Cut(victim.addr, " ")
 	survivor, itsHealth, _ := behindHAProxy(t)
 	front := runHAProxy(t, haproxy, [][2]string{{addr, health}, {survivor.LocalAddr().String(), itsHealth.String()}})
-	const clients = 4
-	var asked atomic.Int64
-	failures := make([]int, clients)
+	var asked, underWay atomic.Int64
+	var killed, gone atomic.Bool
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	for i := range failures {
+	for range 4 {
 		wg.Go(func() {
 			for {
 				select {
@@ -111,9 +110,13 @@ func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
 				default:
 				}
 				asked.Add(1)
-				if err := sayWhere(front, "127.0.0.1"); err != nil {
-					failures[i]++
-					t.Log(err)
+				late := gone.Load()
+				switch err := sayWhere(front, "127.0.0.1"); {
+				case err == nil:
+				case late || !killed.Load():
+					t.Error(err)
+				default:
+					underWay.Add(1)
 				}
 			}
 		})
@@ -125,16 +128,16 @@ func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
 	}
 	more(200)
 	served := survivor.Stats().Accepted
+	killed.Store(true)
 	if err := victim.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	_ = victim.cmd.Wait()
+	gone.Store(true)
 	more(600)
 	close(stop)
 	wg.Wait()
-	t.Logf("%d connections, failed for each client: %v", asked.Load(), failures)
-	if slices.Max(failures) > 1 {
-		t.Errorf("failed for each client: %v, want once at most", failures)
-	}
+	t.Logf("%d connections, %d of them failed when the server was killed", asked.Load(), underWay.Load())
 	if got := survivor.Stats().Accepted - served; got < 500 {
 		t.Errorf("the other server has had %d connections since", got)
 	}
