@@ -78,9 +78,10 @@ func stream(t *testing.T, from, to *net.TCPConn, least int, enough func() bool) 
 	return int(read)
 }
 
-// directionsThatSplice returns how many of n do where much comes: none on the engine of Windows.
+// directionsThatSplice returns how many of n do where much comes: none but of sockets in the loop's
+// own epoll instance.
 func directionsThatSplice(n int) int {
-	if engine.Net() {
+	if engine.Default() != engine.Gnet {
 		return 0
 	}
 	return n

@@ -180,7 +180,7 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 	each := (heapNow() - before) / n
 	t.Logf("%d handshakes open, %d bytes of live heap each", open, each)
 	most := 6 << 10
-	if engine.Net() {
+	if engine.Default() == engine.Net {
 		most *= 2 // there are goroutines and read buffers for each socket
 	}
 	if each > most {

@@ -3,9 +3,10 @@
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing,
-// ceasing to accept and the choice of the loop are in our hands. What gnet does for us is polling
-// and reading; writing goes straight to the descriptor, because gnet's outbound buffer is
-// unbounded, tells nobody when it has drained, and is dropped when a connection ends.
+// ceasing to accept and the choice of the loop are in our hands. gnet runs the loop; on Linux the
+// sockets are in an epoll instance of ours, which it looks into through a door. Elsewhere they are
+// gnet's connections, but writing goes straight to the descriptor, because gnet's outbound buffer
+// is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
 //
 // gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to
 // enrol by EventLoop.Enroll and Register. New releases it.
