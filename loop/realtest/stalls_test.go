@@ -151,41 +151,6 @@ func dialPlainEcho(t *testing.T) net.Conn {
 	return c
 }
 
-// plainIdle is a server on package net that evicts who is silent, until the test ends.
-func plainIdle(t *testing.T, timeout time.Duration) net.Addr {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for b := make([]byte, 8); err == nil; _, err = c.Read(b) {
-					_ = c.SetReadDeadline(time.Now().Add(timeout))
-				}
-			}()
-		}
-	}()
-	return ln.Addr()
-}
-
-func dialPlain(t *testing.T, addr net.Addr) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // tries runs f again if the other client has waited too long, or the heap has grown too much, in
 // which a busy machine may have a part: what is wrong indeed is so each time.
 func tries(t *testing.T, f func(t *testing.T) (waited time.Duration, heap uint64)) {
