@@ -239,6 +239,7 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)
 	}
+	t.served = true
 	return nil, gnet.None
 }
 
