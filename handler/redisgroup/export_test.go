@@ -40,3 +40,17 @@ func Live(h *Hub) (n int) {
 	}
 	return n
 }
+
+// Unclear returns how many messages wait to be tried again that Redis may have taken.
+func Unclear(h *Hub) (n int) {
+	for _, l := range h.topo.all() {
+		l.out.mu.Lock()
+		for _, o := range l.out.queue {
+			if o.unclear {
+				n++
+			}
+		}
+		l.out.mu.Unlock()
+	}
+	return n
+}

@@ -30,10 +30,10 @@ type Hub struct {
 	timers *timing.Scheduler
 	keeper keeper
 
-	seq     atomic.Uint64 // of what was published
-	attempt atomic.Uint64 // see publish.lua
-	stats   counters
-	errors  errorGate
+	seq      atomic.Uint64 // of what was published
+	commands atomic.Uint64 // with which it was, see publish.lua
+	stats    counters
+	errors   errorGate
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
