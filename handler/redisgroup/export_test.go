@@ -54,3 +54,13 @@ func Unclear(h *Hub) (n int) {
 	}
 	return n
 }
+
+// Joining returns how many connections are joining ordered rooms.
+func Joining(h *Hub) (n int) {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		n += len(r.order.joins)
+		r.mu.Unlock()
+	}
+	return n
+}
