@@ -64,3 +64,22 @@ func Joining(h *Hub) (n int) {
 	}
 	return n
 }
+
+// SlotMoved does what a cluster does that moves the slot of a plain room away.
+func SlotMoved(h *Hub, room string) {
+	p := h.keys.place(plainRoom, room)
+	h.topo.link(p.bucket).in.answered(&redis.Subscription{Kind: "sunsubscribe", Channel: p.channel})
+}
+
+// MovedFor is for how long a room whose slot has moved is not subscribed to again.
+const MovedFor = 2 * reloadWait
+
+// Subscriptions returns how many channels are subscribed to, or are to be.
+func Subscriptions(h *Hub) (n int) {
+	for _, l := range h.topo.all() {
+		l.in.mu.Lock()
+		n += len(l.in.subs)
+		l.in.mu.Unlock()
+	}
+	return n
+}

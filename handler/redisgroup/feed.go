@@ -316,8 +316,10 @@ func (f *feed) moved(r *room) {
 	r.lostSubscription()
 	topo.reload()
 	_, _ = f.link.hub.timers.AfterFunc(2*reloadWait, func() {
-		if l := topo.link(r.bucket); l == f.link {
-			l.in.want(r)
-		}
+		topo.hub.ifThere(r, func() {
+			if l := topo.link(r.bucket); l == f.link {
+				l.in.want(r)
+			}
+		})
 	})
 }

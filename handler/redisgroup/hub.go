@@ -179,6 +179,16 @@ func (h *Hub) find(channel string) *room {
 	return h.rooms[channel]
 }
 
+// ifThere calls f if r was not forgotten, and not before f has returned is it: another room may have
+// its channel then.
+func (h *Hub) ifThere(r *room, f func()) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.rooms[r.channel] == r {
+		f()
+	}
+}
+
 // all returns the rooms.
 func (h *Hub) all() []*room {
 	h.mu.RLock()

@@ -118,7 +118,7 @@ func (t *topology) assign() {
 		t.move(old, buckets)
 		for b := range buckets {
 			for _, r := range t.hub.inBucket(b) {
-				t.resubscribe(r)
+				t.hub.ifThere(r, func() { t.resubscribe(r) })
 			}
 		}
 	}
