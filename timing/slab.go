@@ -14,6 +14,9 @@ type node struct {
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
+// nextGen is the generation of a node after one in which it may have been periodic.
+func nextGen(gen uint32) uint32 { return (gen | periodicBit) + 1 }
+
 // slab owns a wheel's nodes. What else is known of a timer lies apart: taking it out or moving it
 // does not touch that, and the nodes of a million timers fit a processor's cache.
 type slab struct {
@@ -24,8 +27,9 @@ type slab struct {
 	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
 	// It is in pieces, of which top is the one in use: those below are full, those above empty.
 	top    []spare
-	stack  [][]spare // with all their capacity
-	height int       // the number of top in stack
+	free   int // how many are in top
+	stack  [][]spare
+	height int // the number of top in stack
 }
 
 type spare struct{ index, gen uint32 }
@@ -34,11 +38,11 @@ func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
 // alloc returns a node for a new timer: the one released last, or one that was never used.
 func (s *slab) alloc() (i, gen uint32) {
-	if len(s.top) == 0 {
+	if s.free == 0 {
 		s.fillTop()
 	}
-	x := s.top[len(s.top)-1]
-	s.top = s.top[:len(s.top)-1]
+	s.free--
+	x := s.top[s.free]
 	return x.index, x.gen
 }
 
@@ -47,6 +51,7 @@ func (s *slab) fillTop() {
 	if s.height > 0 {
 		s.height--
 		s.top = s.stack[s.height]
+		s.free = len(s.top)
 		return
 	}
 	s.grow()
@@ -83,7 +88,7 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 
 // release makes every handle of node i stale and keeps the node for the next alloc.
 func (s *slab) release(n *node, i uint32) {
-	n.gen = (n.gen | periodicBit) + 1
+	n.gen = nextGen(n.gen)
 	s.keep(i, n.gen)
 }
 
@@ -93,24 +98,25 @@ func (s *slab) keep(i, gen uint32) {
 	if gen == lastGen {
 		return
 	}
-	if len(s.top) == cap(s.top) {
+	if s.free == len(s.top) {
 		s.emptyTop()
 	}
-	s.top = append(s.top, spare{i, gen})
+	s.top[s.free] = spare{i, gen}
+	s.free++
 }
 
 // emptyTop makes top a piece that is not full.
 func (s *slab) emptyTop() {
-	if len(s.stack) == 0 || cap(s.top) < chunkSize { // the first piece grows
-		larger := make([]spare, len(s.top), max(firstChunk, 2*cap(s.top)))
+	if len(s.stack) == 0 || len(s.top) < chunkSize { // the first piece grows
+		larger := make([]spare, max(firstChunk, 2*len(s.top)))
 		copy(larger, s.top)
 		s.top = larger
-		s.stack = [][]spare{larger[:cap(larger)]}
+		s.stack = [][]spare{larger}
 		return
 	}
 	s.height++
 	if s.height == len(s.stack) {
 		s.stack = append(s.stack, make([]spare, chunkSize))
 	}
-	s.top = s.stack[s.height][:0]
+	s.top, s.free = s.stack[s.height], 0
 }

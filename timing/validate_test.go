@@ -168,7 +168,7 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 // checkSlab checks that every node is either in a list, free or retired.
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	spares := slices.Clone(w.top)
+	spares := slices.Clone(w.top[:w.free])
 	for _, piece := range w.stack[:w.height] {
 		spares = append(spares, piece...)
 	}
