@@ -42,7 +42,7 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			n.gen = nextGen(n.gen)
 			if n.gen != lastGen {
 				if w.free == len(w.top) {
-					w.emptyTop()
+					w.halveTop()
 				}
 				w.top[w.free] = spare{index, n.gen}
 				w.free++
