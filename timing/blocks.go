@@ -183,13 +183,13 @@ func (s *blocks) newBlock() uint32 {
 	return uint32(i)
 }
 
-// moreBlocks makes room for more blocks. As long as there are few, it moves them.
+// moreBlocks makes room for more blocks. Unless there are many, it moves some of them.
 func (s *blocks) moreBlocks() {
 	s.all.grow()
 	if s.all.len() == 1 {
 		s.all.grow() // block 0 is not used
 	}
-	if len(s.all.list) > 1 {
+	if len(s.all.list) > manyChunks {
 		return
 	}
 	s.each(func(li *list) {
