@@ -8,6 +8,11 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
+	if s := &w.last; s.has(when) {
+		if li := w.slotIn(s, when); li.cursor&offMask != 0 { // most often; see At
+			return w.push(li, i, when)
+		}
+	}
 	if w.drain != nil {
 		w.drain.moved = append(w.drain.moved, i)
 	}
