@@ -12,7 +12,6 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
-
 )
 
 const (
