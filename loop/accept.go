@@ -10,8 +10,17 @@ import (
 // open makes the Conn of a socket that was enrolled in l and asks Accept. nil: refused.
 func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	l.enter()
-	c, welcome := l.begin(ln, sock, id, local, remote)
+	sink := l.openInTurn(ln, sock, id, local, remote)
 	l.leave()
+	return sink
+}
+
+// openInTurn is open within a turn.
+func (l *Loop) openInTurn(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
+	if ln.waits() {
+		return l.arrive(ln, sock, id, local, remote)
+	}
+	c, welcome := l.begin(ln, sock, id, local, remote)
 	if !welcome && c.at() != stateLingering {
 		return nil
 	}

@@ -46,10 +46,8 @@ func (ln *listener) trusts(remote net.Addr) bool {
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }
 
-// arrive begins with a socket that was enrolled in l. nil: the server drains.
+// arrive begins, within a turn, with a socket that is new on l. nil: the server drains.
 func (l *Loop) arrive(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
-	l.enter()
-	defer l.leave()
 	trusted := ln.trusts(remote)
 	a := &arrival{loop: l, ln: ln, sock: sock, id: id, local: local, remote: remote, counted: !trusted}
 	if l.draining {

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -44,6 +43,7 @@ type listener struct {
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
 	net                   net.Listener
+	own                   engine.Accepting  // in place of net, if the engine can
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
 	dials                 bool              // what is made here is not accepted, but dialled
@@ -95,6 +95,9 @@ func (s *Server) closeListeners() {
 		if ln.net != nil {
 			_ = ln.net.Close()
 		}
+		if ln.own != nil {
+			_ = ln.own.Close()
+		}
 	}
 }
 
@@ -116,7 +119,7 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
-		nc, err := ln.net.Accept()
+		nc, err := ln.next()
 		switch {
 		case err == nil:
 			backoff = minBackoff
@@ -148,42 +151,69 @@ func (s *Server) pause(d time.Duration) bool {
 }
 
 // admit gives an accepted connection to the loop with the fewest, or refuses it.
-func (ln *listener) admit(nc net.Conn) {
+func (ln *listener) admit(v visitor) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
+	remote, local := keepAddr(v.RemoteAddr(), &ln.lastRemote), keepAddr(v.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
-		_ = nc.Close()
+		v.reset()
 		return
 	}
 	if s.open.Add(1) > int64(s.MaxConns) {
 		s.open.Add(-1)
-		s.refuse(nc, ErrTooManyConns)
+		s.refuse(v, ErrTooManyConns)
 		return
 	}
 	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
-		s.refuse(nc, fmt.Errorf("%w from one address", ErrTooManyConns))
+		s.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
 		ln.uncount(remote)
 		s.open.Add(-1)
-		s.refuse(nc, ErrServerClosed)
+		s.refuse(v, ErrServerClosed)
 		return
 	}
-	s.newcomers.Go(func() {
+	ln.send(l, v, local, remote)
+}
+
+// send gives a connection to l, on which it arrives soon.
+func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
+	s := ln.server
+	lost := func(err error) {
+		ln.uncount(remote)
+		s.open.Add(-1)
+		l.load.Add(-1)
+		s.refused.Add(1)
+		s.logRefusal(err, remote)
+	}
+	if v.own == nil {
+		s.newcomers.Go(func() {
+			defer s.arrived(l)
+			if err := ln.enroll(l, v.Conn, local, remote); err != nil {
+				lost(err)
+			}
+		})
+		return
+	}
+	id := s.lastID.Add(1)
+	err := l.urge(func() {
 		defer s.arrived(l)
-		if err := ln.enroll(l, nc, local, remote); err != nil {
-			ln.uncount(remote)
-			s.open.Add(-1)
-			l.load.Add(-1)
-			s.refused.Add(1)
-			s.logRefusal(err, remote)
+		err := v.own.Join(l.index, func(sock engine.Socket) engine.Sink {
+			return l.openInTurn(ln, sock, id, local, remote)
+		})
+		if err != nil {
+			lost(err)
 		}
 	})
+	if err != nil {
+		v.reset()
+		s.arrived(l)
+		lost(err)
+	}
 }
 
 // enroll hands nc to its loop.
@@ -198,9 +228,6 @@ func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
 		_ = tcp.SetNoDelay(false)
 	}
 	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
-		if ln.waits() {
-			return l.arrive(ln, sock, id, local, remote)
-		}
 		return l.open(ln, sock, id, local, remote)
 	})
 }
@@ -309,40 +336,6 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 	if more, ok := s.refusals.Pass(time.Now()); ok {
 		s.Logger.Warn().Err(reason).Stringer("remote", remote).Int("more", more).Msg("connection refused")
 	}
-}
-
-// refuse sends the farewell to a connection that must not come in, or resets it.
-func (s *Server) refuse(nc net.Conn, reason error) {
-	s.refused.Add(1)
-	s.logRefusal(reason, nc.RemoteAddr())
-	if len(s.Farewell) > 0 {
-		s.sayFarewell(nc)
-		return
-	}
-	if t, ok := nc.(*net.TCPConn); ok {
-		_ = t.SetLinger(0)
-	}
-	_ = nc.Close()
-}
-
-// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood
-// some only: each has a descriptor and a goroutine meanwhile.
-func (s *Server) sayFarewell(nc net.Conn) {
-	_ = nc.SetDeadline(time.Now().Add(lingerTimeout))
-	_, _ = nc.Write(s.Farewell) // a new socket takes it at once
-	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		select {
-		case s.farewells <- struct{}{}:
-			s.newcomers.Go(func() {
-				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
-				_ = nc.Close()
-				<-s.farewells
-			})
-			return
-		default:
-		}
-	}
-	_ = nc.Close()
 }
 
 // uncount undoes what admit did with the gate.

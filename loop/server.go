@@ -316,6 +316,7 @@ func (s *Server) Start(ctx context.Context) error {
 		if ln.net == nil {
 			continue
 		}
+		ln.acceptOwn()
 		s.listening.Add(1)
 		s.newcomers.Go(func() {
 			defer s.listening.Add(-1)

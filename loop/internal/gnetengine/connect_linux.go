@@ -17,8 +17,9 @@ const (
 	// if the system picks, as the local port, the one that is being dialled on this machine.
 	selfConnects = 3
 
-	// keepAlive is net.Dialer's default, and its listeners', in seconds.
-	keepAlive = 15
+	// keepAlive is net.Dialer's default, and its listeners', in seconds, and keepAliveCount how
+	// often that may be in vain.
+	keepAlive, keepAliveCount = 15, 9
 )
 
 // An attempt is a TCP connection that is being made.

@@ -23,14 +23,6 @@ func ID() uint64 {
 	return id
 }
 
-// Locked reports whether the calling goroutine is wired to its thread by runtime.LockOSThread. That
-// takes a few microseconds.
-func Locked() bool {
-	var buf [128]byte
-	line, _, _ := bytes.Cut(buf[:runtime.Stack(buf[:], false)], []byte("\n"))
-	return bytes.Contains(line, []byte("locked to thread"))
-}
-
 // Stack returns the stack of another goroutine, as it is now, or nil if it is not found. The
 // runtime shows either one's own or all, and stops all goroutines for that; so this is for
 // emergencies.

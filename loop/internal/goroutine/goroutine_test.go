@@ -1,7 +1,6 @@
 package goroutine
 
 import (
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -40,30 +39,5 @@ func TestCut(t *testing.T) {
 		if got := string(cut([]byte(dump), test.id, test.cutOff)); got != test.want {
 			t.Errorf("goroutine %d: %q, want %q", test.id, got, test.want)
 		}
-	}
-}
-
-func TestLocked(t *testing.T) {
-	if Locked() {
-		t.Error("locked at first")
-	}
-	runtime.LockOSThread()
-	if !Locked() {
-		t.Error("not locked")
-	}
-	other := make(chan bool)
-	go func() { other <- Locked() }()
-	if <-other {
-		t.Error("another one is locked")
-	}
-	runtime.UnlockOSThread()
-	if Locked() {
-		t.Error("still locked")
-	}
-}
-
-func BenchmarkLocked(b *testing.B) {
-	for b.Loop() {
-		Locked()
 	}
 }

@@ -1,11 +1,5 @@
 package tlsconn
 
-import (
-	"iter"
-
-	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
-)
-
 // maxIdle is how many coroutines a loop keeps for the next handshakes. The stack of one has grown
 // to 32 KiB, and making that anew costs a twentieth of a handshake. The garbage collector shrinks
 // stacks that are not used.
@@ -14,15 +8,18 @@ const maxIdle = 16
 // maxKept is how much room for output such a coroutine keeps.
 const maxKept = 16 << 10
 
-// A coroutine runs handshakes, one after another. Its caller goes on when the handshake waits for
-// input, and when it has ended.
+// A coroutine runs handshakes, one after another. Its caller waits while it runs, and goes on when
+// the handshake waits for input, and when it has ended.
+//
+// It is a goroutine, and not one of iter.Pull, which the runtime lets nobody switch to who is wired
+// to his thread. Users may wire a loop, by runtime.LockOSThread in a callback, at any time, and to
+// ask for that, which runtime.Stack tells, takes longer than to switch by channels.
 type coroutine struct {
-	next  func() (struct{}, bool)
-	stop  func()
-	yield func(struct{}) bool
-	job   *handshake
-	out   []byte // the room that handshakes write to
-	alive bool   // a hook that calls runtime.Goexit ends it
+	resume chan struct{}
+	yields chan struct{}
+	job    *handshake
+	out    []byte // the room that handshakes write to
+	alive  bool   // a hook that calls runtime.Goexit ends it
 }
 
 // coroutine returns one that has nothing to do.
@@ -33,44 +30,45 @@ func (l *Loop) coroutine() *coroutine {
 		l.idle = l.idle[:n-1]
 		return co
 	}
-	co := &coroutine{alive: true}
-	unlocked(func() { co.next, co.stop = iter.Pull(co.run) })
+	co := &coroutine{alive: true, resume: make(chan struct{}), yields: make(chan struct{}, 1)}
+	go co.run()
 	return co
 }
 
-// unlocked runs f, which makes a coroutine or switches to one. The runtime ends the process if one
-// is switched to by a goroutine that is wired to its thread, and was made by one that is not, or the
-// other way round. Users may wire a loop to its thread, by runtime.LockOSThread in a callback, at any
-// time. Workers never are.
-func unlocked(f func()) {
-	if !goroutine.Locked() {
-		f()
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
+func (co *coroutine) run() {
+	defer func() {
+		co.alive = false
+		close(co.yields)
 	}()
-	<-done
-}
-
-func (co *coroutine) run(yield func(struct{}) bool) {
-	co.yield = yield
-	orderly := false
-	defer func() { co.alive = orderly }()
-	for more := true; more; more = yield(struct{}{}) {
+	for range co.resume {
 		co.job.run()
 		co.job = nil
+		co.yields <- struct{}{}
 	}
-	orderly = true
 }
 
-// reuse takes back a coroutine whose handshake has ended.
-func (l *Loop) reuse(co *coroutine) {
-	if co.alive && len(l.idle) < maxIdle && !l.ended {
+// next runs it until it waits, or has done its job.
+func (co *coroutine) next() {
+	co.resume <- struct{}{}
+	<-co.yields
+}
+
+// wait is called within: it suspends the coroutine until next. False: stop was called.
+func (co *coroutine) wait() bool {
+	co.yields <- struct{}{}
+	_, ok := <-co.resume
+	return ok
+}
+
+// stop ends it when its job is done. A job that waits gets no more.
+func (co *coroutine) stop() { close(co.resume) }
+
+// reuse takes back a coroutine whose handshake has ended. One on which code of the user's has run
+// may be wired to its thread, which ends with it then.
+func (l *Loop) reuse(co *coroutine, foreign bool) {
+	if co.alive && !foreign && len(l.idle) < maxIdle && !l.ended {
 		l.idle = append(l.idle, co)
 	} else {
-		unlocked(co.stop)
+		co.stop()
 	}
 }

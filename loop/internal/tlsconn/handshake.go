@@ -10,11 +10,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"sync/atomic"
-
-	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
 const (
@@ -142,7 +139,7 @@ func (c *Conn) work(n int) {
 		c.in = append(c.loop.get(len(rest)), rest...)
 	}
 	c.cur, c.left = input[:n], 0
-	if h.quick && !goroutine.Locked() {
+	if h.quick {
 		h.step()
 		c.stepped(input)
 		return
@@ -178,7 +175,6 @@ func (h *handshake) begin() {
 // run is what the coroutine does.
 func (h *handshake) run() {
 	defer func() {
-		h.unwire()
 		h.over = true
 		if v := recover(); v != nil {
 			h.err = h.conn.loop.cfg.Panicked(v)
@@ -188,22 +184,13 @@ func (h *handshake) run() {
 	h.err = h.conn.tls.HandshakeContext(h.ctx)
 }
 
-// unwire undoes what a hook has done that calls runtime.LockOSThread and leaves it at that: no
-// coroutine could be switched to from here; see unlocked.
-func (h *handshake) unwire() {
-	for h.foreign && goroutine.Locked() {
-		runtime.UnlockOSThread()
-	}
-}
-
 // step runs the coroutine until it waits for input, or ends.
 func (h *handshake) step() { h.co.next() }
 
 // wait is called within the coroutine: it suspends it until there is input. False: there will be
 // none. Nobody comes back to one that is dead.
 func (h *handshake) wait() bool {
-	h.unwire()
-	return !h.dead && h.co.yield(struct{}{}) && !h.dead
+	return !h.dead && h.co.wait() && !h.dead
 }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
@@ -312,12 +299,12 @@ func (h *handshake) end() {
 	h.cancel()
 	if h.dead = true; !h.over {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
-		unlocked(h.step)
+		h.step()
 	}
 	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
 		h.co.out = nil
 	}
-	h.conn.loop.reuse(h.co)
+	h.conn.loop.reuse(h.co, h.foreign)
 	h.co, h.out = nil, nil
 }
 

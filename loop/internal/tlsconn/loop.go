@@ -71,7 +71,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 // End is the last call. What workers compute still comes to nothing.
 func (l *Loop) End() {
 	for _, co := range l.idle {
-		unlocked(co.stop)
+		co.stop()
 	}
 	l.idle, l.ended = nil, true
 }

@@ -4,9 +4,10 @@
 // What speaks TLS is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one
 // that does not:
 //
-//   - A handshake is a coroutine (iter.Pull), as crypto/tls cannot go on with one that has failed for
-//     want of input. It begins when the whole ClientHello is there, is suspended where it would wait
-//     for the peer, and ends with the handshake. What costs is computed by workers, not by the loop.
+//   - A handshake has a goroutine, which runs in turns with its caller, as crypto/tls cannot go on
+//     with one that has failed for want of input. It begins when the whole ClientHello is there, is
+//     suspended where it would wait for the peer, and ends with the handshake. What costs is computed
+//     by workers, not by the loop.
 //   - After that, crypto/tls gets whole records only. That there are no more is a temporary net.Error,
 //     which it does not hold against the connection.
 //   - What it writes goes into a buffer of the loop, and leaves it in one write.

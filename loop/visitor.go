@@ -1,0 +1,98 @@
+package loop
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A visitor is an accepted connection that belongs to no loop yet: of package net, or of an engine
+// that accepts by itself.
+type visitor struct {
+	net.Conn // nil: own
+	own      engine.Newcomer
+}
+
+// own has the engine accept, if it can. What has options of its own, and what came from outside, is
+// accepted by package net.
+func (ln *listener) acceptOwn() {
+	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
+		ln.own = a.Accepting(ln.net, ln.tcp.listenConfig().KeepAliveConfig)
+	}
+}
+
+// next waits for a visitor.
+func (ln *listener) next() (v visitor, err error) {
+	if ln.own != nil {
+		v.own, err = ln.own.Accept()
+	} else {
+		v.Conn, err = ln.net.Accept()
+	}
+	return v, err
+}
+
+func (v visitor) RemoteAddr() net.Addr {
+	if v.own != nil {
+		return v.own.RemoteAddr()
+	}
+	return v.Conn.RemoteAddr()
+}
+
+func (v visitor) LocalAddr() net.Addr {
+	if v.own != nil {
+		return v.own.LocalAddr()
+	}
+	return v.Conn.LocalAddr()
+}
+
+// reset ends it at once.
+func (v visitor) reset() {
+	if v.own != nil {
+		v.own.Close()
+		return
+	}
+	if t, ok := v.Conn.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = v.Conn.Close()
+}
+
+// refuse sends the farewell to a connection that must not come in, or resets it.
+func (s *Server) refuse(v visitor, reason error) {
+	s.refused.Add(1)
+	s.logRefusal(reason, v.RemoteAddr())
+	if len(s.Farewell) == 0 {
+		v.reset()
+		return
+	}
+	nc := v.Conn
+	if v.own != nil {
+		var err error
+		if nc, err = v.own.Net(); err != nil {
+			return
+		}
+	}
+	s.sayFarewell(nc)
+}
+
+// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood
+// some only: each has a descriptor and a goroutine meanwhile.
+func (s *Server) sayFarewell(nc net.Conn) {
+	_ = nc.SetDeadline(time.Now().Add(lingerTimeout))
+	_, _ = nc.Write(s.Farewell) // a new socket takes it at once
+	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		select {
+		case s.farewells <- struct{}{}:
+			s.newcomers.Go(func() {
+				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
+				_ = nc.Close()
+				<-s.farewells
+			})
+			return
+		default:
+		}
+	}
+	_ = nc.Close()
+}
