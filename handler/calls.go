@@ -96,18 +96,18 @@ type Calls[A any] struct {
 
 	base    time.Time // what deadlines are counted from
 	timer   loop.Timer
-	sweeper func()        // the method sweep, made once
-	due     time.Duration // when timer fires, if it is pending
-	slots   []*call[A]    // by number, all that were used up to now
-	slab    []call[A]     // those that were not
-	recent  *call[A]      // free ones, linked through next: the last comes first
-	free    callList[A]   // other free ones: the first comes first, so that it takes long until an id comes again
-	inRow   uint64        // how often a slot is one of the recent in a row, less one
-	pending callList[A]   // in the order of Begin, and of deadlines
-	others  callList[A]   // whose deadlines come sooner: each has a timer of its own
-	fresh   *call[A]      // from here on pending calls get their deadlines when this turn ends
-	stamper func()        // the method stamp, made once
-	stamps  bool          // it will be called
+	sweeper func()                // the method sweep, made once
+	due     time.Duration         // when timer fires, if it is pending
+	slabs   []*[slabCalls]call[A] // the slots
+	slots   uint64                // that were used up to now
+	recent  *call[A]              // free ones, linked through next: the last comes first
+	free    callList[A]           // other free ones: the first comes first, so that it takes long until an id comes again
+	inRow   uint64                // how often a slot is one of the recent in a row, less one
+	pending callList[A]           // in the order of Begin, and of deadlines
+	others  callList[A]           // whose deadlines come sooner: each has a timer of its own
+	fresh   *call[A]              // from here on pending calls get their deadlines when this turn ends
+	stamper func()                // the method stamp, made once
+	stamps  bool                  // it will be called
 	named   map[uint64]*call[A]
 	stats   CallStats
 	closed  bool
@@ -245,15 +245,16 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 		unlink(k)
 		return k, nil
 	}
-	if len(cs.slab) == 0 {
-		cs.slab = make([]call[A], slabCalls)
+	if cs.slots%slabCalls == 0 {
+		cs.slabs = append(cs.slabs, new([slabCalls]call[A]))
 	}
-	k := &cs.slab[0]
-	cs.slab = cs.slab[1:]
-	k.id = uint64(len(cs.slots))
-	cs.slots = append(cs.slots, k)
+	k := cs.slot(cs.slots)
+	k.id = cs.slots
+	cs.slots++
 	return k, nil
 }
+
+func (cs *Calls[A]) slot(n uint64) *call[A] { return &cs.slabs[n/slabCalls][n%slabCalls] }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
@@ -291,10 +292,10 @@ func (cs *Calls[A]) find(id uint64) *call[A] {
 		}
 	}
 	n := id & (1<<(cs.shift&63) - 1)
-	if n >= uint64(len(cs.slots)) {
+	if n >= cs.slots {
 		return nil
 	}
-	if k := cs.slots[n]; k.id == id && k.done != nil && (k.rare == nil || !k.rare.named) {
+	if k := cs.slot(n); k.id == id && k.done != nil && (k.rare == nil || !k.rare.named) {
 		return k
 	}
 	return nil
