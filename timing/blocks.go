@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"time"
-	"unsafe"
 )
 
 // The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled
@@ -29,13 +28,6 @@ const (
 type block struct {
 	index [blockLen]uint32 // their nodes
 	when  [blockLen]time.Duration
-}
-
-// set writes an entry. With indices the compiler would read the beginning of the block, to see
-// whether b is nil, and wait for that memory.
-func (b *block) set(off, index uint32, when time.Duration) {
-	*unchecked((*uint32)(unsafe.Pointer(b)), off) = index
-	*unchecked((*time.Duration)(unsafe.Add(unsafe.Pointer(b), unsafe.Offsetof(b.when))), off) = when
 }
 
 // mask says which entries of a block are those of timers, bit i entry i.
@@ -93,7 +85,7 @@ func (s *blocks) block(i uint32) *block { return s.all.at(i) }
 func (s *blocks) link(i uint32) *link   { return &s.links[i] }
 
 // mask returns which entries block i has. The pointer is good until another block is made.
-func (s *blocks) mask(i uint32) *mask { return unchecked(unsafe.SliceData(s.masks), i) }
+func (s *blocks) mask(i uint32) *mask { return uncheckedIn(s.masks, i) }
 
 // list returns a list by its number. Its level must have had a timer.
 func (s *blocks) list(l int) *list {

@@ -1,6 +1,9 @@
 package timing
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // chunks is a slice that grows without moving much: nothing is copied or cleared but some 100 KiB
 // at a time, so there is no latency spike however large it gets. It has little room that is not in
@@ -49,6 +52,9 @@ func unchecked[T any](first *T, i uint32) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(first), uintptr(i)*unsafe.Sizeof(*first)))
 }
 
+// uncheckedIn returns element i of a slice, which must have it.
+func uncheckedIn[T any](s []T, i uint32) *T { return unchecked(unsafe.SliceData(s), i) }
+
 // grow makes room for more: first for some elements, then for twice as many until there is a whole
 // chunk, then for a quarter of one until there are many.
 func (c *chunks[T]) grow() {
@@ -84,4 +90,11 @@ func (c *chunks[T]) growLast(from, to uint32) {
 	copy(larger, unsafe.Slice(*last, from))
 	*last = &larger[0]
 	c.room += to - from
+}
+
+// set writes an entry. With indices the compiler would read the beginning of the block, to see
+// whether b is nil, and wait for that memory.
+func (b *block) set(off, index uint32, when time.Duration) {
+	*unchecked((*uint32)(unsafe.Pointer(b)), off) = index
+	*unchecked((*time.Duration)(unsafe.Add(unsafe.Pointer(b), unsafe.Offsetof(b.when))), off) = when
 }

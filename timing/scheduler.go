@@ -49,7 +49,7 @@ type SchedulerConfig struct {
 
 // Scheduler is a [Wheel] for programs without an event loop. All its methods may be called from any
 // goroutine, callbacks included. Make one with [NewScheduler], and share it: one serves a whole
-// program. A second is good for another Tick, Executor or limit; with a timer it takes 13 KB.
+// program. A second is good for another Tick, Executor or limit; with a timer it takes 15 KB.
 //
 // Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only
 // while some are due; or on the Executor of the config. A Scheduler that is empty, or whose next

@@ -26,7 +26,7 @@ func nextGen(gen uint32) uint32 { return (gen | periodicBit) + 1 }
 type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
-	used    uint32                      // nodes handed out at least once, and node 0
+	used    uint32                      // nodes that timers have had or that are free, and node 0
 
 	// The nodes released last are on a stack with their generations, so that adding a timer waits
 	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
