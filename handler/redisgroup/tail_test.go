@@ -1,0 +1,31 @@
+package redisgroup
+
+import "testing"
+
+// What is kept for those who join does not lead across a gap: who stands before it reads again.
+func TestTailEndsAtAGap(t *testing.T) {
+	cfg, err := Config{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &room{hub: &Hub{cfg: cfg}, place: place{kind: orderedRoom}}
+	o := &r.order
+	before, behind := Position{1, 8}, Position{2, 4}
+	o.known, o.last, o.joins = true, Position{1, 7}, map[*joining]struct{}{{gone: true}: {}}
+	r.accept(Entry{Position: before, Kind: Message})
+	if tail, ok := o.after(before); !ok || len(tail) != 0 {
+		t.Fatalf("after %v: %v, %v", before, tail, ok)
+	}
+	for _, e := range r.resume(before, []Entry{{Position: behind, Kind: Message}}, behind) {
+		r.accept(e)
+	}
+	if o.last != behind || o.gaps != 1 {
+		t.Fatalf("at %v with %d gaps, want %v with one", o.last, o.gaps, behind)
+	}
+	if tail, ok := o.after(before); ok {
+		t.Errorf("after %v: %v", before, tail)
+	}
+	if tail, ok := o.after(behind); !ok || len(tail) != 0 {
+		t.Errorf("after %v: %v, %v", behind, tail, ok)
+	}
+}
