@@ -48,6 +48,11 @@ func backends(t *testing.T, test func(t *testing.T, client redis.UniversalClient
 // embedded returns a client of a miniredis without sockets, which works in a bubble of
 // testing/synctest.
 func embedded(t testing.TB) *redis.Client {
+	_, client := embeddedServer(t)
+	return client
+}
+
+func embeddedServer(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
 	client := redis.NewClient(&redis.Options{
@@ -57,7 +62,7 @@ func embedded(t testing.TB) *redis.Client {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { client.Close() })
-	return client
+	return m, client
 }
 
 // A bufferedConn takes writes at once, as a socket does and net.Pipe does not: miniredis answers

@@ -64,27 +64,37 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// What idle workers ask of Redis does not grow with their number.
+// What idle workers ask of Redis does not grow with their number, also not soon after they came.
 func TestIdleCost(t *testing.T) {
-	claims := func(workers int) (n uint64) {
+	commands := func(workers int) (soon, later int) {
 		virtually(t, func(t *testing.T) {
-			q := open(t, embedded(t), Config{Shards: 4})
+			m, client := embeddedServer(t)
+			q := open(t, client, Config{Shards: 4})
 			var stops []func() error
 			for range workers {
 				stops = append(stops, start(t, q, newRecorder()))
 			}
+			during := func(d time.Duration) int {
+				before := m.CommandCount()
+				time.Sleep(d)
+				return m.CommandCount() - before
+			}
+			time.Sleep(5 * time.Second)
+			soon = during(10 * time.Second)
 			time.Sleep(time.Minute)
-			before := q.Local().Claims
-			time.Sleep(time.Minute)
-			n = q.Local().Claims - before
+			later = during(5 * time.Minute)
 			for _, stop := range stops {
 				must(t, stop())
 			}
 		})
-		return n
+		return soon, later
 	}
-	one, some, many := claims(1), claims(6), claims(24)
-	if some > one*11/10 || many > one*11/10 {
-		t.Errorf("%d claims a minute of one worker, %d of six, %d of 24", one, some, many)
+	soon, later := commands(1)
+	for _, workers := range []int{6, 24} {
+		s, l := commands(workers)
+		t.Logf("commands of %d workers: %d soon after they came, %d in five minutes; of one: %d, %d", workers, s, l, soon, later)
+		if s > soon*5/4+12 || l > later*6/5 {
+			t.Errorf("%d workers ask more than one", workers)
+		}
 	}
 }
