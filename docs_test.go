@@ -77,7 +77,7 @@ func TestGettingStarted(t *testing.T) {
 	}()
 	c := dialSoon(t, addr)
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = io.WriteString(c, "T\x00\x0421.5")
 	_ = c.(*net.TCPConn).CloseWrite()
 	if got, err := io.ReadAll(bufio.NewReader(c)); string(got) != "O\x00\x1821.5 is the hottest of 1" {

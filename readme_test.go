@@ -58,7 +58,7 @@ func TestReadmeProgram(t *testing.T) {
 	}()
 	c := dialSoon(t, addr)
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write([]byte("hello\n")); err != nil {
 		t.Fatal(err)
 	}

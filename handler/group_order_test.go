@@ -176,7 +176,7 @@ func TestGroupTotalOrderOnSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		clients[i] = c
 	}
 	var readers [peers]*bufio.Reader

@@ -36,7 +36,7 @@ func TestEngineNet(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		frame, err := codec.Length{Max: size}.AppendFrame(nil, bytes.Repeat([]byte{byte(i), 'x', 'y'}, size/3))
 		if err != nil {
 			t.Fatal(err)

@@ -32,7 +32,7 @@ func dialTLS(t testing.TB, addr net.Addr, cfg *tls.Config) *tls.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 

@@ -87,7 +87,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return c.(*net.TCPConn)
 }
 
@@ -171,7 +171,7 @@ func TestProxyHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	b.SetDeadline(time.Now().Add(30 * time.Second))
+	b.SetDeadline(time.Now().Add(time.Minute))
 	want := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 127, 0, 0, 1, 127, 0, 0, 1)
 	for _, a := range []net.Addr{c.LocalAddr(), c.RemoteAddr()} {
 		port := a.(*net.TCPAddr).Port

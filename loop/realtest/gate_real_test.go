@@ -27,7 +27,7 @@ func dialFrom(t *testing.T, addr net.Addr, ip string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	return c
 }
 

@@ -224,13 +224,13 @@ func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 
 // sayWhere connects from an address, and fails unless the server sees that one.
 func sayWhere(front, from string) error {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 30 * time.Second}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 2 * time.Minute}
 	c, err := d.Dial("tcp", front)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if _, err := c.Write([]byte("where\n")); err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func realPauses(t *testing.T, version uint16) {
 // sendsAll writes all of stream, ends its direction, and reads the answers to their end.
 func sendsAll(t *testing.T, c net.Conn, stream []byte) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if _, err := c.Write(stream); err != nil {
 		t.Error(err)
 	}

@@ -236,7 +236,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	mustEcho(t, other, "x")
 	count, silence := asked(dialect)
 	requests := d.requests(count)
-	peak, p := heapPeak(t), startProber(t, other)
+	peak, p := heapPeak(t, mostHeap), startProber(t, other)
 	go func() { _, _ = c.Write(requests) }()
 	time.Sleep(silence) // which is what is tested
 	d.readAnswers(t, c, count)
@@ -333,6 +333,6 @@ func (s *slowReader) look() {
 		}
 	}
 	if s.before > 0 {
-		s.peak = max(s.peak, grownSince(s.before))
+		s.peak = max(s.peak, grownSince(s.before, mostHeap))
 	}
 }

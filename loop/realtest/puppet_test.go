@@ -293,7 +293,7 @@ func roundTrip(c net.Conn) (time.Duration, error) {
 	msg := bytes.Repeat([]byte("x"), 63)
 	msg = append(msg, '\n')
 	began := time.Now()
-	_ = c.SetDeadline(began.Add(30 * time.Second))
+	_ = c.SetDeadline(began.Add(2 * time.Minute))
 	if _, err := c.Write(msg); err != nil {
 		return 0, err
 	}

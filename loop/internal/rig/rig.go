@@ -128,7 +128,7 @@ func Dial(t *testing.T, addr net.Addr) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if client, ok := c.(*tls.Conn); ok {
 		go func() { _ = client.Handshake() }()
 	}
