@@ -17,7 +17,7 @@ func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)
 	}
 	k.done, k.timeout, k.begun = done, timeout, cs.stats.Begun
 	cs.stats.Pending++
-	if last := cs.pending.last; cs.timer.Pending() && (last == nil || last.timeout <= timeout) {
+	if cs.pending.last().timeout <= timeout && cs.timer.Pending() {
 		cs.pushFresh(k)
 	} else if !cs.pushNow(k) {
 		cs.end(k) // Close was called, and what is under way fails soon
@@ -30,7 +30,8 @@ func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)
 // pushFresh leaves the deadline to the turn's end: to read the clock costs as much as all the rest.
 // It comes behind all others, as the timeout is no shorter than the last one's.
 func (cs *Calls[A]) pushFresh(k *call[A]) {
-	if k.deadline = math.MaxInt64; cs.fresh == nil {
+	k.deadline = math.MaxInt64
+	if cs.fresh == cs.pending.end() {
 		cs.fresh = k
 	}
 	cs.pending.push(k)
@@ -44,11 +45,12 @@ func (cs *Calls[A]) pushFresh(k *call[A]) {
 func (cs *Calls[A]) stamp() {
 	cs.stamps = false
 	now := time.Since(cs.base)
-	for k := cs.fresh; k != nil; k = k.next {
+	end := cs.pending.end()
+	for k := cs.fresh; k != end; k = k.next {
 		k.deadline = later(now, k.timeout)
 	}
-	cs.fresh = nil
-	if k := cs.pending.first; k != nil {
+	cs.fresh = end
+	if k := cs.pending.first(); k != nil {
 		cs.arm(k.deadline, now)
 	}
 }
@@ -65,7 +67,7 @@ func later(t, d time.Duration) time.Duration {
 func (cs *Calls[A]) pushNow(k *call[A]) bool {
 	now := time.Since(cs.base)
 	k.deadline = later(now, k.timeout)
-	if last := cs.pending.last; last == nil || last.deadline <= k.deadline {
+	if cs.pending.last().deadline <= k.deadline {
 		cs.pending.push(k)
 		return cs.arm(k.deadline, now)
 	}
@@ -97,11 +99,11 @@ func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
 func (cs *Calls[A]) sweep() {
 	now := time.Since(cs.base)
 	for range sweepBatch {
-		if k := cs.pending.first; k != nil && k.deadline <= now {
+		if k := cs.pending.first(); k != nil && k.deadline <= now {
 			cs.expire(k)
 		}
 	}
-	if k := cs.pending.first; k != nil {
+	if k := cs.pending.first(); k != nil {
 		cs.arm(k.deadline, now)
 	}
 }
@@ -113,29 +115,33 @@ func (cs *Calls[A]) expire(k *call[A]) {
 	cs.end(k)(none, ErrCallTimeout)
 }
 
-// callList is a list of calls that are linked through their prev and next.
-type callList[A any] struct{ first, last *call[A] }
+// callList is a ring of calls that are linked through their prev and next, with one that is none: so
+// there is always a neighbour. It does not move.
+type callList[A any] struct{ none call[A] }
 
-func (l *callList[A]) push(k *call[A]) {
-	k.prev, k.next = l.last, nil
-	if l.last == nil {
-		l.first = k
-	} else {
-		l.last.next = k
+func (l *callList[A]) init() { l.none.prev, l.none.next = &l.none, &l.none }
+
+// end returns what comes behind the last call.
+func (l *callList[A]) end() *call[A] { return &l.none }
+
+// first returns the first call, or nil.
+func (l *callList[A]) first() *call[A] {
+	if k := l.none.next; k != &l.none {
+		return k
 	}
-	l.last = k
+	return nil
 }
 
-func (l *callList[A]) remove(k *call[A]) {
-	if k.prev == nil {
-		l.first = k.next
-	} else {
-		k.prev.next = k.next
-	}
-	if k.next == nil {
-		l.last = k.prev
-	} else {
-		k.next.prev = k.prev
-	}
-	k.prev, k.next = nil, nil
+// last returns the last call; if there is none, one whose times are 0.
+func (l *callList[A]) last() *call[A] { return l.none.prev }
+
+func (l *callList[A]) push(k *call[A]) {
+	last := l.none.prev
+	k.prev, k.next = last, &l.none
+	last.next, l.none.prev = k, k
+}
+
+// unlink takes k out of its list.
+func unlink[A any](k *call[A]) {
+	k.prev.next, k.next.prev = k.next, k.prev
 }

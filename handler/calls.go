@@ -21,7 +21,7 @@ const (
 	slabCalls = 16
 
 	// maxInRow is how often a slot is used again at once, as it is in the processor's cache then,
-	// before all others come first.
+	// before all others come first. It is a power of two.
 	maxInRow = 32
 )
 
@@ -99,10 +99,10 @@ type Calls[A any] struct {
 	sweeper func()                // the method sweep, made once
 	due     time.Duration         // when timer fires, if it is pending
 	slabs   []*[slabCalls]call[A] // the slots
-	slots   int                   // that were used up to now
+	slots   uint64                // that were used up to now
 	recent  *call[A]              // free ones, linked through next: the last comes first
 	free    callList[A]           // other free ones: the first comes first, so that it takes long until an id comes again
-	inRow   uint64                // how often a slot is one of the recent in a row
+	inRow   uint64                // how often a slot is one of the recent in a row, less one
 	pending callList[A]           // in the order of Begin, and of deadlines
 	others  callList[A]           // whose deadlines come sooner: each has a timer of its own
 	fresh   *call[A]              // from here on pending calls get their deadlines when this turn ends
@@ -154,9 +154,13 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		max:     limits.Max,
 		shift:   shift,
 		mask:    mask,
-		inRow:   max(1, min(maxInRow, mask/16)),
+		inRow:   min(maxInRow-1, mask>>5),
 		base:    time.Now(),
 	}
+	cs.free.init()
+	cs.pending.init()
+	cs.others.init()
+	cs.fresh = cs.pending.end()
 	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
 	c.AfterClose(cs.failAll)
 	return cs
@@ -192,12 +196,15 @@ func (l CallLimits) filled() CallLimits {
 // ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
 // error there is no call, and done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	k, err := cs.open(done)
-	if err != nil {
+	k := cs.recent
+	if k != nil && done != nil && cs.stats.Pending < cs.max {
+		cs.recent = k.next
+	} else if k, err = cs.open(done); err != nil {
 		return 0, err
 	}
-	generation := (k.id>>cs.shift + 1) & cs.mask
-	k.id = max(generation, 1)<<cs.shift | k.id&(1<<cs.shift-1)
+	shift := cs.shift & 63 // which it always is, but the compiler does not know
+	generation := (k.id>>shift + 1) & cs.mask
+	k.id = max(generation, 1)<<shift | k.id&(1<<shift-1)
 	return k.id, cs.start(k, timeout, done)
 }
 
@@ -231,18 +238,18 @@ func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
 		return nil, ErrTooManyCalls
 	}
 	if k := cs.recent; k != nil {
-		cs.recent, k.next = k.next, nil
+		cs.recent = k.next
 		return k, nil
 	}
-	if k := cs.free.first; k != nil {
-		cs.free.remove(k)
+	if k := cs.free.first(); k != nil {
+		unlink(k)
 		return k, nil
 	}
-	if cs.slots == slabCalls*len(cs.slabs) {
+	if cs.slots%slabCalls == 0 {
 		cs.slabs = append(cs.slabs, new([slabCalls]call[A]))
 	}
-	k := cs.slot(uint64(cs.slots))
-	k.id = uint64(cs.slots)
+	k := cs.slot(cs.slots)
+	k.id = cs.slots
 	cs.slots++
 	return k, nil
 }
@@ -284,11 +291,11 @@ func (cs *Calls[A]) find(id uint64) *call[A] {
 			return k
 		}
 	}
-	n := id & (1<<cs.shift - 1)
-	if n >= uint64(cs.slots) {
+	n := id & (1<<(cs.shift&63) - 1)
+	if n >= cs.slots {
 		return nil
 	}
-	if k := cs.slot(n); k.done != nil && k.id == id && (k.rare == nil || !k.rare.named) {
+	if k := cs.slot(n); k.id == id && k.done != nil && (k.rare == nil || !k.rare.named) {
 		return k
 	}
 	return nil
@@ -302,22 +309,18 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 		if cs.fresh == k {
 			cs.fresh = k.next
 		}
-		cs.pending.remove(k)
+		unlink(k)
 	}
 	cs.stats.Pending--
-	cs.release(k)
-	return done
-}
-
-// release takes back a slot. An id comes again when its slot has had all generations, and no slot
-// gets ahead of the others by more than inRow of these.
-func (cs *Calls[A]) release(k *call[A]) {
-	if k.id>>cs.shift%cs.inRow == 0 {
+	// An id comes again when its slot has had all generations, and no slot gets ahead of the others
+	// by more than some of these.
+	if k.id>>(cs.shift&63)&cs.inRow == 0 {
 		cs.free.push(k)
-		return
+	} else {
+		k.next = cs.recent
+		cs.recent = k
 	}
-	k.next = cs.recent
-	cs.recent = k
+	return done
 }
 
 // endRare is end for what few calls have. It reports whether k was one of the others.
@@ -332,13 +335,13 @@ func (cs *Calls[A]) endRare(k *call[A]) (other bool) {
 	}
 	x.timer.Stop()
 	x.own, x.timer = false, loop.Timer{}
-	cs.others.remove(k)
+	unlink(k)
 	return true
 }
 
 // oldest returns the call that was begun before all others that are under way.
 func (cs *Calls[A]) oldest() *call[A] {
-	k, other := cs.pending.first, cs.others.first
+	k, other := cs.pending.first(), cs.others.first()
 	if k == nil || other != nil && other.begun < k.begun {
 		return other
 	}
@@ -348,7 +351,7 @@ func (cs *Calls[A]) oldest() *call[A] {
 // failAll ends what is under way when the connection has closed. One that panics does not keep the
 // others from being told.
 func (cs *Calls[A]) failAll(err error) {
-	cs.closed, cs.err = true, err
+	cs.closed, cs.err, cs.max = true, err, 0
 	if err == nil {
 		cs.err = loop.ErrClosed
 	}

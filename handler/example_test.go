@@ -30,7 +30,7 @@ func serve(srv *loop.Server, f func(dial func() *client)) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		clients = append(clients, &client{c, bufio.NewReader(c)})
 		return clients[len(clients)-1]
 	})

@@ -47,7 +47,7 @@ func TestBackendProcess(t *testing.T) {
 // startBackend runs that in a process of its own.
 func startBackend(t *testing.T, addr string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBackendProcess$", "-test.timeout=60s")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestBackendProcess$", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), backendVariable+"="+addr)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -152,7 +152,7 @@ func TestRedialBackendIsKilled(t *testing.T) {
 	})
 	until := func(what string, f func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			ok := false
 			onLoop(l, func() { ok = f() })
 			if ok {
@@ -184,7 +184,7 @@ func TestRedialBackendIsKilled(t *testing.T) {
 	if n := srv.Stats().Conns; n != 0 {
 		t.Errorf("%d connections are left", n)
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > goroutines && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines {

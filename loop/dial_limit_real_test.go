@@ -41,7 +41,7 @@ func TestDialedDoNotCountPerIP(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { c.Close() })
-			c.SetDeadline(time.Now().Add(10 * time.Second))
+			c.SetDeadline(time.Now().Add(patience))
 			c.Write([]byte("x"))
 			_, err = io.ReadFull(c, make([]byte, 1))
 			return err == nil

@@ -9,10 +9,13 @@ import (
 )
 
 func (s *Server) newEngine() engine.Engine {
-	if s.Engine == EngineNet || engine.Net() {
+	if s.Engine == EngineNet || engine.Default() == engine.Net {
 		return netengine.New()
 	}
 	e := gnetengine.New(s.Logger)
+	if engine.Default() == engine.Plain {
+		e = gnetengine.NewPlain(s.Logger)
+	}
 	e.KeepProcs = s.KeepGOMAXPROCS
 	return e
 }

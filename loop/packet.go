@@ -32,9 +32,10 @@ type packetPort struct {
 	local  net.Addr
 	v4     map[uint64]*udpSession // by address and port: a key that is a quarter of the price
 	v6     map[netip.AddrPort]*udpSession
-	last   *udpSession   // whose datagram was the last
-	only   *udpSession   // that was dialled
-	looked time.Duration // when something was received
+	last   *udpSession       // whose datagram was the last
+	only   *udpSession       // that was dialled
+	looked time.Duration     // when something was received
+	late   []engine.Datagram // of peers without a session, until the others are served
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
@@ -59,6 +60,14 @@ func (s *portSink) Received(batch []engine.Datagram) {
 	for len(batch) > 0 {
 		batch = p.deliver(batch)
 	}
+	if len(p.late) > 0 {
+		p.flush()
+		for rest := p.late; len(rest) > 0; {
+			rest = p.welcome(rest)
+		}
+		clear(p.late)
+		p.late = p.late[:0]
+	}
 	l.leave()
 }
 
@@ -74,43 +83,68 @@ func (s *portSink) Failed(err error) {
 	p.loop.leave()
 }
 
-// deliver delivers datagrams until one panics, and returns the rest.
+// deliver delivers datagrams until one panics, and returns the rest. Those of new peers it puts
+// aside: to open a session costs ten times as much as to serve one, and whoever floods a socket from
+// addresses that are not his own must not keep those waiting who have one.
 func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
-	l := p.loop
 	rest = batch
-	defer l.rescue()
+	defer p.loop.rescue()
 	for len(rest) > 0 {
 		d := &rest[0]
 		rest = rest[1:]
-		s := p.sessionOf(d.Peer)
-		if s == nil {
-			continue
-		}
-		c := s.c
-		c.idle.lastRead = l.now
-		l.count.bytesIn += uint64(len(d.Data))
-		if s.factor > 0 {
-			s.in += len(d.Data)
-		}
-		if d.Cut {
-			l.count.lost++
-			l.rare = true
-			continue
-		}
-		if !c.isOpen() || c.isPaused() {
-			continue
-		}
-		l.count.messages++
-		l.current = c
-		if err := c.handler.OnMessage(c, d.Data); err != nil {
-			c.shut(err)
+		if s := p.sessionOf(d.Peer); s != nil {
+			s.received(d)
+		} else {
+			p.late = append(p.late, *d)
 		}
 	}
-	l.returned = true
+	p.loop.returned = true
 	return rest
 }
 
-// sessionOf returns the session of a peer: a new one, if it is welcome.
+// welcome is deliver for new peers.
+func (p *packetPort) welcome(late []engine.Datagram) (rest []engine.Datagram) {
+	rest = late
+	defer p.loop.rescue()
+	for len(rest) > 0 {
+		d := &rest[0]
+		rest = rest[1:]
+		s := p.sessionOf(d.Peer) // of which this may be the second datagram
+		if s == nil {
+			s = p.accept(d.Peer)
+		}
+		if s != nil {
+			s.received(d)
+		}
+	}
+	p.loop.returned = true
+	return rest
+}
+
+// received delivers a datagram.
+func (s *udpSession) received(d *engine.Datagram) {
+	c, l := s.c, s.port.loop
+	c.idle.lastRead = l.now
+	l.count.bytesIn += uint64(len(d.Data))
+	if s.factor > 0 {
+		s.in += len(d.Data)
+	}
+	if d.Cut {
+		l.count.lost++
+		l.rare = true
+		return
+	}
+	if !c.isOpen() || c.isPaused() {
+		return
+	}
+	l.count.messages++
+	l.current = c
+	if err := c.handler.OnMessage(c, d.Data); err != nil {
+		c.shut(err)
+	}
+}
+
+// sessionOf returns the session of a peer, or nil.
 func (p *packetPort) sessionOf(peer netip.AddrPort) *udpSession {
 	if p.only != nil {
 		return p.only
@@ -123,9 +157,6 @@ func (p *packetPort) sessionOf(peer netip.AddrPort) *udpSession {
 		s = p.v4[key4(peer)]
 	} else {
 		s = p.v6[peer]
-	}
-	if s == nil {
-		s = p.accept(peer)
 	}
 	p.last = s
 	return s
@@ -147,7 +178,7 @@ func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 	l.rare = true
 	if s.sessions.Add(1) > int64(s.MaxSessions) {
 		s.sessions.Add(-1)
-		p.refused(ErrTooManyConns, dialAddr{"udp", "a new peer"})
+		p.refused(ErrTooManyConns, newPeer)
 		return nil
 	}
 	remote := net.UDPAddrFromAddrPort(peer)
@@ -171,6 +202,9 @@ func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 	}
 	return ss
 }
+
+// newPeer stands for the address of one that is refused as there are too many.
+var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
 	p.loop.count.refused++

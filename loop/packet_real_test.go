@@ -43,7 +43,7 @@ func (p *udpPeer) ask(msg []byte) []byte {
 
 func (p *udpPeer) next() []byte {
 	p.t.Helper()
-	p.SetReadDeadline(time.Now().Add(10 * time.Second))
+	p.SetReadDeadline(time.Now().Add(patience))
 	n, err := p.Read(p.buf)
 	if err != nil {
 		p.t.Fatal(err)

@@ -188,7 +188,7 @@ func TestListenerThatWraps(t *testing.T) {
 		defer mu.Unlock()
 		return log.String()
 	}
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(said(), "Server.TLS"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !strings.Contains(said(), "Server.TLS"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log does not say what to do: %s", said())
 		}

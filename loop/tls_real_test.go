@@ -121,7 +121,7 @@ func TestTLSWithoutGoroutines(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	most := 10
-	if engine.Net() { // it has one that reads for each connection, with TLS or without
+	if engine.Default() == engine.Net { // it has one that reads for each connection, with TLS or without
 		most += n
 	}
 	if more := runtime.NumGoroutine() - before; more > most {

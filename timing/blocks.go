@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"time"
+	"unsafe"
 )
 
 // The timers of a slot are in a list of blocks, each with up to blockLen entries: an unrolled
@@ -28,6 +29,13 @@ const (
 type block struct {
 	index [blockLen]uint32 // their nodes
 	when  [blockLen]time.Duration
+}
+
+// set writes an entry. With indices the compiler would read the beginning of the block, to see
+// whether b is nil, and wait for that memory.
+func (b *block) set(off, index uint32, when time.Duration) {
+	*unchecked((*uint32)(unsafe.Pointer(b)), off) = index
+	*unchecked((*time.Duration)(unsafe.Add(unsafe.Pointer(b), unsafe.Offsetof(b.when))), off) = when
 }
 
 // mask says which entries of a block are those of timers, bit i entry i.
@@ -84,6 +92,9 @@ type blocks struct {
 func (s *blocks) block(i uint32) *block { return s.all.at(i) }
 func (s *blocks) link(i uint32) *link   { return &s.links[i] }
 
+// mask returns which entries block i has. The pointer is good until another block is made.
+func (s *blocks) mask(i uint32) *mask { return unchecked(unsafe.SliceData(s.masks), i) }
+
 // list returns a list by its number. Its level must have had a timer.
 func (s *blocks) list(l int) *list {
 	if l == overdue {
@@ -113,19 +124,23 @@ func (s *blocks) ring(level int) *[ringSlots]list {
 // push appends an entry to a list that has room for it.
 func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	at = li.cursor
-	s.append(li, at, index, when)
+	li.take(at, when)
+	s.enter(li.last, at, index, when)
 	return at
 }
 
-// append is push at the list's cursor.
-func (s *blocks) append(li *list, at, index uint32, when time.Duration) {
+// take is the first half of push: at, which is the list's cursor, is where an entry goes.
+func (li *list) take(at uint32, when time.Duration) {
 	li.cursor = at + 1
 	if when < li.min {
 		li.min = when
 	}
-	s.masks[at>>offBits] |= 1 << (at & offMask)
-	b := li.last
-	b.index[at&offMask], b.when[at&offMask] = index, when
+}
+
+// enter is the other half: b is the list's last block.
+func (s *blocks) enter(b *block, at, index uint32, when time.Duration) {
+	*s.mask(at >> offBits) |= 1 << (at & offMask)
+	b.set(at&offMask, index, when)
 }
 
 // pushBlock appends an empty block to a list. An entry must follow.
@@ -168,13 +183,13 @@ func (s *blocks) newBlock() uint32 {
 	return uint32(i)
 }
 
-// moreBlocks makes room for more blocks. As long as there are few, it moves them.
+// moreBlocks makes room for more blocks. Unless there are many, it moves some of them.
 func (s *blocks) moreBlocks() {
 	s.all.grow()
 	if s.all.len() == 1 {
 		s.all.grow() // block 0 is not used
 	}
-	if len(s.all.list) > 1 {
+	if len(s.all.list) > manyChunks {
 		return
 	}
 	s.each(func(li *list) {

@@ -97,7 +97,7 @@ func (w *Wheel) stretchBelow(from int, tick uint64) (stretch, *list) {
 		first, end = w.reach(level, tick)
 	}
 	s := w.newStretch(level, first, end)
-	return s, &s.ring[tick>>span(level)&ringMask]
+	return s, unchecked(s.ring, uint32(tick>>span(level))&ringMask)
 }
 
 // levelBelow returns the level below one to file tick on.

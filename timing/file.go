@@ -8,6 +8,11 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
+	if s := &w.last; s.has(when) {
+		if li := w.slotIn(s, when); li.cursor&offMask != 0 { // most often; see At
+			return w.push(li, i, when)
+		}
+	}
 	if w.drain != nil {
 		w.drain.moved = append(w.drain.moved, i)
 	}
@@ -53,7 +58,7 @@ type stretch struct {
 	first time.Duration
 	span  uint64 // nothing is in a stretch of 0
 	shift uint8  // see ticker.unit
-	ring  *[ringSlots]list
+	ring  *list  // the first of the level's ringSlots
 }
 
 func (s *stretch) has(when time.Duration) bool { return uint64(when)-uint64(s.first) < s.span }
@@ -68,13 +73,13 @@ func (s *stretch) after(now time.Duration) {
 
 // slotIn returns the slot of a deadline that is in a stretch.
 func (w *Wheel) slotIn(s *stretch, when time.Duration) *list {
-	return &s.ring[w.unit(when, s.shift)&ringMask]
+	return unchecked(s.ring, uint32(w.unit(when, s.shift))&ringMask)
 }
 
 // newStretch returns the stretch of the ticks from first to before end on a level; end is 0 if it
 // is out of sight.
 func (w *Wheel) newStretch(level int, first, end uint64) stretch {
-	s := stretch{shift: w.unitShift(level), ring: w.ring(level)}
+	s := stretch{shift: w.unitShift(level), ring: &w.ring(level)[0]}
 	first, end = max(first, 1), min(end-1, w.lastUnit)+1
 	if first < end {
 		s.first = time.Duration((first-1)*w.tick + 1)
@@ -104,7 +109,7 @@ func (w *Wheel) findStretch(tick uint64) *list {
 	w.last = w.newStretch(level, first, end)
 	w.last.after(w.now) // or what is overdue would be in it
 	w.until = min(w.until, w.last.first, w.time((w.pos>>shift+1)<<shift))
-	return &w.last.ring[slot&ringMask]
+	return unchecked(w.last.ring, uint32(slot)&ringMask)
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -205,7 +210,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 
 // takeOut takes an entry out.
 func (w *Wheel) takeOut(at uint32) {
-	m := &w.masks[at>>offBits]
+	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
 	if m.thin() {
 		w.thinned(at >> offBits)

@@ -39,12 +39,13 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			*call = nil
 			w.pending--
 			w.fired++
-			n.gen = (n.gen | periodicBit) + 1
+			n.gen = nextGen(n.gen)
 			if n.gen != lastGen {
-				if len(w.top) == cap(w.top) {
-					w.emptyTop()
+				if w.free == len(w.top) {
+					w.halveTop()
 				}
-				w.top = append(w.top, spare{index, n.gen})
+				w.top[w.free] = spare{index, n.gen}
+				w.free++
 			}
 			f()
 			continue

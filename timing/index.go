@@ -79,13 +79,14 @@ func slotStart(level int, tick uint64) uint64 { return tick >> span(level) << sp
 // "Division by Invariant Integers using Multiplication" (PLDI 1994), for dividends of 63 bits.
 type ticker struct {
 	tick     uint64
+	below    uint64 // tick - 1
 	mul      uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
 	shift    uint8
 	lastUnit uint64 // the last tick that unit may be asked for
 }
 
 func newTicker(tick time.Duration) ticker {
-	c := ticker{tick: uint64(tick)}
+	c := ticker{tick: uint64(tick), below: uint64(tick) - 1}
 	if tick > 1 {
 		c.shift = uint8(bits.Len64(c.tick-1) - 1)
 		q, r := bits.Div64(1<<c.shift, 0, c.tick)
@@ -114,7 +115,7 @@ func (c *ticker) up(t time.Duration) uint64 { return c.down(t-1) + 1 }
 // is unitShift(level), 1 <= t, and its tick is at most lastUnit. That is 0 for a tick of 1, for
 // which mul has no room.
 func (c *ticker) unit(t time.Duration, shift uint8) uint64 {
-	hi, _ := bits.Mul64(uint64(t)+c.tick-1, c.mul)
+	hi, _ := bits.Mul64(uint64(t)+c.below, c.mul)
 	return hi >> (shift & 63)
 }
 

@@ -34,7 +34,8 @@ func (k *keyedCore[K, V]) hash(key K) uint32 { return uint32(maphash.Comparable(
 
 // set adds an entry, or replaces the one with its key, if that keeps to the limit.
 func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, limit int) bool {
-	i, _, _ := k.table.find(hash, key)
+	k.table.reserve()
+	i, last, _ := k.table.find(hash, key)
 	if i != 0 {
 		k.table.items.at(i).value = value
 		k.wheel.refile(i, when)
@@ -43,7 +44,7 @@ func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, l
 	if k.wheel.pending >= limit {
 		return false
 	}
-	k.table.insert(k.wheel.addNode(when), hash, key, value)
+	k.table.insert(last, k.wheel.addNode(when), hash, key, value)
 	return true
 }
 

@@ -1,6 +1,10 @@
 package timing
 
-import "time"
+import (
+	"math/bits"
+	"slices"
+	"time"
+)
 
 const (
 	periodicBit = 1              // in a generation: the timer has a period
@@ -14,6 +18,9 @@ type node struct {
 	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
 }
 
+// nextGen is the generation of a node after one in which it may have been periodic.
+func nextGen(gen uint32) uint32 { return (gen | periodicBit) + 1 }
+
 // slab owns a wheel's nodes. What else is known of a timer lies apart: taking it out or moving it
 // does not touch that, and the nodes of a million timers fit a processor's cache.
 type slab struct {
@@ -21,38 +28,56 @@ type slab struct {
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes handed out at least once, and node 0
 
-	// The free nodes are on a stack with their generations, so that adding a timer waits for none.
-	// It is in pieces, of which top is the one in use: those below are full, those above empty.
-	top    []spare
-	stack  [][]spare // with all their capacity
-	height int       // the number of top in stack
+	// The nodes released last are on a stack with their generations, so that adding a timer waits
+	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
+	// lowest there. So many timers added one after the other, as when a million have come due, have
+	// nodes that follow each other, and their memory comes as fast as it can.
+	top  []spare
+	free int // how many are in top
+	idle nodeSet
 }
+
+// topSize is the length of top. Half of it moves at a time.
+const topSize = 2 * firstChunk
 
 type spare struct{ index, gen uint32 }
 
 func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
-// alloc returns a node for a new timer: the one released last, or one that was never used.
+// alloc returns a node for a new timer: one released lately, or the lowest that is free.
 func (s *slab) alloc() (i, gen uint32) {
-	if len(s.top) == 0 {
+	if s.free == 0 {
 		s.fillTop()
 	}
-	x := s.top[len(s.top)-1]
-	s.top = s.top[:len(s.top)-1]
+	s.free--
+	x := s.top[s.free]
 	return x.index, x.gen
 }
 
-// fillTop makes top a piece that is not empty.
+// fillTop puts free nodes on the stack, which is empty, in such an order that the lowest is the
+// first to be taken off.
 func (s *slab) fillTop() {
-	if s.height > 0 {
-		s.height--
-		s.top = s.stack[s.height]
-		return
+	if s.top == nil {
+		s.top = make([]spare, topSize)
 	}
-	s.grow()
+	for s.free < topSize/4 {
+		first, word := s.idle.take()
+		if word == 0 {
+			break
+		}
+		for ; word != 0; word &= word - 1 {
+			i := first + uint32(bits.TrailingZeros64(word))
+			s.top[s.free] = spare{i, s.node(i).gen}
+			s.free++
+		}
+	}
+	if s.free == 0 {
+		s.grow()
+	}
+	slices.Reverse(s.top[:s.free])
 }
 
-// grow makes a node that was never used a free one.
+// grow puts nodes on the stack that were never used.
 func (s *slab) grow() {
 	if s.used == maxNodes {
 		panic("timing: more than two billion timers in one Wheel")
@@ -60,9 +85,11 @@ func (s *slab) grow() {
 	if s.used == s.nodes.len() {
 		s.nodes.grow()
 	}
-	i := max(s.used, 1)
-	s.used = i + 1
-	s.keep(i, 0)
+	for i := max(s.used, 1); s.free < topSize/2 && i < s.nodes.len(); i++ {
+		s.top[s.free] = spare{index: i}
+		s.free++
+		s.used = i + 1
+	}
 }
 
 // setPeriod makes node i periodic.
@@ -83,7 +110,7 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 
 // release makes every handle of node i stale and keeps the node for the next alloc.
 func (s *slab) release(n *node, i uint32) {
-	n.gen = (n.gen | periodicBit) + 1
+	n.gen = nextGen(n.gen)
 	s.keep(i, n.gen)
 }
 
@@ -93,24 +120,17 @@ func (s *slab) keep(i, gen uint32) {
 	if gen == lastGen {
 		return
 	}
-	if len(s.top) == cap(s.top) {
-		s.emptyTop()
+	if s.free == len(s.top) {
+		s.halveTop()
 	}
-	s.top = append(s.top, spare{i, gen})
+	s.top[s.free] = spare{i, gen}
+	s.free++
 }
 
-// emptyTop makes top a piece that is not full.
-func (s *slab) emptyTop() {
-	if len(s.stack) == 0 || cap(s.top) < chunkSize { // the first piece grows
-		larger := make([]spare, len(s.top), max(firstChunk, 2*cap(s.top)))
-		copy(larger, s.top)
-		s.top = larger
-		s.stack = [][]spare{larger[:cap(larger)]}
-		return
+// halveTop makes room on the stack, which is full.
+func (s *slab) halveTop() {
+	for _, x := range s.top[:topSize/2] {
+		s.idle.add(x.index)
 	}
-	s.height++
-	if s.height == len(s.stack) {
-		s.stack = append(s.stack, make([]spare, chunkSize))
-	}
-	s.top = s.stack[s.height][:0]
+	s.free = copy(s.top, s.top[topSize/2:])
 }

@@ -3,7 +3,6 @@ package timing
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 )
@@ -168,16 +167,27 @@ func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
 // checkSlab checks that every node is either in a list, free or retired.
 func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 	free := make(map[uint32]bool)
-	spares := slices.Clone(w.top)
-	for _, piece := range w.stack[:w.height] {
-		spares = append(spares, piece...)
-	}
-	for _, x := range spares {
-		i := x.index
+	add := func(i uint32) error {
 		if i >= w.slab.used || linked[i] || free[i] {
-			return fmt.Errorf("node %d on the free list", i)
+			return fmt.Errorf("node %d is free, and in a list or free twice", i)
 		}
 		free[i] = true
+		return nil
+	}
+	for _, x := range w.top[:w.free] {
+		if err := add(x.index); err != nil {
+			return err
+		}
+		if !w.collects && x.gen != w.node(x.index).gen {
+			return fmt.Errorf("free node %d has generation %d, not %d", x.index, w.node(x.index).gen, x.gen)
+		}
+	}
+	for i := range w.slab.used {
+		if w.idle.has(i) {
+			if err := add(i); err != nil {
+				return err
+			}
+		}
 	}
 	for i := uint32(1); i < w.slab.used; i++ {
 		if linked[i] {
@@ -209,3 +219,9 @@ func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
 
 // at is ms on the owner's clock, for short tests.
 func at(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// has reports whether a number is in the set.
+func (s *nodeSet) has(i uint32) bool {
+	words := s.levels[0]
+	return int(i>>6) < len(words) && words[i>>6]>>(i&63)&1 != 0
+}

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
@@ -113,16 +114,17 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 		}
 	}
 	li := w.slotIn(s, when)
-	at, n := li.cursor, len(w.top)-1
-	if at&offMask == 0 || n < 0 || f == nil {
+	at, n := li.cursor, w.free
+	if at&offMask == 0 || n == 0 || f == nil {
 		return w.atSlow(when, f)
 	}
-	x := w.top[n]
-	w.top = w.top[:n]
+	w.free = n - 1
+	x := *unchecked(unsafe.SliceData(w.top), uint32(n-1))
 	w.node(x.index).at = at
 	*w.calls.at(x.index) = f
 	w.pending++
-	w.append(li, at, x.index, when)
+	li.take(at, when)
+	w.enter(li.last, at, x.index, when)
 	return Timer{wheel: w.id, index: x.index, gen: x.gen}
 }
 
@@ -131,7 +133,7 @@ func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	if len(w.top) == 0 {
+	if w.free == 0 {
 		w.growCalls()
 	}
 	i, gen := w.alloc()
@@ -164,7 +166,7 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	if len(w.top) == 0 {
+	if w.free == 0 {
 		w.growCalls()
 	}
 	i, _ := w.alloc()
@@ -183,25 +185,38 @@ func (w *Wheel) Stop(t Timer) bool {
 	if t.wheel != w.id {
 		return false
 	}
+	// As for At, what is done here is what stopSlow does in most cases.
 	n := w.node(t.index)
-	if n.gen != t.gen {
-		return false
+	at, gen, k := n.at, n.gen, w.free
+	if gen != t.gen || k == len(w.top) {
+		return w.stopSlow(t)
 	}
-	at, gen := n.at, (n.gen|periodicBit)+1 // as release would
+	if gen = nextGen(gen); gen == lastGen {
+		return w.stopSlow(t)
+	}
 	n.gen = gen
 	*w.calls.at(t.index) = nil
 	w.pending--
-	if k := len(w.top); k < cap(w.top) && gen != lastGen {
-		w.top = w.top[:k+1]
-		w.top[k] = spare{t.index, gen}
-	} else {
-		w.keep(t.index, gen)
-	}
-	m := &w.masks[at>>offBits] // as takeOut does
+	w.free = k + 1
+	*unchecked(unsafe.SliceData(w.top), uint32(k)) = spare{t.index, gen}
+	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
 	if m.thin() {
 		w.thinned(at >> offBits)
 	}
+	return true
+}
+
+// stopSlow is Stop in any case, for a handle of this wheel.
+func (w *Wheel) stopSlow(t Timer) bool {
+	n := w.node(t.index)
+	if n.gen != t.gen {
+		return false
+	}
+	*w.calls.at(t.index) = nil
+	w.pending--
+	w.release(n, t.index)
+	w.takeOut(n.at)
 	return true
 }
 
@@ -232,8 +247,9 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	was := n.at
 	n.at = at
-	w.append(li, at, t.index, when)
-	m := &w.masks[was>>offBits]
+	li.take(at, when)
+	w.enter(li.last, at, t.index, when)
+	m := w.mask(was >> offBits)
 	*m &^= 1 << (was & offMask)
 	if m.thin() {
 		w.thinned(was >> offBits)

@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A server echoes on a real socket and tells why connections close.
 type server struct {

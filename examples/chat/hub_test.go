@@ -86,7 +86,7 @@ func TestShared(t *testing.T) {
 // until says something until it has heard what is wanted.
 func (l *liner) until(t testing.TB, say, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		l.say("%s", say)
 		for l.in.Scan() {
 			if strings.HasSuffix(l.in.Text(), want) {

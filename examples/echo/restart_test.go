@@ -172,10 +172,15 @@ type crowd struct {
 	first                     atomic.Value // of the errors
 }
 
+// mostAtOnce is how many clients may be under way. A machine that cannot serve them at their rate has
+// fewer come, and not ever more wait.
+const mostAtOnce = 200
+
 // come has clients come at a rate per second, until stop is closed, and waits for the last.
 func (c *crowd) come(dial func() (net.Conn, error), rate int, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
+	places := make(chan struct{}, mostAtOnce)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
@@ -183,7 +188,11 @@ func (c *crowd) come(dial func() (net.Conn, error), rate int, stop <-chan struct
 		case <-stop:
 			return
 		case <-tick.C:
-			wg.Go(func() { c.ask(dial) })
+			places <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-places }()
+				c.ask(dial)
+			})
 		}
 	}
 }

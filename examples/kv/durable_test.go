@@ -149,7 +149,7 @@ func state(c *peer) string {
 // waitFor waits until something is true.
 func waitFor(t *testing.T, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not come true")
 		}

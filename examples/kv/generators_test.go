@@ -15,7 +15,7 @@ func randomString(g generator) []string {
 	k := g.key("s")
 	switch g.IntN(25) {
 	case 0, 1, 2:
-		return words("SET", k, g.value(), g.maybe(g.pick("NX", "XX", "GET", "KEEPTTL", "nx", "bad")), g.maybe(g.pick("EX", "PX"), g.pick("1000", "100000", "0", "-1", "x")), g.maybe("GET"))
+		return words("SET", k, g.value(), g.maybe(g.pick("NX", "XX", "GET", "KEEPTTL", "nx", "bad")), g.maybe(g.pick("EX", "PX"), g.pick("1000000", "100000000", "0", "-1", "x")), g.maybe("GET"))
 	case 3:
 		return words("GET", k)
 	case 4:

@@ -137,7 +137,7 @@ func (c *peer) readRaw() ([]byte, error) {
 		if more {
 			continue
 		}
-		_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = c.conn.SetReadDeadline(time.Now().Add(time.Minute))
 		n, err := c.conn.Read(c.room)
 		if err != nil {
 			return nil, err

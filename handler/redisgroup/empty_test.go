@@ -108,3 +108,33 @@ func TestHoleInAnEmptyRoom(t *testing.T) {
 		}
 	})
 }
+
+// One who was joining when a room went back joins it as it is then, at once and without a gap.
+func TestJoinDuringGap(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		g, client := &gate{}, connect()
+		one := startNode(t, g.through(t, client), settled())
+		stream := redisgroup.StreamOf(one.hub, "room")
+		a, b := one.dial(), one.dial()
+		a.say("history room 0")
+		a.until("gap=false")
+		a.say("osay room first")
+		a.until("first")
+		old := client.XRange(t.Context(), stream, "-", "+").Val()
+		a.say("osay room lost")
+		a.until("lost")
+		g.set(true)
+		b.say("history room 0")
+		eventually(t, "it is joining", func() bool { return redisgroup.Joining(one.hub) == 1 })
+		client.Del(t.Context(), stream)
+		for _, e := range old {
+			client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, ID: e.ID, Values: []any{"h", e.Values["h"], "d", e.Values["d"]}})
+		}
+		g.set(false)
+		a.until("gap room")
+		b.until("gap=false")
+		a.say("osay room second")
+		a.until("second")
+		b.until("second")
+	})
+}

@@ -40,3 +40,46 @@ func Live(h *Hub) (n int) {
 	}
 	return n
 }
+
+// Unclear returns how many messages wait to be tried again that Redis may have taken.
+func Unclear(h *Hub) (n int) {
+	for _, l := range h.topo.all() {
+		l.out.mu.Lock()
+		for _, o := range l.out.queue {
+			if o.unclear {
+				n++
+			}
+		}
+		l.out.mu.Unlock()
+	}
+	return n
+}
+
+// Joining returns how many connections are joining ordered rooms.
+func Joining(h *Hub) (n int) {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		n += len(r.order.joins)
+		r.mu.Unlock()
+	}
+	return n
+}
+
+// SlotMoved does what a cluster does that moves the slot of a plain room away.
+func SlotMoved(h *Hub, room string) {
+	p := h.keys.place(plainRoom, room)
+	h.topo.link(p.bucket).in.answered(&redis.Subscription{Kind: "sunsubscribe", Channel: p.channel})
+}
+
+// MovedFor is for how long a room whose slot has moved is not subscribed to again.
+const MovedFor = 2 * reloadWait
+
+// Subscriptions returns how many channels are subscribed to, or are to be.
+func Subscriptions(h *Hub) (n int) {
+	for _, l := range h.topo.all() {
+		l.in.mu.Lock()
+		n += len(l.in.subs)
+		l.in.mu.Unlock()
+	}
+	return n
+}

@@ -286,42 +286,40 @@ func (f *feed) read(ctx context.Context, ps *redis.PubSub) error {
 // answered takes a confirmation, or the news that a slot has moved away.
 func (f *feed) answered(m *redis.Subscription) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	s := f.subs[m.Channel]
-	var live, moved bool
-	var renewed int
+	if s == nil {
+		return
+	}
 	switch m.Kind {
 	case "subscribe", "ssubscribe":
-		if s != nil {
-			s.confirmed++
-			live, renewed = s.wanted && s.on && s.confirmed == s.sent, s.renewed
-			if !s.wanted && !s.on && s.confirmed == s.sent {
-				delete(f.subs, m.Channel)
-			}
+		s.confirmed++
+		switch {
+		case s.confirmed != s.sent:
+		case s.wanted && s.on:
+			s.room.confirmed(s.renewed)
+		case !s.wanted && !s.on:
+			delete(f.subs, m.Channel)
 		}
 	case "sunsubscribe":
-		// Unasked: the slot is another server's now.
-		if moved = s != nil && s.wanted && s.on && s.confirmed == s.sent; moved {
+		if s.wanted && s.on && s.confirmed == s.sent { // unasked: the slot is another server's now
 			s.on = false
+			f.moved(s.room)
 		}
-	}
-	f.mu.Unlock()
-	if live {
-		s.room.confirmed(renewed)
-	}
-	if moved {
-		f.moved(s.room)
 	}
 }
 
 // moved has a subscription made anew where its slot is now: there may be a while until that is
-// known.
+// known. f.mu is held.
 func (f *feed) moved(r *room) {
 	topo := f.link.hub.topo
 	r.lostSubscription()
 	topo.reload()
 	_, _ = f.link.hub.timers.AfterFunc(2*reloadWait, func() {
-		if l := topo.link(r.bucket); l == f.link {
-			l.in.want(r)
-		}
+		topo.hub.ifThere(r, func() {
+			if l := topo.link(r.bucket); l == f.link {
+				l.in.want(r)
+			}
+		})
 	})
 }

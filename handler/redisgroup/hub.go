@@ -30,10 +30,10 @@ type Hub struct {
 	timers *timing.Scheduler
 	keeper keeper
 
-	seq     atomic.Uint64 // of what was published
-	attempt atomic.Uint64 // see publish.lua
-	stats   counters
-	errors  errorGate
+	seq      atomic.Uint64 // of what was published
+	commands atomic.Uint64 // with which it was, see publish.lua
+	stats    counters
+	errors   errorGate
 
 	mu     sync.RWMutex
 	rooms  map[string]*room // by channel: those with members, or that had some a moment ago
@@ -177,6 +177,16 @@ func (h *Hub) find(channel string) *room {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.rooms[channel]
+}
+
+// ifThere calls f if r was not forgotten, and not before f has returned is it: another room may have
+// its channel then.
+func (h *Hub) ifThere(r *room, f func()) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.rooms[r.channel] == r {
+		f()
+	}
 }
 
 // all returns the rooms.

@@ -42,9 +42,10 @@ type joining struct {
 	gone   bool // left, or closed
 	ready  bool // the past was read; the rest is what was read
 	fired  bool
-	tries  int
-	gaps   int // order.gaps before
-	back   int // not 0: the stream has gone back, and the room must have asked after this renewal
+	tries  int      // that came too late
+	gaps   int      // order.gaps before
+	at     Position // order.last before
+	back   int      // not 0: the stream has gone back, and the room must have asked after this renewal
 	upTo   Position
 	replay [][]byte
 	arrive Arrival
@@ -67,8 +68,7 @@ func (r *room) begin(j *joining) {
 
 // read has the past read. r.mu is held.
 func (r *room) read(j *joining) {
-	j.ready, j.fired, j.gaps = false, false, r.order.gaps
-	j.tries++
+	j.ready, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
 	r.hub.topo.link(r.bucket).joins.add(j)
 }
 
@@ -189,6 +189,9 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 
 // tryAgain reads the past once more, as the room went on too fast or has a gap. r.mu is held.
 func (r *room) tryAgain(j *joining) {
+	if j.gaps == r.order.gaps {
+		j.tries++
+	}
 	if j.tries < maxJoinTries {
 		r.read(j)
 		return
@@ -353,7 +356,7 @@ func (j *joining) read(cmd *redis.Cmd) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	j.arrive, j.replay, j.upTo, j.ready = a, replay, end, true
-	if end.Compare(j.from.Since) < 0 && j.back == 0 {
+	if j.back == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
 		j.back = r.renewSoon()
 	}
 	r.checkJoins()

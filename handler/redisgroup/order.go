@@ -241,6 +241,7 @@ func (r *room) gap(to Position, why string) {
 	if len(r.excepts) > maxExcepts { // of messages that are in the gap
 		clear(r.excepts)
 	}
+	o.tail, o.tailBytes, o.tailFrom = nil, 0, Position{} // who is joining reads again
 	g := &Gap{Room: r.name, From: o.last, To: to, Why: why}
 	for _, l := range r.loopsOf(r.local.Each(func(c *loop.Conn) { r.hub.tellGap(c, g) })) {
 		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })
@@ -329,7 +330,7 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 		// An empty stream may be followed by one of an old file. So where the room stood is kept: what
 		// is not behind that is never delivered again.
 		if o.emptied = end.IsZero(); !o.emptied {
-			o.last = end
+			o.last, o.tailFrom = end, end
 		}
 		o.renewing = true
 		r.renew()

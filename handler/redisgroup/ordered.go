@@ -123,18 +123,15 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	return err
 }
 
-// A knowledge is what a publisher knows of a stream: the last entry, zero if it does not know, and
-// how to continue after it, see order.
-type knowledge struct {
-	last         Position
-	server, next string
-}
+// A knowledge is what a publisher knows of a stream: how to continue after the last entry, see
+// order.
+type knowledge struct{ server, next string }
 
 func (r *room) knowledge() knowledge {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := &r.order; o.known {
-		return knowledge{o.last, o.server, o.next}
+		return knowledge{o.server, o.next}
 	}
 	return knowledge{}
 }

@@ -27,7 +27,8 @@ type outgoing struct {
 	known    knowledge
 	deadline time.Time
 	unclear  bool   // an earlier attempt may have been taken
-	sentTo   string // identity of the server that got it first, if that is known
+	sentTo   string // identity of the server that got it first
+	sentIn   uint64 // number of the first command that had it
 	done     func(p Position, err error)
 }
 

@@ -63,13 +63,13 @@ func (h *Hub) reassertAll() {
 }
 
 // presenceArgs are those of presence.lua for a segment, all of whose items are of one room.
-func (l *link) presenceArgs(s *segment, attempt uint64) ([]string, []any) {
+func (l *link) presenceArgs(s *segment) ([]string, []any) {
 	k, node := l.hub.keys, l.hub.keeper.name()
 	at := s.items[0].place
 	keys := []string{
 		k.fence(at.bucket, l.hub.node), k.members(at, node), k.users(at), at.channel, k.joined(at.bucket, node), k.tomb(at.bucket, node),
 	}
-	args := append(l.common(s, attempt), at.name)
+	args := append(l.common(s), at.name)
 	for _, o := range s.items {
 		sign := "+"
 		if o.op == opGo {

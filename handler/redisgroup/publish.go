@@ -61,6 +61,35 @@ func (l *link) publishSome() (sent int, again, ok bool) {
 	return len(batch), len(failed) > 0, ok
 }
 
+// receiptTime is how long a receipt is kept, see publish.lua.
+const receiptTime = time.Hour
+
+// introduce puts a receipt where this node has published nothing for a while: one that is not there
+// later has been lost, and the messages with it. l.sending is held.
+func (l *link) introduce(batch []*outgoing) error {
+	began, known := time.Now(), l.hub.topo.receipts
+	puts := make(map[int]*redis.BoolCmd)
+	pipe := l.client.Pipeline()
+	for _, o := range batch {
+		if o.op == opOrdered && !o.unclear && puts[o.bucket] == nil && began.Sub(known[o.bucket]) > receiptTime/2 {
+			puts[o.bucket] = pipe.SetNX(l.hub.ctx, l.hub.keys.receipt(o.bucket, l.hub.node), 0, receiptTime)
+		}
+	}
+	if len(puts) == 0 {
+		return nil
+	}
+	_, _ = pipe.Exec(l.hub.ctx)
+	for bucket, put := range puts {
+		var refused redis.Error // of which the messages will tell
+		if err := put.Err(); err == nil {
+			known[bucket] = began
+		} else if !errors.As(err, &refused) {
+			return err
+		}
+	}
+	return nil
+}
+
 // A segment is what one command does: outgoings of one bucket that follow each other and are of one
 // op, and if that is about presence, of one room.
 type segment struct {
@@ -107,38 +136,34 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 	if err == nil && l.server == "" {
 		err = l.identify()
 	}
+	if err == nil {
+		err = l.introduce(batch)
+	}
 	if err != nil {
 		return l.retry(nil, batch, err, later)
 	}
 	all := segments(batch)
 	pipe := l.client.Pipeline()
-	attempt := l.hub.attempt.Load()
 	for _, s := range all {
-		l.queue(pipe, s, attempt)
+		l.queue(pipe, s)
 	}
 	if pipe.Len() > 0 {
 		_, _ = pipe.Exec(context.Background()) // each command has its own error; the client has timeouts
 	}
-	lost := false
 	for _, s := range all {
 		err := s.cmd.Err()
 		if err == nil {
 			err = l.settle(s)
 		}
-		what := judge(err)
-		switch what {
+		switch what := judge(err); what {
 		case done:
 			again = l.retry(again, s.again, s.why, later)
 		case refused:
 			l.abandon(s.items, err)
 		default:
-			lost = lost || what == unclear
 			l.learn(err)
 			again = l.retry(again, s.items, err, what)
 		}
-	}
-	if lost {
-		l.hub.attempt.Add(1) // what was sent before is void where this is sent again
 	}
 	if len(again) == 0 {
 		l.delays.reset()
@@ -215,7 +240,7 @@ func (l *link) peekLater(o *outgoing, err error) {
 }
 
 // queue adds a segment's command to pipe.
-func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
+func (l *link) queue(pipe redis.Pipeliner, s *segment) {
 	ctx := context.Background()
 	first := s.items[0]
 	switch {
@@ -224,7 +249,7 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
 	case s.op == opPlain:
 		s.cmd = pipe.Publish(ctx, first.channel, first.data)
 	case s.op == opOrdered:
-		keys, args := l.publishArgs(s, attempt)
+		keys, args := l.publishArgs(s)
 		s.cmd = publishScript.EvalSha(ctx, pipe, keys, args...)
 	case s.op == opPeek:
 		keys, args := make([]string, 0, len(s.items)), l.hub.catchUpArgs(1)
@@ -233,13 +258,14 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment, attempt uint64) {
 		}
 		s.cmd = catchUpScript.EvalSha(ctx, pipe, keys, args...)
 	default:
-		keys, args := l.presenceArgs(s, attempt)
+		keys, args := l.presenceArgs(s)
 		s.cmd = presenceScript.EvalSha(ctx, pipe, keys, args...)
 	}
 }
 
-// common are the first arguments of scripts that publish.
-func (l *link) common(s *segment, attempt uint64) []any {
+// common are the first arguments of scripts that publish: the number of the command, which is
+// larger than that of any before, also of those that this one repeats.
+func (l *link) common(s *segment) []any {
 	again := 0
 	for _, o := range s.items {
 		if o.unclear {
@@ -247,13 +273,13 @@ func (l *link) common(s *segment, attempt uint64) []any {
 		}
 	}
 	cfg := &l.hub.cfg
-	return []any{attempt, again, l.hub.topo.command(), cfg.History, cfg.HistoryTime.Milliseconds()}
+	return []any{l.hub.commands.Add(1), again, l.hub.topo.command(), cfg.History, cfg.HistoryTime.Milliseconds()}
 }
 
-func (l *link) publishArgs(s *segment, attempt uint64) ([]string, []any) {
-	keys := []string{l.hub.keys.fence(s.items[0].bucket, l.hub.node)}
-	args := l.common(s, attempt)
-	again := args[1] == 1
+func (l *link) publishArgs(s *segment) ([]string, []any) {
+	keys := []string{l.hub.keys.receipt(s.items[0].bucket, l.hub.node)}
+	args := l.common(s)
+	number, again := args[0].(uint64), args[1] == 1
 	args = append(args, l.server)
 	places := make(map[string]int)
 	for _, o := range s.items {
@@ -264,16 +290,14 @@ func (l *link) publishArgs(s *segment, attempt uint64) ([]string, []any) {
 			places[o.channel] = i
 		}
 		known := ""
-		switch k := &o.known; {
-		case o.unclear && k.last.IsZero():
-			known = o.sentTo + " "
+		switch {
 		case o.unclear:
-			known = o.sentTo + " " + k.last.String()
-		case !again && k.server == l.server:
-			known = k.next
+			known = o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
+		case !again && o.known.server == l.server:
+			known = o.known.next
 		}
 		if !o.unclear {
-			o.sentTo = l.server
+			o.sentTo, o.sentIn = l.server, number
 		}
 		args = append(args, i, l.from(o)+" m", known, o.data)
 	}

@@ -22,8 +22,10 @@ type modelMember struct {
 	heard  map[redisgroup.Position]string
 	texts  map[string]bool
 	gaps   []redisgroup.Gap
-	hole   bool // told since the last entry
-	fresh  bool // the first entry that it hears is where it begins
+	hole   bool                // told since the last entry
+	fresh  bool                // the first entry that it hears is where it begins
+	replay int                 // entries of the past that it has yet to hear
+	came   redisgroup.Position // where it joined last
 	ended  chan struct{}
 }
 
@@ -80,10 +82,11 @@ func (m *modelMember) take(f []string) {
 		if f[5] != "err=<nil>" {
 			m.r.t.Errorf("arrived: %q", f)
 		}
+		m.came = p
+		m.replay, _ = strconv.Atoi(f[2])
 		if !m.joined { // what came while it joined follows
 			m.joined, m.from, m.last = true, p, p
-			n, _ := strconv.ParseUint(f[2], 10, 64)
-			if m.fresh = n > 0; p.IsZero() {
+			if m.fresh = m.replay > 0; p.IsZero() {
 				m.r.t.Error("the room had no beginning")
 			}
 		} else if f[3] == "gap=true" {
@@ -117,6 +120,15 @@ func (m *modelMember) hear(p redisgroup.Position, text string) {
 		m.gaps[len(m.gaps)-1].To = p
 	}
 	m.last, m.hole, m.heard[p], m.texts[text] = p, false, text, true
+	m.replay = max(0, m.replay-1)
+}
+
+// through reports whether it has heard what is at p, or came later, or was told that it missed it.
+func (m *modelMember) through(p redisgroup.Position, text string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	later := p.Compare(m.last) <= 0 || m.hole && p.Compare(m.came) <= 0
+	return m.texts[text] || m.joined && m.replay == 0 && later
 }
 
 // missed reports whether an entry must have been heard, and was not.

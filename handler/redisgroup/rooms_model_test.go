@@ -229,11 +229,7 @@ func (r *modelRoom) finish() {
 		return !r.maybe[last]
 	})
 	for _, m := range r.members {
-		eventually(r.t, "everybody hears "+last, func() bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return m.texts[last] || m.joined && r.at(last).Compare(m.last) <= 0 // or came later
-		})
+		eventually(r.t, "everybody hears "+last, func() bool { return m.through(r.at(last), last) })
 	}
 	heard, gaps := 0, 0
 	for i, m := range slices.Concat(r.members, r.gone) {

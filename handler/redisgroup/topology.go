@@ -26,6 +26,8 @@ type topology struct {
 	links   map[string]*link // by address
 	buckets []*link
 	wake    chan struct{} // asks for the buckets to be looked at
+
+	receipts []time.Time // by bucket: when there was one; guarded by sending of the bucket's link
 }
 
 // newTopology makes a client of our own: one that never sends anything twice by itself, as a
@@ -46,7 +48,7 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	default:
 		return nil, fmt.Errorf("redisgroup: a client of type %T; want *redis.Client or *redis.ClusterClient", client)
 	}
-	t.buckets = make([]*link, h.keys.buckets)
+	t.buckets, t.receipts = make([]*link, h.keys.buckets), make([]time.Time, h.keys.buckets)
 	return t, nil
 }
 
@@ -116,7 +118,7 @@ func (t *topology) assign() {
 		t.move(old, buckets)
 		for b := range buckets {
 			for _, r := range t.hub.inBucket(b) {
-				t.resubscribe(r)
+				t.hub.ifThere(r, func() { t.resubscribe(r) })
 			}
 		}
 	}

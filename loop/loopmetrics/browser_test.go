@@ -84,7 +84,7 @@ func TestBrowser(t *testing.T) {
 
 func browse(t *testing.T, chromium string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
 		"--disable-background-networking", "--user-data-dir=" + t.TempDir()}, args...)

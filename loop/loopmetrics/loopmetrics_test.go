@@ -21,7 +21,7 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // session echoes; it tells why it was closed, and sleeps if asked.
 type session struct{ closed chan<- error }

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -334,12 +333,6 @@ func (s *slowReader) look() {
 		}
 	}
 	if s.before > 0 {
-		s.peak = max(s.peak, heapInUse()-min(s.before, heapInUse()))
+		s.peak = max(s.peak, grownSince(s.before))
 	}
-}
-
-func heapInUse() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapInuse
 }

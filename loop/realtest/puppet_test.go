@@ -359,12 +359,12 @@ func (p *puppet) calm() latency {
 	return p.report()
 }
 
-// inTime runs round up to five times, until what it measures is at most limit: a machine that
+// inTime runs round up to ten times, until what it measures is at most limit: a machine that
 // others use is late at times. What is wrong for another reason than lateness, round itself has to
 // report, and is not forgiven.
 func inTime(t *testing.T, limit time.Duration, round func() time.Duration) {
 	t.Helper()
-	const tries = 5
+	const tries = 10
 	var all []time.Duration
 	for try := range tries {
 		time.Sleep(time.Duration(try) * 300 * time.Millisecond)

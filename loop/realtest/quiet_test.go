@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,8 +25,9 @@ func quietChild() {
 	})
 }
 
-// An idle server makes no wake-ups: in ten seconds its threads switch as often as those of a
-// program that does nothing.
+// An idle server makes no wake-ups: its threads do not switch in most seconds in which those of a
+// program that does nothing do not, either. What the runtime does now and then is in few of them, a
+// server that wakes up by itself is awake in most.
 func TestIdleServerMakesNoWakeups(t *testing.T) {
 	needSlow(t, "it watches three processes for ten seconds")
 	if runtime.GOOS != "linux" {
@@ -40,31 +42,40 @@ func TestIdleServerMakesNoWakeups(t *testing.T) {
 		defer c.Close()
 		mustEcho(t, c, "x")
 	}
-	const settle, watch, tries = 2 * time.Second, 10 * time.Second, 4
-	<-time.After(settle) // the runtime's own threads come to rest
-	for try := 1; ; try++ {
-		counts := switchesWithin(t, watch, map[string]*child{"bare": bare, "empty": empty, "silent": silent})
-		t.Logf("context switches in %v: %v", watch, counts)
-		if max(counts["empty"], counts["silent"]) <= counts["bare"]+5 {
-			return
+	const settle, watch = 2 * time.Second, 10 // seconds in which a program that does nothing rested
+	<-time.After(settle)                      // the runtime's own threads come to rest
+	servers, awake := []*child{empty, silent}, []int{0, 0}
+	for rested, all := 0, 0; rested < watch; all++ {
+		if all == 10*watch {
+			t.Skipf("a program that does nothing rested in %d of %d seconds: nobody could rest here", rested, all)
 		}
-		if try == tries { // a machine that stops and goes on switches, too, but not each time
-			t.Fatalf("servers that have nothing to do made more context switches than a program that does nothing: %v", counts)
+		others, counts := switchesWithin(t, time.Second, bare, servers)
+		if others > 0 { // the machine stopped all of them, and they go on
+			continue
 		}
+		rested++
+		for i, n := range counts {
+			awake[i] += min(1, n)
+		}
+	}
+	t.Logf("of %d seconds in which a program that does nothing rested, the servers were awake in %v", watch, awake)
+	if slices.Max(awake) > watch/2 {
+		t.Errorf("servers that have nothing to do were awake in %v of %d seconds", awake, watch)
 	}
 }
 
-// switchesWithin counts the context switches of processes in the time that comes.
-func switchesWithin(t *testing.T, watch time.Duration, all map[string]*child) map[string]int {
-	counts := make(map[string]int)
-	for name, c := range all {
-		counts[name] = -contextSwitches(t, c.cmd.Process.Pid)
+// switchesWithin counts the context switches of processes in the time that comes, which is a little
+// longer for the first one.
+func switchesWithin(t *testing.T, watch time.Duration, first *child, all []*child) (others int, counts []int) {
+	others = -contextSwitches(first.cmd.Process.Pid)
+	for _, c := range all {
+		counts = append(counts, -contextSwitches(c.cmd.Process.Pid))
 	}
 	<-time.After(watch)
-	for name, c := range all {
-		counts[name] += contextSwitches(t, c.cmd.Process.Pid)
+	for i, c := range all {
+		counts[i] += contextSwitches(c.cmd.Process.Pid)
 	}
-	return counts
+	return others + contextSwitches(first.cmd.Process.Pid), counts
 }
 
 // idleProgram is a Go program that does nothing.
@@ -96,12 +107,12 @@ func startIdleProgram(t *testing.T) *child {
 
 // contextSwitches returns how often the threads of a process were switched, of their own will and
 // not.
-func contextSwitches(t *testing.T, pid int) (n int) {
+func contextSwitches(pid int) (n int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Error(err)
+		if err != nil { // a thread that has ended since
+			continue
 		}
 		for line := range strings.Lines(string(b)) {
 			if name, value, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "voluntary_ctxt_switches") {

@@ -163,8 +163,10 @@ func (s *server) kill() {
 	}
 }
 
+// client returns a client that waits for as long as the machine stands still: one that sends an Add
+// again, as its answer is late, has it run twice if it was due meanwhile.
 func (s *server) client(t testing.TB) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: s.addr})
+	client := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { client.Close() })
 	return client
 }

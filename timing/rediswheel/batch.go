@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An entry is a task that was found good, as add.lua wants it.
+// An entry is a task that was found good, with what add.lua wants of it.
 type entry struct {
-	task  *Task
-	shard int
-	args  []any
-	size  int
+	task   *Task
+	shard  int
+	at     int64
+	record []byte
+	size   int
 }
 
 // entry checks a task.
@@ -27,8 +28,7 @@ func (q *Queue) entry(t *Task) (entry, error) {
 		return entry{}, err
 	}
 	record, err := t.record()
-	args := []any{t.Key, policies[t.OnConflict], at, record}
-	return entry{t, q.shard(t.Key), args, len(t.Key) + len(record)}, err
+	return entry{t, q.shard(t.Key), at, record, len(t.Key) + len(record)}, err
 }
 
 // A chunk is one call of add.lua.
@@ -116,12 +116,25 @@ func (q *Queue) addCall(c *chunk, entries []entry) call {
 		if k > 0 {
 			keys = append(keys, q.keys[shard]...)
 		}
-		args = append(args, q.hints[shard], len(c.entries[shard]))
-		for _, i := range c.entries[shard] {
-			args = append(args, entries[i].args...)
-		}
+		args = appendAdds(append(args, q.hints[shard]), entries, c.entries[shard])
 	}
 	return call{scriptAdd, keys, args}
+}
+
+// appendAdds appends the arguments of some of the entries.
+func appendAdds(args []any, entries []entry, some []int) []any {
+	letters := make([]byte, len(some))
+	for k, i := range some {
+		letters[k] = policies[entries[i].task.OnConflict]
+	}
+	args = append(args, len(some), letters)
+	for _, i := range some {
+		args = append(args, entries[i].task.Key, entries[i].record)
+	}
+	for _, i := range some {
+		args = append(args, entries[i].at, entries[i].task.Key)
+	}
+	return args
 }
 
 // settle takes the answer to a call.

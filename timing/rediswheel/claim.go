@@ -166,7 +166,7 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	for i := range claims {
 		c := &claims[i]
 		if c.err = errs[i]; c.err == nil {
-			w.read(c, list(values[i]), middle)
+			w.read(c, values[i], middle)
 		} else {
 			w.ends.putBack(c.done)
 		}
@@ -177,7 +177,8 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 
 // read takes claim.lua's answer. The script is taken to have run in the middle between question and
 // answer.
-func (w *worker) read(c *claim, f []string, middle time.Duration) {
+func (w *worker) read(c *claim, answer any, middle time.Duration) {
+	f := list(answer)
 	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
 	c.offset = redisNow - middle
 	local := func(ms string) time.Duration {
@@ -191,21 +192,41 @@ func (w *worker) read(c *claim, f []string, middle time.Duration) {
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
 	w.ends.count(c.done, f[8])
-	token := toInt(f[9])
-	for f = f[10:]; len(f) >= 4; f = f[4:] {
-		due := toInt(f[1])
-		st := state{token: token, deliveries: 1, occurrence: due}
-		if f[2] != "" {
-			st = parseState(f[2])
-		}
-		r := run{w: w, shard: c.shard, offset: c.offset, token: st.token}
-		r.task = Task{Key: f[0], Due: time.UnixMilli(due), Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries),
-			Occurred: time.UnixMilli(st.occurrence)}
-		r.broken = r.task.read(f[3])
-		r.late = redisNow - time.Duration(due)*time.Millisecond
+	for _, g := range readGiven(answer) {
+		r := run{w: w, shard: c.shard, offset: c.offset, token: g.token}
+		r.task = Task{Key: g.key, Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
+			Occurred: time.UnixMilli(g.occurrence)}
+		r.broken = r.task.read(g.record)
+		r.late = redisNow - time.Duration(g.due)*time.Millisecond
 		c.tasks = append(c.tasks, r)
 	}
 	w.q.counts.claimed.Add(uint64(len(c.tasks)))
+}
+
+// A given is a task that was claimed.
+type given struct {
+	key string
+	due int64
+	state
+	record string
+}
+
+// readGiven takes the tasks from claim.lua's answer.
+func readGiven(answer any) []given {
+	fields, _ := answer.([]any)
+	if len(fields) < 12 {
+		return nil
+	}
+	states, records, dues := list(fields[9]), list(fields[10]), list(fields[11])
+	all := make([]given, len(records))
+	for i := range all {
+		st := parseState(states[2*i+1])
+		all[i] = given{states[2*i], st.occurrence, st, records[i]}
+		if i < len(dues) && dues[i] != "" {
+			all[i].due = toInt(dues[i])
+		}
+	}
+	return all
 }
 
 // took starts what was claimed, and plans when to look again.

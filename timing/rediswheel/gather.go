@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -63,10 +64,26 @@ func (g *gatherer) depart() []*adding {
 func (g *gatherer) land(ctx context.Context) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	g.flights--
 	if len(g.waiting) > 0 {
-		go g.fly(ctx, g.depart())
+		go g.follow(ctx)
+	} else {
+		g.flights--
 	}
+}
+
+// follow sends those who wait, in place of a script that is answered. Those who have their answer
+// now come first: if they add at once again, there is one group of all, and not two in turns.
+func (g *gatherer) follow(ctx context.Context) {
+	runtime.Gosched()
+	g.lock.Lock()
+	g.flights--
+	if len(g.waiting) == 0 { // somebody has taken them along
+		g.lock.Unlock()
+		return
+	}
+	along := g.depart()
+	g.lock.Unlock()
+	g.fly(ctx, along)
 }
 
 // fly adds what several wait for. Each of them may give up, and the others do not: the context is

@@ -46,6 +46,19 @@ func (e *ears) listen(ctx context.Context) {
 // silence is after how long the connection is asked whether it lives.
 const silence = 30 * time.Second
 
+// patience is silence for who owns a shard. Others ask more seldom the more workers there are: what
+// they may miss is a call for help.
+func (e *ears) patience() time.Duration {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	for _, yes := range e.wanted {
+		if yes {
+			return silence
+		}
+	}
+	return silence * time.Duration(max(e.w.crowd.Load(), 1))
+}
+
 // subscribe listens with one connection until it fails, and reports whether it heard anything.
 func (e *ears) subscribe(ctx context.Context) (heard bool) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -59,7 +72,11 @@ func (e *ears) subscribe(ctx context.Context) (heard bool) {
 	defer cancel()
 	tuning.Go(func() { e.tune(ctx, sub) })
 	for silent := false; ctx.Err() == nil; {
-		v, err := sub.ReceiveTimeout(ctx, silence)
+		patience := silence
+		if !silent {
+			patience = e.patience()
+		}
+		v, err := sub.ReceiveTimeout(ctx, patience)
 		var slow net.Error
 		switch {
 		case err == nil:

@@ -65,13 +65,13 @@ func (r *modelRun) one() {
 	now, channel := fmt.Sprint(r.now), r.q.hints[shard]
 	switch n := r.rand.IntN(100); {
 	case n < 22:
-		policy, delay, record := policies[r.rand.IntN(3)], r.rand.Int64N(2000), fmt.Sprint("b", r.step)
+		policy, delay, record := string(policies[r.rand.IntN(3)]), r.rand.Int64N(2000), fmt.Sprint("b", r.step)
 		at, told := -delay, int64(-1)
 		if r.rand.IntN(3) == 0 {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, channel, 1, key, policy, at, record), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, scriptAdd, now, channel, 1, policy, key, record, at, key), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
 		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
 	case n < 36:
@@ -126,16 +126,15 @@ func (r *modelRun) claims(shard, most int) {
 	done, letters := r.acks(shard, r.rand.IntN(3))
 	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, r.q.hints[shard]}, done...)
 	want := strings.Join(r.claim(shard, worker, mode, most), "|")
-	f := r.script(shard, scriptClaim, args...)
-	r.same("done", f[8:9], letters)
+	answer, err := eval(context.Background(), r.q.client, r.q.on(shard, scriptClaim, args...))
+	must(r.t, err)
+	r.same("done", list(answer)[8:9], letters)
 	var got []string
-	token := f[9]
-	for f = f[10:]; len(f) >= 4; f = f[4:] {
-		if f[2] == "" {
-			f[2] = token + " 0 0 1 " + f[1] + " "
-		}
-		got = append(got, strings.Join(f[:4], " "))
-		r.tokens[f[0]] = append(r.tokens[f[0]], toInt(token))
+	for _, g := range readGiven(answer) {
+		state := modelTask{token: g.token, cancelled: g.cancelled, attempts: g.attempts, deliveries: g.deliveries,
+			occurrence: g.occurrence, reason: g.reason}
+		got = append(got, fmt.Sprint(g.key, " ", g.due, " ", state.state(), " ", g.record))
+		r.tokens[g.key] = append(r.tokens[g.key], g.token)
 	}
 	r.same("claim", got, want)
 }

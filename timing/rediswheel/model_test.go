@@ -53,8 +53,8 @@ const (
 
 func (m *model) add(shard int, key, policy string, at, delay int64, record string) string {
 	old := m.tasks[key]
-	if old != nil && policy != "replace" && old.place != "dead" && !old.cancelled {
-		return map[string]string{"ignore": "i", "fail": "c"}[policy]
+	if old != nil && policy != "a" && old.place != "dead" && !old.cancelled {
+		return policy
 	}
 	due := m.now + delay
 	if at >= 0 {

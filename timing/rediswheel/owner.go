@@ -204,14 +204,15 @@ func score(shard int, worker string) uint64 {
 func (w *worker) beat(ctx context.Context) {
 	members, joined := 1, false
 	for ctx.Err() == nil {
-		period := max(5*time.Second, time.Duration(members)*4*time.Second)
+		period := time.Duration(members) * 5 * time.Second
 		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, 3 * period.Milliseconds()}})
 		if err == nil {
 			names := list(v)
 			if !joined {
 				joined = w.client.Publish(ctx, w.q.channel, "join "+w.id).Err() == nil
 			}
-			members = len(names)
+			members = max(len(names), 1)
+			w.crowd.Store(int64(members))
 			select {
 			case w.beats <- names:
 			case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -136,17 +137,21 @@ func addMany(t testing.TB, q *Queue, n int, over time.Duration) {
 	must(t, q.AddBatch(context.Background(), tasks))
 }
 
-// emptied waits until nothing is left to do.
+// emptied waits until nothing is left to do, as long as there is less and less of it.
 func emptied(t testing.TB, q *Queue, patience time.Duration) time.Duration {
 	t.Helper()
 	began := time.Now()
+	least, since := math.MaxInt, began
 	for {
 		s, err := q.Stats(context.Background())
-		if err == nil && s.Scheduled+s.Running == 0 {
+		left := s.Scheduled + s.Running
+		switch {
+		case err == nil && left == 0:
 			return time.Since(began)
-		}
-		if time.Since(began) > patience {
-			t.Fatalf("after %v: %+v, %v", patience, s, err)
+		case err == nil && left < least:
+			least, since = left, time.Now()
+		case time.Since(since) > patience:
+			t.Fatalf("nothing done for %v: %+v, %v", patience, s, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -26,7 +26,7 @@ const (
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
-var policies = [...]string{"replace", "ignore", "fail"}
+var policies = [...]byte{'a', 'i', 'c'} // as add.lua wants them
 
 // Misfire says what becomes of occurrences of a repeating task that were missed, because no worker
 // was there or the one before took too long. An occurrence is missed when the one after it has

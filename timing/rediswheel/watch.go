@@ -24,13 +24,22 @@ const maxRank = 8
 // up, if this worker ranks first for that. Each that ranks lower looks half as often as the one
 // before it, so all of them together look at most twice as often as one.
 func (w *worker) watchFrom(till time.Duration) {
-	refresh := w.q.cfg.Refresh
-	later := 3 * refresh * (1<<min(w.rank(everyShard), maxRank) - 1)
-	w.loop.wheel.At(till+later+time.Millisecond+jitter(refresh), w.watch)
+	at := till + w.turns() + time.Millisecond + jitter(w.q.cfg.Refresh)
+	w.loop.wheel.At(at, func() { w.watch(till) })
 }
 
-// watch asks until when the shards of others are owned.
-func (w *worker) watch() {
+// turns is for how long those who rank higher are left to look.
+func (w *worker) turns() time.Duration {
+	return 3 * w.q.cfg.Refresh * (1<<min(w.rank(everyShard), maxRank) - 1)
+}
+
+// watch asks until when the shards of others are owned, unless meanwhile there are workers who rank
+// higher: who starts knows of none.
+func (w *worker) watch(till time.Duration) {
+	if w.now() < till+w.turns() {
+		w.watchFrom(till)
+		return
+	}
 	var shards []int
 	for i := range w.loop.shards {
 		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready {

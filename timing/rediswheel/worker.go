@@ -6,6 +6,7 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,6 +77,7 @@ type worker struct {
 	messages  chan message
 	beats     chan []string
 	sightings chan []sighting // of shards of others
+	crowd     atomic.Int64    // how many workers there are
 
 	loop struct {
 		wheel   *timing.Wheel

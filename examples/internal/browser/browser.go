@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long something in the browser may take.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // A Browser is a headless Chromium, driven by its own protocol: what these tests need of it is a
 // few dozen lines, and nothing has to be installed but the browser itself.

@@ -19,9 +19,20 @@ mkdir -p lists/partial
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 echo "deb-src [signed-by=$key] http://deb.debian.org/debian bookworm main" >sources.list
 apt=(apt-get -qq -o "Dir::Etc::SourceList=$dir/sources.list" -o Dir::Etc::SourceParts=/dev/null
-	-o "Dir::State::Lists=$dir/lists" -o "Dir::Cache=$dir/cache" -o APT::Sandbox::User=root)
-"${apt[@]}" update
-"${apt[@]}" source --download-only redis >/dev/null
+	-o "Dir::State::Lists=$dir/lists" -o "Dir::Cache=$dir/cache" -o APT::Sandbox::User=root
+	-o Acquire::Retries=3 -o Acquire::http::Timeout=60)
+
+# again tries a command up to five times: the network may be out of reach for a while.
+again() {
+	for try in 1 2 3 4 5; do
+		timeout -k 10 300 "$@" && return
+		[[ $try -eq 5 ]] || sleep $((try * 10))
+	done
+	return 1
+}
+
+again "${apt[@]}" update
+again "${apt[@]}" source --download-only redis >/dev/null
 mkdir source
 tar xf redis_*.orig.tar.gz -C source --strip-components 1
 # There are no functions to flush.

@@ -1,11 +1,11 @@
 -- Adds users of a node to a room, and removes them. KEYS: fence, the node's members of the room, the
--- room's users, stream, the node's rooms, the node's tomb. ARGV: attempt, 1 if this is a repetition,
--- PUBLISH or SPUBLISH, length of a stream, its time to live in ms, name of the room; then for each
+-- room's users, stream, the node's rooms, the node's tomb. ARGV: number of this command, which is larger
+-- than of those before, 1 if it repeats one, PUBLISH or SPUBLISH, length of a stream, its time to live in ms, name of the room; then for each
 -- change + or -, the user, and who says so (node:seq).
 -- Each change may be made again without effect. Only the first and the last of a user are events.
 local held = redis.call('GET', KEYS[1])
 if held and tonumber(held) > tonumber(ARGV[1]) then
-  return redis.error_reply('STALE a later attempt was here')
+  return redis.error_reply('STALE a later command was here')
 end
 if redis.call('EXISTS', KEYS[6]) == 1 then return 'DEAD' end
 if ARGV[2] == '1' then redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000) end

@@ -113,9 +113,16 @@ type Socket interface {
 	Close(hard bool)
 }
 
-// Net reports whether servers whose Engine is the default run on package netengine. Tests set it,
+// Default says which engine servers have whose Engine is the default: Gnet, or what tests have set
 // before any server starts.
-var Net = func() bool { return false }
+var Default = func() string { return Gnet }
+
+// Gnet, Plain and Net are engines: gnet, gnet without doors, and Go's net.
+const (
+	Gnet  = ""
+	Plain = "plain"
+	Net   = "net"
+)
 
 type contextKey struct{}
 

@@ -14,7 +14,8 @@ type ticket struct {
 	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
 	resume *socket                         // a paused socket that reads again, or
 	door   *door
-	opened bool
+	opened bool // OnOpen was called
+	served bool // and has returned
 
 	conn   net.Conn // which enroll hands over
 	result chan error
@@ -35,13 +36,20 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 func (l *eventLoop) enroll(nc net.Conn, t *ticket) error {
 	t.conn, t.result = nc, make(chan error, 1)
 	go t.handOver()
+	return l.await(t)
+}
+
+func (l *eventLoop) await(t *ticket) error {
 	select {
 	case err := <-t.result:
 		if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
 			err = errUnregistered
 		}
 		return err
-	case <-l.ended: // then gnet never answers
+	case <-l.ended: // then gnet never answers, or its answer is not here yet: the connection was the loop's
+		if t.served {
+			return nil
+		}
 		return errEnded
 	}
 }

@@ -77,7 +77,7 @@ func TestPacketsOfAllSizes(t *testing.T) {
 		buf := make([]byte, 1<<16)
 		for _, n := range []int{0, 1, 1400, 9000, 65507, 3} {
 			c.Write([]byte(strings.Repeat("x", n)))
-			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			if got, err := c.Read(buf); err != nil || got != n {
 				t.Errorf("sent %d bytes, got %d, %v", n, got, err)
 			}
@@ -104,7 +104,7 @@ func TestPacketsPeersStay(t *testing.T) {
 				c.Write([]byte("ping"))
 			}
 			for _, c := range conns {
-				c.SetReadDeadline(time.Now().Add(10 * time.Second))
+				c.SetReadDeadline(time.Now().Add(patience))
 				if _, err := c.Read(buf); err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +138,7 @@ func TestPacketsIPv6AndMapped(t *testing.T) {
 			}
 			defer c.Close()
 			c.Write([]byte("six"))
-			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			c.SetReadDeadline(time.Now().Add(patience))
 			if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
 				t.Errorf("%s: %d, %v", host, n, err)
 			}
@@ -184,7 +184,7 @@ func TestConnectPacket(t *testing.T) {
 			}
 		})
 		buf := make([]byte, 100)
-		peer.SetReadDeadline(time.Now().Add(10 * time.Second))
+		peer.SetReadDeadline(time.Now().Add(patience))
 		n, from, err := peer.ReadFrom(buf)
 		if err != nil || string(buf[:n]) != "hello" || from.String() != own.String() {
 			t.Errorf("the peer got %q from %v (%v), %v", buf[:n], from, own, err)

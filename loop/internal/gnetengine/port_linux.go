@@ -16,6 +16,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
+// portRoom is how many bytes may wait in the kernel for a port's socket, its own of three quarters
+// of a kilobyte with each datagram included, and doubled by the kernel. The usual 208 KiB are 280 small
+// datagrams, which is what a flood sends in 5 ms; a loop that has to share its core is away for longer.
+const portRoom = 4 << 20
+
 // groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a
 // hash of the two addresses, so a peer stays on its loop, provided that the group does not change:
 // all of them are bound before the first one is read.
@@ -79,6 +84,7 @@ func bindReusable(ctx context.Context, network, address string) (fd int, local n
 		var failed error
 		err := c.Control(func(fd uintptr) {
 			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			makeRoom(int(fd))
 		})
 		if err == nil {
 			err = os.NewSyscallError("setsockopt", failed)
@@ -100,6 +106,14 @@ func bindReusable(ctx context.Context, network, address string) (fd int, local n
 		err = os.NewSyscallError("dup", failed)
 	}
 	return fd, pc.LocalAddr(), err
+}
+
+// makeRoom has the kernel keep portRoom bytes, or as many as it may. More than net.core.rmem_max is
+// for the privileged.
+func makeRoom(fd int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, portRoom) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, portRoom)
+	}
 }
 
 func (p *groupPort) Addr() net.Addr { return p.addr }

@@ -11,8 +11,13 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// spliceFlags leave the data where they are, and do not wait.
-const spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
+const (
+	// spliceFlags leave the data where they are, and do not wait.
+	spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
+
+	// spliceMost is how much goes through the pipe at once: an unprivileged user's pipes have a limit.
+	spliceMost = 256 << 10
+)
 
 // A kernelPipe is what splice(2) needs between two sockets. One serves a whole loop, because it is
 // empty between two uses: what the target does not take is read out of it at once.
@@ -23,7 +28,7 @@ func newKernelPipe() *kernelPipe {
 	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		return nil
 	}
-	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, readBuffer) // otherwise it is smaller
+	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, spliceMost) // otherwise it is smaller
 	return &kernelPipe{fds[0], fds[1]}
 }
 
@@ -79,7 +84,7 @@ func (d *direct) receive() {
 // splice passes on what has come to the socket to.
 func (d *direct) splice(to int) {
 	p := d.loop.pipe
-	n, err := unix.Splice(d.fd, nil, p.w, nil, readBuffer, spliceFlags)
+	n, err := unix.Splice(d.fd, nil, p.w, nil, spliceMost, spliceFlags)
 	switch {
 	case n > 0:
 		d.spliceOut(to, int(n))

@@ -16,6 +16,9 @@ import (
 
 var errEnded = errors.New("loop: the event loop has ended")
 
+// portRoom is how many bytes are to wait in the kernel for a port's socket.
+const portRoom = 4 << 20
+
 // A Loop is what is needed of an event loop.
 type Loop struct {
 	Execute func(f func())  // has f run on the loop; any goroutine may call it
@@ -40,6 +43,7 @@ func Listen(ctx context.Context, network, address string, n int, loop func(i int
 		return nil, err
 	}
 	conn := pc.(*net.UDPConn)
+	_ = conn.SetReadBuffer(portRoom) // or as the system has it
 	return &port{loop: loop, conn: conn, reader: newReader(conn), loops: make([]*Packets, n),
 		waiting: n, seed: maphash.MakeSeed()}, nil
 }

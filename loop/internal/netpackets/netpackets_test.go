@@ -51,7 +51,7 @@ func next(t *testing.T, queue chan func()) func() {
 	select {
 	case f := <-queue:
 		return f
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing came")
 		return nil
 	}

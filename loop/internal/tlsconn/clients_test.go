@@ -132,7 +132,7 @@ func meetModel(t *testing.T, server, client *tls.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = raw.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = raw.SetDeadline(time.Now().Add(time.Minute))
 	asked := ask(tls.Client(raw, client))
 	_ = raw.Close()
 	wg.Wait()

@@ -161,7 +161,7 @@ func (s *server) end() error {
 	select {
 	case err := <-s.events:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.rig.t.Fatal("the connection does not end")
 		return nil
 	}

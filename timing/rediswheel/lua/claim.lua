@@ -3,10 +3,10 @@
 -- lease in ms, most deliveries, ms of ownership, ms to the next refresh, channel; then tasks that were
 -- done, as done.lua says. Renewing is refused while another worker owns the shard; what was done is done.
 -- Returns: seconds, microseconds, owner, owned until, next due or '', next lease or '', put back, dead,
--- done.lua's letters, the token of the tasks, then of each: id, due, state, record. The state is '' if
--- the task was never started before.
+-- done.lua's letters, then of the tasks three lists: ids and states in turns, records, and due times, or ''
+-- where that is the occurrence in the state; what is missing at the end of the third is ''.
 local now, _, sec, usec = clock(ARGV[1])
-local worker, mode, most = ARGV[2], ARGV[3], ARGV[4]
+local worker, mode, most = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local letters, first = '', nil
 if ARGV[11] then letters, first = done(11) end
 if not string.find(letters, 'd', 1, true) then begin() end
@@ -14,7 +14,7 @@ local held = call('HMGET', own, 'worker', 'until', 'token', 'ends')
 local owner, till, token, ends = held[1] or '', tonumber(held[2] or 0), held[3] or '0', held[4]
 if mode == 'renew' and owner ~= worker and till > now then
   if first then hint(first, ARGV[10]) end
-  return {sec, usec, owner, till, '', '', 0, 0, letters, ''}
+  return {sec, usec, owner, till, '', '', 0, 0, letters}
 end
 
 -- No lease ends before "ends", if there is such a time: it was the first to end when last looked at, and
@@ -31,52 +31,54 @@ if not ends or ends == '' or tonumber(ends) <= now then
 end
 
 local digits = string.format('%d', now)
-local reply = {sec, usec, owner, till, '', '', back, died, letters, ''}
-local got = most ~= '0' and call('ZRANGEBYSCORE', due, '-inf', digits, 'WITHSCORES', 'LIMIT', 0, most) or {}
-if #got > 0 then
-  local ids, leases, states, n = {}, {}, {}, 0 -- n: how long the last two are
-  for i = 1, #got, 2 do ids[(i + 1) / 2] = got[i] end
-  local records, olds = call('HMGET', body, unpack(ids)), call('HMGET', state, unpack(ids))
-  local lease, room, taken = string.format('%d', now + tonumber(ARGV[6])), tonumber(ARGV[5]), 0
+-- The first that are due, and who comes after them. (ZRANGEBYSCORE does not know the length of its answer
+-- before, which costs Redis a block of 16 kB.)
+local n = most > 0 and math.min(most, call('ZCOUNT', due, '-inf', digits)) or 0
+local rows, taken = call('ZRANGE', due, 0, n, 'WITHSCORES'), 0
+local states, records, dues = {}, {}, {}
+if n > 0 then
+  local ids, k = {}, 0 -- k: how many are claimed
+  for i = 1, n do ids[i] = rows[2 * i - 1] end
+  records = call('HMGET', body, unpack(ids))
+  local olds = call('HMGET', state, unpack(ids))
+  local lease, room = string.format('%d', now + tonumber(ARGV[6])), tonumber(ARGV[5])
   token = string.format('%d', math.max(tonumber(token), now) + 1) -- never one that was given before a failover that lost it
-  reply[10] = token
   local fresh = token .. ' 0 0 1 '
   for i, id in ipairs(ids) do
     local record = records[i]
     if record then
       room = room - #record
       if room < 0 and i > 1 then break end
-      local at, new, told = whole(got[i * 2]), nil, ''
+      local at = whole(rows[2 * i])
+      k = k + 1
+      records[k], states[2 * k - 1] = record, id
       if olds[i] then
         local _, _, attempts, deliveries, occurrence, reason = parse(olds[i])
-        new = format(token, 0, attempts, deliveries + 1, occurrence > 0 and occurrence or at, reason)
-        told = new
+        states[2 * k] = format(token, 0, attempts, deliveries + 1, occurrence > 0 and occurrence or at, reason)
+        for t = #dues + 1, k - 1 do dues[t] = '' end
+        dues[k] = at
       else
-        new = fresh .. at .. ' '
+        states[2 * k] = fresh .. at .. ' '
       end
-      leases[n + 1], leases[n + 2] = lease, id
-      states[n + 1], states[n + 2] = id, new
-      n = n + 2
-      local r = 6 + 2 * n
-      reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = id, at, told, record
+      rows[2 * k - 1], rows[2 * k] = id, lease -- for ZADD; what was there has been used
     end
     taken = i
   end
-  if n > 0 then
-    call('ZADD', run, unpack(leases))
+  for i = k + 1, n do records[i] = nil end
+  if k > 0 then
+    call('ZADD', run, lease, unpack(rows, 1, 2 * k - 1))
     call('HSET', state, unpack(states))
     if not ends or tonumber(lease) < tonumber(ends) then ends = lease end
   end
-  call('ZREM', due, unpack(ids, 1, taken))
+  call('ZREMRANGEBYRANK', due, 0, taken - 1)
 end
 
-local next = whole(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2])
+local next = whole(rows[2 * taken + 2])
 ends = ends or ''
-reply[5], reply[6] = next or '', ends
 if mode == 'help' then
   if first then hint(first, ARGV[10]) end
-  if #got > 0 or ends ~= held[4] then call('HSET', own, 'token', token, 'ends', ends) end
-  return reply
+  if n > 0 or ends ~= held[4] then call('HSET', own, 'token', token, 'ends', ends) end
+  return {sec, usec, owner, till, next or '', ends, back, died, letters, states, records, dues}
 end
 local again = now + tonumber(ARGV[9])
 again = next and tonumber(next) < again and next or string.format('%d', again)
@@ -87,5 +89,4 @@ else
   till = now + owned
   call('HSET', own, 'worker', worker, 'until', string.format('%d', till), 'back', again, 'token', token, 'ends', ends)
 end
-reply[3], reply[4] = worker, till
-return reply
+return {sec, usec, worker, till, next or '', ends, back, died, letters, states, records, dues}

@@ -4,6 +4,11 @@
 -- token is not that of the task any more, and the earliest of the next occurrences.
 local function done(from)
   local ids, tokens, nexts, n, i = {}, {}, {}, 0, from
+  local only = ARGV[from] .. ' ' -- the token, if there is one group
+  if from + 1 + ARGV[from + 1] == #ARGV then
+    ids = {unpack(ARGV, from + 2)}
+    n, i = #ids, #ARGV + 1
+  end
   while i <= #ARGV do
     local token, count = ARGV[i] .. ' ', tonumber(ARGV[i + 1])
     if count < 0 then
@@ -15,7 +20,7 @@ local function done(from)
   end
   local others, first = nil, nil -- others: results that are not simply done
   for i, held in ipairs(call('HMGET', state, unpack(ids))) do
-    local id, token, next = ids[i], tokens[i], nexts[i]
+    local id, token, next = ids[i], tokens[i] or only, nexts[i]
     if token == '0 ' or not held or string.find(held, token, 1, true) ~= 1 then
       others = others or {}
       others[i] = 's'

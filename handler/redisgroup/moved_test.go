@@ -1,0 +1,39 @@
+package redisgroup_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// A room whose slot moves while its last member leaves is not subscribed to again: one who comes
+// back makes another, and the channel is that one's.
+func TestLeftWhileTheSlotMoves(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		one, two := startNode(t, connect(), settled()), startNode(t, connect(), settled())
+		a, b := one.dial(), two.dial()
+		for _, c := range []*client{a, b} {
+			c.say("join red")
+			c.wants("joined true")
+		}
+		meet(t, "red", a, b)
+		redisgroup.SlotMoved(one.hub, "red")
+		moved := time.Now()
+		a.say("leave red")
+		a.until("left true")
+		eventually(t, "the room is forgotten", func() bool { return one.hub.Stats().Rooms == 0 })
+		a.say("join red")
+		a.wants("joined true")
+		for i := 0; time.Since(moved) < 2*redisgroup.MovedFor; i++ {
+			a.say("say red %d", i)
+			a.until(fmt.Sprint(i))
+		}
+		a.say("leave red")
+		a.until("left true")
+		eventually(t, "nothing is subscribed to", func() bool { return redisgroup.Subscriptions(one.hub) == 0 })
+	})
+}
