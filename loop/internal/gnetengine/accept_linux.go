@@ -81,13 +81,15 @@ func seconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
 }
 
+// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether it
+// is one of SCTP.
 func (a *accepting) Accept() (engine.Newcomer, error) {
 	var fd int
-	var from unix.Sockaddr
+	var from syscall.Sockaddr
 	var err error
 	closed := a.raw.Read(func(ln uintptr) bool {
 		for {
-			fd, from, err = unix.Accept4(int(ln), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			fd, from, err = syscall.Accept4(int(ln), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if err != unix.EINTR && err != unix.ECONNABORTED {
 				return err != unix.EAGAIN
 			}
@@ -99,7 +101,7 @@ func (a *accepting) Accept() (engine.Newcomer, error) {
 	case err != nil:
 		return nil, os.NewSyscallError("accept4", err)
 	}
-	local, err := unix.Getsockname(fd)
+	local, err := syscall.Getsockname(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("getsockname", err)
@@ -110,11 +112,11 @@ func (a *accepting) Accept() (engine.Newcomer, error) {
 func (a *accepting) Close() error { return a.file.Close() }
 
 // tcpAddr makes an address one of package net, in the form that has it there.
-func tcpAddr(a unix.Sockaddr) *net.TCPAddr {
+func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 	switch a := a.(type) {
-	case *unix.SockaddrInet4:
+	case *syscall.SockaddrInet4:
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
-	case *unix.SockaddrInet6:
+	case *syscall.SockaddrInet6:
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zone(int(a.ZoneId))}
 	}
 	return new(net.TCPAddr)
