@@ -8,20 +8,20 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// pace checks the calls of a Loop.Every by the loop's clock, however late that is told the time.
+// pace checks the calls of a Loop.Every, however late they are. When exactly it began is not known:
+// the loop looks at the clock once more.
 type pace struct {
-	begin  time.Time
-	period time.Duration
-	calls  int
-	next   int // this period cannot be skipped: it was ahead at the last call
+	period      time.Duration
+	begin, made time.Time // before and after Loop.Every
+	calls       int
+	next        int // this period cannot be skipped: it was ahead at the last call
 }
 
-func (p *pace) due(n int) time.Time { return p.begin.Add(time.Duration(n) * p.period) }
-
-func (p *pace) called(t *testing.T, now time.Time) {
+func (p *pace) called(t *testing.T) {
+	now := time.Now()
 	p.calls++
-	if now.Before(p.due(p.calls)) {
-		t.Errorf("period %v: call %d is early by %v", p.period, p.calls, p.due(p.calls).Sub(now))
+	if due := p.begin.Add(time.Duration(p.calls) * p.period); now.Before(due) {
+		t.Errorf("period %v: call %d is early by %v", p.period, p.calls, due.Sub(now))
 	}
 	p.next = int(now.Sub(p.begin)/p.period) + 1
 }
@@ -29,8 +29,8 @@ func (p *pace) called(t *testing.T, now time.Time) {
 // atLeast checks that what is due a tick before a deadline has been called when that is.
 func (p *pace) atLeast(t *testing.T, deadline time.Time) {
 	const tick = time.Millisecond
-	if due := p.due(p.next).Add(tick); !due.After(deadline) {
-		t.Errorf("period %v: no call since that at %v, which was to be called by %v", p.period, p.due(p.next-1), due)
+	if due := p.made.Add(time.Duration(p.next)*p.period + tick); !due.After(deadline) {
+		t.Errorf("period %v: no call since number %d, and the next was to come by %v", p.period, p.calls, due)
 	}
 }
 
@@ -55,12 +55,13 @@ func TestEveryInRealTime(t *testing.T) {
 }
 
 func everyInRealTime(t *testing.T, l *loop.Loop, lasts time.Duration, done chan bool) {
-	begin := l.Now()
+	begin := time.Now()
 	var paces []*pace
 	for _, period := range []time.Duration{10, 15, 20, 100} {
-		p := &pace{begin: begin, period: period * time.Millisecond / 10, next: 1}
+		p := &pace{period: period * time.Millisecond / 10, begin: time.Now(), next: 1}
 		paces = append(paces, p)
-		l.Every(p.period, func() { p.called(t, l.Now()) })
+		l.Every(p.period, func() { p.called(t) })
+		p.made = time.Now()
 	}
 	var look func()
 	deadline := begin
@@ -70,12 +71,12 @@ func everyInRealTime(t *testing.T, l *loop.Loop, lasts time.Duration, done chan 
 		}
 		if t.Failed() || deadline.Sub(begin) > lasts {
 			for _, p := range paces {
-				t.Logf("period %v: %d calls in %v", p.period, p.calls, l.Now().Sub(begin))
+				t.Logf("period %v: %d calls in %v", p.period, p.calls, time.Since(begin))
 			}
 			close(done)
 			return
 		}
-		deadline = l.Now().Add(3 * time.Millisecond)
+		deadline = time.Now().Add(3 * time.Millisecond)
 		l.AfterFunc(3*time.Millisecond, look)
 	}
 	look()
