@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,7 +64,8 @@ func brokenChild() {
 	fmt.Println(count["drained"], count["broken"], srv.Stats().Conns, strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
 }
 
-// epolls returns the epoll descriptor of the loop: the one that holds its connections.
+// epolls returns the epoll descriptor that the loop waits with: the one that holds its connections,
+// or, if there is no eventfd among them to wake the loop by, the one that was made before that.
 func epolls(l *loop.Loop) (fds []int) {
 	own := make(chan string, 1)
 	_ = l.Post(func() {
@@ -73,28 +75,45 @@ func epolls(l *loop.Loop) (fds []int) {
 		}
 		own <- ""
 	})
-	remote := <-own
-	links, _ := filepath.Glob("/proc/self/fd/*")
-	target := ""
-	for _, link := range links { // the descriptor of that connection
-		fd, _ := strconv.Atoi(filepath.Base(link))
+	remote, target := <-own, -1
+	var all []int
+	for fd := range 1000 {
 		if peerOf(fd) == remote {
-			target = strconv.Itoa(fd)
+			target = fd // of that connection
+		}
+		if strings.Contains(fileOf(fd), "eventpoll") {
+			all = append(all, fd)
 		}
 	}
-	for _, link := range links { // and the epoll instance that watches it
-		if name, _ := os.Readlink(link); !strings.Contains(name, "eventpoll") {
+	for i, fd := range all {
+		watched := watchedBy(fd)
+		if !slices.Contains(watched, target) {
 			continue
 		}
-		b, _ := os.ReadFile("/proc/self/fdinfo/" + filepath.Base(link))
-		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) > 1 && f[0] == "tfd:" && f[1] == target {
-				fd, _ := strconv.Atoi(filepath.Base(link))
-				fds = append(fds, fd)
-			}
+		if !slices.ContainsFunc(watched, func(n int) bool { return strings.Contains(fileOf(n), "eventfd") }) {
+			fd = all[i-1]
 		}
+		fds = append(fds, fd)
 	}
 	return fds
+}
+
+// fileOf says what a descriptor is.
+func fileOf(fd int) string {
+	name, _ := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return name
+}
+
+// watchedBy returns which descriptors an epoll instance watches.
+func watchedBy(fd int) (watched []int) {
+	b, _ := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "tfd:" {
+			n, _ := strconv.Atoi(f[1])
+			watched = append(watched, n)
+		}
+	}
+	return watched
 }
 
 // What a loop waits with is closed under it. The loop ends; the connections of the other one are
