@@ -25,8 +25,10 @@ type Mailbox[T any] struct {
 
 	mu     sync.Mutex
 	queue  []T
+	urgent int           // of these
 	since  time.Duration // when the first of the queue was put
 	taken  int           // of the last batch, as far as the owner has told
+	spared int           // urgent ones of these, at most
 	max    int
 	closed bool
 
@@ -40,14 +42,17 @@ func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 	return &Mailbox[T]{max: max, clock: clock}
 }
 
-// Put appends t, from any goroutine. An urgent one is taken though the mailbox is full.
+// Put appends t, from any goroutine. An urgent one is taken though the mailbox is full, and takes up
+// nobody's room.
 func (m *Mailbox[T]) Put(t T, urgent bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.closed:
 		return ErrClosed
-	case !urgent && len(m.queue)+m.taken >= m.max:
+	case urgent:
+		m.urgent++
+	case len(m.queue)-m.urgent+m.taken-m.spared >= m.max:
 		return ErrFull
 	}
 	if len(m.queue) == 0 {
@@ -84,6 +89,7 @@ func (m *Mailbox[T]) Refill() (n int, since time.Duration) {
 	defer m.mu.Unlock()
 	m.batch, m.queue = m.queue, m.batch[:0]
 	m.next, m.taken, m.age = 0, len(m.batch), m.since
+	m.spared, m.urgent = m.urgent, 0
 	return len(m.batch), m.age
 }
 
@@ -101,5 +107,6 @@ func (m *Mailbox[T]) Left() int { return len(m.batch) - m.next }
 func (m *Mailbox[T]) Settle() {
 	m.mu.Lock()
 	m.taken = m.Left()
+	m.spared = min(m.spared, m.taken)
 	m.mu.Unlock()
 }

@@ -64,6 +64,36 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Urgent tasks take up nobody's room, whether they wait, are gone through, or have been.
+func TestUrgentTasksTakeNoRoom(t *testing.T) {
+	m, _ := newTest(1)
+	_ = m.Put(1, true)
+	if err := m.Put(2, false); err != nil {
+		t.Fatalf("beside an urgent one that waits: %v", err)
+	}
+	full := func(when string) {
+		t.Helper()
+		if err := m.Put(0, false); !errors.Is(err, ErrFull) {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	full("a second one")
+	m.Refill()
+	full("when both are gone through")
+	m.Next()
+	m.Next()
+	m.Settle()
+	_ = m.Put(3, true)
+	m.Refill()
+	m.Next()
+	if err := m.Put(4, false); err != nil {
+		t.Errorf("while an urgent one runs: %v", err)
+	}
+	full("behind that")
+	m.Settle()
+	full("when it is done")
+}
+
 // What is in a mailbox when it is closed stays in it.
 func TestClose(t *testing.T) {
 	m, _ := newTest(2)
