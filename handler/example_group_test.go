@@ -74,10 +74,13 @@ func ExampleUnreachedError() {
 		dial().hear()
 		dial().hear()
 		busy, done := make(chan bool), make(chan bool)
-		_ = srv.Loops()[0].Post(func() { // what nobody should do
+		if err := srv.Loops()[0].Post(func() { // what nobody should do
 			busy <- true
 			<-done
-		})
+		}); err != nil {
+			fmt.Println(err)
+			return
+		}
 		<-busy
 		err := room.Broadcast([]byte("hello"))
 		if u, ok := errors.AsType[*handler.UnreachedError](err); ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// adopt takes over nc, and waits until open has returned.
+// adopt is Enroll with doors. It takes over nc, and waits until open has returned on the loop.
 func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	_, tcp := nc.(*net.TCPConn)
 	fd, err := takeOver(nc)
@@ -38,16 +38,17 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 
 // takeOver returns a copy of nc's descriptor, and closes nc.
 func takeOver(nc net.Conn) (fd int, err error) {
+	defer nc.Close()
 	raw, err := nc.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return -1, errors.Join(err, nc.Close())
+		return -1, err
 	}
 	var failed error
 	err = raw.Control(func(n uintptr) { fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
 	if err == nil {
 		err = os.NewSyscallError("dup", failed)
 	}
-	return fd, errors.Join(err, nc.Close())
+	return fd, err
 }
 
 // begin opens d on its loop.
