@@ -4,6 +4,7 @@ package gnetengine
 
 import (
 	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -52,6 +53,55 @@ func TestPauses(t *testing.T) {
 			}
 		}
 		r.do(0, func() { sock.Close(false) })
+	})
+}
+
+// A unix socket that is reset while it is paused, as its peer has not read everything, still has what
+// was sent before: it is heard first, and the end only then.
+func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		peer, err := net.Dial("unix", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		nc, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := newEar()
+		var sock engine.Socket
+		if err := r.Enroll(0, nc, func(s engine.Socket) engine.Sink { sock = s; return e }); err != nil {
+			t.Fatal(err)
+		}
+		r.do(0, func() {
+			if err := sock.Pause(); err != nil {
+				t.Error(err)
+			}
+			if _, err := sock.Write([]byte("never read")); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := peer.Write([]byte("last words")); err != nil {
+			t.Fatal(err)
+		}
+		peer.Close()
+		r.do(0, func() {})
+		r.do(0, func() { // the loop has looked at its sockets since
+			if len(e.heard) > 0 || len(e.closed) > 0 {
+				t.Errorf("paused, it heard %d times and ended %d times", len(e.heard), len(e.closed))
+			}
+			sock.Resume()
+		})
+		if got := wait(t, e.heard, "what came before the reset"); got != "last words" {
+			t.Errorf("heard %q", got)
+		}
+		wait(t, e.closed, "the end")
 	})
 }
 
