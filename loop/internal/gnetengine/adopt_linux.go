@@ -21,8 +21,16 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 		return err
 	}
 	d := &direct{loop: l, fd: fd, unix: !tcp}
+	if err = l.call(func() error { return d.begin(open) }); err == errEnded {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}
+
+// call runs f on the loop, and waits for it. With errEnded it was not called.
+func (l *eventLoop) call(f func() error) error {
 	result := make(chan error, 1)
-	l.execute(func() { result <- d.begin(open) })
+	l.execute(func() { result <- f() })
 	select {
 	case err := <-result:
 		return err
@@ -32,7 +40,7 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 	case err := <-result:
 		return err
 	default:
-		return errors.Join(errEnded, unix.Close(fd))
+		return errEnded
 	}
 }
 

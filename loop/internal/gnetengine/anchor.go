@@ -18,6 +18,10 @@ var pull = []byte{0}
 // or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
 func (e *Engine) Again(loop int) {
 	l := e.loops[loop]
+	if l.poll != nil {
+		l.poll.more()
+		return
+	}
 	if _, err := unix.Write(l.peer, pull); err != nil { // as good as never: nobody else writes
 		_ = e.Wake(loop)
 	}

@@ -177,6 +177,9 @@ func (l *eventLoop) start() (err error) {
 }
 
 func (l *eventLoop) stop() error {
+	if l.poll != nil {
+		l.poll.leave()
+	}
 	err := l.client.Stop()
 	l.reserve.drop()
 	if l.poll != nil {
@@ -189,6 +192,10 @@ func (l *eventLoop) stop() error {
 // Wake implements engine.Engine.
 func (e *Engine) Wake(loop int) error {
 	l := e.loops[loop]
+	if l.poll != nil {
+		l.poll.wake()
+		return nil
+	}
 	return l.gnet.Execute(context.Background(), (*turn)(l))
 }
 
@@ -220,9 +227,6 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	case t.resume != nil:
 		t.resume.attach(c)
 		return nil, gnet.None
-	case t.door != nil:
-		t.door.opened(c)
-		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
 		return nil, gnet.None
@@ -247,8 +251,6 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 		if !x.is(markClosed) {
 			x.sink.Readable(data)
 		}
-	case *door:
-		x.ready()
 	case *ticket: // an anchor: see Again
 		e.host.Turn(x.loop.index)
 	}
@@ -262,7 +264,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened && x.resume == nil && x.door == nil { // an anchor: its loop is ending
+		if x.opened && x.resume == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
@@ -281,7 +283,7 @@ func (e *Engine) ended(l *eventLoop, err error) {
 		return
 	}
 	if l.poll != nil {
-		l.poll.end(errEnded)
+		err = l.poll.end(errEnded)
 	}
 	e.host.Ended(l.index, err)
 }
@@ -293,6 +295,10 @@ func (e *Engine) packetLoop(i int) netpackets.Loop {
 
 // execute runs f on the loop.
 func (l *eventLoop) execute(f func()) {
+	if l.poll != nil {
+		l.poll.execute(f)
+		return
+	}
 	_ = l.gnet.Execute(context.Background(), run(f))
 }
 

@@ -9,24 +9,22 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // There are no doors here: see door_linux.go.
 
-type door struct{ ready func() }
-
-func (*door) opened(gnet.Conn) {}
-
 type poller struct{}
 
 func (*eventLoop) startPoller() error { return errors.ErrUnsupported }
 
-func (*poller) stop()     {}
-func (*poller) end(error) {}
+func (*poller) wake()           {}
+func (*poller) more()           {}
+func (*poller) execute(func())  {}
+func (*poller) leave()          {}
+func (*poller) stop()           {}
+func (*poller) end(error) error { return nil }
 
 func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 	return errors.ErrUnsupported

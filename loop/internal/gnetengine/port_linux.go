@@ -118,19 +118,23 @@ func makeRoom(fd int) {
 
 func (p *groupPort) Addr() net.Addr { return p.addr }
 
-// Serve implements engine.PacketPort: the socket gets a door.
+// Serve implements engine.PacketPort.
 func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
 	if l.poll == nil {
 		return p.serveShared(l, open)
 	}
 	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
-	s.door = &door{fd: s.fd, ready: s.received, begin: func() { s.sink = open(s) }}
-	if err := s.door.open(l); err != nil {
+	err := l.call(func() (err error) {
+		if s.place, err = l.poll.add(s.fd, unix.EPOLLIN, s); err == nil {
+			s.sink = open(s)
+		}
 		return err
+	})
+	if err == nil {
+		p.fds[loop] = -1
 	}
-	p.fds[loop] = -1
-	return nil
+	return err
 }
 
 // serveShared is Serve without doors: a goroutine reads.
