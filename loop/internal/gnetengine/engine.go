@@ -283,7 +283,9 @@ func (e *Engine) ended(l *eventLoop, err error) {
 		return
 	}
 	if l.poll != nil {
-		err = l.poll.end(errEnded)
+		if cause := l.poll.end(errEnded); cause != nil {
+			err = fmt.Errorf("loop: event loop %d ended: %w", l.index, cause)
+		}
 	}
 	e.host.Ended(l.index, err)
 }
