@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// adopt is Enroll with doors. It takes over nc, and waits until open has returned on the loop.
+// adopt is Enroll with a poller. It takes over nc, and waits until open has returned on the loop.
 func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	_, tcp := nc.(*net.TCPConn)
 	fd, err := takeOver(nc)

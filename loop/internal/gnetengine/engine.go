@@ -4,9 +4,9 @@
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing,
 // ceasing to accept and the choice of the loop are in our hands. gnet runs the loop; on Linux the
-// sockets are in an epoll instance of ours, which it looks into through a door. Elsewhere they are
-// gnet's connections, but writing goes straight to the descriptor, because gnet's outbound buffer
-// is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
+// sockets are in an epoll instance of ours, by which its goroutine stays: see poller. Elsewhere
+// they are gnet's connections, but writing goes straight to the descriptor, because gnet's outbound
+// buffer is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
 //
 // gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to
 // enrol by EventLoop.Enroll and Register. New releases it.
@@ -33,9 +33,9 @@ import (
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size, of which only
-// the pages are resident that reads have filled. With gnet's default of 64 KiB large frames cost 2.6
-// times as much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never whole
-// in it and is copied, which is a third of what it costs.
+// the pages are resident that reads have filled. With gnet's default of 64 KiB large frames cost
+// 2.6 times as much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never
+// whole in it and is copied, which is a third of what it costs.
 const readBuffer = 512 << 10
 
 var (
@@ -51,14 +51,14 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
-	plain    bool // without doors
+	plain    bool // without pollers
 
 	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
 	KeepProcs bool
 	reserved  int // loops that procs knows of
 }
 
-// NewPlain returns an engine that does without doors, as where they do not work.
+// NewPlain returns an engine that does without pollers, as where they do not work.
 func NewPlain(log zerolog.Logger) *Engine {
 	e := New(log)
 	e.plain = true
@@ -82,7 +82,7 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
-	poll    *poller // nil without doors
+	poll    *poller // nil: sockets are gnet's
 	input   []byte  // what direct sockets read into
 	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
@@ -290,7 +290,7 @@ func (e *Engine) ended(l *eventLoop, err error) {
 	e.host.Ended(l.index, err)
 }
 
-// packetLoop is a loop for package netpackets, which does UDP where there are no doors.
+// packetLoop is a loop for package netpackets, which does UDP where there are no pollers.
 func (e *Engine) packetLoop(i int) netpackets.Loop {
 	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
 }

@@ -32,8 +32,8 @@ var errDeaf = errors.New("loop: the event loop does not hear its poller")
 //
 // It waits in Go's own poller, to which the instance is one file. A goroutine that waits in
 // epoll_wait itself, as gnet's loops do, keeps its P until the runtime's monitor has looked for it
-// some 50 times, and gnet wakes another thread first, which finds nothing: that is more than what an
-// echo costs otherwise.
+// some 50 times, and gnet wakes another thread first, which finds nothing: that is more than what
+// an echo costs otherwise.
 //
 // But for what says so, all of it belongs to the loop: there is no lock.
 type poller struct {

@@ -137,7 +137,7 @@ func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink)
 	return err
 }
 
-// serveShared is Serve without doors: a goroutine reads.
+// serveShared is Serve without a poller: a goroutine reads.
 func (p *groupPort) serveShared(l *eventLoop, open func(engine.Packets) engine.PacketSink) error {
 	f := os.NewFile(uintptr(p.fds[l.index]), "udp")
 	p.fds[l.index] = -1

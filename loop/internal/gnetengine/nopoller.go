@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// There are no doors here: see door_linux.go.
+// There are no pollers here: see poller_linux.go.
 
 type poller struct{}
 
