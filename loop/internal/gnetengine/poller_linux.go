@@ -48,6 +48,8 @@ type poller struct {
 	again   bool        // the loop wants another turn
 	leaving atomic.Bool // run is to return; any goroutine may set it
 	err     error       // why it has, if nobody has asked for it
+	proof   chan error  // nil: its bell has rung
+	proven  bool
 }
 
 // A pollee is told what epoll says of its descriptor.
@@ -75,7 +77,7 @@ type tap struct {
 
 // newPoller returns a poller whose loop takes turns by turn. close must be called in each case.
 func newPoller(turn func()) (p *poller, err error) {
-	p = &poller{fd: -1, turn: turn, tap: tap{turn: turn}}
+	p = &poller{fd: -1, turn: turn, tap: tap{turn: turn}, proof: make(chan error, 1)}
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return p, os.NewSyscallError("epoll_create1", err)
 	}
@@ -108,33 +110,47 @@ func (l *eventLoop) startPoller() error {
 		p.close()
 		return err
 	}
-	rung := make(chan struct{})
-	p.bell.ring = func() { close(rung) }
-	p.bell.Publish(0)
+	p.bell.base = kernelTime(time.Now())
+	p.bell.ring = p.prove
+	p.bell.Publish(time.Millisecond) // it waits by then
 	if err := l.gnet.Execute(context.Background(), staying{p}); err != nil {
 		p.close()
 		return err
 	}
+	err = errDeaf
 	select {
-	case <-rung:
-		l.poll = p
-		return nil
+	case err = <-p.proof:
 	case <-time.After(proofTimeout):
 	case <-l.ended:
 	}
+	if err == nil {
+		l.poll = p
+		return nil
+	}
 	p.leave()
 	l.execute(p.close)
-	return errDeaf
+	return err
+}
+
+func (p *poller) prove() {
+	p.proven = true
+	p.proof <- nil
 }
 
 // staying is the gnet.Runnable that a loop does not come back from until it is to end.
 type staying struct{ poll *poller }
 
 func (s staying) Run(context.Context) error {
-	if s.poll.run(); s.poll.err != nil {
-		return gneterrors.ErrEngineShutdown // ends the loop
+	p := s.poll
+	p.run()
+	switch {
+	case p.err == nil:
+		return nil
+	case !p.proven:
+		p.proof <- p.err
+		return nil
 	}
-	return nil
+	return gneterrors.ErrEngineShutdown // ends the loop
 }
 
 // run polls until leave is called, or that fails.
