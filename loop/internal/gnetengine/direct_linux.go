@@ -127,9 +127,12 @@ func (d *direct) checkPaused() {
 			return
 		}
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again.
-	d.polling = unix.EPOLLONESHOT
-	_ = d.loop.poll.modify(d.place, d.fd, d.polling)
+	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for the
+	// last report a second time would bring a second one.
+	if d.polling != unix.EPOLLONESHOT {
+		d.polling = unix.EPOLLONESHOT
+		_ = d.loop.poll.modify(d.place, d.fd, d.polling)
+	}
 }
 
 // over tells the sink of the end.
