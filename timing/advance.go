@@ -182,8 +182,8 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
 func (w *Wheel) overdueTick() uint64 {
 	if i := w.late.head; i != 0 {
-		if b := w.link(i); b.round != w.round {
-			return b.tick
+		if b := w.lateTurn(i); b.index != w.round {
+			return uint64(b.when())
 		}
 	}
 	return math.MaxUint64

@@ -105,8 +105,9 @@ func (w *Wheel) inOrder() []pending {
 func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
 	b := w.block(block)
 	for m := w.masks[block]; m != 0; m &= m - 1 {
-		i := b.index[m.first()]
-		all = append(all, pending{b.when[m.first()], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
+		e := b.entry(m.first())
+		t := Timer{wheel: w.id, index: e.index, gen: w.node(e.index).gen}
+		all = append(all, pending{e.when(), t})
 	}
 	return all
 }

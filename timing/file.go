@@ -142,12 +142,12 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 	}
 	tail := li.tail()
 	n := w.masks[tail].len()
-	if n > few {
+	if n > min(few, w.link(tail).size()/2) {
 		w.pushBlock(li)
 		return 0
 	}
 	w.closeGaps(tail)
-	li.cursor = tail<<offBits + uint32(n)
+	li.cursor = tail<<offBits + w.link(tail).first() + uint32(n)
 	return n
 }
 
@@ -196,17 +196,20 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.late
 	switch {
-	case li.head == 0 || w.link(li.tail()).round != w.round:
+	case li.head == 0 || w.lateTurn(li.tail()).index != w.round:
 		w.pushBlock(li)
 	case li.cursor&offMask == 0:
 		w.makeRoom(li, blockLen/2)
 	}
 	at = w.push(li, i, when)
-	b := w.link(li.tail())
-	b.round, b.tick = w.round, w.reached(w.now)
+	w.lateTurn(li.tail()).set(w.round, time.Duration(w.reached(w.now)))
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return at
 }
+
+// lateTurn returns what an overdue block has in its first place: the number of its Advance in place
+// of a node, and its tick in place of a deadline.
+func (w *Wheel) lateTurn(i uint32) *entry { return w.block(i).entry(uint32(w.link(i).base)) }
 
 // takeOut takes an entry out.
 func (w *Wheel) takeOut(at uint32) {
@@ -230,7 +233,7 @@ func (w *Wheel) thinned(i uint32) {
 		w.dropBlock(w.list(int(b.list)), i)
 	default:
 		li := w.list(int(b.list))
-		li.cursor = i<<offBits + 1 // it begins anew; at 0 there would be no room
+		li.cursor = i<<offBits + max(b.first(), 1) // it begins anew; at 0 there would be no room
 		li.min = math.MaxInt64
 	}
 }
@@ -260,15 +263,20 @@ func (w *Wheel) vacate(li *list) {
 // blockLen entries.
 func (w *Wheel) mergeBlock(i uint32) {
 	b := w.link(i)
-	fits := func(j uint32) bool {
-		return j != 0 && w.link(j).round == b.round && w.masks[j].len()+w.masks[i].len() <= mergeTo
-	}
 	switch {
-	case fits(b.prev):
+	case w.fit(b.prev, i):
 		w.mergeInto(b.prev, i)
-	case fits(b.next):
+	case w.fit(i, b.next):
 		w.mergeInto(i, b.next)
 	}
+}
+
+// fit reports whether block j, which follows block i, may be merged into that.
+func (w *Wheel) fit(i, j uint32) bool {
+	if i == 0 || j == 0 || w.masks[i].len()+w.masks[j].len() > w.link(i).size()*mergeTo/blockLen {
+		return false
+	}
+	return w.link(i).list != overdue || w.lateTurn(i).index == w.lateTurn(j).index
 }
 
 // mergeInto moves the entries of block j to the block i before it.
@@ -291,12 +299,11 @@ func (w *Wheel) closeGaps(i uint32) {
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
 	a, b := w.block(i), w.block(j)
 	m := w.masks[i]
-	to := m.end()
+	to := max(m.end(), w.link(i).first())
 	for ; entries != 0; entries &= entries - 1 {
-		off := entries.first()
-		index := b.index[off]
-		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
-		w.node(index).at = i<<offBits | to
+		e := *b.entry(entries.first())
+		*a.entry(to & offMask) = e
+		w.node(e.index).at = i<<offBits | to
 		m |= 1 << (to & offMask)
 		to++
 	}

@@ -30,9 +30,11 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			w.dropBlock(li, i)
 			break
 		}
-		w.masks[i] = m & (m - 1)
-		b := w.block(i)
-		index := b.index[m.first()]
+		e := w.block(i).entry(m.first())
+		if w.masks[i] = m & (m - 1); w.masks[i] == 0 {
+			w.dropBlock(li, i)
+		}
+		index := e.index
 		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
 			call := w.calls.at(index)
 			f := *call
@@ -50,7 +52,7 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			f()
 			continue
 		}
-		budget -= w.fire(index, b.when[m.first()]) - 1
+		budget -= w.fire(index, e.when()) - 1
 	}
 	return budget
 }
@@ -62,7 +64,7 @@ func (w *Wheel) collectBlock(li *list, budget int) int {
 	m := w.masks[i]
 	b := w.block(i)
 	for ; m != 0 && budget > 0; m &= m - 1 {
-		w.collected = append(w.collected, b.index[m.first()])
+		w.collected = append(w.collected, b.entry(m.first()).index)
 		w.fired++
 		budget--
 	}
@@ -76,8 +78,8 @@ func (w *Wheel) collectBlock(li *list, budget int) int {
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 	for budget > 0 && w.overdueTick() == tick {
 		i := w.late.head
-		b, off := w.block(i), w.masks[i].first()
-		index, when := b.index[off], b.when[off]
+		e := w.block(i).entry(w.masks[i].first())
+		index, when := e.index, e.when()
 		if w.masks[i] &= w.masks[i] - 1; w.masks[i] == 0 {
 			w.dropBlock(&w.late, i)
 		}

@@ -267,7 +267,7 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 		return 0, false
 	}
 	at := w.node(t.index).at
-	return w.block(at >> offBits).when[at&offMask], true
+	return w.block(at >> offBits).entry(at & offMask).when(), true
 }
 
 // Now returns the wheel's time: the latest that Advance was told.
