@@ -107,7 +107,7 @@ func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 // only its mask.
 type blocks struct {
 	memory      chunks[quarter]
-	taken       uint32 // quarters of memory, in fours
+	quarters    uint32 // quarters of memory, in fours
 	small       uint32 // the next quarter for a small block; a multiple of four: none
 	masks       []mask
 	links       []link
@@ -228,9 +228,9 @@ func (s *blocks) newBlock(small bool) uint32 {
 
 // takeFour returns the first of four quarters in a row.
 func (s *blocks) takeFour() (first uint32) {
-	first = s.taken
-	s.taken += 4
-	if s.memory.len() < s.taken {
+	first = s.quarters
+	s.quarters += 4
+	if s.memory.len() < s.quarters {
 		s.memory.grow()
 	}
 	return first

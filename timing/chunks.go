@@ -48,9 +48,15 @@ func (c *chunks[T]) shift() uint {
 // len returns how many elements there is room for.
 func (c *chunks[T]) len() uint32 { return c.room }
 
-// at returns an element; i < len, which is not checked. The pointer is good until grow.
+// at returns an element; i < len, which is not checked. The pointer is good until grow. (It calls
+// none of the functions below, as each call that is inlined in another costs an instruction.)
 func (c *chunks[T]) at(i uint32) *T {
-	return unchecked(*unchecked(unsafe.SliceData(c.list), i>>c.shift()), i&(1<<c.shift()-1))
+	shift := chunkBits
+	if unsafe.Sizeof(*c.list[0]) > largeSize {
+		shift = largeBits
+	}
+	chunk := unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.list)), uintptr(i>>shift)*unsafe.Sizeof(c))
+	return (*T)(unsafe.Add(*(*unsafe.Pointer)(chunk), uintptr(i&(1<<shift-1))*unsafe.Sizeof(*c.list[0])))
 }
 
 // unchecked returns element i of an array, which must have it.
@@ -59,7 +65,9 @@ func unchecked[T any](first *T, i uint32) *T {
 }
 
 // uncheckedIn returns element i of a slice, which must have it.
-func uncheckedIn[T any](s []T, i uint32) *T { return unchecked(unsafe.SliceData(s), i) }
+func uncheckedIn[T any](s []T, i uint32) *T {
+	return (*T)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s)), uintptr(i)*unsafe.Sizeof(s[0])))
+}
 
 // grow makes room for more: for some elements at first, then for a part of a chunk, and for whole
 // chunks where there are many or these are small.

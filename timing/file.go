@@ -8,7 +8,7 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
-	if s := &w.last; s.has(when) {
+	if s := w.recentFor(when); s.has(when) {
 		if li := w.slotIn(s, when); li.cursor&offMask != 0 { // most often; see At
 			return w.push(li, i, when)
 		}
@@ -42,11 +42,8 @@ func (w *Wheel) refile(i uint32, when time.Duration) {
 
 // slotOf returns the slot for a deadline that is ahead.
 func (w *Wheel) slotOf(when time.Duration) *list {
-	switch {
-	case w.last.has(when):
-		return w.slotIn(&w.last, when)
-	case w.other.has(when):
-		return w.slotIn(&w.other, when)
+	if s := w.recentFor(when); s.has(when) {
+		return w.slotIn(s, when)
 	}
 	return w.findStretch(w.up(when))
 }
@@ -62,6 +59,16 @@ type stretch struct {
 }
 
 func (s *stretch) has(when time.Duration) bool { return uint64(when)-uint64(s.first) < s.span }
+
+// recentFor returns the recent stretch that has a deadline, if one has it. Where deadlines are mixed
+// nobody can tell which, so that is a number and not a branch.
+func (w *Wheel) recentFor(when time.Duration) *stretch {
+	k := uint32(0)
+	if !w.recent[0].has(when) {
+		k = 1
+	}
+	return unchecked(&w.recent[0], k)
+}
 
 // after takes out of a stretch what is not after now.
 func (s *stretch) after(now time.Duration) {
@@ -105,11 +112,11 @@ func (w *Wheel) findStretch(tick uint64) *list {
 	// Slots before this one may need an earlier look.
 	safe := (w.wakeTick+1<<shift-1)>>shift + 1
 	first = max(first, min(slot, safe)<<shift)
-	w.other = w.last
-	w.last = w.newStretch(level, first, end)
-	w.last.after(w.now) // or what is overdue would be in it
-	w.until = min(w.until, w.last.first, w.time((w.pos>>shift+1)<<shift))
-	return unchecked(w.last.ring, uint32(slot)&ringMask)
+	s := w.newStretch(level, first, end)
+	s.after(w.now) // or what is overdue would be in it
+	w.recent = [2]stretch{s, w.recent[0]}
+	w.until = min(w.until, s.first, w.time((w.pos>>shift+1)<<shift))
+	return unchecked(s.ring, uint32(slot)&ringMask)
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -129,7 +136,7 @@ func (w *Wheel) reach(level int, tick uint64) (first, end uint64) {
 }
 
 // forget has the next timer find its stretch anew.
-func (w *Wheel) forget() { w.last.span, w.other.span, w.until = 0, 0, math.MaxInt64 }
+func (w *Wheel) forget() { w.recent[0].span, w.recent[1].span, w.until = 0, 0, math.MaxInt64 }
 
 // makeRoom lets an entry be appended to a list whose last block has no room: it closes the gaps of
 // that if only few entries are live, or appends a block. It returns how many entries it moved.

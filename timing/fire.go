@@ -21,34 +21,28 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		return w.collectBlock(li, budget)
 	}
 	i := li.head
-	w.touch(w.block(i), w.masks[i])
-	w.touchCalls(w.block(i), w.masks[i])
+	b := w.block(i)
+	w.touch(b, w.masks[i])
+	w.touchCalls(b, w.masks[i])
 	plain := !w.holding
 	for ; budget > 0 && li.head == i; budget-- {
-		m := w.masks[i]
+		m := *w.mask(i)
 		if m == 0 {
 			w.dropBlock(li, i)
 			break
 		}
-		e := w.block(i).entry(m.first())
-		if w.masks[i] = m & (m - 1); w.masks[i] == 0 {
+		e := b.entry(m.first())
+		if m &= m - 1; m == 0 {
 			w.dropBlock(li, i)
 		}
+		*w.mask(i) = m
 		index := e.index
 		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
 			call := w.calls.at(index)
 			f := *call
 			*call = nil
-			w.pending--
 			w.fired++
-			n.gen = nextGen(n.gen)
-			if n.gen != lastGen {
-				if w.free == len(w.top) {
-					w.halveTop()
-				}
-				w.top[w.free] = spare{index, n.gen}
-				w.free++
-			}
+			w.release(n, index)
 			f()
 			continue
 		}
@@ -101,7 +95,6 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
 		*call = nil
 		w.release(n, i)
-		w.pending--
 	} else {
 		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
 		w.skipped += skipped

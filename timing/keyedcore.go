@@ -41,7 +41,7 @@ func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, l
 		k.wheel.refile(i, when)
 		return true
 	}
-	if k.wheel.pending >= limit {
+	if k.wheel.Len() >= limit {
 		return false
 	}
 	k.table.insert(last, k.wheel.addNode(when), hash, key, value)
@@ -110,16 +110,12 @@ func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
 // addNode adds a node without a callback that is due at when.
 func (w *Wheel) addNode(when time.Duration) (i uint32) {
 	i, _ = w.alloc()
-	w.pending++
 	w.node(i).at = w.file(i, when)
 	return i
 }
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
-func (w *Wheel) freeNode(i uint32) {
-	w.keep(i, 0)
-	w.pending--
-}
+func (w *Wheel) freeNode(i uint32) { w.keep(i, 0) }
 
 // clear removes all nodes, without a look at them. Not while Advance runs.
 func (w *Wheel) clear() {

@@ -27,13 +27,14 @@ type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes that timers have had or that are free, and node 0
+	away    uint32                      // of those, how many are neither taken nor in top
 
 	// The nodes released last are on a stack with their generations, so that adding a timer waits
 	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
 	// lowest there. So many timers added one after the other, as when a million have come due, have
 	// nodes that follow each other, and their memory comes as fast as it can.
 	top  []spare
-	free int // how many are in top
+	free uint32 // how many are in top
 	idle nodeSet
 }
 
@@ -65,6 +66,7 @@ func (s *slab) fillTop() {
 		if word == 0 {
 			break
 		}
+		s.away -= uint32(bits.OnesCount64(word))
 		for ; word != 0; word &= word - 1 {
 			i := first + uint32(bits.TrailingZeros64(word))
 			s.top[s.free] = spare{i, s.node(i).gen}
@@ -85,12 +87,18 @@ func (s *slab) grow() {
 	if s.used == s.nodes.len() {
 		s.nodes.grow()
 	}
-	for i := max(s.used, 1); s.free < topSize/2 && i < s.nodes.len(); i++ {
-		s.top[s.free] = spare{index: i}
+	if s.used == 0 {
+		s.used, s.away = 1, 1
+	}
+	for ; s.free < topSize/2 && s.used < s.nodes.len(); s.used++ {
+		s.top[s.free] = spare{index: s.used}
 		s.free++
-		s.used = i + 1
 	}
 }
+
+// taken returns how many nodes timers have. It need not be counted: those that At takes and Stop
+// gives back come from top and go there.
+func (s *slab) taken() int { return int(s.used - s.away - s.free) }
 
 // setPeriod makes node i periodic.
 func (s *slab) setPeriod(i uint32, period time.Duration) {
@@ -110,17 +118,24 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 
 // release makes every handle of node i stale and keeps the node for the next alloc.
 func (s *slab) release(n *node, i uint32) {
-	n.gen = nextGen(n.gen)
-	s.keep(i, n.gen)
+	gen := nextGen(n.gen)
+	n.gen = gen
+	if k := s.free; k < topSize && gen != lastGen {
+		*uncheckedIn(s.top, k) = spare{i, gen}
+		s.free = k + 1
+		return
+	}
+	s.keep(i, gen)
 }
 
 // keep has alloc return node i next. A node whose generations have all been used is never handed
 // out again, so no handle, however old, comes back to life.
 func (s *slab) keep(i, gen uint32) {
 	if gen == lastGen {
+		s.away++
 		return
 	}
-	if s.free == len(s.top) {
+	if s.free == topSize {
 		s.halveTop()
 	}
 	s.top[s.free] = spare{i, gen}
@@ -132,5 +147,6 @@ func (s *slab) halveTop() {
 	for _, x := range s.top[:topSize/2] {
 		s.idle.add(x.index)
 	}
-	s.free = copy(s.top, s.top[topSize/2:])
+	s.away += topSize / 2
+	s.free = uint32(copy(s.top, s.top[topSize/2:]))
 }

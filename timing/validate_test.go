@@ -27,15 +27,15 @@ func (w *Wheel) check() error {
 	if err != nil {
 		return err
 	}
-	if len(linked) != w.pending {
-		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.pending)
+	if len(linked) != w.Len() {
+		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.Len())
 	}
 	for k := range numLevels {
 		if some := w.occupied[2*k]|w.occupied[2*k+1] != 0; some != (w.levels>>k&1 == 1) {
 			return fmt.Errorf("level %d: occupied %x, levels %b", k, w.occupied[2*k:2*k+2], w.levels)
 		}
 	}
-	for _, s := range []*stretch{&w.last, &w.other} {
+	for _, s := range []*stretch{&w.recent[0], &w.recent[1]} {
 		if err := w.checkStretch(s); err != nil {
 			return fmt.Errorf("stretch %+v at %v: %w", *s, w.now, err)
 		}
