@@ -61,8 +61,12 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 		w.moveTo(tick)
 		if level > 0 {
 			budget = w.cascade(level, tick, budget)
-		} else {
-			budget = w.fireSlot(tick, budget)
+			continue
+		}
+		budget = w.fireSlot(tick, budget)
+		if tick == target && w.late.head == 0 { // most often: so there is no other slot to look for
+			w.cascadeEarly(target-start, budget)
+			break
 		}
 	}
 	return int(w.fired - before)

@@ -22,8 +22,10 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 	}
 	i := li.head
 	b := w.block(i)
-	w.touch(b, w.masks[i])
-	w.touchCalls(b, w.masks[i])
+	if m := w.masks[i]; !w.inCache(b, m) {
+		w.touch(b, m)
+		w.touchCalls(b, m)
+	}
 	plain := !w.holding
 	for ; budget > 0 && li.head == i; budget-- {
 		m := *w.mask(i)
@@ -42,7 +44,14 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			f := *call
 			*call = nil
 			w.fired++
-			w.release(n, index)
+			gen := nextGen(n.gen)
+			if k := w.free; k < topSize && gen != lastGen {
+				n.gen = gen
+				*uncheckedIn(w.top, k) = spare{index, gen}
+				w.free = k + 1
+			} else {
+				w.release(n, index)
+			}
 			f()
 			continue
 		}

@@ -61,22 +61,22 @@ func (s *slab) fillTop() {
 	if s.top == nil {
 		s.top = make([]spare, topSize)
 	}
-	for s.free < topSize/4 {
+	k := uint32(topSize) // they come lowest first, and so go in from the end
+	for k > topSize*3/4 {
 		first, word := s.idle.take()
 		if word == 0 {
 			break
 		}
-		s.away -= uint32(bits.OnesCount64(word))
 		for ; word != 0; word &= word - 1 {
+			k--
 			i := first + uint32(bits.TrailingZeros64(word))
-			s.top[s.free] = spare{i, s.node(i).gen}
-			s.free++
+			*uncheckedIn(s.top, k) = spare{i, s.node(i).gen} // k does not get below topSize/4
 		}
 	}
-	if s.free == 0 {
+	s.free = uint32(copy(s.top, s.top[k:]))
+	if s.away -= s.free; s.free == 0 {
 		s.grow()
 	}
-	slices.Reverse(s.top[:s.free])
 }
 
 // grow puts nodes on the stack that were never used.
@@ -94,6 +94,7 @@ func (s *slab) grow() {
 		s.top[s.free] = spare{index: s.used}
 		s.free++
 	}
+	slices.Reverse(s.top[:s.free])
 }
 
 // taken returns how many nodes timers have. It need not be counted: those that At takes and Stop
@@ -118,14 +119,8 @@ func (s *slab) period(i uint32) time.Duration { return s.periods[i>>chunkBits][i
 
 // release makes every handle of node i stale and keeps the node for the next alloc.
 func (s *slab) release(n *node, i uint32) {
-	gen := nextGen(n.gen)
-	n.gen = gen
-	if k := s.free; k < topSize && gen != lastGen {
-		*uncheckedIn(s.top, k) = spare{i, gen}
-		s.free = k + 1
-		return
-	}
-	s.keep(i, gen)
+	n.gen = nextGen(n.gen)
+	s.keep(i, n.gen)
 }
 
 // keep has alloc return node i next. A node whose generations have all been used is never handed
@@ -144,9 +139,7 @@ func (s *slab) keep(i, gen uint32) {
 
 // halveTop makes room on the stack, which is full.
 func (s *slab) halveTop() {
-	for _, x := range s.top[:topSize/2] {
-		s.idle.add(x.index)
-	}
+	s.idle.addAll(s.top[:topSize/2])
 	s.away += topSize / 2
 	s.free = uint32(copy(s.top, s.top[topSize/2:]))
 }
