@@ -158,12 +158,11 @@ func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	return at
 }
 
-// take is the first half of push: at, which is the list's cursor, is where an entry goes.
+// take is the first half of push: at, which is the list's cursor, is where an entry goes. Which is
+// the earlier deadline cannot be foretold, so that is no branch.
 func (li *list) take(at uint32, when time.Duration) {
 	li.cursor = at + 1
-	if when < li.min {
-		li.min = when
-	}
+	li.min = min(li.min, when)
 }
 
 // enter is the other half: b is the list's last block.
