@@ -86,10 +86,10 @@ func (k *link) first() uint32 {
 	return uint32(k.base)
 }
 
-// list is a slot of the wheel, or the overdue list. A slot whose timers have all been stopped keeps
-// its last block, without entries, until the wheel comes by: most timers are stopped before they
-// are due, and the next is often for the same time. So neither stopping nor adding it has more to
-// do than that block. In a list of several blocks none is empty.
+// list is a slot of the wheel, or the overdue list. A slot keeps its last block without entries,
+// until the wheel comes by: most timers are stopped before they are due, and the next is often for
+// the same time. So neither stopping nor adding it has more to do than that block. Of the others
+// none is empty.
 type list struct {
 	min    time.Duration // no timer in the list has an earlier deadline
 	last   block         // where cursor points into

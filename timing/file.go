@@ -231,16 +231,19 @@ func (w *Wheel) takeOut(at uint32) {
 // a slot is kept without any.
 func (w *Wheel) thinned(i uint32) {
 	b := w.link(i)
-	switch {
-	case w.masks[i] != 0:
+	if w.masks[i] != 0 {
 		if b.next != 0 {
 			w.mergeBlock(i)
 		}
-	case b.prev|b.next != 0 || b.list == overdue:
-		w.dropBlock(w.list(int(b.list)), i)
-	default:
-		li := w.list(int(b.list))
+		return
+	}
+	li := w.list(int(b.list))
+	if b.next != 0 || b.list == overdue {
+		w.dropBlock(li, i)
+	} else {
 		li.cursor = i<<offBits + max(b.first(), 1) // it begins anew; at 0 there would be no room
+	}
+	if li.head != 0 && w.masks[li.head] == 0 {
 		li.min = math.MaxInt64
 	}
 }

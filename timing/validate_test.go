@@ -112,7 +112,7 @@ func (w *Wheel) checkStretch(s *stretch) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	m, k := w.masks[i], w.link(i)
-	if kept := k.prev|k.next == 0 && k.list != overdue; m == 0 && !kept {
+	if kept := k.next == 0 && k.list != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}
 	if m&(1<<k.first()-1) != 0 {
