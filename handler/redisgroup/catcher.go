@@ -153,7 +153,7 @@ func (q *question) answer() error {
 			r.asked(from, []Entry{{Position: from}}, from, false)
 			continue
 		}
-		got, end, err := r.parseGot(rest)
+		got, end, err := r.parseGot(rest, from)
 		if err != nil {
 			return err
 		}
@@ -167,13 +167,18 @@ func (q *question) answer() error {
 	return nil
 }
 
-// parseGot reads entries, and where the stream ends.
-func (r *room) parseGot(rest []any) (got []Entry, end Position, err error) {
+// parseGot reads entries, of which the room has the one at from, and where the stream ends.
+func (r *room) parseGot(rest []any, from Position) (got []Entry, end Position, err error) {
 	if len(rest) != 2 {
 		return nil, end, errAnswer
 	}
 	if got, err = parseEntries(r.name, rest[0]); err != nil {
 		return nil, end, err
+	}
+	for i, e := range got {
+		if e.Position != from {
+			got[i] = r.hub.formed(e)
+		}
 	}
 	id, _ := rest[1].(string)
 	end, err = ParsePosition(id)

@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -74,9 +75,26 @@ type Entry struct {
 	Data     []byte // of Message
 	Replayed bool   // it is the past, for one who joins
 
+	msg []byte // what members get of it: Config.Form's answer
+
 	server string // that wrote it
 	node   string // who published it
 	seq    uint64
+}
+
+// kept is what e takes of Config.MaxReplay while it waits for those who join.
+func (e *Entry) kept() int { return len(e.Data) + len(e.User) + 64 }
+
+// change returns who is in the room after e.
+func (e *Entry) change(who []string) []string {
+	i := slices.Index(who, e.User)
+	switch {
+	case e.Kind == Joined && i < 0:
+		return append(who, e.User)
+	case e.Kind == Left && i >= 0:
+		return slices.Delete(who, i, i+1)
+	}
+	return who
 }
 
 // A Gap says that entries of an ordered room are missing: Redis does not have them any more, or
@@ -108,7 +126,7 @@ func parseEntry(room, id, head, data string) (e Entry, ok bool) {
 		return e, false
 	}
 	if e.Kind == Message {
-		e.Data = []byte(data)
+		e.Data = slices.Clip([]byte(data)) // Form may append to it, on several goroutines
 	} else {
 		e.User = data
 	}

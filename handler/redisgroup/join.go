@@ -93,26 +93,24 @@ func (r *room) end(j *joining) {
 // again. r.mu is held.
 func (r *room) keep(e Entry) {
 	o := &r.order
-	e.Replayed = true
-	t := tailEntry{e.Position, r.hub.form(e), e.Kind, e.User}
-	o.tail = append(o.tail, t)
-	o.tailBytes += len(t.msg) + 64
+	o.tail = append(o.tail, e)
+	o.tailBytes += e.kept()
 	for o.tailBytes > r.hub.cfg.MaxReplay {
-		o.tailFrom = o.tail[0].at
-		o.tailBytes -= len(o.tail[0].msg) + 64
+		o.tailFrom = o.tail[0].Position
+		o.tailBytes -= o.tail[0].kept()
 		o.tail = o.tail[1:]
 	}
 }
 
 // after returns the tail behind p, and whether nothing is missing between. r.mu is held.
-func (o *order) after(p Position) ([]tailEntry, bool) {
+func (o *order) after(p Position) ([]Entry, bool) {
 	if p == o.tailFrom {
 		return o.tail, true
 	}
 	if p.IsZero() && o.emptied {
 		return nil, true
 	}
-	i := slices.IndexFunc(o.tail, func(t tailEntry) bool { return t.at == p })
+	i := slices.IndexFunc(o.tail, func(e Entry) bool { return e.Position == p })
 	if i < 0 {
 		return nil, false
 	}
@@ -152,21 +150,17 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		r.mu.Unlock()
 		return
 	}
-	a, replay := j.arrive, j.replay
+	a := j.arrive
+	var tail []Entry
 	if a.Err == nil {
-		tail, ok := o.after(j.upTo)
-		if !ok || j.gaps != o.gaps {
+		var ok bool
+		if tail, ok = o.after(j.upTo); !ok || j.gaps != o.gaps {
 			r.tryAgain(j)
 			r.mu.Unlock()
 			return
 		}
-		for _, t := range tail {
-			a.Who = t.change(a.Who)
-			if t.msg != nil && t.at.Compare(j.from.Since) > 0 {
-				replay = append(replay, t.msg)
-			}
-		}
-		a.Position, a.Replay = o.last, len(replay)
+		tail = slices.Clone(tail)
+		a.Position = o.last
 		r.local.Join(c)
 	}
 	r.end(j)
@@ -178,6 +172,14 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		return
 	}
 	m.rooms[r] = nil
+	replay := j.replay
+	for _, e := range tail {
+		a.Who = e.change(a.Who)
+		if e.Position.Compare(j.from.Since) > 0 {
+			replay = r.hub.replayed(replay, e)
+		}
+	}
+	a.Replay = len(replay)
 	j.then(c, a)
 	r.come(m)
 	for _, msg := range replay {
@@ -347,10 +349,7 @@ func (j *joining) read(cmd *redis.Cmd) error {
 	got, a.Gap = j.missing(got, end, cut == 1)
 	var replay [][]byte
 	for _, e := range got {
-		e.Replayed = true
-		if msg := j.room.hub.form(e); msg != nil {
-			replay = append(replay, msg)
-		}
+		replay = j.room.hub.replayed(replay, e)
 	}
 	r := j.room
 	r.mu.Lock()

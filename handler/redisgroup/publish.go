@@ -14,6 +14,7 @@ import (
 // publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
 // batch was on its way is the next one.
 func (l *link) publishAll() {
+	defer l.abandonRest()
 	for {
 		began := time.Now()
 		sent, again, ok := l.publishSome()
@@ -47,6 +48,18 @@ func pace(sent int) time.Duration {
 	return time.Millisecond
 }
 
+// abandonRest gives up the messages that are left when the Hub ends.
+func (l *link) abandonRest() {
+	l.out.close()
+	for _, o := range l.out.extract(func(o *outgoing) bool { return o.op <= opOrdered }) {
+		err := ErrClosed
+		if o.unclear {
+			err = ErrUncertain
+		}
+		l.abandon([]*outgoing{o}, err)
+	}
+}
+
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
 func (l *link) publishSome() (sent int, again, ok bool) {
 	l.sending.Lock()
@@ -64,15 +77,17 @@ func (l *link) publishSome() (sent int, again, ok bool) {
 // receiptTime is how long a receipt is kept, see publish.lua.
 const receiptTime = time.Hour
 
-// introduce puts a receipt where this node has published nothing for a while: one that is not there
-// later has been lost, and the messages with it. l.sending is held.
+// introduce puts a receipt where this node has none, or had one long ago, which is then kept for
+// longer: one that is not there later has been lost, and the messages with it. l.sending is held.
 func (l *link) introduce(batch []*outgoing) error {
 	began, known := time.Now(), l.hub.topo.receipts
 	puts := make(map[int]*redis.BoolCmd)
 	pipe := l.client.Pipeline()
 	for _, o := range batch {
 		if o.op == opOrdered && !o.unclear && puts[o.bucket] == nil && began.Sub(known[o.bucket]) > receiptTime/2 {
-			puts[o.bucket] = pipe.SetNX(l.hub.ctx, l.hub.keys.receipt(o.bucket, l.hub.node), 0, receiptTime)
+			key := l.hub.keys.receipt(o.bucket, l.hub.node)
+			puts[o.bucket] = pipe.SetNX(l.hub.ctx, key, 0, receiptTime)
+			pipe.PExpire(l.hub.ctx, key, receiptTime)
 		}
 	}
 	if len(puts) == 0 {
@@ -213,9 +228,7 @@ func (l *link) abandon(items []*outgoing, err error) {
 			continue
 		}
 		if o.room != nil && o.op <= opOrdered {
-			o.room.mu.Lock()
-			o.room.unexcept(o.seq)
-			o.room.mu.Unlock()
+			o.room.forgetExcept(o)
 		}
 		l.hub.stats.lost.Add(1)
 		if o.done != nil {

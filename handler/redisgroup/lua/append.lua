@@ -8,7 +8,8 @@
 local function identity()
   local info = redis.pcall('INFO', 'replication')
   if type(info) ~= 'string' then return '-' end
-  return string.match(info, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or '-'
+  local _, at = string.find(info, 'master_replid:', 1, true)
+  return at and string.sub(info, at + 1, at + 12) or '-'
 end
 
 -- now is a new epoch. In microseconds: a stream that is deleted as soon as it was begun is never

@@ -10,11 +10,13 @@
 
 -- The receipt is the number of the publisher's last command that was run. It outlives messages that
 -- were trimmed, and is lost with those that were deleted with all others: there is one before the
--- publisher sends anything. A command that was given up may still wait in a socket, and be run after
--- the one that repeats it.
-local held = redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000, 'GET')
-if held and tonumber(held) > tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], held, 'PX', 3600000)
+-- publisher sends anything, and the publisher sees to it that it does not expire. A command that was
+-- given up may still wait in a socket, and be run after the one that repeats it.
+local held = redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL', 'GET')
+if not held then
+  redis.call('PEXPIRE', KEYS[1], 3600000)
+elseif tonumber(held) > tonumber(ARGV[1]) then
+  redis.call('SET', KEYS[1], held, 'KEEPTTL')
   return redis.error_reply('STALE a later command was here')
 end
 local again = ARGV[2] == '1'
