@@ -2,10 +2,14 @@
 //
 // The quickest way is a port for those who run the server, on an address that others cannot reach:
 //
-//	go http.ListenAndServe("127.0.0.1:9090", loopmetrics.Handler(srv))
+//	go http.ListenAndServe("127.0.0.1:9090", loopmetrics.NewHandler(srv))
 //
 // Prometheus scrapes /metrics there, and a browser shows the page: the loops side by side, their
 // timing wheels, rates and lags, the longest turns, the largest and slowest connections.
+//
+// The loops can serve that themselves, which costs less and needs no other server:
+//
+//	srv.Listeners = append(srv.Listeners, loopmetrics.NewHandler(srv).Listener("tcp://127.0.0.1:9090"))
 //
 // A program with a registry of its own adds the server to it:
 //

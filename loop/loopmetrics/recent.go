@@ -34,6 +34,10 @@ type answer struct {
 	body   bytes.Buffer
 }
 
+func newAnswer() *answer {
+	return &answer{at: time.Now(), header: make(http.Header), status: http.StatusOK}
+}
+
 // Header implements http.ResponseWriter.
 func (a *answer) Header() http.Header { return a.header }
 
@@ -52,17 +56,39 @@ func (c *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body.Bytes())
 }
 
+// form returns what makes answers differ.
+func form(r *http.Request) string {
+	return r.URL.RawQuery + "\n" + r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
+}
+
+// lately returns the answer of this second, or nil. c.mu is held.
+func (c *recent) lately(form string) *answer {
+	if a := c.answers[form]; a != nil && time.Since(a.at) < fresh {
+		return a
+	}
+	return nil
+}
+
+// ready is lately for a loop: it does not wait for who makes an answer.
+func (c *recent) ready(r *http.Request) *answer {
+	if !c.mu.TryLock() {
+		return nil
+	}
+	defer c.mu.Unlock()
+	return c.lately(form(r))
+}
+
 func (c *recent) answer(r *http.Request) *answer {
-	form := r.URL.RawQuery + "\n" + r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
+	form := form(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a := c.answers[form]; a != nil && time.Since(a.at) < fresh {
+	if a := c.lately(form); a != nil {
 		return a
 	}
 	if len(c.answers) >= maxAnswers || c.answers == nil {
 		c.answers = make(map[string]*answer)
 	}
-	a := &answer{at: time.Now(), header: make(http.Header), status: http.StatusOK}
+	a := newAnswer()
 	c.next.ServeHTTP(a, r)
 	c.answers[form] = a
 	return a

@@ -114,17 +114,18 @@ func BenchmarkScrapedFiftyTimesASecond(b *testing.B) {
 	}))
 	defer plain.Close()
 	for _, beside := range []string{"idle", "5000 talk"} {
-		for _, what := range []string{"a fixed page", "metrics"} {
+		for _, what := range []string{"a fixed page", "metrics", "metrics by the loops"} {
 			b.Run(beside+"/"+what, func(b *testing.B) {
 				srv, web, _ := start(b, nil)
 				if beside != "idle" {
 					_, out := as(b, "talk "+srv.LocalAddr().String())
 					out.Scan()
 				}
-				url := plain.URL
-				if what == "metrics" {
-					url = web.URL + "/metrics"
-				}
+				url := map[string]string{
+					"a fixed page":         plain.URL,
+					"metrics":              web.URL + "/metrics",
+					"metrics by the loops": "http://" + srv.Addrs()[1].String() + "/metrics",
+				}[what]
 				scraper, _ := as(b, "scrape "+url)
 				var more float64
 				for b.Loop() {
