@@ -185,8 +185,7 @@ func (r *room) parseGot(rest []any, from Position) (got []Entry, end Position, e
 	return got, end, err
 }
 
-// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {h, head, d,
-// data}}.
+// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {e, entry}}.
 func parseEntries(room string, raw any) ([]Entry, error) {
 	list, _ := raw.([]any)
 	got := make([]Entry, 0, len(list))
@@ -197,12 +196,11 @@ func parseEntries(room string, raw any) ([]Entry, error) {
 		}
 		id, _ := pair[0].(string)
 		fields, _ := pair[1].([]any)
-		if len(fields) != 4 {
+		if len(fields) != 2 {
 			return nil, errAnswer
 		}
-		head, _ := fields[1].(string)
-		data, _ := fields[3].(string)
-		e, ok := parseEntry(room, id, head, data)
+		text, _ := fields[1].(string)
+		e, ok := parseEntry(room, id, text)
 		if !ok {
 			return nil, errAnswer
 		}

@@ -110,12 +110,13 @@ func (g *Gap) Error() string {
 	return fmt.Sprintf("redisgroup: room %q: entries between %v and %v are missing: %s", g.Room, g.From, g.To, g.Why)
 }
 
-// parseEntry reads an entry: id, and the head "identity node:seq kind" that append.lua gives it.
-func parseEntry(room, id, head, data string) (e Entry, ok bool) {
+// parseEntry reads an entry: its id, and what is in the stream, see append.lua.
+func parseEntry(room, id, text string) (e Entry, ok bool) {
 	var err error
 	if e.Position, err = ParsePosition(id); err != nil {
 		return e, false
 	}
+	head, data, _ := strings.Cut(text, "\n")
 	f := strings.Split(head, " ")
 	if len(f) != 3 || len(f[2]) != 1 {
 		return e, false
@@ -133,15 +134,8 @@ func parseEntry(room, id, head, data string) (e Entry, ok bool) {
 	return e, true
 }
 
-// parsePublished reads what append.lua publishes: "id head\ndata".
+// parsePublished reads what append.lua publishes: an entry behind its id.
 func parsePublished(room, payload string) (e Entry, ok bool) {
-	head, data, ok := strings.Cut(payload, "\n")
-	if !ok {
-		return e, false
-	}
-	id, head, ok := strings.Cut(head, " ")
-	if !ok {
-		return e, false
-	}
-	return parseEntry(room, id, head, data)
+	id, text, _ := strings.Cut(payload, " ")
+	return parseEntry(room, id, text)
 }
