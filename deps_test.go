@@ -42,7 +42,7 @@ var floors = map[string][]string{
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
-	"loop/loopmetrics": {"codec", "loop", "timing", prometheusModule}, // another, for Prometheus
+	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
 	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/selfsigned"},
 
 	// Beside floor 1: a codec that needs a library.

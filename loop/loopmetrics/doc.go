@@ -7,10 +7,6 @@
 // Prometheus scrapes /metrics there, and a browser shows the page: the loops side by side, their
 // timing wheels, rates and lags, the longest turns, the largest and slowest connections.
 //
-// The loops can serve that themselves, which costs less and needs no other server:
-//
-//	srv.Listeners = append(srv.Listeners, loopmetrics.NewHandler(srv).Listener("tcp://127.0.0.1:9090"))
-//
 // A program with a registry of its own adds the server to it:
 //
 //	registry.MustRegister(loopmetrics.NewCollector(srv))

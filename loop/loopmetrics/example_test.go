@@ -27,18 +27,6 @@ func ExampleHandler() {
 	log.Fatal(srv.Run(context.Background()))
 }
 
-// The same by the loops themselves: no other server, and a scrape costs a fraction.
-func ExampleHandler_Listener() {
-	srv := &loop.Server{
-		Addr: "tcp://127.0.0.1:7000",
-		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, b []byte) error { return c.Send(b) })
-		},
-	}
-	srv.Listeners = []loop.Listener{loopmetrics.NewHandler(srv).Listener("tcp://127.0.0.1:9090")}
-	log.Fatal(srv.Run(context.Background()))
-}
-
 // A registry of one's own.
 func ExampleNewCollector() {
 	srv := new(loop.Server)

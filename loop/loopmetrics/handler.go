@@ -19,8 +19,7 @@ import (
 // ErrClosedByHand is the reason of a connection that was closed with the button of the live page.
 var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page")
 
-// A Handler serves the live page at /, and metrics at /metrics: as an http.Handler, or with Listener
-// on the loops themselves. Set the fields before it serves.
+// A Handler serves the live page at /, and metrics at /metrics. Set the fields before it serves.
 //
 // Both tell a lot about the server and its peers, and the page can close connections: serve it
 // where only those get who run the server, as on the loopback interface. Requests that pages of
@@ -34,14 +33,10 @@ type Handler struct {
 	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
 
-	once    sync.Once
-	http    http.Handler
-	metrics *recent
-	look    looker
+	once sync.Once
+	http http.Handler
+	look looker
 }
-
-// metricsPath is where the metrics are.
-const metricsPath = "/metrics"
 
 // NewHandler returns a Handler for s with more collectors, such as that of a timing.Scheduler.
 func NewHandler(s *loop.Server, more ...prometheus.Collector) *Handler {
@@ -64,8 +59,7 @@ func (h *Handler) init() {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(h.Collectors...)
 	mux := http.NewServeMux()
-	h.metrics = &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
-	mux.Handle("GET "+metricsPath, h.metrics)
+	mux.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
 	mux.HandleFunc("GET /state", h.state)
 	mux.HandleFunc("POST /close", h.close)
 	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {

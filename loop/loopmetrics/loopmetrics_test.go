@@ -43,7 +43,7 @@ func (s session) OnClose(_ *loop.Conn, err error) {
 	}
 }
 
-// start runs a server of two loops, and the page before it; srv.Addrs()[1] has the page, too.
+// start runs a server of two loops, and the page before it.
 func start(t testing.TB, change func(*loopmetrics.Handler)) (srv *loop.Server, web *httptest.Server, closed chan error) {
 	t.Helper()
 	closed = make(chan error, 10)
@@ -51,14 +51,13 @@ func start(t testing.TB, change func(*loopmetrics.Handler)) (srv *loop.Server, w
 		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour,
 		Accept: func(*loop.Conn) loop.Handler { return session{closed} },
 	}
-	h := loopmetrics.NewHandler(srv)
-	if change != nil {
-		change(h)
-	}
-	srv.Listeners = []loop.Listener{h.Listener("tcp://127.0.0.1:0")}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
+	}
+	h := loopmetrics.NewHandler(srv)
+	if change != nil {
+		change(h)
 	}
 	web = httptest.NewServer(h)
 	t.Cleanup(func() {
