@@ -85,8 +85,8 @@ func (h *Hub) spawn(f func()) {
 
 // Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
 // as long as ctx allows. What could not be published by then is lost with ErrClosed, or with
-// ErrUncertain. Members stay members of nothing: their connections are left alone. Closing again
-// does nothing.
+// ErrUncertain; who is joining is told ErrClosed. Members stay members of nothing: their connections
+// are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -111,6 +111,9 @@ func (h *Hub) stop() {
 	h.timers.Stop()
 	h.topo.close()
 	h.wg.Wait()
+	for _, r := range h.all() {
+		r.refuseAll()
+	}
 }
 
 // Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many

@@ -99,6 +99,22 @@ func TestCloseTellsWhatIsLost(t *testing.T) {
 	}
 }
 
+// Who is joining when the Hub is closed is told.
+func TestCloseTellsWhoIsJoining(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	defer client.Close()
+	n := startNode(t, client, settled())
+	m.Close()
+	c := n.dial()
+	c.say("history room 0")
+	eventually(t, "it is joining", func() bool { return redisgroup.Joining(n.hub) == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_ = n.hub.Close(ctx)
+	c.until("err=" + redisgroup.ErrClosed.Error())
+}
+
 // Who does not get a message is forgotten if the message is refused.
 func TestRefusedMessagesLeaveNothing(t *testing.T) {
 	m := miniredis.RunT(t)
