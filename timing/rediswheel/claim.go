@@ -192,9 +192,9 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
 	w.ends.count(c.done, f[8])
-	for _, g := range readGiven(answer) {
-		r := run{w: w, shard: c.shard, offset: c.offset, token: g.token}
-		r.task = Task{Key: g.key, Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
+	for i, g := range readGiven(answer) {
+		r := run{w: w, shard: c.shard, offset: c.offset, id: g.id, token: g.token, place: i}
+		r.task = Task{Key: fromLine(g.id), Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
 			Occurred: time.UnixMilli(g.occurrence)}
 		r.broken = r.task.read(g.record)
 		r.late = redisNow - time.Duration(g.due)*time.Millisecond
@@ -205,25 +205,28 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 
 // A given is a task that was claimed.
 type given struct {
-	key string
-	due int64
-	state
+	id     string
+	token  string
+	due    int64
 	record string
+	state
 }
 
 // readGiven takes the tasks from claim.lua's answer.
 func readGiven(answer any) []given {
 	fields, _ := answer.([]any)
-	if len(fields) < 12 {
+	if len(fields) < 14 {
 		return nil
 	}
-	states, records, dues := list(fields[9]), list(fields[10]), list(fields[11])
-	all := make([]given, len(records))
-	for i := range all {
-		st := parseState(states[2*i+1])
-		all[i] = given{states[2*i], st.occurrence, st, records[i]}
-		if i < len(dues) && dues[i] != "" {
-			all[i].due = toInt(dues[i])
+	token, _ := fields[9].(string)
+	ids, dues, records, states := list(fields[10]), list(fields[11]), list(fields[12]), list(fields[13])
+	all := make([]given, len(ids))
+	for i, id := range ids {
+		due := toScore(dues[i])
+		all[i] = given{id, token, due, records[i], state{deliveries: 1, occurrence: due}}
+		if len(states) > 0 && states[0] == id { // which are in the same order
+			all[i].state = parseState(states[1])
+			states = states[2:]
 		}
 	}
 	return all

@@ -183,7 +183,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 }
 
 // layout is the version of what the keys hold.
-const layout = "1"
+const layout = "2"
 
 // settleShards agrees with all others that use the queue on how many shards there are.
 func (q *Queue) settleShards(ctx context.Context) (int, error) {

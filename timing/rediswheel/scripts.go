@@ -20,19 +20,19 @@ var luaFiles embed.FS
 type script struct{ name, text, sha string }
 
 var (
-	scriptAdd        = load("keys", "clock", "hint", "add")
-	scriptCancel     = load("keys", "state", "begin", "cancel")
+	scriptAdd        = load("keys", "clock", "whole", "batch", "hint", "add")
+	scriptCancel     = load("keys", "whole", "state", "batch", "begin", "cancel")
 	scriptReschedule = load("keys", "clock", "begin", "hint", "reschedule")
-	scriptClaim      = load("keys", "clock", "state", "whole", "begin", "hint", "done", "recover", "claim")
-	scriptAck        = load("keys", "clock", "begin", "hint", "done", "ack")
-	scriptNack       = load("keys", "clock", "state", "begin", "hint", "nack")
-	scriptExtend     = load("keys", "clock", "state", "begin", "extend")
+	scriptClaim      = load("keys", "clock", "state", "whole", "batch", "begin", "hint", "done", "recover", "resume", "claim")
+	scriptAck        = load("keys", "clock", "whole", "batch", "begin", "hint", "done", "ack")
+	scriptNack       = load("keys", "clock", "state", "whole", "batch", "begin", "hint", "nack")
+	scriptExtend     = load("keys", "clock", "whole", "batch", "begin", "extend")
 	scriptLeave      = load("keys", "begin", "leave")
-	scriptGet        = load("keys", "whole", "get")
-	scriptList       = load("keys", "whole", "list")
+	scriptGet        = load("keys", "whole", "batch", "get")
+	scriptList       = load("keys", "whole", "batch", "list")
 	scriptStats      = load("keys", "clock", "whole", "stats")
 	scriptRequeue    = load("keys", "clock", "begin", "hint", "requeue")
-	scriptPurge      = load("keys", "clock", "state", "begin", "purge")
+	scriptPurge      = load("keys", "clock", "begin", "purge")
 	scriptBeat       = load("clock", "beat")
 )
 

@@ -6,62 +6,72 @@
 -- memory, and then nothing has happened. An id that has no record has nothing else either.
 local _, now = clock(ARGV[1])
 
--- offer writes the record of a task that does not replace another, and returns its letter.
-local function offer(id, record, letter)
-  if call('HSETNX', body, id, record) == 1 then return 'a' end
-  local old = call('HGET', state, id)
-  if not old or not (string.find(old, '^%d+ 1') or call('ZSCORE', dead, id)) then return letter end
-  call('HSET', body, id, record) -- one that is dead, or cancelled in its last run, does not count
-  call('HDEL', state, id)
-  call('ZREM', run, id)
-  call('ZREM', dead, id)
-  return 'a'
-end
-
--- replace writes n records, from ARGV[from] on, of tasks that replace others. What runs is not told here;
--- its token is worth nothing from now on.
-local function replace(from, n)
-  if call('HSET', body, unpack(ARGV, from, from + 2 * n - 1)) == n then return end
-  local ids = {}
-  for t = 1, n do ids[t] = ARGV[from + 2 * t - 2] end
-  for t, old in ipairs(call('HMGET', state, unpack(ids))) do
-    if old then
-      call('HDEL', state, ids[t])
-      call('ZREM', run, ids[t])
-      call('ZREM', dead, ids[t])
+-- supersede drops what is left of tasks that were replaced, and are in due by now: so many were there, so many
+-- of them in due. The token of one that runs is worth nothing from now on; it is not told here.
+local function supersede(ids, there, waiting)
+  call('HDEL', state, unpack(ids))
+  if there > waiting and there - waiting > call('ZREM', dead, unpack(ids)) then
+    for _, id in ipairs(ids) do
+      local b = find(id)
+      if b then
+        b.due[id] = nil
+        shut(b)
+      end
     end
   end
+end
+
+-- over returns whether a task that is there does not count, as it is dead, or was cancelled in its last run.
+local function over(id)
+  if call('ZSCORE', due, id) then return false end
+  if call('ZSCORE', dead, id) then return true end
+  local b = find(id)
+  return b and string.find(holds(b, id), '^1')
+end
+
+-- offer adds a task, unless another keeps it from that. Returns its letter.
+local function offer(letter, id, record, score)
+  if letter ~= 'a' and call('HSETNX', body, id, record) == 1 then
+    call('ZADD', due, score, id)
+    return 'a'
+  end
+  if letter ~= 'a' and not over(id) then return letter end
+  local there = 1 - call('HSET', body, id, record)
+  local waiting = 1 - call('ZADD', due, score, id)
+  if there > 0 then supersede({id}, there, waiting) end
+  return 'a'
 end
 
 local answer, i = '', 2
 for k = 0, #KEYS - 6, 6 do
   due, run, state, body, own, dead = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
   local channel, n, letters = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  local records, scores, m, first = i + 3, i + 3 + 2 * n, 0, nil
-  local some = string.find(letters, '[^a]') -- replace not all
-  if not some then replace(records, n) end
+  local records, scores, first = i + 3, i + 3 + 2 * n, nil
+  local all = not string.find(letters, '[^a]') -- replace all
+  local there = all and n - call('HSET', body, unpack(ARGV, records, scores - 1)) or 0
   for t = 0, n - 1 do
-    local letter, at = 'a', tonumber(ARGV[scores + 2 * t])
-    if some then
-      local r = records + 2 * t
-      letter = string.sub(letters, t + 1, t + 1)
-      if letter == 'a' then replace(r, 1) else letter = offer(ARGV[r], ARGV[r + 1], letter) end
+    local s, letter = scores + 2 * t, 'a'
+    local at = tonumber(ARGV[s])
+    if at < now then
+      at = at < 0 and now - at or now
+      ARGV[s] = string.format('%d', at)
+    end
+    if not all then
+      letter = offer(string.sub(letters, t + 1, t + 1), ARGV[s + 1], ARGV[records + 2 * t + 1], ARGV[s])
       answer = answer .. letter
     end
-    if letter == 'a' then
-      local score, id = ARGV[scores + 2 * t], ARGV[scores + 2 * t + 1]
-      if at < now then
-        at = at < 0 and now - at or now
-        score = string.format('%d', at)
-      end
-      ARGV[scores + m], ARGV[scores + m + 1] = score, id -- those to add move together
-      m = m + 2
-      if not first or at < first then first = at end
+    if letter == 'a' and (not first or at < first) then first = at end
+  end
+  i = scores + 2 * n
+  if all then
+    answer = answer .. letters
+    local waiting = n - call('ZADD', due, unpack(ARGV, scores, i - 1))
+    if there > 0 then
+      local ids = {}
+      for t = 0, n - 1 do ids[t + 1] = ARGV[scores + 2 * t + 1] end
+      supersede(ids, there, waiting)
     end
   end
-  if not some then answer = answer .. letters end
-  if first then call('ZADD', due, unpack(ARGV, scores, scores + m - 1)) end
   if first and first <= now + 60000 then hint(first, channel) end
-  i = scores + 2 * n
 end
 return answer

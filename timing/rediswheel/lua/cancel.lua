@@ -2,16 +2,16 @@
 -- neither tried again nor repeated.
 begin()
 local id = ARGV[1]
-local old = call('HGET', state, id)
-local token, _, attempts, deliveries, occurrence, reason = parse(old)
-if token > 0 then
-  call('HSET', state, id, format(token, 1, attempts, deliveries, occurrence, reason))
-  return 'running'
+if call('ZREM', due, id) == 0 then
+  if call('HEXISTS', body, id) == 0 then return 'missing' end
+  local b = call('ZREM', dead, id) == 0 and find(id)
+  if b then
+    local _, attempts, deliveries, occurrence, reason = parse(holds(b, id))
+    b.state[id] = format(1, attempts, deliveries, occurrence, reason)
+    shut(b)
+    return 'running'
+  end
 end
-if call('HDEL', body, id) == 0 then return 'missing' end
-call('ZREM', due, id)
-if old then
-  call('ZREM', dead, id)
-  call('HDEL', state, id)
-end
+call('HDEL', body, id)
+call('HDEL', state, id)
 return 'cancelled'

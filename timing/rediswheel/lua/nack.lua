@@ -9,33 +9,37 @@ local first
 
 local function later(id, at, record)
   call('ZADD', due, at, id)
-  if record then call('HSET', state, id, record) else call('HDEL', state, id) end
-  call('ZREM', run, id)
+  if record then call('HSET', state, id, record) end
   if not first or at < first then first = at end
   return 'b'
 end
 
-local function nack(id, given, what, at, delay, why)
-  local token, cancelled, attempts, deliveries, occurrence, reason = parse(call('HGET', state, id))
-  if token == 0 or token ~= tonumber(given) then return 's' end
+local function nack(id, b, what, at, delay, why)
+  if not b or not b.due[id] then return 's' end
+  local cancelled, attempts, deliveries, occurrence, reason = parse(holds(b, id))
+  b.due[id] = nil
   if cancelled == 1 then
-    forget(id)
-    call('ZREM', run, id)
+    call('HDEL', body, id)
     return 'c'
   end
   at = at ~= '' and tonumber(at) or now + tonumber(delay)
   if what == 'next' then return later(id, at) end
-  if what == 'retry' then return later(id, at, format(0, 0, attempts + 1, 0, occurrence, why)) end
-  if what == 'release' then return later(id, at, format(0, 0, attempts, deliveries - 1, occurrence, reason)) end
-  call('HSET', state, id, format(0, 0, attempts + 1, deliveries, occurrence, why))
+  if what == 'retry' then return later(id, at, format(0, attempts + 1, 0, occurrence, why)) end
+  if what == 'release' then return later(id, at, format(0, attempts, deliveries - 1, occurrence, reason)) end
+  call('HSET', state, id, format(0, attempts + 1, deliveries, occurrence, why))
   call('ZADD', dead, now, id)
-  call('ZREM', run, id)
   return 'x'
 end
 
-local results = {}
+local results, batches = {}, {}
 for i = 3, #ARGV, 6 do
-  results[#results + 1] = nack(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+  local token = ARGV[i + 1]
+  if batches[token] == nil then
+    local text = call('HGET', run, token)
+    batches[token] = text and open(token, text)
+  end
+  results[#results + 1] = nack(ARGV[i], batches[token], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
 end
+for _, b in pairs(batches) do if b then shut(b) end end
 if first then hint(first, ARGV[2]) end
 return table.concat(results)

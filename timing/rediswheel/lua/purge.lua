@@ -2,8 +2,9 @@
 begin()
 local now = clock(ARGV[1])
 local ids = call('ZRANGEBYSCORE', dead, '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, 100)
-for _, id in ipairs(ids) do
-  forget(id)
-  call('ZREM', dead, id)
+if #ids > 0 then
+  call('HDEL', state, unpack(ids))
+  call('HDEL', body, unpack(ids))
+  call('ZREM', dead, unpack(ids))
 end
 return #ids

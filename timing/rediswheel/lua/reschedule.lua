@@ -4,7 +4,7 @@ begin()
 local _, now = clock(ARGV[1])
 local id = ARGV[3]
 if not call('ZSCORE', due, id) then
-  return call('ZSCORE', run, id) and 'running' or 'missing'
+  return call('HEXISTS', body, id) == 1 and not call('ZSCORE', dead, id) and 'running' or 'missing'
 end
 local at = tonumber(ARGV[4])
 if at < now then at = at < 0 and now - at or now end
