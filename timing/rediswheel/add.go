@@ -132,7 +132,7 @@ func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.hints[shard], toLine(key), at))
+	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", toLine(key), at))
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (q *Queue) addCall(c *chunk, entries []entry) call {
 		if k > 0 {
 			keys = append(keys, q.keys[shard]...)
 		}
-		args = appendAdds(append(args, q.hints[shard]), entries, c.entries[shard])
+		args = appendAdds(args, entries, c.entries[shard])
 	}
 	return call{scriptAdd, keys, args}
 }
@@ -129,12 +129,12 @@ func appendAdds(args []any, entries []entry, some []int) []any {
 	for k, i := range some {
 		letters[k] = policies[entries[i].task.OnConflict]
 	}
-	args = append(args, len(some), letters)
+	args = append(args, letters)
 	for _, i := range some {
 		args = append(args, entries[i].id, entries[i].record)
 	}
 	for _, i := range some {
-		args = append(args, entries[i].at, entries[i].id)
+		args = append(args, entries[i].at)
 	}
 	return args
 }

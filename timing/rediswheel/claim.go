@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -154,7 +155,7 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	calls := make([]call, len(claims))
 	for i, c := range claims {
 		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
-			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), w.q.hints[c.shard])
+			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds())
 		calls[i].args = appendDone(calls[i].args, c.done)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
@@ -212,21 +213,28 @@ type given struct {
 	state
 }
 
-// readGiven takes the tasks from claim.lua's answer.
+// readGiven takes the tasks from claim.lua's answer: a batch, as batch.lua has it, and the records.
 func readGiven(answer any) []given {
 	fields, _ := answer.([]any)
-	if len(fields) < 14 {
+	if len(fields) < 12 {
 		return nil
 	}
 	token, _ := fields[9].(string)
-	ids, dues, records, states := list(fields[10]), list(fields[11]), list(fields[12]), list(fields[13])
-	all := make([]given, len(ids))
-	for i, id := range ids {
-		due := toScore(dues[i])
-		all[i] = given{id, token, due, records[i], state{deliveries: 1, occurrence: due}}
-		if len(states) > 0 && states[0] == id { // which are in the same order
-			all[i].state = parseState(states[1])
-			states = states[2:]
+	text, _ := fields[10].(string)
+	records := list(fields[11])
+	_, text, _ = strings.Cut(text, "\n") // the lease
+	ids, text, _ := strings.Cut(text, "\n\n")
+	dues, text, _ := strings.Cut(text, "\n\n")
+	all := make([]given, len(records))
+	for i := range all {
+		var id, due string
+		id, ids, _ = strings.Cut(ids, "\n")
+		due, dues, _ = strings.Cut(dues, "\n")
+		at := toScore(due)
+		all[i] = given{id, token, at, records[i], state{deliveries: 1, occurrence: at}}
+		if rest, ok := strings.CutPrefix(text, id+"\n"); ok { // a state, which are in the same order
+			st, rest, _ := strings.Cut(rest, "\n")
+			all[i].state, text = parseState(st), rest
 		}
 	}
 	return all

@@ -239,10 +239,10 @@ func (e *ends) send(ctx context.Context, queue []endedShard) (again []ended) {
 // call makes one of ends in one shard, either all done or all not.
 func (e *ends) call(group []ended) call {
 	shard := group[0].shard
-	args := []any{"", e.w.q.hints[shard]}
 	if group[0].what == "done" {
-		return e.w.q.on(shard, scriptAck, appendDone(args, group)...)
+		return e.w.q.on(shard, scriptAck, appendDone(nil, group)...)
 	}
+	args := []any{""}
 	for _, d := range group {
 		var at any = d.at
 		if d.at < 0 {

@@ -121,7 +121,7 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptRequeue, "", q.hints[shard], toLine(key)))
+	v, err := eval(ctx, q.client, q.on(shard, scriptRequeue, "", toLine(key)))
 	if err == nil && v != int64(1) {
 		err = fmt.Errorf("rediswheel: %w among the dead: %q", ErrNotFound, key)
 	}

@@ -63,7 +63,7 @@ func (r *modelRun) token(key string) int64 {
 
 func (r *modelRun) one() {
 	key, shard := r.key()
-	now, channel := fmt.Sprint(r.now), r.q.hints[shard]
+	now := fmt.Sprint(r.now)
 	switch n := r.rand.IntN(100); {
 	case n < 22:
 		policy, delay, record := string(policies[r.rand.IntN(3)]), r.rand.Int64N(2000), fmt.Sprint("b", r.step)
@@ -72,26 +72,26 @@ func (r *modelRun) one() {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, channel, 1, policy, key, record, at, key), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, scriptAdd, now, policy, key, record, at), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
 		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
 	case n < 36:
 		delay := r.rand.Int64N(2000)
-		r.same("reschedule", r.script(shard, scriptReschedule, now, channel, key, -delay), r.reschedule(key, delay))
+		r.same("reschedule", r.script(shard, scriptReschedule, now, key, -delay), r.reschedule(key, delay))
 	case n < 60:
 		r.claims(r.rand.IntN(modelShards), 1+r.rand.IntN(modelMaxClaim))
 	case n < 72:
 		args, want := r.acks(shard, 1+r.rand.IntN(3))
-		r.same("ack", r.script(shard, scriptAck, append([]any{now, channel}, args...)...), want)
+		r.same("ack", r.script(shard, scriptAck, args...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
 		why := toLine(fmt.Sprint("why ", r.step, "\nreally"))
-		r.same("nack "+what, r.script(shard, scriptNack, now, channel, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
+		r.same("nack "+what, r.script(shard, scriptNack, now, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
 		r.same("extend", r.script(shard, scriptExtend, now, modelLease, token, 1, key), r.extend(key, token))
 	case n < 91:
-		r.same("requeue", r.script(shard, scriptRequeue, now, channel, key), r.requeue(key))
+		r.same("requeue", r.script(shard, scriptRequeue, now, key), r.requeue(key))
 	case n < 92:
 		age := r.rand.Int64N(3000)
 		r.same("purge", r.script(shard, scriptPurge, now, age), r.purge(shard, age))
@@ -134,7 +134,7 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 func (r *modelRun) claims(shard, most int) {
 	worker, mode := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "renew"}[r.rand.IntN(3)]
 	done, letters := r.acks(shard, r.rand.IntN(3))
-	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, r.q.hints[shard]}, done...)
+	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000}, done...)
 	want := strings.Join(r.claim(shard, worker, mode, most), "|")
 	answer, err := eval(context.Background(), r.q.client, r.q.on(shard, scriptClaim, args...))
 	must(r.t, err)

@@ -133,7 +133,7 @@ func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
 	keys := m.first(shard, "due")
 	keys = keys[:min(len(keys), most)]
 	if len(keys) > 0 {
-		m.tokens[shard] = max(m.tokens[shard], m.now) + 1
+		m.tokens[shard] = max(m.tokens[shard]+1, m.now*1000)
 	}
 	for _, key := range keys {
 		t := m.tasks[key]

@@ -4,11 +4,12 @@ begin()
 local id = ARGV[1]
 if call('ZREM', due, id) == 0 then
   if call('HEXISTS', body, id) == 0 then return 'missing' end
-  local b = call('ZREM', dead, id) == 0 and find(id)
-  if b then
-    local _, attempts, deliveries, occurrence, reason = parse(holds(b, id))
-    b.state[id] = format(1, attempts, deliveries, occurrence, reason)
-    shut(b)
+  local b = batches()
+  local o = call('ZREM', dead, id) == 0 and b.find(id)
+  if o then
+    local _, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
+    o.state[id] = format(1, attempts, deliveries, occurrence, reason)
+    b.shut(o)
     return 'running'
   end
 end

@@ -2,15 +2,15 @@
 -- batch of which one is still held is extended. Returns a letter for each: h for held, s for stale.
 begin()
 local now = clock(ARGV[1])
-local letters, lease, i = '', string.format('%d', now + tonumber(ARGV[2])), 3
+local letters, lease, i = '', string.format('%d', now + ARGV[2]), 3
 while ARGV[i] do
-  local token, n = ARGV[i], tonumber(ARGV[i + 1])
+  local token, n = ARGV[i], ARGV[i + 1] + 0
   local text = call('HGET', run, token)
   local some = string.rep(text and 'h' or 's', n)
   if text and not entire(text, table.concat(ARGV, '\n', i + 2, i + 1 + n)) then
-    local b = open(token, text)
+    local o = batches().open(token, text)
     some = ''
-    for k = i + 2, i + 1 + n do some = some .. (b.due[ARGV[k]] and 'h' or 's') end
+    for k = i + 2, i + 1 + n do some = some .. (o.due[ARGV[k]] and 'h' or 's') end
   end
   if string.find(some, 'h', 1, true) then
     call('HSET', run, token, lease .. string.sub(text, string.find(text, '\n', 1, true), -1))

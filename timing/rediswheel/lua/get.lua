@@ -6,6 +6,7 @@ for place, key in pairs({due = due, dead = dead}) do
   local score = whole(call('ZSCORE', key, id))
   if score then return {place, score, call('HGET', state, id) or '', record, ''} end
 end
-local b = find(id)
-if b then return {'run', b.lease, holds(b, id), record, b.token} end
+local b = batches()
+local o = b.find(id)
+if o then return {'run', o.lease, b.holds(o, id), record, o.token} end
 return {'', '', '', '', ''}

@@ -3,10 +3,10 @@
 local skip, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local rows = {} -- of each id, score, state
 if ARGV[1] == 'run' then
-  local all = call('HGETALL', run)
+  local b, all = batches(), call('HGETALL', run)
   for i = 1, #all, 2 do
-    local b = open(all[i], all[i + 1])
-    for _, id in ipairs(b.ids) do rows[#rows + 1] = {id, b.lease, holds(b, id)} end
+    local o = b.open(all[i], all[i + 1])
+    for _, id in ipairs(o.ids) do rows[#rows + 1] = {id, o.lease, b.holds(o, id)} end
   end
   table.sort(rows, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
   rows = {unpack(rows, skip + 1, math.min(#rows, skip + most))}

@@ -1,11 +1,11 @@
--- Ends runs of tasks that were not done. ARGV: time or '', channel, then of each: id, token,
+-- Ends runs of tasks that were not done. ARGV: time or '', then of each: id, token,
 -- what (retry, dead, next or release), due time in ms or '', delay in ms, reason.
 -- retry counts an attempt; next gives this occurrence up and waits for another; release is as if the task
 -- had not been started. Returns a letter for each: b for put back,
 -- x for dead, c if it was cancelled, s if the token is stale.
 begin()
-local _, now = clock(ARGV[1])
-local first
+local now = after(clock(ARGV[1]))
+local b, first = batches(), nil
 
 local function later(id, at, record)
   call('ZADD', due, at, id)
@@ -14,10 +14,10 @@ local function later(id, at, record)
   return 'b'
 end
 
-local function nack(id, b, what, at, delay, why)
-  if not b or not b.due[id] then return 's' end
-  local cancelled, attempts, deliveries, occurrence, reason = parse(holds(b, id))
-  b.due[id] = nil
+local function nack(id, o, what, at, delay, why)
+  if not o or not o.due[id] then return 's' end
+  local cancelled, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
+  o.due[id] = nil
   if cancelled == 1 then
     call('HDEL', body, id)
     return 'c'
@@ -31,15 +31,15 @@ local function nack(id, b, what, at, delay, why)
   return 'x'
 end
 
-local results, batches = {}, {}
-for i = 3, #ARGV, 6 do
+local results, opened = {}, {}
+for i = 2, #ARGV, 6 do
   local token = ARGV[i + 1]
-  if batches[token] == nil then
+  if opened[token] == nil then
     local text = call('HGET', run, token)
-    batches[token] = text and open(token, text)
+    opened[token] = text and b.open(token, text)
   end
-  results[#results + 1] = nack(ARGV[i], batches[token], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+  results[#results + 1] = nack(ARGV[i], opened[token], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
 end
-for _, b in pairs(batches) do if b then shut(b) end end
-if first then hint(first, ARGV[2]) end
+for _, o in pairs(opened) do if o then b.shut(o) end end
+if first then hint(string.format('%d', first)) end
 return table.concat(results)

@@ -1,10 +1,10 @@
 -- recover deals with a batch whose lease has run out: its worker is gone, or cannot reach Redis. That is
 -- no failed attempt of its tasks, but one that comes back too often is likely to be the reason. Returns how
 -- many were put back, and how many are dead for that.
-local function recover(b, now, deliverable)
+local function recover(b, o, now, deliverable)
   local back, died = 0, 0
-  for _, id in ipairs(b.ids) do
-    local cancelled, attempts, deliveries, occurrence, reason = parse(holds(b, id))
+  for _, id in ipairs(o.ids) do
+    local cancelled, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
     if cancelled == 1 then
       call('HDEL', body, id)
     elseif deliveries >= deliverable then
@@ -18,18 +18,18 @@ local function recover(b, now, deliverable)
       back = back + 1
     end
   end
-  call('HDEL', run, b.token)
+  call('HDEL', run, o.token)
   return back, died
 end
 
 -- expire recovers the batches whose lease has run out, up to about a hundred tasks. Returns how many were
 -- put back and are dead, and when the next lease ends, or ''.
 local function expire(now, deliverable)
-  local all, back, died, ends = call('HGETALL', run), 0, 0, ''
+  local b, all, back, died, ends = batches(), call('HGETALL', run), 0, 0, ''
   for i = 1, #all, 2 do
     local lease = tonumber(string.match(all[i + 1], '^%d+'))
     if lease <= now and back + died < 100 then
-      local more, lost = recover(open(all[i], all[i + 1]), now, deliverable)
+      local more, lost = recover(b, b.open(all[i], all[i + 1]), now, deliverable)
       back, died = back + more, died + lost
     elseif ends == '' or lease < ends then
       ends = lease
