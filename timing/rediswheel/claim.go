@@ -13,6 +13,7 @@ import (
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
+	wish    time.Duration // when there is something to do, which is before at if claims would come too soon one after another
 	ready   bool          // to be claimed
 	busy    bool          // being claimed
 	mine    bool
@@ -55,7 +56,7 @@ func (w *worker) wake(i int, at time.Duration) {
 		return
 	}
 	w.loop.wheel.Stop(s.timer)
-	s.at = at
+	s.at, s.wish = at, at
 	w.ends.expect(i, at)
 	if at < forever {
 		s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
@@ -82,6 +83,27 @@ const (
 	busyPace = 16 * time.Millisecond
 )
 
+// wakePaced has a shard claimed at a time, or as soon after its last claim as it may be.
+func (w *worker) wakePaced(i int, at, pace time.Duration) {
+	s := &w.loop.shards[i]
+	w.wake(i, max(at, s.last+pace))
+	s.wish = at
+}
+
+// joinFor is how long before its time a shard that has something to do already is claimed with others: one
+// pipeline of several scripts costs Redis less than several. From then on they stay together.
+const joinFor = busyPace / 2
+
+// join has shards claimed with those that are ready.
+func (w *worker) join() {
+	now := w.now()
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.mine && !s.ready && !s.busy && s.wish <= now && s.at <= now+joinFor {
+			w.makeReady(i)
+		}
+	}
+}
+
 // minBatch is for how many places a shard is asked at least, if there are as many: when all shards
 // have a backlog, few are asked for many tasks, not all for few.
 const minBatch = 16
@@ -92,8 +114,9 @@ func (w *worker) claimReady(ctx context.Context) {
 	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
 		return
 	}
+	w.join()
 	var claims []claim
-	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency))
+	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency), w.riders())
 	left, shards := reserved, w.loop.ready
 	for k := range w.loop.shards {
 		i := (w.loop.turn + k) % len(w.loop.shards)
@@ -117,6 +140,16 @@ func (w *worker) claimReady(ctx context.Context) {
 	}
 	w.loop.busy++
 	go func() { w.claimed <- w.claim(ctx, claims, left) }()
+}
+
+// riders is how many ends can go along with the claims of the shards that are ready.
+func (w *worker) riders() (n int) {
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.ready && !s.busy {
+			n += w.ends.riders(i)
+		}
+	}
+	return n
 }
 
 // putOff leaves a shard that there are no places for, unless its ownership has to be renewed.
@@ -319,7 +352,7 @@ func (w *worker) plan(c *claim) {
 		if len(c.tasks) > 1 {
 			after = busyPace
 		}
-		w.wake(c.shard, max(at, s.last+after))
+		w.wakePaced(c.shard, at, after)
 	}
 	if s.backlog {
 		w.ends.expect(c.shard, w.now()+pace) // which will free places

@@ -103,6 +103,13 @@ func (e *ends) ride(shard int) []ended {
 	return along
 }
 
+// riders is how many ends ride would return.
+func (e *ends) riders(shard int) int {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return min(len(e.shards[shard].done), maxBatch)
+}
+
 // held is how many runs Redis has not heard of that do not run any more, or will not.
 func (e *ends) held() int {
 	e.lock.Lock()
