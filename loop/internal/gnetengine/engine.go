@@ -87,6 +87,7 @@ type eventLoop struct {
 	input   []byte  // what direct sockets read into
 	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
+	ports   []*packets
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
@@ -258,6 +259,7 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	case *door:
 		x.ready()
 	case *ticket: // an anchor: see Again
+		x.loop.look()
 		e.host.Turn(x.loop.index)
 	}
 	return gnet.None

@@ -31,7 +31,12 @@ func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 	return errors.ErrUnsupported
 }
 
-type inBatch struct{}
+func (*eventLoop) look() {}
+
+type (
+	inBatch struct{}
+	packets struct{}
+)
 
 type kernelPipe struct{}
 

@@ -92,6 +92,19 @@ func (p *poller) ready() {
 	}
 }
 
+// look is a look at all sockets. Ahead of a turn that was asked for by Again it makes sure that
+// nobody waits for that turn who was there before: where gnet's epoll names the anchor first, and
+// then the door, it would have to.
+func (l *eventLoop) look() {
+	if l.poll == nil {
+		return
+	}
+	l.poll.ready()
+	for _, p := range l.ports {
+		p.received()
+	}
+}
+
 // end tells the sockets that the loop has ended.
 func (p *poller) end(err error) {
 	for _, e := range p.entries {
