@@ -129,14 +129,14 @@ func (p *packetPort) welcomeSome(late []engine.Datagram, end time.Duration) (res
 	return rest
 }
 
-// runLate goes on with new peers that wait, and reports whether some are left. A socket that had
-// more than a batch when it was read last is read first.
+// runLate goes on with new peers that wait, and reports whether some are left. Those of a socket
+// that was read since the last turn have had their share then, and it is read again before the next.
 func (l *Loop) runLate() (more bool) {
 	for _, p := range l.ports {
 		switch {
 		case len(p.late.waiting()) == 0:
-		case p.busy:
-			p.busy, more = false, true
+		case p.read:
+			p.read, more = false, true
 		case !p.welcomeLate(l.clock() + welcomeShare):
 			more = true
 		}

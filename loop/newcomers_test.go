@@ -108,6 +108,13 @@ func testUDPNewcomersWaitForTheSocket(t *testing.T) {
 	if p.turn(); len(p.order) != 7 { // as it has nothing more
 		t.Errorf("%d were opened in the turn behind that", len(p.order)-2)
 	}
+	for range 10 { // however much comes for those who have a session
+		p.arrive(false, "", 0)
+		p.turn()
+	}
+	if len(p.v4) != 7+50 {
+		t.Errorf("%d of those who waited were opened", len(p.v4)-7)
+	}
 }
 
 // What waits of new peers is bounded, by number and by bytes; peers with a session lose nothing.

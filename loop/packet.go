@@ -35,6 +35,7 @@ type packetPort struct {
 	only   *udpSession       // that was dialled
 	looked time.Duration     // when something was received
 	busy   bool              // the socket had more then
+	read   bool              // it was, since the last turn of the loop
 	fresh  []engine.Datagram // of this batch, of peers without a session
 	late   latecomers        // of batches before
 }
@@ -57,11 +58,11 @@ func (s *portSink) Received(batch []engine.Datagram, more bool) {
 	p := (*packetPort)(s)
 	l := p.loop
 	l.enter()
-	p.looked, p.busy = l.now, more
+	p.looked, p.busy, p.read = l.now, more, true
 	for len(batch) > 0 {
 		batch = p.deliver(batch)
 	}
-	if len(p.fresh) > 0 {
+	if len(p.fresh)+len(p.late.waiting()) > 0 {
 		p.welcomeFresh()
 	}
 	l.leave()
