@@ -78,6 +78,35 @@ func TestAgainLooksFirst(t *testing.T) {
 	}
 }
 
+// A loop that is never done with its turns still does what gnet is given for it.
+func TestTurnsLetGnetPoll(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		turns, done := 0, make(chan struct{})
+		var busy func()
+		busy = func() {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if turns++; turns == 10*mostTurns {
+				r.loops[0].execute(func() { close(done) })
+			}
+			r.mu.Lock()
+			r.posts[0] = append(r.posts[0], busy)
+			r.mu.Unlock()
+			r.Again(0)
+		}
+		r.do(0, busy)
+		wait(t, done, "a function beside a loop that is never done")
+		r.do(0, func() {
+			if turns > 13*mostTurns {
+				t.Errorf("it had to wait for %d turns", turns-10*mostTurns)
+			}
+		})
+	})
+}
+
 // unixPair returns both ends of a connection whose bytes are there as soon as they are written.
 func unixPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()

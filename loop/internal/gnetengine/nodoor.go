@@ -31,7 +31,7 @@ func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 	return errors.ErrUnsupported
 }
 
-func (*eventLoop) look() {}
+func (l *eventLoop) look() {}
 
 type (
 	inBatch struct{}

@@ -96,9 +96,6 @@ func (p *poller) ready() {
 // nobody waits for that turn who was there before: where gnet's epoll names the anchor first, and
 // then the door, it would have to.
 func (l *eventLoop) look() {
-	if l.poll == nil {
-		return
-	}
 	l.poll.ready()
 	for _, p := range l.ports {
 		p.received()
