@@ -2,13 +2,14 @@ package codec
 
 import "unsafe"
 
-// Lend returns what is left over, as a piece for Next like any other: frames in it are found as fast
-// as in new input, and handed out where they are. It is for much that was kept by Keep. nil: there is
-// nothing that Next(nil) would not do as well, because it is known to be less than a frame.
+// Lend returns what is left over, as a piece for Next like any other: frames in it are found as
+// fast as in new input, and handed out where they are. It is for much that was kept by Keep. nil:
+// there is nothing that Next(nil) would not do as well, because it is known to be less than a
+// frame.
 //
-// Until Return, or Release, is called, the bytes count as the caller's: Buffered does not count them,
-// and Fresh is true. Each rest must go to Next or Keep as ever. Keep takes it back without a copy,
-// and so does Next if it is less than a frame.
+// Until Return, or Release, is called, the bytes count as the caller's: Buffered does not count
+// them, and Fresh is true. Each rest must go to Next or Keep as ever. Keep takes it back without a
+// copy, and so does Next if it is less than a frame.
 func (d *Decoder) Lend() []byte {
 	r := d.rest
 	if r == nil || r.lent || r.size() <= r.seen {

@@ -9,8 +9,8 @@ import (
 
 const (
 	// welcomeShare is how long sessions are opened for new peers of a UDP address at a stretch,
-	// while those who have one wait; and welcomeBusy, while more waits in the kernel, which is to be
-	// read before all else: peers with a session may be in it.
+	// while those who have one wait; and welcomeBusy, while more waits in the kernel, which is to
+	// be read before all else: peers with a session may be in it.
 	welcomeShare = 500 * time.Microsecond
 	welcomeBusy  = 50 * time.Microsecond
 
@@ -20,8 +20,8 @@ const (
 	maxLateBytes = 256 << 10
 )
 
-// latecomers are datagrams of peers without a session that wait until those with one are served, the
-// oldest first.
+// latecomers are datagrams of peers without a session that wait until those with one are served,
+// the oldest first.
 type latecomers struct {
 	all   []engine.Datagram
 	taken int // of all
@@ -130,7 +130,8 @@ func (p *packetPort) welcomeSome(late []engine.Datagram, end time.Duration) (res
 }
 
 // runLate goes on with new peers that wait, and reports whether some are left. Those of a socket
-// that was read since the last turn have had their share then, and it is read again before the next.
+// that was read since the last turn have had their share then, and it is read again before the
+// next.
 func (l *Loop) runLate() (more bool) {
 	for _, p := range l.ports {
 		switch {

@@ -3,8 +3,8 @@
 // as long as on the wire (bombs), of empty ones and of those of 16 bytes (small), and of frames of
 // 1 MiB (huge), by 1 and by 20 connections. It shows how long a prober beside them waits, and what
 // becomes of the floods themselves: a share of the loop that costs them much would be no good.
-// Beside the rate it shows the time that the server had a core, in and outside of the kernel, and the
-// time for which it waited for one.
+// Beside the rate it shows the time that the server had a core, in and outside of the kernel, and
+// the time for which it waited for one.
 //
 //	go run ./floods [-before BINARY] [-rounds 3] [-for 2s] [-cells tiny,bombs,huge,empty,small]
 //	                [-servers loopwheel,gnet,net]

@@ -1,14 +1,15 @@
 // Command mixed measures what goroutines that wait for sockets pay for sharing a processor with
 // event loops: a server echoes on its loops, and for some requests calls a backend over TCP by
 // loop.Offload. Variants differ in the number of loops and of Ps (GOMAXPROCS); they take turns,
-// round after round, and the table shows medians with the least and the greatest in brackets. Beside
-// each it says how late bare sleeping threads were at the same time, and of the slowest answers, how
-// many came while one was: no server can be quicker than that.
+// round after round, and the table shows medians with the least and the greatest in brackets.
+// Beside each it says how late bare sleeping threads were at the same time, and of the slowest
+// answers, how many came while one was: no server can be quicker than that.
 //
 //	go run ./mixed [-variants 2/2,1/2,2/3,net] [-rounds 3] [-for 10s] [-echoes 5000] [-calls 1000]
 //
-// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves, and net is a server
-// without loops, with a goroutine for each connection: what the machine itself makes of such a load.
+// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves, and net is a
+// server without loops, with a goroutine for each connection: what the machine itself makes of such
+// a load.
 package main
 
 import (

@@ -14,12 +14,14 @@ import (
 
 var pull = []byte{0}
 
-// mostTurns is how many turns there are, at most, behind looks of our own at the sockets, before gnet
-// polls again. To write into the anchor, to poll and to read costs five times as much as such a look.
+// mostTurns is how many turns there are, at most, behind looks of our own at the sockets, before
+// gnet polls again. To write into the anchor, to poll and to read costs five times as much as such
+// a look.
 const mostTurns = 8
 
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
-// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
+// Again implements engine.Engine. What Execute is given while the loop runs what it was given
+// before, or handles a socket, is run before it polls again; so the anchor becomes readable in
+// place of it.
 func (e *Engine) Again(loop int) {
 	l := e.loops[loop]
 	if l.turning {

@@ -14,7 +14,8 @@ import (
 const pollBatch = 128
 
 // poller is a loop's own epoll instance, which the loop looks into through a door. In it are all
-// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no lock.
+// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no
+// lock.
 type poller struct {
 	fd      int
 	door    door
