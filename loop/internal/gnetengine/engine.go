@@ -86,6 +86,9 @@ type eventLoop struct {
 	input   []byte  // what direct sockets read into
 	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
+	ports   []*packets
+	turning bool // in turns
+	asked   bool // there, by Again
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
@@ -250,7 +253,7 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 	case *door:
 		x.ready()
 	case *ticket: // an anchor: see Again
-		e.host.Turn(x.loop.index)
+		x.loop.turns()
 	}
 	return gnet.None
 }

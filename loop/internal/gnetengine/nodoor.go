@@ -35,7 +35,12 @@ func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 // Bell implements engine.Ringer.
 func (*Engine) Bell(int, time.Time, func()) engine.Bell { return nil }
 
-type inBatch struct{}
+func (l *eventLoop) look() {}
+
+type (
+	inBatch struct{}
+	packets struct{}
+)
 
 type kernelPipe struct{}
 

@@ -135,7 +135,7 @@ func (p *packets) received() {
 	batch, err := p.receive(p.loop.packets)
 	switch {
 	case err == nil:
-		p.sink.Received(batch)
+		p.sink.Received(batch, len(batch) == packetBatch)
 	case err == unix.EAGAIN || err == unix.EINTR:
 	default:
 		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
@@ -149,6 +149,8 @@ func (p *packets) receive(b *inBatch) (batch []engine.Datagram, err error) {
 		return b.receiveOne(p.fd, p.connected)
 	}
 	switch batch, err = b.receive(p.fd, p.connected); {
+	case err != nil:
+		return nil, err
 	case len(batch) > 1:
 		p.lone = 0
 	case p.lone < mostAlone:

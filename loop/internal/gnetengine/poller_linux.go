@@ -14,7 +14,8 @@ import (
 const pollBatch = 128
 
 // poller is a loop's own epoll instance, which the loop looks into through a door. In it are all
-// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no lock.
+// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no
+// lock.
 type poller struct {
 	fd      int
 	door    door
@@ -95,6 +96,16 @@ func (p *poller) ready() {
 		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
 			e.pollee.polled(ev.Events)
 		}
+	}
+}
+
+// look is a look at all sockets. Ahead of a turn that was asked for by Again it makes sure that
+// nobody waits for that turn who was there before: where gnet's epoll names the anchor first, and
+// then the door, it would have to.
+func (l *eventLoop) look() {
+	l.poll.ready()
+	for _, p := range l.ports {
+		p.received()
 	}
 }
 

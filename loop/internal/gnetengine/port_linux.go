@@ -125,7 +125,10 @@ func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink)
 		return p.serveShared(l, open)
 	}
 	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
-	s.door = &door{fd: s.fd, ready: s.received, begin: func() { s.sink = open(s) }}
+	s.door = &door{fd: s.fd, ready: s.received, begin: func() {
+		s.sink = open(s)
+		l.ports = append(l.ports, s)
+	}}
 	if err := s.door.open(l); err != nil {
 		return err
 	}
