@@ -54,10 +54,14 @@ type leftover struct {
 	off int
 	// seen is how many of the bytes left over are known to be less than a frame.
 	seen int
+	lent bool // see Lend
 }
 
 // size returns the number of bytes left over.
 func (r *leftover) size() int { return len(r.buf) - r.off }
+
+// comesFirst reports whether Next must look at r before it looks at its data.
+func (r *leftover) comesFirst() bool { return r != nil && len(r.buf) != 0 && !r.lent }
 
 // Init makes d ready for a stream framed by c, or by c.New() if c is Stateful. Buffers come from p,
 // or from the garbage collector if p is nil.
@@ -102,11 +106,11 @@ func (d *Decoder) Plain() int {
 
 // Fresh reports whether a piece of input would be decoded where it is: nothing is left over from
 // before.
-func (d *Decoder) Fresh() bool { return d.rest == nil }
+func (d *Decoder) Fresh() bool { return d.rest == nil || d.rest.lent }
 
 // Buffered returns the number of bytes left over.
 func (d *Decoder) Buffered() int {
-	if d.rest == nil {
+	if d.rest == nil || d.rest.lent {
 		return 0
 	}
 	return d.rest.size()
@@ -123,7 +127,7 @@ func (d *Decoder) Buffered() int {
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {
-	if d.rest != nil && len(d.rest.buf) != 0 {
+	if d.rest.comesFirst() {
 		return d.nextBuffered(data)
 	}
 	if len(data) == 0 {
@@ -275,6 +279,10 @@ func (d *Decoder) trim() {
 // Keep stores data, the rest that Next returned, behind what is left over, and gives back the
 // buffer if that is nothing. Next continues with it.
 func (d *Decoder) Keep(data []byte) {
+	if d.rest != nil && d.rest.lent {
+		d.keepLent(data)
+		return
+	}
 	if d.Buffered() == 0 {
 		d.Release()
 	}

@@ -34,7 +34,10 @@ type packetPort struct {
 	last   *udpSession       // whose datagram was the last
 	only   *udpSession       // that was dialled
 	looked time.Duration     // when something was received
-	late   []engine.Datagram // of peers without a session, until the others are served
+	busy   bool              // the socket had more then
+	read   bool              // it was, since the last turn of the loop
+	fresh  []engine.Datagram // of this batch, of peers without a session
+	late   latecomers        // of batches before
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
@@ -51,21 +54,16 @@ type udpSession struct {
 type portSink packetPort
 
 // Received is a turn of the loop: all that is taken at once.
-func (s *portSink) Received(batch []engine.Datagram) {
+func (s *portSink) Received(batch []engine.Datagram, more bool) {
 	p := (*packetPort)(s)
 	l := p.loop
 	l.enter()
-	p.looked = l.now
+	p.looked, p.busy, p.read = l.now, more, true
 	for len(batch) > 0 {
 		batch = p.deliver(batch)
 	}
-	if len(p.late) > 0 {
-		p.flush()
-		for rest := p.late; len(rest) > 0; {
-			rest = p.welcome(rest)
-		}
-		clear(p.late)
-		p.late = p.late[:0]
+	if len(p.fresh)+len(p.late.waiting()) > 0 {
+		p.welcomeFresh()
 	}
 	l.leave()
 }
@@ -83,8 +81,7 @@ func (s *portSink) Failed(err error) {
 }
 
 // deliver delivers datagrams until one panics, and returns the rest. Those of new peers it puts
-// aside: to open a session costs ten times as much as to serve one, and whoever floods a socket from
-// addresses that are not his own must not keep those waiting who have one.
+// aside.
 func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 	rest = batch
 	defer p.loop.rescue()
@@ -94,26 +91,7 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 		if s := p.sessionOf(d.Peer); s != nil {
 			s.received(d)
 		} else {
-			p.late = append(p.late, *d)
-		}
-	}
-	p.loop.returned = true
-	return rest
-}
-
-// welcome is deliver for new peers.
-func (p *packetPort) welcome(late []engine.Datagram) (rest []engine.Datagram) {
-	rest = late
-	defer p.loop.rescue()
-	for len(rest) > 0 {
-		d := &rest[0]
-		rest = rest[1:]
-		s := p.sessionOf(d.Peer) // of which this may be the second datagram
-		if s == nil {
-			s = p.accept(d.Peer)
-		}
-		if s != nil {
-			s.received(d)
+			p.newcomer(d)
 		}
 	}
 	p.loop.returned = true

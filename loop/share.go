@@ -3,8 +3,11 @@ package loop
 import "time"
 
 const (
-	// share is how long one connection's input is decoded at a stretch, while others wait.
-	share = 500 * time.Microsecond
+	// share is how long one connection's input is decoded at a stretch when it comes, and longShare
+	// when it has had to wait: before that the loop looks at its sockets, so that it is as long as
+	// others wait, where a share of input that comes may be one of many.
+	share     = 500 * time.Microsecond
+	longShare = time.Millisecond
 
 	// The clock is read after firstLook messages, and then after every nextLook. Long messages
 	// count for more: for one more with each longMessage bytes. A connection with a few small
@@ -35,8 +38,12 @@ func (c *Conn) decodeSoon() {
 		return
 	}
 	c.in.queued = true
-	l := c.loop
-	l.ready = append(l.ready, c)
+	c.loop.ready = append(c.loop.ready, c)
+	c.loop.again()
+}
+
+// again makes sure that a turn comes behind a look at the sockets. It is for the loop.
+func (l *Loop) again() {
 	if l.state.CompareAndSwap(loopIdle, loopQueued) {
 		l.server.engine.Again(l.index)
 	}
@@ -50,7 +57,7 @@ func (l *Loop) runReady() (more bool) {
 	if n == 0 {
 		return false
 	}
-	end := l.clock() + share
+	end := l.clock() + longShare
 	done := 0
 	for done < n {
 		c := l.ready[done]
@@ -80,7 +87,8 @@ func (c *Conn) decodeMore() {
 	}
 	socket := c.in.pauses & pausedSocket
 	c.in.pauses = 0
-	c.decode(nil, c.loop.clock()+share)
+	c.decode(c.in.decoder.Lend(), c.loop.clock()+longShare)
+	c.in.decoder.Return()
 	if c.in.pauses != 0 || !c.isOpen() {
 		c.in.pauses |= socket
 	} else if socket != 0 && !c.in.ended {

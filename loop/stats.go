@@ -27,7 +27,10 @@ type Stats struct {
 	HandshakesPending            int
 
 	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
-	Lost     uint64 // datagrams that the system did not take, or that were too long to be received
+
+	// Lost datagrams are those that the system did not take, that were too long to be received, or
+	// of new peers that came faster than sessions can be opened.
+	Lost uint64
 
 	Panics uint64 // recovered from callbacks
 	Timers int    // pending in all wheels

@@ -47,6 +47,7 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
+	more = l.runLate() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()

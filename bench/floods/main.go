@@ -3,6 +3,8 @@
 // as long as on the wire (bombs), of empty ones and of those of 16 bytes (small), and of frames of
 // 1 MiB (huge), by 1 and by 20 connections. It shows how long a prober beside them waits, and what
 // becomes of the floods themselves: a share of the loop that costs them much would be no good.
+// Beside the rate it shows the time that the server had a core, in and outside of the kernel, and
+// the time for which it waited for one.
 //
 //	go run ./floods [-before BINARY] [-rounds 3] [-for 2s] [-cells tiny,bombs,huge,empty,small]
 //	                [-servers loopwheel,gnet,net]
@@ -21,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/child"
 )
 
 // A cell is one kind of flood, by so many connections.
@@ -97,8 +101,8 @@ func compare(servers []string, before string, all []cell, rounds int, length tim
 		binaries["before"] = before
 	}
 	perMicro := calibrate()
-	fmt.Println("| flood | connections | server | p50 ms | p99 ms | worst | messages/s | per CPU second | beside before |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| flood | connections | server | p50 ms | p99 ms | worst | messages/s | per CPU second | of a core: user | system | waited for one | beside before |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, c := range all {
 		rs := make(results)
 		for range rounds {
@@ -132,6 +136,9 @@ func (rs results) print(c cell, server string) {
 	}
 	perSecond := func(r result) float64 { return r.messages / r.took.Seconds() }
 	perCPU := func(r result) float64 { return r.messages / r.cpu.Seconds() }
+	perTime := func(part func(child.Usage) time.Duration) float64 {
+		return median(of(func(r result) float64 { return part(r.usage).Seconds() / r.took.Seconds() }))
+	}
 	beside := ""
 	if b := rs["before"]; len(b) > 0 {
 		var rate, cpu []float64
@@ -141,11 +148,14 @@ func (rs results) print(c cell, server string) {
 		}
 		beside = fmt.Sprintf("rate %s, per CPU second %s", span(rate), span(cpu))
 	}
-	fmt.Printf("| %v | %d | %s | %s | %s | %.3g | %.3g | %.3g | %s |\n", c, c.floods, server,
+	fmt.Printf("| %v | %d | %s | %s | %s | %.3g | %.3g | %.3g | %.3f | %.3f | %.3f | %s |\n", c, c.floods, server,
 		span(of(func(r result) float64 { return ms(r.quantile(0.5)) })),
 		span(of(func(r result) float64 { return ms(r.quantile(0.99)) })),
 		slices.Max(of(func(r result) float64 { return ms(r.quantile(1)) })),
-		median(of(perSecond)), median(of(perCPU)), beside)
+		median(of(perSecond)), median(of(perCPU)),
+		perTime(func(u child.Usage) time.Duration { return u.User }),
+		perTime(func(u child.Usage) time.Duration { return u.System }),
+		perTime(func(u child.Usage) time.Duration { return u.Waited }), beside)
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

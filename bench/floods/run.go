@@ -27,6 +27,7 @@ type result struct {
 	messages float64         // of the floods
 	took     time.Duration
 	cpu      time.Duration // of the server
+	usage    child.Usage   // of it, while it was measured
 }
 
 func (r result) quantile(q float64) time.Duration {
@@ -72,11 +73,14 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 	if err != nil {
 		return r, err
 	}
+	before := srv.Usage()
 	began := time.Now()
 	if r.waits, err = probe(probes, length); err != nil {
 		return r, fmt.Errorf("the prober: %w", err)
 	}
 	r.took = time.Since(began)
+	after := srv.Usage()
+	r.usage = child.Usage{User: after.User - before.User, System: after.System - before.System, Waited: after.Waited - before.Waited}
 	m, c2, err := used(srv)
 	r.messages, r.cpu = m-messages, c2-cpu
 	return r, err

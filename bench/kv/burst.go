@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
@@ -34,7 +35,7 @@ func (s *server) burst(keys int) error {
 		return err
 	}
 	time.Sleep(time.Until(first.Add(-2 * time.Second)))
-	w, err := startWatcher()
+	w, err := stalls.Watch("-stalls")
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (s *server) burst(keys int) error {
 		quantile(quiet, 0.5), quantile(quiet, 0.99), slices.Max(quiet))
 	fmt.Printf("%s: keys late by ms: p50 %.2f  p99 %.2f  p100 %.2f; all had gone %.2f s after the first was due; %.2f s of CPU\n",
 		s.name, quantile(late, 0.5), quantile(late, 0.99), slices.Max(late), went[len(went)-1].at.Sub(first).Seconds(), (after - before).Seconds())
-	fmt.Println("  the machine:", tell(w.stop()))
+	fmt.Println("  the machine:", stalls.Describe(w.Stop()))
 	return nil
 }
 

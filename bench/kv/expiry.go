@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
@@ -53,7 +54,7 @@ func (s *server) expiry(keys int, over time.Duration) error {
 		float64(s.memory()-empty)*(1<<20)/float64(keys))
 	time.Sleep(time.Until(first))
 	idle, _ := s.cpuTime()
-	w, err := startWatcher()
+	w, err := stalls.Watch("-stalls")
 	if err != nil {
 		return err
 	}
@@ -64,11 +65,11 @@ func (s *server) expiry(keys int, over time.Duration) error {
 		return fmt.Errorf("not all of the keys have gone")
 	}
 	after, _ := s.cpuTime()
-	s.tellExpiry(went, w.stop(), after-idle, over)
+	s.tellExpiry(went, w.Stop(), after-idle, over)
 	return nil
 }
 
-func (s *server) tellExpiry(went []gone, stalls []stall, cpu, over time.Duration) {
+func (s *server) tellExpiry(went []gone, machine []stalls.Stall, cpu, over time.Duration) {
 	late := make([]float64, len(went))
 	var early, beyond, stalled int
 	for i, g := range went {
@@ -78,7 +79,7 @@ func (s *server) tellExpiry(went []gone, stalls []stall, cpu, over time.Duration
 		}
 		if g.late() > 2*time.Millisecond {
 			beyond++
-			if overlaps(stalls, g.due, g.at) {
+			if stalls.Overlap(machine, g.due, g.at) {
 				stalled++
 			}
 		}
@@ -86,7 +87,7 @@ func (s *server) tellExpiry(went []gone, stalls []stall, cpu, over time.Duration
 	fmt.Printf("%s: late by ms: p50 %.2f  p99 %.2f  p99.9 %.2f  p100 %.2f; early: %d; more than 2 ms: %d, of which %d while a core stalled\n",
 		s.name, quantile(late, 0.5), quantile(late, 0.99), quantile(late, 0.999), slices.Max(late), early, beyond, stalled)
 	fmt.Printf("%s: %.2f s of CPU in %.0f s, %d MiB at the end; %s\n", s.name, cpu.Seconds(), over.Seconds(), s.memory(), s.own())
-	fmt.Println("  the machine:", tell(stalls))
+	fmt.Println("  the machine:", stalls.Describe(machine))
 }
 
 // own returns what the server itself says about how late keys went, if it does.
@@ -107,17 +108,6 @@ func (s *server) own() string {
 		}
 	}
 	return strings.Join(found, " ")
-}
-
-// overlaps reports whether a core stalled between two times, or just before: what should have run
-// then may be on either.
-func overlaps(stalls []stall, from, to time.Time) bool {
-	for _, s := range stalls {
-		if s.from.Before(to) && s.to.After(from.Add(-time.Millisecond)) {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *server) dial() (net.Conn, error) { return net.Dial("tcp", "127.0.0.1:"+s.port) }

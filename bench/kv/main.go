@@ -15,7 +15,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 )
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func main() {
 	kv := flag.String("kv", "", "the `binary` of examples/kv")
@@ -27,10 +31,10 @@ func main() {
 	threads := flag.Int("threads", 1, "rates: threads of redis-benchmark")
 	keys := flag.Int("keys", 1_000_000, "expiry, burst: how many keys")
 	over := flag.Duration("over", time.Minute, "expiry: how long it takes until all have gone")
-	stalls := flag.Bool("stalls", false, "only tell when this machine's cores stall, until the input ends")
+	stall := flag.Bool("stalls", false, "only tell when this machine's cores stall, until the input ends")
 	flag.Parse()
-	if *stalls {
-		watchStalls()
+	if *stall {
+		stalls.Print()
 		return
 	}
 	if *kv == "" {

@@ -2,41 +2,33 @@
 // event loops: a server echoes on its loops, and for some requests calls a backend over TCP by
 // loop.Offload. Variants differ in the number of loops and of Ps (GOMAXPROCS); they take turns,
 // round after round, and the table shows medians with the least and the greatest in brackets.
+// Beside each it says how late bare sleeping threads were at the same time, and of the slowest
+// answers, how many came while one was: no server can be quicker than that.
 //
 //	go run ./mixed [-variants 2/2,1/2,2/3,net] [-rounds 3] [-for 10s] [-echoes 5000] [-calls 1000]
 //
-// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves, and net is a server
-// without loops, with a goroutine for each connection: what the machine itself makes of such a load.
+// A variant is LOOPS/PS; 0/0 is what Server and the runtime choose by themselves, and net is a
+// server without loops, with a goroutine for each connection: what the machine itself makes of such
+// a load.
 package main
 
 import (
 	"bufio"
 	"cmp"
-	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log"
-	"net"
 	"os"
 	"os/exec"
-	"os/signal"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 )
-
-// messageSize is that of a message and its length.
-const messageSize = 68
 
 func main() {
 	log.SetFlags(0)
@@ -49,11 +41,16 @@ func main() {
 		calls    = flag.Int("calls", 1000, "offloaded calls per second")
 		serve    = flag.String("serve", "", "be a server: backend, net, or a number of loops")
 		backend  = flag.String("backend", "", "address of the backend, with -serve")
+		stall    = flag.Bool("stalls", false, "only tell when this machine's cores stall, until the input ends")
 	)
 	flag.Parse()
 	var err error
 	switch *serve {
 	case "":
+		if *stall {
+			stalls.Print()
+			return
+		}
 		err = compare(strings.Split(*variants, ","), *rounds, load{*length, *echoes, *calls})
 	case "backend":
 		err = serveBackend()
@@ -67,85 +64,6 @@ func main() {
 	}
 }
 
-// serveBackend echoes, as a database that answers at once would.
-func serveBackend() error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(ln.Addr())
-	for {
-		c, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		go func() { _, _ = io.Copy(c, c) }()
-	}
-}
-
-// serveLoops echoes messages that begin with an e, and sends others to the backend and back.
-func serveLoops(loops, backend string) error {
-	n, err := strconv.Atoi(loops)
-	if err != nil {
-		return err
-	}
-	pool := make(chan net.Conn, 64)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	srv := &loop.Server{
-		Addr:        "tcp://127.0.0.1:0",
-		Codec:       codec.Length{},
-		NumLoops:    n,
-		IdleTimeout: time.Minute,
-		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-				if msg[0] == 'e' {
-					return c.Send(msg)
-				}
-				req := slices.Clone(msg)
-				return loop.Offload(c, func(context.Context) error { return roundTrip(pool, backend, req) },
-					func(c *loop.Conn, err error) {
-						if err != nil {
-							c.CloseWithError(err)
-							return
-						}
-						_ = c.Send(req)
-					})
-			})
-		},
-	}
-	if err := srv.Start(ctx); err != nil {
-		return err
-	}
-	fmt.Println(srv.LocalAddr(), len(srv.Loops()), runtime.GOMAXPROCS(0))
-	return srv.Wait()
-}
-
-// roundTrip uses a connection of the pool, or a new one.
-func roundTrip(pool chan net.Conn, backend string, req []byte) error {
-	var c net.Conn
-	select {
-	case c = <-pool:
-	default:
-		var err error
-		if c, err = net.Dial("tcp", backend); err != nil {
-			return err
-		}
-	}
-	if _, err := c.Write(req); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(c, req); err != nil {
-		return err
-	}
-	select {
-	case pool <- c:
-		return nil
-	default:
-		return c.Close()
-	}
-}
-
 // A load is what the clients ask for.
 type load struct {
 	length        time.Duration
@@ -155,9 +73,17 @@ type load struct {
 // A result is what one run took.
 type result struct {
 	cpu          time.Duration // of the server, per second
-	echoes       []time.Duration
-	calls        []time.Duration
+	echoes       []reply
+	calls        []reply
+	machine      []stalls.Stall
 	loops, procs int
+}
+
+// A reply is when something was asked, in nanoseconds since 1970, and how long the answer took. The
+// collector need not look into it.
+type reply struct {
+	asked int64
+	took  time.Duration
 }
 
 func compare(variants []string, rounds int, ld load) error {
@@ -186,8 +112,8 @@ func compare(variants []string, rounds int, ld load) error {
 	for _, v := range variants {
 		rs := results[v]
 		row := []string{fmt.Sprintf("%d/%d", rs[0].loops, rs[0].procs), span(rs, func(r result) float64 { return ms(r.cpu) })}
-		for _, of := range []func(result) []time.Duration{
-			func(r result) []time.Duration { return r.echoes }, func(r result) []time.Duration { return r.calls },
+		for _, of := range []func(result) []reply{
+			func(r result) []reply { return r.echoes }, func(r result) []reply { return r.calls },
 		} {
 			for _, q := range []float64{0.5, 0.99, 1} {
 				row = append(row, span(rs, func(r result) float64 { return ms(quantile(of(r), q)) }))
@@ -195,14 +121,49 @@ func compare(variants []string, rounds int, ld load) error {
 		}
 		fmt.Printf("| %s |\n", strings.Join(row, " | "))
 	}
+	for _, v := range variants {
+		for i, r := range results[v] {
+			fmt.Printf("\n%d/%d, round %d: the machine: %s\n", r.loops, r.procs, i+1, stalls.Describe(r.machine))
+			r.tellSlow("echoes", r.echoes)
+			r.tellSlow("calls", r.calls)
+		}
+	}
 	return nil
 }
 
+// tellSlow says what of the slow answers is the machine's.
+func (r result) tellSlow(what string, answers []reply) {
+	var n, stalled [3]int
+	var longest time.Duration // of those that are not
+	for _, a := range answers {
+		late := a.took >= slow[0] && stalls.Overlap(r.machine, time.Unix(0, a.asked), time.Unix(0, a.asked).Add(a.took))
+		for i, limit := range slow {
+			if a.took < limit {
+				continue
+			}
+			if n[i]++; late {
+				stalled[i]++
+			}
+		}
+		if !late {
+			longest = max(longest, a.took)
+		}
+	}
+	fmt.Printf("  %s:", what)
+	for i, limit := range slow {
+		fmt.Printf(" of %v and more %d, of which %d while a thread was late;", limit, n[i], stalled[i])
+	}
+	fmt.Printf(" the longest of the others %.2f ms, of %d\n", ms(longest), len(answers))
+}
+
+// slow are what is asked for: p99, and twice more up to the longest.
+var slow = [3]time.Duration{1500 * time.Microsecond, 3 * time.Millisecond, 5 * time.Millisecond}
+
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// quantile expects sorted durations.
-func quantile(s []time.Duration, q float64) time.Duration {
-	return s[min(len(s)-1, int(q*float64(len(s))))]
+// quantile expects sorted answers.
+func quantile(s []reply, q float64) time.Duration {
+	return s[min(len(s)-1, int(q*float64(len(s))))].took
 }
 
 // span formats the median of a figure, with the least and the greatest.
@@ -255,63 +216,23 @@ func run(self, variant, backend string, ld load) (r result, err error) {
 	if _, err := fmt.Sscan(line, &addr, &r.loops, &r.procs); err != nil {
 		return r, err
 	}
+	watch, err := stalls.Watch("-stalls")
+	if err != nil {
+		return r, err
+	}
 	const echoConns, callConns = 50, 20
 	var wg sync.WaitGroup
 	errs := make(chan error, 1)
 	r.echoes = drive(&wg, errs, addr, "e", echoConns, ld.echoes, ld.length)
 	r.calls = drive(&wg, errs, addr, "c", callConns, ld.calls, ld.length)
 	wg.Wait()
+	r.machine = watch.Stop()
 	select {
 	case err = <-errs:
 	default:
 	}
-	slices.Sort(r.echoes)
-	slices.Sort(r.calls)
+	byTime := func(a, b reply) int { return cmp.Compare(a.took, b.took) }
+	slices.SortFunc(r.echoes, byTime)
+	slices.SortFunc(r.calls, byTime)
 	return r, err
-}
-
-// drive starts clients that together send rate messages per second, each at its time whether or not
-// the server keeps up, and returns where they write how long the answers took.
-func drive(wg *sync.WaitGroup, errs chan<- error, addr, kind string, conns, rate int, length time.Duration) []time.Duration {
-	perConn := int(float64(rate)*length.Seconds()) / conns
-	took := make([]time.Duration, perConn*conns)
-	interval := time.Second * time.Duration(conns) / time.Duration(rate)
-	for i := range conns {
-		mine := took[i*perConn : (i+1)*perConn]
-		wg.Go(func() {
-			if err := client(addr, kind, mine, interval, interval*time.Duration(i)/time.Duration(conns)); err != nil {
-				select {
-				case errs <- err:
-				default:
-				}
-			}
-		})
-	}
-	return took
-}
-
-func client(addr, kind string, took []time.Duration, interval, offset time.Duration) error {
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	msg := make([]byte, messageSize)
-	binary.BigEndian.PutUint32(msg, messageSize-4)
-	copy(msg[4:], kind)
-	in := make([]byte, len(msg))
-	next := time.Now().Add(offset)
-	for i := range took {
-		next = next.Add(interval)
-		time.Sleep(time.Until(next))
-		sent := time.Now()
-		if _, err := c.Write(msg); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c, in); err != nil {
-			return err
-		}
-		took[i] = time.Since(sent)
-	}
-	return nil
 }

@@ -40,11 +40,11 @@ func main() {
 
 // servers are what child processes run: each prints its address, and ends when its input does.
 var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet,
-	"udp-sessions": udpSessions, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
+	"udp-sessions": udpSessions, "udp-flooded": udpFlooded, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
 	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds, "tcp-frames": tcpFrames,
 	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes,
-	"traffic-thirds": twoThirds.traffic}
+	"calls-1": oneByOne.calls, "echoes-1": oneByOne.echoes}
 
 // A process is a child that is measured.
 type process struct {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +21,8 @@ import (
 
 const (
 	manySessions = 100_000
-	sessionIdle  = 10 * time.Second
+	sessionIdle  = 30 * time.Second // longer than it takes to open them all, by what Stats calls recent
+	floodIdle    = 10 * time.Second // so that in a flood sessions end, and others begin
 	floodSources = 1_000_000
 	goodPeers    = 100
 )
@@ -41,9 +44,13 @@ func (e *ender) OnClose(*loop.Conn, error) { *e.order = append(*e.order, e.id) }
 
 // udpSessions is an echo that tells, for each line of its input, what it knows of its sessions: for
 // "heap" after a collection.
-func udpSessions() {
+func udpSessions() { serveSessions(sessionIdle) }
+
+func udpFlooded() { serveSessions(floodIdle) }
+
+func serveSessions(idle time.Duration) {
 	order := make([]uint32, 0, 2*manySessions)
-	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: sessionIdle,
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: idle,
 		BlockedAfter: 8 * time.Millisecond, // so that each turn of 2 ms or more is measured
 		Accept:       func(*loop.Conn) loop.Handler { return &ender{order: &order} }}
 	check(srv.Start(context.Background()))
@@ -71,20 +78,21 @@ func udpSessions() {
 				slow += n
 			}
 		}
-		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, <-back, l.MaxTurn.Microseconds(), slow, st.Panics)
+		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, <-back, l.Turn.Microseconds(), slow, l.Turns.Total(), st.Lost, st.Panics)
 	}
 }
 
-// sessionStats is what udpSessions tells.
+// sessionStats is what udpSessions tells: turn is the longest of the last 10 to 20 seconds, in
+// microseconds, and slow how many of all turns took 2 ms or more.
 type sessionStats struct {
-	open, closed, refused, heap, wrong, maxTurn, slow, panics int
+	open, closed, refused, heap, wrong, turn, slow, turns, lost, panics int
 }
 
 func (p *process) sessions(what string) (s sessionStats) {
 	fmt.Fprintln(p.in.(io.Writer), what)
 	line := make([]byte, 200)
 	n := must(p.out.Read(line))
-	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.wrong, &s.maxTurn, &s.slow, &s.panics))
+	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.wrong, &s.turn, &s.slow, &s.turns, &s.lost, &s.panics))
 	return s
 }
 
@@ -105,7 +113,10 @@ func (s *source) send(n int, msg []byte, wait bool) {
 	check(syscall.Sendto(fd, msg, 0, &s.to))
 	if wait {
 		check(syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Sec: 5}))
-		_, _, err := syscall.Recvfrom(fd, make([]byte, 100), 0)
+		err := error(syscall.EINTR)
+		for err == syscall.EINTR { // Go's runtime interrupts who waits with a timeout
+			_, _, err = syscall.Recvfrom(fd, make([]byte, 100), 0)
+		}
 		check(err)
 	}
 }
@@ -123,14 +134,18 @@ func benchSessions() {
 			src.send(i, msg[:], i%50 == 49) // so that the socket's buffer suffices
 		}
 		took := time.Since(begun)
+		opened := p.sessions("")
 		full := p.sessions("heap")
 		for end := time.Now().Add(4 * sessionIdle); p.sessions("").open > 0 && time.Now().Before(end); {
 			time.Sleep(200 * time.Millisecond)
 		}
 		st := p.sessions("")
-		fmt.Printf("UDP sessions: %d open after %.1f s, %d bytes each; %d idle out, %d out of order; longest turn %.2f ms while they were opened, %.2f in all; of 2 ms and more %d and %d\n",
-			full.open, took.Seconds(), (full.heap-empty.heap)/max(1, full.open), st.closed, st.wrong,
-			float64(full.maxTurn)/1e3, float64(st.maxTurn)/1e3, full.slow, st.slow)
+		fmt.Printf("UDP sessions: %d open after %.1f s, %d bytes each; %d idle out, %d out of order\n",
+			full.open, took.Seconds(), (full.heap-empty.heap)/max(1, full.open), st.closed, st.wrong)
+		fmt.Printf("  while they were opened: the longest turn %.2f ms, %d of 2 ms and more of %d\n",
+			float64(opened.turn)/1e3, opened.slow, opened.turns)
+		fmt.Printf("  while they idle out:    the longest turn %.2f ms, %d of 2 ms and more of %d\n",
+			float64(st.turn)/1e3, st.slow-full.slow, st.turns-full.turns)
 		p.stop()
 	}
 }
@@ -151,7 +166,7 @@ func benchFlood() {
 	aside := must(net.ListenPacket("udp", "127.0.0.1:0"))
 	defer aside.Close()
 	for range *turns {
-		p := start("udp-sessions", "GOMAXPROCS=2")
+		p := start("udp-flooded", "GOMAXPROCS=2")
 		peers := make([]net.Conn, goodPeers)
 		for i := range peers {
 			peers[i] = must(net.Dial("udp", p.addr))
@@ -170,14 +185,16 @@ func benchFlood() {
 				fmt.Fprintln(f.in.(io.Writer), to)
 				_ = must(f.out.Read(make([]byte, 10)))
 			}()
+			before, dropped := p.sessions(""), drops(p.addr)
 			took, lost := ask(peers, over)
 			st := p.sessions("")
 			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
 			if what == "" {
 				what = "another socket flooded"
 			}
-			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused\n", goodPeers, what,
-				time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], len(took), lost, st.open, st.refused)
+			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel\n",
+				goodPeers, what, time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*9/10], took[len(took)*99/100], took[len(took)-1],
+				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped)
 		}
 		f.stop()
 		p.stop()
@@ -213,4 +230,17 @@ func ask(peers []net.Conn, over chan struct{}) (took []time.Duration, lost int) 
 	wg.Wait()
 	slices.Sort(took)
 	return took, lost
+}
+
+// drops returns how many datagrams the kernel has dropped as there was no room for them, at an address
+// of this machine.
+func drops(addr string) (n int) {
+	a := must(net.ResolveUDPAddr("udp4", addr))
+	local := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a.IP.To4()), a.Port)
+	for line := range strings.Lines(string(must(os.ReadFile("/proc/net/udp")))) {
+		if f := strings.Fields(line); len(f) > 12 && f[1] == local {
+			n += must(strconv.Atoi(f[12]))
+		}
+	}
+	return n
 }

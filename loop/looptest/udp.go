@@ -206,7 +206,7 @@ type memPackets struct {
 func (s *memPackets) arrive(d engine.Datagram) {
 	s.loop.push(func() {
 		if !s.closed {
-			s.sink.Received([]engine.Datagram{d})
+			s.sink.Received([]engine.Datagram{d}, false)
 		}
 	})
 }

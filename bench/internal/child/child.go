@@ -4,9 +4,13 @@ package child
 
 import (
 	"bufio"
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -60,6 +64,33 @@ func (p *Process) Ask(line string) (answer string, err error) {
 		return "", err
 	}
 	return p.Line()
+}
+
+// Usage is what a process has taken so far.
+type Usage struct {
+	User, System time.Duration // of CPU, in hundredths of a second
+	Waited       time.Duration // for a core, while it had something to do
+}
+
+// Usage asks Linux. All is 0 elsewhere.
+func (p *Process) Usage() (u Usage) {
+	proc := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
+	const tick = 10 * time.Millisecond // USER_HZ
+	if stat, err := os.ReadFile(proc + "stat"); err == nil {
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		user, _ := strconv.Atoi(f[11])
+		system, _ := strconv.Atoi(f[12])
+		u.User, u.System = time.Duration(user)*tick, time.Duration(system)*tick
+	}
+	threads, _ := filepath.Glob(proc + "task/*/schedstat")
+	for _, t := range threads {
+		var ran, waited int64
+		if line, err := os.ReadFile(t); err == nil {
+			_, _ = fmt.Sscan(string(line), &ran, &waited)
+		}
+		u.Waited += time.Duration(waited)
+	}
+	return u
 }
 
 // End ends the input, and waits for the process, which is killed after ten seconds.

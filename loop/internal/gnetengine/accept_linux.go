@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -81,8 +80,8 @@ func seconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
 }
 
-// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether it
-// is one of SCTP.
+// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether
+// it is one of SCTP.
 func (a *accepting) Accept() (engine.Newcomer, error) {
 	var fd int
 	var from syscall.Sockaddr
@@ -120,16 +119,6 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zone(int(a.ZoneId))}
 	}
 	return new(net.TCPAddr)
-}
-
-func zone(index int) string {
-	if index == 0 {
-		return ""
-	}
-	if i, err := net.InterfaceByIndex(index); err == nil {
-		return i.Name
-	}
-	return strconv.Itoa(index)
 }
 
 // newcomer implements engine.Newcomer.

@@ -21,26 +21,31 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 		return err
 	}
 	d := &direct{loop: l, fd: fd, unix: !tcp}
-	if err = l.call(func() error { return d.begin(open) }); err == errEnded {
+	begun, err := l.call(func() error { return d.begin(open) })
+	if !begun {
 		err = errors.Join(err, unix.Close(fd))
 	}
 	return err
 }
 
-// call runs f on the loop, and waits for it. With errEnded it was not called.
-func (l *eventLoop) call(f func() error) error {
+// call runs f on the loop, and waits for it. It may have begun though it did not return: then it
+// has ended the loop's goroutine, and what it gave the poller is closed with that.
+func (l *eventLoop) call(f func() error) (begun bool, err error) {
 	result := make(chan error, 1)
-	l.execute(func() { result <- f() })
+	l.execute(func() {
+		begun = true
+		result <- f()
+	})
 	select {
 	case err := <-result:
-		return err
+		return true, err
 	case <-l.ended: // then the loop runs nothing more
 	}
 	select {
 	case err := <-result:
-		return err
+		return true, err
 	default:
-		return errEnded
+		return begun, errEnded
 	}
 }
 

@@ -25,7 +25,7 @@ type box struct {
 	failed chan error
 }
 
-func (b *box) Received(batch []engine.Datagram) {
+func (b *box) Received(batch []engine.Datagram, _ bool) {
 	for _, d := range batch {
 		b.peers <- fmt.Sprintf("%d %s %d %v", b.loop, d.Peer, len(d.Data), d.Cut)
 		if b.to != nil {

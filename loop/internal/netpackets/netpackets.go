@@ -156,7 +156,7 @@ func (s *Packets) received() {
 
 func (s *Packets) deliver(batch []engine.Datagram) {
 	if len(batch) > 0 && !s.closed {
-		s.sink.Received(batch)
+		s.sink.Received(batch, false)
 	}
 }
 

@@ -1,0 +1,186 @@
+package loop
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// slowPort is a UDP address whose new peers cost 100 us each. Its tests are in bubbles of virtual
+// time.
+type slowPort struct {
+	*rig
+	*packetPort
+	order []string
+}
+
+func newSlowPort(t *testing.T, s *Server) *slowPort {
+	p := new(slowPort)
+	p.rig = newRig(t, s, HandlerFunc(func(_ *Conn, msg []byte) error {
+		p.order = append(p.order, string(msg))
+		return nil
+	}))
+	p.packetPort, _ = newPort(p.rig)
+	accept := p.ln.accept
+	p.ln.accept = func(c *Conn) Handler {
+		p.pass(100 * time.Microsecond)
+		return accept(c)
+	}
+	return p
+}
+
+// arrive brings datagrams, each of which says how often one has come from its peer.
+func (p *slowPort) arrive(more bool, msg string, peers ...int) {
+	var batch []engine.Datagram
+	for _, n := range peers {
+		batch = append(batch, engine.Datagram{Data: []byte(fmt.Sprint(n, msg)), Peer: from(n)})
+	}
+	(*portSink)(p.packetPort).Received(batch, more)
+	for _, d := range batch {
+		clear(d.Data) // the engine uses it again
+	}
+}
+
+// numbers returns those from one to below another.
+func numbers(first, end int) (all []int) {
+	for n := first; n < end; n++ {
+		all = append(all, n)
+	}
+	return all
+}
+
+// New peers have a share of the loop. Those who do not fit wait for a turn behind a look at the
+// sockets, in their order, and whoever has a session passes them.
+func TestUDPNewcomersHaveAShare(t *testing.T) { synctest.Test(t, testUDPNewcomersHaveAShare) }
+
+func testUDPNewcomersHaveAShare(t *testing.T) {
+	p := newSlowPort(t, &Server{})
+	p.arrive(false, "a", numbers(0, 20)...)
+	if n := len(p.order); n != 5 || !p.yielded() || p.woken() != 0 {
+		t.Fatalf("%d were opened in the first turn; a further one must come behind the sockets", n)
+	}
+	p.arrive(false, "b", 0, 20, 1)
+	if got := p.order[5:7]; !slices.Equal(got, []string{"0b", "1b"}) {
+		t.Errorf("%q came first", got)
+	}
+	for turns := 0; len(p.late.waiting()) > 0; turns++ {
+		before := len(p.order)
+		if p.turn(); len(p.order)-before > 5 || turns > 10 {
+			t.Fatalf("%d in turn %d", len(p.order)-before, turns)
+		}
+		if p.yielded() != (len(p.late.waiting()) > 0) {
+			t.Error("another turn must be asked for while somebody waits, and not otherwise")
+		}
+	}
+	var opened []string
+	for _, n := range numbers(0, 20) {
+		opened = append(opened, fmt.Sprint(n, "a"))
+	}
+	opened = append(opened, "20b")
+	got := slices.DeleteFunc(p.order, func(s string) bool { return s == "0b" || s == "1b" })
+	if !slices.Equal(got, opened) || p.Loop.count.lost != 0 {
+		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count.lost)
+	}
+	if p.late.bytes != 0 || p.late.all != nil {
+		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.late.bytes, cap(p.late.all))
+	}
+}
+
+// While more waits in the kernel new peers have next to nothing: the socket is read first.
+func TestUDPNewcomersWaitForTheSocket(t *testing.T) {
+	synctest.Test(t, testUDPNewcomersWaitForTheSocket)
+}
+
+func testUDPNewcomersWaitForTheSocket(t *testing.T) {
+	p := newSlowPort(t, &Server{})
+	p.arrive(true, "", numbers(0, 64)...)
+	p.arrive(true, "", numbers(64, 128)...)
+	if len(p.order) != 2 {
+		t.Fatalf("%d were opened, want one of each batch", len(p.order))
+	}
+	if p.turn(); len(p.order) != 2 || !p.yielded() {
+		t.Errorf("%d were opened before the socket was read again", len(p.order))
+	}
+	if p.turn(); len(p.order) != 7 { // as it has nothing more
+		t.Errorf("%d were opened in the turn behind that", len(p.order)-2)
+	}
+	for range 10 { // however much comes for those who have a session
+		p.arrive(false, "", 0)
+		p.turn()
+	}
+	if len(p.v4) != 7+50 {
+		t.Errorf("%d of those who waited were opened", len(p.v4)-7)
+	}
+}
+
+// What waits of new peers is bounded, by number and by bytes; peers with a session lose nothing.
+func TestUDPNewcomersAreBounded(t *testing.T) { synctest.Test(t, testUDPNewcomersAreBounded) }
+
+func testUDPNewcomersAreBounded(t *testing.T) {
+	p := newSlowPort(t, &Server{})
+	p.arrive(false, "", 0)
+	for at := 1; at < 3000; at += 64 {
+		p.arrive(true, "", append(numbers(at, at+63), 0)...)
+	}
+	if n := len(p.late.waiting()); n != maxLate || cap(p.late.all) > 2*maxLate {
+		t.Errorf("%d wait, with room for %d", n, cap(p.late.all))
+	}
+	opened, waiting := len(p.v4)-1, len(p.late.waiting())
+	if lost := int(p.Loop.count.lost); lost != 47*63-opened-waiting {
+		t.Errorf("%d of %d were lost, %d opened, %d wait", lost, 47*63, opened, waiting)
+	}
+	if got := len(p.order) - opened; got != 1+47 {
+		t.Errorf("%d datagrams of the peer with a session", got)
+	}
+	p.late.leave(0)
+	large := engine.Datagram{Data: make([]byte, 60<<10), Peer: from(1)}
+	for n := range 6 {
+		if got := p.late.put(large); got != (n < 4) {
+			t.Errorf("%v for the large datagram %d", got, n)
+		}
+	}
+}
+
+// Where no session can be opened nobody waits.
+func TestUDPNewcomersBeyondTheLimit(t *testing.T) { synctest.Test(t, testUDPNewcomersBeyondTheLimit) }
+
+func testUDPNewcomersBeyondTheLimit(t *testing.T) {
+	p := newSlowPort(t, &Server{MaxSessions: 3})
+	p.arrive(true, "", numbers(0, 64)...)
+	for len(p.late.waiting()) > 0 {
+		p.turn()
+	}
+	if n := p.Loop.count; n.refused != 61 || n.sessions != 64 || n.lost != 0 {
+		t.Errorf("%d refused of %d, %d lost", n.refused, n.sessions, n.lost)
+	}
+	p.arrive(true, "", numbers(64, 128)...)
+	if n := p.Loop.count; n.refused != 61+64 || n.sessions != 128 || len(p.late.waiting()) != 0 {
+		t.Errorf("%d refused of %d, %d wait", n.refused, n.sessions, len(p.late.waiting()))
+	}
+}
+
+// A panic in the Accept of one that waits concerns nobody else.
+func TestUDPNewcomersThatPanic(t *testing.T) { synctest.Test(t, testUDPNewcomersThatPanic) }
+
+func testUDPNewcomersThatPanic(t *testing.T) {
+	p := newSlowPort(t, &Server{})
+	accept, n := p.ln.accept, 0
+	p.ln.accept = func(c *Conn) Handler {
+		if n++; n%2 == 0 {
+			p.pass(100 * time.Microsecond)
+			panic("told to")
+		}
+		return accept(c)
+	}
+	p.arrive(false, "", numbers(0, 20)...)
+	for len(p.late.waiting()) > 0 {
+		p.turn()
+	}
+	if len(p.order) != 10 || p.Loop.count.panics != 10 || len(p.v4) != 10 {
+		t.Errorf("%d served, %d panics, %d sessions", len(p.order), p.Loop.count.panics, len(p.v4))
+	}
+}
