@@ -21,7 +21,7 @@ import (
 
 // bothEngines runs f with what this system can do, and with what is done elsewhere.
 func bothEngines(t *testing.T, f func(t *testing.T, ctx context.Context)) {
-	t.Run("doors", func(t *testing.T) { f(t, context.Background()) })
+	t.Run("default", func(t *testing.T) { f(t, context.Background()) })
 	t.Run("plain", func(t *testing.T) {
 		f(t, withoutDoors(context.Background()))
 	})

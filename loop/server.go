@@ -111,9 +111,10 @@ type Server struct {
 
 	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
 	// server runs, to one more than the loops of all servers of the process, and says so in the
-	// log: a loop that sleeps holds a P for up to 10 ms, and without one that is free, goroutines
-	// that wait for sockets (what Offload runs, clients of databases) stand still meanwhile. If
-	// the environment sets GOMAXPROCS, it is never raised.
+	// log: a loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
+	// no pollers: not on Linux), and without one that is free, goroutines that wait for sockets
+	// (what Offload runs, clients of databases) stand still meanwhile. If the environment sets
+	// GOMAXPROCS, it is never raised.
 	KeepGOMAXPROCS bool
 
 	// Engine is what moves the bytes. The zero Engine is the best one that the system has.

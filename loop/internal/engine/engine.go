@@ -113,7 +113,7 @@ type Socket interface {
 // before any server starts.
 var Default = func() string { return Gnet }
 
-// Gnet, Plain and Net are engines: gnet, gnet without doors, and Go's net.
+// Gnet, Plain and Net are engines: gnet, gnet without pollers of ours, and Go's net.
 const (
 	Gnet  = ""
 	Plain = "plain"

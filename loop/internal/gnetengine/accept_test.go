@@ -57,8 +57,8 @@ func visit(t *testing.T, r *rig, network, listen string, k net.KeepAliveConfig) 
 	return own, ownPeer, model, modelPeer
 }
 
-// doors runs f on an engine that accepts by itself.
-func doors(t *testing.T, f func(t *testing.T, r *rig)) {
+// acceptors runs f on an engine that accepts by itself.
+func acceptors(t *testing.T, f func(t *testing.T, r *rig)) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		if r.loops[0].poll == nil {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +67,7 @@ func doors(t *testing.T, f func(t *testing.T, r *rig)) {
 			}
 			defer ln.Close()
 			if r.Accepting(ln, net.KeepAliveConfig{}) != nil {
-				t.Error("accepts without doors")
+				t.Error("accepts without pollers")
 			}
 			return
 		}
@@ -79,7 +79,7 @@ func doors(t *testing.T, f func(t *testing.T, r *rig)) {
 func TestAcceptsAsPackageNet(t *testing.T) {
 	options := [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
-	doors(t, func(t *testing.T, r *rig) {
+	acceptors(t, func(t *testing.T, r *rig) {
 		for _, where := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp", ":0"}, {"tcp6", "[::1]:0"}, {"tcp4", "0.0.0.0:0"}} {
 			for _, k := range []net.KeepAliveConfig{{}, {Enable: true}, {Enable: true, Idle: 1500e6, Interval: 7e9, Count: 3},
 				{Enable: true, Idle: -1, Interval: -1, Count: -1}} {
@@ -120,7 +120,7 @@ func TestAcceptsAsPackageNet(t *testing.T) {
 
 // A newcomer joins a loop, becomes a connection of package net, or is reset.
 func TestNewcomers(t *testing.T) {
-	doors(t, func(t *testing.T, r *rig) {
+	acceptors(t, func(t *testing.T, r *rig) {
 		own, peer, _, _ := visit(t, r, "tcp", "127.0.0.1:0", net.KeepAliveConfig{})
 		e := newEar()
 		r.do(0, func() {
@@ -165,7 +165,7 @@ func TestNewcomers(t *testing.T) {
 // Close ends an Accept that waits, and each one after it; the port is free when the listener is
 // closed as well.
 func TestAcceptingEnds(t *testing.T) {
-	doors(t, func(t *testing.T, r *rig) {
+	acceptors(t, func(t *testing.T, r *rig) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

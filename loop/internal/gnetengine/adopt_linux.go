@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// adopt is Enroll with doors. It takes over nc, and waits until open has returned on the loop.
+// adopt is Enroll with a poller. It takes over nc, and waits until open has returned on the loop.
 func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	_, tcp := nc.(*net.TCPConn)
 	fd, err := takeOver(nc)
@@ -21,26 +21,33 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 		return err
 	}
 	d := &direct{loop: l, fd: fd, unix: !tcp}
-	result := make(chan error, 1)
 	begun := false
-	l.execute(func() {
+	err = l.call(func() error {
 		begun = true
-		result <- d.begin(open)
+		return d.begin(open)
 	})
+	if err == errEnded && !begun { // if begun, open has ended the loop, and its poller closes the socket
+		err = errors.Join(err, unix.Close(fd))
+	}
+	return err
+}
+
+// call runs f on the loop, and waits for it. errEnded: the loop ends, and f was not called, or has
+// ended it.
+func (l *eventLoop) call(f func() error) error {
+	result := make(chan error, 1)
+	l.execute(func() { result <- f() })
 	select {
 	case err := <-result:
 		return err
-	case <-l.ended: // then the loop runs nothing more
+	case <-l.ended:
 	}
 	select {
 	case err := <-result:
 		return err
 	default:
-	}
-	if begun { // open has ended the loop's goroutine: the socket is the poller's, which closes it
 		return errEnded
 	}
-	return errors.Join(errEnded, unix.Close(fd))
 }
 
 // takeOver returns a copy of nc's descriptor, and closes nc.

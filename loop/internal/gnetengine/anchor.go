@@ -14,51 +14,16 @@ import (
 
 var pull = []byte{0}
 
-// mostTurns is how many turns there are, at most, behind looks of our own at the sockets, before
-// gnet polls again. To write into the anchor, to poll and to read costs five times as much as such
-// a look.
-const mostTurns = 8
-
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given
-// before, or handles a socket, is run before it polls again; so the anchor becomes readable in
-// place of it.
+// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
+// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
 func (e *Engine) Again(loop int) {
 	l := e.loops[loop]
-	if l.turning {
-		l.asked = true
+	if l.poll != nil {
+		l.poll.more()
 		return
 	}
-	l.pull()
-}
-
-// pull makes the anchor readable.
-func (l *eventLoop) pull() {
 	if _, err := unix.Write(l.peer, pull); err != nil { // as good as never: nobody else writes
-		_ = l.engine.Wake(l.index)
-	}
-}
-
-// turns is called when the anchor is readable. It has the host do what it was asked for, behind a
-// look at the sockets; and again, if the host asks for that meanwhile.
-func (l *eventLoop) turns() {
-	host := l.engine.host
-	if l.poll == nil { // gnet has the sockets
-		host.Turn(l.index)
-		return
-	}
-	l.turning = true
-	for range mostTurns {
-		l.look()
-		l.asked = false // what sockets asked for comes now
-		host.Turn(l.index)
-		if !l.asked {
-			break
-		}
-	}
-	l.turning = false
-	if l.asked {
-		l.asked = false
-		l.pull()
+		_ = e.Wake(loop)
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 
 func TestDoorsWorkHere(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH == "386" || runtime.GOARCH == "s390x" {
-		t.Skip("doors are for Linux")
+		t.Skip("pollers are for Linux")
 	}
 	engines(t, 2, func(t *testing.T, r *rig) {
 		for _, l := range r.loops {
 			if (l.poll == nil) != r.plain {
-				t.Errorf("loop %d: has a door %v, want %v", l.index, l.poll != nil, !r.plain)
+				t.Errorf("loop %d: has a poller %v, want %v", l.index, l.poll != nil, !r.plain)
 			}
 		}
 	})

@@ -4,9 +4,9 @@
 //
 // Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing,
 // ceasing to accept and the choice of the loop are in our hands. gnet runs the loop; on Linux the
-// sockets are in an epoll instance of ours, which it looks into through a door. Elsewhere they are
-// gnet's connections, but writing goes straight to the descriptor, because gnet's outbound buffer
-// is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
+// sockets are in an epoll instance of ours, by which its goroutine stays: see poller. Elsewhere
+// they are gnet's connections, but writing goes straight to the descriptor, because gnet's outbound
+// buffer is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
 //
 // gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to
 // enrol by EventLoop.Enroll and Register. New releases it.
@@ -33,9 +33,9 @@ import (
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size, of which only
-// the pages are resident that reads have filled. With gnet's default of 64 KiB large frames cost 2.6
-// times as much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never whole
-// in it and is copied, which is a third of what it costs.
+// the pages are resident that reads have filled. With gnet's default of 64 KiB large frames cost
+// 2.6 times as much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never
+// whole in it and is copied, which is a third of what it costs.
 const readBuffer = 512 << 10
 
 var (
@@ -51,14 +51,14 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
-	plain    bool // without doors
+	plain    bool // without pollers
 
 	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
 	KeepProcs bool
 	reserved  int // loops that procs knows of
 }
 
-// NewPlain returns an engine that does without doors, as where they do not work.
+// NewPlain returns an engine that does without pollers, as where they do not work.
 func NewPlain(log zerolog.Logger) *Engine {
 	e := New(log)
 	e.plain = true
@@ -82,13 +82,10 @@ type eventLoop struct {
 	once   sync.Once
 
 	reserve reserve
-	poll    *poller // nil without doors
+	poll    *poller // nil: sockets are gnet's
 	input   []byte  // what direct sockets read into
 	pipe    *kernelPipe
 	packets *inBatch // what UDP sockets read into
-	ports   []*packets
-	turning bool // in turns
-	asked   bool // there, by Again
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
@@ -180,6 +177,9 @@ func (l *eventLoop) start() (err error) {
 }
 
 func (l *eventLoop) stop() error {
+	if l.poll != nil {
+		l.poll.leave()
+	}
 	err := l.client.Stop()
 	l.reserve.drop()
 	if l.poll != nil {
@@ -192,6 +192,10 @@ func (l *eventLoop) stop() error {
 // Wake implements engine.Engine.
 func (e *Engine) Wake(loop int) error {
 	l := e.loops[loop]
+	if l.poll != nil {
+		l.poll.wake()
+		return nil
+	}
 	return l.gnet.Execute(context.Background(), (*turn)(l))
 }
 
@@ -223,9 +227,6 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	case t.resume != nil:
 		t.resume.attach(c)
 		return nil, gnet.None
-	case t.door != nil:
-		t.door.opened(c)
-		return nil, gnet.None
 	case t.open == nil:
 		t.loop.gnet = c.EventLoop()
 		return nil, gnet.None
@@ -250,10 +251,8 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 		if !x.is(markClosed) {
 			x.sink.Readable(data)
 		}
-	case *door:
-		x.ready()
 	case *ticket: // an anchor: see Again
-		x.loop.turns()
+		e.host.Turn(x.loop.index)
 	}
 	return gnet.None
 }
@@ -265,7 +264,7 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened && x.resume == nil && x.door == nil { // an anchor: its loop is ending
+		if x.opened && x.resume == nil { // an anchor: its loop is ending
 			e.ended(x.loop, err)
 		}
 	}
@@ -284,18 +283,24 @@ func (e *Engine) ended(l *eventLoop, err error) {
 		return
 	}
 	if l.poll != nil {
-		l.poll.end(errEnded)
+		if cause := l.poll.end(errEnded); cause != nil {
+			err = fmt.Errorf("loop: event loop %d ended: %w", l.index, cause)
+		}
 	}
 	e.host.Ended(l.index, err)
 }
 
-// packetLoop is a loop for package netpackets, which does UDP where there are no doors.
+// packetLoop is a loop for package netpackets, which does UDP where there are no pollers.
 func (e *Engine) packetLoop(i int) netpackets.Loop {
 	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
 }
 
 // execute runs f on the loop.
 func (l *eventLoop) execute(f func()) {
+	if l.poll != nil {
+		l.poll.execute(f)
+		return
+	}
 	_ = l.gnet.Execute(context.Background(), run(f))
 }
 

@@ -18,9 +18,8 @@ type ticket struct {
 	loop   *eventLoop
 	open   func(engine.Socket) engine.Sink // nil: the loop's anchor, or
 	resume *socket                         // a paused socket that reads again, or
-	door   *door
-	opened bool // OnOpen was called
-	served bool // and has returned
+	opened bool                            // OnOpen was called
+	served bool                            // and has returned
 
 	conn   net.Conn // which enroll hands over
 	result chan error

@@ -116,19 +116,15 @@ type packets struct {
 	fd        int
 	connected bool
 	v6        bool
-	door      *door // of a port
-	place     int32 // in the poller, of one that is connected
+	place     int32 // in the poller
 	closed    bool
 	lone      int // batches of one since there was a larger one
 	alone     int // how often to expect a single datagram
 	out       *outBatch
 }
 
-// received is called when there is something to receive.
-func (p *packets) received() {
-	if p.closed {
-		return
-	}
+// polled implements pollee: there is something to receive.
+func (p *packets) polled(uint32) {
 	if p.loop.packets == nil {
 		p.loop.packets = newInBatch()
 	}
@@ -159,9 +155,6 @@ func (p *packets) receive(b *inBatch) (batch []engine.Datagram, err error) {
 	p.alone = p.lone
 	return batch, err
 }
-
-// polled implements pollee.
-func (p *packets) polled(uint32) { p.received() }
 
 // Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has
 // seldom more than one datagram in a turn; that of a port collects them.
@@ -195,11 +188,7 @@ func (p *packets) Close() {
 	}
 	p.Flush()
 	p.closed = true
-	if p.door != nil {
-		p.door.close(p.loop)
-	} else {
-		p.loop.poll.remove(p.place, p.fd)
-	}
+	p.loop.poll.remove(p.place, p.fd)
 	_ = unix.Close(p.fd)
 }
 

@@ -3,26 +3,53 @@
 package gnetengine
 
 import (
+	"context"
+	"encoding/binary"
+	"errors"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"golang.org/x/sys/unix"
 )
 
-// pollBatch is how many events are taken at once.
-const pollBatch = 128
+const (
+	// pollBatch is how many events are taken at once.
+	pollBatch = 128
 
-// poller is a loop's own epoll instance, which the loop looks into through a door. In it are all
-// sockets but UDP listeners, which have doors of their own. It belongs to the loop: there is no
-// lock.
+	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then.
+	proofTimeout = 2 * time.Second
+)
+
+var errDeaf = errors.New("loop: the event loop does not hear its poller")
+
+// poller is a loop's own epoll instance, with all its sockets in it, its bell, and a tap by which
+// other goroutines wake it. The loop, a goroutine of gnet's, stays in run as long as it lives.
+//
+// It waits in Go's own poller, to which the instance is one file. A goroutine that waits in
+// epoll_wait itself, as gnet's loops do, keeps its P until the runtime's monitor has looked for it
+// some 50 times, and gnet wakes another thread first, which finds nothing: that is more than what
+// an echo costs otherwise.
+//
+// But for what says so, all of it belongs to the loop: there is no lock.
 type poller struct {
 	fd      int
-	door    door
+	file    *os.File // a copy of fd, for Go's poller
 	bell    *bell
+	tap     tap
+	turn    func() // of the loop
 	entries []entry
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
+	again   bool        // the loop wants another turn
+	leaving atomic.Bool // run is to return; any goroutine may set it
+	err     error       // why it has, if nobody has asked for it
+	proof   chan error  // nil: its bell has rung
+	proven  bool
 }
 
 // A pollee is told what epoll says of its descriptor.
@@ -35,17 +62,184 @@ type entry struct {
 	generation int32
 }
 
-func newPoller() (*poller, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+// one is what an eventfd counts by, in the machine's order.
+var one = binary.NativeEndian.AppendUint64(nil, 1)
+
+// A tap wakes the loop, from any goroutine.
+type tap struct {
+	file   *os.File // an eventfd; a file, as some may still wake a loop that is ending
+	turn   func()
+	wanted atomic.Bool // a turn is
+
+	mu    sync.Mutex
+	tasks []func()
+}
+
+// newPoller returns a poller whose loop takes turns by turn. close must be called in each case.
+func newPoller(turn func()) (p *poller, err error) {
+	p = &poller{fd: -1, turn: turn, tap: tap{turn: turn}, proof: make(chan error, 1)}
+	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return p, os.NewSyscallError("epoll_create1", err)
 	}
-	bell, err := newBell()
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // which os.NewFile does not tell Go's poller of
 	if err != nil {
-		_ = unix.Close(fd)
-		return nil, err
+		return p, os.NewSyscallError("eventfd", err)
 	}
-	return &poller{fd: fd, bell: bell}, nil
+	p.tap.file = os.NewFile(uintptr(event), "eventfd")
+	if p.bell, err = newBell(); err != nil {
+		return p, err
+	}
+	fd, err := unix.FcntlInt(uintptr(p.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return p, os.NewSyscallError("dup", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // os.NewFile takes it for pollable then
+		return p, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
+	p.file = os.NewFile(uintptr(fd), "epoll")
+	if _, err = p.add(event, unix.EPOLLIN|unix.EPOLLET, &p.tap); err == nil {
+		_, err = p.add(p.bell.fd, unix.EPOLLIN|unix.EPOLLET, p.bell)
+	}
+	return p, err
+}
+
+// startPoller has l stay in a poller of its own, if that works here: its bell must ring.
+func (l *eventLoop) startPoller() error {
+	p, err := newPoller(func() { l.engine.host.Turn(l.index) })
+	if err != nil {
+		p.close()
+		return err
+	}
+	p.bell.base = kernelTime(time.Now())
+	p.bell.ring = p.prove
+	p.bell.Publish(time.Millisecond) // it waits by then
+	if err := l.gnet.Execute(context.Background(), staying{p}); err != nil {
+		p.close()
+		return err
+	}
+	err = errDeaf
+	select {
+	case err = <-p.proof:
+	case <-time.After(proofTimeout):
+	case <-l.ended:
+	}
+	if err == nil {
+		l.poll = p
+		return nil
+	}
+	p.leave()
+	l.execute(p.close)
+	return err
+}
+
+func (p *poller) prove() {
+	p.proven = true
+	p.proof <- nil
+}
+
+// staying is the gnet.Runnable that a loop does not come back from until it is to end.
+type staying struct{ poll *poller }
+
+func (s staying) Run(context.Context) error {
+	p := s.poll
+	p.run()
+	switch {
+	case p.err == nil:
+		return nil
+	case !p.proven:
+		p.proof <- p.err
+		return nil
+	}
+	return gneterrors.ErrEngineShutdown // ends the loop
+}
+
+// run polls until leave is called, or that fails.
+func (p *poller) run() {
+	raw, err := p.file.SyscallConn()
+	if err == nil {
+		err = raw.Read(func(uintptr) (leave bool) {
+			for p.round() {
+			}
+			return p.leaving.Load()
+		})
+	}
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// round passes on what has happened, and reports whether to look again before the loop waits.
+func (p *poller) round() (more bool) {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
+		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)
+	if errno != 0 {
+		return p.failed(errno)
+	}
+	for _, ev := range p.events[:n] {
+		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
+			e.pollee.polled(ev.Events)
+		}
+	}
+	if p.again {
+		p.again = false
+		p.turn()
+		return !p.leaving.Load()
+	}
+	return n > 0 && !p.leaving.Load()
+}
+
+func (p *poller) failed(errno syscall.Errno) (more bool) {
+	if errno == unix.EINTR {
+		return true
+	}
+	p.err = os.NewSyscallError("epoll_pwait", errno)
+	p.leaving.Store(true)
+	return false
+}
+
+// leave has run return. Any goroutine may call it.
+func (p *poller) leave() {
+	p.leaving.Store(true)
+	p.tap.knock()
+}
+
+// wake has the loop take a turn. Any goroutine may call it.
+func (p *poller) wake() {
+	p.tap.wanted.Store(true)
+	p.tap.knock()
+}
+
+// more has it take one more, after a look at its sockets.
+func (p *poller) more() { p.again = true }
+
+// execute has f run on the loop. Any goroutine may call it.
+func (p *poller) execute(f func()) {
+	t := &p.tap
+	t.mu.Lock()
+	t.tasks = append(t.tasks, f)
+	first := len(t.tasks) == 1
+	t.mu.Unlock()
+	if first {
+		t.knock()
+	}
+}
+
+// knock makes the eventfd readable once more: as it is edge-triggered nobody needs to read it. It
+// is full after 2^64-2 times.
+func (t *tap) knock() { _, _ = t.file.Write(one) }
+
+// polled implements pollee.
+func (t *tap) polled(uint32) {
+	t.mu.Lock()
+	tasks := t.tasks
+	t.tasks = nil
+	t.mu.Unlock()
+	for _, f := range tasks {
+		f()
+	}
+	if t.wanted.Swap(false) {
+		t.turn()
+	}
 }
 
 // add begins to watch fd.
@@ -84,43 +278,26 @@ func (p *poller) control(op, fd int, place int32, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &ev))
 }
 
-// ready passes on what has happened. What does not fit is reported again: gnet's epoll is
-// level-triggered.
-func (p *poller) ready() {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
-		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)
-	if errno != 0 {
-		return
-	}
-	for _, ev := range p.events[:n] {
-		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
-			e.pollee.polled(ev.Events)
-		}
-	}
-}
-
-// look is a look at all sockets. Ahead of a turn that was asked for by Again it makes sure that
-// nobody waits for that turn who was there before: where gnet's epoll names the anchor first, and
-// then the door, it would have to.
-func (l *eventLoop) look() {
-	l.poll.ready()
-	for _, p := range l.ports {
-		p.received()
-	}
-}
-
-// end tells the sockets that the loop has ended.
-func (p *poller) end(err error) {
+// end tells the sockets that the loop has ended, and returns why.
+func (p *poller) end(err error) error {
 	for _, e := range p.entries {
 		if d, ok := e.pollee.(*direct); ok && !d.closed && !d.ended {
 			d.over(err)
 		}
 	}
+	return p.err
 }
 
+// close gives back what the poller itself has.
 func (p *poller) close() {
-	_ = unix.Close(p.bell.fd)
-	_ = unix.Close(p.fd)
+	_ = p.file.Close() // of nil, too
+	_ = p.tap.file.Close()
+	if p.bell != nil {
+		_ = unix.Close(p.bell.fd)
+	}
+	if p.fd >= 0 {
+		_ = unix.Close(p.fd)
+	}
 }
 
 // stop closes what is left when the loop has ended.

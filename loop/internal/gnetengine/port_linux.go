@@ -118,25 +118,22 @@ func makeRoom(fd int) {
 
 func (p *groupPort) Addr() net.Addr { return p.addr }
 
-// Serve implements engine.PacketPort: the socket gets a door.
+// Serve implements engine.PacketPort.
 func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
 	l := p.engine.loops[loop]
 	if l.poll == nil {
 		return p.serveShared(l, open)
 	}
 	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
-	s.door = &door{fd: s.fd, ready: s.received, begin: func() {
-		s.sink = open(s)
-		l.ports = append(l.ports, s)
-	}}
-	if err := s.door.open(l); err != nil {
+	return l.call(func() (err error) {
+		if s.place, err = l.poll.add(s.fd, unix.EPOLLIN, s); err == nil {
+			s.sink = open(s)
+		}
 		return err
-	}
-	p.fds[loop] = -1
-	return nil
+	})
 }
 
-// serveShared is Serve without doors: a goroutine reads.
+// serveShared is Serve without a poller: a goroutine reads.
 func (p *groupPort) serveShared(l *eventLoop, open func(engine.Packets) engine.PacketSink) error {
 	f := os.NewFile(uintptr(p.fds[l.index]), "udp")
 	p.fds[l.index] = -1

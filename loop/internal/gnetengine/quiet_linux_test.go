@@ -42,7 +42,7 @@ func TestEndedSocketsAreQuiet(t *testing.T) {
 		}
 		return sock, peer
 	}
-	doors(t, func(t *testing.T, r *rig) {
+	acceptors(t, func(t *testing.T, r *rig) {
 		for name, open := range map[string]func(*testing.T, *rig, *ear) (engine.Socket, net.Conn){"tcp": accept, "unix": pair} {
 			e := newEar()
 			sock, peer := open(t, r, e)

@@ -25,9 +25,9 @@ type rig struct {
 	posts [][]func()
 }
 
-// engines runs f with doors and without.
+// engines runs f with pollers and without.
 func engines(t *testing.T, loops int, f func(t *testing.T, r *rig)) {
-	for name, e := range map[string]*Engine{"doors": New(zerolog.Nop()), "plain": NewPlain(zerolog.Nop())} {
+	for name, e := range map[string]*Engine{"pollers": New(zerolog.Nop()), "plain": NewPlain(zerolog.Nop())} {
 		t.Run(name, func(t *testing.T) {
 			r := &rig{Engine: e, t: t, posts: make([][]func(), loops)}
 			if err := e.Start(loops, r); err != nil {

@@ -1,9 +1,9 @@
 // Package procs keeps a P free for goroutines beside event loops.
 //
-// A loop that sleeps in epoll_wait keeps its P (see GOMAXPROCS) until the runtime's monitor takes
-// it back, which is up to 10 ms later. With as many loops as Ps, goroutines that wait for sockets
-// (a database client, say) stand still that long, though the processors are idle. One P more than
-// there are loops ends that.
+// A loop that is busy keeps its P (see GOMAXPROCS) for 10 ms at a time, and so does one that sleeps
+// in epoll_wait, as loops do that have no poller of their own. With as many loops as Ps, goroutines
+// that wait for sockets (a database client, say) stand still that long. One P more than there are
+// loops ends that.
 package procs
 
 import (

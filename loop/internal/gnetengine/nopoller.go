@@ -9,24 +9,22 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
-
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// There are no doors here: see door_linux.go.
-
-type door struct{ ready func() }
-
-func (*door) opened(gnet.Conn) {}
+// There are no pollers here: see poller_linux.go.
 
 type poller struct{}
 
 func (*eventLoop) startPoller() error { return errors.ErrUnsupported }
 
-func (*poller) stop()     {}
-func (*poller) end(error) {}
+func (*poller) wake()           {}
+func (*poller) more()           {}
+func (*poller) execute(func())  {}
+func (*poller) leave()          {}
+func (*poller) stop()           {}
+func (*poller) end(error) error { return nil }
 
 func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 	return errors.ErrUnsupported
@@ -35,12 +33,7 @@ func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 // Bell implements engine.Ringer.
 func (*Engine) Bell(int, time.Time, func()) engine.Bell { return nil }
 
-func (l *eventLoop) look() {}
-
-type (
-	inBatch struct{}
-	packets struct{}
-)
+type inBatch struct{}
 
 type kernelPipe struct{}
 

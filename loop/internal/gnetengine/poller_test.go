@@ -1,0 +1,95 @@
+//go:build linux && !386 && !s390x
+
+package gnetengine
+
+import (
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// What other goroutines ask a loop for is done, whether it sleeps or is busy.
+func TestTapWakesTheLoop(t *testing.T) {
+	engines(t, 2, func(t *testing.T, r *rig) {
+		var wg sync.WaitGroup
+		var ran [2]int
+		for range 8 {
+			wg.Go(func() {
+				for i := range 500 {
+					r.do(i%2, func() { ran[i%2]++ })
+					done := make(chan struct{})
+					r.loops[i%2].execute(func() { ran[i%2]++; close(done) })
+					wait(t, done, "a task")
+				}
+			})
+		}
+		wg.Wait()
+		r.do(0, func() {})
+		if ran != [2]int{4000, 4000} {
+			t.Errorf("%v ran, of 4000 on each loop", ran)
+		}
+	})
+}
+
+// A loop that asks for another turn looks at its sockets before, and does not sleep.
+func TestAgainComesBehindTheSockets(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, accepted := listen(t)
+		sink := newEar()
+		if _, err := r.connect(addr, sink); err != nil {
+			t.Fatal(err)
+		}
+		peer := wait(t, accepted, "the peer")
+		defer peer.Close()
+		heard := make(chan struct{})
+		var turn func()
+		turn = func() {
+			if len(sink.heard) != 0 {
+				close(heard)
+				return
+			}
+			r.mu.Lock()
+			r.posts[0] = append(r.posts[0], turn)
+			r.mu.Unlock()
+			r.Again(0)
+		}
+		r.do(0, turn)
+		if _, err := peer.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, heard, "a loop that asks for turns")
+	})
+}
+
+// To wake a loop that has ended does no harm: its descriptors may be another's by then.
+func TestWakeAfterTheEnd(t *testing.T) {
+	e := New(zerolog.Nop())
+	r := &rig{Engine: e, t: t, posts: make([][]func(), 1)}
+	if err := e.Start(1, r); err != nil {
+		t.Fatal(err)
+	}
+	if e.loops[0].poll == nil {
+		t.Skip("pollers do not work here")
+	}
+	if err := e.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // take the numbers that have become free
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		defer out.Close()
+		defer func() {
+			if fd := int(in.Fd()); poll(fd)&unix.POLLIN != 0 {
+				t.Error("something was written into another's file")
+			}
+		}()
+	}
+	_ = e.Wake(0)
+	e.loops[0].execute(func() { t.Error("ran") })
+}
