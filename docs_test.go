@@ -83,6 +83,10 @@ func TestGettingStarted(t *testing.T) {
 	if got, err := io.ReadAll(bufio.NewReader(c)); string(got) != "O\x00\x1821.5 is the hottest of 1" {
 		t.Errorf("got %q, %v", got, err)
 	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it was asked to end, and does so with %v", err)
+	}
 }
 
 // snippetImports are the packages that snippets in documents may use without saying so.

@@ -12,6 +12,7 @@ type local struct {
 	groups  map[*loop.Conn][]*Group // where each connection is a member, so that it leaves when it closes
 	actors  map[*actor]struct{}     // that live
 	askers  map[waiter]struct{}     // that wait for an answer
+	links   map[*Link]struct{}      // that were not stopped
 }
 
 var locals *loop.Local[local]
@@ -21,11 +22,12 @@ func init() {
 }
 
 func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l); endAskers(l) })
+	l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
 	return local{
 		groups: make(map[*loop.Conn][]*Group),
 		actors: make(map[*actor]struct{}),
 		askers: make(map[waiter]struct{}),
+		links:  make(map[*Link]struct{}),
 	}
 }
 

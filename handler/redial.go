@@ -74,7 +74,7 @@ func (r Redial) Start(l *loop.Loop) *Link {
 		panic("handler: Redial with a Max below Min")
 	}
 	k := &Link{redial: r, loop: l, wait: r.Min}
-	l.AfterStop(k.Stop)
+	locals.Get(l).links[k] = struct{}{}
 	k.dial()
 	return k
 }
@@ -101,7 +101,7 @@ type LinkStats struct {
 	Dials   uint64 // attempts
 	Opened  uint64 // of these
 	Kept    int    // messages that wait for a connection
-	Dropped uint64 // that gave way to newer ones, or were left when the Link stopped
+	Dropped uint64 // that gave way to newer ones, were refused by the codec, or were left at Stop
 }
 
 // Conn returns the connection, or nil if there is none now.
@@ -138,6 +138,7 @@ func (k *Link) Stop() {
 		return
 	}
 	k.stopped = true
+	delete(locals.Get(k.loop).links, k)
 	k.timer.Stop()
 	if k.cancel != nil {
 		k.cancel()
@@ -163,16 +164,29 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	}
 	c.AfterClose(k.closed)
 	h := k.redial.Open(c)
-	if h == nil {
+	if h == nil || k.stopped {
 		return nil // then c closes, refused
 	}
 	k.conn, k.since = c, k.loop.Now()
 	k.opens++
-	for len(k.kept) > 0 && c.Send(k.kept[0]) == nil {
-		k.kept = k.kept[1:]
-	}
+	k.sendKept()
 	k.tell(c, nil)
 	return h
+}
+
+// sendKept sends what was kept. What the codec refuses would be refused by the next connection's,
+// too, and keep all behind it.
+func (k *Link) sendKept() {
+	for len(k.kept) > 0 {
+		switch err := k.conn.Send(k.kept[0]); {
+		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
+			return
+		case err != nil:
+			k.conn.Log().Warn().Err(err).Msg("a kept message cannot be sent")
+			k.dropped++
+		}
+		k.kept = k.kept[1:]
+	}
 }
 
 // closed is told when a connection has ended, or was refused by Open.
@@ -187,19 +201,25 @@ func (k *Link) closed(err error) {
 	k.failed(err)
 }
 
-// failed tells why there is no connection, and dials again later.
+// failed tells why there is no connection, and dials again later, though State panics.
 func (k *Link) failed(err error) {
-	k.tell(nil, err)
-	if k.stopped || errors.Is(err, loop.ErrServerClosed) {
-		return
+	if !k.stopped && !errors.Is(err, loop.ErrServerClosed) {
+		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
+		k.wait = min(2*k.wait, k.redial.Max)
+		k.timer = k.loop.AfterFunc(d, k.dial)
 	}
-	d := time.Duration(rand.Int64N(int64(k.wait))) + 1
-	k.wait = min(2*k.wait, k.redial.Max)
-	k.timer = k.loop.AfterFunc(d, k.dial)
+	k.tell(nil, err)
 }
 
 func (k *Link) tell(c *loop.Conn, err error) {
 	if k.redial.State != nil {
 		k.redial.State(c, err)
+	}
+}
+
+// stopLinks stops those that still live when their loop ends.
+func stopLinks(l *loop.Loop) {
+	for k := range locals.Get(l).links {
+		k.Stop()
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
@@ -228,4 +230,94 @@ func TestRedialMisuse(t *testing.T) {
 	} {
 		wantPanic(t, what, func() { r.Start(nil) })
 	}
+}
+
+// A kept message that the codec refuses gives way to those behind it: no connection would take it.
+func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{Keep: 3})
+		k.backend.Accept().Reset()
+		k.backend.Refuse(syscall.EHOSTUNREACH)
+		k.srv.Sleep(time.Second)
+		k.send("one", nil)
+		k.send("two\nlines", nil)
+		k.send("three", nil)
+		k.backend.Refuse(nil)
+		k.srv.Sleep(time.Minute)
+		wantReceived(t, k.backend.Accept(), "one\nthree\n")
+		k.do(func() {
+			if st := k.link.Stats(); st.Kept != 0 || st.Dropped != 1 {
+				t.Errorf("%+v, want none kept and one dropped", st)
+			}
+		})
+	})
+}
+
+// A panic in State costs that call, not the link.
+func TestRedialStatePanics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
+		backend := srv.Backend("tcp", "backend:1")
+		backend.Refuse(syscall.ECONNREFUSED)
+		srv.Do(0, func(l *loop.Loop) {
+			handler.Redial{Addr: "tcp://backend:1", Open: echoes, State: func(c *loop.Conn, err error) {
+				if err != nil {
+					panic("on purpose")
+				}
+			}}.Start(l)
+		})
+		srv.Sleep(time.Second)
+		backend.Refuse(nil)
+		srv.Sleep(time.Minute)
+		p := backend.Accept()
+		if p == nil {
+			t.Fatal("does not come back after State has panicked")
+		}
+		p.Reset()
+		srv.Sleep(time.Minute)
+		if backend.Accept() == nil {
+			t.Error("does not come back after State has panicked at the end of a connection")
+		}
+	})
+}
+
+// Open may find out that the link is not wanted any more.
+func TestRedialStopInOpen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
+		backend := srv.Backend("tcp", "backend:1")
+		var link *handler.Link
+		srv.Do(0, func(l *loop.Loop) {
+			link = handler.Redial{Addr: "tcp://backend:1", Open: func(c *loop.Conn) loop.Handler {
+				link.Stop()
+				return echoes(c)
+			}}.Start(l)
+		})
+		srv.Sleep(time.Minute)
+		if backend.Accept() == nil || backend.Accept() != nil {
+			t.Error("it did not dial once")
+		}
+		if n := srv.Stats().Conns; n != 0 {
+			t.Errorf("a link that was stopped has %d connections", n)
+		}
+	})
+}
+
+// A link that was stopped leaves nothing behind on its loop, which may have many in its life.
+func TestRedialLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1})
+		srv.Backend("tcp", "backend:1")
+		var link weak.Pointer[handler.Link]
+		srv.Do(0, func(l *loop.Loop) {
+			k := handler.Redial{Addr: "tcp://backend:1", Open: echoes}.Start(l)
+			link = weak.Make(k)
+			k.Stop()
+		})
+		srv.Sleep(time.Minute)
+		runtime.GC()
+		if link.Value() != nil {
+			t.Error("a link that was stopped is still in memory")
+		}
+	})
 }

@@ -33,7 +33,8 @@ type Dialer struct {
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
-	// TLS.ServerName if that is set. It may not be changed after Dial. nil means plain.
+	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
+	// possible. nil means plain.
 	TLS *tls.Config
 
 	// Timeout is how long it may take until the connection stands, names resolved and TLS settled.
@@ -135,6 +136,9 @@ func (a *dialing) prepare() (err error) {
 	}
 	if a.dialer.TLS != nil && a.isUDP() {
 		return errors.New("loop: Dialer.TLS with a udp address: there is no DTLS")
+	}
+	if t := d.TLS; t != nil && t.Renegotiation != tls.RenegotiateNever {
+		return errors.New("loop: Dialer.TLS.Renegotiation is not possible: leave it RenegotiateNever, its zero")
 	}
 	if a.loop.draining {
 		return ErrServerClosed

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -158,6 +159,8 @@ func TestDialErrors(t *testing.T) {
 			{"tcp://127.0.0.1:1", loop.Dialer{Codec: codec.Fixed{Size: -1}}, "Dialer.Codec"},
 			{"tcp://127.0.0.1:99999", loop.Dialer{}, "port"},
 			{"tcp4://[::1]:1", loop.Dialer{}, "address"},
+			{"udp4://[::1]:1", loop.Dialer{}, "address"},
+			{"tcp://127.0.0.1:1", loop.Dialer{TLS: &tls.Config{Renegotiation: tls.RenegotiateOnceAsClient}}, "Renegotiation"},
 		} {
 			o := dialOn(t, tt.d, client.Loops()[0], tt.addr)
 			if o.conn != nil || o.err == nil || !strings.Contains(o.err.Error(), tt.want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 )
 
 // beginPackets makes a UDP session on the loop, once the name is resolved.
@@ -17,7 +18,7 @@ func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()
-		remote, err := lookUp(ctx, a.address)
+		remote, err := lookUp(ctx, a.network, a.address)
 		_ = l.urge(func() {
 			if err != nil {
 				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
@@ -32,8 +33,8 @@ func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
 	})
 }
 
-// lookUp returns the first address of a name.
-func lookUp(ctx context.Context, address string) (netip.AddrPort, error) {
+// lookUp returns the first address of a name, of the family that the network says.
+func lookUp(ctx context.Context, network, address string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return netip.AddrPort{}, err
@@ -42,10 +43,13 @@ func lookUp(ctx context.Context, address string) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	if host == "" {
+	family := strings.TrimPrefix(network, "udp")
+	if host == "" && family != "6" {
 		host = "127.0.0.1"
+	} else if host == "" {
+		host = "::1"
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -111,6 +111,7 @@ func (s *Server) endLate() {
 // stopEngine ends alarm and engine.
 func (s *Server) stopEngine() error {
 	s.alarm.Stop()
+	s.alarming.Wait()
 	return s.engine.Stop()
 }
 

@@ -15,7 +15,6 @@ import (
 type broken struct {
 	engine.Engine // nil: what is not implemented here must not be called
 	listeners     []net.Listener
-	ticked        chan struct{}
 	stopped       bool
 }
 
@@ -30,24 +29,16 @@ func (b *broken) Listen(ctx context.Context, lc net.ListenConfig, network, addre
 func (*broken) Capacity(int) int { return 1 }
 func (*broken) Lost(int)         {}
 
-func (b *broken) Start(_ int, h engine.Host) error {
-	go func() {
-		h.Tick()
-		close(b.ticked)
-	}()
-	return errNoPoller
-}
+func (*broken) Start(int, engine.Host) error { return errNoPoller }
 
 func (b *broken) Stop() error {
-	<-b.ticked
 	b.stopped = true
 	return nil
 }
 
-// A server whose engine does not start leaves nothing behind: no listener, no alarm, no loops to
-// post to.
+// A server whose engine does not start leaves nothing behind: no listener, no loops to post to.
 func TestEngineThatDoesNotStart(t *testing.T) {
-	b := &broken{ticked: make(chan struct{})}
+	b := &broken{}
 	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
 	err := srv.Start(engine.NewContext(t.Context(), b))
 	if !errors.Is(err, errNoPoller) || !b.stopped {

@@ -5,8 +5,6 @@ import "fmt"
 // host makes a Server an engine.Host.
 type host Server
 
-func (h *host) Tick() { h.alarm.Run() }
-
 func (h *host) Turn(i int) { h.loops[i].turn() }
 
 // Ended is called on a loop that ends without being asked.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 	"github.com/loopwheel/loopwheel/loop/internal/owner"
@@ -37,7 +38,7 @@ type Loop struct {
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what was published last
-	bell      alarm.Bell
+	bell      engine.Bell   // rings when the wheel has work
 	state     atomic.Int32
 	spare     *record // records of timers that may be used again
 	spares    int
@@ -102,7 +103,6 @@ func newLoop(s *Server, index int) *Loop {
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	l.health.pulse.Init()
 	s.watch.Watch(index, &l.health.pulse)
-	s.alarm.Attach(index, &l.bell, l.schedule)
 	return l
 }
 

@@ -32,6 +32,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	s.makeClocks() // which do not run
 	s.gate = gate.New(0, 0)
 	l := newLoop(s, 0)
+	l.bell = s.alarm.Bell(l.schedule)
 	s.loops = []*Loop{l}
 	l.claim()
 	return &rig{Loop: l, eng: eng}

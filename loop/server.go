@@ -224,6 +224,7 @@ type Server struct {
 	engine          engine.Engine
 	loops           []*Loop
 	alarm           *alarm.Alarm
+	alarming        sync.WaitGroup // for its end
 	watch           *watchdog.Dog
 	jobs            jobs.Pool
 	handshakers     *tlsconn.Workers // nil without a listener for TLS

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
@@ -40,6 +41,7 @@ func (s *Server) startLoops() error {
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
 		return errors.Join(err, s.stopEngine())
 	}
+	s.giveBells()
 	s.looping.Store(true)
 	for _, l := range s.loops {
 		l.schedule()
@@ -57,8 +59,27 @@ func (s *Server) startLoops() error {
 // makeClocks makes what looks at all loops.
 func (s *Server) makeClocks() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.alarm = alarm.New(s.NumLoops, clock)
+	s.alarm = alarm.New(clock)
 	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+}
+
+// giveBells gives each loop its bell: the engine's, or one of the alarm, which runs if there are
+// any.
+func (s *Server) giveBells() {
+	ringer, _ := s.engine.(engine.Ringer)
+	alarmed := false
+	for _, l := range s.loops {
+		if ringer != nil {
+			l.bell = ringer.Bell(l.index, s.base, l.due)
+		}
+		if l.bell == nil {
+			l.bell = s.alarm.Bell(l.schedule)
+			alarmed = true
+		}
+	}
+	if alarmed {
+		s.alarming.Go(s.alarm.Run)
+	}
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart

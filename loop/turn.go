@@ -59,7 +59,7 @@ func (l *Loop) turn() {
 		return
 	}
 	again := more || len(l.ready) != 0 || !l.park()
-	// After park: if this deadline is due at once, the alarm finds the loop ready to be scheduled.
+	// After park: if this deadline is due at once, the bell finds the loop ready to be given a turn.
 	l.publish()
 	l.exitMeasured()
 	if again {
@@ -118,7 +118,7 @@ func (l *Loop) runAtEnd() {
 	l.returned = true
 }
 
-// publish tells the alarm when the wheel has work next.
+// publish tells the bell when the wheel has work next.
 func (l *Loop) publish() {
 	l.wheel.touched = false
 	when, ok := l.wheel.Next()

@@ -48,6 +48,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s.base = time.Now()
 	s.makeClocks()
 	l := newLoop(s, 0)
+	l.bell = s.alarm.Bell(l.schedule)
 	l.claim()
 	l.load.Add(1) // as the acceptor does
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"weak"
+
+	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 )
 
 // The first of a batch of posts wakes the loop, and no other does until the loop has been there.
@@ -79,7 +81,7 @@ func TestLaterDeadlinesWakeNobody(t *testing.T) {
 	r.enter()
 	first.Stop()
 	r.leave()
-	if when := r.bell.Deadline(); when < 50*time.Minute {
+	if when := r.bell.(*alarm.Bell).Deadline(); when < 50*time.Minute {
 		t.Fatalf("the deadline is still %v", when)
 	}
 	if r.kicked() || r.woken() != 0 {

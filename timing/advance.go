@@ -61,8 +61,12 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 		w.moveTo(tick)
 		if level > 0 {
 			budget = w.cascade(level, tick, budget)
-		} else {
-			budget = w.fireSlot(tick, budget)
+			continue
+		}
+		budget = w.fireSlot(tick, budget)
+		if tick == target && w.late.head == 0 { // most often: so there is no other slot to look for
+			w.cascadeEarly(target-start, budget)
+			break
 		}
 	}
 	return int(w.fired - before)
@@ -182,8 +186,8 @@ func (w *Wheel) share(level int, next, elapsed uint64) int {
 // overdueTick returns the tick of the overdue timers that may run now, or MaxUint64.
 func (w *Wheel) overdueTick() uint64 {
 	if i := w.late.head; i != 0 {
-		if b := w.link(i); b.round != w.round {
-			return b.tick
+		if b := w.lateTurn(i); b.index != w.round {
+			return uint64(b.when())
 		}
 	}
 	return math.MaxUint64

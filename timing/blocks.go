@@ -16,18 +16,40 @@ const (
 	blockLen = 1 << offBits
 	offMask  = blockLen - 1
 
-	// A block that gets down to sparse live entries is merged with a neighbour if both together
-	// have no more than mergeTo. The last block of a list is not, as it will be filled; if it is
-	// mostly gaps when its end is reached, those are closed. So of two neighbours one has more than
-	// sparse entries: each of them once had, and the later one to get there would have been merged.
+	// The first blocks of a list are small: of some thousand timers most share a slot with some
+	// ten. A small block has the last places of a large one. So both are full at the same place.
+	smallLen    = blockLen / 4
+	smallPlace  = blockLen - smallLen
+	smallBlocks = 2
+
+	// A large block that gets down to sparse live entries is merged with a neighbour if both
+	// together fill no more than three quarters. The last block of a list is not, as it will be
+	// filled; if it is mostly gaps when its end is reached, those are closed. So of two large
+	// neighbours one has more than sparse entries: each of them once had, and the later one to get
+	// there would have been merged.
 	sparse  = blockLen / 4
 	mergeTo = blockLen * 3 / 4
 )
 
-// block is the entries of some timers. Block 0 is not used: as an index, 0 means none.
+// entry is a timer in a block. It has its deadline in halves, to take 12 bytes and not 16; the
+// compiler makes one access of both.
+type entry struct {
+	index     uint32 // its node
+	low, high uint32
+}
+
+func (e *entry) when() time.Duration { return time.Duration(uint64(e.low) | uint64(e.high)<<32) }
+
+func (e *entry) set(index uint32, when time.Duration) {
+	e.index, e.low, e.high = index, uint32(when), uint32(uint64(when)>>32)
+}
+
+// quarter is the memory of a small block; a large one has four in a row.
+type quarter [smallLen]entry
+
+// block is where a block's entries are. It never moves.
 type block struct {
-	index [blockLen]uint32 // their nodes
-	when  [blockLen]time.Duration
+	last *entry // the last place: the one that large blocks and small ones have in common
 }
 
 // mask says which entries of a block are those of timers, bit i entry i.
@@ -47,18 +69,30 @@ func (m mask) thin() bool { return (1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0
 // link is the place of a block in its list.
 type link struct {
 	next, prev uint32 // in the list; next also of a free block
+	quarter    uint32 // the last one of its memory
 	list       uint16
-	round      uint32 // round and tick are for the overdue list; see fileOverdue
-	tick       uint64
+	base       uint8 // the first place that it has: 0, or smallPlace
 }
 
-// list is a slot of the wheel, or the overdue list. A slot whose timers have all been stopped keeps
-// its last block, without entries, until the wheel comes by: most timers are stopped before they
-// are due, and the next is often for the same time. So neither stopping nor adding it has more to
-// do than that block. In a list of several blocks none is empty.
+// size returns how many places a block has.
+func (k *link) size() int { return blockLen - int(k.base) }
+
+// first returns the first place for an entry. That of an overdue block is the second that it has;
+// see lateTurn.
+func (k *link) first() uint32 {
+	if k.list == overdue {
+		return uint32(k.base) + 1
+	}
+	return uint32(k.base)
+}
+
+// list is a slot of the wheel, or the overdue list. A slot keeps its last block without entries,
+// until the wheel comes by: most timers are stopped before they are due, and the next is often for
+// the same time. So neither stopping nor adding it has more to do than that block. Of the others
+// none is empty.
 type list struct {
 	min    time.Duration // no timer in the list has an earlier deadline
-	last   *block        // where cursor points into
+	last   block         // where cursor points into
 	cursor uint32        // of the next entry, block<<offBits|place; a multiple of blockLen: no room
 	head   uint32        // the first block
 	blocks uint32
@@ -68,21 +102,24 @@ type list struct {
 // tail returns the last block of a list that has some.
 func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 
-// blocks owns a wheel's lists. What is known of blocks lies apart from their entries, so that it
+// blocks owns a wheel's lists. Block 0 is not used: as an index, 0 means none. What is known of blocks lies apart from their entries, so that it
 // fits a processor's cache where those do not: taking out a random one of a million timers touches
 // only its mask.
 type blocks struct {
-	all    chunks[block]
-	masks  []mask
-	links  []link
-	vacant uint32                      // a free block, none if it is 0
-	rings  [numLevels]*[ringSlots]list // nil where there never was a timer
-	late   list                        // the overdue list
+	memory      chunks[quarter]
+	quarters    uint32 // quarters of memory, in fours
+	small       uint32 // the next quarter for a small block; a multiple of four: none
+	masks       []mask
+	links       []link
+	vacant      uint32                      // a free large block, none if it is 0
+	vacantSmall uint32                      // a free small one
+	rings       [numLevels]*[ringSlots]list // nil where there never was a timer
+	late        list                        // the overdue list
 }
 
-// block returns a block. The pointer is good until another one is made.
-func (s *blocks) block(i uint32) *block { return s.all.at(i) }
-func (s *blocks) link(i uint32) *link   { return &s.links[i] }
+func (s *blocks) link(i uint32) *link { return &s.links[i] }
+
+func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter)) }
 
 // mask returns which entries block i has. The pointer is good until another block is made.
 func (s *blocks) mask(i uint32) *mask { return uncheckedIn(s.masks, i) }
@@ -121,32 +158,39 @@ func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	return at
 }
 
-// take is the first half of push: at, which is the list's cursor, is where an entry goes.
+// take is the first half of push: at, which is the list's cursor, is where an entry goes. Which is
+// the earlier deadline cannot be foretold, so that is no branch.
 func (li *list) take(at uint32, when time.Duration) {
 	li.cursor = at + 1
-	if when < li.min {
-		li.min = when
-	}
+	li.min = min(li.min, when)
 }
 
 // enter is the other half: b is the list's last block.
-func (s *blocks) enter(b *block, at, index uint32, when time.Duration) {
+func (s *blocks) enter(b block, at, index uint32, when time.Duration) {
 	*s.mask(at >> offBits) |= 1 << (at & offMask)
-	b.set(at&offMask, index, when)
+	b.entry(at&offMask).set(index, when)
 }
 
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
-	i := s.vacant
-	if i != 0 {
-		s.vacant = s.link(i).next
-	} else {
-		i = s.newBlock()
-	}
+	small := li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
+	i := s.takeBlock(small)
 	s.masks[i] = 0
-	*s.link(i) = link{list: li.number}
 	s.chain(li, i)
-	li.cursor, li.last = i<<offBits, s.block(i)
+	li.cursor, li.last = i<<offBits+s.link(i).first(), s.block(i)
+}
+
+// takeBlock returns a block that is in no list: for a small one also a large one, if there is one.
+func (s *blocks) takeBlock(small bool) (i uint32) {
+	free := &s.vacant
+	if small && s.vacantSmall != 0 {
+		free = &s.vacantSmall
+	}
+	if i = *free; i == 0 {
+		return s.newBlock(small)
+	}
+	*free = s.link(i).next
+	return i
 }
 
 // chain links a block to the end of a list.
@@ -162,33 +206,41 @@ func (s *blocks) chain(li *list, i uint32) {
 }
 
 // newBlock returns a block that was never used.
-func (s *blocks) newBlock() uint32 {
+func (s *blocks) newBlock(small bool) uint32 {
 	i := len(s.masks)
 	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	if s.all.len() <= uint32(i) {
-		s.moreBlocks()
+	k := link{base: smallPlace}
+	if small {
+		if s.small%4 == 0 {
+			s.small = s.takeFour()
+		}
+		k.quarter = s.small
+		s.small++
+	} else {
+		k = link{quarter: s.takeFour() + 3}
 	}
-	s.masks = append(s.masks, 0)
-	s.links = append(s.links, link{})
+	s.masks, s.links = appendTight(s.masks, 0), appendTight(s.links, k)
 	return uint32(i)
 }
 
-// moreBlocks makes room for more blocks. Unless there are many, it moves some of them.
-func (s *blocks) moreBlocks() {
-	s.all.grow()
-	if s.all.len() == 1 {
-		s.all.grow() // block 0 is not used
+// takeFour returns the first of four quarters in a row.
+func (s *blocks) takeFour() (first uint32) {
+	first = s.quarters
+	s.quarters += 4
+	if s.memory.len() < s.quarters {
+		s.memory.grow()
 	}
-	if len(s.all.list) > manyChunks {
-		return
+	return first
+}
+
+// appendTight is append that leaves less room: an eighth.
+func appendTight[T any](s []T, v T) []T {
+	if len(s) == cap(s) {
+		s = append(make([]T, 0, len(s)+len(s)/8+8), s...)
 	}
-	s.each(func(li *list) {
-		if li.head != 0 {
-			li.last = s.block(li.tail())
-		}
-	})
+	return append(s, v)
 }
 
 // unlink takes a block out of its list, and leaves the list's cursor behind the last entry.
@@ -213,16 +265,20 @@ func (s *blocks) unlink(li *list, i uint32) {
 // being fired.
 func (s *blocks) endAt(li *list, i uint32) {
 	if i == 0 {
-		li.cursor, li.last, li.min = 0, nil, math.MaxInt64
+		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
 		return
 	}
-	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), 1), s.block(i)
+	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), s.link(i).first(), 1), s.block(i)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.
 func (s *blocks) freeBlock(i uint32) {
-	s.link(i).next = s.vacant
-	s.vacant = i
+	free := &s.vacant
+	if s.link(i).base != 0 {
+		free = &s.vacantSmall
+	}
+	s.link(i).next = *free
+	*free = i
 }
 
 // liveIn counts a list's timers.

@@ -18,16 +18,19 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	i := li.head
 	m := w.masks[i]
-	b := w.block(i) // it may be moved when blocks are made, but its entries stay the same
+	b := w.block(i)
 	if n := m.len(); n > mergeTo && n <= budget && w.relink(from, li, b, m) {
 		w.cascaded += uint64(n)
 		return budget - n
 	}
-	w.touch(b, m)
+	if !w.inCache(b, m) {
+		w.touch(b, m)
+	}
 	var to stretch
+	moved := uint64(0)
 	for ; budget > 0 && m != 0; m &= m - 1 {
-		off := m.first()
-		index, when := b.index[off], b.when[off]
+		e := b.entry(m.first())
+		index, when := e.index, e.when()
 		var slot *list
 		if to.has(when) {
 			slot = w.slotIn(&to, when)
@@ -37,10 +40,14 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		if slot.cursor&offMask == 0 {
 			budget -= w.makeRoom(slot, min(sparse, budget-1))
 		}
-		w.node(index).at = w.push(slot, index, when)
-		w.cascaded++
+		at := slot.cursor // as push does; this is nearly as hot as At
+		w.node(index).at = at
+		slot.take(at, when)
+		w.enter(slot.last, at, index, when)
 		budget--
+		moved++
 	}
+	w.cascaded += moved
 	if w.masks[i] = m; m == 0 {
 		w.dropBlock(li, i)
 	}
@@ -53,13 +60,12 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 // For a gap it loads node 0. To go from bit to bit would be fewer steps, but the instruction that
 // finds one waits for what was in its register before: for memory, if the compiler takes one that
 // had been loaded.
-func (w *Wheel) touch(b *block, m mask) {
-	if w.inCache(b, m) {
-		return
-	}
+func (w *Wheel) touch(b block, m mask) {
 	var sum uint32
-	for _, i := range b.index[:m.end()] {
-		sum += w.node(i & -uint32(m&1)).gen
+	entries := b.entries(m)
+	m >>= m.first()
+	for k := range entries {
+		sum += w.node(entries[k].index & -uint32(m&1)).gen
 		m >>= 1
 	}
 	w.touched = sum // or the loop would be left out
@@ -67,13 +73,12 @@ func (w *Wheel) touch(b *block, m mask) {
 
 // touchCalls is touch for the callbacks. In one loop with the nodes it would take twice as long:
 // the processor looks only so many instructions ahead.
-func (w *Wheel) touchCalls(b *block, m mask) {
-	if w.inCache(b, m) {
-		return
-	}
+func (w *Wheel) touchCalls(b block, m mask) {
 	var sum uint32
-	for _, i := range b.index[:m.end()] {
-		if *w.calls.at(i & -uint32(m&1)) == nil {
+	entries := b.entries(m)
+	m >>= m.first()
+	for k := range entries {
+		if *w.calls.at(entries[k].index & -uint32(m&1)) == nil {
 			sum++
 		}
 		m >>= 1
@@ -83,9 +88,9 @@ func (w *Wheel) touchCalls(b *block, m mask) {
 
 // inCache reports whether a block's nodes most likely are where the processor need not wait for
 // them: as they follow each other, or as there are not many.
-func (w *Wheel) inCache(b *block, m mask) bool {
+func (w *Wheel) inCache(b block, m mask) bool {
 	const few = 1 << 15
-	return w.used < few || m == 0 || b.index[(m.end()-1)&offMask]-b.index[m.first()] < blockLen
+	return w.used < few || m == 0 || b.entry(m.end()-1).index-b.entry(m.first()).index < blockLen
 }
 
 // stretchBelow returns tick's slot below a level, and the deadlines around it that go to the same
@@ -123,8 +128,8 @@ func (w *Wheel) fileAhead(i uint32, when time.Duration) {
 // relink moves the first block of a slot down as it is, without touching its timers, and reports
 // whether it has: if all of them belong in one slot, and no block there that is nearly empty would
 // be left in the middle of the list.
-func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
-	first, last := w.up(b.when[m.first()]), w.up(b.when[(m.end()-1)&offMask])
+func (w *Wheel) relink(from int, li *list, b block, m mask) bool {
+	first, last := w.up(b.entry(m.first()).when()), w.up(b.entry(m.end()-1).when())
 	if shift := span(w.levelBelow(from, first)); first>>shift != last>>shift {
 		return false // most often: so the rest need not be looked at
 	}
@@ -156,11 +161,11 @@ func (w *Wheel) relink(from int, li *list, b *block, m mask) bool {
 }
 
 // extremes returns the earliest and the latest deadline in a block.
-func extremes(b *block, m mask) (least, most time.Duration) {
-	least = b.when[m.first()]
+func extremes(b block, m mask) (least, most time.Duration) {
+	least = b.entry(m.first()).when()
 	most = least
 	for ; m != 0; m &= m - 1 {
-		when := b.when[m.first()]
+		when := b.entry(m.first()).when()
 		least, most = min(least, when), max(most, when)
 	}
 	return least, most

@@ -1,13 +1,13 @@
 package timing
 
 import (
-	"time"
+	"math/bits"
 	"unsafe"
 )
 
 // chunks is a slice that grows without moving much: nothing is copied or cleared but some 100 KiB
 // at a time, so there is no latency spike however large it gets. It has little room that is not in
-// use when it is small, and is few objects to the garbage collector when it is large.
+// use, about a thirtieth, and is few objects to the garbage collector when it is large.
 //
 // Finding an element is most of what a wheel does, so it is done with unsafe. With safe pointers to
 // arrays the compiler adds a check for nil that reads the beginning of the array, and so waits for
@@ -25,16 +25,22 @@ const (
 	chunkSize = 1 << chunkBits
 	chunkMask = chunkSize - 1
 
+	// Where elements are large a chunk has only a few, and none is ever moved.
+	largeSize = 128 // bytes
+	largeBits = 3
+
 	firstChunk = 64
-	largeBatch = 4 // chunks that are allocated together, if there are many
-	manyChunks = 16
+	fewChunks  = 16        // up to here the last chunk grows by a sixteenth of its size,
+	manyChunks = 64        // up to here by a quarter; more chunks are whole from the beginning,
+	batchPart  = 16        // and allocated together with others, this part of all there are,
+	batchBytes = 100 << 10 // but not more than that
 )
 
-// shift is how many bits number the elements of a chunk: all but the lowest chunkBits of an index,
-// or fewer where elements are large. It is a constant to the compiler.
+// shift is how many bits number the elements of a chunk: the lowest of an index. It is a constant
+// to the compiler.
 func (c *chunks[T]) shift() uint {
-	if unsafe.Sizeof(*c.list[0]) > 512 {
-		return chunkBits - 6
+	if unsafe.Sizeof(*c.list[0]) > largeSize {
+		return largeBits
 	}
 	return chunkBits
 }
@@ -42,9 +48,15 @@ func (c *chunks[T]) shift() uint {
 // len returns how many elements there is room for.
 func (c *chunks[T]) len() uint32 { return c.room }
 
-// at returns an element; i < len, which is not checked. The pointer is good until grow.
+// at returns an element; i < len, which is not checked. The pointer is good until grow. (It calls
+// none of the functions below, as each call that is inlined in another costs an instruction.)
 func (c *chunks[T]) at(i uint32) *T {
-	return unchecked(*unchecked(unsafe.SliceData(c.list), i>>c.shift()), i&(1<<c.shift()-1))
+	shift := chunkBits
+	if unsafe.Sizeof(*c.list[0]) > largeSize {
+		shift = largeBits
+	}
+	chunk := unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.list)), uintptr(i>>shift)*unsafe.Sizeof(c))
+	return (*T)(unsafe.Add(*(*unsafe.Pointer)(chunk), uintptr(i&(1<<shift-1))*unsafe.Sizeof(*c.list[0])))
 }
 
 // unchecked returns element i of an array, which must have it.
@@ -53,29 +65,41 @@ func unchecked[T any](first *T, i uint32) *T {
 }
 
 // uncheckedIn returns element i of a slice, which must have it.
-func uncheckedIn[T any](s []T, i uint32) *T { return unchecked(unsafe.SliceData(s), i) }
+func uncheckedIn[T any](s []T, i uint32) *T {
+	return (*T)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s)), uintptr(i)*unsafe.Sizeof(s[0])))
+}
 
-// grow makes room for more: first for some elements, then for twice as many until there is a whole
-// chunk, then for a quarter of one until there are many.
+// grow makes room for more: for some elements at first, then for a part of a chunk, and for whole
+// chunks where there are many or these are small.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
-	switch {
-	case have > 0 && len(c.list) == 1:
-		c.growLast(have, 2*have)
-	case have > 0:
-		c.growLast(have, have+size/4)
-	case len(c.list) == 0:
-		c.add(make([]T, size*firstChunk/chunkSize))
-	case len(c.list) < manyChunks:
-		c.add(make([]T, size/4))
-	default:
-		if len(c.batch) == 0 {
-			c.batch = make([]T, size*uint32(min(len(c.list)/manyChunks, largeBatch)))
-		}
-		c.add(c.batch[:size])
-		c.batch = c.batch[size:]
+	step := size / 4
+	if len(c.list) <= fewChunks {
+		step = size / 16
 	}
+	switch {
+	case have > 0:
+		c.growLast(have, have+min(have, step))
+	case size > firstChunk && len(c.list) == 0:
+		c.add(make([]T, firstChunk))
+	case size > firstChunk && len(c.list) < manyChunks:
+		c.add(make([]T, step))
+	default:
+		c.addWhole(size)
+	}
+}
+
+// addWhole adds a chunk. Those that are allocated together are a power of two, as Go rounds the
+// size of what is allocated up, and that of a power of two the least.
+func (c *chunks[T]) addWhole(size uint32) {
+	if len(c.batch) == 0 {
+		most := batchBytes / (int(size) * int(unsafe.Sizeof(c.batch[0])))
+		n := max(min(len(c.list)/batchPart, most), 1)
+		c.batch = make([]T, int(size)<<(bits.Len(uint(n))-1))
+	}
+	c.add(c.batch[:size])
+	c.batch = c.batch[size:]
 }
 
 func (c *chunks[T]) add(chunk []T) {
@@ -92,9 +116,20 @@ func (c *chunks[T]) growLast(from, to uint32) {
 	c.room += to - from
 }
 
-// set writes an entry. With indices the compiler would read the beginning of the block, to see
-// whether b is nil, and wait for that memory.
-func (b *block) set(off, index uint32, when time.Duration) {
-	*unchecked((*uint32)(unsafe.Pointer(b)), off) = index
-	*unchecked((*time.Duration)(unsafe.Add(unsafe.Pointer(b), unsafe.Offsetof(b.when))), off) = when
+// blockIn returns the block whose last quarter is q.
+func blockIn(q *quarter) block {
+	return block{(*entry)(unsafe.Add(unsafe.Pointer(q), (smallLen-1)*unsafe.Sizeof(entry{})))}
+}
+
+// entry returns a place of a block, from link.base to offMask, which is not checked. It is found
+// from the last one backwards: the first 48 are no memory of a small block, so nothing may point
+// there.
+func (b block) entry(place uint32) *entry {
+	const size = int(unsafe.Sizeof(entry{}))
+	return (*entry)(unsafe.Add(unsafe.Pointer(b.last), int(place)*size-offMask*size))
+}
+
+// entries returns a block's places from the first that is in m to the last. m is not 0.
+func (b block) entries(m mask) []entry {
+	return unsafe.Slice(b.entry(m.first()), m.end()-m.first())
 }

@@ -49,7 +49,7 @@ func (d *drain) end() {
 	w := d.wheel
 	w.drain = d.outer
 	w.behind = w.drain != nil || w.pos < w.reached(w.now)
-	if w.pending == 0 && !w.advancing {
+	if w.Len() == 0 && !w.advancing {
 		w.reset()
 	}
 }
@@ -92,7 +92,7 @@ type pending struct {
 // inOrder returns the pending timers by deadline. Of those with the same deadline the ones on a
 // lower level are older, and the overdue ones, in the last list, the newest.
 func (w *Wheel) inOrder() []pending {
-	all := make([]pending, 0, w.pending)
+	all := make([]pending, 0, w.Len())
 	w.each(func(li *list) {
 		for i := li.head; i != 0; i = w.link(i).next {
 			all = w.appendBlock(all, i)
@@ -105,8 +105,9 @@ func (w *Wheel) inOrder() []pending {
 func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
 	b := w.block(block)
 	for m := w.masks[block]; m != 0; m &= m - 1 {
-		i := b.index[m.first()]
-		all = append(all, pending{b.when[m.first()], Timer{wheel: w.id, index: i, gen: w.node(i).gen}})
+		e := b.entry(m.first())
+		t := Timer{wheel: w.id, index: e.index, gen: w.node(e.index).gen}
+		all = append(all, pending{e.when(), t})
 	}
 	return all
 }

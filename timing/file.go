@@ -8,7 +8,7 @@ import (
 
 // file puts node i where a timer with this deadline belongs, and returns where that is.
 func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
-	if s := &w.last; s.has(when) {
+	if s := w.recentFor(when); s.has(when) {
 		if li := w.slotIn(s, when); li.cursor&offMask != 0 { // most often; see At
 			return w.push(li, i, when)
 		}
@@ -42,11 +42,8 @@ func (w *Wheel) refile(i uint32, when time.Duration) {
 
 // slotOf returns the slot for a deadline that is ahead.
 func (w *Wheel) slotOf(when time.Duration) *list {
-	switch {
-	case w.last.has(when):
-		return w.slotIn(&w.last, when)
-	case w.other.has(when):
-		return w.slotIn(&w.other, when)
+	if s := w.recentFor(when); s.has(when) {
+		return w.slotIn(s, when)
 	}
 	return w.findStretch(w.up(when))
 }
@@ -62,6 +59,16 @@ type stretch struct {
 }
 
 func (s *stretch) has(when time.Duration) bool { return uint64(when)-uint64(s.first) < s.span }
+
+// recentFor returns the recent stretch that has a deadline, if one has it. Where deadlines are mixed
+// nobody can tell which, so that is a number and not a branch.
+func (w *Wheel) recentFor(when time.Duration) *stretch {
+	k := uint32(0)
+	if !w.recent[0].has(when) {
+		k = 1
+	}
+	return unchecked(&w.recent[0], k)
+}
 
 // after takes out of a stretch what is not after now.
 func (s *stretch) after(now time.Duration) {
@@ -105,11 +112,11 @@ func (w *Wheel) findStretch(tick uint64) *list {
 	// Slots before this one may need an earlier look.
 	safe := (w.wakeTick+1<<shift-1)>>shift + 1
 	first = max(first, min(slot, safe)<<shift)
-	w.other = w.last
-	w.last = w.newStretch(level, first, end)
-	w.last.after(w.now) // or what is overdue would be in it
-	w.until = min(w.until, w.last.first, w.time((w.pos>>shift+1)<<shift))
-	return unchecked(w.last.ring, uint32(slot)&ringMask)
+	s := w.newStretch(level, first, end)
+	s.after(w.now) // or what is overdue would be in it
+	w.recent = [2]stretch{s, w.recent[0]}
+	w.until = min(w.until, s.first, w.time((w.pos>>shift+1)<<shift))
+	return unchecked(s.ring, uint32(slot)&ringMask)
 }
 
 // reach returns the ticks around tick that belong on the same level as that: those of this lap and
@@ -129,7 +136,7 @@ func (w *Wheel) reach(level int, tick uint64) (first, end uint64) {
 }
 
 // forget has the next timer find its stretch anew.
-func (w *Wheel) forget() { w.last.span, w.other.span, w.until = 0, 0, math.MaxInt64 }
+func (w *Wheel) forget() { w.recent[0].span, w.recent[1].span, w.until = 0, 0, math.MaxInt64 }
 
 // makeRoom lets an entry be appended to a list whose last block has no room: it closes the gaps of
 // that if only few entries are live, or appends a block. It returns how many entries it moved.
@@ -142,12 +149,12 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 	}
 	tail := li.tail()
 	n := w.masks[tail].len()
-	if n > few {
+	if n > min(few, w.link(tail).size()/2) {
 		w.pushBlock(li)
 		return 0
 	}
 	w.closeGaps(tail)
-	li.cursor = tail<<offBits + uint32(n)
+	li.cursor = tail<<offBits + w.link(tail).first() + uint32(n)
 	return n
 }
 
@@ -196,17 +203,20 @@ func (w *Wheel) behindNear(level, top int, tick uint64) int {
 func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	li := &w.late
 	switch {
-	case li.head == 0 || w.link(li.tail()).round != w.round:
+	case li.head == 0 || w.lateTurn(li.tail()).index != w.round:
 		w.pushBlock(li)
 	case li.cursor&offMask == 0:
 		w.makeRoom(li, blockLen/2)
 	}
 	at = w.push(li, i, when)
-	b := w.link(li.tail())
-	b.round, b.tick = w.round, w.reached(w.now)
+	w.lateTurn(li.tail()).set(w.round, time.Duration(w.reached(w.now)))
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return at
 }
+
+// lateTurn returns what an overdue block has in its first place: the number of its Advance in place
+// of a node, and its tick in place of a deadline.
+func (w *Wheel) lateTurn(i uint32) *entry { return w.block(i).entry(uint32(w.link(i).base)) }
 
 // takeOut takes an entry out.
 func (w *Wheel) takeOut(at uint32) {
@@ -221,16 +231,19 @@ func (w *Wheel) takeOut(at uint32) {
 // a slot is kept without any.
 func (w *Wheel) thinned(i uint32) {
 	b := w.link(i)
-	switch {
-	case w.masks[i] != 0:
+	if w.masks[i] != 0 {
 		if b.next != 0 {
 			w.mergeBlock(i)
 		}
-	case b.prev|b.next != 0 || b.list == overdue:
-		w.dropBlock(w.list(int(b.list)), i)
-	default:
-		li := w.list(int(b.list))
-		li.cursor = i<<offBits + 1 // it begins anew; at 0 there would be no room
+		return
+	}
+	li := w.list(int(b.list))
+	if b.next != 0 || b.list == overdue {
+		w.dropBlock(li, i)
+	} else {
+		li.cursor = i<<offBits + max(b.first(), 1) // it begins anew; at 0 there would be no room
+	}
+	if li.head != 0 && w.masks[li.head] == 0 {
 		li.min = math.MaxInt64
 	}
 }
@@ -260,15 +273,20 @@ func (w *Wheel) vacate(li *list) {
 // blockLen entries.
 func (w *Wheel) mergeBlock(i uint32) {
 	b := w.link(i)
-	fits := func(j uint32) bool {
-		return j != 0 && w.link(j).round == b.round && w.masks[j].len()+w.masks[i].len() <= mergeTo
-	}
 	switch {
-	case fits(b.prev):
+	case w.fit(b.prev, i):
 		w.mergeInto(b.prev, i)
-	case fits(b.next):
+	case w.fit(i, b.next):
 		w.mergeInto(i, b.next)
 	}
+}
+
+// fit reports whether block j, which follows block i, may be merged into that.
+func (w *Wheel) fit(i, j uint32) bool {
+	if i == 0 || j == 0 || w.masks[i].len()+w.masks[j].len() > w.link(i).size()*mergeTo/blockLen {
+		return false
+	}
+	return w.link(i).list != overdue || w.lateTurn(i).index == w.lateTurn(j).index
 }
 
 // mergeInto moves the entries of block j to the block i before it.
@@ -291,12 +309,11 @@ func (w *Wheel) closeGaps(i uint32) {
 func (w *Wheel) copyEntries(i, j uint32, entries mask) {
 	a, b := w.block(i), w.block(j)
 	m := w.masks[i]
-	to := m.end()
+	to := max(m.end(), w.link(i).first())
 	for ; entries != 0; entries &= entries - 1 {
-		off := entries.first()
-		index := b.index[off]
-		a.index[to&offMask], a.when[to&offMask] = index, b.when[off]
-		w.node(index).at = i<<offBits | to
+		e := *b.entry(entries.first())
+		*a.entry(to & offMask) = e
+		w.node(e.index).at = i<<offBits | to
 		m |= 1 << (to & offMask)
 		to++
 	}

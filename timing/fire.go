@@ -21,36 +21,41 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		return w.collectBlock(li, budget)
 	}
 	i := li.head
-	w.touch(w.block(i), w.masks[i])
-	w.touchCalls(w.block(i), w.masks[i])
+	b := w.block(i)
+	if m := w.masks[i]; !w.inCache(b, m) {
+		w.touch(b, m)
+		w.touchCalls(b, m)
+	}
 	plain := !w.holding
 	for ; budget > 0 && li.head == i; budget-- {
-		m := w.masks[i]
+		m := *w.mask(i)
 		if m == 0 {
 			w.dropBlock(li, i)
 			break
 		}
-		w.masks[i] = m & (m - 1)
-		b := w.block(i)
-		index := b.index[m.first()]
+		e := b.entry(m.first())
+		if m &= m - 1; m == 0 {
+			w.dropBlock(li, i)
+		}
+		*w.mask(i) = m
+		index := e.index
 		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
 			call := w.calls.at(index)
 			f := *call
 			*call = nil
-			w.pending--
 			w.fired++
-			n.gen = nextGen(n.gen)
-			if n.gen != lastGen {
-				if w.free == len(w.top) {
-					w.halveTop()
-				}
-				w.top[w.free] = spare{index, n.gen}
-				w.free++
+			gen := nextGen(n.gen)
+			if k := w.free; k < topSize && gen != lastGen {
+				n.gen = gen
+				*uncheckedIn(w.top, k) = spare{index, gen}
+				w.free = k + 1
+			} else {
+				w.release(n, index)
 			}
 			f()
 			continue
 		}
-		budget -= w.fire(index, b.when[m.first()]) - 1
+		budget -= w.fire(index, e.when()) - 1
 	}
 	return budget
 }
@@ -62,7 +67,7 @@ func (w *Wheel) collectBlock(li *list, budget int) int {
 	m := w.masks[i]
 	b := w.block(i)
 	for ; m != 0 && budget > 0; m &= m - 1 {
-		w.collected = append(w.collected, b.index[m.first()])
+		w.collected = append(w.collected, b.entry(m.first()).index)
 		w.fired++
 		budget--
 	}
@@ -76,8 +81,8 @@ func (w *Wheel) collectBlock(li *list, budget int) int {
 func (w *Wheel) fireOverdue(tick uint64, budget int) int {
 	for budget > 0 && w.overdueTick() == tick {
 		i := w.late.head
-		b, off := w.block(i), w.masks[i].first()
-		index, when := b.index[off], b.when[off]
+		e := w.block(i).entry(w.masks[i].first())
+		index, when := e.index, e.when()
 		if w.masks[i] &= w.masks[i] - 1; w.masks[i] == 0 {
 			w.dropBlock(&w.late, i)
 		}
@@ -99,7 +104,6 @@ func (w *Wheel) fire(i uint32, when time.Duration) (cost int) {
 	if gen&periodicBit == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
 		*call = nil
 		w.release(n, i)
-		w.pending--
 	} else {
 		next, skipped := nextPeriod(when, w.period(i), w.time(w.reached(w.now)))
 		w.skipped += skipped

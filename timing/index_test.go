@@ -161,8 +161,9 @@ func TestUnit(t *testing.T) {
 
 func TestChunks(t *testing.T) {
 	var small chunks[uint32]
-	var large chunks[block]
+	var large chunks[quarter]
 	var kept *uint32
+	var places []*quarter
 	for i := range uint32(3*chunkSize + 2) {
 		for i >= small.len() {
 			small.grow()
@@ -176,7 +177,8 @@ func TestChunks(t *testing.T) {
 		for i >= large.len() {
 			large.grow()
 		}
-		large.at(i).index[0], large.at(i).when[blockLen-1] = i+1, time.Duration(i)
+		large.at(i)[0].index, large.at(i)[smallLen-1].low = i+1, i
+		places = append(places, large.at(i))
 	}
 	for i := range uint32(3*chunkSize + 2) {
 		if *small.at(i) != i+1 {
@@ -184,8 +186,8 @@ func TestChunks(t *testing.T) {
 		}
 	}
 	for i := range uint32(200) {
-		if large.at(i).index[0] != i+1 || large.at(i).when[blockLen-1] != time.Duration(i) {
-			t.Fatalf("element %d is %v", i, *large.at(i))
+		if large.at(i) != places[i] || large.at(i)[0].index != i+1 || large.at(i)[smallLen-1].low != i {
+			t.Fatalf("element %d was at %p and is %v at %p", i, places[i], *large.at(i), large.at(i))
 		}
 	}
 	if kept != small.at(chunkSize-1) {

@@ -116,7 +116,7 @@ func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
 func (k *Keyed[K, V]) Len() int {
 	k.lock()
 	defer k.mu.Unlock()
-	return k.wheel.pending
+	return k.wheel.Len()
 }
 
 // Drain takes out all entries, at one moment, and then calls f with each, in the order of their

@@ -19,8 +19,8 @@ func (k *keyedCore[K, V]) validate(t testing.TB) {
 	t.Helper()
 	k.wheel.validate(t)
 	tab := &k.table
-	if int(tab.count) != k.wheel.pending || tab.n < tab.half || tab.n > 2*tab.half || tab.count > lineLoad*tab.n {
-		t.Fatalf("%d items for %d nodes, %d buckets of %d", tab.count, k.wheel.pending, tab.n, 2*tab.half)
+	if int(tab.count) != k.wheel.Len() || tab.n < tab.half || tab.n > 2*tab.half || tab.count > lineLoad*tab.n {
+		t.Fatalf("%d items for %d nodes, %d buckets of %d", tab.count, k.wheel.Len(), tab.n, 2*tab.half)
 	}
 	found := map[uint32]bool{}
 	lines := map[*line]bool{}
@@ -36,8 +36,8 @@ func (k *keyedCore[K, V]) validate(t testing.TB) {
 			}
 		}
 	}
-	if len(found) != k.wheel.pending {
-		t.Fatalf("%d items in buckets, want %d", len(found), k.wheel.pending)
+	if len(found) != k.wheel.Len() {
+		t.Fatalf("%d items in buckets, want %d", len(found), k.wheel.Len())
 	}
 	free := 0
 	for i := tab.spare; i != 0; i = tab.extra.at(i).next {

@@ -41,7 +41,7 @@ func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, l
 		k.wheel.refile(i, when)
 		return true
 	}
-	if k.wheel.pending >= limit {
+	if k.wheel.Len() >= limit {
 		return false
 	}
 	k.table.insert(last, k.wheel.addNode(when), hash, key, value)
@@ -109,16 +109,30 @@ func (k *keyedCore[K, V]) takeAll() []Entry[K, V] {
 
 // addNode adds a node without a callback that is due at when.
 func (w *Wheel) addNode(when time.Duration) (i uint32) {
+	// In most cases, as At does.
+	if s := w.recentFor(when); s.has(when) && w.free > 0 {
+		if li := w.slotIn(s, when); li.cursor&offMask != 0 {
+			at := li.cursor
+			w.free--
+			i = uncheckedIn(w.top, w.free).index
+			w.node(i).at = at
+			li.take(at, when)
+			w.enter(li.last, at, i, when)
+			return i
+		}
+	}
 	i, _ = w.alloc()
-	w.pending++
 	w.node(i).at = w.file(i, when)
 	return i
 }
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
 func (w *Wheel) freeNode(i uint32) {
-	w.keep(i, 0)
-	w.pending--
+	if w.free == topSize {
+		w.halveTop()
+	}
+	*uncheckedIn(w.top, w.free) = spare{index: i}
+	w.free++
 }
 
 // clear removes all nodes, without a look at them. Not while Advance runs.

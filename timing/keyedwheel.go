@@ -65,7 +65,7 @@ func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
 }
 
 // Len returns the number of entries.
-func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.pending }
+func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.Len() }
 
 // Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
 // be nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has

@@ -7,6 +7,18 @@ import "math/bits"
 // far apart they are.
 type nodeSet struct{ levels [6][]uint64 }
 
+func (s *nodeSet) addAll(nodes []spare) {
+	words := s.levels[0]
+	for _, x := range nodes {
+		if at := int(x.index >> 6); at < len(words) && words[at] != 0 { // most often, so it is quick
+			words[at] |= 1 << (x.index & 63)
+			continue
+		}
+		s.add(x.index)
+		words = s.levels[0]
+	}
+}
+
 func (s *nodeSet) add(i uint32) {
 	for l := range s.levels {
 		words := s.levels[l]

@@ -124,7 +124,7 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 				}
 				w.validate(t)
 				used := blocksInUse(t, w)
-				if most := 2 + 2*w.Len()/sparse; used > most {
+				if most := smallBlocks + 2 + 2*w.Len()/sparse; used > most {
 					t.Errorf("due at %v, one of %d kept, window of %d: %d blocks for %d timers, want at most %d",
 						when, keep, window, used, w.Len(), most)
 				}
@@ -137,7 +137,7 @@ func TestMemoryIsInProportionToWhatIsPending(t *testing.T) {
 // more do.
 func TestMemoryIsInProportionToWhatMovedDown(t *testing.T) {
 	w := moveDownAndStop(t, 1<<30)
-	if used, most := blocksInUse(t, w), 3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
+	if used, most := blocksInUse(t, w), smallBlocks+3+2*w.Len()/sparse; used > most || w.Len() < 1000 {
 		t.Errorf("%d blocks for %d timers, want at most %d", used, w.Len(), most)
 	}
 }
@@ -153,15 +153,15 @@ func TestBudgetCoversTheNextCallOfAPeriodicTimer(t *testing.T) {
 	w := New(Config{})
 	w.Every(at(10), at(5000), func() {})
 	var neighbours []Timer
-	for range blockLen {
+	for range smallBlocks*smallLen + blockLen {
 		neighbours = append(neighbours, w.At(at(5010), func() {}))
 	}
-	for _, x := range neighbours[:blockLen-4] {
+	for _, x := range neighbours[:len(neighbours)-4] {
 		w.Stop(x)
 	}
 	before := places(w)
 	w.Advance(at(10), 1)
-	for _, x := range neighbours[blockLen-4:] {
+	for _, x := range neighbours[len(neighbours)-4:] {
 		if w.node(x.index).at != before[x.index] {
 			t.Error("a neighbour was moved")
 		}
@@ -208,14 +208,14 @@ func places(w *Wheel) (at []uint32) {
 	return at
 }
 
-// blocksInUse counts the blocks in lists. Of two that follow each other one must have more than
-// sparse timers, but for the last.
+// blocksInUse counts the blocks in lists. Of two large ones that follow each other one must have
+// more than sparse timers, but for the last.
 func blocksInUse(t *testing.T, w *Wheel) (n int) {
 	w.each(func(li *list) {
 		n += int(li.blocks)
 		for i := li.head; i != 0; i = w.link(i).next {
 			b := w.link(i)
-			if b.next != 0 && w.link(b.next).next != 0 && w.masks[i].len() <= sparse && w.masks[b.next].len() <= sparse {
+			if b.base == 0 && b.next != 0 && w.link(b.next).next != 0 && w.masks[i].len() <= sparse && w.masks[b.next].len() <= sparse {
 				t.Errorf("list %d: blocks %d and %d are both sparse", li.number, i, b.next)
 			}
 		}
@@ -387,4 +387,29 @@ func mustPanic(t *testing.T, want string, f func()) {
 		}
 	}()
 	f()
+}
+
+// Who adds and stops one timer behind others has one block for it, however many there are.
+func TestLastBlockOfASlotIsKept(t *testing.T) {
+	for others := range smallBlocks*smallLen + blockLen + 2 {
+		w := New(Config{})
+		for range others {
+			w.At(at(100), func() {})
+		}
+		for range blockLen {
+			w.Stop(w.At(at(100), func() {}))
+		}
+		blocks := w.list(listOf(0, 100)).blocks
+		for range 3 * blockLen {
+			x := w.At(at(100), func() {})
+			w.Stop(x)
+			w.validate(t)
+			if li := w.list(listOf(0, 100)); li.blocks != blocks || w.vacantSmall|w.vacant != 0 {
+				t.Fatalf("%d others: %d blocks, want %d", others, li.blocks, blocks)
+			}
+		}
+		if when, ok := w.Next(); ok != (others > 0) || ok && when != at(100) {
+			t.Fatalf("%d others: next at %v, %v", others, when, ok)
+		}
+	}
 }

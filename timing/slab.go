@@ -27,13 +27,14 @@ type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
 	used    uint32                      // nodes that timers have had or that are free, and node 0
+	away    uint32                      // of those, how many are neither taken nor in top
 
 	// The nodes released last are on a stack with their generations, so that adding a timer waits
 	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
 	// lowest there. So many timers added one after the other, as when a million have come due, have
 	// nodes that follow each other, and their memory comes as fast as it can.
 	top  []spare
-	free int // how many are in top
+	free uint32 // how many are in top
 	idle nodeSet
 }
 
@@ -60,21 +61,22 @@ func (s *slab) fillTop() {
 	if s.top == nil {
 		s.top = make([]spare, topSize)
 	}
-	for s.free < topSize/4 {
+	k := uint32(topSize) // they come lowest first, and so go in from the end
+	for k > topSize*3/4 {
 		first, word := s.idle.take()
 		if word == 0 {
 			break
 		}
 		for ; word != 0; word &= word - 1 {
+			k--
 			i := first + uint32(bits.TrailingZeros64(word))
-			s.top[s.free] = spare{i, s.node(i).gen}
-			s.free++
+			*uncheckedIn(s.top, k) = spare{i, s.node(i).gen} // k does not get below topSize/4
 		}
 	}
-	if s.free == 0 {
+	s.free = uint32(copy(s.top, s.top[k:]))
+	if s.away -= s.free; s.free == 0 {
 		s.grow()
 	}
-	slices.Reverse(s.top[:s.free])
 }
 
 // grow puts nodes on the stack that were never used.
@@ -85,12 +87,19 @@ func (s *slab) grow() {
 	if s.used == s.nodes.len() {
 		s.nodes.grow()
 	}
-	for i := max(s.used, 1); s.free < topSize/2 && i < s.nodes.len(); i++ {
-		s.top[s.free] = spare{index: i}
-		s.free++
-		s.used = i + 1
+	if s.used == 0 {
+		s.used, s.away = 1, 1
 	}
+	for ; s.free < topSize/2 && s.used < s.nodes.len(); s.used++ {
+		s.top[s.free] = spare{index: s.used}
+		s.free++
+	}
+	slices.Reverse(s.top[:s.free])
 }
+
+// taken returns how many nodes timers have. It need not be counted: those that At takes and Stop
+// gives back come from top and go there.
+func (s *slab) taken() int { return int(s.used - s.away - s.free) }
 
 // setPeriod makes node i periodic.
 func (s *slab) setPeriod(i uint32, period time.Duration) {
@@ -118,9 +127,10 @@ func (s *slab) release(n *node, i uint32) {
 // out again, so no handle, however old, comes back to life.
 func (s *slab) keep(i, gen uint32) {
 	if gen == lastGen {
+		s.away++
 		return
 	}
-	if s.free == len(s.top) {
+	if s.free == topSize {
 		s.halveTop()
 	}
 	s.top[s.free] = spare{i, gen}
@@ -129,8 +139,7 @@ func (s *slab) keep(i, gen uint32) {
 
 // halveTop makes room on the stack, which is full.
 func (s *slab) halveTop() {
-	for _, x := range s.top[:topSize/2] {
-		s.idle.add(x.index)
-	}
-	s.free = copy(s.top, s.top[topSize/2:])
+	s.idle.addAll(s.top[:topSize/2])
+	s.away += topSize / 2
+	s.free = uint32(copy(s.top, s.top[topSize/2:]))
 }

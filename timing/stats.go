@@ -15,7 +15,7 @@ type Stats struct {
 // message.
 func (w *Wheel) Stats() Stats {
 	s := Stats{
-		Pending:  w.pending,
+		Pending:  w.Len(),
 		Overdue:  w.liveIn(&w.late),
 		Fired:    w.fired,
 		Skipped:  w.skipped,

@@ -27,15 +27,15 @@ func (w *Wheel) check() error {
 	if err != nil {
 		return err
 	}
-	if len(linked) != w.pending {
-		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.pending)
+	if len(linked) != w.Len() {
+		return fmt.Errorf("%d timers in lists, %d pending", len(linked), w.Len())
 	}
 	for k := range numLevels {
 		if some := w.occupied[2*k]|w.occupied[2*k+1] != 0; some != (w.levels>>k&1 == 1) {
 			return fmt.Errorf("level %d: occupied %x, levels %b", k, w.occupied[2*k:2*k+2], w.levels)
 		}
 	}
-	for _, s := range []*stretch{&w.last, &w.other} {
+	for _, s := range []*stretch{&w.recent[0], &w.recent[1]} {
 		if err := w.checkStretch(s); err != nil {
 			return fmt.Errorf("stretch %+v at %v: %w", *s, w.now, err)
 		}
@@ -69,7 +69,7 @@ func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
 	if n > 0 && li.cursor-last<<offBits < w.masks[last].end() {
 		return fmt.Errorf("the cursor %x is before the end of block %d", li.cursor, last)
 	}
-	if n > 0 && li.last != w.block(last) || n == 0 && li.last != nil {
+	if n > 0 && li.last != w.block(last) || n == 0 && li.last.last != nil {
 		return fmt.Errorf("last is not block %d", last)
 	}
 	if bit := l != overdue && w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 1; l != overdue && bit != (n > 0) {
@@ -112,32 +112,38 @@ func (w *Wheel) checkStretch(s *stretch) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	m, k := w.masks[i], w.link(i)
-	if kept := k.prev|k.next == 0 && k.list != overdue; m == 0 && !kept {
+	if kept := k.next == 0 && k.list != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}
-	for off := range uint32(blockLen) {
+	if m&(1<<k.first()-1) != 0 {
+		return fmt.Errorf("entries %x before the first place, %d", m, k.first())
+	}
+	for off := k.first(); off < blockLen; off++ {
 		if m>>off&1 == 0 {
 			continue
 		}
-		index := w.block(i).index[off]
+		index, when := w.block(i).entry(off).index, w.block(i).entry(off).when()
 		if linked[index] || w.node(index).at != i<<offBits|off || !w.collects && *w.calls.at(index) == nil {
 			return fmt.Errorf("node %d: linked twice %v, at %x want %x", index, linked[index], w.node(index).at, i<<offBits|off)
 		}
 		linked[index] = true
-		if err := w.checkTimer(index, k, w.block(i).when[off]); err != nil {
-			return fmt.Errorf("node %d, due %d, pos %d: %w", index, w.block(i).when[off], w.pos, err)
+		if err := w.checkTimer(index, i, when); err != nil {
+			return fmt.Errorf("node %d, due %d, pos %d: %w", index, when, w.pos, err)
 		}
 	}
 	return nil
 }
 
-func (w *Wheel) checkTimer(i uint32, b *link, when time.Duration) error {
+// checkTimer checks that node i, whose timer is in a block, belongs there.
+func (w *Wheel) checkTimer(i, block uint32, when time.Duration) error {
+	b := w.link(block)
 	if !w.collects && w.node(i).gen&periodicBit == 1 && w.period(i) <= 0 {
 		return fmt.Errorf("periodic without a period")
 	}
 	if b.list == overdue {
-		if when > w.now || b.tick > w.reached(w.now) || b.round > w.round {
-			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, b.tick, b.round, w.round)
+		turn := w.lateTurn(block)
+		if when > w.now || uint64(turn.when()) > w.reached(w.now) || turn.index > w.round {
+			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, turn.when(), turn.index, w.round)
 		}
 		return nil
 	}
@@ -205,11 +211,13 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 
 // checkFreeBlocks checks that every block is either in a list or free.
 func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
-	for i := w.blocks.vacant; i != 0; i = w.link(i).next {
-		if int(i) >= len(w.masks) || used[i] {
-			return fmt.Errorf("block %d on the free list", i)
+	for k, free := range []uint32{w.blocks.vacant, w.vacantSmall} {
+		for i := free; i != 0; i = w.link(i).next {
+			if int(i) >= len(w.masks) || used[i] || w.link(i).base != uint8(k*smallPlace) {
+				return fmt.Errorf("block %d on the free list", i)
+			}
+			used[i] = true
 		}
-		used[i] = true
 	}
 	if len(used) != len(w.masks)-1 {
 		return fmt.Errorf("%d blocks are in lists or free, of %d", len(used), len(w.masks)-1)

@@ -53,13 +53,11 @@ type Wheel struct {
 	fired     uint64
 	skipped   uint64
 	cascaded  uint64
-	pending   int
 	touched   uint32 // means nothing; see touch
 	held      due
 	drain     *drain                // nil unless one is running
 	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a block, s being l%lapSlots
-	last      stretch               // where the last timer was filed
-	other     stretch               // and where the one before that, if it was another
+	recent    [2]stretch            // where the last timer was filed, and where one before that, if it was elsewhere
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
 	collected []uint32       // the nodes that came due, if collecting
@@ -106,11 +104,9 @@ func (w *Wheel) reset() {
 // added. It panics if f is nil.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
 	// What is done here is what atSlow does in most cases; this is the hottest path there is.
-	s := &w.last
+	s := w.recentFor(when)
 	if !s.has(when) {
-		if s = &w.other; !s.has(when) {
-			return w.atSlow(when, f)
-		}
+		return w.atSlow(when, f)
 	}
 	li := w.slotIn(s, when)
 	at, n := li.cursor, w.free
@@ -118,10 +114,9 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 		return w.atSlow(when, f)
 	}
 	w.free = n - 1
-	x := *uncheckedIn(w.top, uint32(n-1))
+	x := *uncheckedIn(w.top, n-1)
 	w.node(x.index).at = at
 	*w.calls.at(x.index) = f
-	w.pending++
 	li.take(at, when)
 	w.enter(li.last, at, x.index, when)
 	return Timer{wheel: w.id, index: x.index, gen: x.gen}
@@ -137,7 +132,6 @@ func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 	}
 	i, gen := w.alloc()
 	*w.calls.at(i) = f
-	w.pending++
 	at := w.file(i, when)
 	w.node(i).at = at
 	return Timer{wheel: w.id, index: i, gen: gen}
@@ -171,7 +165,6 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	i, _ := w.alloc()
 	*w.calls.at(i) = f
 	w.setPeriod(i, period)
-	w.pending++
 	n := w.node(i)
 	n.at = w.file(i, first)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
@@ -187,7 +180,7 @@ func (w *Wheel) Stop(t Timer) bool {
 	// As for At, what is done here is what stopSlow does in most cases.
 	n := w.node(t.index)
 	at, gen, k := n.at, n.gen, w.free
-	if gen != t.gen || k == len(w.top) {
+	if gen != t.gen || k == topSize {
 		return w.stopSlow(t)
 	}
 	if gen = nextGen(gen); gen == lastGen {
@@ -195,9 +188,8 @@ func (w *Wheel) Stop(t Timer) bool {
 	}
 	n.gen = gen
 	*w.calls.at(t.index) = nil
-	w.pending--
 	w.free = k + 1
-	*uncheckedIn(w.top, uint32(k)) = spare{t.index, gen}
+	*uncheckedIn(w.top, k) = spare{t.index, gen}
 	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
 	if m.thin() {
@@ -213,7 +205,6 @@ func (w *Wheel) stopSlow(t Timer) bool {
 		return false
 	}
 	*w.calls.at(t.index) = nil
-	w.pending--
 	w.release(n, t.index)
 	w.takeOut(n.at)
 	return true
@@ -231,12 +222,10 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 		return false
 	}
 	// As refile does; this is as hot as At.
-	s := &w.last
+	s := w.recentFor(when)
 	if !s.has(when) {
-		if s = &w.other; !s.has(when) {
-			w.refile(t.index, when)
-			return true
-		}
+		w.refile(t.index, when)
+		return true
 	}
 	li := w.slotIn(s, when)
 	at := li.cursor
@@ -267,21 +256,21 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 		return 0, false
 	}
 	at := w.node(t.index).at
-	return w.block(at >> offBits).when[at&offMask], true
+	return w.block(at >> offBits).entry(at & offMask).when(), true
 }
 
 // Now returns the wheel's time: the latest that Advance was told.
 func (w *Wheel) Now() time.Duration { return w.now }
 
 // Len returns the number of pending timers. A periodic one counts once.
-func (w *Wheel) Len() int { return w.pending }
+func (w *Wheel) Len() int { return w.slab.taken() }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
 // is pending. It is never later than that, and earlier only if the timer it was for has been
 // stopped or moved away. If work is left because a budget ran out, or timers were added that are
 // already due, it is a time not after the one last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
-	if w.pending == 0 {
+	if w.Len() == 0 {
 		return 0, false
 	}
 	if w.wake <= w.now {

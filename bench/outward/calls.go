@@ -14,9 +14,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A callLoad is how much is asked, over 8 connections.
+// A callLoad is how much is asked, over 8 connections. Each asks depth questions at once, and the
+// next as many when all have come that are answered: so the pieces that are read and written are the
+// same for all contenders. If each answer were followed by one more question, a piece that was once
+// divided, by whatever kept a process waiting, would stay so for ever.
 type callLoad struct {
-	depth, total int // questions under way on each that will be answered, and all together
+	depth, total int
 	timeout      time.Duration
 	thirds       bool // each third is never answered
 }
@@ -24,86 +27,91 @@ type callLoad struct {
 const callConns = 8
 
 var (
-	allAnswered = callLoad{64, 400_000, 10 * time.Second, false}
+	oneByOne    = callLoad{1, 200_000, 10 * time.Second, false}
+	allAnswered = callLoad{64, 1_000_000, 10 * time.Second, false}
 	twoThirds   = callLoad{64, 1_000_000, 50 * time.Millisecond, true}
 )
 
+// answered is how many of depth questions are answered, if begun came before them.
+func (k callLoad) answered(begun int) int {
+	if !k.thirds {
+		return k.depth
+	}
+	return k.depth - ((begun+k.depth)/3 - begun/3)
+}
+
+// asks calls send depth times now, and again whenever answer was called for each answer. That returns
+// how many questions got none since the last time.
+func (k callLoad) asks(send func()) (answer func() (unanswered int)) {
+	begun, left := 0, 0
+	next := func() {
+		left = k.answered(begun)
+		begun += k.depth
+		for range k.depth {
+			send()
+		}
+	}
+	next()
+	return func() int {
+		if left--; left > 0 {
+			return 0
+		}
+		unanswered := k.depth - k.answered(begun-k.depth)
+		next()
+		return unanswered
+	}
+}
+
 // calls asks questions that have a deadline each.
 func (k callLoad) calls() {
-	k.ask(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
+	k.ask(func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error {
 		calls := handler.NewCalls[[]byte](c, handler.CallLimits{})
 		frame := make([]byte, 64)
-		var next func()
 		ended := func(_ []byte, err error) {
 			if err == nil || errors.Is(err, handler.ErrCallTimeout) { // otherwise the round is over
-				done()
+				done(1)
 			}
 		}
-		next = func() {
+		answer := k.asks(func() {
 			id, err := calls.Begin(k.timeout, ended)
 			if err != nil {
 				return
 			}
 			binary.BigEndian.PutUint64(frame, id)
 			_ = c.Send(frame)
-		}
-		for range k.depth {
-			next()
-		}
-		answers := 0
+		})
 		return func(_ *loop.Conn, msg []byte) error {
 			calls.Answer(binary.BigEndian.Uint64(msg), msg)
-			next()
-			if answers++; k.thirds && answers%2 == 0 {
-				next() // in place of the one that is not answered
-			}
+			answer()
 			return nil
 		}
 	})
 }
 
-// traffic sends and receives what calls does, and remembers nothing of it.
-func (k callLoad) traffic() {
-	k.ask(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
-		frame := make([]byte, 64)
-		for range k.depth {
-			_ = c.Send(frame)
-		}
-		answers := 0
-		return func(c *loop.Conn, _ []byte) error {
-			done()
-			if answers++; k.thirds && answers%2 == 0 {
-				done()
-				_ = c.Send(frame)
-			}
-			return c.Send(frame)
-		}
-	})
-}
-
-// echoes does the same without calls: each answer makes it send one more.
+// echoes sends and receives the same, and remembers nothing of it.
 func (k callLoad) echoes() {
-	k.ask(func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error {
+	k.ask(func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error {
 		frame := make([]byte, 64)
-		for range k.depth {
-			_ = c.Send(frame)
-		}
-		return func(c *loop.Conn, _ []byte) error {
-			done()
-			return c.Send(frame)
+		answer := k.asks(func() { _ = c.Send(frame) })
+		return func(*loop.Conn, []byte) error {
+			done(1 + answer())
+			return nil
 		}
 	})
 }
 
-func (k callLoad) ask(open func(c *loop.Conn, done func()) func(c *loop.Conn, msg []byte) error) {
+func (k callLoad) ask(open func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error) {
 	srv := &loop.Server{NumLoops: 1}
 	check(srv.Start(context.Background()))
 	rounds(func(port string) {
 		over := make(chan struct{})
 		left := k.total
 		var conns []*loop.Conn
-		done := func() {
-			if left--; left == 0 {
+		done := func(n int) {
+			if left <= 0 {
+				return
+			}
+			if left -= n; left <= 0 {
 				for _, c := range conns {
 					c.CloseWithError(io.EOF)
 				}
@@ -158,14 +166,16 @@ func benchCalls() {
 		_ = must(p.out.Read(make([]byte, 10)))
 		return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / float64(total)
 	}
-	compare("a call of 64 bytes", []string{"echoes", "calls"}, func(name string) float64 {
-		return one(name, echo, allAnswered.total)
+	compare("calls of 64 bytes, one by one", []string{"echoes-1", "calls-1"}, func(name string) float64 {
+		return one(name, echo, oneByOne.total)
 	})
-	// A server that answers less than it is asked waits for a client that remembers, and what it costs
-	// to wake it is the client's. So there is one, too, that has the same traffic and remembers nothing.
-	compare("a call, a third unanswered", []string{"echoes-thirds", "traffic-thirds", "calls-thirds"}, func(name string) float64 {
-		if name == "echoes-thirds" {
-			return one(name, all, twoThirds.total)
+	compare("calls of 64 bytes, 64 at once", []string{"echoes", "calls"}, func(name string) float64 {
+		return one(name, all, allAnswered.total)
+	})
+	// Beside plain echoes, and beside one that has the same traffic and remembers nothing of it.
+	compare("the same, a third unanswered", []string{"echoes", "echoes-thirds", "calls-thirds"}, func(name string) float64 {
+		if name == "echoes" {
+			return one(name, all, allAnswered.total)
 		}
 		return one(name, thirds, twoThirds.total)
 	})

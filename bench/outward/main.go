@@ -44,7 +44,7 @@ var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
 	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds, "tcp-frames": tcpFrames,
 	"calls": allAnswered.calls, "echoes": allAnswered.echoes, "calls-thirds": twoThirds.calls, "echoes-thirds": twoThirds.echoes,
-	"traffic-thirds": twoThirds.traffic}
+	"calls-1": oneByOne.calls, "echoes-1": oneByOne.echoes}
 
 // A process is a child that is measured.
 type process struct {

@@ -217,8 +217,12 @@ func resetRandom(k kind, n int) []float64 {
 	return []float64{timed(1000, some)}
 }
 
-// dueAtOnce runs n timers that are due at the same instant. It is done twice, and the second time
-// counts: a server's memory is warm.
+// enough is how many timers have to come due for a figure: with few of them a job is repeated, as a
+// run of a tenth of a millisecond measures the garbage collector's rest and cold caches.
+const enough = 1_000_000
+
+// dueAtOnce runs n timers that are due at the same instant. The first time does not count: a
+// server's memory is warm.
 func dueAtOnce(k kind, n int) []float64 {
 	c, ok := k.make(n).(stepper)
 	if !ok {
@@ -227,25 +231,29 @@ func dueAtOnce(k kind, n int) []float64 {
 	fired := 0
 	f := func() { fired++ }
 	var now, cpu time.Duration
-	for range 2 {
+	times := max(enough/n, 1)
+	for k := range 1 + times {
 		c.advance(now)
 		for i := range n {
 			c.add(i, time.Millisecond, f)
 		}
-		runtime.GC()
+		if k <= 1 {
+			runtime.GC()
+			cpu = 0
+		}
 		now += time.Millisecond
 		fired = 0
 		begin := cpuTime()
 		for fired < n {
 			c.advance(now)
 		}
-		cpu = cpuTime() - begin
+		cpu += cpuTime() - begin
 	}
-	return []float64{float64(cpu.Nanoseconds()) / float64(n)}
+	return []float64{float64(cpu.Nanoseconds()) / float64(n*times)}
 }
 
 // spread runs n timers that are due over a second, a step per millisecond. Adding them is part of
-// it. It is done three times: to warm the memory, for the whole, and for the steps, as to read the
+// it. It is done to warm the memory, then for the whole, and then for the steps, as to read the
 // clock takes as long as what a step of few timers does.
 func spread(k kind, n int) []float64 {
 	c, ok := k.make(n).(stepper)
@@ -256,9 +264,12 @@ func spread(k kind, n int) []float64 {
 	s := newSecond(c, n)
 	s.run(func(now time.Duration) { c.advance(now) })
 	runtime.GC()
+	times := max(enough/n, 1)
 	begin := cpuTime()
-	s.run(func(now time.Duration) { c.advance(now) })
-	cpu := cpuTime() - begin
+	for range times {
+		s.run(func(now time.Duration) { c.advance(now) })
+	}
+	cpu := (cpuTime() - begin) / time.Duration(times)
 	runtime.GC()
 	steps := make([]float64, 0, 1100)
 	s.run(func(now time.Duration) {

@@ -153,7 +153,7 @@ func (q *question) answer() error {
 			r.asked(from, []Entry{{Position: from}}, from, false)
 			continue
 		}
-		got, end, err := r.parseGot(rest)
+		got, end, err := r.parseGot(rest, from)
 		if err != nil {
 			return err
 		}
@@ -167,21 +167,25 @@ func (q *question) answer() error {
 	return nil
 }
 
-// parseGot reads entries, and where the stream ends.
-func (r *room) parseGot(rest []any) (got []Entry, end Position, err error) {
+// parseGot reads entries, of which the room has the one at from, and where the stream ends.
+func (r *room) parseGot(rest []any, from Position) (got []Entry, end Position, err error) {
 	if len(rest) != 2 {
 		return nil, end, errAnswer
 	}
 	if got, err = parseEntries(r.name, rest[0]); err != nil {
 		return nil, end, err
 	}
+	for i, e := range got {
+		if e.Position != from {
+			got[i] = r.hub.formed(e)
+		}
+	}
 	id, _ := rest[1].(string)
 	end, err = ParsePosition(id)
 	return got, end, err
 }
 
-// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {h, head, d,
-// data}}.
+// parseEntries reads entries of a stream as XRANGE returns them within a script: {id, {e, entry}}.
 func parseEntries(room string, raw any) ([]Entry, error) {
 	list, _ := raw.([]any)
 	got := make([]Entry, 0, len(list))
@@ -192,12 +196,11 @@ func parseEntries(room string, raw any) ([]Entry, error) {
 		}
 		id, _ := pair[0].(string)
 		fields, _ := pair[1].([]any)
-		if len(fields) != 4 {
+		if len(fields) != 2 {
 			return nil, errAnswer
 		}
-		head, _ := fields[1].(string)
-		data, _ := fields[3].(string)
-		e, ok := parseEntry(room, id, head, data)
+		text, _ := fields[1].(string)
+		e, ok := parseEntry(room, id, text)
 		if !ok {
 			return nil, errAnswer
 		}

@@ -19,10 +19,13 @@ func (k *keeper) claim(ctx context.Context, op, name, owner string) (bool, error
 	return n == 1, err
 }
 
-func (k *keeper) forgetClaim(name string) {
+// forgetClaim has a name that is owner's not claimed again.
+func (k *keeper) forgetClaim(name, owner string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.claims, name)
+	if k.claims[name].owner == owner {
+		delete(k.claims, name)
+	}
 }
 
 // Claim makes a name unique over all processes: a nickname, a job, a device that may be connected
@@ -53,7 +56,7 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 // Release gives back a name that owner has claimed. ErrTaken: it is not owner's. It asks Redis, as
 // Claim does.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
-	h.keeper.forgetClaim(name)
+	h.keeper.forgetClaim(name, owner)
 	ok, err := h.keeper.claim(ctx, "release", name, owner)
 	if err == nil && !ok {
 		err = ErrTaken

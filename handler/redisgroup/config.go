@@ -76,7 +76,11 @@ type Config struct {
 
 	// Form returns what members get of an entry of an ordered room, or nil for nothing: this is
 	// where a message gets its Position, so that a client can ask for what follows it. It is called
-	// once per entry and process, on a goroutine of the Hub, and must not block. nil means
+	// once per entry and process, and again for each who joins and gets it as the past
+	// (Entry.Replayed), or if the entry was read once more because something was missed before it.
+	// It runs on goroutines of the Hub, several at once, and on loops of those who join; no lock is
+	// held, so it may call the Hub; it must not block. What it returns is not copied: it must not
+	// be changed later. A panic is told to OnError, and members get nothing of the entry. nil means
 	// Entry.Data of messages, and nothing of the others.
 	Form func(e Entry) []byte
 
@@ -86,7 +90,8 @@ type Config struct {
 	OnGap func(c *loop.Conn, g *Gap)
 
 	// OnError is told of what was lost or went wrong and has no caller to return to: at most a few
-	// times per second, on goroutines of the Hub; it must not block. nil logs it.
+	// times per second, on goroutines of the Hub and on loops. No lock is held that a method of the
+	// Hub takes: it may call those that do not wait, as it must not block. nil logs it.
 	OnError func(err error)
 
 	// Logger is for what OnError is not told: connections lost and found. The zero Logger is

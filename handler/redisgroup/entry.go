@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -74,9 +75,26 @@ type Entry struct {
 	Data     []byte // of Message
 	Replayed bool   // it is the past, for one who joins
 
+	msg []byte // what members get of it: Config.Form's answer
+
 	server string // that wrote it
 	node   string // who published it
 	seq    uint64
+}
+
+// kept is what e takes of Config.MaxReplay while it waits for those who join.
+func (e *Entry) kept() int { return len(e.Data) + len(e.User) + 64 }
+
+// change returns who is in the room after e.
+func (e *Entry) change(who []string) []string {
+	i := slices.Index(who, e.User)
+	switch {
+	case e.Kind == Joined && i < 0:
+		return append(who, e.User)
+	case e.Kind == Left && i >= 0:
+		return slices.Delete(who, i, i+1)
+	}
+	return who
 }
 
 // A Gap says that entries of an ordered room are missing: Redis does not have them any more, or
@@ -92,12 +110,13 @@ func (g *Gap) Error() string {
 	return fmt.Sprintf("redisgroup: room %q: entries between %v and %v are missing: %s", g.Room, g.From, g.To, g.Why)
 }
 
-// parseEntry reads an entry: id, and the head "identity node:seq kind" that append.lua gives it.
-func parseEntry(room, id, head, data string) (e Entry, ok bool) {
+// parseEntry reads an entry: its id, and what is in the stream, see append.lua.
+func parseEntry(room, id, text string) (e Entry, ok bool) {
 	var err error
 	if e.Position, err = ParsePosition(id); err != nil {
 		return e, false
 	}
+	head, data, _ := strings.Cut(text, "\n")
 	f := strings.Split(head, " ")
 	if len(f) != 3 || len(f[2]) != 1 {
 		return e, false
@@ -108,22 +127,15 @@ func parseEntry(room, id, head, data string) (e Entry, ok bool) {
 		return e, false
 	}
 	if e.Kind == Message {
-		e.Data = []byte(data)
+		e.Data = slices.Clip([]byte(data)) // Form may append to it, on several goroutines
 	} else {
 		e.User = data
 	}
 	return e, true
 }
 
-// parsePublished reads what append.lua publishes: "id head\ndata".
+// parsePublished reads what append.lua publishes: an entry behind its id.
 func parsePublished(room, payload string) (e Entry, ok bool) {
-	head, data, ok := strings.Cut(payload, "\n")
-	if !ok {
-		return e, false
-	}
-	id, head, ok := strings.Cut(head, " ")
-	if !ok {
-		return e, false
-	}
-	return parseEntry(room, id, head, data)
+	id, text, _ := strings.Cut(payload, " ")
+	return parseEntry(room, id, text)
 }

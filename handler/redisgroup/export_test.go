@@ -55,6 +55,16 @@ func Unclear(h *Hub) (n int) {
 	return n
 }
 
+// Excepts returns how many messages are noted that are not for all.
+func Excepts(h *Hub) (n int) {
+	for _, r := range h.all() {
+		r.mu.Lock()
+		n += len(r.excepts)
+		r.mu.Unlock()
+	}
+	return n
+}
+
 // Joining returns how many connections are joining ordered rooms.
 func Joining(h *Hub) (n int) {
 	for _, r := range h.all() {

@@ -79,11 +79,7 @@ func (h *Hub) sayPlain(p place, except loop.Ref, msg []byte) error {
 		return h.topo.publish(o)
 	}
 	if h.cfg.OneOrder {
-		if except != (loop.Ref{}) {
-			r.except(o.seq, except)
-			o.room = r
-		}
-		return h.topo.publish(o)
+		return h.publishExcept(r, o, except)
 	}
 	err := h.topo.publish(o)
 	return errors.Join(err, r.local.BroadcastExcept(except, msg))

@@ -37,14 +37,18 @@ type node struct {
 func startNode(t testing.TB, client redis.UniversalClient, cfg redisgroup.Config) *node {
 	t.Helper()
 	n := &node{t: t}
-	cfg.Form = form
+	if cfg.Form == nil {
+		cfg.Form = form
+	}
 	cfg.OnGap = func(c *loop.Conn, g *redisgroup.Gap) {
 		_ = c.Send(fmt.Appendf(nil, "gap %s %v %v", g.Room, g.From, g.To))
 	}
-	cfg.OnError = func(err error) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.errs = append(n.errs, err)
+	if cfg.OnError == nil {
+		cfg.OnError = func(err error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.errs = append(n.errs, err)
+		}
 	}
 	var err error
 	for deadline := time.Now().Add(patience); ; { // some clients do not wait for long

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,8 +84,9 @@ func (h *Hub) spawn(f func()) {
 }
 
 // Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
-// as long as ctx allows. Members stay members of nothing: their connections are left alone. Closing
-// again does nothing.
+// as long as ctx allows. What could not be published by then is lost with ErrClosed, or with
+// ErrUncertain; who is joining is told ErrClosed. Members stay members of nothing: their connections
+// are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -109,6 +111,9 @@ func (h *Hub) stop() {
 	h.timers.Stop()
 	h.topo.close()
 	h.wg.Wait()
+	for _, r := range h.all() {
+		r.refuseAll()
+	}
 }
 
 // Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many
@@ -214,7 +219,7 @@ func (h *Hub) receive(channel, payload string) {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
 		if e, ok := parsePublished(r.name, payload); ok {
-			r.take(e)
+			r.take(h.formed(e))
 		}
 	default:
 		r.takePlain(payload)
@@ -289,26 +294,63 @@ type room struct {
 	visits  int // guarded by hub.mu
 
 	mu      sync.Mutex
-	excepts map[uint64]loop.Ref // by message of ours: who does not get it
+	excepts map[uint64]excepted // by message of ours: who does not get it
+	sweepAt int                 // how many of them are too many
 	users   map[string]int      // connections here by user, in ordered rooms
 	order   order
 }
 
-// except notes who does not get a message that will come back.
-func (r *room) except(seq uint64, ref loop.Ref) {
+// An excepted does not get a message of ours when it comes back.
+type excepted struct {
+	ref   loop.Ref
+	until time.Time
+}
+
+// maxExcepts is from how many on it is looked whether they are still on their way: a message whose
+// subscription was lost meanwhile never comes back.
+const maxExcepts = 1024
+
+// publishExcept queues o, which ref does not get when it comes back to r.
+func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
+	if r == nil || ref == (loop.Ref{}) {
+		return h.topo.publish(o)
+	}
+	o.room = r
+	r.except(o, ref)
+	err := h.topo.publish(o)
+	if err != nil {
+		r.forgetExcept(o)
+	}
+	return err
+}
+
+// except notes who does not get o.
+func (r *room) except(o *outgoing, ref loop.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.excepts == nil {
-		r.excepts = make(map[uint64]loop.Ref)
+		r.excepts, r.sweepAt = make(map[uint64]excepted), maxExcepts
 	}
-	r.excepts[seq] = ref
+	if len(r.excepts) >= r.sweepAt {
+		now := time.Now()
+		maps.DeleteFunc(r.excepts, func(_ uint64, e excepted) bool { return now.After(e.until) })
+		r.sweepAt = max(maxExcepts, 2*len(r.excepts))
+	}
+	r.excepts[o.seq] = excepted{ref, o.deadline}
 }
 
-// unexcept forgets it, and returns it. r.mu is held.
+// forgetExcept is for a message that will not come back.
+func (r *room) forgetExcept(o *outgoing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unexcept(o.seq)
+}
+
+// unexcept returns who does not get a message, and forgets it. r.mu is held.
 func (r *room) unexcept(seq uint64) loop.Ref {
-	ref, ok := r.excepts[seq]
+	e, ok := r.excepts[seq]
 	if ok {
 		delete(r.excepts, seq)
 	}
-	return ref
+	return e.ref
 }

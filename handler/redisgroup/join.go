@@ -1,13 +1,9 @@
 package redisgroup
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -24,7 +20,7 @@ type Arrival struct {
 	Replay   int      // entries of the past that it gets now
 	Gap      *Gap     // not nil: not all of them are there any more
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil: it has not joined, as Redis is away
+	Err      error    // not nil: it has not joined, as Redis is away, or the Hub was closed
 }
 
 // maxJoinTries is how often the past is read for one who joins a room that is too fast.
@@ -69,7 +65,28 @@ func (r *room) begin(j *joining) {
 // read has the past read. r.mu is held.
 func (r *room) read(j *joining) {
 	j.ready, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
+	if r.hub.ctx.Err() != nil {
+		r.refuse(j, ErrClosed)
+		return
+	}
 	r.hub.topo.link(r.bucket).joins.add(j)
+}
+
+// refuse tells j that it cannot join. r.mu is held.
+func (r *room) refuse(j *joining, err error) {
+	if !j.fired {
+		j.ready, j.fired, j.arrive = true, true, Arrival{Err: err}
+		r.fire(j)
+	}
+}
+
+// refuseAll is what becomes of those who are joining when the Hub has ended.
+func (r *room) refuseAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for j := range r.order.joins {
+		r.refuse(j, ErrClosed)
+	}
 }
 
 // giveUp ends a joining: it has left. r.mu is not held.
@@ -93,26 +110,24 @@ func (r *room) end(j *joining) {
 // again. r.mu is held.
 func (r *room) keep(e Entry) {
 	o := &r.order
-	e.Replayed = true
-	t := tailEntry{e.Position, r.hub.form(e), e.Kind, e.User}
-	o.tail = append(o.tail, t)
-	o.tailBytes += len(t.msg) + 64
+	o.tail = append(o.tail, e)
+	o.tailBytes += e.kept()
 	for o.tailBytes > r.hub.cfg.MaxReplay {
-		o.tailFrom = o.tail[0].at
-		o.tailBytes -= len(o.tail[0].msg) + 64
+		o.tailFrom = o.tail[0].Position
+		o.tailBytes -= o.tail[0].kept()
 		o.tail = o.tail[1:]
 	}
 }
 
 // after returns the tail behind p, and whether nothing is missing between. r.mu is held.
-func (o *order) after(p Position) ([]tailEntry, bool) {
+func (o *order) after(p Position) ([]Entry, bool) {
 	if p == o.tailFrom {
 		return o.tail, true
 	}
 	if p.IsZero() && o.emptied {
 		return nil, true
 	}
-	i := slices.IndexFunc(o.tail, func(t tailEntry) bool { return t.at == p })
+	i := slices.IndexFunc(o.tail, func(e Entry) bool { return e.Position == p })
 	if i < 0 {
 		return nil, false
 	}
@@ -152,21 +167,17 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		r.mu.Unlock()
 		return
 	}
-	a, replay := j.arrive, j.replay
+	a := j.arrive
+	var tail []Entry
 	if a.Err == nil {
-		tail, ok := o.after(j.upTo)
-		if !ok || j.gaps != o.gaps {
+		var ok bool
+		if tail, ok = o.after(j.upTo); !ok || j.gaps != o.gaps {
 			r.tryAgain(j)
 			r.mu.Unlock()
 			return
 		}
-		for _, t := range tail {
-			a.Who = t.change(a.Who)
-			if t.msg != nil && t.at.Compare(j.from.Since) > 0 {
-				replay = append(replay, t.msg)
-			}
-		}
-		a.Position, a.Replay = o.last, len(replay)
+		tail = slices.Clone(tail)
+		a.Position = o.last
 		r.local.Join(c)
 	}
 	r.end(j)
@@ -178,6 +189,14 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		return
 	}
 	m.rooms[r] = nil
+	replay := j.replay
+	for _, e := range tail {
+		a.Who = e.change(a.Who)
+		if e.Position.Compare(j.from.Since) > 0 {
+			replay = r.hub.replayed(replay, e)
+		}
+	}
+	a.Replay = len(replay)
 	j.then(c, a)
 	r.come(m)
 	for _, msg := range replay {
@@ -204,180 +223,4 @@ func (r *room) tryAgain(j *joining) {
 		o.tailFrom = o.last
 	}
 	r.fire(j)
-}
-
-// A joiner reads the past for those who join.
-type joiner struct {
-	link *link
-	mu   sync.Mutex
-	todo []*joining
-	wake chan struct{}
-}
-
-func (k *joiner) init(l *link) { k.link, k.wake = l, make(chan struct{}, 1) }
-
-func (k *joiner) add(j *joining) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.todo = append(k.todo, j)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-// maxReads is for how many the past is read at once: their answers are in memory together.
-const maxReads = 64
-
-func (k *joiner) take() []*joining {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := min(maxReads, len(k.todo))
-	todo := slices.Clone(k.todo[:n])
-	k.todo = slices.Delete(k.todo, 0, n)
-	return todo
-}
-
-func (k *joiner) run() {
-	var delays backoff
-	for {
-		select {
-		case <-k.link.hub.ctx.Done():
-			return
-		case <-k.wake:
-		}
-		for todo := k.take(); len(todo) > 0; todo = k.take() {
-			if k.readAll(todo) {
-				delays.reset()
-			} else if !k.link.hub.topo.pause(delays.next()) {
-				return
-			}
-		}
-	}
-}
-
-// readAll reads the past for those who have not left, in one round trip.
-func (k *joiner) readAll(todo []*joining) bool {
-	if k.link.client == nil {
-		return k.fail(todo, errors.New("the server is not known"))
-	}
-	pipe := k.link.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(todo))
-	for i, j := range todo {
-		since := ""
-		if !j.from.Since.IsZero() {
-			since = j.from.Since.String()
-		}
-		r := j.room
-		cmds[i] = historyScript.EvalSha(context.Background(), pipe, []string{r.channel, r.hub.keys.users(r.place)},
-			since, j.from.History, r.hub.cfg.MaxReplay, 1, r.hub.topo.command(), r.hub.cfg.HistoryTime.Milliseconds())
-	}
-	_, _ = pipe.Exec(context.Background())
-	var failed []*joining
-	var err error
-	for i, j := range todo {
-		e := cmds[i].Err()
-		if e == nil {
-			e = j.read(cmds[i])
-		}
-		if e != nil {
-			failed, err = append(failed, j), e
-		}
-	}
-	return k.fail(failed, err)
-}
-
-// fail has those try again whose past was not read, where their room is now, until it takes too
-// long.
-func (k *joiner) fail(failed []*joining, err error) bool {
-	if len(failed) == 0 {
-		return true
-	}
-	if err != nil {
-		k.learn(err)
-	}
-	for _, j := range failed {
-		r := j.room
-		if time.Now().Before(j.until) {
-			k.link.hub.topo.link(r.bucket).joins.add(j)
-			continue
-		}
-		r.mu.Lock()
-		j.ready, j.fired = true, true
-		j.arrive = Arrival{Err: errors.Join(ErrTimeout, err)}
-		r.mu.Unlock()
-		r.fire(j)
-	}
-	return false
-}
-
-func (k *joiner) learn(err error) {
-	if k.link.client != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		_ = historyScript.Load(k.link.hub.ctx, k.link.client).Err()
-		return
-	}
-	if isMoved(err) || k.link.client == nil {
-		k.link.hub.topo.reload()
-	}
-}
-
-// read takes what history.lua says.
-func (j *joining) read(cmd *redis.Cmd) error {
-	raw, err := cmd.Slice()
-	if err != nil || len(raw) != 4 {
-		return errAnswer
-	}
-	got, err := parseEntries(j.room.name, raw[0])
-	if err != nil {
-		return err
-	}
-	slices.Reverse(got)
-	id, _ := raw[2].(string)
-	end, err := ParsePosition(id)
-	if err != nil {
-		return err
-	}
-	cut, _ := raw[3].(int64)
-	a := Arrival{}
-	users, _ := raw[1].([]any)
-	for _, u := range users {
-		name, _ := u.(string)
-		a.Who = append(a.Who, name)
-	}
-	got, a.Gap = j.missing(got, end, cut == 1)
-	var replay [][]byte
-	for _, e := range got {
-		e.Replayed = true
-		if msg := j.room.hub.form(e); msg != nil {
-			replay = append(replay, msg)
-		}
-	}
-	r := j.room
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	j.arrive, j.replay, j.upTo, j.ready = a, replay, end, true
-	if j.back == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
-		j.back = r.renewSoon()
-	}
-	r.checkJoins()
-	return nil
-}
-
-// missing returns the entries without the one that j has already, and what is missing after that.
-func (j *joining) missing(got []Entry, end Position, cut bool) ([]Entry, *Gap) {
-	since := j.from.Since
-	if since.IsZero() {
-		return got, nil
-	}
-	if len(got) > 0 && got[0].Position == since {
-		return got[1:], nil
-	}
-	g := &Gap{Room: j.room.name, From: since, To: end, Why: "Redis does not have them any more"}
-	if cut {
-		g.Why = "they are too much to be sent at once"
-	}
-	if len(got) > 0 {
-		g.To = got[0].Position
-	}
-	return got, g
 }

@@ -146,7 +146,7 @@ func (k *keeper) rise() {
 	k.hub.reassertAll()
 	for name, c := range claims {
 		if ok, err := k.claim(k.hub.ctx, "claim", name, c.owner); err == nil && !ok {
-			k.forgetClaim(name)
+			k.forgetClaim(name, c.owner)
 			k.hub.report(&LostError{Room: name, Err: ErrTaken})
 		}
 	}

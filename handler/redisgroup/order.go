@@ -3,7 +3,6 @@ package redisgroup
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,30 +39,10 @@ type order struct {
 	settled    int  // renewals before what was answered last
 
 	joins     map[*joining]struct{}
-	tail      []tailEntry // what was delivered since the first of them
-	tailFrom  Position    // what precedes the tail
+	tail      []Entry  // what was delivered since the first of them
+	tailFrom  Position // what precedes the tail
 	tailBytes int
 	gaps      int
-}
-
-// A tailEntry is an entry in the form in which one who joins gets it.
-type tailEntry struct {
-	at   Position
-	msg  []byte
-	kind Kind
-	user string
-}
-
-// change returns who is here after the entry.
-func (t tailEntry) change(who []string) []string {
-	i := slices.Index(who, t.user)
-	switch {
-	case t.kind == Joined && i < 0:
-		return append(who, t.user)
-	case t.kind == Left && i >= 0:
-		return slices.Delete(who, i, i+1)
-	}
-	return who
 }
 
 // take takes an entry that was published.
@@ -162,8 +141,8 @@ func (r *room) accept(e Entry) {
 	if e.node == r.hub.node {
 		except = r.unexcept(e.seq)
 	}
-	if msg := r.hub.form(e); msg != nil {
-		r.deliver(e.Position, except, msg)
+	if e.msg != nil {
+		r.deliver(e.Position, except, e.msg)
 	}
 	if len(o.joins) > 0 {
 		r.keep(e)
@@ -214,13 +193,25 @@ func (r *room) tellLoop(l *loop.Loop, g *Gap) {
 	}
 }
 
-// maxExcepts is how many messages may be on their way that are not for all, when there is a gap.
-const maxExcepts = 1024
-
 // mailboxRetry is when a loop is tried again whose mailbox was full.
 const mailboxRetry = 10 * time.Millisecond
 
-// form is Config.Form, which is user code.
+// formed returns e with what members get of it.
+func (h *Hub) formed(e Entry) Entry {
+	e.msg = h.form(e)
+	return e
+}
+
+// replayed adds to msgs what one who joins gets of e.
+func (h *Hub) replayed(msgs [][]byte, e Entry) [][]byte {
+	e.Replayed = true
+	if msg := h.form(e); msg != nil {
+		msgs = append(msgs, msg)
+	}
+	return msgs
+}
+
+// form is Config.Form, which is user code: no lock is held.
 func (h *Hub) form(e Entry) (msg []byte) {
 	if e.Kind == begun {
 		return nil
@@ -238,9 +229,6 @@ func (r *room) gap(to Position, why string) {
 	o := &r.order
 	o.gaps++
 	r.hub.stats.gaps.Add(1)
-	if len(r.excepts) > maxExcepts { // of messages that are in the gap
-		clear(r.excepts)
-	}
 	o.tail, o.tailBytes, o.tailFrom = nil, 0, Position{} // who is joining reads again
 	g := &Gap{Room: r.name, From: o.last, To: to, Why: why}
 	for _, l := range r.loopsOf(r.local.Each(func(c *loop.Conn) { r.hub.tellGap(c, g) })) {

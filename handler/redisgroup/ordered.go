@@ -88,8 +88,9 @@ func (o *Ordered) BroadcastExcept(except loop.Ref, msg []byte) error {
 }
 
 // BroadcastThen is Broadcast with an answer: done gets the message's position, or why it has none:
-// ErrTimeout, ErrUncertain, or what Redis said. It is called once, on a goroutine of the Hub, and
-// must not block; use loop.Ref.Tell in it. It is not called if BroadcastThen returns an error.
+// ErrTimeout, ErrUncertain, ErrClosed, or what Redis said. It is called once, on a goroutine of the
+// Hub, and must not block; use loop.Ref.Tell in it. It is not called if BroadcastThen returns an
+// error.
 func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) error {
 	return o.publish(loop.Ref{}, msg, done)
 }
@@ -109,18 +110,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 		return h.topo.publish(out)
 	}
 	out.known = r.knowledge()
-	if except == (loop.Ref{}) {
-		return h.topo.publish(out)
-	}
-	out.room = r
-	r.except(out.seq, except)
-	err := h.topo.publish(out)
-	if err != nil {
-		r.mu.Lock()
-		r.unexcept(out.seq)
-		r.mu.Unlock()
-	}
-	return err
+	return h.publishExcept(r, out, except)
 }
 
 // A knowledge is what a publisher knows of a stream: how to continue after the last entry, see

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 // publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
 // batch was on its way is the next one.
 func (l *link) publishAll() {
+	defer l.abandonRest()
 	for {
 		began := time.Now()
 		sent, again, ok := l.publishSome()
@@ -47,6 +47,18 @@ func pace(sent int) time.Duration {
 	return time.Millisecond
 }
 
+// abandonRest gives up the messages that are left when the Hub ends.
+func (l *link) abandonRest() {
+	l.out.close()
+	for _, o := range l.out.extract(func(o *outgoing) bool { return o.op <= opOrdered }) {
+		err := ErrClosed
+		if o.unclear {
+			err = ErrUncertain
+		}
+		l.abandon([]*outgoing{o}, err)
+	}
+}
+
 // publishSome publishes a batch. Meanwhile no bucket moves to another link.
 func (l *link) publishSome() (sent int, again, ok bool) {
 	l.sending.Lock()
@@ -59,35 +71,6 @@ func (l *link) publishSome() (sent int, again, ok bool) {
 	l.out.prepend(failed)
 	l.out.done()
 	return len(batch), len(failed) > 0, ok
-}
-
-// receiptTime is how long a receipt is kept, see publish.lua.
-const receiptTime = time.Hour
-
-// introduce puts a receipt where this node has published nothing for a while: one that is not there
-// later has been lost, and the messages with it. l.sending is held.
-func (l *link) introduce(batch []*outgoing) error {
-	began, known := time.Now(), l.hub.topo.receipts
-	puts := make(map[int]*redis.BoolCmd)
-	pipe := l.client.Pipeline()
-	for _, o := range batch {
-		if o.op == opOrdered && !o.unclear && puts[o.bucket] == nil && began.Sub(known[o.bucket]) > receiptTime/2 {
-			puts[o.bucket] = pipe.SetNX(l.hub.ctx, l.hub.keys.receipt(o.bucket, l.hub.node), 0, receiptTime)
-		}
-	}
-	if len(puts) == 0 {
-		return nil
-	}
-	_, _ = pipe.Exec(l.hub.ctx)
-	for bucket, put := range puts {
-		var refused redis.Error // of which the messages will tell
-		if err := put.Err(); err == nil {
-			known[bucket] = began
-		} else if !errors.As(err, &refused) {
-			return err
-		}
-	}
-	return nil
 }
 
 // A segment is what one command does: outgoings of one bucket that follow each other and are of one
@@ -213,9 +196,7 @@ func (l *link) abandon(items []*outgoing, err error) {
 			continue
 		}
 		if o.room != nil && o.op <= opOrdered {
-			o.room.mu.Lock()
-			o.room.unexcept(o.seq)
-			o.room.mu.Unlock()
+			o.room.forgetExcept(o)
 		}
 		l.hub.stats.lost.Add(1)
 		if o.done != nil {
@@ -262,50 +243,6 @@ func (l *link) queue(pipe redis.Pipeliner, s *segment) {
 		s.cmd = presenceScript.EvalSha(ctx, pipe, keys, args...)
 	}
 }
-
-// common are the first arguments of scripts that publish: the number of the command, which is
-// larger than that of any before, also of those that this one repeats.
-func (l *link) common(s *segment) []any {
-	again := 0
-	for _, o := range s.items {
-		if o.unclear {
-			again = 1
-		}
-	}
-	cfg := &l.hub.cfg
-	return []any{l.hub.commands.Add(1), again, l.hub.topo.command(), cfg.History, cfg.HistoryTime.Milliseconds()}
-}
-
-func (l *link) publishArgs(s *segment) ([]string, []any) {
-	keys := []string{l.hub.keys.receipt(s.items[0].bucket, l.hub.node)}
-	args := l.common(s)
-	number, again := args[0].(uint64), args[1] == 1
-	args = append(args, l.server)
-	places := make(map[string]int)
-	for _, o := range s.items {
-		i, ok := places[o.channel]
-		if !ok {
-			keys = append(keys, o.channel)
-			i = len(keys)
-			places[o.channel] = i
-		}
-		known := ""
-		switch {
-		case o.unclear:
-			known = o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
-		case !again && o.known.server == l.server:
-			known = o.known.next
-		}
-		if !o.unclear {
-			o.sentTo, o.sentIn = l.server, number
-		}
-		args = append(args, i, l.from(o)+" m", known, o.data)
-	}
-	return keys, args
-}
-
-// from says who published o, for the head of its entry.
-func (l *link) from(o *outgoing) string { return l.hub.node + ":" + strconv.FormatUint(o.seq, 10) }
 
 // settle tells those who wait what a segment's answer means for them.
 func (l *link) settle(s *segment) error {

@@ -10,16 +10,20 @@ import (
 )
 
 const (
-	// fresh is how long an answer is good for.
-	fresh = time.Second
+	// fresh is how long an answer is good for, at least; but for dear times as long as it took to
+	// make, up to maxFresh: each open file makes Go's process metrics dearer.
+	fresh    = time.Second
+	dear     = 500
+	maxFresh = 10 * time.Second
 
 	// maxAnswers is how many forms of an answer are kept: what clients accept differs little.
 	maxAnswers = 8
 )
 
-// recent gives an answer again to who asks within a second: half a millisecond of work each, most of
-// it for Go's and the process's metrics, ought not to be what a server is busy with because several
-// collectors ask, or one asks far too often. Those who ask at once wait for one answer.
+// recent gives an answer again to who asks soon after: half a millisecond of work each, or several
+// with thousands of open files, most of it for Go's and the process's metrics, ought not to be what a
+// server is busy with because several collectors ask, or one asks far too often. Those who ask at
+// once wait for one answer.
 type recent struct {
 	next    http.Handler
 	mu      sync.Mutex
@@ -28,10 +32,11 @@ type recent struct {
 
 // An answer is a response. It does not change once it is made.
 type answer struct {
-	at     time.Time
-	header http.Header
-	status int
-	body   bytes.Buffer
+	at      time.Time
+	goodFor time.Duration
+	header  http.Header
+	status  int
+	body    bytes.Buffer
 }
 
 // Header implements http.ResponseWriter.
@@ -52,11 +57,14 @@ func (c *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body.Bytes())
 }
 
+// goodFor is how long an answer is good for that took so long to make.
+func goodFor(took time.Duration) time.Duration { return min(maxFresh, max(fresh, dear*took)) }
+
 func (c *recent) answer(r *http.Request) *answer {
 	form := r.URL.RawQuery + "\n" + r.Header.Get("Accept") + "\n" + r.Header.Get("Accept-Encoding")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a := c.answers[form]; a != nil && time.Since(a.at) < fresh {
+	if a := c.answers[form]; a != nil && time.Since(a.at) < a.goodFor {
 		return a
 	}
 	if len(c.answers) >= maxAnswers || c.answers == nil {
@@ -64,6 +72,7 @@ func (c *recent) answer(r *http.Request) *answer {
 	}
 	a := &answer{at: time.Now(), header: make(http.Header), status: http.StatusOK}
 	c.next.ServeHTTP(a, r)
+	a.goodFor = goodFor(time.Since(a.at))
 	c.answers[form] = a
 	return a
 }

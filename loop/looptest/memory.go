@@ -19,7 +19,6 @@ var (
 type memory struct {
 	host     engine.Host
 	loops    []*memLoop
-	ticking  sync.WaitGroup
 	running  sync.WaitGroup
 	stopping atomic.Bool
 	blind    atomic.Bool
@@ -108,7 +107,6 @@ func (m *memory) Start(n int, h engine.Host) error {
 		m.loops = append(m.loops, l)
 		m.running.Go(l.run)
 	}
-	m.ticking.Go(h.Tick)
 	return nil
 }
 
@@ -146,7 +144,6 @@ func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 // Stop implements engine.Engine.
 func (m *memory) Stop() error {
 	m.stopping.Store(true)
-	m.ticking.Wait()
 	for _, l := range m.loops {
 		l.end()
 	}

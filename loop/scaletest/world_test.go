@@ -30,7 +30,6 @@ type world struct {
 	wakes   chan struct{}
 	quit    chan struct{}
 	running sync.WaitGroup
-	ticking sync.WaitGroup
 
 	began    time.Time
 	pongs    deque.Deque[event] // answers on their way, in order: all take equally long
@@ -105,7 +104,6 @@ func (w *world) Start(n int, h engine.Host) error {
 	}
 	w.host = h
 	w.running.Go(w.run)
-	w.ticking.Go(h.Tick)
 	return nil
 }
 
@@ -233,7 +231,6 @@ func (w *world) Lost(int) { panic("scaletest: a callback called runtime.Goexit")
 
 // Stop implements engine.Engine.
 func (w *world) Stop() error {
-	w.ticking.Wait()
 	close(w.quit)
 	w.running.Wait()
 	return nil

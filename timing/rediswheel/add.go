@@ -93,7 +93,7 @@ func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 	if err := checkKey(key); err != nil {
 		return NotFound, err
 	}
-	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptCancel, key))
+	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptCancel, toLine(key)))
 	if err != nil {
 		return NotFound, err
 	}
@@ -132,7 +132,7 @@ func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", q.hints[shard], key, at))
+	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", toLine(key), at))
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 // An entry is a task that was found good, with what add.lua wants of it.
 type entry struct {
 	task   *Task
+	id     string // the key, as scripts have it
 	shard  int
 	at     int64
 	record []byte
@@ -28,7 +29,8 @@ func (q *Queue) entry(t *Task) (entry, error) {
 		return entry{}, err
 	}
 	record, err := t.record()
-	return entry{t, q.shard(t.Key), at, record, len(t.Key) + len(record)}, err
+	id := toLine(t.Key)
+	return entry{t, id, q.shard(t.Key), at, record, len(id) + len(record)}, err
 }
 
 // A chunk is one call of add.lua.
@@ -116,7 +118,7 @@ func (q *Queue) addCall(c *chunk, entries []entry) call {
 		if k > 0 {
 			keys = append(keys, q.keys[shard]...)
 		}
-		args = appendAdds(append(args, q.hints[shard]), entries, c.entries[shard])
+		args = appendAdds(args, entries, c.entries[shard])
 	}
 	return call{scriptAdd, keys, args}
 }
@@ -127,12 +129,12 @@ func appendAdds(args []any, entries []entry, some []int) []any {
 	for k, i := range some {
 		letters[k] = policies[entries[i].task.OnConflict]
 	}
-	args = append(args, len(some), letters)
+	args = append(args, letters)
 	for _, i := range some {
-		args = append(args, entries[i].task.Key, entries[i].record)
+		args = append(args, entries[i].id, entries[i].record)
 	}
 	for _, i := range some {
-		args = append(args, entries[i].at, entries[i].task.Key)
+		args = append(args, entries[i].at)
 	}
 	return args
 }

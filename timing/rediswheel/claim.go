@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -12,6 +13,7 @@ import (
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
+	wish    time.Duration // when there is something to do, which is before at if claims would come too soon one after another
 	ready   bool          // to be claimed
 	busy    bool          // being claimed
 	mine    bool
@@ -54,7 +56,7 @@ func (w *worker) wake(i int, at time.Duration) {
 		return
 	}
 	w.loop.wheel.Stop(s.timer)
-	s.at = at
+	s.at, s.wish = at, at
 	w.ends.expect(i, at)
 	if at < forever {
 		s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
@@ -81,6 +83,27 @@ const (
 	busyPace = 16 * time.Millisecond
 )
 
+// wakePaced has a shard claimed at a time, or as soon after its last claim as it may be.
+func (w *worker) wakePaced(i int, at, pace time.Duration) {
+	s := &w.loop.shards[i]
+	w.wake(i, max(at, s.last+pace))
+	s.wish = at
+}
+
+// joinFor is how long before its time a shard that has something to do already is claimed with others: one
+// pipeline of several scripts costs Redis less than several. From then on they stay together.
+const joinFor = busyPace / 2
+
+// join has shards claimed with those that are ready.
+func (w *worker) join() {
+	now := w.now()
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.mine && !s.ready && !s.busy && s.wish <= now && s.at <= now+joinFor {
+			w.makeReady(i)
+		}
+	}
+}
+
 // minBatch is for how many places a shard is asked at least, if there are as many: when all shards
 // have a backlog, few are asked for many tasks, not all for few.
 const minBatch = 16
@@ -91,8 +114,9 @@ func (w *worker) claimReady(ctx context.Context) {
 	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
 		return
 	}
+	w.join()
 	var claims []claim
-	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency))
+	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency), w.riders())
 	left, shards := reserved, w.loop.ready
 	for k := range w.loop.shards {
 		i := (w.loop.turn + k) % len(w.loop.shards)
@@ -116,6 +140,16 @@ func (w *worker) claimReady(ctx context.Context) {
 	}
 	w.loop.busy++
 	go func() { w.claimed <- w.claim(ctx, claims, left) }()
+}
+
+// riders is how many ends can go along with the claims of the shards that are ready.
+func (w *worker) riders() (n int) {
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.ready && !s.busy {
+			n += w.ends.riders(i)
+		}
+	}
+	return n
 }
 
 // putOff leaves a shard that there are no places for, unless its ownership has to be renewed.
@@ -154,7 +188,7 @@ func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed 
 	calls := make([]call, len(claims))
 	for i, c := range claims {
 		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
-			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), w.q.hints[c.shard])
+			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds())
 		calls[i].args = appendDone(calls[i].args, c.done)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
@@ -192,9 +226,9 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
 	w.ends.count(c.done, f[8])
-	for _, g := range readGiven(answer) {
-		r := run{w: w, shard: c.shard, offset: c.offset, token: g.token}
-		r.task = Task{Key: g.key, Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
+	for i, g := range readGiven(answer) {
+		r := run{w: w, shard: c.shard, offset: c.offset, id: g.id, token: g.token, place: i}
+		r.task = Task{Key: fromLine(g.id), Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
 			Occurred: time.UnixMilli(g.occurrence)}
 		r.broken = r.task.read(g.record)
 		r.late = redisNow - time.Duration(g.due)*time.Millisecond
@@ -205,25 +239,35 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 
 // A given is a task that was claimed.
 type given struct {
-	key string
-	due int64
-	state
+	id     string
+	token  string
+	due    int64
 	record string
+	state
 }
 
-// readGiven takes the tasks from claim.lua's answer.
+// readGiven takes the tasks from claim.lua's answer: a batch, as batch.lua has it, and the records.
 func readGiven(answer any) []given {
 	fields, _ := answer.([]any)
 	if len(fields) < 12 {
 		return nil
 	}
-	states, records, dues := list(fields[9]), list(fields[10]), list(fields[11])
+	token, _ := fields[9].(string)
+	text, _ := fields[10].(string)
+	records := list(fields[11])
+	_, text, _ = strings.Cut(text, "\n") // the lease
+	ids, text, _ := strings.Cut(text, "\n\n")
+	dues, text, _ := strings.Cut(text, "\n\n")
 	all := make([]given, len(records))
 	for i := range all {
-		st := parseState(states[2*i+1])
-		all[i] = given{states[2*i], st.occurrence, st, records[i]}
-		if i < len(dues) && dues[i] != "" {
-			all[i].due = toInt(dues[i])
+		var id, due string
+		id, ids, _ = strings.Cut(ids, "\n")
+		due, dues, _ = strings.Cut(dues, "\n")
+		at := toScore(due)
+		all[i] = given{id, token, at, records[i], state{deliveries: 1, occurrence: at}}
+		if rest, ok := strings.CutPrefix(text, id+"\n"); ok { // a state, which are in the same order
+			st, rest, _ := strings.Cut(rest, "\n")
+			all[i].state, text = parseState(st), rest
 		}
 	}
 	return all
@@ -308,7 +352,7 @@ func (w *worker) plan(c *claim) {
 		if len(c.tasks) > 1 {
 			after = busyPace
 		}
-		w.wake(c.shard, max(at, s.last+after))
+		w.wakePaced(c.shard, at, after)
 	}
 	if s.backlog {
 		w.ends.expect(c.shard, w.now()+pace) // which will free places

@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -94,11 +95,19 @@ func (e *ends) ride(shard int) []ended {
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	s := &e.shards[shard]
+	inOrder(s.done)
 	n := min(len(s.done), maxBatch)
 	along := s.done[:n:n]
 	s.done = s.done[n:]
 	e.queued -= n
 	return along
+}
+
+// riders is how many ends ride would return.
+func (e *ends) riders(shard int) int {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return min(len(e.shards[shard].done), maxBatch)
 }
 
 // held is how many runs Redis has not heard of that do not run any more, or will not.
@@ -211,6 +220,7 @@ func (e *ends) send(ctx context.Context, queue []endedShard) (again []ended) {
 	var calls []call
 	var groups [][]ended
 	for _, s := range queue {
+		inOrder(s.done)
 		for _, all := range [][]ended{s.done, s.other} {
 			for ; len(all) > 0; all = all[min(len(all), maxBatch):] {
 				group := all[:min(len(all), maxBatch)]
@@ -236,39 +246,62 @@ func (e *ends) send(ctx context.Context, queue []endedShard) (again []ended) {
 // call makes one of ends in one shard, either all done or all not.
 func (e *ends) call(group []ended) call {
 	shard := group[0].shard
-	args := []any{"", e.w.q.hints[shard]}
 	if group[0].what == "done" {
-		return e.w.q.on(shard, scriptAck, appendDone(args, group)...)
+		return e.w.q.on(shard, scriptAck, appendDone(nil, group)...)
 	}
+	args := []any{""}
 	for _, d := range group {
 		var at any = d.at
 		if d.at < 0 {
 			at = ""
 		}
-		args = append(args, d.task.Key, d.token, d.what, at, d.delay, d.reason)
+		args = append(args, d.id, d.token, d.what, at, d.delay, toLine(d.reason))
 	}
 	return e.w.q.on(shard, scriptNack, args...)
 }
 
 // appendDone appends arguments as done.lua wants them: what has the same token, as a claim gives it,
-// is a group.
-func appendDone(args []any, group []ended) []any {
-	for i := 0; i < len(group); {
-		first, n := group[i], i+1
-		if first.at != 0 {
-			args = append(args, first.token, -first.at, first.task.Key)
-			i++
-			continue
-		}
-		for n < len(group) && group[n].token == first.token && group[n].at == 0 {
+// is a group, in the order of the claim.
+func appendDone(args []any, all []ended) []any {
+	for len(all) > 0 && all[0].at != 0 {
+		args = append(args, all[0].token, -all[0].at, all[0].id)
+		all = all[1:]
+	}
+	runs := make([]*run, len(all))
+	for i, d := range all {
+		runs[i] = d.run
+	}
+	return appendBatches(args, runs)
+}
+
+// appendBatches appends groups of what has the same token.
+func appendBatches(args []any, runs []*run) []any {
+	for len(runs) > 0 {
+		n := 1
+		for n < len(runs) && runs[n].token == runs[0].token {
 			n++
 		}
-		args = append(args, first.token, n-i)
-		for ; i < n; i++ {
-			args = append(args, group[i].task.Key)
+		args = append(args, runs[0].token, n)
+		for _, r := range runs[:n] {
+			args = append(args, r.id)
 		}
+		runs = runs[n:]
 	}
 	return args
+}
+
+// inOrder sorts ends as appendDone wants them: those of repeating tasks first, the others by batch, and
+// as in their batch.
+func inOrder(all []ended) {
+	slices.SortFunc(all, func(a, b ended) int {
+		if (a.at != 0) != (b.at != 0) {
+			if a.at != 0 {
+				return -1
+			}
+			return 1
+		}
+		return a.compare(b.run)
+	})
 }
 
 // count takes Redis' letters, after which the runs are over.

@@ -34,7 +34,7 @@ func (g *gatherer) add(ctx context.Context, e entry) error {
 	if !follows && len(g.waiting) == 0 {
 		g.depart()
 		g.lock.Unlock()
-		defer g.land(ctx)
+		defer g.land(ctx, 1)
 		return g.q.addAll(ctx, []entry{e})[0]
 	}
 	a := &adding{e, make(chan error, 1)}
@@ -60,24 +60,25 @@ func (g *gatherer) depart() []*adding {
 	return along
 }
 
-// land has those who came meanwhile go along with the next.
-func (g *gatherer) land(ctx context.Context) {
+// land has those who came meanwhile go along with the next, and those too who now have their answer,
+// if they were several: who add again at once are one group with the others then, and not two in turns.
+func (g *gatherer) land(ctx context.Context, n int) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
-	if len(g.waiting) > 0 {
+	if n > 1 || len(g.waiting) > 0 {
+		g.sent = time.Now()
 		go g.follow(ctx)
 	} else {
 		g.flights--
 	}
 }
 
-// follow sends those who wait, in place of a script that is answered. Those who have their answer
-// now come first: if they add at once again, there is one group of all, and not two in turns.
+// follow sends those who wait, in place of a script that is answered.
 func (g *gatherer) follow(ctx context.Context) {
-	runtime.Gosched()
+	g.linger()
 	g.lock.Lock()
 	g.flights--
-	if len(g.waiting) == 0 { // somebody has taken them along
+	if len(g.waiting) == 0 { // nobody came, or somebody has taken them along
 		g.lock.Unlock()
 		return
 	}
@@ -86,11 +87,34 @@ func (g *gatherer) follow(ctx context.Context) {
 	g.fly(ctx, along)
 }
 
+// How long those who wait let others come: as long as somebody does, and not for long.
+const (
+	lingerFor  = 20 * time.Microsecond // after the last who came
+	lingerMost = 100 * time.Microsecond
+)
+
+// linger yields until nobody else comes. It does not sleep: that takes a millisecond at least.
+func (g *gatherer) linger() {
+	began := time.Now()
+	for last, came := -1, began; ; runtime.Gosched() {
+		g.lock.Lock()
+		n := len(g.waiting)
+		g.lock.Unlock()
+		now := time.Now()
+		if n != last {
+			last, came = n, now
+		}
+		if n >= maxBatch || now.Sub(came) > lingerFor || now.Sub(began) > lingerMost {
+			return
+		}
+	}
+}
+
 // fly adds what several wait for. Each of them may give up, and the others do not: the context is
 // there for what it holds.
 func (g *gatherer) fly(ctx context.Context, along []*adding) {
 	ctx = context.WithoutCancel(ctx)
-	defer g.land(ctx)
+	defer g.land(ctx, len(along))
 	entries := make([]entry, len(along))
 	for i, a := range along {
 		entries[i] = a.entry

@@ -70,7 +70,7 @@ func TestAddGivesUp(t *testing.T) {
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("the one who gave up is told %v", err)
 	}
-	g.land(ctx)
+	g.land(ctx, 1)
 	must(t, <-second)
 	if _, err := g.q.Get(context.Background(), "second"); err != nil {
 		t.Error(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +26,7 @@ type ears struct {
 func (e *ears) want(shard int, yes bool) {
 	e.lock.Lock()
 	defer e.lock.Unlock()
-	if channel := e.w.q.hints[shard]; e.wanted[channel] != yes {
+	if channel := e.w.q.keys[shard][ownKey]; e.wanted[channel] != yes {
 		e.wanted[channel] = yes
 		notify(e.changed)
 	}
@@ -129,29 +128,18 @@ func (e *ears) pass(v any) {
 		if v.Kind != "subscribe" || v.Channel == e.w.q.channel {
 			return
 		}
-		m = message{"lost", []string{e.shard(v.Channel)}} // what was published before
+		m = message{"lost", []string{e.w.q.hints[v.Channel]}} // what was published before
 	case *redis.Message:
 		if v.Channel == e.w.q.channel {
 			m = parse(v.Payload)
 		} else {
-			m = message{"due", []string{e.shard(v.Channel), v.Payload}}
+			m = message{"due", []string{e.w.q.hints[v.Channel], v.Payload}}
 		}
 	}
 	select {
 	case e.w.messages <- m:
 	default:
 	}
-}
-
-// shard returns the number at the end of a channel's name.
-func (e *ears) shard(channel string) string { return strings.TrimPrefix(channel, e.w.q.channel+":") }
-
-// hintChannels are the channels of n shards.
-func hintChannels(channel string, n int) (all []string) {
-	for i := range n {
-		all = append(all, channel+":"+strconv.Itoa(i))
-	}
-	return all
 }
 
 // parse takes a message of another worker apart.

@@ -21,7 +21,7 @@ func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
-	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptGet, key))
+	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptGet, toLine(key)))
 	if err != nil {
 		return Info{}, err
 	}
@@ -98,7 +98,7 @@ func (q *Queue) listShard(ctx context.Context, shard int, place string, n int) (
 		}
 		f := list(v)
 		for ; len(f) >= 4; f = f[4:] {
-			i, err := info(f[0], place, f[1], f[2], f[3])
+			i, err := info(fromLine(f[0]), place, f[1], f[2], f[3])
 			if err != nil {
 				i.Error = err.Error()
 			}
@@ -121,7 +121,7 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 		return err
 	}
 	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptRequeue, "", q.hints[shard], key))
+	v, err := eval(ctx, q.client, q.on(shard, scriptRequeue, "", toLine(key)))
 	if err == nil && v != int64(1) {
 		err = fmt.Errorf("rediswheel: %w among the dead: %q", ErrNotFound, key)
 	}

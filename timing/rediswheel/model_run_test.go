@@ -22,7 +22,8 @@ type modelRun struct {
 	q      *Queue
 	rand   *rand.Rand
 	step   int
-	tokens map[string][]int64 // given for a key, so that stale ones are tried
+	tokens map[string][]int64    // given for a key, so that stale ones are tried
+	given  [modelShards][]string // what the last claim gave
 }
 
 func (r *modelRun) script(shard int, s *script, args ...any) []string {
@@ -44,7 +45,7 @@ func (r *modelRun) same(what string, got []string, want string) {
 }
 
 func (r *modelRun) key() (string, int) {
-	key := fmt.Sprintf("{k%d}\x00", r.rand.IntN(modelKeys))
+	key := toLine(fmt.Sprintf("{k%d}\x00\n", r.rand.IntN(modelKeys)))
 	return key, r.q.shard(key)
 }
 
@@ -62,7 +63,7 @@ func (r *modelRun) token(key string) int64 {
 
 func (r *modelRun) one() {
 	key, shard := r.key()
-	now, channel := fmt.Sprint(r.now), r.q.hints[shard]
+	now := fmt.Sprint(r.now)
 	switch n := r.rand.IntN(100); {
 	case n < 22:
 		policy, delay, record := string(policies[r.rand.IntN(3)]), r.rand.Int64N(2000), fmt.Sprint("b", r.step)
@@ -71,26 +72,26 @@ func (r *modelRun) one() {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, channel, 1, policy, key, record, at, key), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, scriptAdd, now, policy, key, record, at), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
 		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
 	case n < 36:
 		delay := r.rand.Int64N(2000)
-		r.same("reschedule", r.script(shard, scriptReschedule, now, channel, key, -delay), r.reschedule(key, delay))
+		r.same("reschedule", r.script(shard, scriptReschedule, now, key, -delay), r.reschedule(key, delay))
 	case n < 60:
 		r.claims(r.rand.IntN(modelShards), 1+r.rand.IntN(modelMaxClaim))
 	case n < 72:
 		args, want := r.acks(shard, 1+r.rand.IntN(3))
-		r.same("ack", r.script(shard, scriptAck, append([]any{now, channel}, args...)...), want)
+		r.same("ack", r.script(shard, scriptAck, args...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
-		why := fmt.Sprint("why ", r.step, "\nreally")
-		r.same("nack "+what, r.script(shard, scriptNack, now, channel, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
+		why := toLine(fmt.Sprint("why ", r.step, "\nreally"))
+		r.same("nack "+what, r.script(shard, scriptNack, now, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
-		r.same("extend", r.script(shard, scriptExtend, now, modelLease, key, token), r.extend(key, token))
+		r.same("extend", r.script(shard, scriptExtend, now, modelLease, token, 1, key), r.extend(key, token))
 	case n < 91:
-		r.same("requeue", r.script(shard, scriptRequeue, now, channel, key), r.requeue(key))
+		r.same("requeue", r.script(shard, scriptRequeue, now, key), r.requeue(key))
 	case n < 92:
 		age := r.rand.Int64N(3000)
 		r.same("purge", r.script(shard, scriptPurge, now, age), r.purge(shard, age))
@@ -104,6 +105,12 @@ func (r *modelRun) one() {
 func (r *modelRun) acks(shard, n int) (args []any, want string) {
 	seen := make(map[string]bool)
 	var group []ended
+	if r.rand.IntN(3) == 0 {
+		for i, key := range r.given[shard] { // all of a batch
+			group = append(group, ended{&run{id: key, token: fmt.Sprint(r.tokens[key][len(r.tokens[key])-1]), place: i}, end{what: "done"}})
+		}
+		n = 0
+	}
 	for range n {
 		key, of := r.key()
 		for of != shard || seen[key] {
@@ -114,8 +121,11 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 		if r.rand.IntN(4) == 0 {
 			next = r.now + 1 + r.rand.Int64N(1000)
 		}
-		group = append(group, ended{&run{task: Task{Key: key}, token: token}, end{what: "done", at: next}})
-		want += r.ack(key, token, next)
+		group = append(group, ended{&run{id: key, token: fmt.Sprint(token)}, end{what: "done", at: next}})
+	}
+	inOrder(group)
+	for _, d := range group {
+		want += r.ack(d.id, toInt(d.token), d.at)
 	}
 	return appendDone(nil, group), want
 }
@@ -124,17 +134,19 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 func (r *modelRun) claims(shard, most int) {
 	worker, mode := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "renew"}[r.rand.IntN(3)]
 	done, letters := r.acks(shard, r.rand.IntN(3))
-	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, r.q.hints[shard]}, done...)
+	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000}, done...)
 	want := strings.Join(r.claim(shard, worker, mode, most), "|")
 	answer, err := eval(context.Background(), r.q.client, r.q.on(shard, scriptClaim, args...))
 	must(r.t, err)
 	r.same("done", list(answer)[8:9], letters)
 	var got []string
+	r.given[shard] = nil
 	for _, g := range readGiven(answer) {
-		state := modelTask{token: g.token, cancelled: g.cancelled, attempts: g.attempts, deliveries: g.deliveries,
-			occurrence: g.occurrence, reason: g.reason}
-		got = append(got, fmt.Sprint(g.key, " ", g.due, " ", state.state(), " ", g.record))
-		r.tokens[g.key] = append(r.tokens[g.key], g.token)
+		r.given[shard] = append(r.given[shard], g.id)
+		state := modelTask{cancelled: g.cancelled, attempts: g.attempts, deliveries: g.deliveries,
+			occurrence: g.occurrence, reason: toLine(g.reason)}
+		got = append(got, fmt.Sprint(g.id, " ", g.token, " ", g.due, " ", state.state(), " ", g.record))
+		r.tokens[g.id] = append(r.tokens[g.id], toInt(g.token))
 	}
 	r.same("claim", got, want)
 }
@@ -155,15 +167,36 @@ func (r *modelRun) all() {
 	for i, name := range []string{"due", "run", "state", "body", "own", "dead"} {
 		n := 0
 		for shard := range modelShards {
-			if name == "state" || name == "body" {
-				n += int(r.q.client.HLen(ctx, r.q.keys[shard][i]).Val())
-			} else if name != "own" {
-				n += int(r.q.client.ZCard(ctx, r.q.keys[shard][i]).Val())
+			switch key := r.q.keys[shard][i]; name {
+			case "run":
+				n += len(r.script(shard, scriptList, "run", 0, 250)) / 4
+			case "state", "body":
+				n += int(r.q.client.HLen(ctx, key).Val())
+			case "due", "dead":
+				n += int(r.q.client.ZCard(ctx, key).Val())
 			}
 		}
 		if n != counts[name] {
 			r.t.Fatalf("step %d: %d in %s, want %d", r.step, n, name, counts[name])
 		}
+	}
+	r.batches(ctx)
+}
+
+// batches compares how many there are: none is left when all of it is over.
+func (r *modelRun) batches(ctx context.Context) {
+	held := make(map[string]bool)
+	for _, t := range r.tasks {
+		if t.place == "run" {
+			held[fmt.Sprint(t.shard, " ", t.token)] = true
+		}
+	}
+	n := 0
+	for shard := range modelShards {
+		n += int(r.q.client.HLen(ctx, r.q.keys[shard][1]).Val())
+	}
+	if n != len(held) {
+		r.t.Fatalf("step %d: %d batches, want %d", r.step, n, len(held))
 	}
 }
 

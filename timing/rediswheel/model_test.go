@@ -12,7 +12,7 @@ import (
 type model struct {
 	now    int64
 	tasks  map[string]*modelTask
-	tokens []int64 // of each shard
+	tokens []int64 // the last, of each shard
 	owners [modelShards]modelOwner
 	trace  strings.Builder
 }
@@ -39,7 +39,7 @@ type modelTask struct {
 	occurrence                  int64
 	reason                      string
 	record                      string
-	stated                      bool // has a state in Redis
+	stated                      bool // has a state in the hash of states
 }
 
 const (
@@ -108,7 +108,7 @@ func (m *model) first(shard int, place string) (keys []string) {
 func (m *model) recover(shard int) {
 	for _, key := range m.first(shard, "run") {
 		t := m.tasks[key]
-		t.token = 0
+		t.token, t.stated = 0, true
 		switch {
 		case t.cancelled:
 			delete(m.tasks, key)
@@ -133,7 +133,7 @@ func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
 	keys := m.first(shard, "due")
 	keys = keys[:min(len(keys), most)]
 	if len(keys) > 0 {
-		m.tokens[shard] = max(m.tokens[shard], m.now) + 1
+		m.tokens[shard] = max(m.tokens[shard]+1, m.now*1000)
 	}
 	for _, key := range keys {
 		t := m.tasks[key]
@@ -141,9 +141,9 @@ func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
 			t.occurrence = t.score
 		}
 		due := t.score
-		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, m.tokens[shard], true
+		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, m.tokens[shard], false
 		t.deliveries++
-		got = append(got, fmt.Sprint(key, " ", due, " ", t.state(), " ", t.record))
+		got = append(got, fmt.Sprint(key, " ", t.token, " ", due, " ", t.state(), " ", t.record))
 	}
 	return got
 }
@@ -175,7 +175,7 @@ func (m *model) nack(key string, token int64, what string, delay int64, why stri
 		delete(m.tasks, key)
 		return "c"
 	}
-	t.token, t.place, t.score = 0, "due", m.now+delay
+	t.token, t.place, t.score, t.stated = 0, "due", m.now+delay, true
 	switch what {
 	case "next":
 		m.tasks[key] = &modelTask{shard: t.shard, place: "due", score: m.now + delay, record: t.record}
@@ -192,10 +192,14 @@ func (m *model) nack(key string, token int64, what string, delay int64, why stri
 
 func (m *model) extend(key string, token int64) string {
 	if !m.valid(key, token) {
-		return "stale"
+		return "s"
 	}
-	m.tasks[key].score = m.now + modelLease
-	return "held"
+	for _, t := range m.tasks { // those that were claimed together have one lease
+		if t.place == "run" && t.shard == m.tasks[key].shard && t.token == token {
+			t.score = m.now + modelLease
+		}
+	}
+	return "h"
 }
 
 func (m *model) requeue(key string) string {
@@ -222,13 +226,16 @@ func (m *model) purge(shard int, age int64) string {
 func (m *model) get(key string) string {
 	t := m.tasks[key]
 	if t == nil {
-		return "   "
+		return "    "
 	}
-	state := ""
-	if t.stated {
+	state, token := "", ""
+	if t.stated || t.place == "run" {
 		state = t.state()
 	}
-	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record}, " ")
+	if t.place == "run" {
+		token = fmt.Sprint(t.token)
+	}
+	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record, token}, " ")
 }
 
 // state is what Redis has of a task that was started.
@@ -237,5 +244,5 @@ func (t *modelTask) state() string {
 	if t.cancelled {
 		cancelled = 1
 	}
-	return fmt.Sprint(t.token, " ", cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
+	return fmt.Sprint(cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
 }

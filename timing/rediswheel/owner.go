@@ -72,7 +72,7 @@ func (w *worker) hearDue(args []string) {
 	case !s.mine:
 	case s.backlog: // looked at as soon as there is a place
 	case at < s.at:
-		w.wake(i, max(at, s.last+pace))
+		w.wakePaced(i, at, pace)
 	}
 }
 

@@ -141,11 +141,11 @@ func orDefault[T comparable](v *T, def T) {
 type Queue struct {
 	cfg      Config
 	client   redis.UniversalClient
-	keys     [][]string  // of each shard
-	workers  []string    // the key of the set of workers, as beat.lua wants it
-	channel  string      // of what workers tell each other
-	hints    []string    // channels of the shards
-	apart    atomic.Bool // a script may have keys of one shard only: Redis is a cluster
+	keys     [][]string        // of each shard
+	workers  []string          // the key of the set of workers, as beat.lua wants it
+	channel  string            // of what workers tell each other
+	hints    map[string]string // numbers of the shards, by their channels
+	apart    atomic.Bool       // a script may have keys of one shard only: Redis is a cluster
 	counts   counters
 	gatherer gatherer
 }
@@ -175,15 +175,17 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	_, cluster := client.(*redis.ClusterClient)
 	q.apart.Store(cluster)
 	q.gatherer.q = q
-	q.hints = hintChannels(q.channel, shards)
+	q.hints = make(map[string]string)
 	for i := range shards {
-		q.keys = append(q.keys, shardKeys(cfg.Name, shardTag(i, shards)))
+		keys := shardKeys(cfg.Name, shardTag(i, shards))
+		q.keys = append(q.keys, keys)
+		q.hints[keys[ownKey]] = strconv.Itoa(i)
 	}
 	return q, nil
 }
 
 // layout is the version of what the keys hold.
-const layout = "1"
+const layout = "2"
 
 // settleShards agrees with all others that use the queue on how many shards there are.
 func (q *Queue) settleShards(ctx context.Context) (int, error) {

@@ -88,27 +88,57 @@ func (t *Task) read(record string) error {
 	return nil
 }
 
-// A state is what common.lua's parse reads.
+// A state is what state.lua's parse reads.
 type state struct {
-	token, attempts, deliveries int64
-	cancelled                   bool
-	occurrence                  int64
-	reason                      string
+	attempts, deliveries int64
+	cancelled            bool
+	occurrence           int64
+	reason               string
 }
 
 func parseState(s string) (st state) {
-	f := strings.SplitN(s, " ", 6)
-	if len(f) < 6 {
+	f := strings.SplitN(s, " ", 5)
+	if len(f) < 5 {
 		return st
 	}
-	st.token, st.cancelled, st.attempts = toInt(f[0]), f[1] == "1", toInt(f[2])
-	st.deliveries, st.occurrence, st.reason = toInt(f[3]), toInt(f[4]), f[5]
+	st.cancelled, st.attempts, st.deliveries = f[0] == "1", toInt(f[1]), toInt(f[2])
+	st.occurrence, st.reason = toInt(f[3]), fromLine(f[4])
 	return st
 }
 
 func toInt(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
+}
+
+// toScore reads a whole score, which may have an exponent.
+func toScore(s string) int64 {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n
+	}
+	f, _ := strconv.ParseFloat(s, 64)
+	return int64(f)
+}
+
+// What scripts have in lines, ids and reasons, must be without newlines.
+var (
+	lineEscaper   = strings.NewReplacer("\\", "\\\\", "\n", "\\n")
+	lineUnescaper = strings.NewReplacer("\\\\", "\\", "\\n", "\n")
+)
+
+// toLine makes a key an id.
+func toLine(s string) string {
+	if !strings.ContainsAny(s, "\\\n") {
+		return s
+	}
+	return lineEscaper.Replace(s)
+}
+
+func fromLine(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	return lineUnescaper.Replace(s)
 }
 
 // maxReason is how much of a handler's error is kept with the task.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -14,7 +16,9 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
-	token  int64
+	id     string        // the key, as scripts have it
+	token  string        // of its batch: what one claim gave
+	place  int           // in the batch
 	offset time.Duration // see shard
 	late   time.Duration // how long after its due time it was claimed
 	broken error         // the record cannot be read
@@ -23,6 +27,14 @@ type run struct {
 
 // redisNow is the time by Redis' clock, to within half a round trip.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
+
+// compare orders runs by batch, and as in their batch.
+func (r *run) compare(other *run) int {
+	if c := strings.Compare(r.token, other.token); c != 0 {
+		return c
+	}
+	return r.place - other.place
+}
 
 // flights are the runs of a worker.
 type flights struct {
@@ -130,12 +142,10 @@ func (f *flights) extend(ctx context.Context, shards map[int][]*run) {
 	var calls []call
 	var groups [][]*run
 	for shard, runs := range shards {
+		slices.SortFunc(runs, (*run).compare)
 		for ; len(runs) > 0; runs = runs[min(len(runs), maxBatch):] {
 			group := runs[:min(len(runs), maxBatch)]
-			args := []any{"", f.w.q.cfg.Lease.Milliseconds()}
-			for _, r := range group {
-				args = append(args, r.task.Key, r.token)
-			}
+			args := appendBatches([]any{"", f.w.q.cfg.Lease.Milliseconds()}, group)
 			calls, groups = append(calls, f.w.q.on(shard, scriptExtend, args...)), append(groups, group)
 		}
 	}
@@ -147,8 +157,9 @@ func (f *flights) extend(ctx context.Context, shards map[int][]*run) {
 			f.w.fail(errs[i])
 			continue
 		}
-		for k, result := range list(values[i]) {
-			if result == "stale" {
+		letters, _ := values[i].(string)
+		for k, letter := range letters {
+			if letter == 's' {
 				group[k].cancelWith(ErrLeaseLost)
 			}
 		}

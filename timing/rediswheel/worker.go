@@ -197,10 +197,10 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// reserve takes up to n free places. While many ends have not reached Redis there are fewer: what is
-// lost with this worker stays bounded.
-func (w *worker) reserve(n int) int {
-	n = min(n, max(w.ends.most()-w.ends.held(), 0))
+// reserve takes up to n free places. While many ends have not reached Redis there are fewer, as what is
+// lost with this worker stays bounded; those that go along do not count.
+func (w *worker) reserve(n, along int) int {
+	n = min(n, max(w.ends.most()-w.ends.held()+along, 0))
 	w.freeLock.Lock()
 	defer w.freeLock.Unlock()
 	n = min(n, w.free)

@@ -1,6 +1,7 @@
 -- append is shared by the scripts that write to a room's stream. A stream is log, counter and epoch
--- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. Fields of an
--- entry: h, the identity of the server that wrote it and who published it; d, the data.
+-- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. An entry has one
+-- field, e: "identity node:seq kind\ndata", by which server it was written and who published it. So
+-- it is published behind its id. Lua hashes each string that it makes, all bytes of it: there are few.
 
 -- identity tells this run of this server from all others: a replication id is made anew when a
 -- server starts and when it is promoted, the two ways in which numbers that were handed out can be
@@ -8,7 +9,8 @@
 local function identity()
   local info = redis.pcall('INFO', 'replication')
   if type(info) ~= 'string' then return '-' end
-  return string.match(info, 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or '-'
+  local _, at = string.find(info, 'master_replid:', 1, true)
+  return at and string.sub(info, at + 1, at + 12) or '-'
 end
 
 -- now is a new epoch. In microseconds: a stream that is deleted as soon as it was begun is never
@@ -35,26 +37,25 @@ end
 -- is no message: so nobody knows a room as empty, and who finds that entry gone has missed something.
 -- Returns its id, or '0-0' if the server takes nothing now.
 local function begin(key, publish, ttl)
-  local id, head = string.format('%.0f-0', now()), identity() .. ' -:0 b'
-  local done = redis.pcall('XADD', key, id, 'h', head, 'd', '')
+  local id, entry = string.format('%.0f-0', now()), identity() .. ' -:0 b\n'
+  local done = redis.pcall('XADD', key, id, 'e', entry)
   if type(done) == 'table' then
     if string.find(done.err, 'OOM', 1, true) or string.find(done.err, '^%-?NOREPLICAS') or
       string.find(done.err, '^%-?MISCONF') then return '0-0' end
     error(done)
   end
   redis.call('PEXPIRE', key, ttl)
-  redis.call(publish, key, id .. ' ' .. head .. '\n')
+  redis.call(publish, key, id .. ' ' .. entry)
   return id
 end
 
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
 -- than they give.
-local function append(key, at, me, from, data, publish, max, ttl)
+local function append(key, at, entry, publish, max, ttl)
   at.n = at.n + 1
   local id = string.format('%.0f-%.0f', at.epoch, at.n)
-  local head = me .. ' ' .. from
-  redis.call('XADD', key, 'MAXLEN', '~', max, id, 'h', head, 'd', data)
+  redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry)
   if at.n % 100 == 1 then redis.call('PEXPIRE', key, ttl) end
-  redis.call(publish, key, id .. ' ' .. head .. '\n' .. data)
+  redis.call(publish, key, id .. ' ' .. entry)
   return id
 end

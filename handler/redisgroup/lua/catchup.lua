@@ -25,7 +25,7 @@ for i, key in ipairs(KEYS) do
       if #got == 0 then got = redis.call('XRANGE', key, from, '+', 'COUNT', count) end -- it has begun
       if #got > 0 or from ~= '0-0' then
         out[#out + 1] = {i, 'got', got, last}
-        for _, e in ipairs(got) do room = room - #e[2][4] end
+        for _, e in ipairs(got) do room = room - #e[2][2] end
       end
     end
   end

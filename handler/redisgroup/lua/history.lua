@@ -12,9 +12,9 @@ while n < want do
   local page = redis.call('XREVRANGE', KEYS[1], to, from, 'COUNT', 100)
   for _, e in ipairs(page) do
     last = last or e[1]
-    local message = string.match(e[2][2], ' m$') ~= nil
+    local message = string.match(e[2][2], '^%S+ %S+ m\n') ~= nil
     if n < want and (message or ARGV[1] ~= '') then
-      room = room - #e[2][4] - 64
+      room = room - #e[2][2] - 32
       if room < 0 then cut = 1; n = math.huge; break end
       got[#got + 1] = e
       n = n + 1

@@ -12,7 +12,7 @@ if ARGV[2] == '1' then redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000) end
 local me, at = identity(), nil
 local function event(from, kind, user)
   at = at or open(KEYS[4], me)
-  append(KEYS[4], at, me, from .. ' ' .. kind, user, ARGV[3], ARGV[4], ARGV[5])
+  append(KEYS[4], at, me .. ' ' .. from .. ' ' .. kind .. '\n' .. user, ARGV[3], ARGV[4], ARGV[5])
 end
 for i = 7, #ARGV, 3 do
   local op, user, from = ARGV[i], ARGV[i + 1], ARGV[i + 2]

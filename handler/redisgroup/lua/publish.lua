@@ -1,42 +1,45 @@
 -- Publishes messages of ordered rooms whose keys share a slot.
--- KEYS: receipt, streams. ARGV: number of this command, 1 if this repeats messages that may have been
--- taken, PUBLISH or SPUBLISH, length of a stream, its time to live in ms, the server's identity as the
--- publisher knows it or ''; then for each message the place of its stream in KEYS, who published it
--- (node:seq kind), what the publisher knows, data. What it knows is "epoch-*", if the stream's last
--- entry is of that epoch and identity, or ''; but of a message that may have been taken, to which
--- server and in which command it was sent first, as "identity number".
+-- KEYS: receipt, and the stream of each message. ARGV: number of this command, 1 if this repeats
+-- messages that may have been taken, PUBLISH or SPUBLISH, length of a stream, its time to live in ms,
+-- the server's identity as the publisher knows it; then for each message what the publisher knows, and
+-- the entry with that identity. What it knows is "epoch-*", if the stream's last entry is of that epoch
+-- and identity, or ''; but of a message that may have been taken, to which server and in which command
+-- it was sent first, as "identity number".
 -- Returns for each message its id, or '!' and an error, or '?' if it cannot be known whether it was
 -- taken before; then the identity.
 
 -- The receipt is the number of the publisher's last command that was run. It outlives messages that
 -- were trimmed, and is lost with those that were deleted with all others: there is one before the
--- publisher sends anything. A command that was given up may still wait in a socket, and be run after
--- the one that repeats it.
-local held = redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000, 'GET')
-if held and tonumber(held) > tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], held, 'PX', 3600000)
+-- publisher sends anything, and the publisher sees to it that it does not expire. A command that was
+-- given up may still wait in a socket, and be run after the one that repeats it.
+local held = redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL', 'GET')
+if not held then
+  redis.call('PEXPIRE', KEYS[1], 3600000)
+elseif tonumber(held) > tonumber(ARGV[1]) then
+  redis.call('SET', KEYS[1], held, 'KEEPTTL')
   return redis.error_reply('STALE a later command was here')
 end
 local again = ARGV[2] == '1'
 
-local me, publish, max, ttl = identity(), ARGV[3], ARGV[4], ARGV[5]
+local me, theirs, publish, max, ttl = identity(), ARGV[6], ARGV[3], ARGV[4], ARGV[5]
 local at, seen, failed = {}, {}, {}
-local continues = not again and ARGV[6] == me
+local keys, args, try, sub, byte = KEYS, ARGV, redis.pcall, string.sub, string.byte
 
 -- continue adds an entry to the epoch that the publisher knows, without looking at the stream, and
 -- publishes it. nil: it is not the stream's epoch any more.
-local function continue(key, from, epoch, data)
-  local head = me .. ' ' .. from
-  local id = redis.pcall('XADD', key, 'MAXLEN', '~', max, epoch, 'h', head, 'd', data)
+local function continue(key, epoch, entry)
+  local id = try('XADD', key, 'MAXLEN', '~', max, epoch, 'e', entry)
   if type(id) ~= 'string' then return nil end
-  local tail = string.sub(id, -2)
-  if tail == '-0' then -- the stream was deleted: numbers are lost, and count from 1
-    redis.call('XDEL', key, id)
-    at[key] = {epoch = math.max(now(), tonumber(string.match(id, '^%d+')) + 1), n = 0}
-    return nil
+  if byte(id, -1) == 48 then -- a 0
+    local tail = sub(id, -2)
+    if tail == '-0' then -- the stream was deleted: numbers are lost, and count from 1
+      redis.call('XDEL', key, id)
+      at[key] = {epoch = math.max(now(), tonumber(string.match(id, '^%d+')) + 1), n = 0}
+      return nil
+    end
+    if tail == '00' then redis.call('PEXPIRE', key, ttl) end
   end
-  if tail == '-1' or tail == '01' then redis.call('PEXPIRE', key, ttl) end
-  local heard = redis.pcall(publish, key, id .. ' ' .. head .. '\n' .. data)
+  local heard = try(publish, key, id .. ' ' .. entry)
   if type(heard) == 'table' then
     failed[key] = '!' .. heard.err
     return failed[key]
@@ -45,7 +48,7 @@ local function continue(key, from, epoch, data)
 end
 
 -- earlier returns the id of a message that was taken before, '?' if that cannot be known, or nil.
-local function earlier(key, from, known)
+local function earlier(key, known, entry)
   local server, number = string.match(known, '^(%S*) (%d+)$')
   if not server then return nil end
   if server == me and held and tonumber(held) < tonumber(number) then return nil end
@@ -55,22 +58,26 @@ local function earlier(key, from, known)
       seen[key][string.match(e[2][2], '^%S+ (%S+)')] = e[1]
     end
   end
-  return seen[key][string.match(from, '^%S+')] or '?'
+  return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
-local out = {}
-for i = 7, #ARGV, 4 do
-  local key, from, known, data = KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local done = again and earlier(key, from, known) or nil
+-- begun adds an entry where the stream stands, in a new epoch if there must be one.
+local function begun(key, entry)
+  at[key] = at[key] or open(key, me)
+  if theirs ~= me then entry = me .. string.match(entry, '^%S+(.*)$') end
+  return append(key, at[key], entry, publish, max, ttl)
+end
+
+local out, continues = {}, not again and theirs == me
+for i = 1, #keys - 1 do
+  local key, known, entry = keys[i + 1], args[5 + 2 * i], args[6 + 2 * i]
+  local done = again and earlier(key, known, entry) or nil
   done = done or failed[key] -- what follows one that failed must not overtake it
   if not done and continues and known ~= '' and not at[key] then
-    done = continue(key, from, known, data)
+    done = continue(key, known, entry)
   end
   if not done then
-    local ok, err = pcall(function()
-      at[key] = at[key] or open(key, me)
-      return append(key, at[key], me, from, data, publish, max, ttl)
-    end)
+    local ok, err = pcall(begun, key, entry)
     if ok then
       done = err
     else
@@ -78,7 +85,7 @@ for i = 7, #ARGV, 4 do
       done = failed[key]
     end
   end
-  out[#out + 1] = done
+  out[i] = done
 end
-out[#out + 1] = me
+out[#keys] = me
 return out

@@ -1,5 +1,5 @@
-// Package alarm is the clock of all loops of a server: one goroutine that sleeps until the earliest
-// deadline that a loop has published.
+// Package alarm has the bells of loops whose engine has none: one goroutine sleeps until the
+// earliest deadline that one of them has published.
 package alarm
 
 import (
@@ -11,7 +11,7 @@ import (
 // Never is the deadline of a loop that has nothing to wait for.
 const Never = time.Duration(math.MaxInt64)
 
-// A Bell is what one loop tells the alarm, and how that reaches the loop.
+// A Bell implements engine.Bell: what one loop tells the alarm, and how that reaches the loop.
 type Bell struct {
 	alarm    *Alarm
 	deadline atomic.Int64 // when the loop has work next
@@ -46,8 +46,8 @@ func (b *Bell) Deadline() time.Duration { return time.Duration(b.deadline.Load()
 // running. One that is to come reads the clock after ring did, so it runs what ring saw. One that
 // is running has cleared the deadline when it began, after ring saw it: it, too, reads the clock
 // later. What it publishes itself it publishes after it has become idle, or before another turn of
-// its own. And as a turn begins by forgetting what it had published, it publishes in any case. So it
-// does not matter that ring clears a deadline of which the loop believes that it still stands.
+// its own. And as a turn begins by forgetting what it had published, it publishes in any case. So
+// it does not matter that ring clears a deadline of which the loop believes that it still stands.
 type Alarm struct {
 	clock func() time.Duration
 	bells []*Bell
@@ -56,18 +56,19 @@ type Alarm struct {
 	quit  chan struct{}
 }
 
-// New returns an alarm for n loops by clock. Each must be given its Bell with Attach before Run.
-func New(n int, clock func() time.Duration) *Alarm {
-	a := &Alarm{clock: clock, bells: make([]*Bell, n), kick: make(chan struct{}, 1), quit: make(chan struct{})}
+// New returns an alarm by clock. It must be given all its bells before Run.
+func New(clock func() time.Duration) *Alarm {
+	a := &Alarm{clock: clock, kick: make(chan struct{}, 1), quit: make(chan struct{})}
 	a.until.Store(int64(Never))
 	return a
 }
 
-// Attach makes b the bell of a loop, which is given turns by schedule.
-func (a *Alarm) Attach(loop int, b *Bell, schedule func()) {
-	b.alarm, b.schedule = a, schedule
+// Bell returns a bell for one more loop, which is given turns by schedule.
+func (a *Alarm) Bell(schedule func()) *Bell {
+	b := &Bell{alarm: a, schedule: schedule}
 	b.Clear()
-	a.bells[loop] = b
+	a.bells = append(a.bells, b)
+	return b
 }
 
 // Kicked is for tests that do without Run: it reports whether the alarm would have been woken since

@@ -10,7 +10,7 @@ import (
 // A loop is what the alarm serves, without anything else: deadlines, and turns in which those that
 // are due fire.
 type loop struct {
-	bell   Bell
+	bell   *Bell
 	clock  func() time.Duration
 	turns  chan struct{}
 	due    []time.Duration // what the loop waits for
@@ -39,7 +39,7 @@ func (l *loop) turn() {
 func newTest(n int) (*Alarm, []*loop, func() time.Duration) {
 	base := time.Now()
 	clock := func() time.Duration { return time.Since(base) }
-	a := New(n, clock)
+	a := New(clock)
 	loops := make([]*loop, n)
 	for i := range loops {
 		l := &loop{clock: clock, turns: make(chan struct{}, 1)}
@@ -49,7 +49,7 @@ func newTest(n int) (*Alarm, []*loop, func() time.Duration) {
 			default:
 			}
 		}
-		a.Attach(i, &l.bell, wake)
+		l.bell = a.Bell(wake)
 		loops[i] = l
 	}
 	return a, loops, clock
@@ -97,7 +97,7 @@ func TestDeadlines(t *testing.T) {
 // Only a deadline that is earlier than the alarm's plan wakes it.
 func TestOnlyEarlierDeadlinesWake(t *testing.T) {
 	a, loops, clock := newTest(2)
-	b := &loops[0].bell
+	b := loops[0].bell
 	for _, step := range []struct {
 		d    time.Duration
 		want bool

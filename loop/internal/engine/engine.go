@@ -42,16 +42,12 @@ type Engine interface {
 	Lost(loop int)
 
 	// Stop ends the loops and waits for them; sockets that are still open are closed without a
-	// word. It may not be called on a loop, nor before Host.Tick was told to return.
+	// word. It may not be called on a loop.
 	Stop() error
 }
 
 // A Host is what an Engine drives.
 type Host interface {
-	// Tick is called once, on a goroutine of its own, when the loops run. The engine's Stop waits
-	// until it returns.
-	Tick()
-
 	// Turn is called on the loop, once for each Wake and Again, or once for several.
 	Turn(loop int)
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -120,16 +119,6 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zone(int(a.ZoneId))}
 	}
 	return new(net.TCPAddr)
-}
-
-func zone(index int) string {
-	if index == 0 {
-		return ""
-	}
-	if i, err := net.InterfaceByIndex(index); err == nil {
-		return i.Name
-	}
-	return strconv.Itoa(index)
 }
 
 // newcomer implements engine.Newcomer.

@@ -22,7 +22,11 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 	}
 	d := &direct{loop: l, fd: fd, unix: !tcp}
 	result := make(chan error, 1)
-	l.execute(func() { result <- d.begin(open) })
+	begun := false
+	l.execute(func() {
+		begun = true
+		result <- d.begin(open)
+	})
 	select {
 	case err := <-result:
 		return err
@@ -32,8 +36,11 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 	case err := <-result:
 		return err
 	default:
-		return errors.Join(errEnded, unix.Close(fd))
 	}
+	if begun { // open has ended the loop's goroutine: the socket is the poller's, which closes it
+		return errEnded
+	}
+	return errors.Join(errEnded, unix.Close(fd))
 }
 
 // takeOver returns a copy of nc's descriptor, and closes nc.

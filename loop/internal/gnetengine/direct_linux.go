@@ -107,11 +107,11 @@ func (d *direct) read() {
 }
 
 // readMore reads on behind the first maxRaw bytes of buf. An orderly end is reported again; a reset
-// is not.
+// is not. That of a unix socket is an orderly end from then on, and need not be told while paused.
 func (d *direct) readMore(buf []byte) {
 	n, err := unix.Read(d.fd, buf[maxRaw:])
 	d.sink.Readable(buf[:maxRaw+max(n, 0)])
-	if err != nil && err != unix.EAGAIN && err != unix.EINTR && !d.closed && !d.ended {
+	if err != nil && err != unix.EAGAIN && err != unix.EINTR && !d.closed && !d.ended && !(d.unix && d.paused) {
 		d.over(os.NewSyscallError("read", err))
 	}
 }
@@ -127,9 +127,12 @@ func (d *direct) checkPaused() {
 			return
 		}
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again.
-	d.polling = unix.EPOLLONESHOT
-	_ = d.loop.poll.modify(d.place, d.fd, d.polling)
+	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for the
+	// last report a second time would bring a second one.
+	if d.polling != unix.EPOLLONESHOT {
+		d.polling = unix.EPOLLONESHOT
+		_ = d.loop.poll.modify(d.place, d.fd, d.polling)
+	}
 }
 
 // over tells the sink of the end.

@@ -121,39 +121,24 @@ func (l *eventLoop) startPoller() error {
 	return nil
 }
 
-// prove has the loop report a descriptor that is readable.
+// prove has the loop's bell ring.
 func (p *poller) prove(l *eventLoop) error {
-	fd, err := readableForever()
-	if err != nil {
-		return err
-	}
-	proof := &proof{seen: make(chan struct{})}
+	rung, failed := make(chan struct{}), make(chan error, 1)
+	p.bell.ring = func() { close(rung) }
 	l.execute(func() {
-		if proof.place, proof.err = p.add(fd, unix.EPOLLIN|unix.EPOLLONESHOT, proof); proof.err != nil {
-			close(proof.seen)
+		if _, err := p.add(p.bell.fd, unix.EPOLLIN|unix.EPOLLET, p.bell); err != nil {
+			failed <- err
+			return
 		}
+		p.bell.Publish(0)
 	})
-	proven := errNoDoor
 	select {
-	case <-proof.seen:
-		proven = proof.err
+	case <-rung:
+		return nil
+	case err := <-failed:
+		return err
 	case <-time.After(proofTimeout):
 	case <-l.ended:
 	}
-	l.execute(func() {
-		if proof.err == nil {
-			p.remove(proof.place, fd)
-		}
-		_ = unix.Close(fd)
-	})
-	return proven
+	return errNoDoor
 }
-
-// proof is what is waited for.
-type proof struct {
-	seen  chan struct{}
-	place int32
-	err   error
-}
-
-func (p *proof) polled(uint32) { close(p.seen) }

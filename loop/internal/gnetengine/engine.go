@@ -20,7 +20,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/panjf2000/gnet/v2/pkg/pool/goroutine"
@@ -108,7 +107,7 @@ func (*Engine) Capacity(loops int) int {
 	if uint64(lim.Cur) < unlimited {
 		n = int(lim.Cur)
 	}
-	return max(1, n-n/16-32-8*loops)
+	return max(1, n-n/16-32-10*loops)
 }
 
 // Listen implements engine.Engine.
@@ -149,7 +148,6 @@ func (e *Engine) reserveProc(loops int) {
 func (l *eventLoop) start() (err error) {
 	l.client, err = gnet.NewClient(l.engine,
 		gnet.WithNumEventLoop(1),
-		gnet.WithTicker(l.index == 0), // one alarm serves all loops
 		gnet.WithLogger(logger{l.engine.log}),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it as package net has set it: without delay
 		gnet.WithReadBufferCap(readBuffer))
@@ -215,12 +213,6 @@ func (e *Engine) Stop() (err error) {
 	procs.Release(e.reserved)
 	e.reserved = 0
 	return err
-}
-
-// OnTick implements gnet.EventHandler. It returns when the engine is about to stop.
-func (e *Engine) OnTick() (time.Duration, gnet.Action) {
-	e.host.Tick()
-	return time.Hour, gnet.None
 }
 
 // OnOpen implements gnet.EventHandler.

@@ -3,7 +3,12 @@
 package gnetengine
 
 import (
+	"errors"
 	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -24,10 +29,25 @@ type ticket struct {
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
 	l := e.loops[loop]
+	if err := unblock(nc); err != nil {
+		return errors.Join(err, nc.Close())
+	}
 	if l.poll != nil {
 		return l.adopt(nc, open)
 	}
 	return l.enroll(nc, &ticket{loop: l, open: open})
+}
+
+// unblock sees to it that nc does not hold up a loop: whoever had it may have made it block, as
+// os.File.Fd does.
+func unblock(nc net.Conn) error {
+	raw, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.SetNonblock(int(fd), true) })
+	return errors.Join(err, os.NewSyscallError("fcntl", failed))
 }
 
 // enroll hands nc to gnet, and waits until t is open. What it needs for that is in t, which is of

@@ -16,11 +16,11 @@ import (
 // Whoever has sent something is heard before a turn that is asked for behind a look at the sockets,
 // by TCP's like and by UDP, whatever gnet's epoll names first.
 func TestAgainLooksFirst(t *testing.T) {
-	r := &rig{Engine: New(zerolog.Nop()), t: t, quit: make(chan struct{}), posts: make([][]func(), 1)}
+	r := &rig{Engine: New(zerolog.Nop()), t: t, posts: make([][]func(), 1)}
 	if err := r.Start(1, r); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { close(r.quit); _ = r.Stop() })
+	t.Cleanup(func() { _ = r.Stop() })
 	if r.loops[0].poll == nil {
 		t.Skip("there are no doors here")
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -30,6 +31,9 @@ func (*poller) end(error) {}
 func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 	return errors.ErrUnsupported
 }
+
+// Bell implements engine.Ringer.
+func (*Engine) Bell(int, time.Time, func()) engine.Bell { return nil }
 
 func (l *eventLoop) look() {}
 

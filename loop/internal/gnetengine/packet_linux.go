@@ -99,7 +99,11 @@ func peerOf(name *unix.RawSockaddrInet6) netip.AddrPort {
 		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
 		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), port(&v4.Port))
 	}
-	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port(&name.Port))
+	ip := netip.AddrFrom16(name.Addr).Unmap()
+	if name.Scope_id != 0 {
+		ip = ip.WithZone(zoneOf(name.Scope_id))
+	}
+	return netip.AddrPortFrom(ip, port(&name.Port))
 }
 
 // port reads a port, which is in the network's order.
@@ -254,6 +258,10 @@ func (b *outBatch) name(to *unix.RawSockaddrInet6, peer netip.AddrPort) uint32 {
 		return unix.SizeofSockaddrInet4
 	}
 	to.Family, to.Addr = unix.AF_INET6, peer.Addr().As16()
+	to.Scope_id = 0
+	if zone := peer.Addr().Zone(); zone != "" {
+		to.Scope_id = scopeOf(zone)
+	}
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&to.Port))[:], peer.Port())
 	return unix.SizeofSockaddrInet6
 }

@@ -19,6 +19,7 @@ const pollBatch = 128
 type poller struct {
 	fd      int
 	door    door
+	bell    *bell
 	entries []entry
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
@@ -39,7 +40,12 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	return &poller{fd: fd}, nil
+	bell, err := newBell()
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &poller{fd: fd, bell: bell}, nil
 }
 
 // add begins to watch fd.
@@ -112,7 +118,10 @@ func (p *poller) end(err error) {
 	}
 }
 
-func (p *poller) close() { _ = unix.Close(p.fd) }
+func (p *poller) close() {
+	_ = unix.Close(p.bell.fd)
+	_ = unix.Close(p.fd)
+}
 
 // stop closes what is left when the loop has ended.
 func (p *poller) stop() {

@@ -19,8 +19,7 @@ import (
 // rig is an engine with the least that it can drive: functions that are run on a loop.
 type rig struct {
 	*Engine
-	t    *testing.T
-	quit chan struct{}
+	t *testing.T
 
 	mu    sync.Mutex
 	posts [][]func()
@@ -30,12 +29,11 @@ type rig struct {
 func engines(t *testing.T, loops int, f func(t *testing.T, r *rig)) {
 	for name, e := range map[string]*Engine{"doors": New(zerolog.Nop()), "plain": NewPlain(zerolog.Nop())} {
 		t.Run(name, func(t *testing.T) {
-			r := &rig{Engine: e, t: t, quit: make(chan struct{}), posts: make([][]func(), loops)}
+			r := &rig{Engine: e, t: t, posts: make([][]func(), loops)}
 			if err := e.Start(loops, r); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				close(r.quit)
 				if err := e.Stop(); err != nil {
 					t.Error(err)
 				}
@@ -44,8 +42,6 @@ func engines(t *testing.T, loops int, f func(t *testing.T, r *rig)) {
 		})
 	}
 }
-
-func (r *rig) Tick() { <-r.quit }
 
 func (r *rig) Turn(i int) {
 	r.mu.Lock()

@@ -74,7 +74,7 @@ func (d *direct) receive() {
 		d.read()
 		return
 	}
-	if to, ok := d.flow.Target().(*direct); ok {
+	if to, ok := d.flow.Target().(*direct); ok && d.loop.hasPipe() {
 		d.splice(to.fd)
 		return
 	}
@@ -88,7 +88,9 @@ func (d *direct) splice(to int) {
 	switch {
 	case n > 0:
 		d.spliceOut(to, int(n))
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case err == unix.EINTR:
+	case err == unix.EAGAIN: // nothing, or urgent data, which only reading gets past
+		d.read()
 	case err == unix.EINVAL: // not with this kind of socket
 		d.flow = nil
 		d.read()

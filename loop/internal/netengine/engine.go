@@ -28,7 +28,6 @@ var errEnded = errors.New("loop: the event loop has ended")
 type Engine struct {
 	host    engine.Host
 	loops   []*eventLoop
-	ticking sync.WaitGroup
 	running sync.WaitGroup // loops and readers
 	writing sync.WaitGroup
 }
@@ -53,7 +52,6 @@ func (e *Engine) Start(n int, h engine.Host) error {
 		e.loops = append(e.loops, l)
 		e.running.Go(l.run)
 	}
-	e.ticking.Go(h.Tick)
 	return nil
 }
 
@@ -99,7 +97,6 @@ func (e *Engine) Lost(loop int) { e.loops[loop].end() }
 // Stop implements engine.Engine. A kernel delivers what was written when the process has ended
 // already; here that has to be waited for, but not for ever.
 func (e *Engine) Stop() error {
-	e.ticking.Wait()
 	for _, l := range e.loops {
 		l.end()
 	}

@@ -48,6 +48,23 @@ func TestEnds(t *testing.T) {
 		s.sock.hangUp(io.EOF)
 		s.rig.do(func() { s.conn.Close(false) })
 	})
+	t.Run("half-close and reset", func(t *testing.T) {
+		s, client, _ := connect(t)
+		s.linger = true
+		_ = client.CloseWrite()
+		if err := s.end(); err != io.EOF {
+			t.Errorf("ended with %v", err)
+		}
+		s.sock.allow(0)
+		s.rig.do(func() { s.send([]byte("late")) })
+		s.sock.hangUp(io.ErrClosedPipe)
+		s.rig.do(func() {
+			if s.failed == nil {
+				t.Error("who waits to write is not told that there is nobody any more")
+			}
+			s.conn.Close(false)
+		})
+	})
 	t.Run("close", func(t *testing.T) {
 		s, client, _ := connect(t)
 		s.rig.do(func() { s.send([]byte("bye")); s.conn.Close(false) })

@@ -98,6 +98,7 @@ type server struct {
 	events  chan error // Failed, or Closed
 	opened  chan struct{}
 	pending []byte // plaintext that waits
+	failed  error  // of writing it
 	ends    bool
 }
 
@@ -145,6 +146,7 @@ func (s *server) push() {
 	}
 	n, err := s.conn.Write(s.pending)
 	if err != nil {
+		s.failed = err
 		return
 	}
 	s.pending = s.pending[n:]

@@ -173,6 +173,10 @@ func (c *Conn) Closed(err error) {
 			return
 		}
 		c.lost = true
+		if c.sinkWaits { // nothing else tells it; writing fails
+			c.sinkWaits = false
+			c.sink.Writable()
+		}
 	case discarding:
 		c.lost = true
 		c.close()

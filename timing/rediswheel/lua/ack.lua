@@ -1,4 +1,4 @@
--- Ends tasks that were done. ARGV: time or '', channel, then as done.lua says. Returns its letters.
-local results, first = done(3)
-if first then hint(first, ARGV[2]) end
+-- Ends tasks that were done. ARGV: as done.lua says. Returns its letters.
+local results, first = done(1)
+if first then hint(first) end
 return results

@@ -1,67 +1,82 @@
 -- Adds tasks, of one shard or of several. KEYS: those of each shard. ARGV: time or ''; then of each
--- shard its channel, the number n of its tasks, n letters that say what to do if a task is there already
--- (a: replace it, i: ignore this one, c: that is a conflict), n times id and record, and n times due time in
--- ms, or its negative delay, and id. Returns a letter for each task: a for added, also if it replaces
--- another, i for ignored, c for conflict. The records are written first. That may be refused for want of
--- memory, and then nothing has happened. An id that has no record has nothing else either.
-local _, now = clock(ARGV[1])
+-- shard as many letters as it gets tasks, which say what to do if a task is there already (a: replace it,
+-- i: ignore this one, c: that is a conflict), as often id and record, and as often due time in ms, or its
+-- negative delay. Returns a letter for each task: a for added, also if it replaces another, i for ignored, c
+-- for conflict. The records are written first. That may be refused for want of memory, and then nothing has
+-- happened. An id that has no record has nothing else either.
+local ms, us = clock(ARGV[1])
+local answer, horizon, i = '', nil, 2
 
--- offer writes the record of a task that does not replace another, and returns its letter.
-local function offer(id, record, letter)
-  if call('HSETNX', body, id, record) == 1 then return 'a' end
-  local old = call('HGET', state, id)
-  if not old or not (string.find(old, '^%d+ 1') or call('ZSCORE', dead, id)) then return letter end
-  call('HSET', body, id, record) -- one that is dead, or cancelled in its last run, does not count
-  call('HDEL', state, id)
-  call('ZREM', run, id)
-  call('ZREM', dead, id)
+-- when returns the due time of what is late, or has a delay.
+local function when(at)
+  if string.byte(at) == 45 then return string.format('%d', (string.sub(us, -3) == '000' and ms or ms + 1) - at) end
+  return #at > #ms and at or ms
+end
+
+-- supersede drops what is left of tasks that were replaced, and are in due by now: so many were there, so many
+-- of them in due. The token of one that runs is worth nothing from now on; it is not told here.
+local function supersede(ids, there, waiting)
+  call('HDEL', state, unpack(ids))
+  if there > waiting and there - waiting > call('ZREM', dead, unpack(ids)) then
+    local b = batches()
+    for _, id in ipairs(ids) do
+      local o = b.find(id)
+      if o then
+        o.due[id] = nil
+        b.shut(o)
+      end
+    end
+  end
+end
+
+-- offer adds a task, unless another keeps it from that: one that is not over, as it is dead, or was cancelled in
+-- its last run. Returns its letter.
+local function offer(letter, id, record, score)
+  local function over()
+    if call('ZSCORE', due, id) then return false end
+    if call('ZSCORE', dead, id) then return true end
+    local b = batches()
+    local o = b.find(id)
+    return o and string.find(b.holds(o, id), '^1')
+  end
+  local fresh = letter ~= 'a' and call('HSETNX', body, id, record)
+  if fresh == 0 and not over() then return letter end
+  if fresh ~= 1 then fresh = call('HSET', body, id, record) end
+  local waiting = 1 - call('ZADD', due, score, id)
+  if fresh == 0 then supersede({id}, 1, waiting) end
   return 'a'
 end
 
--- replace writes n records, from ARGV[from] on, of tasks that replace others. What runs is not told here;
--- its token is worth nothing from now on.
-local function replace(from, n)
-  if call('HSET', body, unpack(ARGV, from, from + 2 * n - 1)) == n then return end
-  local ids = {}
-  for t = 1, n do ids[t] = ARGV[from + 2 * t - 2] end
-  for t, old in ipairs(call('HMGET', state, unpack(ids))) do
-    if old then
-      call('HDEL', state, ids[t])
-      call('ZREM', run, ids[t])
-      call('ZREM', dead, ids[t])
-    end
-  end
-end
-
-local answer, i = '', 2
 for k = 0, #KEYS - 6, 6 do
   due, run, state, body, own, dead = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
-  local channel, n, letters = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  local records, scores, m, first = i + 3, i + 3 + 2 * n, 0, nil
-  local some = string.find(letters, '[^a]') -- replace not all
-  if not some then replace(records, n) end
-  for t = 0, n - 1 do
-    local letter, at = 'a', tonumber(ARGV[scores + 2 * t])
-    if some then
-      local r = records + 2 * t
-      letter = string.sub(letters, t + 1, t + 1)
-      if letter == 'a' then replace(r, 1) else letter = offer(ARGV[r], ARGV[r + 1], letter) end
+  local letters = ARGV[i]
+  local n, all, first = #letters, not string.find(letters, '[^a]'), nil -- all: replace all
+  local ats, rows, there = i + 1 + 2 * n, {}, 0
+  if all then there = n - call('HSET', body, unpack(ARGV, i + 1, ats - 1)) end
+  for t = 1, n do
+    local at, id, letter = ARGV[ats + t - 1], ARGV[i + 2 * t - 1], 'a'
+    if #at ~= #ms or at < ms then at = when(at) end
+    if all then
+      rows[2 * t - 1], rows[2 * t] = at, id
+    else
+      letter = offer(string.sub(letters, t, t), id, ARGV[i + 2 * t], at)
       answer = answer .. letter
     end
-    if letter == 'a' then
-      local score, id = ARGV[scores + 2 * t], ARGV[scores + 2 * t + 1]
-      if at < now then
-        at = at < 0 and now - at or now
-        score = string.format('%d', at)
-      end
-      ARGV[scores + m], ARGV[scores + m + 1] = score, id -- those to add move together
-      m = m + 2
-      if not first or at < first then first = at end
+    if letter == 'a' and (not first or #at < #first or #at == #first and at < first) then first = at end
+  end
+  if all then
+    answer = answer .. letters
+    local waiting = n - call('ZADD', due, unpack(rows))
+    if there > 0 then
+      local ids = {}
+      for t = 1, n do ids[t] = rows[2 * t] end
+      supersede(ids, there, waiting)
     end
   end
-  if not some then answer = answer .. letters end
-  if first then call('ZADD', due, unpack(ARGV, scores, scores + m - 1)) end
-  if first and first <= now + 60000 then hint(first, channel) end
-  i = scores + 2 * n
+  if first then
+    horizon = horizon or string.format('%d', ms + 60000)
+    if #first == #horizon and first <= horizon or #first < #horizon then hint(first) end
+  end
+  i = ats + n
 end
 return answer

@@ -5,6 +5,6 @@ if ARGV[3] == '' then
   redis.call('ZREM', KEYS[1], ARGV[2])
 else
   redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-  redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), ARGV[2])
+  redis.call('ZADD', KEYS[1], string.format('%d', now + ARGV[3]), ARGV[2])
 end
 return redis.call('ZRANGE', KEYS[1], 0, -1)

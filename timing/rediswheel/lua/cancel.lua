@@ -2,16 +2,17 @@
 -- neither tried again nor repeated.
 begin()
 local id = ARGV[1]
-local old = call('HGET', state, id)
-local token, _, attempts, deliveries, occurrence, reason = parse(old)
-if token > 0 then
-  call('HSET', state, id, format(token, 1, attempts, deliveries, occurrence, reason))
-  return 'running'
+if call('ZREM', due, id) == 0 then
+  if call('HEXISTS', body, id) == 0 then return 'missing' end
+  local b = batches()
+  local o = call('ZREM', dead, id) == 0 and b.find(id)
+  if o then
+    local _, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
+    o.state[id] = format(1, attempts, deliveries, occurrence, reason)
+    b.shut(o)
+    return 'running'
+  end
 end
-if call('HDEL', body, id) == 0 then return 'missing' end
-call('ZREM', due, id)
-if old then
-  call('ZREM', dead, id)
-  call('HDEL', state, id)
-end
+call('HDEL', body, id)
+call('HDEL', state, id)
 return 'cancelled'

@@ -1,0 +1,43 @@
+//go:build !386 && !s390x
+
+package loop_test
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Urgent data (MSG_OOB) in the middle of much neither stops a pipe that splices nor has its loop
+// spin: splice(2) does not get past it, but reading does.
+func TestPipeSplicesPastUrgentData(t *testing.T) {
+	p := newPiped(t, context.Background(), loop.PipeConfig{})
+	c, b := p.open()
+	stream(t, c, b, 1<<20, func() bool { return p.splicing() == directionsThatSplice(1) })
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		var sendErr error
+		err := raw.Write(func(fd uintptr) bool {
+			sendErr = unix.Sendto(int(fd), []byte{'!'}, unix.MSG_OOB, nil)
+			return sendErr != unix.EAGAIN
+		})
+		if err != nil || sendErr != nil {
+			t.Fatal(err, sendErr)
+		}
+		want := make([]byte, 256<<10)
+		_, _ = rand.Read(want)
+		go func() { _, _ = c.Write(want) }()
+		got := make([]byte, len(want))
+		if n, err := io.ReadFull(b, got); err != nil || string(got) != string(want) {
+			t.Fatalf("%d bytes behind urgent data, %v; the same: %v", n, err, string(got) == string(want))
+		}
+	}
+}

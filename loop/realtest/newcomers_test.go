@@ -1,0 +1,123 @@
+package realtest_test
+
+import (
+	"context"
+	"crypto/tls"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// fate is what becomes of a newcomer, by its ID: whatever an Accept may do.
+func fate(c *loop.Conn) loop.Handler {
+	h := script{Message: func(c *loop.Conn, msg []byte) error { return c.Send(msg) }}
+	switch c.ID() % 8 {
+	case 0:
+		panic("on purpose")
+	case 1:
+		return nil
+	case 2:
+		_ = c.Send([]byte("no"))
+		return nil
+	case 3:
+		c.Close()
+	case 4:
+		_ = c.Send([]byte("bye"))
+		c.CloseWithError(context.Canceled)
+	case 5:
+		c.PauseRead()
+	}
+	return h
+}
+
+// visit connects once, in one of several ways.
+func visit(addr net.Addr, secret bool) {
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if t, ok := c.(*net.TCPConn); ok && rand.IntN(3) == 0 {
+		_ = t.SetLinger(0)
+	}
+	if secret && rand.IntN(2) == 0 {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	if rand.IntN(3) > 0 {
+		_, _ = c.Write([]byte("hello"))
+	}
+	if rand.IntN(2) == 0 {
+		_, _ = c.Read(make([]byte, 1))
+	}
+}
+
+// A server ends while newcomers stream in, in each way that they can and that they can be refused:
+// each of them is counted once, and nothing is left of any.
+func TestEndAmongNewcomers(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it counts descriptors in /proc; run it on Linux, as CI does")
+	}
+	needPlain(t, "it does both")
+	cert := looptest.Certificate("localhost")
+	life := func() {
+		srv := &loop.Server{
+			Addr: "tcp://127.0.0.1:0", NumLoops: 2, MaxConns: 12, Farewell: []byte("full"), DrainTimeout: time.Second,
+			Accept: fate, IdleTimeout: time.Second, CloseTimeout: 100 * time.Millisecond,
+			Listeners: []loop.Listener{
+				{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
+				{Addr: "unix://" + filepath.Join(t.TempDir(), "s")},
+			},
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		if err := srv.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var clients sync.WaitGroup
+		ended := make(chan struct{})
+		for i := range 12 {
+			clients.Go(func() {
+				for at := i; ; at++ {
+					select {
+					case <-ended:
+						return
+					default:
+						visit(srv.Addrs()[at%3], at%3 == 1)
+					}
+				}
+			})
+		}
+		for end := time.Now().Add(time.Minute); srv.Stats().Accepted < 300 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		_ = srv.Wait()
+		close(ended)
+		clients.Wait()
+		if st := srv.Stats(); st.Conns != 0 || st.Accepted != st.Refused+st.Closed {
+			t.Errorf("%d open; %d accepted, but %d refused and %d closed", st.Conns, st.Accepted, st.Refused, st.Closed)
+		}
+	}
+	life()
+	files := openFiles(t)
+	for range 4 {
+		life()
+	}
+	for end := time.Now().Add(10 * time.Second); openFiles(t) > files && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := openFiles(t); n > files {
+		t.Errorf("%d descriptors are open, %d before", n, files)
+	}
+	if stacks := ourGoroutines(); stacks != "" {
+		t.Errorf("goroutines are left:\n%s", stacks)
+	}
+}
