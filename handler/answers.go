@@ -11,6 +11,15 @@ import (
 // DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
 const DefaultMaxWaiting = 1024
 
+const (
+	// answersPending is how much output may wait when one more answer is sent. It must be less than
+	// loop.Server.MaxOutbound, which is for what is pushed to a peer that did not ask.
+	answersPending = 64 << 10
+
+	// answersAgain is when those that are ready are tried again if the socket has taken nothing.
+	answersAgain = time.Millisecond
+)
+
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
 
@@ -25,14 +34,17 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //
 // Later keeps the place of an answer, Ask has it made on another loop, and Write answers at once,
 // behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
-// too many answers wait, the connection is not read until half of them are sent.
+// too many answers wait, the connection is not read until half of them are sent. Those that are
+// ready wait, too, while the peer does not take what was sent before.
 //
 // The methods must be called on the connection's loop.
 type Answers struct {
 	c       *loop.Conn
 	max     int
-	waiting []*Answer // the first is not ready
+	waiting []*Answer // the first is not ready, or the peer does not take it yet
 	paused  bool
+	timer   loop.Timer // of the next try, then
+	delay   time.Duration
 }
 
 // An Answer is the place of one answer among the others: see Answers.Later.
@@ -55,7 +67,8 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	return &Answers{c: c, max: max}
 }
 
-// Waiting returns how many answers are kept: those that are not ready, and those behind them.
+// Waiting returns how many answers are kept: those that are not ready or that the peer does not take
+// yet, and those behind them.
 func (a *Answers) Waiting() int { return len(a.waiting) }
 
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
@@ -98,26 +111,46 @@ func (s *Answer) Done(p []byte) {
 	}
 	s.ready = true
 	a := s.answers
-	if len(a.waiting) > 0 && a.waiting[0] == s {
-		_, _ = a.c.Write(p)
-		a.waiting[0] = nil
-		a.waiting = a.waiting[1:]
+	if len(a.waiting) > 0 && a.waiting[0] == s && a.c.Pending() <= answersPending {
+		a.send(p)
 		a.flush()
 		return
 	}
 	s.data = slices.Clone(p)
+	a.flush()
 }
 
-// flush sends what is ready up to the first that is not.
+// send sends the first answer.
+func (a *Answers) send(p []byte) {
+	_, _ = a.c.Write(p)
+	a.waiting[0] = nil
+	a.waiting = a.waiting[1:]
+	a.delay = 0
+}
+
+// flush sends what is ready up to the first that is not, as far as the peer takes it.
 func (a *Answers) flush() {
 	for len(a.waiting) > 0 && a.waiting[0].ready {
-		_, _ = a.c.Write(a.waiting[0].data)
-		a.waiting[0] = nil
-		a.waiting = a.waiting[1:]
+		if a.c.Pending() > answersPending {
+			a.flushLater()
+			break
+		}
+		a.send(a.waiting[0].data)
 	}
 	if a.paused && len(a.waiting) <= a.max/2 {
 		a.paused = false
 		a.c.ResumeRead()
+	}
+}
+
+// flushLater goes on behind this turn, which writes what was sent; and if that was of no use, a little
+// later.
+func (a *Answers) flushLater() {
+	if !a.timer.Pending() {
+		a.timer = a.c.AfterFunc(a.delay, func() {
+			a.delay = answersAgain
+			a.flush()
+		})
 	}
 }
 

@@ -155,3 +155,39 @@ func TestAnswersRefuse(t *testing.T) {
 	}()
 	handler.NewAnswers(nil, -1)
 }
+
+// A client that pipelines, and reads, gets all its answers, however much they are together and
+// however late the first of them is: ready ones wait until those before have gone.
+func TestAnswersThatAreMuch(t *testing.T) {
+	const n = 400
+	answer := strings.Repeat("x", 10<<10) + "\n"
+	bubble(t, func(t *testing.T) {
+		for name, later := range map[string]bool{"each by itself": false, "all behind the first": true} {
+			var srv *looptest.Server
+			srv = startLines(t, 2, func(c *loop.Conn) loop.Handler {
+				answers := handler.NewAnswers(c, 0)
+				if later {
+					first := answers.Later()
+					c.AfterFunc(time.Second, func() { first.Done([]byte(answer)) })
+				}
+				return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+					return answers.Ask(srv.Loops()[1-c.Loop().Index()], func(dst []byte) []byte { return append(dst, answer...) })
+				})
+			})
+			p := srv.Open()
+			p.Send(strings.Repeat("get\n", n))
+			got := 0
+			for range 100 {
+				srv.Sleep(time.Second)
+				got += strings.Count(p.Received(), "\n")
+			}
+			want := n
+			if later {
+				want++
+			}
+			if got != want || p.Reason() != nil {
+				t.Errorf("%s: %d answers of %d, and then %v", name, got, want, p.Reason())
+			}
+		}
+	})
+}

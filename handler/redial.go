@@ -14,6 +14,14 @@ const (
 	DefaultRedialMax = 30 * time.Second
 )
 
+const (
+	// keptPending is how much output may wait when a kept message is sent: less than any sensible
+	// loop.Server.MaxOutbound, which would cost the connection, and all that waits in it. keptAgain
+	// is when the rest is tried.
+	keptPending = 16 << 10
+	keptAgain   = time.Millisecond
+)
+
 // ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
 var ErrAway = errors.New("handler: not connected")
 
@@ -47,7 +55,7 @@ type Redial struct {
 	Min, Max time.Duration
 
 	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
-	// on the next one. 0 means none: Send fails with ErrAway.
+	// on the next one, as fast as the peer takes them. 0 means none: Send fails with ErrAway.
 	Keep int
 
 	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of
@@ -107,14 +115,14 @@ type LinkStats struct {
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
-// Send sends msg, or keeps a copy for the next connection. ErrAway: there is none, and Redial.Keep
-// messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message
+// Send sends msg, or keeps a copy for the next connection, or behind what was kept and is not sent
+// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message
 // that was sent may still be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
 		return loop.ErrClosed
-	case k.conn != nil:
+	case k.conn != nil && len(k.kept) == 0:
 		return k.conn.Send(msg)
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
@@ -178,6 +186,10 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 // too, and keep all behind it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 {
+		if k.conn.Pending() > keptPending {
+			k.conn.AfterFunc(keptAgain, k.sendKept)
+			return
+		}
 		switch err := k.conn.Send(k.kept[0]); {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return

@@ -253,6 +253,34 @@ func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
 	})
 }
 
+// Much that was kept goes out as fast as the peer takes it: none of it is lost to the limit of what
+// may be pending, and what is sent meanwhile stays behind it.
+func TestRedialKeepsMuch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{Keep: 3000})
+		k.backend.Accept().Reset()
+		k.backend.Refuse(syscall.EHOSTUNREACH)
+		k.srv.Sleep(time.Second)
+		want := strings.Repeat("x", 1<<10)
+		for range 3000 {
+			k.send(want, nil)
+		}
+		k.backend.Refuse(nil)
+		k.srv.Sleep(time.Minute)
+		p, got := k.backend.Accept(), ""
+		k.send("last", nil)
+		for range 100 {
+			got += p.Received()
+			k.srv.Sleep(time.Second)
+		}
+		if want = strings.Repeat(want+"\n", 3000) + "last\n"; got != want {
+			t.Errorf("%d bytes arrived, want %d", len(got), len(want))
+		}
+		k.send("now", nil)
+		wantReceived(t, p, "now\n")
+	})
+}
+
 // A panic in State costs that call, not the link.
 func TestRedialStatePanics(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -6,11 +6,13 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // Many new peers come at once, whose sessions are dear, beside one who has a session: few of them
@@ -53,8 +55,11 @@ func testUDPNewcomersLeaveTheLoopToOthers(t *testing.T, ctx context.Context) {
 	}
 	slices.Sort(between)
 	t.Logf("sessions opened between a question and its answer: median %d, at most %d", between[rounds/2], between[rounds-1])
-	if between[rounds/2] > 25 { // a share is 5, a batch 64
-		t.Errorf("%d sessions were opened between a question and its answer, in the median", between[rounds/2])
+	// A share is 5, a batch 64. Where a goroutine reads, the loop goes on while that has no core.
+	loopReads := strings.HasSuffix(t.Name(), "doors") && engine.Default() == engine.Gnet
+	if loopReads && between[rounds/2] > 25 {
+		t.Errorf("%d sessions were opened between a question and its answer, in the median",
+			between[rounds/2])
 	}
 	st := srv.Stats()
 	whole := func() bool { return st.Sessions+st.Lost >= 1+rounds*crowd && st.Conns == int(opened.Load()) }

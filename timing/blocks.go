@@ -22,13 +22,14 @@ const (
 	smallPlace  = blockLen - smallLen
 	smallBlocks = 2
 
-	// A large block that gets down to sparse live entries is merged with a neighbour if both
-	// together fill no more than three quarters. The last block of a list is not, as it will be
+	// A large block that gets down to thinning live entries, and again to sparse, is merged with a
+	// neighbour if both together fill no more than three quarters. The last block of a list is not, as it will be
 	// filled; if it is mostly gaps when its end is reached, those are closed. So of two large
 	// neighbours one has more than sparse entries: each of them once had, and the later one to get
 	// there would have been merged.
-	sparse  = blockLen / 4
-	mergeTo = blockLen * 3 / 4
+	thinning = blockLen * 3 / 8
+	sparse   = blockLen / 4
+	mergeTo  = blockLen * 3 / 4
 )
 
 // entry is a timer in a block. It has its deadline in halves, to take 12 bytes and not 16; the
@@ -63,8 +64,8 @@ func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
 // first returns the place of the first entry.
 func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
-// thin reports whether a block is empty, or just sparse enough to be merged.
-func (m mask) thin() bool { return (1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
+// thin reports whether a block is empty, or has just become sparse enough to be merged.
+func (m mask) thin() bool { return (1<<thinning|1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
 
 // link is the place of a block in its list.
 type link struct {
@@ -235,10 +236,10 @@ func (s *blocks) takeFour() (first uint32) {
 	return first
 }
 
-// appendTight is append that leaves less room: an eighth.
+// appendTight is append that leaves less room: a sixteenth.
 func appendTight[T any](s []T, v T) []T {
 	if len(s) == cap(s) {
-		s = append(make([]T, 0, len(s)+len(s)/8+8), s...)
+		s = append(make([]T, 0, len(s)+len(s)/16+8), s...)
 	}
 	return append(s, v)
 }

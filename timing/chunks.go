@@ -30,9 +30,9 @@ const (
 	largeBits = 3
 
 	firstChunk = 64
-	fewChunks  = 16        // up to here the last chunk grows by a sixteenth of its size,
+	fewChunks  = 16        // up to here the last chunk grows by a part of its size that is small,
 	manyChunks = 64        // up to here by a quarter; more chunks are whole from the beginning,
-	batchPart  = 16        // and allocated together with others, this part of all there are,
+	batchPart  = 32        // and allocated together with others, this part of all there are,
 	batchBytes = 100 << 10 // but not more than that
 )
 
@@ -76,7 +76,7 @@ func (c *chunks[T]) grow() {
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
 	step := size / 4
 	if len(c.list) <= fewChunks {
-		step = size / 16
+		step = size / 32
 	}
 	switch {
 	case have > 0:

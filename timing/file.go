@@ -150,12 +150,32 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 	tail := li.tail()
 	n := w.masks[tail].len()
 	if n > min(few, w.link(tail).size()/2) {
-		w.pushBlock(li)
-		return 0
+		moved = w.packSmall(li, few)
+		if li.cursor&offMask == 0 {
+			w.pushBlock(li)
+		}
+		return moved
 	}
 	w.closeGaps(tail)
 	li.cursor = tail<<offBits + w.link(tail).first() + uint32(n)
 	return n
+}
+
+// packSmall moves the entries of the last block of a list, which is full, into the one before it,
+// if both are small and the sum fits: so a slot of some ten timers that are moved all the time
+// stays with two small blocks. It returns how many entries it moved, most at most.
+func (w *Wheel) packSmall(li *list, most int) (moved int) {
+	tail := li.tail()
+	prev := w.link(tail).prev
+	if w.link(tail).base == 0 || prev == 0 || w.link(prev).base == 0 {
+		return 0
+	}
+	moved = w.masks[prev].len() + w.masks[tail].len()
+	if moved > min(smallLen, most) || li.number == overdue {
+		return 0
+	}
+	w.mergeInto(prev, tail)
+	return moved
 }
 
 // occupy notes that a slot has blocks.

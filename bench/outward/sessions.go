@@ -192,9 +192,10 @@ func benchFlood() {
 			if what == "" {
 				what = "another socket flooded"
 			}
-			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel\n",
+			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns of 2 ms and more of %d, lately %.1f ms\n",
 				goodPeers, what, time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*9/10], took[len(took)*99/100], took[len(took)-1],
-				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped)
+				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
+				st.slow-before.slow, st.turns-before.turns, float64(st.turn)/1e3)
 		}
 		f.stop()
 		p.stop()

@@ -32,11 +32,9 @@ func StreamOf(h *Hub, room string) string { return h.keys.place(orderedRoom, roo
 // Live returns how many ordered rooms have a subscription and miss nothing.
 func Live(h *Hub) (n int) {
 	for _, r := range h.all() {
-		r.mu.Lock()
-		if o := &r.order; o.known && o.subscribed && !o.asking {
+		if r.live() {
 			n++
 		}
-		r.mu.Unlock()
 	}
 	return n
 }

@@ -21,6 +21,9 @@ type feed struct {
 	mu   sync.Mutex
 	subs map[string]*subscription // by channel
 	todo map[string]*subscription // that are not as they should be
+
+	renewalsMu sync.Mutex // taken last, and so by those who hold a room's lock
+	renewals   []*room    // that want to be subscribed once more
 }
 
 // A subscription is what is wanted of a channel, and what was said about it on this connection.
@@ -60,17 +63,28 @@ func (f *feed) want(r *room) {
 	f.signal()
 }
 
-// renew has r subscribed once more, if it is still wanted.
-func (f *feed) renew(r *room) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.subs[r.channel]
-	if s == nil || s.room != r || !s.wanted {
-		return
-	}
-	if s.renewal = r.renewals(); s.renewal != s.renewed {
-		f.todo[r.channel] = s
-		f.signal()
+// renewSoon has r subscribed once more, if it is still wanted then. r.mu is held.
+func (f *feed) renewSoon(r *room) {
+	f.renewalsMu.Lock()
+	f.renewals = append(f.renewals, r)
+	f.renewalsMu.Unlock()
+	f.signal()
+}
+
+// renew adds to what there is to do the rooms that want to be subscribed once more. f.mu is held.
+func (f *feed) renew() {
+	f.renewalsMu.Lock()
+	rooms := f.renewals
+	f.renewals = nil
+	f.renewalsMu.Unlock()
+	for _, r := range rooms {
+		s := f.subs[r.channel]
+		if s == nil || s.room != r || !s.wanted {
+			continue
+		}
+		if s.renewal = r.renewals(); s.renewal != s.renewed {
+			f.todo[r.channel] = s
+		}
 	}
 }
 
@@ -222,6 +236,7 @@ func (f *feed) write(ctx context.Context, ps *redis.PubSub) error {
 func (f *feed) take() (on, off [][]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.renew()
 	ons, offs := make(map[int][]string), make(map[int][]string)
 	for channel, s := range f.todo {
 		switch {

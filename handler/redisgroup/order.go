@@ -89,7 +89,7 @@ func (r *room) renew() {
 	o := &r.order
 	o.renewals++
 	o.subscribed, o.another = false, false
-	go func() { r.hub.topo.link(r.bucket).in.renew(r) }() // which takes r.mu
+	r.hub.topo.link(r.bucket).in.renewSoon(r)
 }
 
 // renewSoon returns the number of a renewal that begins from now on. One who joins may ask for it

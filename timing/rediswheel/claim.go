@@ -17,6 +17,7 @@ type shard struct {
 	ready   bool          // to be claimed
 	busy    bool          // being claimed
 	mine    bool
+	owner   string        // as last heard
 	take    bool          // though another may own it
 	help    bool          // another owns it, and has too much
 	backlog bool          // there is more that is due than there were places
@@ -313,7 +314,7 @@ func (w *worker) plan(c *claim) {
 		}
 		return
 	}
-	s.offset, s.known = c.offset, true
+	s.offset, s.known, s.owner = c.offset, true, c.owner
 	refresh := w.q.cfg.Refresh
 	overdue := c.next <= w.now()
 	s.help = c.mode == "help" && overdue && len(c.tasks) > 0
@@ -335,6 +336,9 @@ func (w *worker) plan(c *claim) {
 			w.makeReady(c.shard)
 		}
 		return
+	}
+	if !s.mine && c.shard == firstShard {
+		w.watchAt(w.now()) // whoever owned it may have owned others
 	}
 	s.mine = true
 	w.ears.want(c.shard, true)

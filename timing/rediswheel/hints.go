@@ -45,17 +45,18 @@ func (e *ears) listen(ctx context.Context) {
 // silence is after how long the connection is asked whether it lives.
 const silence = 30 * time.Second
 
-// patience is silence for who owns a shard. Others ask more seldom the more workers there are: what
-// they may miss is a call for help.
+// patience is for how long a worker hears nothing before it asks. The more there are, the more seldom
+// each does: owners may miss hints, and look each refresh, others a call for help.
 func (e *ears) patience() time.Duration {
 	e.lock.Lock()
 	defer e.lock.Unlock()
+	crowd := max(e.w.crowd.Load(), 1)
 	for _, yes := range e.wanted {
 		if yes {
-			return silence
+			return silence * time.Duration(min(crowd, int64(len(e.w.loop.shards))))
 		}
 	}
-	return silence * time.Duration(max(e.w.crowd.Load(), 1))
+	return silence * time.Duration(crowd)
 }
 
 // subscribe listens with one connection until it fails, and reports whether it heard anything.

@@ -13,9 +13,9 @@ import (
 // who think that a shard is theirs share its tasks, as each claim takes what it takes. A worker
 // takes the shards for which rendezvous hashing (Thaler and Ravishankar, 1998) ranks it first among
 // the workers it knows. What it costs does not depend on the number of workers: owners renew, with
-// a script per shard and refresh; of the others one looks whether all of them are still there, and
-// the rest look less and less often, see watchFrom; and the more workers there are, the more seldom
-// each says that it lives.
+// a script per shard and refresh; one of them looks whether the others are still there, and another
+// whether that one is, see watchFrom; and the more workers there are, the more seldom each says that
+// it lives.
 
 func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
 
@@ -178,10 +178,14 @@ func (w *worker) rebalance(members []string) {
 // take it.
 const seconds = 3
 
-// rank returns how many workers rank before this one for a shard.
+// rank returns how many workers rank before this one for a shard. The owner of the first shard is not
+// among those who watch it.
 func (w *worker) rank(shard int) (n int) {
 	mine := score(shard, w.id)
 	for _, m := range w.loop.members {
+		if shard == everyShard && m == w.loop.shards[firstShard].owner {
+			continue
+		}
 		if s := score(shard, m); s > mine || s == mine && m > w.id {
 			n++
 		}
@@ -199,12 +203,18 @@ func score(shard int, worker string) uint64 {
 	return rank ^ rank>>29
 }
 
+// beatEvery is how often a worker says that it lives that knows of no other.
+const beatEvery = 5 * time.Second
+
 // beat says that this worker lives, and hears who else does: the first time, all others hear it,
 // too. With many workers each does so more seldom.
 func (w *worker) beat(ctx context.Context) {
 	members, joined := 1, false
 	for ctx.Err() == nil {
-		period := time.Duration(members) * 5 * time.Second
+		period := beatEvery
+		if members > 1 { // who come and go say so, and others look for those who do not
+			period *= 2 * time.Duration(members)
+		}
 		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, 3 * period.Milliseconds()}})
 		if err == nil {
 			names := list(v)

@@ -2,9 +2,15 @@ package rediswheel
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Workers that come share the shards, and those that go leave theirs to the others; none is without
@@ -33,6 +39,82 @@ func TestOwnership(t *testing.T) {
 		}
 		must(t, stops[3]())
 	})
+}
+
+// A line is a way to Redis that can be cut.
+type line struct {
+	lock  sync.Mutex
+	conns []net.Conn
+	gone  bool
+}
+
+func (l *line) client(like *redis.Client) *redis.Client {
+	options := *like.Options()
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		l.lock.Lock()
+		defer l.lock.Unlock()
+		if l.gone {
+			return nil, errors.New("the line is cut")
+		}
+		c, err := dial(ctx, network, addr)
+		l.conns = append(l.conns, c)
+		return c, err
+	}
+	return redis.NewClient(&options)
+}
+
+func (l *line) cut() {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.gone = true
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// When a worker is gone without a word, be it the one that watches the others or another, its shards are
+// taken within four refreshes.
+func TestOwnerLost(t *testing.T) {
+	for lost := range 3 {
+		virtually(t, func(t *testing.T) {
+			ctx := context.Background()
+			m, client := embeddedServer(t)
+			q := open(t, client, Config{Shards: 16})
+			lines := make(map[string]*line) // of workers
+			for range 3 {
+				l := &line{}
+				own := l.client(client)
+				defer own.Close()
+				defer start(t, open(t, own, Config{}), newRecorder())()
+				time.Sleep(20 * time.Second)
+				for _, id := range client.ZRange(ctx, q.workers[0], 0, -1).Val() {
+					if lines[id] == nil {
+						lines[id] = l
+					}
+				}
+			}
+			owners := func() (all []string) {
+				for shard := range q.keys {
+					all = append(all, m.HGet(q.keys[shard][ownKey], "worker"))
+				}
+				return all
+			}
+			gone := owners()[firstShard]
+			for id := range lines { // another than the one who watches
+				if lost > 0 && id != gone {
+					gone = id
+					break
+				}
+			}
+			lines[gone].cut()
+			time.Sleep(4*DefaultRefresh + 100*time.Millisecond)
+			s, err := q.Stats(ctx)
+			if must(t, err); s.Orphans > 0 || slices.Contains(owners(), gone) {
+				t.Errorf("%d orphans, owners are %q, without %q", s.Orphans, owners(), gone)
+			}
+		})
+	}
 }
 
 // An owner with more to do than places gets help: three workers with two places each are done in

@@ -7,49 +7,58 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A sighting tells until when another's shard is owned, in milliseconds by Redis' clock.
+// A sighting tells who owns another's shard, and until when, in milliseconds by Redis' clock.
 type sighting struct {
 	shard int
+	owner string
 	until int64
 	err   error
 }
 
-// everyShard stands for all shards where workers are ranked for who looks after those of others.
+// firstShard is the one whose owner watches the others. All other workers watch it.
+const firstShard = 0
+
+// everyShard stands for all shards where workers are ranked for who watches the first.
 const everyShard = -1
 
-// maxRank bounds how seldom a worker looks.
-const maxRank = 8
+// watchAt plans to look at the shards of others, in place of what was planned before.
+func (w *worker) watchAt(at time.Duration) {
+	w.loop.wheel.Stop(w.loop.watch)
+	w.loop.watch = w.loop.wheel.At(at, w.watch)
+}
 
-// watchFrom plans to look at the shards of others: when the first of their owners must have given it
-// up, if this worker ranks first for that. Each that ranks lower looks half as often as the one
-// before it, so all of them together look at most twice as often as one.
+// watchFrom plans to look when the first of the owners must have given its shard up. The owner of the
+// first shard looks at all others. Of the other workers, the one that ranks first looks at that shard, and
+// the rest at random, all of them together about as often as that one: whoever goes, there is one who
+// looks, and what this costs does not depend on how many they are.
 func (w *worker) watchFrom(till time.Duration) {
-	at := till + w.turns() + time.Millisecond + jitter(w.q.cfg.Refresh)
-	w.loop.wheel.At(at, func() { w.watch(till) })
+	w.loop.till, w.loop.lead = till, w.loop.shards[firstShard].mine || w.rank(everyShard) == 0
+	at := till + time.Millisecond + jitter(w.q.cfg.Refresh)
+	if !w.loop.lead {
+		at += jitter(6 * w.q.cfg.Refresh * time.Duration(len(w.loop.members)))
+	}
+	w.watchAt(at)
 }
 
-// turns is for how long those who rank higher are left to look.
-func (w *worker) turns() time.Duration {
-	return 3 * w.q.cfg.Refresh * (1<<min(w.rank(everyShard), maxRank) - 1)
-}
-
-// watch asks until when the shards of others are owned, unless meanwhile there are workers who rank
-// higher: who starts knows of none.
-func (w *worker) watch(till time.Duration) {
-	if w.now() < till+w.turns() {
-		w.watchFrom(till)
+// watch asks until when the shards of others are owned, unless meanwhile another ranks first: who starts
+// knows of none.
+func (w *worker) watch() {
+	first := w.loop.shards[firstShard].mine
+	if w.loop.lead && !first && w.rank(everyShard) > 0 {
+		w.watchFrom(w.loop.till)
 		return
 	}
 	var shards []int
 	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready {
+		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready && (first || i == firstShard) {
 			shards = append(shards, i)
 		}
 	}
-	if len(shards) == 0 {
+	if len(shards) == 0 || w.loop.asking {
 		w.watchFrom(w.now() + 3*w.q.cfg.Refresh)
 		return
 	}
+	w.loop.asking = true
 	go func() { w.sightings <- w.ask(shards) }()
 }
 
@@ -58,16 +67,16 @@ func (w *worker) ask(shards []int) []sighting {
 	ctx, cancel := context.WithTimeout(context.Background(), w.q.cfg.Lease)
 	defer cancel()
 	pipe := w.client.Pipeline()
-	cmds := make([]*redis.StringCmd, len(shards))
+	cmds := make([]*redis.SliceCmd, len(shards))
 	for i, shard := range shards {
-		cmds[i] = pipe.HGet(ctx, w.q.keys[shard][ownKey], "until")
+		cmds[i] = pipe.HMGet(ctx, w.q.keys[shard][ownKey], "worker", "until")
 	}
 	_, _ = pipe.Exec(ctx) // each command has its error
 	found := make([]sighting, len(shards))
 	for i, cmd := range cmds {
-		found[i] = sighting{shard: shards[i], until: toInt(cmd.Val()), err: cmd.Err()}
-		if found[i].err == redis.Nil { // nobody owns it
-			found[i].err = nil
+		found[i] = sighting{shard: shards[i], err: cmd.Err()}
+		if f := list(cmd.Val()); len(f) == 2 { // both empty if nobody owns it
+			found[i].owner, found[i].until = f[0], toInt(f[1])
 		}
 	}
 	return found
@@ -75,9 +84,11 @@ func (w *worker) ask(shards []int) []sighting {
 
 // saw claims the shards whose owners have gone.
 func (w *worker) saw(found []sighting) {
+	w.loop.asking = false
 	first := w.now() + 3*w.q.cfg.Refresh
 	for _, f := range found {
 		s := &w.loop.shards[f.shard]
+		s.owner = f.owner
 		if f.err != nil || s.mine || s.busy || s.ready {
 			continue
 		}

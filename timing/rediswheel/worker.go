@@ -87,8 +87,12 @@ type worker struct {
 		busy    int // claims that have not come back
 		turn    int // which shard goes first
 		cried   time.Duration
-		fails   int  // claims that failed, in a row
-		soon    bool // freed places are looked at soon
+		fails   int           // claims that failed, in a row
+		watch   timing.Timer  // of the shards of others
+		till    time.Duration // when the first of their owners must have given it up
+		lead    bool          // the watch is that of the one who ranks first
+		asking  bool          // the watch's question is on its way
+		soon    bool          // freed places are looked at soon
 	}
 	free     int // places
 	freeLock sync.Mutex

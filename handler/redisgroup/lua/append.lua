@@ -50,12 +50,16 @@ local function begin(key, publish, ttl)
 end
 
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
--- than they give.
+-- than they give: there is one for each script, as the publisher may have no member in the room that
+-- has it kept.
 local function append(key, at, entry, publish, max, ttl)
   at.n = at.n + 1
   local id = string.format('%.0f-%.0f', at.epoch, at.n)
   redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry)
-  if at.n % 100 == 1 then redis.call('PEXPIRE', key, ttl) end
+  if not at.kept then
+    redis.call('PEXPIRE', key, ttl)
+    at.kept = true
+  end
   redis.call(publish, key, id .. ' ' .. entry)
   return id
 end

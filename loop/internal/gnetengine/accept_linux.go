@@ -116,7 +116,7 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 	case *syscall.SockaddrInet4:
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
 	case *syscall.SockaddrInet6:
-		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zone(int(a.ZoneId))}
+		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zoneOf(a.ZoneId)}
 	}
 	return new(net.TCPAddr)
 }

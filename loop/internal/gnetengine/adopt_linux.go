@@ -21,31 +21,32 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 		return err
 	}
 	d := &direct{loop: l, fd: fd, unix: !tcp}
-	begun, err := l.call(func() error { return d.begin(open) })
-	if !begun {
+	begun := false
+	err = l.call(func() error {
+		begun = true
+		return d.begin(open)
+	})
+	if err == errEnded && !begun { // if begun, open has ended the loop, and its poller closes the socket
 		err = errors.Join(err, unix.Close(fd))
 	}
 	return err
 }
 
-// call runs f on the loop, and waits for it. It may have begun though it did not return: then it
-// has ended the loop's goroutine, and what it gave the poller is closed with that.
-func (l *eventLoop) call(f func() error) (begun bool, err error) {
+// call runs f on the loop, and waits for it. errEnded: the loop ends, and f was not called, or has
+// ended it.
+func (l *eventLoop) call(f func() error) error {
 	result := make(chan error, 1)
-	l.execute(func() {
-		begun = true
-		result <- f()
-	})
+	l.execute(func() { result <- f() })
 	select {
 	case err := <-result:
-		return true, err
-	case <-l.ended: // then the loop runs nothing more
+		return err
+	case <-l.ended:
 	}
 	select {
 	case err := <-result:
-		return true, err
+		return err
 	default:
-		return begun, errEnded
+		return errEnded
 	}
 }
 

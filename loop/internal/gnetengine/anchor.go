@@ -14,9 +14,8 @@ import (
 
 var pull = []byte{0}
 
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given
-// before, or handles a socket, is run before it polls again; so the anchor becomes readable in
-// place of it.
+// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
+// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
 func (e *Engine) Again(loop int) {
 	l := e.loops[loop]
 	if l.poll != nil {

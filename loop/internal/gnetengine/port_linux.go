@@ -16,10 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// portRoom is how many bytes may wait in the kernel for a port's socket, which doubles that and
-// counts three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default
-// is room for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away
-// for longer.
+// portRoom is how many bytes may wait in the kernel for a port's socket, which doubles that and counts
+// three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default is room
+// for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away for longer.
 const portRoom = 4 << 20
 
 // groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a
@@ -127,14 +126,14 @@ func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink)
 	}
 	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
 	added := false
-	_, err := l.call(func() (err error) {
+	err := l.call(func() (err error) {
 		if s.place, err = l.poll.add(s.fd, unix.EPOLLIN, s); err == nil {
 			added = true
 			s.sink = open(s)
 		}
 		return err
 	})
-	if added {
+	if added { // also if open has ended the loop
 		p.fds[loop] = -1
 	}
 	return err

@@ -1,0 +1,52 @@
+package redisgroup
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Thousands of rooms that want to be subscribed anew at once, as after a FLUSHALL, take no goroutine
+// each.
+func TestRenewalsTakeNoGoroutines(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	const n = 2000
+	rooms := make([]*room, n)
+	for i := range rooms {
+		rooms[i] = h.hold(h.keys.place(orderedRoom, strconv.Itoa(i)))
+	}
+	in := &h.topo.link(0).in
+	in.mu.Lock() // nothing goes on meanwhile
+	before := runtime.NumGoroutine()
+	for _, r := range rooms {
+		r.mu.Lock()
+		r.renew()
+		r.mu.Unlock()
+	}
+	more := runtime.NumGoroutine() - before
+	in.mu.Unlock()
+	if more > n/10 {
+		t.Errorf("%d goroutines more", more)
+	}
+	for deadline := time.Now().Add(time.Minute); Live(h) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d rooms live", Live(h), n)
+		}
+	}
+}
+
+func (r *room) live() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.known && r.order.subscribed && !r.order.asking
+}
