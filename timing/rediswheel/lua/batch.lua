@@ -1,7 +1,8 @@
 -- What one claim gives is a batch: it has one token and one lease. The hash run has it under its token, as
 -- lines: the end of the lease in ms, the ids, an empty line, the due times, an empty line, and of those that
--- were started before, or cancelled meanwhile, id and state in turns. Ids and states have no newlines. What
--- ends as it was given is never taken apart; for all else there is this.
+-- were started before, or cancelled meanwhile, id and state in turns. Ids and states have no newlines; a
+-- backslash in place of an id is one that has ended. What ends as it was given is never taken apart; for all
+-- else there is this.
 local function batches()
   local b = {}
 
@@ -13,7 +14,7 @@ local function batches()
     local n = 0
     for at in string.gmatch(dues, '[^\n]+') do
       n = n + 1
-      o.due[o.ids[n]] = whole(at)
+      if o.ids[n] ~= '\\' then o.due[o.ids[n]] = whole(at) end
     end
     for id, old in string.gmatch(states, '([^\n]+)\n([^\n]+)') do o.state[id] = old end
     return o

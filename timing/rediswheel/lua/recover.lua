@@ -3,7 +3,7 @@
 -- many were put back, and how many are dead for that.
 local function recover(b, o, now, deliverable)
   local back, died = 0, 0
-  for _, id in ipairs(o.ids) do
+  for id in pairs(o.due) do
     local cancelled, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
     if cancelled == 1 then
       call('HDEL', body, id)
