@@ -1,4 +1,5 @@
--- part ends those of a group that the batch still has: a backslash, which is no id, takes the place of each.
+-- part ends those of a group that the batch still has: a backslash, which is no id, takes the place
+-- of each.
 local function part(token, text, ids)
   local letters, gone, ends = '', {}, string.find(text, '\n\n', 1, true)
   for _, id in ipairs(ids) do
@@ -26,8 +27,8 @@ local function part(token, text, ids)
 end
 
 -- again ends those of a group of repeating tasks that the batch still has: they wait for their next
--- occurrences, unless they were cancelled. ARGV[from] on: n times id and next due time. Returns letters, and the
--- earliest of these times.
+-- occurrences, unless they were cancelled. ARGV[from] on: n times id and next due time. Returns
+-- letters, and the earliest of these times.
 local function again(token, text, from, n)
   begin()
   local b, letters, first = batches(), '', nil
@@ -47,10 +48,11 @@ local function again(token, text, from, n)
   return letters, first
 end
 
--- done ends tasks that were done: from ARGV[from] on, in groups: a token, a number of tasks, their ids;
--- or, of repeating tasks, a dash and a number, and of each id and due time of the next occurrence, in ms. A
--- group that is all of a batch, in its order, costs least. Returns a letter for each task, d for done or s for
--- stale, if the batch has it no more, and the earliest of the next occurrences.
+-- done ends tasks that were done: from ARGV[from] on, in groups: a token, a number of tasks, their
+-- ids; or, of repeating tasks, a dash and a number, and of each id and due time of the next
+-- occurrence, in ms. A group that is all of a batch, in its order, costs least. Returns a letter
+-- for each task, d for done or s for stale, if the batch has it no more, and the earliest of the
+-- next occurrences.
 local function done(from)
   local letters, first, i = '', nil, from
   while ARGV[i] do

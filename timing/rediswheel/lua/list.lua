@@ -1,5 +1,5 @@
--- Lists tasks, the earliest first. ARGV: where (due, run, dead), how many to skip, how many at most.
--- Returns of each: id, score, state or '', record.
+-- Lists tasks, the earliest first. ARGV: where (due, run, dead), how many to skip, how many at
+-- most. Returns of each: id, score, state or '', record.
 local skip, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local rows = {} -- of each id, score, state
 if ARGV[1] == 'run' then
