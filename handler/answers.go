@@ -11,14 +11,8 @@ import (
 // DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
 const DefaultMaxWaiting = 1024
 
-const (
-	// answersPending is how much output may wait when one more answer is sent. It must be less than
-	// loop.Server.MaxOutbound, which is for what is pushed to a peer that did not ask.
-	answersPending = 64 << 10
-
-	// answersAgain is when those that are ready are tried again if the socket has taken nothing.
-	answersAgain = time.Millisecond
-)
+// answersAgain is when answers that are ready are tried again if the socket has taken nothing.
+const answersAgain = time.Millisecond
 
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
@@ -111,7 +105,7 @@ func (s *Answer) Done(p []byte) {
 	}
 	s.ready = true
 	a := s.answers
-	if len(a.waiting) > 0 && a.waiting[0] == s && a.c.Pending() <= answersPending {
+	if len(a.waiting) > 0 && a.waiting[0] == s && !a.isFull() {
 		a.send(p)
 		a.flush()
 		return
@@ -119,6 +113,10 @@ func (s *Answer) Done(p []byte) {
 	s.data = slices.Clone(p)
 	a.flush()
 }
+
+// isFull reports whether so much output waits that more must not be sent now: the limit is for what
+// is pushed to a peer that has not asked, and would close the connection.
+func (a *Answers) isFull() bool { return a.c.Pending() > a.c.MaxOutbound()/2 }
 
 // send sends the first answer.
 func (a *Answers) send(p []byte) {
@@ -131,7 +129,7 @@ func (a *Answers) send(p []byte) {
 // flush sends what is ready up to the first that is not, as far as the peer takes it.
 func (a *Answers) flush() {
 	for len(a.waiting) > 0 && a.waiting[0].ready {
-		if a.c.Pending() > answersPending {
+		if a.isFull() {
 			a.flushLater()
 			break
 		}

@@ -14,13 +14,9 @@ const (
 	DefaultRedialMax = 30 * time.Second
 )
 
-const (
-	// keptPending is how much output may wait when a kept message is sent: less than any sensible
-	// loop.Server.MaxOutbound, which would cost the connection, and all that waits in it. keptAgain
-	// is when the rest is tried.
-	keptPending = 16 << 10
-	keptAgain   = time.Millisecond
-)
+// keptAgain is when the rest of what was kept is tried again, if the peer does not take it all at
+// once: above loop.Server.MaxOutbound the connection would close, and lose all that waits in it.
+const keptAgain = time.Millisecond
 
 // ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
 var ErrAway = errors.New("handler: not connected")
@@ -186,7 +182,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 // too, and keep all behind it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 {
-		if k.conn.Pending() > keptPending {
+		if k.conn.Pending() > k.conn.MaxOutbound()/2 {
 			k.conn.AfterFunc(keptAgain, k.sendKept)
 			return
 		}

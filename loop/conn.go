@@ -95,11 +95,12 @@ func (c *Conn) Ref() Ref { return Ref{c} }
 func (c *Conn) ID() uint64 { return c.id }
 
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
-// unix socket has an address without a name.
+// unix socket has an address without a name. What is returned must not be changed: other connections
+// may share it.
 func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
-// it.
+// it. It is shared as RemoteAddr is.
 func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the

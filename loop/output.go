@@ -114,6 +114,10 @@ func (c *Conn) Pending() int {
 	return n
 }
 
+// MaxOutbound returns how much may be pending before Send fails: Server.MaxOutbound, or its default.
+// Any goroutine may call it.
+func (c *Conn) MaxOutbound() int { return c.loop.maxOutbound }
+
 func (c *Conn) pending() int {
 	if c.out.box == nil {
 		return 0

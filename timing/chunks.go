@@ -30,10 +30,8 @@ const (
 	largeBits = 3
 
 	firstChunk = 64
-	fewChunks  = 16        // up to here the last chunk grows by a part of its size that is small,
-	manyChunks = 64        // up to here by a quarter; more chunks are whole from the beginning,
-	batchPart  = 32        // and allocated together with others, this part of all there are,
-	batchBytes = 100 << 10 // but not more than that
+	growPart   = 32        // what is allocated at a time, of all that there is
+	batchBytes = 100 << 10 // but not more chunks at a time than that
 )
 
 // shift is how many bits number the elements of a chunk: the lowest of an index. It is a constant
@@ -69,34 +67,32 @@ func uncheckedIn[T any](s []T, i uint32) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s)), uintptr(i)*unsafe.Sizeof(s[0])))
 }
 
-// grow makes room for more: for some elements at first, then for a part of a chunk, and for whole
-// chunks where there are many or these are small.
+// grow makes room for more: for a part of what there is, in the last chunk or a new one. Chunks are
+// whole from the beginning where there are many or these are small.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
-	step := size / 4
-	if len(c.list) <= fewChunks {
-		step = size / 32
-	}
+	step := max(powerOfTwo(c.room/growPart), firstChunk)
 	switch {
 	case have > 0:
-		c.growLast(have, have+min(have, step))
-	case size > firstChunk && len(c.list) == 0:
-		c.add(make([]T, firstChunk))
-	case size > firstChunk && len(c.list) < manyChunks:
+		c.growLast(have, min(have+step, size))
+	case step < size:
 		c.add(make([]T, step))
 	default:
 		c.addWhole(size)
 	}
 }
 
-// addWhole adds a chunk. Those that are allocated together are a power of two, as Go rounds the
-// size of what is allocated up, and that of a power of two the least.
+// powerOfTwo returns the largest power of two that is not above n: as Go rounds the size of what is
+// allocated up, that wastes least.
+func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(n) >> 1 }
+
+// addWhole adds a chunk, which is allocated together with others if there are many.
 func (c *chunks[T]) addWhole(size uint32) {
 	if len(c.batch) == 0 {
-		most := batchBytes / (int(size) * int(unsafe.Sizeof(c.batch[0])))
-		n := max(min(len(c.list)/batchPart, most), 1)
-		c.batch = make([]T, int(size)<<(bits.Len(uint(n))-1))
+		most := max(batchBytes/(size*uint32(unsafe.Sizeof(*new(T)))), 1)
+		n := max(powerOfTwo(min(uint32(len(c.list))/growPart, most)), 1)
+		c.batch = make([]T, n*size)
 	}
 	c.add(c.batch[:size])
 	c.batch = c.batch[size:]

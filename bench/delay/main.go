@@ -86,9 +86,23 @@ func (r *results) print(w io.Writer) {
 		return r.first(x) - r.first(y)
 	})
 	for _, name := range r.names {
-		v := slices.Sorted(slices.Values(r.values[name]))
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\n", name, v[len(v)/2], v[0], v[len(v)-1])
+		row(t, name, r.values[name])
+		measure, who, _ := strings.Cut(name, "\t")
+		ours, theirs := r.values[measure+"\trediswheel"], r.values[measure+"\tasynq"]
+		if who != "asynq" || len(ours) != len(theirs) {
+			continue
+		}
+		ratios := make([]float64, len(ours)) // of the same rounds
+		for i := range ratios {
+			ratios[i] = ours[i] / theirs[i]
+		}
+		row(t, measure+"\tratio", ratios)
 	}
+}
+
+func row(w io.Writer, name string, values []float64) {
+	v := slices.Sorted(slices.Values(values))
+	fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\n", name, v[len(v)/2], v[0], v[len(v)-1])
 }
 
 // first is where a measure came first.

@@ -53,6 +53,13 @@ func Unclear(h *Hub) (n int) {
 	return n
 }
 
+// Claimed returns for whom h would claim a name again, or "".
+func Claimed(h *Hub, name string) string {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	return h.keeper.claims[name].owner
+}
+
 // Excepts returns how many messages are noted that are not for all.
 func Excepts(h *Hub) (n int) {
 	for _, r := range h.all() {

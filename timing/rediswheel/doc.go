@@ -23,11 +23,11 @@
 //
 // # How it works
 //
-// A queue is cut into shards. Each has six keys with one hash tag: zsets of what waits, runs and is
-// dead, hashes of the records and states, and a hash that says who looks after the shard. Each
-// operation is one script on one shard, which takes a bounded number of tasks and its time from
-// Redis. Workers share the shards. A shard's owner keeps the time of the next task on a local
-// timing wheel and claims it when it is due, with a token and under a lease; without the token
-// nothing can be ended. A message tells the owner if something is added that is due before it would
-// look, and it looks every Config.Refresh, in case the message is lost.
+// A queue is cut into shards. Each has six keys with one hash tag: zsets of what waits and is dead,
+// hashes of the records, of states and of what runs, and a hash that says who looks after the
+// shard. Each operation is one script on one shard, which takes a bounded number of tasks and its
+// time from Redis. Workers share the shards. A shard's owner keeps the time of the next task on a
+// local timing wheel and claims what is due then, with one token and under one lease; without the
+// token nothing can be ended. A message tells the owner if something is added that is due before it
+// would look, and it looks every Config.Refresh, in case the message is lost.
 package rediswheel

@@ -261,11 +261,18 @@ func (e *ends) call(group []ended) call {
 }
 
 // appendDone appends arguments as done.lua wants them: what has the same token, as a claim gives it,
-// is a group, in the order of the claim.
+// is a group, in the order of the claim; repeating tasks are groups of their own, and come first.
 func appendDone(args []any, all []ended) []any {
 	for len(all) > 0 && all[0].at != 0 {
-		args = append(args, all[0].token, -all[0].at, all[0].id)
-		all = all[1:]
+		n := 1
+		for n < len(all) && all[n].at != 0 && all[n].token == all[0].token {
+			n++
+		}
+		args = append(args, all[0].token, -n)
+		for _, d := range all[:n] {
+			args = append(args, d.id, d.at)
+		}
+		all = all[n:]
 	}
 	runs := make([]*run, len(all))
 	for i, d := range all {

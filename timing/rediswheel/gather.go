@@ -89,14 +89,16 @@ func (g *gatherer) follow(ctx context.Context) {
 
 // How long those who wait let others come: as long as somebody does, and not for long.
 const (
-	lingerFor  = 20 * time.Microsecond // after the last who came
-	lingerMost = 100 * time.Microsecond
+	lingerFor   = 20 * time.Microsecond // after the last who came
+	lingerMost  = 100 * time.Microsecond
+	lingerTurns = 1000 // in a bubble of testing/synctest no time passes meanwhile
 )
 
 // linger yields until nobody else comes. It does not sleep: that takes a millisecond at least.
 func (g *gatherer) linger() {
 	began := time.Now()
-	for last, came := -1, began; ; runtime.Gosched() {
+	last, came := -1, began
+	for range lingerTurns {
 		g.lock.Lock()
 		n := len(g.waiting)
 		g.lock.Unlock()
@@ -107,6 +109,7 @@ func (g *gatherer) linger() {
 		if n >= maxBatch || now.Sub(came) > lingerFor || now.Sub(began) > lingerMost {
 			return
 		}
+		runtime.Gosched()
 	}
 }
 

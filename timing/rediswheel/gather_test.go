@@ -49,6 +49,25 @@ func TestAddTogether(t *testing.T) {
 	})
 }
 
+// So they do in virtual time, where nothing that waits for a moment to pass comes to an end by itself.
+func TestAddTogetherVirtually(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		q := open(t, embedded(t), Config{})
+		var all sync.WaitGroup
+		for a := range 8 {
+			all.Go(func() {
+				for i := range 50 {
+					must(t, q.Add(context.Background(), Task{Key: fmt.Sprint(a, " ", i), Delay: time.Hour}))
+				}
+			})
+		}
+		all.Wait()
+		if n := q.Local().Added; n != 400 {
+			t.Errorf("%d were added", n)
+		}
+	})
+}
+
 // Who waits for others' script may give up, which harms nobody else.
 func TestAddGivesUp(t *testing.T) {
 	g := &gatherer{q: open(t, embedded(t), Config{}), flights: 1, sent: time.Now().Add(time.Hour)}

@@ -45,7 +45,12 @@ func (r *modelRun) same(what string, got []string, want string) {
 }
 
 func (r *modelRun) key() (string, int) {
-	key := toLine(fmt.Sprintf("{k%d}\x00\n", r.rand.IntN(modelKeys)))
+	n := r.rand.IntN(modelKeys)
+	key := fmt.Sprintf("{k%d}\x00\n", n)
+	if n < 4 {
+		key = strings.Repeat("\\", n+1)
+	}
+	key = toLine(key)
 	return key, r.q.shard(key)
 }
 

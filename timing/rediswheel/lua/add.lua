@@ -1,9 +1,10 @@
 -- Adds tasks, of one shard or of several. KEYS: those of each shard. ARGV: time or ''; then of each
--- shard as many letters as it gets tasks, which say what to do if a task is there already (a: replace it,
--- i: ignore this one, c: that is a conflict), as often id and record, and as often due time in ms, or its
--- negative delay. Returns a letter for each task: a for added, also if it replaces another, i for ignored, c
--- for conflict. The records are written first. That may be refused for want of memory, and then nothing has
--- happened. An id that has no record has nothing else either.
+-- shard as many letters as it gets tasks, which say what to do if a task is there already (a:
+-- replace it, i: ignore this one, c: that is a conflict), as often id and record, and as often due
+-- time in ms, or its negative delay. Returns a letter for each task: a for added, also if it
+-- replaces another, i for ignored, c for conflict. The records are written first. That may be
+-- refused for want of memory, and then nothing has happened. An id that has no record has nothing
+-- else either.
 local ms, us = clock(ARGV[1])
 local answer, horizon, i = '', nil, 2
 
@@ -13,8 +14,9 @@ local function when(at)
   return #at > #ms and at or ms
 end
 
--- supersede drops what is left of tasks that were replaced, and are in due by now: so many were there, so many
--- of them in due. The token of one that runs is worth nothing from now on; it is not told here.
+-- supersede drops what is left of tasks that were replaced, and are in due by now: so many were
+-- there, so many of them in due. The token of one that runs is worth nothing from now on; it is not
+-- told here.
 local function supersede(ids, there, waiting)
   call('HDEL', state, unpack(ids))
   if there > waiting and there - waiting > call('ZREM', dead, unpack(ids)) then
@@ -29,8 +31,8 @@ local function supersede(ids, there, waiting)
   end
 end
 
--- offer adds a task, unless another keeps it from that: one that is not over, as it is dead, or was cancelled in
--- its last run. Returns its letter.
+-- offer adds a task, unless another keeps it from that: one that is not over, as it is dead, or was
+-- cancelled in its last run. Returns its letter.
 local function offer(letter, id, record, score)
   local function over()
     if call('ZSCORE', due, id) then return false end

@@ -1,11 +1,13 @@
--- What one claim gives is a batch: it has one token and one lease. The hash run has it under its token, as
--- lines: the end of the lease in ms, the ids, an empty line, the due times, an empty line, and of those that
--- were started before, or cancelled meanwhile, id and state in turns. Ids and states have no newlines. What
--- ends as it was given is never taken apart; for all else there is this.
+-- What one claim gives is a batch: it has one token and one lease. The hash run has it under its
+-- token, as lines: the end of the lease in ms, the ids, an empty line, the due times, an empty
+-- line, and of those that were started before, or cancelled meanwhile, id and state in turns. Ids
+-- and states have no newlines; a backslash in place of an id is one that has ended. What ends as it
+-- was given is never taken apart; for all else there is this.
 local function batches()
   local b = {}
 
-  -- open takes a batch apart: ids in order, due time and state by id. Who ends a run sets its due time to nil.
+  -- open takes a batch apart: ids in order, due time and state by id. Who ends a run sets its due
+  -- time to nil.
   function b.open(token, text)
     local lease, ids, dues, states = string.match(text, '^(%d+)\n(.-)\n\n(.-)\n\n(.*)$')
     local o = {token = token, lease = lease, ids = {}, due = {}, state = {}}
@@ -13,7 +15,7 @@ local function batches()
     local n = 0
     for at in string.gmatch(dues, '[^\n]+') do
       n = n + 1
-      o.due[o.ids[n]] = whole(at)
+      if o.ids[n] ~= '\\' then o.due[o.ids[n]] = whole(at) end
     end
     for id, old in string.gmatch(states, '([^\n]+)\n([^\n]+)') do o.state[id] = old end
     return o

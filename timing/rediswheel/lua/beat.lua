@@ -1,5 +1,5 @@
--- Says that a worker lives, or that it leaves. KEYS: workers. ARGV: time or '', worker, ms that this holds or ''.
--- Returns the workers.
+-- Says that a worker lives, or that it leaves. KEYS: workers. ARGV: time or '', worker, ms that
+-- this holds or ''. Returns the workers.
 local now = clock(ARGV[1])
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[1], ARGV[2])

@@ -1,5 +1,5 @@
--- Cancels a task. ARGV: id. Returns cancelled, running or missing. One that runs is marked: it will be
--- neither tried again nor repeated.
+-- Cancels a task. ARGV: id. Returns cancelled, running or missing. One that runs is marked: it will
+-- be neither tried again nor repeated.
 begin()
 local id = ARGV[1]
 if call('ZREM', due, id) == 0 then

@@ -1,9 +1,10 @@
--- Ends tasks that were done, claims due ones, puts back those whose lease has run out, and renews who
--- looks after the shard. ARGV: time or '', worker, mode (renew, take or help), most tasks, most bytes,
--- lease in ms, most deliveries, ms of ownership, ms to the next refresh; then tasks that were
--- done, as done.lua says. Renewing is refused while another worker owns the shard; what was done is done.
--- Returns: seconds, microseconds, owner, owned until, next due or '', next lease or '', put back, dead,
--- done.lua's letters; and if there are tasks their token, their batch as batch.lua says, and their records.
+-- Ends tasks that were done, claims due ones, puts back those whose lease has run out, and renews
+-- who looks after the shard. ARGV: time or '', worker, mode (renew, take or help), most tasks, most
+-- bytes, lease in ms, most deliveries, ms of ownership, ms to the next refresh; then tasks that
+-- were done, as done.lua says. Renewing is refused while another worker owns the shard; what was
+-- done is done. Returns: seconds, microseconds, owner, owned until, next due or '', next lease or
+-- '', put back, dead, done.lua's letters; and if there are tasks their token, their batch as
+-- batch.lua says, and their records.
 local digits, us, sec, usec = clock(ARGV[1])
 local worker, mode, most, now = ARGV[2], ARGV[3], ARGV[4] + 0, digits + 0
 local letters, first = '', nil
@@ -16,13 +17,14 @@ if mode == 'renew' and owner ~= worker and till > now then
   return {sec, usec, owner, till, '', '', 0, 0, letters}
 end
 
--- No lease ends before "ends", if there is such a time, and if it is empty there is no lease: it was the
--- first to end when last looked at, and has been moved forth only by those that were given later.
+-- No lease ends before "ends", if there is such a time, and if it is empty there is no lease: it
+-- was the first to end when last looked at, and has been moved forth only by those that were given
+-- later.
 local back, died = 0, 0
 if not ends or ends ~= '' and ends + 0 <= now then back, died, ends = expire(now, ARGV[7] + 0) end
 
--- The first that are due, and who comes after them. (ZRANGEBYSCORE does not know the length of its answer
--- before, which costs Redis a block of 16 kB.)
+-- The first that are due, and who comes after them. (ZRANGEBYSCORE does not know the length of its
+-- answer before, which costs Redis a block of 16 kB.)
 local n = most > 0 and math.min(most, call('ZCOUNT', due, '-inf', digits)) or 0
 local rows, taken = call('ZRANGE', due, 0, n, 'WITHSCORES'), n
 local text, records

@@ -1,51 +1,79 @@
--- part ends those of a group that the batch still has.
-local function part(token, text, ids, next)
-  local b, letters, gone, again = batches(), '', {}, false
-  local o = b.open(token, text)
+-- part ends those of a group that the batch still has: a backslash, which is no id, takes the place
+-- of each.
+local function part(token, text, ids)
+  local letters, gone, ends = '', {}, string.find(text, '\n\n', 1, true)
   for _, id in ipairs(ids) do
-    local held = o.due[id]
-    letters = letters .. (held and 'd' or 's')
-    if held and next and string.find(b.holds(o, id), '^0') then
-      again = true
-    elseif held then
+    local from, to = string.find(text, '\n' .. id .. '\n', 1, true)
+    if from and from < ends then
+      letters = letters .. 'd'
       gone[#gone + 1] = id
+      text = string.sub(text, 1, from) .. '\\' .. string.sub(text, to)
+      ends = ends + 1 - #id
+    else
+      letters = letters .. 's'
+    end
+  end
+  if #gone > 0 then
+    call('HDEL', body, unpack(gone))
+    local left = string.find(text, '\n', 1, true) + 1
+    while string.sub(text, left, left + 1) == '\\\n' do left = left + 2 end
+    if left > ends then
+      call('HDEL', run, token)
+    else
+      call('HSET', run, token, text)
+    end
+  end
+  return letters
+end
+
+-- again ends those of a group of repeating tasks that the batch still has: they wait for their next
+-- occurrences, unless they were cancelled. ARGV[from] on: n times id and next due time. Returns
+-- letters, and the earliest of these times.
+local function again(token, text, from, n)
+  begin()
+  local b, letters, first = batches(), '', nil
+  local o = b.open(token, text)
+  for i = from, from + 2 * n - 2, 2 do
+    local id, next = ARGV[i], ARGV[i + 1]
+    letters = letters .. (o.due[id] and 'd' or 's')
+    if o.due[id] and string.find(b.holds(o, id), '^1') then
+      call('HDEL', body, id)
+    elseif o.due[id] then
+      call('ZADD', due, next, id)
+      if not first or next < first then first = next end
     end
     o.due[id] = nil
   end
-  if #gone > 0 then call('HDEL', body, unpack(gone)) end
-  if again then
-    begin()
-    call('ZADD', due, next, ids[1])
-  end
-  if again or #gone > 0 then b.shut(o) end
-  return letters, again
+  b.shut(o)
+  return letters, first
 end
 
--- done ends tasks that were done: from ARGV[from] on, in groups: a token, a number of tasks, their ids,
--- and of a repeating task, which is a group of its own, the due time in ms of the next occurrence instead
--- of the number, with a dash before it. A group that is all of a batch, in its order, costs least. Returns
--- a letter for each task, d for done or s for stale, if the batch has it no more, and the earliest of the
+-- done ends tasks that were done: from ARGV[from] on, in groups: a token, a number of tasks, their
+-- ids; or, of repeating tasks, a dash and a number, and of each id and due time of the next
+-- occurrence, in ms. A group that is all of a batch, in its order, costs least. Returns a letter
+-- for each task, d for done or s for stale, if the batch has it no more, and the earliest of the
 -- next occurrences.
 local function done(from)
   local letters, first, i = '', nil, from
   while ARGV[i] do
-    local token, n, next = ARGV[i], ARGV[i + 1] + 0, nil
+    local token, n = ARGV[i], ARGV[i + 1] + 0
+    local text, last = call('HGET', run, token), i + 1 + n
     if n < 0 then
-      next = string.sub(ARGV[i + 1], 2)
-      n = 1
+      n = -n
+      last = i + 1 + 2 * n
     end
-    local last = i + 1 + n
-    local text = call('HGET', run, token)
     if not text then
       letters = letters .. string.rep('s', n)
-    elseif not next and entire(text, table.concat(ARGV, '\n', i + 2, last)) then
+    elseif last > i + 1 + n then
+      local some, next = again(token, text, i + 2, n)
+      letters = letters .. some
+      if next and (not first or next < first) then first = next end
+    elseif entire(text, table.concat(ARGV, '\n', i + 2, last)) then
       call('HDEL', body, unpack(ARGV, i + 2, last))
       call('HDEL', run, token)
       letters = letters .. string.rep('d', n)
     else
-      local some, again = part(token, text, {unpack(ARGV, i + 2, last)}, next)
-      letters = letters .. some
-      if again and (not first or next < first) then first = next end
+      letters = letters .. part(token, text, {unpack(ARGV, i + 2, last)})
     end
     i = last + 1
   end

@@ -1,5 +1,6 @@
--- Extends leases. ARGV: time or '', lease in ms, then of each batch: token, number of tasks, their ids. A
--- batch of which one is still held is extended. Returns a letter for each: h for held, s for stale.
+-- Extends leases. ARGV: time or '', lease in ms, then of each batch: token, number of tasks, their
+-- ids. A batch of which one is still held is extended. Returns a letter for each: h for held, s for
+-- stale.
 begin()
 local now = clock(ARGV[1])
 local letters, lease, i = '', string.format('%d', now + ARGV[2]), 3

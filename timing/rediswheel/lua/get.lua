@@ -1,4 +1,5 @@
--- Looks at a task. ARGV: id. Returns: where (due, run, dead) or '', score, state or '', record, token or ''.
+-- Looks at a task. ARGV: id. Returns: where (due, run, dead) or '', score, state or '', record,
+-- token or ''.
 local id = ARGV[1]
 local record = call('HGET', body, id)
 if not record then return {'', '', '', '', ''} end

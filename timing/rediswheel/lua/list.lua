@@ -1,12 +1,12 @@
--- Lists tasks, the earliest first. ARGV: where (due, run, dead), how many to skip, how many at most.
--- Returns of each: id, score, state or '', record.
+-- Lists tasks, the earliest first. ARGV: where (due, run, dead), how many to skip, how many at
+-- most. Returns of each: id, score, state or '', record.
 local skip, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local rows = {} -- of each id, score, state
 if ARGV[1] == 'run' then
   local b, all = batches(), call('HGETALL', run)
   for i = 1, #all, 2 do
     local o = b.open(all[i], all[i + 1])
-    for _, id in ipairs(o.ids) do rows[#rows + 1] = {id, o.lease, b.holds(o, id)} end
+    for id in pairs(o.due) do rows[#rows + 1] = {id, o.lease, b.holds(o, id)} end
   end
   table.sort(rows, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
   rows = {unpack(rows, skip + 1, math.min(#rows, skip + most))}

@@ -1,8 +1,8 @@
--- Ends runs of tasks that were not done. ARGV: time or '', then of each: id, token,
--- what (retry, dead, next or release), due time in ms or '', delay in ms, reason.
--- retry counts an attempt; next gives this occurrence up and waits for another; release is as if the task
--- had not been started. Returns a letter for each: b for put back,
--- x for dead, c if it was cancelled, s if the token is stale.
+-- Ends runs of tasks that were not done. ARGV: time or '', then of each: id, token, what (retry,
+-- dead, next or release), due time in ms or '', delay in ms, reason. retry counts an attempt; next
+-- gives this occurrence up and waits for another; release is as if the task had not been started.
+-- Returns a letter for each: b for put back, x for dead, c if it was cancelled, s if the token is
+-- stale.
 begin()
 local now = after(clock(ARGV[1]))
 local b, first = batches(), nil

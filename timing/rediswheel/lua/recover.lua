@@ -1,9 +1,9 @@
--- recover deals with a batch whose lease has run out: its worker is gone, or cannot reach Redis. That is
--- no failed attempt of its tasks, but one that comes back too often is likely to be the reason. Returns how
--- many were put back, and how many are dead for that.
+-- recover deals with a batch whose lease has run out: its worker is gone, or cannot reach Redis.
+-- That is no failed attempt of its tasks, but one that comes back too often is likely to be the
+-- reason. Returns how many were put back, and how many are dead for that.
 local function recover(b, o, now, deliverable)
   local back, died = 0, 0
-  for _, id in ipairs(o.ids) do
+  for id in pairs(o.due) do
     local cancelled, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
     if cancelled == 1 then
       call('HDEL', body, id)
@@ -22,8 +22,8 @@ local function recover(b, o, now, deliverable)
   return back, died
 end
 
--- expire recovers the batches whose lease has run out, up to about a hundred tasks. Returns how many were
--- put back and are dead, and when the next lease ends, or ''.
+-- expire recovers the batches whose lease has run out, up to about a hundred tasks. Returns how
+-- many were put back and are dead, and when the next lease ends, or ''.
 local function expire(now, deliverable)
   local b, all, back, died, ends = batches(), call('HGETALL', run), 0, 0, ''
   for i = 1, #all, 2 do

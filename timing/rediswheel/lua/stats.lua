@@ -1,5 +1,6 @@
--- Counts. ARGV: time or '', ms of a slice, number of slices. Returns: scheduled, due, running, retrying,
--- dead, first due in ms or '', now in ms, owner or '', and for each slice from now on how many are due in it.
+-- Counts. ARGV: time or '', ms of a slice, number of slices. Returns: scheduled, due, running,
+-- retrying, dead, first due in ms or '', now in ms, owner or '', and for each slice from now on how
+-- many are due in it.
 local now = clock(ARGV[1]) + 0
 local step = tonumber(ARGV[2])
 local waiting, lost = call('ZCARD', due), call('ZCARD', dead)
