@@ -80,8 +80,8 @@ func seconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
 }
 
-// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether
-// it is one of SCTP.
+// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether it
+// is one of SCTP.
 func (a *accepting) Accept() (engine.Newcomer, error) {
 	var fd int
 	var from syscall.Sockaddr

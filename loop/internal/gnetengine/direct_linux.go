@@ -22,8 +22,8 @@ const maxRaw = 64 << 10
 // maxRawPieces is how many pieces are written so.
 const maxRawPieces = 8
 
-// direct implements engine.Socket: a socket in the loop's own epoll instance, which gnet's loop
-// looks into. What gnet would keep of it are 290 bytes, and a third of the instructions of an echo.
+// direct implements engine.Socket: a socket in the loop's own epoll instance, which gnet's loop looks
+// into. What gnet would keep of it are 290 bytes, and a third of the instructions of an echo.
 type direct struct {
 	loop    *eventLoop
 	sink    engine.Sink
@@ -116,9 +116,9 @@ func (d *direct) readMore(buf []byte) {
 	}
 }
 
-// checkPaused ends a paused socket that was reset. If the peer had ended its output before that,
-// the system's error is another one, and what came is all there is: it must not be lost. Nor must
-// what is in a unix socket, where a reset only means that the peer has not read everything.
+// checkPaused ends a paused socket that was reset. If the peer had ended its output before that, the
+// system's error is another one, and what came is all there is: it must not be lost. Nor must what
+// is in a unix socket, where a reset only means that the peer has not read everything.
 func (d *direct) checkPaused() {
 	if !d.unix {
 		n, err := unix.GetsockoptInt(d.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -127,8 +127,8 @@ func (d *direct) checkPaused() {
 			return
 		}
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for
-	// the last report a second time would bring a second one.
+	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for the
+	// last report a second time would bring a second one.
 	if d.polling != unix.EPOLLONESHOT {
 		d.polling = unix.EPOLLONESHOT
 		_ = d.loop.poll.modify(d.place, d.fd, d.polling)
