@@ -169,7 +169,11 @@ func (p *poller) run() {
 }
 
 // round passes on what has happened, and reports whether to look again before the loop waits.
+//
+// A turn that was asked for before comes behind what has happened: nobody waits for it who was
+// there before.
 func (p *poller) round() (more bool) {
+	asked := p.again
 	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)
 	if errno != 0 {
@@ -180,12 +184,11 @@ func (p *poller) round() (more bool) {
 			e.pollee.polled(ev.Events)
 		}
 	}
-	if p.again {
-		p.again = false
+	if asked {
+		p.again = false // what sockets asked for comes now, too
 		p.turn()
-		return !p.leaving.Load()
 	}
-	return n > 0 && !p.leaving.Load()
+	return (n > 0 || p.again) && !p.leaving.Load()
 }
 
 func (p *poller) failed(errno syscall.Errno) (more bool) {

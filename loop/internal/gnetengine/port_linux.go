@@ -125,12 +125,18 @@ func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink)
 		return p.serveShared(l, open)
 	}
 	s := &packets{loop: l, fd: p.fds[loop], v6: p.v6}
-	return l.call(func() (err error) {
+	added := false
+	err := l.call(func() (err error) {
 		if s.place, err = l.poll.add(s.fd, unix.EPOLLIN, s); err == nil {
+			added = true
 			s.sink = open(s)
 		}
 		return err
 	})
+	if added { // also if open has ended the loop
+		p.fds[loop] = -1
+	}
+	return err
 }
 
 // serveShared is Serve without a poller: a goroutine reads.

@@ -33,3 +33,15 @@ func TestPortHasRoom(t *testing.T) {
 		t.Errorf("%d bytes, want twice %d", got, want)
 	}
 }
+
+// A port does not close a second time what a loop has taken: the number may be another's by then.
+func TestPortLeavesWhatIsServed(t *testing.T) {
+	acceptors(t, func(t *testing.T, r *rig) {
+		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
+		for i, fd := range port.(*groupPort).fds {
+			if fd >= 0 {
+				t.Errorf("the port would close the socket of loop %d", i)
+			}
+		}
+	})
+}
