@@ -227,21 +227,3 @@ func TestSlotOfAStoppedTimerIsLookedAtAgain(t *testing.T) {
 	w.Advance(at(50), 0)
 	l.want(t, "added")
 }
-
-// A budget may run out, or a callback panic, with the last timer of a block: what is left is in
-// order then, too.
-func TestBudgetEndsWithABlock(t *testing.T) {
-	for _, budget := range []int{1, smallLen, 2 * smallLen, blockLen, 100} {
-		w := New(Config{})
-		for range 4 * blockLen {
-			w.At(at(5), func() { w.validate(t) })
-		}
-		for fired := 0; w.Len() > 0; {
-			fired += w.Advance(at(5), budget)
-			w.validate(t)
-			if some := w.Rings()[0].Occupied != [2]uint64{}; some != (w.Len() > 0) {
-				t.Fatalf("budget %d: %d fired, %d left, drawn as some: %v", budget, fired, w.Len(), some)
-			}
-		}
-	}
-}

@@ -388,28 +388,3 @@ func mustPanic(t *testing.T, want string, f func()) {
 	}()
 	f()
 }
-
-// Who adds and stops one timer behind others has one block for it, however many there are.
-func TestLastBlockOfASlotIsKept(t *testing.T) {
-	for others := range smallBlocks*smallLen + blockLen + 2 {
-		w := New(Config{})
-		for range others {
-			w.At(at(100), func() {})
-		}
-		for range blockLen {
-			w.Stop(w.At(at(100), func() {}))
-		}
-		blocks := w.list(listOf(0, 100)).blocks
-		for range 3 * blockLen {
-			x := w.At(at(100), func() {})
-			w.Stop(x)
-			w.validate(t)
-			if li := w.list(listOf(0, 100)); li.blocks != blocks || w.vacantSmall|w.vacant != 0 {
-				t.Fatalf("%d others: %d blocks, want %d", others, li.blocks, blocks)
-			}
-		}
-		if when, ok := w.Next(); ok != (others > 0) || ok && when != at(100) {
-			t.Fatalf("%d others: next at %v, %v", others, when, ok)
-		}
-	}
-}

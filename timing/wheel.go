@@ -222,10 +222,12 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 		return false
 	}
 	// As refile does; this is as hot as At.
-	s := w.recentFor(when)
+	s := &w.recent[0] // with a branch: what is moved again and again mostly has one timeout
 	if !s.has(when) {
-		w.refile(t.index, when)
-		return true
+		if s = &w.recent[1]; !s.has(when) {
+			w.refile(t.index, when)
+			return true
+		}
 	}
 	li := w.slotIn(s, when)
 	at := li.cursor
