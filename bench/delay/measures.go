@@ -101,7 +101,7 @@ func idle(r *redisServer, s settings, out *results) error {
 			for range workers {
 				defer c.work(func(int) {})()
 			}
-			time.Sleep(5 * time.Second) // so that all have found their place
+			time.Sleep(8 * time.Second) // so that all have found their place
 			u, took, err := r.during(func() error {
 				time.Sleep(s.idle)
 				return nil
