@@ -30,6 +30,7 @@ const (
 	largeBits = 3
 
 	firstChunk = 64
+	fewChunks  = 4         // those after them are whole from the beginning, so that they are not copied
 	growPart   = 32        // what is allocated at a time, of all that there is
 	batchBytes = 100 << 10 // but not more chunks at a time than that
 )
@@ -68,7 +69,7 @@ func uncheckedIn[T any](s []T, i uint32) *T {
 }
 
 // grow makes room for more: for a part of what there is, in the last chunk or a new one. Chunks are
-// whole from the beginning where there are many or these are small.
+// whole from the beginning where there are some or these are small.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
@@ -76,7 +77,7 @@ func (c *chunks[T]) grow() {
 	switch {
 	case have > 0:
 		c.growLast(have, min(have+step, size))
-	case step < size:
+	case step < size && len(c.list) < fewChunks:
 		c.add(make([]T, step))
 	default:
 		c.addWhole(size)
