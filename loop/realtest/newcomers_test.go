@@ -37,6 +37,10 @@ func fate(c *loop.Conn) loop.Handler {
 	return h
 }
 
+// mostVisits is how often each client comes: what comes faster than it is accepted takes a port for
+// a minute, and there are 28,000.
+const mostVisits = 100
+
 // visit connects once, in one of several ways.
 func visit(addr net.Addr, secret bool) {
 	c, err := net.Dial(addr.Network(), addr.String())
@@ -85,7 +89,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 		ended := make(chan struct{})
 		for i := range 12 {
 			clients.Go(func() {
-				for at := i; ; at++ {
+				for at := i; at < i+mostVisits; at++ {
 					select {
 					case <-ended:
 						return
@@ -95,7 +99,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 				}
 			})
 		}
-		for end := time.Now().Add(time.Minute); srv.Stats().Accepted < 300 && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); srv.Stats().Accepted < 150 && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
