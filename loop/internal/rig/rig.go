@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -147,7 +148,8 @@ func MustEcho(t *testing.T, c net.Conn, msg string) {
 	}
 }
 
-// TurnsEnd waits until the turns that are running have ended: Stats are exact for those.
+// TurnsEnd waits until the turns that are running have ended: Stats are exact for those. What it
+// posts itself is in none of them.
 func TurnsEnd(srv *loop.Server) {
 	var wg sync.WaitGroup
 	for _, l := range srv.Loops() {
@@ -155,6 +157,10 @@ func TurnsEnd(srv *loop.Server) {
 		_ = l.Post(wg.Done)
 	}
 	wg.Wait()
+	waiting := func(l loop.LoopStats) bool { return l.Mailbox > 0 }
+	for end := time.Now().Add(time.Minute); slices.ContainsFunc(srv.Stats().Loops, waiting) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Goroutines returns the stacks of goroutines that run a server, once those that are on their way
