@@ -23,7 +23,7 @@ func linkLocal(t *testing.T) net.IPAddr {
 			}
 		}
 	}
-	t.Skip("no link of this machine has an IPv6 link-local address (fe80::): a network namespace with IPv6 has")
+	t.Skip("no link has an IPv6 link-local address (fe80::); as root: ip link add v0 type veth peer name v1, and ip link set each of them up")
 	return net.IPAddr{}
 }
 

@@ -2,7 +2,7 @@ package redisgroup
 
 import (
 	"context"
-	"sync"
+	"math"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,30 +17,10 @@ const (
 // caught up with after a lost connection as fast as Redis can look at them.
 type catcher struct {
 	link *link
-	mu   sync.Mutex
-	todo []*room
-	wake chan struct{}
+	*worklist[*room]
 }
 
-func (k *catcher) init(l *link) { k.link, k.wake = l, make(chan struct{}, 1) }
-
-func (k *catcher) add(r *room) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.todo = append(k.todo, r)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (k *catcher) take() []*room {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	todo := k.todo
-	k.todo = nil
-	return todo
-}
+func (k *catcher) init(l *link) { k.link, k.worklist = l, newWorklist[*room]() }
 
 func (k *catcher) run() {
 	var delays backoff
@@ -50,7 +30,7 @@ func (k *catcher) run() {
 			return
 		case <-k.wake:
 		}
-		if err := k.ask(k.take()); err == nil {
+		if err := k.ask(k.take(math.MaxInt)); err == nil {
 			delays.reset()
 		} else if !k.link.hub.topo.pause(delays.next()) {
 			return

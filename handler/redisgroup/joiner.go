@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,34 +12,13 @@ import (
 // A joiner reads the past for those who join.
 type joiner struct {
 	link *link
-	mu   sync.Mutex
-	todo []*joining
-	wake chan struct{}
+	*worklist[*joining]
 }
 
-func (k *joiner) init(l *link) { k.link, k.wake = l, make(chan struct{}, 1) }
-
-func (k *joiner) add(j *joining) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.todo = append(k.todo, j)
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
+func (k *joiner) init(l *link) { k.link, k.worklist = l, newWorklist[*joining]() }
 
 // maxReads is for how many the past is read at once: their answers are in memory together.
 const maxReads = 64
-
-func (k *joiner) take() []*joining {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	n := min(maxReads, len(k.todo))
-	todo := slices.Clone(k.todo[:n])
-	k.todo = slices.Delete(k.todo, 0, n)
-	return todo
-}
 
 func (k *joiner) run() {
 	var delays backoff
@@ -50,7 +28,7 @@ func (k *joiner) run() {
 			return
 		case <-k.wake:
 		}
-		for todo := k.take(); len(todo) > 0; todo = k.take() {
+		for todo := k.take(maxReads); len(todo) > 0; todo = k.take(maxReads) {
 			if k.readAll(todo) {
 				delays.reset()
 			} else if !k.link.hub.topo.pause(delays.next()) {
