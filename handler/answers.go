@@ -11,8 +11,9 @@ import (
 // DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
 const DefaultMaxWaiting = 1024
 
-// answersAgain is when answers that are ready are tried again if the socket has taken nothing.
-const answersAgain = time.Millisecond
+// Answers that are ready are tried again if the socket has taken nothing: soon, and then more and
+// more seldom, so that many peers that take nothing do not keep their loop busy.
+const minAnswersAgain, maxAnswersAgain = time.Millisecond, 64 * time.Millisecond
 
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
@@ -146,7 +147,7 @@ func (a *Answers) flush() {
 func (a *Answers) flushLater() {
 	if !a.timer.Pending() {
 		a.timer = a.c.AfterFunc(a.delay, func() {
-			a.delay = answersAgain
+			a.delay = min(max(2*a.delay, minAnswersAgain), maxAnswersAgain)
 			a.flush()
 		})
 	}
