@@ -51,7 +51,7 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
-	plain    bool // without pollers
+	plain    bool // without pollers: asked for, or they do not work here
 
 	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
 	KeepProcs bool
@@ -170,7 +170,8 @@ func (l *eventLoop) start() (err error) {
 		if err = l.startPoller(); err == nil {
 			return nil
 		}
-		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		l.engine.plain = l.index == 0 // then the others need not try
 	}
 	l.execute(l.reserve.fill)
 	return nil
