@@ -167,8 +167,8 @@ func (l *eventLoop) start() (err error) {
 		return err
 	}
 	if !l.engine.plain {
-		if err = l.startPoller(); err == nil {
-			return nil
+		if err = l.startPoller(); err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			return err
 		}
 		l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
 		l.engine.plain = l.index == 0 // then the others need not try
