@@ -28,7 +28,7 @@ const DefaultDialTimeout = 10 * time.Second
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a
+	// Codec frames the messages. nil means codec.Raw. With udp it is an error: a datagram is a
 	// message.
 	Codec codec.Codec
 
@@ -127,11 +127,10 @@ func (a *dialing) prepare() (err error) {
 	if a.network, a.address, err = splitAddr(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
-	cd := d.Codec
-	if a.isUDP() {
-		cd = nil
+	if a.isUDP() && !raw(d.Codec) {
+		return fmt.Errorf(uselessCodec, "Dialer")
 	}
-	if a.codec, err = codec.Compile(cd); err != nil {
+	if a.codec, err = codec.Compile(d.Codec); err != nil {
 		return fmt.Errorf("loop: Dialer.Codec: %w", err)
 	}
 	if a.dialer.TLS != nil && a.isUDP() {
