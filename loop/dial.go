@@ -28,8 +28,8 @@ const DefaultDialTimeout = 10 * time.Second
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. With udp it is an error: a datagram is a
-	// message.
+	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
+	// datagram is a message whatever it is.
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
@@ -127,10 +127,11 @@ func (a *dialing) prepare() (err error) {
 	if a.network, a.address, err = splitAddr(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
 	}
-	if a.isUDP() && !raw(d.Codec) {
-		return fmt.Errorf(uselessCodec, "Dialer")
+	cd := d.Codec
+	if a.isUDP() {
+		cd = nil
 	}
-	if a.codec, err = codec.Compile(d.Codec); err != nil {
+	if a.codec, err = codec.Compile(cd); err != nil {
 		return fmt.Errorf("loop: Dialer.Codec: %w", err)
 	}
 	if a.dialer.TLS != nil && a.isUDP() {

@@ -110,12 +110,8 @@ func TestDialEcho(t *testing.T) {
 					continue // the server does not listen there
 				}
 			}
-			d := loop.Dialer{Codec: codec.Lines{}}
-			if strings.HasPrefix(addr, "udp") {
-				d.Codec = nil
-			}
 			for i, l := range client.Loops() {
-				o := dialOn(t, d, l, addr)
+				o := dialOn(t, loop.Dialer{Codec: codec.Lines{}}, l, addr)
 				if o.err != nil {
 					t.Fatalf("%s: %v", addr, o.err)
 				}
@@ -161,7 +157,6 @@ func TestDialErrors(t *testing.T) {
 			{"http://127.0.0.1:80", loop.Dialer{}, "unknown scheme"},
 			{"tcp://127.0.0.1:1", loop.Dialer{Timeout: -1}, "negative"},
 			{"tcp://127.0.0.1:1", loop.Dialer{Codec: codec.Fixed{Size: -1}}, "Dialer.Codec"},
-			{"udp://127.0.0.1:1", loop.Dialer{Codec: codec.Lines{}}, "Dialer.Codec has no meaning at a udp address"},
 			{"tcp://127.0.0.1:99999", loop.Dialer{}, "port"},
 			{"tcp4://[::1]:1", loop.Dialer{}, "address"},
 			{"udp4://[::1]:1", loop.Dialer{}, "address"},
