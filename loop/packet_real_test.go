@@ -269,12 +269,14 @@ func TestUDPDrain(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 		}
-		// And the port is free again.
-		ln, err := net.ListenPacket("udp", srv.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ln.Close()
+		// And the port is free again, unless another process has been given it meanwhile.
+		waitFor(t, func() bool {
+			ln, err := net.ListenPacket("udp", srv.LocalAddr().String())
+			if err == nil {
+				ln.Close()
+			}
+			return err == nil
+		})
 	})
 }
 
