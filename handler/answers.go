@@ -15,6 +15,9 @@ const DefaultMaxWaiting = 1024
 // more seldom, so that many peers that take nothing do not keep their loop busy.
 const minAnswersAgain, maxAnswersAgain = time.Millisecond, 64 * time.Millisecond
 
+// maxTogether is how many bytes of answers that are written behind one that waits are one answer.
+const maxTogether = 64 << 10
+
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
 
@@ -29,14 +32,16 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //
 // Later keeps the place of an answer, Ask has it made on another loop, and Write answers at once,
 // behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
-// too many answers wait, the connection is not read until half of them are sent. Those that are
-// ready wait, too, while the peer does not take what was sent before.
+// too many answers wait, or those that are ready have more bytes than half of Server.MaxOutbound,
+// the connection is not read until half of them are sent. Those that are ready wait, too, while the
+// peer does not take what was sent before.
 //
 // The methods must be called on the connection's loop.
 type Answers struct {
 	c       *loop.Conn
 	max     int
 	waiting []*Answer // the first is not ready, or the peer does not take it yet
+	bytes   int       // that those have which are ready
 	paused  bool
 	timer   loop.Timer // of the next try, then
 	delay   time.Duration
@@ -73,11 +78,13 @@ func (a *Answers) Write(p []byte) error {
 		_, err := a.c.Write(p)
 		return err
 	}
-	if last := a.waiting[len(a.waiting)-1]; last.open {
+	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= maxTogether {
 		last.data = append(last.data, p...)
-		return nil
+	} else {
+		a.waiting = append(a.waiting, &Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
 	}
-	a.add(&Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
+	a.bytes += len(p)
+	a.hold()
 	return nil
 }
 
@@ -91,11 +98,27 @@ func (a *Answers) Later() *Answer {
 
 func (a *Answers) add(s *Answer) {
 	a.waiting = append(a.waiting, s)
-	if len(a.waiting) >= a.max && !a.paused {
+	a.hold()
+}
+
+// hold stops reading if too much waits: whoever pipelines behind an answer that takes long must not
+// have the others pile up here.
+func (a *Answers) hold() {
+	if !a.paused && (len(a.waiting) >= a.max || a.bytes > a.maxBytes()) {
 		a.paused = true
 		a.c.PauseRead()
 	}
 }
+
+// letOn reads again when half of that has gone.
+func (a *Answers) letOn() {
+	if a.paused && len(a.waiting) <= a.max/2 && a.bytes <= a.maxBytes()/2 {
+		a.paused = false
+		a.c.ResumeRead()
+	}
+}
+
+func (a *Answers) maxBytes() int { return a.c.MaxOutbound() / 2 }
 
 // Done answers with p, which is copied, and sends it if all before it are. It must be called on the
 // connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
@@ -112,16 +135,19 @@ func (s *Answer) Done(p []byte) {
 		return
 	}
 	s.data = slices.Clone(p)
+	a.bytes += len(p)
+	a.hold()
 	a.flush()
 }
 
 // isFull reports whether so much output waits that more must not be sent now: the limit is for what
 // is pushed to a peer that has not asked, and would close the connection.
-func (a *Answers) isFull() bool { return a.c.Pending() > a.c.MaxOutbound()/2 }
+func (a *Answers) isFull() bool { return a.c.Pending() > a.maxBytes() }
 
 // send sends the first answer.
 func (a *Answers) send(p []byte) {
 	_, _ = a.c.Write(p)
+	a.bytes -= len(a.waiting[0].data)
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
 	a.delay = 0
@@ -136,10 +162,7 @@ func (a *Answers) flush() {
 		}
 		a.send(a.waiting[0].data)
 	}
-	if a.paused && len(a.waiting) <= a.max/2 {
-		a.paused = false
-		a.c.ResumeRead()
-	}
+	a.letOn()
 }
 
 // flushLater goes on behind this turn, which writes what was sent; and if that was of no use, a little
