@@ -145,17 +145,18 @@ func (c *Conn) work(n int) {
 		return
 	}
 	h.working = true
-	c.loop.cfg.Workers.Go(func() {
-		defer func() {
-			if !c.loop.post(func() { c.stepped(input) }) {
-				h.cancel()
-				h.co.stop() // nobody else will
-			}
-		}()
-		if !h.gone.Load() {
-			h.step()
-		}
-	})
+	h.co.beside = func() { h.worked(input) }
+	c.loop.cfg.Workers.start(h.co)
+}
+
+// worked is called on the coroutine when it is done with what the loop did not wait for.
+func (h *handshake) worked(input []byte) {
+	c, co, workers := h.conn, h.co, h.conn.loop.cfg.Workers
+	if !c.loop.post(func() { c.stepped(input) }) {
+		h.cancel()
+		co.stop() // nobody else will
+	}
+	workers.done()
 }
 
 // begin makes the coroutine.
@@ -180,6 +181,10 @@ func (h *handshake) run() {
 			h.err = h.conn.loop.cfg.Panicked(v)
 		}
 	}()
+	if h.gone.Load() {
+		h.err = net.ErrClosed
+		return
+	}
 	h.err = errGoexit
 	h.err = h.conn.tls.HandshakeContext(h.ctx)
 }
@@ -190,7 +195,7 @@ func (h *handshake) step() { h.co.next() }
 // wait is called within the coroutine: it suspends it until there is input. False: there will be
 // none. Nobody comes back to one that is dead.
 func (h *handshake) wait() bool {
-	return !h.dead && h.co.wait() && !h.dead
+	return !h.dead && h.co.wait() && !h.dead && !h.gone.Load()
 }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
