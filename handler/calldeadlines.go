@@ -11,29 +11,13 @@ import (
 const sweepBatch = 64
 
 // schedule sets the deadline of a call. It reports false if the connection is closing.
+//
+// If the timeout is no shorter than that of the call before, it leaves this to the turn's end: to
+// read the clock costs as much as all the rest.
 func (cs *Calls[A]) schedule(at uint32, timeout time.Duration) bool {
-	if cs.last <= timeout && cs.timer.Pending() {
-		cs.pushFresh(at, timeout)
-		return true
+	if cs.last > timeout || !cs.timer.Pending() {
+		return cs.scheduleNow(at, timeout)
 	}
-	now := time.Since(cs.base)
-	deadline := later(now, timeout)
-	r := &cs.ring
-	if cs.fresh != noCall || r.slots[r.lastInList()].deadline > deadline {
-		if cs.odd == nil {
-			cs.odd = newOddCalls(cs.conn, func(id uint64) { cs.expire(r.find(id)) })
-		}
-		r.setApart(at)
-		return cs.odd.begin(r.slots[at].id, timeout)
-	}
-	r.slots[at].deadline, cs.last = deadline, timeout
-	r.push(at)
-	return cs.arm(deadline, now)
-}
-
-// pushFresh leaves the deadline to the turn's end: to read the clock costs as much as all the rest.
-// It comes behind all others, as the timeout is no shorter than the last one's.
-func (cs *Calls[A]) pushFresh(at uint32, timeout time.Duration) {
 	k := &cs.ring.slots[at]
 	k.deadline, cs.last = timeout, timeout
 	cs.ring.push(at)
@@ -44,6 +28,25 @@ func (cs *Calls[A]) pushFresh(at uint32, timeout time.Duration) {
 		cs.stamps = true
 		cs.conn.Loop().AtTurnEnd(cs.stamper)
 	}
+	return true
+}
+
+// scheduleNow puts a call into the list if its deadline is the last there, and gives it a timer of
+// its own if not.
+func (cs *Calls[A]) scheduleNow(at uint32, timeout time.Duration) bool {
+	now := time.Since(cs.base)
+	deadline := later(now, timeout)
+	r := &cs.ring
+	if cs.fresh == noCall && r.slots[r.lastInList()].deadline <= deadline {
+		r.slots[at].deadline, cs.last = deadline, timeout
+		r.push(at)
+		return cs.arm(deadline, now)
+	}
+	if cs.odd == nil {
+		cs.odd = newOddCalls(cs.conn, func(id uint64) { cs.expire(r.find(id)) })
+	}
+	r.setApart(at)
+	return cs.odd.begin(r.slots[at].id, timeout)
 }
 
 // stamp sets the deadlines of this turn's calls: no earlier than when they were begun.
