@@ -22,8 +22,8 @@ type call[A any] struct {
 // count up, so that calls which were begun together lie side by side. The processor fetches them in
 // advance when their time is over, long after they have left its cache.
 //
-// At most half of the slots are used. So there is always a free one not far away, and the ids of
-// slots that are still used are passed over:
+// At most three of four slots are used. So a free one is never far away, and the ids of slots that
+// are still used are passed over:
 //
 //	slot    0   1   2   3   4   5   6   7
 //	call    -   9  10   3   .   .   .   .    next comes 12: 11 would have the slot of 3
@@ -48,7 +48,7 @@ func emptySlots[A any](n int) []call[A] {
 
 // take returns a slot for a call with the next id.
 func (r *callRing[A]) take() uint32 {
-	if 2*r.used >= len(r.slots) {
+	if r.used >= len(r.slots)/4*3 {
 		r.grow()
 	}
 	for {
