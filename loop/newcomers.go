@@ -83,7 +83,6 @@ func (p *packetPort) welcomeFresh() {
 		if !p.late.put(d) {
 			p.loop.count.lost++
 			p.loop.rare = true
-			p.door.away++
 		}
 	}
 	clear(p.fresh)
@@ -94,7 +93,7 @@ func (p *packetPort) welcomeFresh() {
 }
 
 // welcome opens sessions for those who wait, and then for these, for as long as the share and the
-// door's allowance last. It returns the datagrams of these that are left.
+// allowance last. It returns the datagrams of these that are left.
 func (p *packetPort) welcome(fresh []engine.Datagram, share time.Duration) (rest []engine.Datagram) {
 	begun := p.loop.clock()
 	if share = min(share, p.allowance(begun)); share < welcomeLeast {
@@ -107,7 +106,7 @@ func (p *packetPort) welcome(fresh []engine.Datagram, share time.Duration) (rest
 		rest = p.welcomeAll(fresh, begun+share)
 	}
 	p.flush() // what they have been sent is part of what they cost
-	p.door.spend(p.loop.clock() - begun)
+	p.saved.spend(p.loop.clock() - begun)
 	return rest
 }
 

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 )
 
 var (
@@ -40,7 +42,7 @@ func main() {
 }
 
 // servers are what child processes run: each prints its address, and ends when its input does.
-var servers = map[string]func(){"udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet,
+var servers = map[string]func(){"stalls": stalls.Print, "udp-loopwheel": udpLoopwheel, "udp-net": udpNet, "udp-batches": udpBatches, "udp-gnet": udpGnet,
 	"udp-sessions": udpSessions, "udp-flooded": udpFlooded, "dns-miekg": dnsMiekg, "flooder": flooder, "tcp-sink": tcpSink, "tcp-echo": tcpEcho,
 	"dial-loopwheel": dialLoopwheel, "dial-loopwheel-name": dialLoopwheelName, "dial-net": dialNet, "dial-net-name": dialNetName,
 	"proxy-loopwheel": proxyLoopwheel, "proxy-iocopy": proxyIOCopy, "tcp-thirds": tcpThirds, "tcp-frames": tcpFrames,

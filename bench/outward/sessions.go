@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -124,6 +125,7 @@ func (s *source) send(n int, msg []byte, wait bool) {
 func benchSessions() {
 	for range *turns {
 		p := start("udp-sessions", "GOMAXPROCS=2") // the collector's goroutines need one, too
+		machine := watchMachine()
 		empty := p.sessions("heap")
 		src := newSource(p.addr)
 		begun := time.Now()
@@ -135,6 +137,8 @@ func benchSessions() {
 		took := time.Since(begun)
 		opened := p.sessions("")
 		full := p.sessions("heap")
+		opening := machine()
+		machine = watchMachine()
 		for end := time.Now().Add(4 * sessionIdle); p.sessions("").open > 0 && time.Now().Before(end); {
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -143,8 +147,10 @@ func benchSessions() {
 			full.open, took.Seconds(), (full.heap-empty.heap)/max(1, full.open), st.closed, st.wrong)
 		fmt.Printf("  while they were opened: the longest turn %.2f ms, %d of 2 ms and more of %d\n",
 			float64(opened.turn)/1e3, opened.slow, opened.turns)
+		fmt.Println("    the machine:", opening)
 		fmt.Printf("  while they idle out:    the longest turn %.2f ms, %d of 2 ms and more of %d\n",
 			float64(st.turn)/1e3, st.slow-full.slow, st.turns-full.turns)
+		fmt.Println("    the machine:", machine())
 		p.stop()
 	}
 }
@@ -189,7 +195,9 @@ func benchFlood() {
 				_ = must(f.out.Read(make([]byte, 10)))
 			}()
 			before, dropped, cpu := p.sessions(""), drops(p.addr), p.cpu()
+			machine := watchMachine()
 			took, lost := ask(peers, over)
+			late := machine()
 			st := p.sessions("")
 			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
 			if what == "" {
@@ -199,10 +207,19 @@ func benchFlood() {
 				goodPeers, what, time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*9/10], took[len(took)*99/100], took[len(took)-1],
 				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
 				st.slow-before.slow, st.turns-before.turns, float64(st.turn)/1e3, (p.cpu() - cpu).Seconds())
+			fmt.Println("  the machine:", late)
 		}
 		f.stop()
 		p.stop()
 	}
+}
+
+// watchMachine watches what bare threads see, until what it returns is called, which describes it.
+func watchMachine() (end func() string) {
+	check(os.Setenv("OUTWARD_SERVER", "stalls"))
+	w := must(stalls.Watch())
+	check(os.Unsetenv("OUTWARD_SERVER"))
+	return func() string { return stalls.Describe(w.Stop()) }
 }
 
 // ask has each peer ask a hundred times a second until over is closed, and returns how long each
