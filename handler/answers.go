@@ -5,15 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
 const DefaultMaxWaiting = 1024
-
-// Answers that are ready are tried again if the socket has taken nothing: soon, and then more and
-// more seldom, so that many peers that take nothing do not keep their loop busy.
-const minAnswersAgain, maxAnswersAgain = time.Millisecond, 64 * time.Millisecond
 
 // maxTogether is how many bytes of answers that are written behind one that waits are one answer.
 const maxTogether = 64 << 10
@@ -42,9 +39,8 @@ type Answers struct {
 	max     int
 	waiting []*Answer // the first is not ready, or the peer does not take it yet
 	bytes   int       // that those have which are ready
-	paused  bool
-	timer   loop.Timer // of the next try, then
-	delay   time.Duration
+	held    bool      // it is not read
+	stuck   bool      // the first is ready, but for the peer
 }
 
 // An Answer is the place of one answer among the others: see Answers.Later.
@@ -104,17 +100,17 @@ func (a *Answers) add(s *Answer) {
 // hold stops reading if too much waits: whoever pipelines behind an answer that takes long must not
 // have the others pile up here.
 func (a *Answers) hold() {
-	if !a.paused && (len(a.waiting) >= a.max || a.bytes > a.maxBytes()) {
-		a.paused = true
-		a.c.PauseRead()
+	if !a.held && (len(a.waiting) >= a.max || a.bytes > a.maxBytes()) {
+		a.held = true
+		inside.Hold(a.c, true)
 	}
 }
 
 // letOn reads again when half of that has gone.
 func (a *Answers) letOn() {
-	if a.paused && len(a.waiting) <= a.max/2 && a.bytes <= a.maxBytes()/2 {
-		a.paused = false
-		a.c.ResumeRead()
+	if a.held && len(a.waiting) <= a.max/2 && a.bytes <= a.maxBytes()/2 {
+		a.held = false
+		inside.Hold(a.c, false)
 	}
 }
 
@@ -129,20 +125,24 @@ func (s *Answer) Done(p []byte) {
 	}
 	s.ready = true
 	a := s.answers
-	if len(a.waiting) > 0 && a.waiting[0] == s && !a.isFull() {
+	if len(a.waiting) > 0 && a.waiting[0] == s && a.hasRoom() {
 		a.send(p)
-		a.flush()
-		return
+	} else {
+		s.data = slices.Clone(p)
+		a.bytes += len(p)
+		a.hold()
 	}
-	s.data = slices.Clone(p)
-	a.bytes += len(p)
-	a.hold()
 	a.flush()
 }
 
-// isFull reports whether so much output waits that more must not be sent now: the limit is for what
-// is pushed to a peer that has not asked, and would close the connection.
-func (a *Answers) isFull() bool { return a.c.Pending() > a.maxBytes() }
+// hasRoom reports whether more may be sent. If so much waits that it would be beyond the limit, and
+// cost the connection, flush is called later: that limit is for what a peer has not asked for.
+func (a *Answers) hasRoom() bool {
+	if !a.stuck {
+		a.stuck = !inside.Room(a.c, func() { a.stuck = false; a.flush() })
+	}
+	return !a.stuck
+}
 
 // send sends the first answer.
 func (a *Answers) send(p []byte) {
@@ -150,30 +150,14 @@ func (a *Answers) send(p []byte) {
 	a.bytes -= len(a.waiting[0].data)
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
-	a.delay = 0
 }
 
 // flush sends what is ready up to the first that is not, as far as the peer takes it.
 func (a *Answers) flush() {
-	for len(a.waiting) > 0 && a.waiting[0].ready {
-		if a.isFull() {
-			a.flushLater()
-			break
-		}
+	for len(a.waiting) > 0 && a.waiting[0].ready && a.hasRoom() {
 		a.send(a.waiting[0].data)
 	}
 	a.letOn()
-}
-
-// flushLater goes on behind this turn, which writes what was sent; and if that was of no use, a little
-// later.
-func (a *Answers) flushLater() {
-	if !a.timer.Pending() {
-		a.timer = a.c.AfterFunc(a.delay, func() {
-			a.delay = min(max(2*a.delay, minAnswersAgain), maxAnswersAgain)
-			a.flush()
-		})
-	}
 }
 
 // Ask has work run on l, which may be another loop or the connection's own, and answers with what

@@ -10,48 +10,56 @@ import (
 // sweepBatch is how many calls one timer ends at most.
 const sweepBatch = 64
 
-// start sets the deadline of a call whose id is settled.
-func (cs *Calls[A]) start(k *call[A], timeout time.Duration, done func(A, error)) error {
-	if timeout <= 0 {
-		timeout = cs.timeout
+// schedule sets the deadline of a call. It reports false if the connection is closing.
+//
+// If the timeout is no shorter than that of the call before, it leaves this to the turn's end: to
+// read the clock costs as much as all the rest.
+func (cs *Calls[A]) schedule(at uint32, timeout time.Duration) bool {
+	if cs.last > timeout || !cs.timer.Pending() {
+		return cs.scheduleNow(at, timeout)
 	}
-	k.done, k.timeout, k.begun = done, timeout, cs.stats.Begun
-	cs.stats.Pending++
-	if cs.pending.last().timeout <= timeout && cs.timer.Pending() {
-		cs.pushFresh(k)
-	} else if !cs.pushNow(k) {
-		cs.end(k) // Close was called, and what is under way fails soon
-		return loop.ErrClosed
+	k := &cs.ring.slots[at]
+	k.deadline, cs.last = timeout, timeout
+	cs.ring.push(at)
+	if cs.fresh == noCall {
+		cs.fresh = k.id
 	}
-	cs.stats.Begun++
-	return nil
-}
-
-// pushFresh leaves the deadline to the turn's end: to read the clock costs as much as all the rest.
-// It comes behind all others, as the timeout is no shorter than the last one's.
-func (cs *Calls[A]) pushFresh(k *call[A]) {
-	k.deadline = math.MaxInt64
-	if cs.fresh == cs.pending.end() {
-		cs.fresh = k
-	}
-	cs.pending.push(k)
 	if !cs.stamps {
 		cs.stamps = true
 		cs.conn.Loop().AtTurnEnd(cs.stamper)
 	}
+	return true
+}
+
+// scheduleNow puts a call into the list if its deadline is the last there, and gives it a timer of
+// its own if not.
+func (cs *Calls[A]) scheduleNow(at uint32, timeout time.Duration) bool {
+	now := time.Since(cs.base)
+	deadline := later(now, timeout)
+	r := &cs.ring
+	if cs.fresh == noCall && r.slots[r.lastInList()].deadline <= deadline {
+		r.slots[at].deadline, cs.last = deadline, timeout
+		r.push(at)
+		return cs.arm(deadline, now)
+	}
+	if cs.odd == nil {
+		cs.odd = newOddCalls(cs.conn, func(id uint64) { cs.expire(r.find(id)) })
+	}
+	r.setApart(at)
+	return cs.odd.begin(r.slots[at].id, timeout)
 }
 
 // stamp sets the deadlines of this turn's calls: no earlier than when they were begun.
 func (cs *Calls[A]) stamp() {
 	cs.stamps = false
 	now := time.Since(cs.base)
-	end := cs.pending.end()
-	for k := cs.fresh; k != end; k = k.next {
-		k.deadline = later(now, k.timeout)
+	slots := cs.ring.slots
+	for at := cs.ring.find(cs.fresh); at != 0; at = slots[at].next {
+		slots[at].deadline = later(now, slots[at].deadline)
 	}
-	cs.fresh = end
-	if k := cs.pending.first(); k != nil {
-		cs.arm(k.deadline, now)
+	cs.fresh = noCall
+	if at := cs.ring.firstInList(); at != 0 {
+		cs.arm(slots[at].deadline, now)
 	}
 }
 
@@ -61,23 +69,6 @@ func later(t, d time.Duration) time.Duration {
 		return math.MaxInt64
 	}
 	return t
-}
-
-// pushNow sets the deadline at once. It reports false if the connection is closing.
-func (cs *Calls[A]) pushNow(k *call[A]) bool {
-	now := time.Since(cs.base)
-	k.deadline = later(now, k.timeout)
-	if cs.pending.last().deadline <= k.deadline {
-		cs.pending.push(k)
-		return cs.arm(k.deadline, now)
-	}
-	cs.others.push(k)
-	x := k.extra()
-	if x.own = true; x.expire == nil {
-		x.expire = func() { cs.expire(k) }
-	}
-	x.timer = cs.conn.AfterFunc(k.timeout, x.expire)
-	return x.timer != loop.Timer{}
 }
 
 // arm has sweep called at a deadline, or sooner. It reports false if the connection is closing.
@@ -99,49 +90,65 @@ func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
 func (cs *Calls[A]) sweep() {
 	now := time.Since(cs.base)
 	for range sweepBatch {
-		if k := cs.pending.first(); k != nil && k.deadline <= now {
-			cs.expire(k)
+		at := cs.ring.firstInList()
+		if at == 0 || cs.ring.slots[at].id == cs.fresh || cs.ring.slots[at].deadline > now {
+			break
 		}
+		cs.expire(at)
 	}
-	if k := cs.pending.first(); k != nil {
-		cs.arm(k.deadline, now)
+	if at := cs.ring.firstInList(); at != 0 && cs.ring.slots[at].id != cs.fresh {
+		cs.arm(cs.ring.slots[at].deadline, now)
 	}
 }
 
 // expire is what the deadline of a call does.
-func (cs *Calls[A]) expire(k *call[A]) {
+func (cs *Calls[A]) expire(at uint32) {
 	cs.stats.TimedOut++
 	var none A
-	cs.end(k)(none, ErrCallTimeout)
+	cs.end(at)(none, ErrCallTimeout)
 }
 
-// callList is a ring of calls that are linked through their prev and next, with one that is none: so
-// there is always a neighbour. It does not move.
-type callList[A any] struct{ none call[A] }
+// oddCalls are those with timers of their own, by id.
+type oddCalls struct {
+	conn   *loop.Conn
+	expire func(id uint64)
+	calls  map[uint64]*oddCall
+	spare  []*oddCall
+}
 
-func (l *callList[A]) init() { l.none.prev, l.none.next = &l.none, &l.none }
+type oddCall struct {
+	id    uint64
+	timer loop.Timer
+	fire  func() // made once
+}
 
-// end returns what comes behind the last call.
-func (l *callList[A]) end() *call[A] { return &l.none }
+func newOddCalls(c *loop.Conn, expire func(id uint64)) *oddCalls {
+	return &oddCalls{conn: c, expire: expire, calls: make(map[uint64]*oddCall)}
+}
 
-// first returns the first call, or nil.
-func (l *callList[A]) first() *call[A] {
-	if k := l.none.next; k != &l.none {
+// begin has expire called in time. It reports false if the connection is closing.
+func (o *oddCalls) begin(id uint64, timeout time.Duration) bool {
+	k := o.take()
+	k.id, k.timer = id, o.conn.AfterFunc(timeout, k.fire)
+	o.calls[id] = k
+	return k.timer != loop.Timer{}
+}
+
+func (o *oddCalls) take() *oddCall {
+	if n := len(o.spare); n > 0 {
+		k := o.spare[n-1]
+		o.spare = o.spare[:n-1]
 		return k
 	}
-	return nil
+	k := new(oddCall)
+	k.fire = func() { o.expire(k.id) }
+	return k
 }
 
-// last returns the last call; if there is none, one whose times are 0.
-func (l *callList[A]) last() *call[A] { return l.none.prev }
-
-func (l *callList[A]) push(k *call[A]) {
-	last := l.none.prev
-	k.prev, k.next = last, &l.none
-	last.next, l.none.prev = k, k
-}
-
-// unlink takes k out of its list.
-func unlink[A any](k *call[A]) {
-	k.prev.next, k.next.prev = k.next, k.prev
+// end stops the timer of a call that has ended.
+func (o *oddCalls) end(id uint64) {
+	k := o.calls[id]
+	delete(o.calls, id)
+	k.timer.Stop()
+	o.spare = append(o.spare, k)
 }

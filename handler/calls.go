@@ -16,14 +16,8 @@ const (
 	DefaultMaxCalls    = 65536
 )
 
-const (
-	// slabCalls is how many slots are allocated at once.
-	slabCalls = 16
-
-	// maxInRow is how often a slot is used again at once, as it is in the processor's cache then,
-	// before all others come first. It is a power of two.
-	maxInRow = 32
-)
+// maxMaxCalls is the largest CallLimits.Max. A callRing of so many has 2^31 slots.
+const maxMaxCalls = 1 << 30
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
@@ -49,13 +43,14 @@ type CallLimits struct {
 	// DefaultCallTimeout, 10 s.
 	Timeout time.Duration
 
-	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
-	// the ids are short.
+	// Max is how many calls may be under way at once, 1<<30 at most. 0 means DefaultMaxCalls, 65,536,
+	// or fewer if the ids are short.
 	Max int
 
-	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. Ids need about twice
-	// as many values as calls can be under way, so that a late answer is not taken for that of
-	// a later call: by default half of the bits count calls, the other half tell generations apart.
+	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
+	// many ids as calls under way. An id comes again when all others have had their turn, so that
+	// a late answer is not taken for that of a later call if there are many: by default as many as
+	// the square of the calls under way.
 	IDBits int
 }
 
@@ -91,76 +86,40 @@ type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
 	max     int
-	shift   int    // ids are a generation, then a slot of so many bits
-	mask    uint64 // generations are counted modulo this + 1
 
+	ring    callRing[A]
 	base    time.Time // what deadlines are counted from
 	timer   loop.Timer
-	sweeper func()                // the method sweep, made once
-	due     time.Duration         // when timer fires, if it is pending
-	slabs   []*[slabCalls]call[A] // the slots
-	slots   uint64                // that were used up to now
-	recent  *call[A]              // free ones, linked through next: the last comes first
-	free    callList[A]           // other free ones: the first comes first, so that it takes long until an id comes again
-	inRow   uint64                // how often a slot is one of the recent in a row, less one
-	pending callList[A]           // in the order of Begin, and of deadlines
-	others  callList[A]           // whose deadlines come sooner: each has a timer of its own
-	fresh   *call[A]              // from here on pending calls get their deadlines when this turn ends
-	stamper func()                // the method stamp, made once
-	stamps  bool                  // it will be called
-	named   map[uint64]*call[A]
+	sweeper func()        // the method sweep, made once
+	due     time.Duration // when timer fires, if it is pending
+	last    time.Duration // the timeout of the call that came into the list last
+	fresh   uint64        // from this one on, calls of the list get their deadlines when this turn ends
+	stamper func()        // the method stamp, made once
+	stamps  bool          // it will be called
+	odd     *oddCalls     // whose deadlines are not in order; nil: there was none yet
+	names   *callNames    // nil: BeginAs was never called
 	stats   CallStats
-	closed  bool
-	err     error // and why
+	err     error // why the connection has closed
 }
 
-// A call is one that is under way, or its empty slot. It fills one line of a processor's cache.
-type call[A any] struct {
-	done       func(A, error) // nil: not under way
-	id         uint64         // a generation and a slot: of the last call, if there is none
-	timeout    time.Duration
-	deadline   time.Duration
-	begun      uint64 // how many were before it
-	prev, next *call[A]
-	rare       *rareCall // nil: nothing of that
-}
-
-// A rareCall is what few calls have.
-type rareCall struct {
-	name   uint64 // the id of BeginAs
-	named  bool
-	own    bool       // it is one of Calls.others, which have
-	timer  loop.Timer // their own, for
-	expire func()     // Calls.expire of this one, made once
-}
-
-// extra returns what few calls have.
-func (k *call[A]) extra() *rareCall {
-	if k.rare == nil {
-		k.rare = new(rareCall)
-	}
-	return k.rare
+// callNames are the ids of BeginAs.
+type callNames struct {
+	ids map[uint64]uint64 // in the ring, by name
+	of  map[uint64]uint64 // and the other way round
 }
 
 // NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
-	shift := bits.Len(uint(limits.Max - 1))
-	mask := uint64(1)<<(limits.IDBits-shift) - 1
 	cs := &Calls[A]{
 		conn:    c,
 		timeout: limits.Timeout,
 		max:     limits.Max,
-		shift:   shift,
-		mask:    mask,
-		inRow:   min(maxInRow-1, mask>>5),
+		ring:    newCallRing[A](limits.IDBits),
 		base:    time.Now(),
+		fresh:   noCall,
 	}
-	cs.free.init()
-	cs.pending.init()
-	cs.others.init()
-	cs.fresh = cs.pending.end()
 	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
 	c.AfterClose(cs.failAll)
 	return cs
@@ -183,6 +142,9 @@ func (l CallLimits) filled() CallLimits {
 	if l.Max == 0 {
 		l.Max = min(DefaultMaxCalls, 1<<(l.IDBits/2))
 	}
+	if l.Max > maxMaxCalls {
+		panic(fmt.Sprintf("handler: CallLimits.Max is %d: want at most %d", l.Max, maxMaxCalls))
+	}
 	if bits.Len(uint(l.Max-1)) >= l.IDBits {
 		panic(fmt.Sprintf("handler: CallLimits.Max is %d: ids of %d bits are too short for that", l.Max, l.IDBits))
 	}
@@ -196,174 +158,139 @@ func (l CallLimits) filled() CallLimits {
 // ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
 // error there is no call, and done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	k := cs.recent
-	if k != nil && done != nil && cs.stats.Pending < cs.max {
-		cs.recent = k.next
-	} else if k, err = cs.open(done); err != nil {
-		return 0, err
+	if done == nil {
+		panic("handler: a call with a nil func")
 	}
-	shift := cs.shift & 63 // which it always is, but the compiler does not know
-	generation := (k.id>>shift + 1) & cs.mask
-	k.id = max(generation, 1)<<shift | k.id&(1<<shift-1)
-	return k.id, cs.start(k, timeout, done)
+	if cs.ring.used >= cs.max {
+		return 0, cs.refusal()
+	}
+	if timeout <= 0 {
+		timeout = cs.timeout
+	}
+	at := cs.ring.take()
+	cs.ring.slots[at].done = done
+	if !cs.schedule(at, timeout) {
+		cs.end(at) // Close was called, and what is under way fails soon
+		return 0, loop.ErrClosed
+	}
+	cs.stats.Begun++
+	return cs.ring.last, nil
+}
+
+// refusal is why no call can be begun.
+func (cs *Calls[A]) refusal() error {
+	if cs.err != nil {
+		return cs.err
+	}
+	return ErrTooManyCalls
 }
 
 // BeginAs is Begin with an id of the caller's choice, for protocols in which it must be hard to
 // guess, or means something. Do not mix it with Begin on one connection. ErrCallID: it is in use.
 func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A, err error)) error {
-	if cs.named == nil {
-		cs.named = make(map[uint64]*call[A])
+	if cs.names == nil {
+		cs.names = &callNames{ids: make(map[uint64]uint64), of: make(map[uint64]uint64)}
 	}
-	if cs.named[id] != nil {
+	if cs.find(id) != 0 {
 		return ErrCallID
 	}
-	k, err := cs.open(done)
-	if err != nil {
-		return err
+	own, err := cs.Begin(timeout, done)
+	if err == nil {
+		cs.names.ids[id], cs.names.of[own] = own, id
 	}
-	x := k.extra()
-	x.name, x.named = id, true
-	cs.named[id] = k
-	return cs.start(k, timeout, done)
+	return err
 }
-
-// open takes a free slot.
-func (cs *Calls[A]) open(done func(A, error)) (*call[A], error) {
-	switch {
-	case done == nil:
-		panic("handler: a call with a nil func")
-	case cs.closed:
-		return nil, cs.err
-	case cs.stats.Pending >= cs.max:
-		return nil, ErrTooManyCalls
-	}
-	if k := cs.recent; k != nil {
-		cs.recent = k.next
-		return k, nil
-	}
-	if k := cs.free.first(); k != nil {
-		unlink(k)
-		return k, nil
-	}
-	if cs.slots%slabCalls == 0 {
-		cs.slabs = append(cs.slabs, new([slabCalls]call[A]))
-	}
-	k := cs.slot(cs.slots)
-	k.id = cs.slots
-	cs.slots++
-	return k, nil
-}
-
-func (cs *Calls[A]) slot(n uint64) *call[A] { return &cs.slabs[n/slabCalls][n%slabCalls] }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
-	k := cs.find(id)
-	if k == nil {
+	at := cs.find(id)
+	if at == 0 {
 		cs.stats.Unmatched++
 		return false
 	}
 	cs.stats.Answered++
-	cs.end(k)(answer, nil)
+	cs.end(at)(answer, nil)
 	return true
 }
 
 // Cancel ends the call with that id without calling its done function, and reports whether it was
 // under way. An answer that comes later is dropped.
 func (cs *Calls[A]) Cancel(id uint64) bool {
-	k := cs.find(id)
-	if k == nil {
+	at := cs.find(id)
+	if at == 0 {
 		return false
 	}
 	cs.stats.Canceled++
-	cs.end(k)
+	cs.end(at)
 	return true
 }
 
 // Stats returns the numbers up to now.
-func (cs *Calls[A]) Stats() CallStats { return cs.stats }
+func (cs *Calls[A]) Stats() CallStats {
+	st := cs.stats
+	st.Pending = cs.ring.used
+	return st
+}
 
-// find returns the call that is under way with that id, or nil.
-func (cs *Calls[A]) find(id uint64) *call[A] {
-	if cs.named != nil {
-		if k := cs.named[id]; k != nil {
-			return k
-		}
+// find returns the slot of the call that is under way with that id, or 0.
+func (cs *Calls[A]) find(id uint64) uint32 {
+	if cs.names == nil {
+		return cs.ring.find(id)
 	}
-	n := id & (1<<(cs.shift&63) - 1)
-	if n >= cs.slots {
-		return nil
+	if own, ok := cs.names.ids[id]; ok {
+		return cs.ring.find(own)
 	}
-	if k := cs.slot(n); k.id == id && k.done != nil && (k.rare == nil || !k.rare.named) {
-		return k
+	if _, named := cs.names.of[id]; named {
+		return 0
 	}
-	return nil
+	return cs.ring.find(id)
 }
 
 // end frees the slot of a call and returns what is to be called.
-func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
+func (cs *Calls[A]) end(at uint32) (done func(A, error)) {
+	k := &cs.ring.slots[at]
 	done = k.done
-	k.done = nil
-	if k.rare == nil || !cs.endRare(k) {
-		if cs.fresh == k {
-			cs.fresh = k.next
-		}
-		unlink(k)
+	switch {
+	case k.id == cs.fresh:
+		cs.fresh = cs.ring.slots[k.next].id
+	case k.next == at:
+		cs.odd.end(k.id)
 	}
-	cs.stats.Pending--
-	// An id comes again when its slot has had all generations, and no slot gets ahead of the others
-	// by more than some of these.
-	if k.id>>(cs.shift&63)&cs.inRow == 0 {
-		cs.free.push(k)
-	} else {
-		k.next = cs.recent
-		cs.recent = k
+	if cs.names != nil {
+		cs.names.end(k.id)
 	}
+	cs.ring.free(at)
 	return done
 }
 
-// endRare is end for what few calls have. It reports whether k was one of the others.
-func (cs *Calls[A]) endRare(k *call[A]) (other bool) {
-	x := k.rare
-	if x.named {
-		delete(cs.named, x.name)
-		x.named = false
+// end forgets the name of a call, if it has one.
+func (n *callNames) end(id uint64) {
+	if name, ok := n.of[id]; ok {
+		delete(n.of, id)
+		delete(n.ids, name)
 	}
-	if !x.own {
-		return false
-	}
-	x.timer.Stop()
-	x.own, x.timer = false, loop.Timer{}
-	unlink(k)
-	return true
 }
 
-// oldest returns the call that was begun before all others that are under way.
-func (cs *Calls[A]) oldest() *call[A] {
-	k, other := cs.pending.first(), cs.others.first()
-	if k == nil || other != nil && other.begun < k.begun {
-		return other
-	}
-	return k
-}
-
-// failAll ends what is under way when the connection has closed. One that panics does not keep the
-// others from being told.
+// failAll ends what is under way when the connection has closed: in the order of Begin, but for
+// those that were passed over since. One that panics does not keep the others from being told.
 func (cs *Calls[A]) failAll(err error) {
-	cs.closed, cs.err, cs.max = true, err, 0
 	if err == nil {
-		cs.err = loop.ErrClosed
+		err = loop.ErrClosed
 	}
+	cs.err, cs.max = err, 0
 	var none A
-	l := cs.conn.Loop()
+	at, l := cs.ring.last, cs.conn.Loop()
 	rest := func() {
-		for k := cs.oldest(); k != nil; k = cs.oldest() {
-			cs.stats.Failed++
-			cs.end(k)(none, cs.err)
+		for cs.ring.used > 0 {
+			at++
+			if at := cs.ring.slotOf(at); at != 0 && cs.ring.slots[at].id != 0 {
+				cs.stats.Failed++
+				cs.end(at)(none, err)
+			}
 		}
 	}
-	for cs.stats.Pending > 0 {
+	for cs.ring.used > 0 {
 		_ = l.Try(rest)
 	}
 }

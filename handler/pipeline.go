@@ -35,7 +35,7 @@ func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
 // Cancel. See Calls.Begin.
 func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	if p.len >= p.calls.max {
-		return 0, ErrTooManyCalls
+		return 0, p.calls.refusal()
 	}
 	if id, err = p.calls.Begin(timeout, done); err != nil {
 		return 0, err

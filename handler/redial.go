@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -13,10 +14,6 @@ const (
 	DefaultRedialMin = 100 * time.Millisecond
 	DefaultRedialMax = 30 * time.Second
 )
-
-// keptAgain is when the rest of what was kept is tried again, if the peer does not take it all at
-// once: above loop.Server.MaxOutbound the connection would close, and lose all that waits in it.
-const keptAgain = time.Millisecond
 
 // ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
 var ErrAway = errors.New("handler: not connected")
@@ -178,14 +175,11 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	return h
 }
 
-// sendKept sends what was kept. What the codec refuses would be refused by the next connection's,
-// too, and keep all behind it.
+// sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
+// would close, and lose all that waits in it. What the codec refuses would be refused by the next
+// connection's, too, and keep all behind it.
 func (k *Link) sendKept() {
-	for len(k.kept) > 0 {
-		if k.conn.Pending() > k.conn.MaxOutbound()/2 {
-			k.conn.AfterFunc(keptAgain, k.sendKept)
-			return
-		}
+	for len(k.kept) > 0 && inside.Room(k.conn, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return

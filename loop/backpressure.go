@@ -2,6 +2,8 @@ package loop
 
 import (
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
 // pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
@@ -14,6 +16,11 @@ const (
 	heldByJobs                        // many jobs of it wait
 	pausedForShare                    // it has had its share of the loop, and goes on soon
 	pausedSocket                      // the socket does not read, for one of these reasons
+	heldByPipe                        // the other side of its pipe does not take what comes
+	heldFromInside                    // by another package: inside.Hold
+
+	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
+	heldUnread = pausedByUser | heldByPipe | heldFromInside
 )
 
 // maxHeld is how much input a paused connection takes from a socket that cannot be paused, because
@@ -27,6 +34,7 @@ type water struct {
 	onFlushed func()
 	high      bool // the mark was passed, and the output has not been flushed since
 	waited    bool // output has had to wait, and has not been flushed since
+	forRoom   []func()
 }
 
 // OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
@@ -64,6 +72,9 @@ func (c *Conn) checkMark() {
 // checkWater is called after output was written.
 func (c *Conn) checkWater() {
 	w := &c.extras.water
+	if len(w.forRoom) > 0 && c.hasRoom() {
+		c.giveRoom()
+	}
 	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil {
 		return
 	}
@@ -74,6 +85,38 @@ func (c *Conn) checkWater() {
 	if w.waited || w.high {
 		w.high, w.waited = false, false
 		c.callHook(w.onFlushed)
+	}
+}
+
+// hasRoom reports whether more should be sent by who can wait: the limit is for who cannot.
+func (c *Conn) hasRoom() bool { return c.pending() <= c.loop.maxOutbound/2 }
+
+// giveRoom tells those who wait for that. They have turns of their own, as they may send much.
+func (c *Conn) giveRoom() {
+	w := &c.extras.water
+	for _, f := range w.forRoom {
+		c.AfterFunc(0, f)
+	}
+	clear(w.forRoom)
+	w.forRoom = w.forRoom[:0]
+}
+
+func init() {
+	inside.Room = func(conn any, f func()) bool {
+		c := conn.(*Conn)
+		if c.hasRoom() {
+			return true
+		}
+		w := &c.more().water
+		w.forRoom = append(w.forRoom, f)
+		return false
+	}
+	inside.Hold = func(conn any, on bool) {
+		if c := conn.(*Conn); on {
+			c.pause(heldFromInside)
+		} else {
+			c.resume(heldFromInside)
+		}
 	}
 }
 
@@ -128,8 +171,13 @@ func (c *Conn) pause(why pauses) {
 // ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
-	if c.in.pauses&pausedByUser != 0 && !c.isClosing() {
-		c.in.pauses &^= pausedByUser
+	c.resume(pausedByUser)
+}
+
+// resume ends pause.
+func (c *Conn) resume(why pauses) {
+	if c.in.pauses&why != 0 && !c.isClosing() {
+		c.in.pauses &^= why
 		c.resumed()
 	}
 }

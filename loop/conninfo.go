@@ -18,7 +18,7 @@ type ConnInfo struct {
 	LastWrite time.Time // when the system took bytes last, or it was opened
 	Pending   int       // bytes of output that the system has not taken
 	Buffered  int       // bytes of input that are not a whole frame yet, or wait
-	Paused    bool      // PauseRead
+	Paused    bool      // it is not read: PauseRead, backpressure, or others come first
 	Closing   bool
 }
 

@@ -50,7 +50,7 @@ func (c *Conn) peerClosed(err error) {
 	}
 	halfClosed := errors.Is(err, io.EOF)
 	c.in.ended = true
-	hasMore := c.wantsEOF() || c.in.pauses&pausedByUser != 0 || c.hasInput()
+	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
 	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
@@ -83,13 +83,13 @@ func (c *Conn) hasInput() bool {
 // inputEnded goes on with a connection whose peer has ended its output, once all that came before
 // is dealt with.
 func (c *Conn) inputEnded() {
-	userPaused := c.in.pauses&pausedByUser != 0
+	unread := c.in.pauses&heldUnread != 0
 	switch {
 	case c.isBroken():
-		if userPaused || !c.hasInput() {
+		if unread || !c.hasInput() {
 			c.shut(c.extras.broken)
 		}
-	case !c.isOpen() || userPaused || c.hasInput(): // not yet
+	case !c.isOpen() || unread || c.hasInput(): // not yet
 	case c.wantsEOF():
 		h := &c.extras.halves
 		f := h.onEOF

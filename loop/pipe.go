@@ -83,7 +83,6 @@ type pipeSide struct {
 	handler  Handler // from's own
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
-	held     bool // from is not read, because to does not take it
 	splicing bool
 	streak   int // how many times in a row much came; or little, while splicing
 }
@@ -213,19 +212,16 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 
 // hold stops reading, while much waits for to.
 func (s *pipeSide) hold() {
-	if !s.held && s.from.isOpen() {
-		s.held = true
-		s.from.pause(pausedByUser)
+	if s.from.isOpen() {
+		s.from.pause(heldByPipe)
 		_ = s.from.restSocket() // an error: what comes is kept, up to a limit
 	}
 }
 
 // release reads again, when nothing waits any more.
 func (s *pipeSide) release() {
-	if s.held && s.from.isOpen() {
-		s.held = false
-		s.from.in.pauses &^= pausedByUser
-		s.from.resumed()
+	if s.from.isOpen() {
+		s.from.resume(heldByPipe)
 	}
 }
 

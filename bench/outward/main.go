@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	turns = flag.Int("rounds", 5, "take this `number` of turns")
-	only  = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
+	turns   = flag.Int("rounds", 5, "take this `number` of turns")
+	sources = flag.Int("sources", 1_000_000, "flood from this `number` of addresses")
+	only    = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
 )
 
 func main() {
@@ -106,8 +107,8 @@ func (f figures) String() string {
 
 func (f figures) median() float64 { return slices.Sorted(slices.Values(f))[len(f)/2] }
 
-// compare runs contenders in turns, and prints each beside the first.
-func compare(title string, names []string, one func(name string) float64) {
+// compare runs contenders in turns, and prints each beside the first. It returns the figures.
+func compare(title string, names []string, one func(name string) float64) map[string]figures {
 	if *only != "" {
 		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(strings.Split(*only, ","), n) })
 	}
@@ -120,6 +121,7 @@ func compare(title string, names []string, one func(name string) float64) {
 	for _, n := range names {
 		fmt.Printf("%-34s %-22s %s µs, %.2f of %s\n", title, n, all[n], all[n].median()/all[names[0]].median(), names[0])
 	}
+	return all
 }
 
 func untilInputEnds() { _, _ = io.Copy(io.Discard, os.Stdin) }

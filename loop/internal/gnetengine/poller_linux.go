@@ -42,6 +42,7 @@ type poller struct {
 	file    *os.File // a copy of fd, for Go's poller
 	bell    *bell
 	tap     tap
+	rests   *rests // nil: no socket ever has
 	turn    func() // of the loop
 	entries []entry
 	free    []int32
@@ -314,6 +315,9 @@ func (p *poller) close() {
 	_ = p.tap.file.Close()
 	if p.bell != nil {
 		_ = unix.Close(p.bell.fd)
+	}
+	if p.rests != nil {
+		_ = unix.Close(p.rests.fd)
 	}
 	if p.fd >= 0 {
 		_ = unix.Close(p.fd)

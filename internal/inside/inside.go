@@ -1,0 +1,13 @@
+// Package inside is what package loop does for other packages of this module, and not for users: it
+// sets these variables. A conn is a *loop.Conn, whose loop must make the call.
+package inside
+
+var (
+	// Hold has conn not be read from now on, or read again. It is apart from PauseRead, which the
+	// user may end meanwhile. Like that, it does not count how often it was called.
+	Hold func(conn any, on bool)
+
+	// Room reports whether more should be sent to conn: no more than half of MaxOutbound waits. If
+	// not, f is called once when that is so, in a turn of its own, unless conn closes before.
+	Room func(conn any, f func()) bool
+)
