@@ -64,7 +64,7 @@ func (c *Conn) OnFlushed(f func()) {
 func (c *Conn) checkMark() {
 	w := &c.extras.water
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.mark {
-		w.high = true
+		w.high, c.out.asked = true, true
 		c.callHook(w.onHigh)
 	}
 }
@@ -79,9 +79,10 @@ func (c *Conn) checkWater() {
 		return
 	}
 	if c.out.box != nil {
-		w.waited = true
+		w.waited, c.out.asked = true, true
 		return
 	}
+	c.out.asked = len(w.forRoom) > 0
 	if w.waited || w.high {
 		w.high, w.waited = false, false
 		c.callHook(w.onFlushed)
@@ -108,7 +109,7 @@ func init() {
 			return true
 		}
 		w := &c.more().water
-		w.forRoom = append(w.forRoom, f)
+		w.forRoom, c.out.asked = append(w.forRoom, f), true
 		return false
 	}
 	inside.Hold = func(conn any, on bool) {

@@ -16,6 +16,7 @@ type output struct {
 	box    *outbox.Box // nil: nothing waits
 	listed bool        // in loop.touched
 	ended  bool        // CloseWrite: nothing more is sent
+	asked  bool        // somebody is to be told when it has gone: checkWater looks for whom
 }
 
 // retries are those of a full socket whose engine cannot tell.
@@ -109,7 +110,7 @@ func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
 	if n > 0 {
-		c.more().water.waited = true // who has seen it may wait for OnFlushed
+		c.more().water.waited, c.out.asked = true, true // who has seen it may wait for OnFlushed
 	}
 	return n
 }
@@ -211,7 +212,7 @@ func (c *Conn) endTurn() {
 	if c.isUDP() {
 		c.flushPort()
 	}
-	if c.extras != nil {
+	if c.out.asked || c.out.box != nil && c.extras != nil {
 		c.checkWater()
 	}
 	if c.in.pauses&heldBack != 0 {
