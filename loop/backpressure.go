@@ -169,7 +169,8 @@ func (c *Conn) pause(why pauses) {
 	}
 }
 
-// ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
+// ResumeRead ends PauseRead, but not what a Pipe or handler.Answers holds back. Messages are
+// delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	c.resume(pausedByUser)
