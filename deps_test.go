@@ -25,7 +25,7 @@ var floors = map[string][]string{
 	"loop/internal/procs":      {},
 	"loop/internal/owner":      {"loop/internal/goroutine"},
 	"loop/internal/unixsock":   {sysModule},
-	"loop":                     {"timing", "codec", "internal/inside", "loop/internal/...", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule, "internal/inside"},
 	"loop/internal/inspect":    {},
 	"loop/internal/goroutine":  {},
 	"loop/internal/peak":       {},
@@ -39,7 +39,7 @@ var floors = map[string][]string{
 	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
 
 	// Floor 2: what is built on loops.
-	"handler":            {"codec", "internal/inside", "loop", "timing", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule, "internal/inside"},
 	"handler/redisgroup": {"handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
@@ -73,10 +73,10 @@ var floors = map[string][]string{
 	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
 	"internal/freeport":         {},
-	"internal/inside":           {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},
+	"internal/inside":           {},
 }
 
 const (

@@ -12,6 +12,9 @@ import (
 // DefaultMaxWaiting is how many answers may wait if NewAnswers is given 0.
 const DefaultMaxWaiting = 1024
 
+// maxTogether is how many bytes of answers that are written behind one that waits are one answer.
+const maxTogether = 64 << 10
+
 // errLost is the reason of a connection that closes because one of its answers will never come.
 var errLost = errors.New("handler: an answer was lost, as the code that was asked panicked")
 
@@ -26,14 +29,16 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //
 // Later keeps the place of an answer, Ask has it made on another loop, and Write answers at once,
 // behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
-// too many answers wait, the connection is not read until half of them are sent. Those that are
-// ready wait, too, while the peer does not take what was sent before.
+// too many answers wait, or those that are ready have more bytes than half of Server.MaxOutbound,
+// the connection is not read until half of them are sent. Those that are ready wait, too, while the
+// peer does not take what was sent before.
 //
 // The methods must be called on the connection's loop.
 type Answers struct {
 	c       *loop.Conn
 	max     int
 	waiting []*Answer // the first is not ready, or the peer does not take it yet
+	bytes   int       // that those have which are ready
 	held    bool      // it is not read
 	stuck   bool      // the first is ready, but for the peer
 }
@@ -69,11 +74,13 @@ func (a *Answers) Write(p []byte) error {
 		_, err := a.c.Write(p)
 		return err
 	}
-	if last := a.waiting[len(a.waiting)-1]; last.open {
+	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= maxTogether {
 		last.data = append(last.data, p...)
-		return nil
+	} else {
+		a.waiting = append(a.waiting, &Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
 	}
-	a.add(&Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
+	a.bytes += len(p)
+	a.hold()
 	return nil
 }
 
@@ -87,11 +94,27 @@ func (a *Answers) Later() *Answer {
 
 func (a *Answers) add(s *Answer) {
 	a.waiting = append(a.waiting, s)
-	if len(a.waiting) >= a.max && !a.held {
+	a.hold()
+}
+
+// hold stops reading if too much waits: whoever pipelines behind an answer that takes long must not
+// have the others pile up here.
+func (a *Answers) hold() {
+	if !a.held && (len(a.waiting) >= a.max || a.bytes > a.maxBytes()) {
 		a.held = true
 		inside.Hold(a.c, true)
 	}
 }
+
+// letOn reads again when half of that has gone.
+func (a *Answers) letOn() {
+	if a.held && len(a.waiting) <= a.max/2 && a.bytes <= a.maxBytes()/2 {
+		a.held = false
+		inside.Hold(a.c, false)
+	}
+}
+
+func (a *Answers) maxBytes() int { return a.c.MaxOutbound() / 2 }
 
 // Done answers with p, which is copied, and sends it if all before it are. It must be called on the
 // connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
@@ -106,6 +129,8 @@ func (s *Answer) Done(p []byte) {
 		a.send(p)
 	} else {
 		s.data = slices.Clone(p)
+		a.bytes += len(p)
+		a.hold()
 	}
 	a.flush()
 }
@@ -122,6 +147,7 @@ func (a *Answers) hasRoom() bool {
 // send sends the first answer.
 func (a *Answers) send(p []byte) {
 	_, _ = a.c.Write(p)
+	a.bytes -= len(a.waiting[0].data)
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
 }
@@ -131,10 +157,7 @@ func (a *Answers) flush() {
 	for len(a.waiting) > 0 && a.waiting[0].ready && a.hasRoom() {
 		a.send(a.waiting[0].data)
 	}
-	if a.held && len(a.waiting) <= a.max/2 {
-		a.held = false
-		inside.Hold(a.c, false)
-	}
+	a.letOn()
 }
 
 // Ask has work run on l, which may be another loop or the connection's own, and answers with what

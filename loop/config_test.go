@@ -66,6 +66,16 @@ func TestValidation(t *testing.T) {
 		{"Server.Listeners[0].Codec", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: -1}}}
 		}},
+		{"Server.Codec has no meaning at a udp address", func(s *loop.Server) {
+			s.Addr, s.Codec = "udp://127.0.0.1:0", codec.Lines{}
+		}},
+		{"Server.Codec has no meaning at a udp address", func(s *loop.Server) {
+			s.Addr, s.Codec = "udp://127.0.0.1:0", codec.Lines{}
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{}}, {Addr: "udp://127.0.0.1:0"}}
+		}},
+		{"Server.Listeners[0].Codec has no meaning at a udp address", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "udp://127.0.0.1:0", Codec: codec.Lines{}}}
+		}},
 	} {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
 		c.change(srv)
@@ -76,6 +86,25 @@ func TestValidation(t *testing.T) {
 		if srv.LocalAddr() != nil || srv.Loops() != nil {
 			t.Errorf("%q: something exists after all", c.want)
 		}
+	}
+}
+
+// A Codec that somebody uses is none of the mistakes: it is for the addresses that are streams.
+func TestCodecBesideUDP(t *testing.T) {
+	udp, tcp := "udp://127.0.0.1:0", "tcp://127.0.0.1:0"
+	for name, srv := range map[string]*loop.Server{
+		"for another":     {Addr: udp, Codec: codec.Lines{}, Listeners: []loop.Listener{{Addr: tcp}}},
+		"the main one's":  {Addr: tcp, Codec: codec.Lines{}, Listeners: []loop.Listener{{Addr: udp}}},
+		"another's own":   {Addr: udp, Listeners: []loop.Listener{{Addr: tcp, Codec: codec.Lines{}}}},
+		"Raw is the same": {Addr: udp, Codec: codec.Raw{}, Listeners: []loop.Listener{{Addr: udp, Codec: codec.Raw{}}}},
+	} {
+		srv.Accept = silent
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := srv.Start(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		_ = srv.Wait()
 	}
 }
 

@@ -143,7 +143,7 @@ func (c *Conn) Codec() codec.Codec {
 
 // SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
 // hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
-// anew, after the current callback. A nil codec means codec.Raw.
+// anew, after the current callback. A nil codec means codec.Raw. A UDP session has no use for one.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	c.in.decoder.SetCodec(cd)

@@ -28,8 +28,8 @@ const DefaultDialTimeout = 10 * time.Second
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. For udp it means nothing: a datagram is a
-	// message.
+	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
+	// datagram is a message whatever it is.
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or

@@ -14,6 +14,9 @@ const (
 	welcomeShare = 500 * time.Microsecond
 	welcomeBusy  = 50 * time.Microsecond
 
+	// welcomeLeast is what it is not worth to begin for.
+	welcomeLeast = welcomeBusy
+
 	// maxLate and maxLateBytes are how much of new peers waits for that. What is more is dropped:
 	// in a flood from addresses that are nobody's, most of it is worth nothing.
 	maxLate      = 1024
@@ -76,41 +79,47 @@ func (p *packetPort) welcomeFresh() {
 		share = welcomeBusy
 	}
 	p.flush() // what those with a session have been sent
-	end, rest := p.loop.clock()+share, p.fresh
-	if p.welcomeLate(end) {
-		rest = p.welcome(rest, end)
-	}
-	for _, d := range rest {
+	for _, d := range p.welcome(p.fresh, share) {
 		if !p.late.put(d) {
 			p.loop.count.lost++
 			p.loop.rare = true
+			p.door.away++
 		}
 	}
 	clear(p.fresh)
 	p.fresh = p.fresh[:0]
-	if len(p.late.waiting()) > 0 {
+	if len(p.late.waiting()) > 0 && !p.putOff() {
 		p.loop.again()
 	}
 }
 
-// welcomeLate opens sessions for those who wait, while there is time, and reports whether nobody
-// waits any more.
-func (p *packetPort) welcomeLate(end time.Duration) bool {
-	if late := p.late.waiting(); len(late) > 0 {
-		p.late.leave(len(p.welcome(late, end)))
+// welcome opens sessions for those who wait, and then for these, for as long as the share and the
+// door's allowance last. It returns the datagrams of these that are left.
+func (p *packetPort) welcome(fresh []engine.Datagram, share time.Duration) (rest []engine.Datagram) {
+	begun := p.loop.clock()
+	if share = min(share, p.allowance(begun)); share < welcomeLeast {
+		return fresh
 	}
-	return len(p.late.waiting()) == 0
+	if late := p.late.waiting(); len(late) > 0 {
+		p.late.leave(len(p.welcomeAll(late, begun+share)))
+	}
+	if rest = fresh; len(p.late.waiting()) == 0 {
+		rest = p.welcomeAll(fresh, begun+share)
+	}
+	p.flush() // what they have been sent is part of what they cost
+	p.door.spend(p.loop.clock() - begun)
+	return rest
 }
 
-// welcome opens sessions while there is time, and returns the datagrams that are left.
-func (p *packetPort) welcome(late []engine.Datagram, end time.Duration) (rest []engine.Datagram) {
+// welcomeAll opens sessions until the end, and returns the datagrams that are left.
+func (p *packetPort) welcomeAll(late []engine.Datagram, end time.Duration) (rest []engine.Datagram) {
 	for rest = late; len(rest) > 0 && p.loop.clock() < end; {
 		rest = p.welcomeSome(rest, end)
 	}
 	return rest
 }
 
-// welcomeSome is welcome until one panics.
+// welcomeSome is welcomeAll until one panics.
 func (p *packetPort) welcomeSome(late []engine.Datagram, end time.Duration) (rest []engine.Datagram) {
 	rest = late
 	defer p.loop.rescue()
@@ -129,18 +138,20 @@ func (p *packetPort) welcomeSome(late []engine.Datagram, end time.Duration) (res
 	return rest
 }
 
-// runLate goes on with new peers that wait, and reports whether some are left. Those of a socket
-// that was read since the last turn have had their share then, and it is read again before the
-// next.
+// runLate goes on with new peers that wait, and reports whether some are left who may come next.
+// Those of a socket that was read since the last turn have had their share then, and it is read
+// again before the next.
 func (l *Loop) runLate() (more bool) {
 	for _, p := range l.ports {
-		switch {
-		case len(p.late.waiting()) == 0:
-		case p.read:
-			p.read, more = false, true
-		case !p.welcomeLate(l.clock() + welcomeShare):
-			more = true
+		if len(p.late.waiting()) == 0 {
+			continue
 		}
+		if p.read {
+			p.read = false
+		} else {
+			p.welcome(nil, welcomeShare)
+		}
+		more = len(p.late.waiting()) > 0 && !p.putOff() || more
 	}
 	return more
 }

@@ -153,6 +153,7 @@ func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 	p.arrive(true, "", numbers(0, 64)...)
 	for len(p.late.waiting()) > 0 {
 		p.turn()
+		p.pass(time.Millisecond)
 	}
 	if n := p.Loop.count; n.refused != 61 || n.sessions != 64 || n.lost != 0 {
 		t.Errorf("%d refused of %d, %d lost", n.refused, n.sessions, n.lost)

@@ -38,6 +38,7 @@ type packetPort struct {
 	read   bool              // it was, since the last turn of the loop
 	fresh  []engine.Datagram // of this batch, of peers without a session
 	late   latecomers        // of batches before
+	door   doorkeeper
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
@@ -64,6 +65,9 @@ func (s *portSink) Received(batch []engine.Datagram, more bool) {
 	}
 	if len(p.fresh)+len(p.late.waiting()) > 0 {
 		p.welcomeFresh()
+	}
+	if p.door.flooded(l.now) && !more {
+		p.rest()
 	}
 	l.leave()
 }
@@ -184,6 +188,7 @@ func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
+	p.door.away++
 	p.loop.count.refused++
 	p.loop.server.logRefusal(reason, remote)
 }

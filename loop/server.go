@@ -33,7 +33,7 @@ type Server struct {
 	// dead process left behind is replaced.
 	//
 	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
-	// first datagram, a datagram is a message whatever the Codec, Send sends one, and IdleTimeout
+	// first datagram, a datagram is a message, without a Codec, Send sends one, and IdleTimeout
 	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
 	// paused its datagrams are lost, as are those that the system does not take. Peers with a session
 	// go before new ones, which wait, 1,024 on each loop at most, while more come than it can open
@@ -45,7 +45,8 @@ type Server struct {
 	// refuses the connection, and so does a panic; OnClose is not called then.
 	Accept Accept
 
-	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes.
+	// Codec frames the messages. nil means codec.Raw: each piece of input as it comes. A Codec that
+	// only UDP addresses could use is an error.
 	Codec codec.Codec
 
 	// Listeners are more addresses, served by the same loops.

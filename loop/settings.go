@@ -41,12 +41,38 @@ func (s *Server) prepare() error {
 		if err != nil {
 			return err
 		}
+		if i > 0 && ln.isUDP() && !raw(l.Codec) {
+			return fmt.Errorf(uselessCodec, field)
+		}
 		s.listeners = append(s.listeners, ln)
 		if ln.tls != nil && s.handshakers == nil {
 			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()))
 		}
 	}
-	return nil
+	return s.checkCodec()
+}
+
+// uselessCodec is the error of a codec at a UDP address.
+const uselessCodec = "loop: %s.Codec has no meaning at a udp address, where each datagram is a message: leave it nil, and decode in OnMessage"
+
+// checkCodec refuses a Server.Codec that is for nobody, as there are only UDP addresses, or others
+// with a Codec of their own.
+func (s *Server) checkCodec() error {
+	if raw(s.Codec) || !s.listeners[0].isUDP() {
+		return nil
+	}
+	for i, l := range s.Listeners {
+		if l.Codec == nil && !s.listeners[i+1].isUDP() {
+			return nil
+		}
+	}
+	return fmt.Errorf(uselessCodec, "Server")
+}
+
+// raw reports whether c adds nothing to what comes.
+func raw(c codec.Codec) bool {
+	_, isRaw := c.(codec.Raw)
+	return c == nil || isRaw
 }
 
 // fillDefaults gives each field of s that is zero the default in its tag, and refuses those that

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/alarm"
@@ -39,6 +40,10 @@ func (s *Server) startLoops() error {
 	}
 	go s.watch.Run()
 	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
+				err, s.NumLoops)
+		}
 		return errors.Join(err, s.stopEngine())
 	}
 	s.giveBells()

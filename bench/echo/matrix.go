@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -163,11 +164,16 @@ type idleCost struct {
 	cpu    float64 // percent of a core, for all of them
 }
 
-// idleCosts opens many connections that say one message and then nothing.
+// idleCosts opens many connections that say one message and then nothing. Others' servers may try
+// again, as one of them leaves a connection without an answer now and then; ours may not.
 func (o *options) idleCosts(servers []*process) (costs []idleCost, err error) {
 	for _, server := range servers {
 		progress("%d idle connections: %s", o.idlers, server.name)
 		cost, err := o.idleCost(server)
+		for tries := 1; err != nil && tries < 3 && !strings.HasPrefix(server.name, "loopwheel"); tries++ {
+			fmt.Fprintf(os.Stderr, "%s, idle connections: %v; once more\n", server.name, err)
+			cost, err = o.idleCost(server)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s, idle connections: %w", server.name, err)
 		}

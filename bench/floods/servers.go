@@ -23,19 +23,26 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A counter counts messages of one connection, or loop.
+// A counter counts messages.
 type counter struct {
 	n atomic.Int64
 	_ [56]byte // others are elsewhere
 }
 
-// A work is what a handler does with each message of a flood.
+// A work is what a handler does with each message of a flood. It counts them one by one: a server's
+// own numbers may be those of its last turn, which was up to half a second ago.
 type work struct {
 	turns int
 	sink  uint64
+	n     counter
 }
 
-func (w *work) do() { w.sink += spin(w.turns) }
+func (w *work) do() {
+	w.sink += spin(w.turns)
+	w.n.n.Add(1)
+}
+
+func (w *work) messages() int64 { return w.n.n.Load() }
 
 //go:noinline
 func spin(n int) (x uint64) {
@@ -89,7 +96,7 @@ func runServer(name, kind string, turns int) error {
 // ours is loopwheel's, with what it has by default.
 type ours struct {
 	loop.Server
-	probed counter
+	work
 }
 
 func (s *ours) start(kind string, turns int) (probes, floods string, err error) {
@@ -100,14 +107,14 @@ func (s *ours) start(kind string, turns int) (probes, floods string, err error) 
 	case "huge":
 		framing = codec.Length{Max: hugeSize}
 	}
-	w := &work{turns: turns}
+	s.turns = turns
 	s.Server = loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 1,
 		Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { s.probed.n.Add(1); return c.Send(msg) })
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
 		},
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: framing, Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(*loop.Conn, []byte) error { w.do(); return nil })
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { s.do(); return nil })
 		}}},
 	}
 	if err := s.Start(context.Background()); err != nil {
@@ -115,8 +122,6 @@ func (s *ours) start(kind string, turns int) (probes, floods string, err error) 
 	}
 	return s.Addrs()[0].String(), s.Addrs()[1].String(), nil
 }
-
-func (s *ours) messages() int64 { return int64(s.Stats().Messages) - s.probed.n.Load() }
 
 // whole returns the length of the first message in data, or 0.
 func whole(kind string, data []byte) int {
@@ -138,7 +143,6 @@ type gnetServer struct {
 	kind   string
 	probes string
 	booted chan struct{}
-	n      counter
 }
 
 func (s *gnetServer) start(kind string, turns int) (probes, floods string, err error) {
@@ -190,20 +194,16 @@ func (s *gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 		_, _ = c.Discard(len(in))
 		return gnet.None
 	}
-	done, messages := 0, int64(0)
+	done := 0
 	for n := whole(s.kind, in); n > 0; n = whole(s.kind, in[done:]) {
 		s.do()
 		done += n
-		messages++
 	}
 	if done > 0 { // 0 would be all
 		_, _ = c.Discard(done)
 	}
-	s.n.n.Add(messages)
 	return gnet.None
 }
-
-func (s *gnetServer) messages() int64 { return s.n.n.Load() }
 
 // silent is a logger for gnet.
 type silent struct{}

@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	turns = flag.Int("rounds", 5, "take this `number` of turns")
-	only  = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
+	turns   = flag.Int("rounds", 5, "take this `number` of turns")
+	sources = flag.Int("sources", 1_000_000, "flood from this `number` of addresses")
+	only    = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
 )
 
 func main() {

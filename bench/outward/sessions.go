@@ -23,7 +23,6 @@ const (
 	manySessions = 100_000
 	sessionIdle  = 30 * time.Second // longer than it takes to open them all, by what Stats calls recent
 	floodIdle    = 10 * time.Second // so that in a flood sessions end, and others begin
-	floodSources = 1_000_000
 	goodPeers    = 100
 )
 
@@ -150,11 +149,15 @@ func benchSessions() {
 	}
 }
 
-// flooder sends as many datagrams as there are sources, to each address that it is told.
+// flooder sends datagrams to each address that it is told, as many as it is told, each from an
+// address of its own.
 func flooder() {
-	rounds(func(addr string) {
+	rounds(func(line string) {
+		var addr string
+		var sources int
+		_ = must(fmt.Sscan(line, &addr, &sources))
 		src := newSource(addr)
-		for i := range floodSources {
+		for i := range sources {
 			src.send(i, []byte("spoofed!"), false)
 		}
 	})
@@ -182,20 +185,20 @@ func benchFlood() {
 					time.Sleep(5 * time.Second)
 					return
 				}
-				fmt.Fprintln(f.in.(io.Writer), to)
+				fmt.Fprintln(f.in.(io.Writer), to, *sources)
 				_ = must(f.out.Read(make([]byte, 10)))
 			}()
-			before, dropped := p.sessions(""), drops(p.addr)
+			before, dropped, cpu := p.sessions(""), drops(p.addr), p.cpu()
 			took, lost := ask(peers, over)
 			st := p.sessions("")
 			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
 			if what == "" {
 				what = "another socket flooded"
 			}
-			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns of 2 ms and more of %d, lately %.1f ms\n",
+			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns of 2 ms and more of %d, lately %.1f ms; the server's CPU %.2f s\n",
 				goodPeers, what, time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*9/10], took[len(took)*99/100], took[len(took)-1],
 				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
-				st.slow-before.slow, st.turns-before.turns, float64(st.turn)/1e3)
+				st.slow-before.slow, st.turns-before.turns, float64(st.turn)/1e3, (p.cpu() - cpu).Seconds())
 		}
 		f.stop()
 		p.stop()

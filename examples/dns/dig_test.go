@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -120,13 +121,33 @@ func TestDigSeesTheSame(t *testing.T) {
 		for _, how := range []string{"+notcp", "+tcp", "+noedns"} {
 			args := append([]string{how, "+norec"}, q...)
 			want := dig(t, upstream, args...)
+			began := time.Now()
 			for _, from := range []string{"upstream", "cache"} {
-				if got := dig(t, addr, args...); got != want {
+				if got := dig(t, addr, args...); !sameAnswer(got, want, time.Since(began)) {
 					t.Errorf("dig %v, from %s:\n%s\nwant\n%s", args, from, got, want)
 				}
 			}
 		}
 	}
+}
+
+var livesFor = regexp.MustCompile(` (\d+) IN `)
+
+// sameAnswer reports whether two answers differ in nothing but times to live, which may have become
+// less by what has passed: a machine that is busy runs dig for seconds.
+func sameAnswer(got, want string, passed time.Duration) bool {
+	if livesFor.ReplaceAllString(got, " IN ") != livesFor.ReplaceAllString(want, " IN ") {
+		return false
+	}
+	wants := livesFor.FindAllStringSubmatch(want, -1)
+	for i, m := range livesFor.FindAllStringSubmatch(got, -1) {
+		g, _ := strconv.Atoi(m[1])
+		w, _ := strconv.Atoi(wants[i][1])
+		if g > w || g < w-int(passed/time.Second)-1 {
+			return false
+		}
+	}
+	return true
 }
 
 // lockedBuffer is what the program prints.

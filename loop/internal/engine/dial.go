@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // A Connector is the part of an Engine that goes out, and that speaks UDP.
@@ -81,4 +82,11 @@ type Packets interface {
 
 	// Close closes the socket; what waits is sent before. No method of the sink is called any more.
 	Close()
+}
+
+// A Rester is a Packets that need not be looked at for each datagram.
+type Rester interface {
+	// Rest has nothing received for d, or less: what comes meanwhile waits in the system, and is
+	// one batch then.
+	Rest(d time.Duration)
 }

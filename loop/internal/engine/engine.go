@@ -109,6 +109,13 @@ type Socket interface {
 	Close(hard bool)
 }
 
+// An Aside is a Socket that one other goroutine may write to while the loop does not write, nor
+// close it. Both see to that themselves.
+type Aside interface {
+	// WriteAside is Socket.Write.
+	WriteAside(p []byte) (int, error)
+}
+
 // Default says which engine servers have whose Engine is the default: Gnet, or what tests have set
 // before any server starts.
 var Default = func() string { return Gnet }

@@ -5,6 +5,7 @@ package gnetengine
 import (
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,12 +30,16 @@ func (e *Engine) Again(loop int) {
 
 // socketPair returns a connection, and the descriptor of its other end, which does not block.
 func socketPair() (nc net.Conn, peer int, err error) {
+	syscall.ForkLock.RLock() // no child inherits what is not closed on exec yet
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
-	unix.CloseOnExec(fds[0])
-	unix.CloseOnExec(fds[1])
 	if nc, err = fileConn(fds[0]); err == nil {
 		err = unix.SetNonblock(fds[1], true)
 	}

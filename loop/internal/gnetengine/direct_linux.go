@@ -15,9 +15,10 @@ import (
 )
 
 // maxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
-// an echo costs; a system call for a non-blocking socket returns within microseconds, unless it
-// copies a lot.
-const maxRaw = 64 << 10
+// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that is
+// longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a tenth
+// of a millisecond, in which the P serves nobody else: less than a handler may take.
+const maxRaw = readBuffer
 
 // maxRawPieces is how many pieces are written so.
 const maxRawPieces = 8
@@ -99,20 +100,8 @@ func (d *direct) read() {
 		d.over(os.NewSyscallError("read", errno))
 	case n == 0:
 		d.over(io.EOF)
-	case n < maxRaw:
-		d.sink.Readable(buf[:n])
 	default:
-		d.readMore(buf)
-	}
-}
-
-// readMore reads on behind the first maxRaw bytes of buf. An orderly end is reported again; a reset
-// is not. That of a unix socket is an orderly end from then on, and need not be told while paused.
-func (d *direct) readMore(buf []byte) {
-	n, err := unix.Read(d.fd, buf[maxRaw:])
-	d.sink.Readable(buf[:maxRaw+max(n, 0)])
-	if err != nil && err != unix.EAGAIN && err != unix.EINTR && !d.closed && !d.ended && !(d.unix && d.paused) {
-		d.over(os.NewSyscallError("read", err))
+		d.sink.Readable(buf[:n])
 	}
 }
 
@@ -167,7 +156,11 @@ func (d *direct) Write(p []byte) (int, error) {
 	return 0, failed("write", errno)
 }
 
-// Writev implements engine.Socket: a few pieces as Write does it.
+// WriteAside implements engine.Aside: the system sorts out who reads, or polls, meanwhile.
+func (d *direct) WriteAside(p []byte) (int, error) { return d.Write(p) }
+
+// Writev implements engine.Socket: a few pieces as Write does it, by sendmsg(2). writev(2) would go
+// through the layer for files, too, and take 0.5 to 1 µs more for the two records of 16 KiB over TLS.
 func (d *direct) Writev(bufs [][]byte) (int, error) {
 	var pieces [maxRawPieces]unix.Iovec
 	size := 0
@@ -179,7 +172,9 @@ func (d *direct) Writev(bufs [][]byte) (int, error) {
 	if len(bufs) > maxRawPieces || size > maxRaw {
 		return d.slowWritev(bufs)
 	}
-	n, _, errno := syscall.RawSyscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&pieces[0])), uintptr(len(bufs)))
+	msg := unix.Msghdr{Iov: &pieces[0]}
+	msg.SetIovlen(len(bufs))
+	n, _, errno := syscall.RawSyscall(unix.SYS_SENDMSG, uintptr(d.fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL)
 	switch errno {
 	case 0:
 		return int(n), nil

@@ -51,7 +51,7 @@ type Engine struct {
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
-	plain    bool // without pollers
+	plain    bool // without pollers: asked for, or they do not work here
 
 	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
 	KeepProcs bool
@@ -167,10 +167,11 @@ func (l *eventLoop) start() (err error) {
 		return err
 	}
 	if !l.engine.plain {
-		if err = l.startPoller(); err == nil {
-			return nil
+		if err = l.startPoller(); err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+			return err
 		}
-		l.engine.log.Debug().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		l.engine.plain = l.index == 0 // then the others need not try
 	}
 	l.execute(l.reserve.fill)
 	return nil

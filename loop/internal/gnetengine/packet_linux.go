@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -120,6 +121,7 @@ type packets struct {
 	closed    bool
 	lone      int // batches of one since there was a larger one
 	alone     int // how often to expect a single datagram
+	rests     bool
 	out       *outBatch
 }
 
@@ -169,6 +171,23 @@ func (p *packets) Send(b []byte, peer netip.AddrPort) error {
 		p.out = newOutBatch(p.v6)
 	}
 	return p.out.add(p.fd, b, peer)
+}
+
+// Rest implements engine.Rester.
+func (p *packets) Rest(d time.Duration) {
+	if p.closed || p.rests || p.loop.poll.modify(p.place, p.fd, 0) != nil {
+		return
+	}
+	if p.loop.poll.rest(p, d) != nil {
+		p.wake()
+	}
+}
+
+// wake has it receive again.
+func (p *packets) wake() {
+	if p.rests = false; !p.closed {
+		_ = p.loop.poll.modify(p.place, p.fd, unix.EPOLLIN) // it was possible before
+	}
 }
 
 func (p *packets) Pending() bool { return poll(p.fd)&unix.POLLIN != 0 }

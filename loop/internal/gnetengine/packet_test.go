@@ -85,7 +85,7 @@ func TestPacketsOfAllSizes(t *testing.T) {
 	})
 }
 
-// More than fits into a batch, from many peers, each of which stays on its loop.
+// More than fits into a batch, from many peers, each of which stays on its loop. Each loop has some.
 func TestPacketsPeersStay(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
 		port, boxes := servePackets(t, r, "udp", "127.0.0.1:0")
@@ -111,7 +111,10 @@ func TestPacketsPeersStay(t *testing.T) {
 			}
 		}
 		seen := make(map[string]int)
-		for _, b := range boxes {
+		for i, b := range boxes {
+			if len(b.peers) == 0 && r.loops[i].poll != nil {
+				t.Errorf("loop %d has no peers", i)
+			}
 			for len(b.peers) > 0 {
 				seen[<-b.peers]++
 			}

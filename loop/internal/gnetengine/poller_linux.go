@@ -21,8 +21,9 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
-	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then.
-	proofTimeout = 2 * time.Second
+	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then,
+	// but the machine may be busy.
+	proofTimeout = 10 * time.Second
 )
 
 var errDeaf = errors.New("loop: the event loop does not hear its poller")
@@ -41,6 +42,7 @@ type poller struct {
 	file    *os.File // a copy of fd, for Go's poller
 	bell    *bell
 	tap     tap
+	rests   *rests // nil: no socket ever has
 	turn    func() // of the loop
 	entries []entry
 	free    []int32
@@ -50,6 +52,7 @@ type poller struct {
 	err     error       // why it has, if nobody has asked for it
 	proof   chan error  // nil: its bell has rung
 	proven  bool
+	woken   bool // by Go's poller
 }
 
 // A pollee is told what epoll says of its descriptor.
@@ -103,36 +106,50 @@ func newPoller(turn func()) (p *poller, err error) {
 	return p, err
 }
 
-// startPoller has l stay in a poller of its own, if that works here: its bell must ring.
+// startPoller has l stay in a poller of its own, if that works here.
 func (l *eventLoop) startPoller() error {
 	p, err := newPoller(func() { l.engine.host.Turn(l.index) })
 	if err != nil {
 		p.close()
 		return err
 	}
-	p.bell.base = kernelTime(time.Now())
-	p.bell.ring = p.prove
-	p.bell.Publish(time.Millisecond) // it waits by then
+	if err = l.stayIn(p, proofTimeout); err == nil {
+		l.poll = p
+	}
+	return err
+}
+
+// stayIn has l stay in p, which has to prove first that it works: its bell must ring in time. If
+// not, p is closed.
+func (l *eventLoop) stayIn(p *poller, within time.Duration) error {
+	began := time.Now()
+	p.bell.base = kernelTime(began)
+	p.bell.ring = func() { p.prove(time.Since(began)) }
+	p.bell.Publish(time.Millisecond) // it is likely to wait by then
 	if err := l.gnet.Execute(context.Background(), staying{p}); err != nil {
 		p.close()
 		return err
 	}
-	err = errDeaf
+	err := errDeaf
 	select {
 	case err = <-p.proof:
-	case <-time.After(proofTimeout):
+	case <-time.After(within):
 	case <-l.ended:
 	}
-	if err == nil {
-		l.poll = p
-		return nil
+	if err != nil {
+		p.leaving.Store(true)
+		_ = p.file.Close() // which a loop hears that hears nothing else
+		l.execute(p.close)
 	}
-	p.leave()
-	l.execute(p.close)
 	return err
 }
 
-func (p *poller) prove() {
+// prove is what the bell rings for. A loop that has not been woken yet proves nothing.
+func (p *poller) prove(now time.Duration) {
+	if !p.woken {
+		p.bell.Publish(now + time.Millisecond)
+		return
+	}
 	p.proven = true
 	p.proof <- nil
 }
@@ -160,10 +177,11 @@ func (p *poller) run() {
 		err = raw.Read(func(uintptr) (leave bool) {
 			for p.round() {
 			}
+			p.woken = true // if it comes back here
 			return p.leaving.Load()
 		})
 	}
-	if p.err == nil {
+	if p.err == nil && !p.leaving.Load() {
 		p.err = err
 	}
 }
@@ -297,6 +315,9 @@ func (p *poller) close() {
 	_ = p.tap.file.Close()
 	if p.bell != nil {
 		_ = unix.Close(p.bell.fd)
+	}
+	if p.rests != nil {
+		_ = unix.Close(p.rests.fd)
 	}
 	if p.fd >= 0 {
 		_ = unix.Close(p.fd)

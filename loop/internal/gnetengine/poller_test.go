@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,48 @@ func TestAgainComesBehindTheSockets(t *testing.T) {
 		}
 		wait(t, heard, "a loop that asks for turns")
 	})
+}
+
+// A loop that does not hear its poller gets out of it, and goes on as gnet's.
+func TestDeafPoller(t *testing.T) {
+	e := NewPlain(zerolog.Nop())
+	r := &rig{Engine: e, t: t, posts: make([][]func(), 1)}
+	if err := e.Start(1, r); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	p, err := newPoller(func() {})
+	if err != nil {
+		t.Skip("pollers do not work here: ", err)
+	}
+	another, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.SetNonblock(another, true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.file.Close()
+	p.file = os.NewFile(uintptr(another), "nothing is in it")
+	if err := e.loops[0].stayIn(p, 10*time.Millisecond); err != errDeaf {
+		t.Error(err)
+	}
+	r.do(0, func() {})
+	addr, accepted := listen(t)
+	sink := newEar()
+	if _, err := r.connect(addr, sink); err != nil {
+		t.Fatal(err)
+	}
+	peer := wait(t, accepted, "the peer")
+	defer peer.Close()
+	if _, err := peer.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, sink.heard, "what the peer has sent")
 }
 
 // To wake a loop that has ended does no harm: its descriptors may be another's by then.

@@ -36,15 +36,9 @@ func (e *Engine) ListenPacket(ctx context.Context, network, address string, n in
 	if e.plain {
 		return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 	}
-	// Alone, at first: with SO_REUSEPORT a port that is in use would be shared with its owner in
-	// silence.
-	addr, err := free(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
 	p := &groupPort{engine: e}
 	for range n {
-		fd, local, err := bindReusable(ctx, network, addr)
+		fd, local, err := bind(ctx, network, address, len(p.fds) > 0)
 		if err != nil {
 			_ = p.Close()
 			return nil, err
@@ -56,40 +50,36 @@ func (e *Engine) ListenPacket(ctx context.Context, network, address string, n in
 			return nil, os.NewSyscallError("getsockname", err)
 		}
 		_, p.v6 = sa.(*unix.SockaddrInet6)
+		if address, err = withPort(address, local); err != nil {
+			_ = p.Close()
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
-// free returns address with its port, which was free a moment ago.
-func free(ctx context.Context, network, address string) (string, error) {
-	var lc net.ListenConfig
-	pc, err := lc.ListenPacket(ctx, network, address)
-	if err != nil {
-		return "", err
-	}
+// withPort returns address with the port of local.
+func withPort(address string, local net.Addr) (string, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", err
 	}
-	_, port, err := net.SplitHostPort(pc.LocalAddr().String())
-	if err != nil {
-		return "", err
-	}
-	return net.JoinHostPort(host, port), pc.Close()
+	_, port, err := net.SplitHostPort(local.String())
+	return net.JoinHostPort(host, port), err
 }
 
-// bindReusable binds one of the group.
-func bindReusable(ctx context.Context, network, address string) (fd int, local net.Addr, err error) {
+// bind binds one of the group. The first one takes the port alone, and shares it from then on: with
+// SO_REUSEPORT before that, a port that is in use would be shared with its owner in silence.
+func bind(ctx context.Context, network, address string, shared bool) (fd int, local net.Addr, err error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 			makeRoom(int(fd))
+			if shared {
+				failed = share(int(fd))
+			}
 		})
-		if err == nil {
-			err = os.NewSyscallError("setsockopt", failed)
-		}
-		return err
+		return errors.Join(err, failed)
 	}}
 	pc, err := lc.ListenPacket(ctx, network, address)
 	if err != nil {
@@ -101,11 +91,18 @@ func bindReusable(ctx context.Context, network, address string) (fd int, local n
 		return -1, nil, err
 	}
 	var failed error
-	err = raw.Control(func(n uintptr) { fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) })
-	if err == nil {
-		err = os.NewSyscallError("dup", failed)
-	}
-	return fd, pc.LocalAddr(), err
+	err = raw.Control(func(n uintptr) {
+		if fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0); failed != nil {
+			failed = os.NewSyscallError("dup", failed)
+		} else if failed = share(fd); failed != nil {
+			_ = unix.Close(fd)
+		}
+	})
+	return fd, pc.LocalAddr(), errors.Join(err, failed)
+}
+
+func share(fd int) error {
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
 // makeRoom has the kernel keep portRoom bytes, or as many as it may. More than net.core.rmem_max is

@@ -14,7 +14,7 @@ import (
 
 // A port's socket has the room that it is to have, or as much as the system allows.
 func TestPortHasRoom(t *testing.T) {
-	fd, _, err := bindReusable(context.Background(), "udp", "127.0.0.1:0")
+	fd, _, err := bind(context.Background(), "udp", "127.0.0.1:0", false)
 	if err != nil {
 		t.Fatal(err)
 	}

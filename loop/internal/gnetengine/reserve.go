@@ -2,7 +2,11 @@
 
 package gnetengine
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // reserve is a descriptor that a loop keeps for when there are no more. To pause or to linger a
 // socket needs a second one for a moment, until gnet has closed the first, and without it input or
@@ -17,12 +21,13 @@ func (r *reserve) fill() {
 	if r.kept {
 		return
 	}
+	syscall.ForkLock.RLock()                                  // no child inherits it
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0) // the cheapest that needs nothing else
-	if err != nil {
-		return
+	if err == nil {
+		unix.CloseOnExec(fd)
+		r.fd, r.kept = fd, true
 	}
-	unix.CloseOnExec(fd)
-	r.fd, r.kept = fd, true
+	syscall.ForkLock.RUnlock()
 }
 
 // dup returns a copy of fd: the reserve becomes that, so that what one loop gives back, when gnet

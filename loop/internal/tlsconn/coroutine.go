@@ -8,15 +8,18 @@ const maxIdle = 16
 // maxKept is how much room for output such a coroutine keeps.
 const maxKept = 16 << 10
 
-// A coroutine runs handshakes, one after another. Its caller waits while it runs, and goes on when
-// the handshake waits for input, and when it has ended.
+// A coroutine runs handshakes, one after another. What is cheap it does while its caller waits, which
+// goes on when the handshake waits for input, and when it has ended. What is not it does beside its
+// caller, and calls a function in the end: there is no goroutine between the two that would have to
+// be woken.
 //
 // It is a goroutine, and not one of iter.Pull, which the runtime lets nobody switch to who is wired
 // to his thread. Users may wire a loop, by runtime.LockOSThread in a callback, at any time, and to
 // ask for that, which runtime.Stack tells, takes longer than to switch by channels.
 type coroutine struct {
-	resume chan struct{}
-	yields chan struct{}
+	resume chan struct{} // with room for one: who has it go on does not wait until it does
+	yields chan struct{} // with room for one
+	beside func()        // not nil: nobody waits, and this is called in place of that
 	job    *handshake
 	out    []byte // the room that handshakes write to
 	alive  bool   // a hook that calls runtime.Goexit ends it
@@ -30,21 +33,32 @@ func (l *Loop) coroutine() *coroutine {
 		l.idle = l.idle[:n-1]
 		return co
 	}
-	co := &coroutine{alive: true, resume: make(chan struct{}), yields: make(chan struct{}, 1)}
+	co := &coroutine{alive: true, resume: make(chan struct{}, 1), yields: make(chan struct{}, 1)}
 	go co.run()
 	return co
 }
 
 func (co *coroutine) run() {
 	defer func() {
-		co.alive = false
-		close(co.yields)
+		if co.alive = false; co.job != nil {
+			co.yield()
+		}
 	}()
 	for range co.resume {
 		co.job.run()
 		co.job = nil
-		co.yields <- struct{}{}
+		co.yield()
 	}
+}
+
+// yield tells who is to know that it waits, or has done its job. From then on others may use it.
+func (co *coroutine) yield() {
+	if told := co.beside; told != nil {
+		co.beside = nil
+		told()
+		return
+	}
+	co.yields <- struct{}{}
 }
 
 // next runs it until it waits, or has done its job.
@@ -53,9 +67,9 @@ func (co *coroutine) next() {
 	<-co.yields
 }
 
-// wait is called within: it suspends the coroutine until next. False: stop was called.
+// wait is called within: it suspends the coroutine until it is to go on. False: stop was called.
 func (co *coroutine) wait() bool {
-	co.yields <- struct{}{}
+	co.yield()
 	_, ok := <-co.resume
 	return ok
 }

@@ -11,7 +11,10 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 const (
@@ -39,6 +42,11 @@ type handshake struct {
 	out    []byte      // what it has written since it last waited
 	dead   bool        // whoever waits for input gets none
 	gone   atomic.Bool // nobody wants the result
+
+	input   []byte       // what it was given
+	aside   engine.Aside // not nil: the coroutine may send by itself
+	sending sync.Mutex   // held while it does
+	phase   phase
 
 	begun   bool
 	fed     bool // it has been given the header of its first record
@@ -94,6 +102,10 @@ func (c *Conn) Abort(err error) {
 
 // handshakeInput collects input until there is enough to go on with.
 func (c *Conn) handshakeInput(p []byte) {
+	if c.notice(); c.state != handshaking {
+		c.Readable(p)
+		return
+	}
 	if !c.hs.begun && len(c.in)+len(p) > maxHello && helloReady(c.in) == 0 {
 		keep := maxHello - len(c.in)
 		c.hold(p[:keep])
@@ -132,30 +144,25 @@ func (c *Conn) goOn() {
 func (c *Conn) work(n int) {
 	h := c.hs
 	h.begin()
-	c.loop.parked.remove(h)
+	c.loop.unpark(h)
 	input := c.in
 	c.in = nil
 	if rest := input[n:]; len(rest) > 0 {
 		c.in = append(c.loop.get(len(rest)), rest...)
 	}
 	c.cur, c.left = input[:n], 0
+	h.input = input
 	if h.quick {
 		h.step()
-		c.stepped(input)
+		c.stepped()
 		return
 	}
-	h.working = true
-	c.loop.cfg.Workers.Go(func() {
-		defer func() {
-			if !c.loop.post(func() { c.stepped(input) }) {
-				h.cancel()
-				h.co.stop() // nobody else will
-			}
-		}()
-		if !h.gone.Load() {
-			h.step()
-		}
-	})
+	h.working, h.phase, h.aside = true, computing, nil
+	if len(c.out) == 0 && wholeRecords(c.in) == 0 {
+		h.aside, _ = c.sock.(engine.Aside)
+	}
+	h.co.beside = h.worked
+	c.loop.cfg.Workers.start(h.co)
 }
 
 // begin makes the coroutine.
@@ -180,6 +187,10 @@ func (h *handshake) run() {
 			h.err = h.conn.loop.cfg.Panicked(v)
 		}
 	}()
+	if h.gone.Load() {
+		h.err = net.ErrClosed
+		return
+	}
 	h.err = errGoexit
 	h.err = h.conn.tls.HandshakeContext(h.ctx)
 }
@@ -190,13 +201,14 @@ func (h *handshake) step() { h.co.next() }
 // wait is called within the coroutine: it suspends it until there is input. False: there will be
 // none. Nobody comes back to one that is dead.
 func (h *handshake) wait() bool {
-	return !h.dead && h.co.wait() && !h.dead
+	return !h.dead && h.co.wait() && !h.dead && !h.gone.Load()
 }
 
 // stepped goes on, on the loop, when the coroutine waits or has ended.
-func (c *Conn) stepped(input []byte) {
+func (c *Conn) stepped() {
 	h := c.hs
-	h.working = false
+	input := h.input
+	h.working, h.input = false, nil
 	if c.state != handshaking { // aborted meanwhile
 		h.end()
 		c.hs = nil
@@ -210,7 +222,7 @@ func (c *Conn) stepped(input []byte) {
 	if input != nil {
 		c.loop.put(input)
 	}
-	h.quick = h.plain && sealed(h.out)
+	h.quick = h.quick || h.plain && sealed(h.out)
 	c.handOut()
 	if h.over && h.err != nil {
 		c.fail(h.err)
@@ -241,7 +253,9 @@ func (c *Conn) handOut() {
 // park waits for the peer.
 func (c *Conn) park() {
 	l := c.loop
+	l.noticeAll()
 	l.parked.push(c.hs)
+	l.parkedChanged()
 	if c.unpause(); wholeRecords(c.in) > 0 {
 		c.goOn()
 		return
@@ -283,6 +297,10 @@ func (c *Conn) establish() {
 // handshakeCut is told that the raw input has ended. While a worker computes, that may be behind
 // the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
+	if c.notice(); c.state != handshaking {
+		c.Closed(err)
+		return
+	}
 	if err == io.EOF && c.hs.working && c.sock.Linger() {
 		c.eof = true
 		return
@@ -313,11 +331,13 @@ func (c *Conn) fail(err error) {
 	h := c.hs
 	delete(c.loop.handshakes, c)
 	c.loop.counts.Failed++
-	c.loop.parked.remove(h)
+	c.loop.unpark(h)
 	c.state = ended
-	if h.working { // the coroutine is the worker's: stepped ends it
-		h.gone.Store(true)
-		h.cancel()
+	if h.working && c.loop.unseen.want(h) {
+		h.working = false
+	}
+	if h.working { // stepped ends it
+		h.giveUp()
 		sock := c.sock
 		if !c.lost {
 			sock.Close(true)

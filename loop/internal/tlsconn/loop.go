@@ -32,6 +32,7 @@ type Loop struct {
 	batch      batch  // what is being sealed
 	handshakes map[*Conn]struct{}
 	parked     parked
+	unseen     unseen
 	idle       []*coroutine // for the next handshakes
 	ended      bool
 	discarding int
@@ -65,7 +66,9 @@ type LoopConfig struct {
 // NewLoop returns what the connections of an event loop share. Until the first connection it takes
 // no buffers.
 func NewLoop(cfg LoopConfig) *Loop {
-	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
+	l := &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
+	l.parkedChanged()
+	return l
 }
 
 // End is the last call. What workers compute still comes to nothing.
@@ -106,6 +109,16 @@ func (l *Loop) buffers() {
 	}
 }
 
+// unpark has h wait for its peer no longer.
+func (l *Loop) unpark(h *handshake) {
+	if h.parked {
+		l.parked.remove(h)
+		l.parkedChanged()
+	}
+}
+
+func (l *Loop) parkedChanged() { l.unseen.room.Store(int32(l.cfg.MaxParked - l.parked.n)) }
+
 // parked is the handshakes that wait for their peers, the oldest first.
 type parked struct {
 	head, tail *handshake
@@ -124,9 +137,6 @@ func (p *parked) push(h *handshake) {
 }
 
 func (p *parked) remove(h *handshake) {
-	if !h.parked {
-		return
-	}
 	if h.older == nil {
 		p.head = h.newer
 	} else {

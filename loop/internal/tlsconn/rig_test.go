@@ -192,6 +192,7 @@ type memSocket struct {
 	paused bool
 	linger bool
 	early  [][]byte // came while paused
+	left   bool     // the client has gone
 }
 
 func (m *memSocket) Write(p []byte) (int, error) {
@@ -209,6 +210,15 @@ func (m *memSocket) Write(p []byte) (int, error) {
 }
 
 func (m *memSocket) Writev(bufs [][]byte) (int, error) { return m.Write(bytes.Join(bufs, nil)) }
+
+// WriteAside is Write from another goroutine than the loop.
+func (m *memSocket) WriteAside(p []byte) (int, error) {
+	n, err := m.Write(p)
+	if err != nil {
+		m.rig.t.Error("WriteAside:", err) // the socket was closed meanwhile
+	}
+	return n, err
+}
 
 func (m *memSocket) NotifyWritable() bool {
 	m.mu.Lock()
@@ -328,7 +338,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.out) == 0 {
-		if m.closed || m.shut {
+		if m.closed || m.shut || m.left {
 			return 0, io.EOF
 		}
 		m.cond.Wait()

@@ -323,9 +323,7 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 		s := r.serve(serverConfig())
 		all = append(all, s)
 		s.sock.feed(hello, 1<<20)
-		for s.sock.written() == 0 { // until it is parked
-			runtime.Gosched()
-		}
+		s.waits()
 	}
 	for _, s := range all[:2] {
 		if err := s.end(); !errors.Is(err, ErrTooManyHandshakes) {
@@ -341,12 +339,6 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 			t.Errorf("%d wait after Abort", n)
 		}
 	})
-}
-
-func (m *memSocket) written() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.writes
 }
 
 // clientHello returns what a client sends first.

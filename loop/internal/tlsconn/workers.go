@@ -2,60 +2,48 @@ package tlsconn
 
 import "sync"
 
-// Workers run functions on a bounded number of goroutines, in the order in which they come. A
-// goroutine ends when there is nothing to do.
+// Workers bound how many coroutines compute at the same time without a caller that waits for them.
+// The others go on in the order in which they have come.
 type Workers struct {
 	max int
 
 	mu      sync.Mutex
 	running int
-	queue   []func()
+	queue   []*coroutine
 }
 
-// NewWorkers returns Workers that run at most n functions at once.
+// NewWorkers returns Workers that let at most n coroutines compute at once.
 func NewWorkers(n int) *Workers { return &Workers{max: n} }
 
-// Go has f run. Any goroutine may call it.
-func (w *Workers) Go(f func()) {
+// start has co go on, now or when others are done. It is to call done when it waits, or has ended.
+func (w *Workers) start(co *coroutine) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running == w.max {
-		w.queue = append(w.queue, f)
-		return
+	free := w.running < w.max
+	if free {
+		w.running++
+	} else {
+		w.queue = append(w.queue, co)
 	}
-	w.running++
-	go w.run(f)
+	w.mu.Unlock()
+	if free {
+		co.resume <- struct{}{}
+	}
 }
 
-// run runs f, and then what waits. If f calls runtime.Goexit another goroutine goes on.
-func (w *Workers) run(f func()) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if next := w.take(); next != nil {
-			go w.run(next)
-		}
-	}()
-	for f != nil {
-		f()
-		f = w.take()
-	}
-	returned = true
-}
-
-// take returns what comes next. nil: nothing, and one goroutine less runs.
-func (w *Workers) take() func() {
+// done says that one that was started does not compute any more: the next one may.
+func (w *Workers) done() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	var next *coroutine
 	if len(w.queue) == 0 {
 		w.running--
 		w.queue = nil
-		return nil
+	} else {
+		next = w.queue[0]
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
 	}
-	f := w.queue[0]
-	w.queue[0] = nil
-	w.queue = w.queue[1:]
-	return f
+	w.mu.Unlock()
+	if next != nil {
+		next.resume <- struct{}{}
+	}
 }
