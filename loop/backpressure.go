@@ -64,7 +64,8 @@ func (c *Conn) OnFlushed(f func()) {
 func (c *Conn) checkMark() {
 	w := &c.extras.water
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.mark {
-		w.high, c.out.asked = true, true
+		w.high = true
+		c.out.atEnd |= waitedFor
 		c.callHook(w.onHigh)
 	}
 }
@@ -79,10 +80,13 @@ func (c *Conn) checkWater() {
 		return
 	}
 	if c.out.box != nil {
-		w.waited, c.out.asked = true, true
+		w.waited = true
+		c.out.atEnd |= waitedFor
 		return
 	}
-	c.out.asked = len(w.forRoom) > 0
+	if len(w.forRoom) == 0 {
+		c.out.atEnd &^= waitedFor
+	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
 		c.callHook(w.onFlushed)
@@ -109,7 +113,8 @@ func init() {
 			return true
 		}
 		w := &c.more().water
-		w.forRoom, c.out.asked = append(w.forRoom, f), true
+		w.forRoom = append(w.forRoom, f)
+		c.out.atEnd |= waitedFor
 		return false
 	}
 	inside.Hold = func(conn any, on bool) {
