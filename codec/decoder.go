@@ -30,15 +30,16 @@ import (
 //
 //   - stop for ever: Release gives back what the Decoder holds;
 //   - stop for now: Keep stores the rest of the piece, and Next(nil) goes on with it later;
-//   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new one.
+//   - change the codec: SetCodec, and the bytes that follow the last frame are decoded by the new
+//     one.
 //
 // Frames are pieces of the data given to Next whenever nothing of them was left over from before,
 // so most bytes are never copied; the others are copied once, and again each time the buffer grows,
 // which is at least to the double: less than three times on average, however small the pieces are.
 // A Decoder with nothing left over holds no buffer. Otherwise its buffer is at most four times as
 // large as the bytes in it and 64 bytes more, or 576 bytes: the length that a peer announces is not
-// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next has been called
-// again, the buffer stays as it is.
+// believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next
+// has been called again, the buffer stays as it is.
 type Decoder struct {
 	codec Codec
 	pool  *Pool
@@ -121,9 +122,10 @@ func (d *Decoder) Buffered() int {
 //
 //   - frame is not nil: the next frame. more says whether to call Next again with rest.
 //   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
-//   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest is empty.
-//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is if
-//     the codec panics, which Next lets through.
+//   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest
+//     is empty.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is
+//     if the codec panics, which Next lets through.
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {

@@ -12,10 +12,11 @@
 //	Varint      frames behind their length as a varint, as Protocol Buffers delimit them
 //
 // They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
-// goroutine. Each has a limit on the length of a frame, Max, which is DefaultMax if it is zero;
-// there is no way to have none. Max counts the bytes of the frame as it is delivered and as it is
-// given to AppendFrame, not what the codec puts around it. A peer that sends more is refused with
-// ErrTooLong as soon as it can be known, which for a length field is when the field is there.
+// goroutine. Those that wait for the end of a frame, all but Raw and Fixed, have a limit on its
+// length, Max, which is DefaultMax if it is zero; there is no way to have none. Max counts the bytes
+// of the frame as it is delivered and as it is given to AppendFrame, not what the codec puts around
+// it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which for a
+// length field is when the field is there.
 //
 // # A codec of one's own
 //

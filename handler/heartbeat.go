@@ -26,13 +26,14 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 // Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
 // of protocol need three settings:
 //
-//   - Ping and pong (WebSocket, IRC, a game): set Interval and a Ping. A peer that was not heard of for an
-//     Interval gets a ping, and another after each further one; once Missed pings were left without an
-//     answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
-//   - The peer sends by itself (MQTT, a device that reports): set Interval and no Ping. It is closed after Missed
-//     Intervals of silence.
-//   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser): set Interval,
-//     a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and nobody is closed.
+//   - Ping and pong (WebSocket, IRC, a game): set Interval and a Ping. A peer that was not heard of
+//     for an Interval gets a ping, and another after each further one; once Missed pings were left
+//     without an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
+//   - The peer sends by itself (MQTT, a device that reports): set Interval and no Ping. It is closed
+//     after Missed Intervals of silence.
+//   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
+//     set Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and
+//     nobody is closed.
 //
 // For protocols in which both sides send by themselves (AMQP, STOMP) chain two: the second and the
 // third kind.

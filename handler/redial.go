@@ -109,8 +109,9 @@ type LinkStats struct {
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
 // Send sends msg, or keeps a copy for the next connection, or behind what was kept and is not sent
-// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A message
-// that was sent may still be lost with its connection: only an answer tells, see Calls.
+// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
+// Conn.Send's. A message that was sent may still be lost with its connection: only an answer tells,
+// see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:

@@ -65,6 +65,7 @@ func (c *Conn) checkMark() {
 	w := &c.extras.water
 	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.mark {
 		w.high = true
+		c.out.atEnd |= waitedFor
 		c.callHook(w.onHigh)
 	}
 }
@@ -80,7 +81,11 @@ func (c *Conn) checkWater() {
 	}
 	if c.out.box != nil {
 		w.waited = true
+		c.out.atEnd |= waitedFor
 		return
+	}
+	if len(w.forRoom) == 0 {
+		c.out.atEnd &^= waitedFor
 	}
 	if w.waited || w.high {
 		w.high, w.waited = false, false
@@ -109,6 +114,7 @@ func init() {
 		}
 		w := &c.more().water
 		w.forRoom = append(w.forRoom, f)
+		c.out.atEnd |= waitedFor
 		return false
 	}
 	inside.Hold = func(conn any, on bool) {
@@ -168,7 +174,8 @@ func (c *Conn) pause(why pauses) {
 	}
 }
 
-// ResumeRead ends PauseRead. Messages are delivered after the current callback, in their order.
+// ResumeRead ends PauseRead, but not what a Pipe or handler.Answers holds back. Messages are
+// delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")
 	c.resume(pausedByUser)

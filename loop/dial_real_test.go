@@ -23,7 +23,7 @@ import (
 func bothEngines(t *testing.T, f func(t *testing.T, ctx context.Context)) {
 	t.Run("default", func(t *testing.T) { f(t, context.Background()) })
 	t.Run("plain", func(t *testing.T) {
-		f(t, withoutDoors(context.Background()))
+		f(t, withoutPollers(context.Background()))
 	})
 }
 

@@ -78,7 +78,7 @@ func (l *Loop) needTLS() *tlsconn.Loop {
 func (s *Server) needHandshakers() {
 	s.handshakersOnce.Do(func() {
 		if s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()))
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()), s.MaxHandshakes)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
 )
 
-// withoutDoors makes servers take the way of systems that lack what Linux has.
-func withoutDoors(ctx context.Context) context.Context {
+// withoutPollers makes servers take the way of systems that lack what Linux has.
+func withoutPollers(ctx context.Context) context.Context {
 	return engine.NewContext(ctx, gnetengine.NewPlain(zerolog.Nop()))
 }

@@ -4,5 +4,5 @@ package loop_test
 
 import "context"
 
-// withoutDoors has nothing to do: there are none here.
-func withoutDoors(ctx context.Context) context.Context { return ctx }
+// withoutPollers has nothing to do: there are none here.
+func withoutPollers(ctx context.Context) context.Context { return ctx }

@@ -31,7 +31,7 @@ func (s *sink) Readable(p []byte) {
 	c.idle.lastRead = l.now
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
-		c.out.listed = true // no need to list it: its turn ends here
+		c.out.atEnd |= listed // no need to list it: its turn ends here
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
@@ -156,7 +156,7 @@ func (c *Conn) decoded() {
 		if v := recover(); v != nil {
 			c.shut(l.panicked(v))
 		} else {
-			c.out.listed = false // what Readable does behind decode is left out
+			c.out.atEnd &^= listed // what Readable does behind decode is left out
 			l.exited()
 		}
 	}

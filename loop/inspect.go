@@ -79,7 +79,7 @@ func (c *Conn) mustBeSound() {
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}
-	c.require(!c.out.listed, "it counts as touched")
+	c.require(c.out.atEnd&listed == 0, "it counts as touched")
 	c.require(c.in.pauses != pausedSocket || c.in.queued || s == stateFlushing, "its socket is paused for no reason")
 	c.require(c.in.pauses&pausedForShare == 0 || c.in.queued || s == stateFlushing, "it waits for its turn, and is not listed")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")

@@ -25,7 +25,7 @@ func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K
 	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel.Wheel, expire)}
 }
 
-// touch is called before each change, which the loop must know of to tell the alarm.
+// touch is called before each change, which the loop must know of to set its bell.
 func (k *Keyed[K, V]) touch(method string) {
 	k.l.owner.Check(method)
 	k.l.wheel.touched = true

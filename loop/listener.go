@@ -57,6 +57,9 @@ type listener struct {
 func (s *Server) listen(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		if ln.net != nil { // from outside
+			if err := unblock(ln.net); err != nil {
+				return fmt.Errorf("loop: %s: cannot listen: %w", ln.field, err)
+			}
 			continue
 		}
 		var err error

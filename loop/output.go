@@ -13,10 +13,18 @@ const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
 // output is what a connection sends.
 type output struct {
-	box    *outbox.Box // nil: nothing waits
-	listed bool        // in loop.touched
-	ended  bool        // CloseWrite: nothing more is sent
+	box   *outbox.Box // nil: nothing waits
+	atEnd atEnd       // of a turn
+	ended bool        // CloseWrite: nothing more is sent
 }
+
+// atEnd says what the end of a turn does.
+type atEnd uint8
+
+const (
+	listed    atEnd = 1 << iota // it comes for this connection, which is in loop.touched
+	waitedFor                   // somebody waits for the output to go: checkWater looks who
+)
 
 // retries are those of a full socket whose engine cannot tell.
 type retries struct {
@@ -52,7 +60,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
-	if !c.out.listed {
+	if c.out.atEnd&listed == 0 {
 		c.touch() // before user code, which may panic
 	}
 	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
@@ -110,6 +118,7 @@ func (c *Conn) Pending() int {
 	n := c.pending()
 	if n > 0 {
 		c.more().water.waited = true // who has seen it may wait for OnFlushed
+		c.out.atEnd |= waitedFor
 	}
 	return n
 }
@@ -192,8 +201,8 @@ func (c *Conn) appended(tail []byte) {
 
 // touch has endTurn called when this turn ends.
 func (c *Conn) touch() {
-	if !c.out.listed {
-		c.out.listed = true
+	if c.out.atEnd&listed == 0 {
+		c.out.atEnd |= listed
 		c.loop.touched = append(c.loop.touched, c)
 	}
 }
@@ -201,7 +210,7 @@ func (c *Conn) touch() {
 // endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
 // the socket is known to be full, and goes on with a close.
 func (c *Conn) endTurn() {
-	c.out.listed = false
+	c.out.atEnd &^= listed
 	if b := c.out.box; b != nil && !b.Blocked {
 		if b.Len() == 0 {
 			c.releaseOutput() // a codec that panicked left it so
@@ -211,7 +220,7 @@ func (c *Conn) endTurn() {
 	if c.isUDP() {
 		c.flushPort()
 	}
-	if c.extras != nil {
+	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
 		c.checkWater()
 	}
 	if c.in.pauses&heldBack != 0 {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -111,37 +112,39 @@ func TestUDPDoesNotAllocate(t *testing.T) {
 // Whoever has a session is served before others get one, wherever in the batch his datagram is; and
 // those of a new peer stay in order.
 func TestUDPServesFirst(t *testing.T) {
-	var order []string
-	var opened int
-	r := newRig(t, &Server{}, HandlerFunc(func(c *Conn, msg []byte) error {
-		order = append(order, string(msg))
-		if string(msg) == "panic" {
-			panic("told to")
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		var opened int
+		r := newRig(t, &Server{}, HandlerFunc(func(c *Conn, msg []byte) error {
+			order = append(order, string(msg))
+			if string(msg) == "panic" {
+				panic("told to")
+			}
+			return nil
+		}))
+		p, _ := newPort(r)
+		accept := p.ln.accept
+		p.ln.accept = func(c *Conn) Handler {
+			opened++
+			order = append(order, "open")
+			return accept(c)
 		}
-		return nil
-	}))
-	p, _ := newPort(r)
-	accept := p.ln.accept
-	p.ln.accept = func(c *Conn) Handler {
-		opened++
-		order = append(order, "open")
-		return accept(c)
-	}
-	(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}}, false)
-	order = nil
-	var batch []engine.Datagram
-	for _, d := range []struct {
-		peer int
-		msg  string
-	}{{2, "a"}, {1, "b"}, {3, "panic"}, {2, "c"}, {1, "panic"}, {4, "d"}, {1, "not any more"}, {2, "e"}} {
-		batch = append(batch, engine.Datagram{Data: []byte(d.msg), Peer: from(d.peer)})
-	}
-	(*portSink)(p).Received(batch, false)
-	want := []string{"b", "panic", "open", "a", "open", "panic", "c", "open", "d", "e"}
-	if !slices.Equal(order, want) {
-		t.Errorf("%q, want %q", order, want)
-	}
-	if opened != 4 || len(p.v4) != 2 || len(p.fresh) != 0 {
-		t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), len(p.fresh))
-	}
+		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}}, false)
+		order = nil
+		var batch []engine.Datagram
+		for _, d := range []struct {
+			peer int
+			msg  string
+		}{{2, "a"}, {1, "b"}, {3, "panic"}, {2, "c"}, {1, "panic"}, {4, "d"}, {1, "not any more"}, {2, "e"}} {
+			batch = append(batch, engine.Datagram{Data: []byte(d.msg), Peer: from(d.peer)})
+		}
+		(*portSink)(p).Received(batch, false)
+		want := []string{"b", "panic", "open", "a", "open", "panic", "c", "open", "d", "e"}
+		if !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+		if opened != 4 || len(p.v4) != 2 || len(p.fresh) != 0 {
+			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), len(p.fresh))
+		}
+	})
 }

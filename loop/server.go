@@ -70,7 +70,9 @@ type Server struct {
 	HandshakeTimeout time.Duration `default:"10s"`
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
-	// the loops; the others wait. Hooks that ask somebody else (a key server, say) want more.
+	// the loops; the others wait. Hooks that ask somebody else (a key server, say) want more. One
+	// that does not heed its context keeps its place until a second after its handshake has failed,
+	// and MaxHandshakes of them at most give it up then; those goroutines last until it returns.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where

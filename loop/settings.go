@@ -46,7 +46,7 @@ func (s *Server) prepare() error {
 		}
 		s.listeners = append(s.listeners, ln)
 		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()))
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()), s.MaxHandshakes)
 		}
 	}
 	return s.checkCodec()

@@ -4,6 +4,7 @@ package loop
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -58,4 +59,19 @@ func (o TCPOptions) setBacklog(ln net.Listener) (err error) {
 	}
 	controlErr := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), o.Backlog) })
 	return cmp.Or(err, controlErr)
+}
+
+// unblock has a listener from outside not block. Whoever has handed a copy of its socket to a child
+// may have made it block, as os.File.Fd does, and then Accept would not return when it is closed.
+func unblock(ln net.Listener) error {
+	s, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), true) })
+	return errors.Join(controlErr, err)
 }

@@ -176,7 +176,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 
 // share returns how many timers of the slot that starts at next are to be cascaded now.
 func (w *Wheel) share(level int, next, elapsed uint64) int {
-	const least = 16 // not worth spreading
+	const least = blockLen // not worth spreading: less than a microsecond
 	sofar := w.pos - (next - 1<<span(level)) + 1
 	part := float64(max(min(elapsed, sofar), 1))
 	part /= part + float64(next-w.pos-1)

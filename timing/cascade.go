@@ -26,9 +26,9 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	if !w.inCache(b, m) {
 		w.touch(b, m)
 	}
+	n := m.len()
 	var to stretch
-	moved := uint64(0)
-	for ; budget > 0 && m != 0; m &= m - 1 {
+	for budget > 0 && m != 0 {
 		e := b.entry(m.first())
 		index, when := e.index, e.when()
 		var slot *list
@@ -40,18 +40,38 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		if slot.cursor&offMask == 0 {
 			budget -= w.makeRoom(slot, min(sparse, budget-1))
 		}
-		at := slot.cursor // as push does; this is nearly as hot as At
-		w.node(index).at = at
-		slot.take(at, when)
-		w.enter(slot.last, at, index, when)
+		w.node(index).at = w.push(slot, index, when)
 		budget--
-		moved++
+		m, budget = w.moveDown(&to, b, m&(m-1), budget)
 	}
-	w.cascaded += moved
+	w.cascaded += uint64(n - m.len())
 	if w.masks[i] = m; m == 0 {
 		w.dropBlock(li, i)
 	}
 	return budget
+}
+
+// moveDown moves the entries of a block that are in a stretch, up to the first that is not or whose
+// slot has no room, and returns what is left of them and of the budget. It calls nothing, so that
+// all that it needs stays in registers: it is nearly as hot as At.
+func (w *Wheel) moveDown(to *stretch, b block, m mask, budget int) (mask, int) {
+	for ; budget > 0 && m != 0; m &= m - 1 {
+		e := b.entry(m.first())
+		index, when := e.index, e.when()
+		if !to.has(when) {
+			break
+		}
+		slot := w.slotIn(to, when)
+		at := slot.cursor
+		if at&offMask == 0 {
+			break
+		}
+		w.node(index).at = at
+		slot.take(at, when)
+		w.enter(slot.last, at, index, when)
+		budget--
+	}
+	return m, budget
 }
 
 // touch loads the nodes of a block's entries, so that the processor waits for all of them at once

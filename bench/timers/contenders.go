@@ -43,6 +43,7 @@ type kind struct {
 var kinds = []kind{
 	{name: "timing.Wheel", handle: 12, make: newWheel},
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
+	{name: "heap in order", handle: 8, make: newOrderedHeap},
 	{name: "container/heap", handle: 8, make: newStdHeap},
 	{name: "timing.Scheduler", handle: 24, make: newScheduler},
 	{name: "time.AfterFunc", handle: 8, make: newStd},

@@ -57,6 +57,27 @@ func TestSteppersAgree(t *testing.T) {
 	}
 }
 
+// The heap in order runs what is due at once as it was added, and the wheel does.
+func TestInOrder(t *testing.T) {
+	for _, k := range kinds {
+		if k.name != "timing.Wheel" && k.name != "heap in order" {
+			continue
+		}
+		c := k.make(1000).(stepper)
+		var fired []int
+		for i := range 1000 {
+			c.add(i, time.Millisecond-time.Duration(i%7), func() { fired = append(fired, i) })
+		}
+		for i := 0; i < 1000; i += 3 {
+			c.stop(i)
+		}
+		c.advance(time.Millisecond)
+		if len(fired) != 666 || !slices.IsSorted(fired) {
+			t.Errorf("%s: %d ran, in order: %v", k.name, len(fired), slices.IsSorted(fired))
+		}
+	}
+}
+
 func TestResults(t *testing.T) {
 	r := newResults()
 	for _, v := range []float64{3, 1, 2} {

@@ -302,6 +302,7 @@ func (w *worker) plan(c *claim) {
 	}
 	if !s.mine && c.shard == firstShard {
 		w.watchAt(w.now()) // whoever owned it may have owned others
+		w.say("first " + w.id)
 	}
 	s.mine = true
 	w.ears.want(c.shard, true)

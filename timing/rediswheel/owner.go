@@ -38,7 +38,18 @@ func (w *worker) hear(m message) {
 		w.hearLeft(m.args)
 	case "lost":
 		w.hearLost(m.args)
+	case "first":
+		w.hearFirst(m.args)
 	}
+}
+
+// say publishes a message, which may be lost: others notice sooner or later.
+func (w *worker) say(text string) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = w.client.Publish(ctx, w.q.channel, text).Err()
+	}()
 }
 
 // index returns the shard that an argument names, or -1.
@@ -118,6 +129,17 @@ func (w *worker) hearLeft(args []string) {
 	}
 }
 
+// hearFirst: another worker owns the first shard now. Whoever ranks first for watching it depends on
+// that, and all must know, or each may take another for the one who looks.
+func (w *worker) hearFirst(args []string) {
+	s := &w.loop.shards[firstShard]
+	if len(args) == 0 || args[0] == w.id || s.mine {
+		return
+	}
+	s.owner = args[0]
+	w.watchFrom(w.now() + 3*w.q.cfg.Refresh)
+}
+
 // hearHelp: an owner has more that is due than it has places.
 func (w *worker) hearHelp(args []string) {
 	if len(args) == 0 || args[0] == w.id {
@@ -152,11 +174,7 @@ func (w *worker) cry() {
 		return
 	}
 	w.loop.cried = w.now()
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = w.client.Publish(ctx, w.q.channel, text).Err() // others notice sooner or later
-	}()
+	w.say(text)
 }
 
 // rebalance takes the shards that should be this worker's, given who lives.

@@ -42,8 +42,8 @@ type poller struct {
 	file    *os.File // a copy of fd, for Go's poller
 	bell    *bell
 	tap     tap
-	turn    func() // of the loop
-	entries []entry
+	turn    func()  // of the loop
+	entries []entry // as many as there were at most: events tell places, so that they cannot move
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
 	again   bool        // the loop wants another turn

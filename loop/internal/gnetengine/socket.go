@@ -15,8 +15,9 @@ import (
 // maxIovecs is what one writev takes; gnet and the system refuse more.
 const maxIovecs = 1024
 
-// socket implements engine.Socket where there are no pollers. The descriptor is gnet's until Linger or Pause makes one of our
-// own. Once closed, the number belongs to somebody else: nothing here may use it then.
+// socket implements engine.Socket where there are no pollers. The descriptor is gnet's until Linger
+// or Pause makes one of our own. Once closed, the number belongs to somebody else: nothing here may
+// use it then.
 type socket struct {
 	loop *eventLoop
 	conn gnet.Conn // nil while detached from gnet: lingering, or paused

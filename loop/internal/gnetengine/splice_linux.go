@@ -5,6 +5,7 @@ package gnetengine
 import (
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -84,10 +85,10 @@ func (d *direct) receive() {
 // splice passes on what has come to the socket to.
 func (d *direct) splice(to int) {
 	p := d.loop.pipe
-	n, err := unix.Splice(d.fd, nil, p.w, nil, spliceMost, spliceFlags)
+	n, err := rawSplice(d.fd, p.w, spliceMost)
 	switch {
 	case n > 0:
-		d.spliceOut(to, int(n))
+		d.spliceOut(to, n)
 	case err == unix.EINTR:
 	case err == unix.EAGAIN: // nothing, or urgent data, which only reading gets past
 		d.read()
@@ -101,15 +102,24 @@ func (d *direct) splice(to int) {
 	}
 }
 
+// rawSplice is splice(2) without telling Go's scheduler: see maxRaw.
+func rawSplice(from, to, n int) (int, error) {
+	k, _, errno := syscall.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), spliceFlags)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(k), nil
+}
+
 // spliceOut moves the n bytes in the pipe on. That to is broken is found by who writes the rest.
 func (d *direct) spliceOut(to, n int) {
 	p, moved := d.loop.pipe, 0
 	for moved < n {
-		k, err := unix.Splice(p.r, nil, to, nil, n-moved, spliceFlags)
+		k, err := rawSplice(p.r, to, n-moved)
 		if k <= 0 && err != unix.EINTR {
 			break
 		}
-		moved += int(max(k, 0))
+		moved += k
 	}
 	rest := d.loop.buffer()[:n-moved]
 	if err := p.readRest(rest); err != nil {

@@ -75,7 +75,7 @@ func (h *handshake) worked() {
 			co.stop() // nobody else will
 		}
 	}
-	l.cfg.Workers.done()
+	l.cfg.Workers.done(h)
 }
 
 // sendAside sends what the handshake has to say. False: there is something left to do for the loop.
@@ -100,6 +100,9 @@ func (h *handshake) giveUp() {
 	h.sending.Lock()
 	defer h.sending.Unlock()
 	h.cancel()
+	if l := h.conn.loop; h.foreign {
+		l.after(patience, func() { l.cfg.Workers.forget(h) })
+	}
 }
 
 // notice looks whether the handshake waits for its peer, if the loop believes that it computes, and

@@ -91,16 +91,21 @@ func TestBesideTheLoop(t *testing.T) {
 			t.Errorf("%d handshakes are left, %d parked, %d unseen", n, r.loop.parked.n, len(r.loop.unseen.list))
 		}
 	})
-	w := r.loop.cfg.Workers
+	r.loop.cfg.Workers.settled(t)
+}
+
+// settled waits until none computes.
+func (w *Workers) settled(t *testing.T) {
+	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		w.mu.Lock()
-		running, queued := w.running, len(w.queue)
+		running, stuck, queued := w.running, w.stuck, len(w.queue)
 		w.mu.Unlock()
-		if running == 0 && queued == 0 {
+		if running == 0 && stuck == 0 && queued == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d compute, %d wait for that", running, queued)
+			t.Fatalf("%d compute, %d are stuck, %d wait", running, stuck, queued)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -20,6 +21,10 @@ import (
 const (
 	// maxEarly is how much may arrive while a worker computes before the socket is paused.
 	maxEarly = 64 << 10
+
+	// patience is how long a hook may go on after the handshake that it is for has ended, until it
+	// is taken for stuck.
+	patience = time.Second
 )
 
 // internalError is the alert by which crypto/tls refuses messages that are too long.
@@ -47,6 +52,7 @@ type handshake struct {
 	aside   engine.Aside // not nil: the coroutine may send by itself
 	sending sync.Mutex   // held while it does
 	phase   phase
+	turn    turn
 
 	begun   bool
 	fed     bool // it has been given the header of its first record
@@ -162,7 +168,7 @@ func (c *Conn) work(n int) {
 		h.aside, _ = c.sock.(engine.Aside)
 	}
 	h.co.beside = h.worked
-	c.loop.cfg.Workers.start(h.co)
+	c.loop.cfg.Workers.start(h)
 }
 
 // begin makes the coroutine.

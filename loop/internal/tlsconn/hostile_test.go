@@ -9,7 +9,9 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // shortWire is a client's net.Conn that vanishes when so many bytes of what it writes are through.
@@ -91,7 +93,7 @@ func TestDiscardingIsBounded(t *testing.T) {
 // A handshake that is given up before a worker has got to it leaves a coroutine that others can
 // use.
 func TestGivenUpBeforeItBegins(t *testing.T) {
-	r := newRig(t, func(cfg *LoopConfig) { cfg.Workers = NewWorkers(1) })
+	r := newRig(t, func(cfg *LoopConfig) { cfg.Workers = NewWorkers(1, 10) })
 	for range 3 {
 		busy, release := make(chan struct{}), make(chan struct{})
 		slow := serverConfig()
@@ -120,6 +122,50 @@ func TestGivenUpBeforeItBegins(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Hooks that do not heed their context hold up the others only until it is known that they do not,
+// unless there are too many of them.
+func TestStuckHooks(t *testing.T) {
+	r := newRig(t, func(cfg *LoopConfig) {
+		cfg.Workers = NewWorkers(1, 2)
+		after := cfg.After
+		cfg.After = func(d time.Duration, f func()) func() { return after(d/100, f) }
+	})
+	release := make(chan struct{})
+	var inHook atomic.Int32
+	hanging := serverConfig()
+	hanging.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		inHook.Add(1)
+		<-release
+		return nil, errors.New("enough")
+	}
+	hanging.Certificates = nil
+	hello := clientHello(t)
+	for i := range 3 {
+		s := r.serve(hanging)
+		s.sock.feed(hello, 1<<20)
+		for end := time.Now().Add(time.Minute); int(inHook.Load()) != i+1; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d hooks have been called, want %d", inHook.Load(), i+1)
+			}
+		}
+		r.do(func() { s.conn.Abort(errors.New("too late")) })
+		_ = s.end()
+	}
+	w := r.loop.cfg.Workers
+	w.mu.Lock()
+	if w.running != 1 || w.stuck != 2 {
+		t.Errorf("%d compute and %d are stuck, want 1 and 2", w.running, w.stuck)
+	}
+	w.mu.Unlock()
+	close(release)
+	last := r.serve(serverConfig())
+	c, _ := last.dial(clientConfig(), 1<<20)
+	if err := c.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(t)
 }
 
 func TestHugeHelloIsAnswered(t *testing.T) {

@@ -33,7 +33,7 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 		Post:      func(f func()) bool { r.tasks <- f; return true },
 		After:     r.after,
 		Pool:      new(codec.Pool),
-		Workers:   NewWorkers(2),
+		Workers:   NewWorkers(2, 10),
 		MaxParked: 100,
 		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}

@@ -2,48 +2,84 @@ package tlsconn
 
 import "sync"
 
-// Workers bound how many coroutines compute at the same time without a caller that waits for them.
-// The others go on in the order in which they have come.
+// Workers bound how many handshakes compute at the same time, on their coroutines, beside the loops.
+// The others wait their turn, in the order in which they have come.
+//
+// One that is stuck in a hook of the user's, though nobody wants it any more, is left to itself: it
+// is not to hold up the others. Of these there are some at most, too.
 type Workers struct {
-	max int
+	max, maxStuck int
 
 	mu      sync.Mutex
 	running int
-	queue   []*coroutine
+	stuck   int
+	queue   []*handshake
 }
 
-// NewWorkers returns Workers that let at most n coroutines compute at once.
-func NewWorkers(n int) *Workers { return &Workers{max: n} }
+// A turn is what a handshake has of Workers, whose mutex guards it.
+type turn uint8
 
-// start has co go on, now or when others are done. It is to call done when it waits, or has ended.
-func (w *Workers) start(co *coroutine) {
+const (
+	noTurn turn = iota
+	running
+	stuck
+)
+
+// NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxStuck be
+// stuck.
+func NewWorkers(n, maxStuck int) *Workers { return &Workers{max: n, maxStuck: maxStuck} }
+
+// start has h go on, now or when others are done.
+func (w *Workers) start(h *handshake) {
 	w.mu.Lock()
-	free := w.running < w.max
-	if free {
-		w.running++
+	defer w.mu.Unlock()
+	if w.running == w.max {
+		w.queue = append(w.queue, h)
+		return
+	}
+	w.running++
+	h.goOn()
+}
+
+// goOn has room to send to: it does not wait.
+func (h *handshake) goOn() {
+	h.turn = running
+	h.co.resume <- struct{}{}
+}
+
+// done says that h does not compute any more. Nothing but its turn is used of it.
+func (w *Workers) done(h *handshake) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := h.turn
+	h.turn = noTurn
+	if was == stuck {
+		w.stuck--
 	} else {
-		w.queue = append(w.queue, co)
-	}
-	w.mu.Unlock()
-	if free {
-		co.resume <- struct{}{}
+		w.next()
 	}
 }
 
-// done says that one that was started does not compute any more: the next one may.
-func (w *Workers) done() {
+// forget says that nobody has wanted h for long. If it still computes it is stuck.
+func (w *Workers) forget(h *handshake) {
 	w.mu.Lock()
-	var next *coroutine
+	defer w.mu.Unlock()
+	if h.turn == running && w.stuck < w.maxStuck {
+		h.turn = stuck
+		w.stuck++
+		w.next()
+	}
+}
+
+// next gives the turn of one that does not compute any more to the next one.
+func (w *Workers) next() {
 	if len(w.queue) == 0 {
 		w.running--
 		w.queue = nil
-	} else {
-		next = w.queue[0]
-		w.queue[0] = nil
-		w.queue = w.queue[1:]
+		return
 	}
-	w.mu.Unlock()
-	if next != nil {
-		next.resume <- struct{}{}
-	}
+	h := w.queue[0]
+	w.queue[0] = nil
+	w.queue = w.queue[1:]
+	h.goOn()
 }
