@@ -70,3 +70,48 @@ func testUDPNewcomersLeaveTheLoopToOthers(t *testing.T, ctx context.Context) {
 		t.Errorf("%d sessions, %d open, %d refused, %d lost of %d", st.Sessions, st.Conns, st.Refused, st.Lost, 1+rounds*crowd)
 	}
 }
+
+// Beyond few sessions new peers have an eighth of the time, however many come; who has a session is
+// answered meanwhile.
+func TestUDPCrowdLeavesTimeToOthers(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs all of 127.0.0.0/8, as Linux has it")
+	}
+	bothEngines(t, testUDPCrowdLeavesTimeToOthers)
+}
+
+func testUDPCrowdLeavesTimeToOthers(t *testing.T, ctx context.Context) {
+	const few, crowd, cost, saved, share = 20, 300, 100 * time.Microsecond, 4 * time.Millisecond, 500 * time.Microsecond
+	var opened atomic.Int64
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, MaxSessions: few * 16,
+		Accept: func(*loop.Conn) loop.Handler {
+			for began := time.Now(); time.Since(began) < cost; {
+			}
+			opened.Add(1)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
+		}}
+	startWith(t, ctx, srv)
+	good := dialUDP(t, srv.LocalAddr())
+	good.ask([]byte("hello"))
+	begun := time.Now()
+	for n := range crowd - 1 {
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 2, byte(n>>8), byte(n))}, srv.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("me, too")); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	for end := time.Now().Add(patience); opened.Load() < crowd && time.Now().Before(end); {
+		good.ask([]byte("and I?"))
+	}
+	took, least := time.Since(begun), 8*((crowd-few)*cost-saved-2*share)
+	if t.Logf("all were opened after %v", took); took < least {
+		t.Errorf("%d were opened in %v, want %v at least", crowd, took, least)
+	}
+	if st := srv.Stats(); opened.Load() != crowd || st.Lost != 0 {
+		t.Errorf("%d of %d were opened in the end, %d lost", opened.Load(), crowd, st.Lost)
+	}
+}
