@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxEarly is how much may arrive while a worker computes before the socket is paused.
+	// maxEarly is how much may arrive beside a coroutine that computes before the socket is paused.
 	maxEarly = 64 << 10
 
 	// patience is how long a hook may go on after the handshake that it is for has ended, until it
@@ -35,8 +35,8 @@ var (
 	errGoexit       = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
 )
 
-// A handshake is what a Conn needs until it is open. While a worker computes, the coroutine, the
-// input it was given and the output it makes belong to the worker.
+// A handshake is what a Conn needs until it is open. While the coroutine computes beside the loop,
+// the input it was given and the output it makes belong to it.
 type handshake struct {
 	conn   *Conn
 	ctx    context.Context // ends with the handshake, for hooks that wait for something
@@ -56,7 +56,7 @@ type handshake struct {
 
 	begun   bool
 	fed     bool // it has been given the header of its first record
-	working bool // a worker computes, or is about to
+	working bool // as far as the loop knows: the coroutine computes beside it, or is about to
 	quick   bool // what comes next is cheap enough for the loop
 	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
 	waits   bool // a hook of the user's may look at ctx
@@ -146,7 +146,7 @@ func (c *Conn) goOn() {
 	}
 }
 
-// work runs the coroutine with n bytes of input: here, or on a worker.
+// work has the coroutine go on with n bytes of input: while the loop waits, or beside it.
 func (c *Conn) work(n int) {
 	h := c.hs
 	h.begin()
@@ -300,7 +300,7 @@ func (c *Conn) establish() {
 	c.goOnReading()
 }
 
-// handshakeCut is told that the raw input has ended. While a worker computes, that may be behind
+// handshakeCut is told that the raw input has ended. While the coroutine computes, that may be behind
 // the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if c.notice(); c.state != handshaking {

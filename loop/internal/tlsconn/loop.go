@@ -71,7 +71,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return l
 }
 
-// End is the last call. What workers compute still comes to nothing.
+// End is the last call. What is computed still comes to nothing.
 func (l *Loop) End() {
 	for _, co := range l.idle {
 		co.stop()

@@ -4,10 +4,10 @@
 // What speaks TLS is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one
 // that does not:
 //
-//   - A handshake has a goroutine, which runs in turns with its caller, as crypto/tls cannot go on
+//   - A handshake has a goroutine, which runs in turns with the loop, as crypto/tls cannot go on
 //     with one that has failed for want of input. It begins when the whole ClientHello is there, is
-//     suspended where it would wait for the peer, and ends with the handshake. What costs is computed
-//     by workers, not by the loop.
+//     suspended where it would wait for the peer, and ends with the handshake. What costs it does
+//     beside the loop, a few at a time, and what comes of that it sends by itself.
 //   - After that, crypto/tls gets whole records only. That there are no more is a temporary net.Error,
 //     which it does not hold against the connection.
 //   - What it writes goes into a buffer of the loop, and leaves it in one write.
@@ -72,7 +72,7 @@ type Conn struct {
 	earned  int   // bytes of data that have not yet made up for one
 	err     error // what crypto/tls says of the input, to be told after Resume
 
-	in   []byte // ciphertext that waits: for the rest of its record, for Resume, or for a worker
+	in   []byte // ciphertext that waits: for the rest of its record, for Resume, or for the coroutine
 	cur  []byte // ciphertext that crypto/tls is given
 	left int    // how much of cur belongs to the record it is at
 
