@@ -207,6 +207,10 @@ func TestPipelineOrder(t *testing.T) {
 			if n := k.pipe.Unanswered(); n != 0 {
 				t.Errorf("%d are unanswered", n)
 			}
+			want := handler.CallStats{Begun: 20, Answered: 9, TimedOut: 10, Canceled: 1, Unmatched: 12}
+			if got := k.pipe.Stats(); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
 		})
 		for i := range 20 {
 			switch {

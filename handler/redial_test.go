@@ -253,20 +253,25 @@ func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
 	})
 }
 
+// keep has the backend be away while n messages are sent, and come back.
+func (k *linked) keep(n int, msg string) {
+	k.backend.Accept().Reset()
+	k.backend.Refuse(syscall.EHOSTUNREACH)
+	k.srv.Sleep(time.Second)
+	for range n {
+		k.send(msg, nil)
+	}
+	k.backend.Refuse(nil)
+	k.srv.Sleep(time.Minute)
+}
+
 // Much that was kept goes out as fast as the peer takes it: none of it is lost to the limit of what
 // may be pending, and what is sent meanwhile stays behind it.
 func TestRedialKeepsMuch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newLinked(t, handler.Redial{Keep: 3000})
-		k.backend.Accept().Reset()
-		k.backend.Refuse(syscall.EHOSTUNREACH)
-		k.srv.Sleep(time.Second)
 		want := strings.Repeat("x", 1<<10)
-		for range 3000 {
-			k.send(want, nil)
-		}
-		k.backend.Refuse(nil)
-		k.srv.Sleep(time.Minute)
+		k.keep(3000, want)
 		p, got := k.backend.Accept(), ""
 		k.send("last", nil)
 		for range 100 {

@@ -2,7 +2,6 @@ package handler_test
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,15 +47,8 @@ func TestRedialRestsWhileThePeerTakesNothing(t *testing.T) {
 			}
 			return loop.HandlerFunc(echo)
 		}})
-		k.backend.Accept().Reset()
-		k.backend.Refuse(syscall.EHOSTUNREACH)
-		k.srv.Sleep(time.Second)
 		msg := strings.Repeat("x", 1<<10)
-		for range 3000 {
-			k.send(msg, nil)
-		}
-		k.backend.Refuse(nil)
-		k.srv.Sleep(time.Minute)
+		k.keep(3000, msg)
 		rests(t, k.srv, peer, strings.Repeat(msg+"\n", 3000))
 	})
 }

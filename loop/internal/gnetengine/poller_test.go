@@ -3,6 +3,7 @@
 package gnetengine
 
 import (
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -38,13 +39,7 @@ func TestTapWakesTheLoop(t *testing.T) {
 // A loop that asks for another turn looks at its sockets before, and does not sleep.
 func TestAgainComesBehindTheSockets(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		addr, accepted := listen(t)
-		sink := newEar()
-		if _, err := r.connect(addr, sink); err != nil {
-			t.Fatal(err)
-		}
-		peer := wait(t, accepted, "the peer")
-		defer peer.Close()
+		sink, peer := r.dialled(t)
 		heard := make(chan struct{})
 		var turn func()
 		turn = func() {
@@ -94,13 +89,7 @@ func TestDeafPoller(t *testing.T) {
 		t.Error(err)
 	}
 	r.do(0, func() {})
-	addr, accepted := listen(t)
-	sink := newEar()
-	if _, err := r.connect(addr, sink); err != nil {
-		t.Fatal(err)
-	}
-	peer := wait(t, accepted, "the peer")
-	defer peer.Close()
+	sink, peer := r.dialled(t)
 	if _, err := peer.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -135,4 +124,17 @@ func TestWakeAfterTheEnd(t *testing.T) {
 	}
 	_ = e.Wake(0)
 	e.loops[0].execute(func() { t.Error("ran") })
+}
+
+// dialled connects loop 0 to a peer.
+func (r *rig) dialled(t *testing.T) (*ear, net.Conn) {
+	t.Helper()
+	addr, accepted := listen(t)
+	sink := newEar()
+	if _, err := r.connect(addr, sink); err != nil {
+		t.Fatal(err)
+	}
+	peer := wait(t, accepted, "the peer")
+	t.Cleanup(func() { _ = peer.Close() })
+	return sink, peer
 }
