@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"weak"
 )
 
 func TestJumpCostsOccupiedSlotsOnly(t *testing.T) {
@@ -79,10 +80,10 @@ func TestPanicLosesNeitherBatchNorPeriod(t *testing.T) {
 
 func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
 	w := New(Config{})
-	collected := make(chan bool)
+	var kept weak.Pointer[[1 << 20]byte]
 	func() {
 		big := new([1 << 20]byte)
-		runtime.AddCleanup(big, func(c chan bool) { close(c) }, collected)
+		kept = weak.Make(big)
 		x := w.At(at(1000), func() { big[0]++ })
 		w.Stop(x)
 	}()
@@ -93,7 +94,10 @@ func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
 		t.Errorf("%d nodes and %d blocks in use for none pending", w.slab.used-1, len(w.masks)-1)
 	}
 	runtime.GC()
-	<-collected // a callback that is kept would make this wait for ever
+	if kept.Value() != nil {
+		t.Error("what a stopped timer's callback refers to is kept")
+	}
+	runtime.KeepAlive(w)
 }
 
 // Whatever is stopped in whatever order, what the rest occupies is in proportion to it.
