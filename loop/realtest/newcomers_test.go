@@ -115,12 +115,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 	for range 4 {
 		life()
 	}
-	for end := time.Now().Add(10 * time.Second); openFiles(t) > files && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := openFiles(t); n > files {
-		t.Errorf("%d descriptors are open, %d before", n, files)
-	}
+	until(t, time.Minute, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}
