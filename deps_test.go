@@ -73,6 +73,7 @@ var floors = map[string][]string{
 	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
 	"internal/freeport":         {},
+	"internal/shortdir":         {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},

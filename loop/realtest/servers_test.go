@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -24,7 +24,7 @@ import (
 func TestLoopsBeforeConnections(t *testing.T) {
 	for _, addr := range []string{
 		"tcp://127.0.0.1:0", "tcp4://127.0.0.1:0", "tcp6://[::1]:0", "tcp://:0",
-		"unix://" + filepath.Join(t.TempDir(), "x.sock"),
+		"unix://" + shortdir.Socket(t),
 	} {
 		t.Run(addr[:6], func(t *testing.T) {
 			if strings.HasPrefix(addr, "tcp6") {
