@@ -21,7 +21,7 @@ var (
 
 func handle(t *testing.T, h rediswheel.Handler, task rediswheel.Task) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return h.Handle(ctx, task)
 }
