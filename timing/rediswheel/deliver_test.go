@@ -73,8 +73,11 @@ func toConn(t *testing.T, srv *loop.Server, refs chan loop.Ref) {
 		t.Error(line, err)
 	}
 	c.Close()
-	for err == nil { // until the server has noticed
-		err = ref.Tell(func(*loop.Conn) {})
+	noticed := func() bool { return errors.Is(ref.Tell(func(*loop.Conn) {}), loop.ErrClosed) }
+	for deadline := time.Now().Add(time.Minute); !noticed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not notice that the connection is closed")
+		}
 	}
 	if err := handle(t, told, rediswheel.Task{}); !errors.Is(err, loop.ErrClosed) {
 		t.Error(err)
