@@ -70,9 +70,9 @@ type Server struct {
 	HandshakeTimeout time.Duration `default:"10s"`
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
-	// the loops; the others wait. Hooks that ask somebody else (a key server, say) want more. One
-	// that does not heed its context keeps its place until a second after its handshake has failed,
-	// and MaxHandshakes of them at most give it up then; those goroutines last until it returns.
+	// the loops; the others wait. A hook that takes long, as it asks somebody else (a key server,
+	// say), keeps its place for a second at most, as long as no more than MaxHandshakes of them last.
+	// If it does not heed its context, its goroutine lasts until it returns.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
