@@ -121,7 +121,7 @@ func (k *Link) Send(msg []byte) error {
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
 	case len(k.kept) >= k.redial.Keep:
-		k.kept = append(k.kept[:0], k.kept[1:]...)
+		k.unkeep()
 		k.dropped++
 	}
 	k.kept = append(k.kept, append([]byte{}, msg...))
@@ -188,8 +188,14 @@ func (k *Link) sendKept() {
 			k.conn.Log().Warn().Err(err).Msg("a kept message cannot be sent")
 			k.dropped++
 		}
-		k.kept = k.kept[1:]
+		k.unkeep()
 	}
+}
+
+// unkeep forgets the oldest kept message.
+func (k *Link) unkeep() {
+	k.kept[0] = nil
+	k.kept = k.kept[1:]
 }
 
 // closed is told when a connection has ended, or was refused by Open.
