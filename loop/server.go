@@ -112,9 +112,9 @@ type Server struct {
 	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
 	NumLoops int `zero:"GOMAXPROCS"`
 
-	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
-	// server runs, to one more than the loops of all servers of the process, and says so in the
-	// log: a loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
+	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, if it is less, to one
+	// more than the loops of all servers of the process, where it stays, and says so in the log: a
+	// loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
 	// no pollers: not on Linux), and without one that is free, goroutines that wait for sockets
 	// (what Offload runs, clients of databases) stand still meanwhile. If the environment sets
 	// GOMAXPROCS, it is never raised.
