@@ -31,6 +31,7 @@ var ErrAway = errors.New("handler: not connected")
 // For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
 // not closed: Open is an Accept, so Chain puts one around it.
 type Redial struct {
+	// Dialer dials Addr, which is as for loop.Dialer.Dial.
 	Dialer loop.Dialer
 	Addr   string
 
