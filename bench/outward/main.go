@@ -23,6 +23,7 @@ import (
 var (
 	turns   = flag.Int("rounds", 5, "take this `number` of turns")
 	sources = flag.Int("sources", 1_000_000, "flood from this `number` of addresses")
+	cell    = flag.String("cell", "", "measure only echoes over UDP whose title has this `text` in it, such as \" 1 peers, depth 1 \"")
 	only    = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
 )
 
