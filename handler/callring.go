@@ -31,31 +31,36 @@ type call[A any] struct {
 type callRing[A any] struct {
 	slots []call[A] // their number is a power of two
 	used  int
+	room  int    // how many may be used
 	last  uint64 // the latest number
 	ids   uint64 // the bits of a number that are the id
 }
 
 func newCallRing[A any](idBits int) callRing[A] {
-	return callRing[A]{slots: emptySlots[A](minSlots), ids: 1<<idBits - 1}
+	r := callRing[A]{ids: 1<<idBits - 1}
+	r.empty(minSlots)
+	return r
 }
 
-func emptySlots[A any](n int) []call[A] {
-	slots := make([]call[A], n)
-	slots[0].number = noCall
-	return slots
+// empty gives r new slots.
+func (r *callRing[A]) empty(n int) {
+	r.slots, r.room = make([]call[A], n), n/4*3
+	r.slots[0].number = noCall
 }
 
 // take puts a call into the next free slot, and returns its number.
 func (r *callRing[A]) take(done func(A, error)) uint64 {
-	if r.used >= len(r.slots)/4*3 {
+	if r.used >= r.room {
 		r.grow()
 	}
+	slots, n := r.slots, r.last
 	for {
-		r.last++
-		if k := &r.slots[r.slotOf(r.last)]; k.number == 0 {
-			k.done, k.number = done, r.last
+		n++
+		if k := &slots[n&uint64(len(slots)-1)]; k.number == 0 {
+			k.done, k.number = done, n
 			r.used++
-			return r.last
+			r.last = n
+			return n
 		}
 	}
 }
@@ -82,7 +87,7 @@ func (r *callRing[A]) next(from, to uint64) uint64 {
 	return from
 }
 
-// last returns the last call of [from, to) that is under way, or from-1. There are no numbers from 0
+// before returns the last call of [from, to) that is under way, or from-1. There are no numbers from 0
 // down.
 func (r *callRing[A]) before(from, to uint64) uint64 {
 	for to--; to >= from; to-- {
@@ -93,16 +98,19 @@ func (r *callRing[A]) before(from, to uint64) uint64 {
 	return to
 }
 
-// free empties a slot.
-func (r *callRing[A]) free(at uint32) {
-	r.slots[at] = call[A]{}
+// free empties a slot, and returns what was to be called.
+func (r *callRing[A]) free(at uint32) (done func(A, error)) {
+	k := &r.slots[at]
+	done = k.done
+	k.done, k.number = nil, 0
 	r.used--
+	return done
 }
 
 // grow doubles the slots. No two calls get the same one, as they have different ones already.
 func (r *callRing[A]) grow() {
 	old := r.slots
-	r.slots = emptySlots[A](2 * len(old))
+	r.empty(2 * len(old))
 	for _, k := range old[1:] {
 		if k.number != 0 {
 			r.slots[r.slotOf(k.number)] = k

@@ -171,7 +171,10 @@ func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error))
 		timeout = cs.timeout
 	}
 	n := cs.ring.take(done)
-	if !cs.schedule(n, timeout) {
+	switch m := &cs.marks; {
+	case timeout == cs.lastTimeout && m.hasFresh() && cs.timer.Pending():
+		m.last().end = n + 1 // what schedule comes to in most cases
+	case !cs.schedule(n, timeout):
 		cs.end(cs.ring.slotOf(n)) // Close was called, and what is under way fails soon
 		return 0, loop.ErrClosed
 	}
@@ -237,34 +240,42 @@ func (cs *Calls[A]) Stats() CallStats {
 
 // find returns the slot of the call that is under way with that id, or 0.
 func (cs *Calls[A]) find(id uint64) uint32 {
-	if cs.names == nil {
-		return cs.ring.find(id)
-	}
-	if own, ok := cs.names.ids[id]; ok {
-		return cs.ring.find(own)
-	}
-	if _, named := cs.names.of[id]; named {
-		return 0
+	if cs.names != nil {
+		id = cs.names.own(id)
 	}
 	return cs.ring.find(id)
 }
 
 // end frees the slot of a call and returns what is to be called.
 func (cs *Calls[A]) end(at uint32) (done func(A, error)) {
-	k := &cs.ring.slots[at]
-	done = k.done
-	if cs.odd != nil {
-		cs.odd.end(k.number)
+	if cs.odd != nil || cs.names != nil {
+		cs.forget(cs.ring.slots[at].number)
 	}
-	if cs.names != nil {
-		cs.names.end(k.number & cs.ring.ids)
+	return cs.ring.free(at)
+}
+
+// forget ends what few calls have: a timer of its own, or a name.
+func (cs *Calls[A]) forget(n uint64) {
+	cs.odd.end(n)
+	cs.names.end(n & cs.ring.ids)
+}
+
+// own returns the id in the ring of what has that name, or has it itself: 0 if there is none.
+func (n *callNames) own(id uint64) uint64 {
+	if own, ok := n.ids[id]; ok {
+		return own
 	}
-	cs.ring.free(at)
-	return done
+	if _, named := n.of[id]; named {
+		return 0
+	}
+	return id
 }
 
 // end forgets the name of a call, if it has one.
 func (n *callNames) end(id uint64) {
+	if n == nil {
+		return
+	}
 	if name, ok := n.of[id]; ok {
 		delete(n.of, id)
 		delete(n.ids, name)
