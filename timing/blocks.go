@@ -64,6 +64,9 @@ func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
 // first returns the place of the first entry.
 func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
+// before has the places before a cursor: all, if there is no room behind it.
+func before(cursor uint32) mask { return ^mask(0) >> (-cursor & offMask) }
+
 // thin reports whether a block is empty, or has just become sparse enough to be merged.
 func (m mask) thin() bool { return (1<<thinning|1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
 
@@ -98,6 +101,7 @@ type list struct {
 	head   uint32        // the first block
 	blocks uint32
 	number uint16 // of the list itself
+	exact  bool   // the last block's mask has none that are still to come: the list is the overdue one, or is due
 }
 
 // tail returns the last block of a list that has some.
@@ -122,7 +126,9 @@ func (s *blocks) link(i uint32) *link { return &s.links[i] }
 
 func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter)) }
 
-// mask returns which entries block i has. The pointer is good until another block is made.
+// mask returns which entries of block i have not been taken out. Of the last block of a slot those
+// that are still to come are among them, so that adding one need not note it; see live. The pointer
+// is good until another block is made.
 func (s *blocks) mask(i uint32) *mask { return uncheckedIn(s.masks, i) }
 
 // list returns a list by its number. Its level must have had a timer.
@@ -136,7 +142,7 @@ func (s *blocks) list(l int) *list {
 // init makes lists that are all empty, and forgets all blocks.
 func (s *blocks) init() {
 	*s = blocks{masks: make([]mask, 1, 8), links: make([]link, 1, 8)}
-	s.late = list{min: math.MaxInt64, number: overdue}
+	s.late = list{min: math.MaxInt64, number: overdue, exact: true}
 }
 
 // ring returns the slots of a level.
@@ -155,7 +161,7 @@ func (s *blocks) ring(level int) *[ringSlots]list {
 func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	at = li.cursor
 	li.take(at, when)
-	s.enter(li.last, at, index, when)
+	li.last.entry(at&offMask).set(index, when)
 	return at
 }
 
@@ -166,19 +172,13 @@ func (li *list) take(at uint32, when time.Duration) {
 	li.min = min(li.min, when)
 }
 
-// enter is the other half: b is the list's last block.
-func (s *blocks) enter(b block, at, index uint32, when time.Duration) {
-	*s.mask(at >> offBits) |= 1 << (at & offMask)
-	b.entry(at&offMask).set(index, when)
-}
-
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
 	small := li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
 	i := s.takeBlock(small)
 	s.masks[i] = 0
 	s.chain(li, i)
-	li.cursor, li.last = i<<offBits+s.link(i).first(), s.block(i)
+	s.endAt(li, i)
 }
 
 // takeBlock returns a block that is in no list: for a small one also a large one, if there is one.
@@ -201,6 +201,7 @@ func (s *blocks) chain(li *list, i uint32) {
 		li.head = i
 	} else {
 		tail := li.tail()
+		s.masks[tail] = s.live(tail)
 		s.link(i).prev, s.link(tail).next = tail, i
 	}
 	li.blocks++
@@ -269,7 +270,25 @@ func (s *blocks) endAt(li *list, i uint32) {
 		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
 		return
 	}
-	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), s.link(i).first(), 1), s.block(i)
+	li.last = s.block(i)
+	s.setCursor(li, i<<offBits+max(s.masks[i].end(), s.link(i).first(), 1))
+}
+
+// setCursor has the next entries go to the places from at on, of the list's last block.
+func (s *blocks) setCursor(li *list, at uint32) {
+	li.cursor = at
+	if !li.exact {
+		s.masks[li.tail()] |= ^before(at)
+	}
+}
+
+// live says which entries of a block are those of timers.
+func (s *blocks) live(i uint32) mask {
+	k := s.link(i)
+	if k.next != 0 {
+		return s.masks[i]
+	}
+	return s.masks[i] & before(s.list(int(k.list)).cursor)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.
@@ -285,7 +304,7 @@ func (s *blocks) freeBlock(i uint32) {
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(li *list) (n int) {
 	for i := li.head; i != 0; i = s.link(i).next {
-		n += s.masks[i].len()
+		n += s.live(i).len()
 	}
 	return n
 }

@@ -156,8 +156,11 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 		}
 		return moved
 	}
+	if n == 0 && tail == li.head {
+		li.min = math.MaxInt64
+	}
 	w.closeGaps(tail)
-	li.cursor = tail<<offBits + w.link(tail).first() + uint32(n)
+	w.endAt(li, tail)
 	return n
 }
 
@@ -186,7 +189,7 @@ func (w *Wheel) occupy(li *list) {
 
 // has reports whether a slot has timers.
 func (w *Wheel) has(l int) bool {
-	return w.occupied[l/lapSlots]>>(l%lapSlots)&1 != 0 && w.masks[w.list(l).head] != 0
+	return w.occupied[l/lapSlots]>>(l%lapSlots)&1 != 0 && w.live(w.list(l).head) != 0
 }
 
 // wakeBy makes sure that Advance has a look at the given tick, if not before.
@@ -229,6 +232,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 		w.makeRoom(li, blockLen/2)
 	}
 	at = w.push(li, i, when)
+	*w.mask(at >> offBits) |= 1 << (at & offMask)
 	w.lateTurn(li.tail()).set(w.round, time.Duration(w.reached(w.now)))
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return at
@@ -260,12 +264,12 @@ func (w *Wheel) thinned(i uint32) {
 	li := w.list(int(b.list))
 	if b.next != 0 || b.list == overdue {
 		w.dropBlock(li, i)
-	} else {
-		li.cursor = i<<offBits + max(b.first(), 1) // it begins anew; at 0 there would be no room
+		return
 	}
-	if li.head != 0 && w.masks[li.head] == 0 {
+	if i == li.head {
 		li.min = math.MaxInt64
 	}
+	w.endAt(li, i) // it begins anew
 }
 
 // dropBlock frees a block without entries, and notes if its slot has none any more.
@@ -282,6 +286,7 @@ func (w *Wheel) vacate(li *list) {
 	if li.number == overdue {
 		return
 	}
+	li.exact = false
 	half := li.number / lapSlots
 	w.occupied[half] &^= 1 << (li.number % lapSlots)
 	if w.occupied[half]|w.occupied[half^1] == 0 {
@@ -303,7 +308,7 @@ func (w *Wheel) mergeBlock(i uint32) {
 
 // fit reports whether block j, which follows block i, may be merged into that.
 func (w *Wheel) fit(i, j uint32) bool {
-	if i == 0 || j == 0 || w.masks[i].len()+w.masks[j].len() > w.link(i).size()*mergeTo/blockLen {
+	if i == 0 || j == 0 || w.masks[i].len()+w.live(j).len() > w.link(i).size()*mergeTo/blockLen {
 		return false
 	}
 	return w.link(i).list != overdue || w.lateTurn(i).index == w.lateTurn(j).index
@@ -311,10 +316,11 @@ func (w *Wheel) fit(i, j uint32) bool {
 
 // mergeInto moves the entries of block j to the block i before it.
 func (w *Wheel) mergeInto(i, j uint32) {
-	if w.masks[i].end()+uint32(w.masks[j].len()) > blockLen {
+	m := w.live(j)
+	if w.masks[i].end()+uint32(m.len()) > blockLen {
 		w.closeGaps(i)
 	}
-	w.copyEntries(i, j, w.masks[j])
+	w.copyEntries(i, j, m)
 	w.dropBlock(w.list(int(w.link(i).list)), j) // which finds the cursor behind i's last entry
 }
 
