@@ -22,14 +22,13 @@ const (
 	smallPlace  = blockLen - smallLen
 	smallBlocks = 2
 
-	// A large block that gets down to thinning live entries, and again to sparse, is merged with a
-	// neighbour if both together fill no more than three quarters. The last block of a list is not, as it will be
-	// filled; if it is mostly gaps when its end is reached, those are closed. So of two large
-	// neighbours one has more than sparse entries: each of them once had, and the later one to get
-	// there would have been merged.
-	thinning = blockLen * 3 / 8
-	sparse   = blockLen / 4
-	mergeTo  = blockLen * 3 / 4
+	// When the wheel would have to grow, neighbours are merged that together fill no more than seven
+	// eighths. If the last block of a list is mostly gaps when its end is reached, those are closed.
+	sparse  = blockLen / 4
+	mergeTo = blockLen * 7 / 8
+
+	// A block is moved down as it is if it is nearly full, as the gaps go with it.
+	nearlyFull = blockLen * 3 / 4
 )
 
 // entry is a timer in a block. It has its deadline in halves, to take 12 bytes and not 16; the
@@ -66,9 +65,6 @@ func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & 
 
 // before has the places before a cursor: all, if there is no room behind it.
 func before(cursor uint32) mask { return ^mask(0) >> (-cursor & offMask) }
-
-// thin reports whether a block is empty, or has just become sparse enough to be merged.
-func (m mask) thin() bool { return (1<<thinning|1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
 
 // link is the place of a block in its list.
 type link struct {
@@ -118,6 +114,7 @@ type blocks struct {
 	links       []link
 	vacant      uint32                      // a free large block, none if it is 0
 	vacantSmall uint32                      // a free small one
+	hand        uint32                      // the block that was last looked at for merging
 	rings       [numLevels]*[ringSlots]list // nil where there never was a timer
 	late        list                        // the overdue list
 }
@@ -174,12 +171,19 @@ func (li *list) take(at uint32, when time.Duration) {
 
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
-	small := li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
-	i := s.takeBlock(small)
+	i := s.takeBlock(s.wantsSmall(li))
 	s.masks[i] = 0
 	s.chain(li, i)
 	s.endAt(li, i)
 }
+
+// wantsSmall reports whether the next block of a list is to be a small one.
+func (s *blocks) wantsSmall(li *list) bool {
+	return li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
+}
+
+// hasFree reports whether takeBlock has a block that was used before.
+func (s *blocks) hasFree(small bool) bool { return s.vacant != 0 || small && s.vacantSmall != 0 }
 
 // takeBlock returns a block that is in no list: for a small one also a large one, if there is one.
 func (s *blocks) takeBlock(small bool) (i uint32) {
@@ -297,7 +301,7 @@ func (s *blocks) freeBlock(i uint32) {
 	if s.link(i).base != 0 {
 		free = &s.vacantSmall
 	}
-	s.link(i).next = *free
+	s.link(i).next, s.link(i).list = *free, unlisted
 	*free = i
 }
 

@@ -20,7 +20,7 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	m := w.live(i)
 	all := m
 	b := w.block(i)
-	if n := m.len(); n > mergeTo && n <= budget && w.relink(from, li, b, m) {
+	if n := m.len(); n > nearlyFull && n <= budget && w.relink(from, li, b, m) {
 		w.cascaded += uint64(n)
 		return budget - n
 	}

@@ -192,8 +192,8 @@ func (w *Wheel) Stop(t Timer) bool {
 	*uncheckedIn(w.top, k) = spare{t.index, gen}
 	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
-	if m.thin() {
-		w.thinned(at >> offBits)
+	if *m == 0 {
+		w.emptied(at >> offBits)
 	}
 	return true
 }
@@ -241,8 +241,8 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	li.last.entry(at&offMask).set(t.index, when)
 	m := w.mask(was >> offBits)
 	*m &^= 1 << (was & offMask)
-	if m.thin() {
-		w.thinned(was >> offBits)
+	if *m == 0 {
+		w.emptied(was >> offBits)
 	}
 	return true
 }
