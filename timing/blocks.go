@@ -172,9 +172,13 @@ func (li *list) take(at uint32, when time.Duration) {
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
 	i := s.takeBlock(s.wantsSmall(li))
-	s.masks[i] = 0
 	s.chain(li, i)
-	s.endAt(li, i)
+	first := s.link(i).first()
+	li.cursor, li.last = i<<offBits+first, s.block(i)
+	s.masks[i] = 0
+	if !li.exact {
+		s.masks[i] = ^mask(0) << first
+	}
 }
 
 // wantsSmall reports whether the next block of a list is to be a small one.
@@ -262,27 +266,21 @@ func (s *blocks) unlink(li *list, i uint32) {
 		s.link(b.next).prev = b.prev
 	}
 	li.blocks--
-	if last {
+	switch {
+	case li.head == 0:
+		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
+	case last:
 		s.endAt(li, b.prev)
 	}
 }
 
-// endAt makes block i the last of a list, none if it is 0. It has no entries if its last one is
-// being fired.
+// endAt has the next entries of a list go behind those of block i, its last one. At its first place
+// a cursor would mean that there is no room.
 func (s *blocks) endAt(li *list, i uint32) {
-	if i == 0 {
-		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
-		return
-	}
+	li.cursor = i<<offBits + max(s.masks[i].end(), s.link(i).first(), 1)
 	li.last = s.block(i)
-	s.setCursor(li, i<<offBits+max(s.masks[i].end(), s.link(i).first(), 1))
-}
-
-// setCursor has the next entries go to the places from at on, of the list's last block.
-func (s *blocks) setCursor(li *list, at uint32) {
-	li.cursor = at
 	if !li.exact {
-		s.masks[li.tail()] |= ^before(at)
+		s.masks[i] |= ^before(li.cursor)
 	}
 }
 

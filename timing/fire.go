@@ -8,8 +8,8 @@ import (
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
 	li := w.list(listOf(0, tick))
-	if !li.exact && li.head != 0 {
-		w.masks[li.tail()] = w.live(li.tail())
+	if !li.exact {
+		*w.mask(li.tail()) &= before(li.cursor)
 		li.exact = true
 	}
 	for budget > 0 && li.head != 0 {
