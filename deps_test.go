@@ -73,11 +73,11 @@ var floors = map[string][]string{
 	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
 	"internal/freeport":         {},
-	"internal/shortdir":         {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},
 	"internal/inside":           {},
+	"internal/shortdir":         {},
 }
 
 const (
