@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -141,13 +142,16 @@ func TestManySenders(t *testing.T) {
 			for i := 0; i < each; {
 				if m.Put(s*each+i, i%100 == 0) == nil {
 					i++
+				} else {
+					runtime.Gosched() // with one processor the others would wait for the end of this one's time
 				}
 			}
 		})
 	}
 	var last [senders]int
 	for done := 0; done < senders*each; done++ {
-		for n := 0; n == 0; n, _ = m.Refill() {
+		for n, _ := m.Refill(); n == 0; n, _ = m.Refill() {
+			runtime.Gosched()
 		}
 		v := m.Next()
 		m.Settle()
