@@ -41,7 +41,7 @@ func startRedis() (*redisServer, error) {
 		return nil, fmt.Errorf("redis-server: %w (apt-get install redis-server)", err)
 	}
 	r.client = redis.NewClient(&redis.Options{Addr: addr})
-	for range 500 {
+	for range 6000 { // a minute
 		if err = r.client.Ping(context.Background()).Err(); err == nil {
 			return r, nil
 		}

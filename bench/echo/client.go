@@ -35,7 +35,7 @@ type load struct {
 // connect opens n connections. They will be reset when they close, so that no port has to wait.
 func connect(addr string, n int) (conns []net.Conn, err error) {
 	for len(conns) < n {
-		c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+		c, err := net.DialTimeout("tcp", addr, time.Minute)
 		if err != nil {
 			closeAll(conns)
 			return nil, err

@@ -177,7 +177,7 @@ func greet(conns []net.Conn) error {
 	binary.BigEndian.PutUint32(frame, smallSize)
 	answer := make([]byte, len(frame))
 	for _, c := range conns {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := c.Write(frame); err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (s *server) start(dir, path string, args ...string) error {
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
-	for range 300 {
+	for range 6000 { // a minute
 		if c, err := net.Dial("tcp", "127.0.0.1:"+s.port); err == nil {
 			return c.Close()
 		}

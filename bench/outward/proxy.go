@@ -130,7 +130,7 @@ func startProxy(name, to string) *process {
 	}
 	check(cmd.Start())
 	p := &process{cmd: cmd, in: closer(func() { _ = cmd.Process.Kill(); _ = os.RemoveAll(dir) }), addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	for range 500 {
+	for range 6000 { // a minute
 		if c, err := net.Dial("tcp", p.addr); err == nil {
 			_ = c.Close()
 			return p

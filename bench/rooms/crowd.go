@@ -179,10 +179,7 @@ func (c *crowd) talk(length time.Duration) (said int) {
 		time.Sleep(every)
 	}
 	want := before + int64(said*(c.o.conns/c.o.rooms))
-	for range 200 {
-		if c.delivered.Load() >= want {
-			break
-		}
+	for end := time.Now().Add(20 * time.Second); c.delivered.Load() < want && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return said

@@ -166,7 +166,7 @@ func startRedis() (addr string, pid int, stop func(), err error) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	for range 200 {
+	for range 6000 { // a minute
 		if c, err := net.Dial("tcp", addr); err == nil {
 			c.Close()
 			return addr, cmd.Process.Pid, stop, nil

@@ -223,8 +223,9 @@ func TestBrowserIdle(t *testing.T) {
 	silent.Screenshot("kicked")
 	talks.says("silent has left (kicked: idle)")
 	talks.Until("document.querySelector('#link').classList.contains('on')")
-	if took, _ := silent.Eval("window.ended - window.began - window.stood").(float64); took > 4500 {
-		t.Errorf("kicked after %.0f ms, want 4 s at most", took)
+	// If answers to pings put it off, it would never be; Chromium may keep a busy machine from it for a while.
+	if took, _ := silent.Eval("window.ended - window.began - window.stood").(float64); took > 8000 {
+		t.Errorf("kicked after %.0f ms, want 4 s, or less than twice that on a busy machine", took)
 	}
 	t.Logf("the machine stood still for %v ms", silent.Eval("window.stood"))
 	silent.Eval("document.querySelector('#banner button').click()")

@@ -33,7 +33,7 @@ func TestBrowser(t *testing.T) {
 	add("later", "30s", "")
 	p.Until("[...document.querySelectorAll('#ahead i')].some(i => /^1 in second ([12]\\d|\\d)$/.test(i.title))")
 	add("soon", "1s", "")
-	p.Until("document.querySelector('#recent').innerText.includes('soon') && /ms late/.test(document.querySelector('#recent').innerText)")
+	p.Until("document.querySelector('#recent').innerText.includes('soon') && /\\d m?s late/.test(document.querySelector('#recent').innerText)")
 	add("lost", "0s", "fail")
 	p.Until("document.querySelector('#dead').innerText.includes('lost') && tile('dead') === '1'")
 	p.Eval("document.querySelector('#many').click()")

@@ -212,7 +212,11 @@ func redisServer(t testing.TB, args ...string) string {
 // shortDir is t.TempDir with a name that is short enough for a unix socket.
 func shortDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kv")
+	in := ""
+	if len(os.TempDir()) > 70 { // of the 108 bytes that a socket's name may have
+		in = "/tmp"
+	}
+	dir, err := os.MkdirTemp(in, "kv")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestReadmeCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "kv")
-	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	data := t.TempDir()

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,52 +65,48 @@ func embeddedServer(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	return m, client
 }
 
-// A bufferedConn takes writes at once, as a socket does and net.Pipe does not: miniredis answers
-// the first commands of a pipeline while the client still writes the rest.
-type bufferedConn struct {
-	net.Conn
-	out    chan []byte
-	closed chan struct{}
-	once   sync.Once
-}
-
+// dialEmbedded connects as by a socket, which takes what is written at once. miniredis' own
+// connections, by net.Pipe, do not: it answers the first commands of a pipeline while the client still
+// writes the rest, and a subscriber that does not read what is published holds up all others, with a
+// lock, for which no bubble of testing/synctest lets time pass.
 func dialEmbedded(m *miniredis.Miniredis) (net.Conn, error) {
-	pipe, err := m.Dial()
+	server, err := m.Dial()
 	if err != nil {
 		return nil, err
 	}
-	c := &bufferedConn{Conn: pipe, out: make(chan []byte, 1<<12), closed: make(chan struct{})}
+	client, between := net.Pipe()
+	pump(between, server)
+	pump(server, between)
+	return client, nil
+}
+
+// pump writes to one connection what it reads from the other, until one of them is closed.
+func pump(to, from net.Conn) {
+	pieces := make(chan []byte, 1<<14)
 	go func() {
+		defer close(pieces)
+		buf := make([]byte, 16<<10)
 		for {
-			select {
-			case p := <-c.out:
-				if _, err := pipe.Write(p); err != nil {
-					c.Close()
-				}
-			case <-c.closed:
+			n, err := from.Read(buf)
+			if err != nil {
 				return
 			}
+			pieces <- bytes.Clone(buf[:n])
 		}
 	}()
-	return c, nil
+	go func() {
+		for p := range pieces {
+			if _, err := to.Write(p); err != nil {
+				break
+			}
+		}
+		_ = to.Close()
+		_ = from.Close()
+		for range pieces { // the other must not wait
+			continue
+		}
+	}()
 }
-
-func (c *bufferedConn) Write(p []byte) (int, error) {
-	select {
-	case c.out <- bytes.Clone(p):
-		return len(p), nil
-	case <-c.closed:
-		return 0, net.ErrClosed
-	}
-}
-
-func (c *bufferedConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-func (c *bufferedConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
-func (c *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // A server is a redis-server of our own.
 type server struct {

@@ -178,7 +178,11 @@ func (c *crowd) talk(during time.Duration) {
 		}
 		c.said++
 	}
-	time.Sleep(2 * time.Second) // for the last ones to arrive
+	want := int64(c.said * len(c.members))
+	for end := time.Now().Add(time.Minute); c.delivered.Load() < want && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Second) // for what must not come
 }
 
 // report prints figures, or says what went wrong.
