@@ -9,7 +9,7 @@ import "time"
 // DNS, stays below that, and new peers have what time there is.
 const (
 	fewSessions  = 16
-	welcomePart  = 8
+	welcomePart  = 16
 	welcomeSaved = 4 * time.Millisecond
 )
 

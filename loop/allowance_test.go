@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// From some sessions on new peers have an eighth of the loop's time, however many come; before that
+// From some sessions on new peers have a sixteenth of the loop's time, however many come; before that
 // they have what they need.
 func TestUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	synctest.Test(t, testUDPNewcomersOfACrowdedAddress)

@@ -10,9 +10,13 @@ import (
 const (
 	// welcomeShare is how long sessions are opened for new peers of a UDP address at a stretch,
 	// while those who have one wait; and welcomeBusy, while more waits in the kernel, which is to
-	// be read before all else: peers with a session may be in it.
+	// be read before all else, as peers with a session may be in it, or where there is a crowd.
 	welcomeShare = 500 * time.Microsecond
 	welcomeBusy  = 50 * time.Microsecond
+
+	// welcomeLot is after how many of them it is sent what they have been answered, which may cost
+	// more than all else, and belongs to the time that they have.
+	welcomeLot = 4
 
 	// welcomeLeast is what it is not worth to begin for.
 	welcomeLeast = welcomeBusy
@@ -74,12 +78,8 @@ func (p *packetPort) newcomer(d *engine.Datagram) {
 // welcomeFresh opens sessions for the peers in p.fresh, behind those who wait already, while there
 // is time. The others wait, too, for a turn behind a look at the sockets.
 func (p *packetPort) welcomeFresh() {
-	share := welcomeShare
-	if p.busy {
-		share = welcomeBusy
-	}
 	p.flush() // what those with a session have been sent
-	for _, d := range p.welcome(p.fresh, share) {
+	for _, d := range p.welcome(p.fresh, p.busy) {
 		if !p.late.put(d) {
 			p.loop.count.lost++
 			p.loop.rare = true
@@ -92,12 +92,17 @@ func (p *packetPort) welcomeFresh() {
 	}
 }
 
-// welcome opens sessions for those who wait, and then for these, for as long as the share and the
+// welcome opens sessions for those who wait, and then for these, for as long as their share and the
 // allowance last. It returns the datagrams of these that are left.
-func (p *packetPort) welcome(fresh []engine.Datagram, share time.Duration) (rest []engine.Datagram) {
+func (p *packetPort) welcome(fresh []engine.Datagram, busy bool) (rest []engine.Datagram) {
 	begun := p.loop.clock()
-	if share = min(share, p.allowance(begun)); share < welcomeLeast {
+	left := p.allowance(begun)
+	if left < welcomeLeast {
 		return fresh
+	}
+	share := welcomeShare
+	if busy || left != never {
+		share = welcomeBusy
 	}
 	if late := p.late.waiting(); len(late) > 0 {
 		p.late.leave(len(p.welcomeAll(late, begun+share)))
@@ -132,6 +137,9 @@ func (p *packetPort) welcomeSome(late []engine.Datagram, end time.Duration) (res
 		if s != nil {
 			s.received(d)
 		}
+		if (len(late)-len(rest))%welcomeLot == 0 {
+			p.flush()
+		}
 	}
 	p.loop.returned = true
 	return rest
@@ -148,7 +156,7 @@ func (l *Loop) runLate() (more bool) {
 		if p.read {
 			p.read = false
 		} else {
-			p.welcome(nil, welcomeShare)
+			p.welcome(nil, false)
 		}
 		more = len(p.late.waiting()) > 0 && !p.putOff() || more
 	}

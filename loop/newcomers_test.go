@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -114,6 +115,68 @@ func testUDPNewcomersWaitForTheSocket(t *testing.T) {
 	}
 	if len(p.v4) != 7+50 {
 		t.Errorf("%d of those who waited were opened", len(p.v4)-7)
+	}
+}
+
+// slowPackets is a UDP socket that takes 25 us for each datagram that it sends, and that forgets none.
+type slowPackets struct {
+	noPackets
+	pass    func(time.Duration)
+	waiting int
+	longest int // how many have waited
+}
+
+func (p *slowPackets) Send([]byte, netip.AddrPort) error {
+	p.waiting++
+	p.longest = max(p.longest, p.waiting)
+	return nil
+}
+
+func (p *slowPackets) Flush() int {
+	p.pass(time.Duration(p.waiting) * 25 * time.Microsecond)
+	p.waiting = 0
+	return 0
+}
+
+// What new peers are answered leaves while sessions are opened, and is part of the time that they
+// have: in a crowd who has a session waits for one lot of them.
+func TestUDPNewcomersPayForTheirAnswers(t *testing.T) {
+	synctest.Test(t, testUDPNewcomersPayForTheirAnswers)
+}
+
+func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
+	r := newRig(t, &Server{MaxSessions: 100 * fewSessions}, HandlerFunc(echoAll))
+	p, _ := newPort(r)
+	to := &slowPackets{pass: r.pass}
+	p.to = to
+	arrive := func(first, end int) (opened int, took time.Duration) {
+		var batch []engine.Datagram
+		for _, n := range numbers(first, end) {
+			batch = append(batch, engine.Datagram{Data: []byte("hello"), Peer: from(n)})
+		}
+		opened, begun := len(p.v4), p.loop.clock()
+		(*portSink)(p).Received(batch, false)
+		return len(p.v4) - opened, p.loop.clock() - begun
+	}
+	for first := 0; len(p.v4) <= 100; first += 64 {
+		if opened, took := arrive(first, first+64); took > welcomeShare+welcomeLot*25*time.Microsecond {
+			t.Fatalf("%d were opened in %v", opened, took)
+		}
+	}
+	p.late.leave(0)
+	p.saved = allowance{counted: p.loop.clock()}
+	r.pass(time.Second)
+	for first := 10_000; first < 20_000; first += 64 {
+		if opened, took := arrive(first, first+64); opened > welcomeLot || took > welcomeLot*25*time.Microsecond {
+			t.Fatalf("in a crowd %d were opened in %v", opened, took)
+		}
+		r.pass(100 * time.Microsecond)
+	}
+	if to.longest > welcomeLot || to.waiting != 0 {
+		t.Errorf("%d answers have waited, %d do", to.longest, to.waiting)
+	}
+	if least := int(welcomeSaved / (25 * time.Microsecond)); len(p.v4) < 100+least {
+		t.Errorf("%d have a session, %d were to be opened in the crowd at least", len(p.v4), least)
 	}
 }
 

@@ -321,7 +321,10 @@ func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1,
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.AfterClose(func(err error) { closed <- err })
-			return loop.HandlerFunc(echo)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				c.SetIdleTimeout(time.Hour) // the test may look late for who was evicted before this
+				return c.Send(msg)
+			})
 		}}
 	startWith(t, context.Background(), srv)
 	p := dialUDP(t, srv.LocalAddr())

@@ -128,7 +128,7 @@ type Server struct {
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
-	// dropped. From a sixteenth of that on, new peers of an address have an eighth of the time of
+	// dropped. From a sixteenth of that on, new peers of an address have a sixteenth of the time of
 	// each loop, so that a flood from addresses that are nobody's leaves the rest to those who have
 	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams.
 	MaxSessions int `default:"131_072"`

@@ -29,8 +29,14 @@ const (
 
 // An ender sees sessions end.
 type ender struct {
-	order *[]uint32
-	id    uint32
+	seen *seen
+	id   uint32
+}
+
+// seen is what the enders of a loop have seen.
+type seen struct {
+	order []uint32
+	turns turnClock
 }
 
 func (e *ender) OnMessage(c *loop.Conn, msg []byte) error {
@@ -40,7 +46,10 @@ func (e *ender) OnMessage(c *loop.Conn, msg []byte) error {
 	return c.Send(msg)
 }
 
-func (e *ender) OnClose(*loop.Conn, error) { *e.order = append(*e.order, e.id) }
+func (e *ender) OnClose(c *loop.Conn, _ error) {
+	e.seen.order = append(e.seen.order, e.id)
+	e.seen.turns.begin(c.Loop())
+}
 
 // udpSessions is an echo that tells, for each line of its input, what it knows of its sessions: for
 // "heap" after a collection.
@@ -49,10 +58,10 @@ func udpSessions() { serveSessions(sessionIdle) }
 func udpFlooded() { serveSessions(floodIdle) }
 
 func serveSessions(idle time.Duration) {
-	order := make([]uint32, 0, 2*manySessions)
+	seen := &seen{order: make([]uint32, 0, 2*manySessions)}
 	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, IdleTimeout: idle,
 		BlockedAfter: 8 * time.Millisecond, // so that each turn of 2 ms or more is measured
-		Accept:       func(*loop.Conn) loop.Handler { return &ender{order: &order} }}
+		Accept:       func(*loop.Conn) loop.Handler { return &ender{seen: seen} }}
 	check(srv.Start(context.Background()))
 	fmt.Println(srv.LocalAddr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -61,15 +70,15 @@ func serveSessions(idle time.Duration) {
 			runtime.GC()
 			runtime.ReadMemStats(&m)
 		}
-		back := make(chan int)
+		back := make(chan string)
 		_ = srv.Loops()[0].Post(func() {
 			wrong := 0
-			for i := 1; i < len(order); i++ {
-				if order[i] < order[i-1] {
+			for i := 1; i < len(seen.order); i++ {
+				if seen.order[i] < seen.order[i-1] {
 					wrong++
 				}
 			}
-			back <- wrong
+			back <- fmt.Sprint(wrong, seen.turns.longest.Microseconds(), seen.turns.slow, seen.turns.n, seen.turns.between.Microseconds(), seen.turns.moved)
 		})
 		st := srv.Stats()
 		slow, l := uint64(0), &st.Loops[0]
@@ -78,21 +87,24 @@ func serveSessions(idle time.Duration) {
 				slow += n
 			}
 		}
-		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, <-back, l.Turn.Microseconds(), slow, l.Turns.Total(), st.Lost, st.Panics)
+		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, l.Turn.Microseconds(), slow, l.Turns.Total(), st.Lost, st.Panics, <-back)
 	}
 }
 
 // sessionStats is what udpSessions tells: turn is the longest of the last 10 to 20 seconds, in
-// microseconds, and slow how many of all turns took 2 ms or more.
+// microseconds, and slow how many of all turns took 2 ms or more. What follows wrong is the turnClock.
 type sessionStats struct {
-	open, closed, refused, heap, wrong, turn, slow, turns, lost, panics int
+	open, closed, refused, heap, turn, slow, turns, lost, panics int
+
+	wrong, cpu, cpuSlow, ending, between, moved int
 }
 
 func (p *process) sessions(what string) (s sessionStats) {
 	fmt.Fprintln(p.in.(io.Writer), what)
 	line := make([]byte, 200)
 	n := must(p.out.Read(line))
-	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.wrong, &s.turn, &s.slow, &s.turns, &s.lost, &s.panics))
+	_ = must(fmt.Sscan(string(line[:n]), &s.open, &s.closed, &s.refused, &s.heap, &s.turn, &s.slow, &s.turns, &s.lost, &s.panics,
+		&s.wrong, &s.cpu, &s.cpuSlow, &s.ending, &s.between, &s.moved))
 	return s
 }
 
@@ -139,6 +151,7 @@ func benchSessions() {
 		full := p.sessions("heap")
 		opening := machine()
 		machine = watchMachine()
+		control := worker()
 		for end := time.Now().Add(4 * sessionIdle); p.sessions("").open > 0 && time.Now().Before(end); {
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -150,6 +163,9 @@ func benchSessions() {
 		fmt.Println("    the machine:", opening)
 		fmt.Printf("  while they idle out:    the longest turn %.2f ms, %d of 2 ms and more of %d\n",
 			float64(st.turn)/1e3, st.slow-full.slow, st.turns-full.turns)
+		fmt.Printf("    by the CPU clock of the loop's thread %d of %d, the longest %.2f ms, with all that the thread did since the turn before %.2f (%d began on another)\n",
+			st.cpuSlow, st.ending, float64(st.cpu)/1e3, float64(st.between)/1e3, st.moved)
+		fmt.Println("    a bare thread that works 1 ms at a time:", control())
 		fmt.Println("    the machine:", machine())
 		p.stop()
 	}
@@ -169,49 +185,77 @@ func flooder() {
 	})
 }
 
-// benchFlood measures good peers without a flood, with one of another socket, which costs the
-// machine as much, and with one of theirs.
+// benchFlood measures good peers while another socket of the machine is flooded, which costs the
+// machine as much, and while theirs is: in turns, of which the medians are compared.
 func benchFlood() {
 	aside := must(net.ListenPacket("udp", "127.0.0.1:0"))
 	defer aside.Close()
-	for range *turns {
-		p := start("udp-flooded", "GOMAXPROCS=2")
-		peers := make([]net.Conn, goodPeers)
-		for i := range peers {
-			peers[i] = must(net.Dial("udp", p.addr))
-			_ = must(peers[i].Write(make([]byte, 64)))
-		}
-		f := start("flooder")
-		for _, to := range []string{"", aside.LocalAddr().String(), p.addr} {
-			over := make(chan struct{})
-			begun := time.Now()
-			go func() {
-				defer close(over)
-				if to == "" {
-					time.Sleep(5 * time.Second)
-					return
-				}
-				fmt.Fprintln(f.in.(io.Writer), to, *sources)
-				_ = must(f.out.Read(make([]byte, 10)))
-			}()
-			before, dropped, cpu := p.sessions(""), drops(p.addr), p.cpu()
-			machine := watchMachine()
-			took, lost := ask(peers, over)
-			late := machine()
-			st := p.sessions("")
-			what := map[string]string{"": "no flood", p.addr: "flooded"}[to]
-			if what == "" {
-				what = "another socket flooded"
-			}
-			fmt.Printf("UDP, %d peers, %-22s %4.1f s: median %v, p90 %v, p99 %v, worst %v of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns of 2 ms and more of %d, lately %.1f ms; the server's CPU %.2f s\n",
-				goodPeers, what, time.Since(begun).Seconds(), took[len(took)/2], took[len(took)*9/10], took[len(took)*99/100], took[len(took)-1],
-				len(took), lost, st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
-				st.slow-before.slow, st.turns-before.turns, float64(st.turn)/1e3, (p.cpu() - cpu).Seconds())
-			fmt.Println("  the machine:", late)
-		}
-		f.stop()
-		p.stop()
+	p := start("udp-flooded", "GOMAXPROCS=2")
+	defer p.stop()
+	peers := make([]net.Conn, goodPeers)
+	for i := range peers {
+		peers[i] = must(net.Dial("udp", p.addr))
+		_ = must(peers[i].Write(make([]byte, 64)))
+		_ = must(peers[i].Read(make([]byte, 100))) // or each answer would be taken for the next one's
 	}
+	f := start("flooder")
+	defer f.stop()
+	asked := p.flooded("no flood", peers, func() { time.Sleep(2 * time.Second) })
+	fmt.Println(asked)
+	flood := func(what, addr string) answers {
+		took := p.flooded(what, peers, func() {
+			fmt.Fprintln(f.in.(io.Writer), addr, *sources)
+			_ = must(f.out.Read(make([]byte, 10)))
+		})
+		fmt.Println(took)
+		return took
+	}
+	var others, own [3]figures // median, p90, p99
+	for range *turns {
+		flood("another socket", aside.LocalAddr().String()).note(&others)
+		flood("theirs", p.addr).note(&own)
+	}
+	for i, what := range []string{"median", "p90", "p99"} {
+		fmt.Printf("UDP, %d peers, flood of %d sources: %-6s of another socket %s µs, of theirs %s µs, %.2f\n",
+			goodPeers, *sources, what, others[i], own[i], own[i].median()/others[i].median())
+	}
+}
+
+// answers are how long answers took, sorted, and what was the case meanwhile.
+type answers struct {
+	took  []time.Duration
+	about string
+}
+
+func (a answers) String() string { return a.about }
+
+// note adds the median, p90 and p99, in microseconds.
+func (a answers) note(to *[3]figures) {
+	for i, part := range []int{50, 90, 99} {
+		to[i] = append(to[i], a.at(part))
+	}
+}
+
+func (a answers) at(part int) float64 { return float64(a.took[len(a.took)*part/100]) / 1e3 }
+
+// flooded has peers ask until flood returns.
+func (p *process) flooded(what string, peers []net.Conn, flood func()) answers {
+	over, begun := make(chan struct{}), time.Now()
+	before, dropped, cpu := p.sessions(""), drops(p.addr), p.cpu()
+	machine := watchMachine()
+	go func() {
+		defer close(over)
+		flood()
+	}()
+	a := answers{}
+	var lost int
+	a.took, lost = ask(peers, over)
+	late, st := machine(), p.sessions("")
+	a.about = fmt.Sprintf("UDP, %d peers, flooded: %-14s %4.1f s: median %.0f µs, p90 %.0f, p99 %.0f, worst %.0f of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns, %d of 2 ms and more; the server's CPU %.2f s\n  the machine: %s",
+		len(peers), what, time.Since(begun).Seconds(), a.at(50), a.at(90), a.at(99), float64(a.took[len(a.took)-1])/1e3, len(a.took), lost,
+		st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
+		st.turns-before.turns, st.slow-before.slow, (p.cpu() - cpu).Seconds(), late)
+	return a
 }
 
 // watchMachine watches what bare threads see, until what it returns is called, which describes it.
@@ -222,15 +266,17 @@ func watchMachine() (end func() string) {
 	return func() string { return stalls.Describe(w.Stop()) }
 }
 
-// ask has each peer ask a hundred times a second until over is closed, and returns how long each
-// answer took, sorted, and how many did not come within a second.
+// ask has each peer ask a hundred times a second, each at a time of its own, until over is closed,
+// and returns how long each answer took, sorted, and how many did not come within a second.
 func ask(peers []net.Conn, over chan struct{}) (took []time.Duration, lost int) {
+	const every = 10 * time.Millisecond
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for _, c := range peers {
+	for i, c := range peers {
 		wg.Go(func() {
-			buf := make([]byte, 100)
-			for tick := time.NewTicker(10 * time.Millisecond); ; {
+			time.Sleep(every * time.Duration(i) / time.Duration(len(peers)))
+			msg := make([]byte, 64)
+			for tick, n := time.NewTicker(every), uint64(1); ; n++ {
 				select {
 				case <-over:
 					return
@@ -238,8 +284,9 @@ func ask(peers []net.Conn, over chan struct{}) (took []time.Duration, lost int) 
 				}
 				begun := time.Now()
 				_ = c.SetReadDeadline(begun.Add(time.Second))
-				_ = must(c.Write(make([]byte, 64)))
-				_, err := c.Read(buf)
+				binary.BigEndian.PutUint64(msg[8:], n)
+				_ = must(c.Write(msg))
+				err := answered(c, n)
 				mu.Lock()
 				if took = append(took, time.Since(begun)); err != nil {
 					lost++
@@ -251,6 +298,19 @@ func ask(peers []net.Conn, over chan struct{}) (took []time.Duration, lost int) 
 	wg.Wait()
 	slices.Sort(took)
 	return took, lost
+}
+
+// answered reads until the nth answer has come: earlier ones may be late.
+func answered(c net.Conn, n uint64) error {
+	buf := make([]byte, 100)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return err
+		}
+		if binary.BigEndian.Uint64(buf[8:]) == n {
+			return nil
+		}
+	}
 }
 
 // drops returns how many datagrams the kernel has dropped as there was no room for them, at an address

@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -103,7 +108,11 @@ func udpGnet() {
 func benchUDP() {
 	for _, depth := range []int{1, 16} {
 		for _, peers := range []int{32, 1} {
-			compare(fmt.Sprintf("UDP echo, %d peers, depth %d", peers, depth), []string{"udp-net", "udp-batches", "udp-gnet", "udp-loopwheel"}, func(name string) float64 {
+			title := fmt.Sprintf("UDP echo, %d peers, depth %d", peers, depth)
+			if !strings.Contains(" "+title+" ", *cell) {
+				continue
+			}
+			compare(title, []string{"udp-net", "udp-batches", "udp-gnet", "udp-loopwheel"}, func(name string) float64 {
 				return udpRound(name, peers, depth)
 			})
 		}
@@ -114,6 +123,7 @@ func benchUDP() {
 func udpRound(name string, peers, depth int) float64 {
 	p := start(name)
 	defer p.stop()
+	defer p.place(*place)()
 	var wg sync.WaitGroup
 	begun := p.cpu()
 	end := time.Now().Add(700 * time.Millisecond)
@@ -143,4 +153,42 @@ func udpRound(name string, peers, depth int) float64 {
 		total += n
 	}
 	return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / float64(total)
+}
+
+// place binds the process and this one to cores: the same, or each to one of its own. free has this
+// one run where it may.
+func (p *process) place(how string) (free func()) {
+	switch how {
+	case "":
+		return func() {}
+	case "same":
+		bind(p.cmd.Process.Pid, 0)
+		bind(os.Getpid(), 0)
+	case "apart":
+		bind(p.cmd.Process.Pid, runtime.NumCPU()-1)
+		bind(os.Getpid(), 0)
+	default:
+		check(fmt.Errorf("-place %s: want same or apart", how))
+	}
+	return func() { bind(os.Getpid(), numbers(runtime.NumCPU())...) }
+}
+
+func numbers(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// bind has all threads of a process, and those that they start, run on these cores only.
+func bind(pid int, cores ...int) {
+	var set unix.CPUSet
+	for _, c := range cores {
+		set.Set(c)
+	}
+	for _, t := range must(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))) {
+		if err := unix.SchedSetaffinity(must(strconv.Atoi(t.Name())), &set); err != unix.ESRCH { // it has ended
+			check(err)
+		}
+	}
 }
