@@ -71,8 +71,8 @@ type Server struct {
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
 	// the loops; the others wait. A hook that takes long, as it asks somebody else (a key server,
-	// say), keeps its place for a second at most, as long as no more than MaxHandshakes of them last.
-	// If it does not heed its context, its goroutine lasts until it returns.
+	// say), keeps its place for a fifth of a second at most, as long as no more than MaxHandshakes of
+	// them last. If it does not heed its context, its goroutine lasts until it returns.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
