@@ -54,7 +54,8 @@ type Server struct {
 
 	// Listener is what to accept from in place of Addr, which is empty then: a listener from
 	// systemd, from the process that this one replaces, from a test. It must accept connections of
-	// package net as they are: TCP or unix. The server closes it.
+	// package net as they are: TCP or unix. The server closes it, and its sockets do not linger
+	// (SO_LINGER).
 	Listener net.Listener
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
