@@ -16,6 +16,10 @@ const (
 
 	// spareMarks is how many marks there may be beyond two for each call under way.
 	spareMarks = 16
+
+	// fewCalls is how many calls make way for one that ends before them, and fewNumbers among how
+	// many numbers they are looked for.
+	fewCalls, fewNumbers = 4, 64
 )
 
 // schedule sets the deadline of the latest call. It reports false if the connection is closing.
@@ -44,15 +48,54 @@ func (cs *Calls[A]) schedule(n uint64, timeout time.Duration) bool {
 func (cs *Calls[A]) scheduleNow(n uint64, timeout time.Duration) bool {
 	now := time.Since(cs.base)
 	deadline := later(now, timeout)
-	if !cs.marks.hasFresh() && cs.lastDeadline() <= deadline {
+	if !cs.marks.hasFresh() && (cs.lastDeadline() <= deadline || cs.makeWay(deadline, now)) {
 		cs.mark(n, deadline)
 		cs.marks.fresh, cs.lastTimeout = len(cs.marks.list), timeout
 		return cs.arm(deadline, now)
 	}
+	return cs.setApart(n, timeout)
+}
+
+// setApart gives a call a timer of its own. It reports false if the connection is closing.
+func (cs *Calls[A]) setApart(n uint64, timeout time.Duration) bool {
 	if cs.odd == nil {
 		cs.odd = newOddCalls(cs.conn, func(n uint64) { cs.expire(n) })
 	}
 	return cs.odd.begin(n, timeout)
+}
+
+// makeWay gives timers of their own to the calls whose deadlines are later than that one, if they
+// are few, and reports whether they were: who waits for something for an hour must not have all
+// others get timers of their own, which cost 20 times as much. No mark is fresh.
+func (cs *Calls[A]) makeWay(deadline, now time.Duration) bool {
+	m := &cs.marks
+	few := make([]callMark, 0, fewCalls)
+	from := len(m.list)
+	for left := uint64(fewNumbers); from > m.head && m.list[from-1].when > deadline; {
+		from--
+		k := &m.list[from]
+		cs.trim(k)
+		if k.end-k.first >= left {
+			return false
+		}
+		left -= max(1, k.end-k.first)
+		for n := cs.ring.next(k.first, k.end); n < k.end; n = cs.ring.next(n+1, k.end) {
+			if cs.odd.has(n) {
+				continue
+			}
+			if len(few) == fewCalls {
+				return false
+			}
+			few = append(few, callMark{n, n + 1, k.when})
+		}
+	}
+	for len(m.list) > from {
+		m.dropLast()
+	}
+	for _, k := range few {
+		cs.setApart(k.first, k.when-now)
+	}
+	return true
 }
 
 // mark adds a mark for a call. Before it there are no more than twice as many as calls, and a few.

@@ -150,7 +150,10 @@ func TestCallsModel(t *testing.T) {
 			return time.Second - time.Duration(rng.IntN(20)/19)*anyTimeout(rng)/2
 		}},
 		"some for ever": {timeout: oneOf(0, -1, math.MaxInt64, math.MaxInt64-1, time.Millisecond)},
-		"named":         {timeout: anyTimeout, named: true},
+		"seldom longer": {timeout: func(rng *rand.Rand) time.Duration {
+			return time.Duration(rng.IntN(30)/29)*anyTimeout(rng) + 200*time.Millisecond
+		}},
+		"named": {timeout: anyTimeout, named: true},
 	} {
 		t.Run(name, func(t *testing.T) { bubble(t, m.run) })
 	}

@@ -307,3 +307,33 @@ func TestCallsDoNotAllocate(t *testing.T) {
 		})
 	})
 }
+
+// A call that may take an hour does not have the others wait by timers of their own, and neither do a
+// few; each ends when it must.
+func TestCallsBesideLongOnes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{Timeout: 10 * time.Second})
+		before := k.srv.Stats().Timers
+		var long, short []uint64
+		for i := range 100 {
+			k.do(func() {
+				if i%40 == 0 {
+					long = append(long, k.begin(t, time.Hour))
+				}
+			})
+			k.do(func() { short = append(short, k.begin(t, 0)) })
+			pass(time.Millisecond)
+		}
+		pass(0)
+		if n := k.srv.Stats().Timers - before; n > 1+len(long) {
+			t.Errorf("%d timers for %d calls of which %d are long", n, len(long)+len(short), len(long))
+		}
+		pass(2 * time.Hour)
+		for i, id := range short {
+			k.want(t, id, "", handler.ErrCallTimeout, 10*time.Second+time.Duration(i)*time.Millisecond)
+		}
+		for i, id := range long {
+			k.want(t, id, "", handler.ErrCallTimeout, time.Hour+time.Duration(40*i)*time.Millisecond)
+		}
+	})
+}

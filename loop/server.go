@@ -54,7 +54,8 @@ type Server struct {
 
 	// Listener is what to accept from in place of Addr, which is empty then: a listener from
 	// systemd, from the process that this one replaces, from a test. It must accept connections of
-	// package net as they are: TCP or unix. The server closes it.
+	// package net as they are: TCP or unix. The server closes it, and its sockets do not linger
+	// (SO_LINGER).
 	Listener net.Listener
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
@@ -71,8 +72,8 @@ type Server struct {
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
 	// the loops; the others wait. A hook that takes long, as it asks somebody else (a key server,
-	// say), keeps its place for a second at most, as long as no more than MaxHandshakes of them last.
-	// If it does not heed its context, its goroutine lasts until it returns.
+	// say), keeps its place for a fifth of a second at most, as long as no more than MaxHandshakes of
+	// them last. If it does not heed its context, its goroutine lasts until it returns.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where

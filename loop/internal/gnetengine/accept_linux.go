@@ -50,8 +50,9 @@ func (e *Engine) Accepting(ln net.Listener, keepAlive net.KeepAliveConfig) engin
 	return a
 }
 
-// inherit sets the options that package net gives each connection.
+// inherit sets the options that package net gives each connection, and those that loops need.
 func inherit(fd int, k net.KeepAliveConfig) error {
+	neverLinger(fd)
 	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if !k.Enable {
 		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))

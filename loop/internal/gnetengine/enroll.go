@@ -38,15 +38,26 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 }
 
 // unblock sees to it that nc does not hold up a loop: whoever had it may have made it block, as
-// os.File.Fd does.
+// os.File.Fd does, or linger.
 func unblock(nc net.Conn) error {
 	raw, err := nc.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) { failed = unix.SetNonblock(int(fd), true) })
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetNonblock(int(fd), true)
+		neverLinger(int(fd))
+	})
 	return errors.Join(err, os.NewSyscallError("fcntl", failed))
+}
+
+// neverLinger has no close wait for the peer, as SO_LINGER with a time does, though the socket does
+// not block. Without a time it resets, and does not wait.
+func neverLinger(fd int) {
+	if l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER); err == nil && l.Onoff != 0 && l.Linger > 0 {
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	}
 }
 
 // enroll hands nc to gnet, and waits until t is open. What it needs for that is in t, which is of

@@ -24,7 +24,7 @@ const (
 
 	// patience is how often a handshake that computes is looked at in which code of the user's may
 	// be called.
-	patience = 500 * time.Millisecond
+	patience = 100 * time.Millisecond
 )
 
 // internalError is the alert by which crypto/tls refuses messages that are too long.
