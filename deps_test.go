@@ -77,6 +77,7 @@ var floors = map[string][]string{
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},
 	"internal/inside":           {},
+	"internal/shortdir":         {},
 }
 
 const (

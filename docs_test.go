@@ -165,7 +165,7 @@ func TestSnippets(t *testing.T) {
 // goCommand runs a line of the shell in another module, which may change its go.mod.
 func goCommand(t *testing.T, dir, line string) string {
 	t.Helper()
-	cmd := exec.Command("bash", "-e", "-c", line)
+	cmd := exec.Command("sh", "-e", "-c", line)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

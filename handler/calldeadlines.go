@@ -7,23 +7,31 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// sweepBatch is how many calls one timer ends at most.
-const sweepBatch = 64
+const (
+	// sweepBatch is how many calls one timer ends at most.
+	sweepBatch = 64
 
-// schedule sets the deadline of a call. It reports false if the connection is closing.
+	// sweepLooks is how many calls that have ended it passes over, about.
+	sweepLooks = 4096
+
+	// spareMarks is how many marks there may be beyond two for each call under way.
+	spareMarks = 16
+)
+
+// schedule sets the deadline of the latest call. It reports false if the connection is closing.
 //
 // If the timeout is no shorter than that of the call before, it leaves this to the turn's end: to
 // read the clock costs as much as all the rest.
-func (cs *Calls[A]) schedule(at uint32, timeout time.Duration) bool {
-	if cs.last > timeout || !cs.timer.Pending() {
-		return cs.scheduleNow(at, timeout)
+func (cs *Calls[A]) schedule(n uint64, timeout time.Duration) bool {
+	if cs.lastTimeout > timeout || !cs.timer.Pending() {
+		return cs.scheduleNow(n, timeout)
 	}
-	k := &cs.ring.slots[at]
-	k.deadline, cs.last = timeout, timeout
-	cs.ring.push(at)
-	if cs.fresh == noCall {
-		cs.fresh = k.id
+	if m := &cs.marks; m.hasFresh() && timeout == cs.lastTimeout {
+		m.last().end = n + 1
+		return true
 	}
+	cs.mark(n, timeout)
+	cs.lastTimeout = timeout
 	if !cs.stamps {
 		cs.stamps = true
 		cs.conn.Loop().AtTurnEnd(cs.stamper)
@@ -31,35 +39,81 @@ func (cs *Calls[A]) schedule(at uint32, timeout time.Duration) bool {
 	return true
 }
 
-// scheduleNow puts a call into the list if its deadline is the last there, and gives it a timer of
+// scheduleNow sets the deadline of a call by a mark, if it is the last one, and gives it a timer of
 // its own if not.
-func (cs *Calls[A]) scheduleNow(at uint32, timeout time.Duration) bool {
+func (cs *Calls[A]) scheduleNow(n uint64, timeout time.Duration) bool {
 	now := time.Since(cs.base)
 	deadline := later(now, timeout)
-	r := &cs.ring
-	if cs.fresh == noCall && r.slots[r.lastInList()].deadline <= deadline {
-		r.slots[at].deadline, cs.last = deadline, timeout
-		r.push(at)
+	if !cs.marks.hasFresh() && cs.lastDeadline() <= deadline {
+		cs.mark(n, deadline)
+		cs.marks.fresh, cs.lastTimeout = len(cs.marks.list), timeout
 		return cs.arm(deadline, now)
 	}
 	if cs.odd == nil {
-		cs.odd = newOddCalls(cs.conn, func(id uint64) { cs.expire(r.find(id)) })
+		cs.odd = newOddCalls(cs.conn, func(n uint64) { cs.expire(n) })
 	}
-	r.setApart(at)
-	return cs.odd.begin(r.slots[at].id, timeout)
+	return cs.odd.begin(n, timeout)
+}
+
+// mark adds a mark for a call. Before it there are no more than twice as many as calls, and a few.
+func (cs *Calls[A]) mark(n uint64, when time.Duration) {
+	if cs.marks.len() >= 2*cs.ring.used+spareMarks {
+		cs.trimMarks()
+	}
+	cs.marks.push(callMark{n, n + 1, when})
+}
+
+// trimMarks removes marks of calls that have all ended.
+func (cs *Calls[A]) trimMarks() {
+	m := &cs.marks
+	kept, fresh := m.list[:0], 0
+	for i, k := range m.list[m.head:] {
+		if !cs.trim(&k) {
+			continue
+		}
+		if kept = append(kept, k); m.head+i < m.fresh {
+			fresh++
+		}
+	}
+	m.keep(kept, fresh)
+}
+
+// trim shortens a mark to those of its calls that are under way, and reports whether there are any.
+func (cs *Calls[A]) trim(k *callMark) bool {
+	for k.first = cs.ring.next(k.first, k.end); k.first < k.end && cs.odd.has(k.first); {
+		k.first = cs.ring.next(k.first+1, k.end)
+	}
+	if k.first == k.end {
+		return false
+	}
+	for k.end = cs.ring.before(k.first, k.end) + 1; cs.odd.has(k.end - 1); {
+		k.end = cs.ring.before(k.first, k.end-1) + 1
+	}
+	return true
+}
+
+// lastDeadline returns that of the last mark whose calls have not all ended, or 0. None is fresh.
+func (cs *Calls[A]) lastDeadline() time.Duration {
+	for cs.marks.due() {
+		if k := cs.marks.last(); cs.trim(k) {
+			return k.when
+		}
+		cs.marks.dropLast()
+	}
+	return 0
 }
 
 // stamp sets the deadlines of this turn's calls: no earlier than when they were begun.
 func (cs *Calls[A]) stamp() {
 	cs.stamps = false
 	now := time.Since(cs.base)
-	slots := cs.ring.slots
-	for at := cs.ring.find(cs.fresh); at != 0; at = slots[at].next {
-		slots[at].deadline = later(now, slots[at].deadline)
+	m := &cs.marks
+	for i := range m.list[m.fresh:] {
+		k := &m.list[m.fresh+i]
+		k.when = later(now, k.when)
 	}
-	cs.fresh = noCall
-	if at := cs.ring.firstInList(); at != 0 {
-		cs.arm(slots[at].deadline, now)
+	if m.fresh = len(m.list); m.due() {
+		cs.arm(m.list[m.head].when, now)
 	}
 }
 
@@ -86,51 +140,65 @@ func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
 }
 
 // sweep ends the calls whose deadlines have passed: not too many at once, as the loop has other
-// timers and looks at its sockets between them.
+// timers and looks at its sockets between them. It goes on by the mailbox then: a timer would wait
+// for the wheel's next tick, and more than 64,000 in a second would come later and later.
 func (cs *Calls[A]) sweep() {
 	now := time.Since(cs.base)
-	for range sweepBatch {
-		at := cs.ring.firstInList()
-		if at == 0 || cs.ring.slots[at].id == cs.fresh || cs.ring.slots[at].deadline > now {
+	m := &cs.marks
+	for ended, looks := 0, uint64(0); m.due() && ended < sweepBatch && looks < sweepLooks; {
+		k := &m.list[m.head]
+		n := cs.ring.next(k.first, k.end)
+		looks += n - k.first
+		if n == k.end {
+			m.drop()
+			continue
+		}
+		if k.when > now {
 			break
 		}
-		cs.expire(at)
+		if k.first = n + 1; !cs.odd.has(n) {
+			cs.expire(n)
+			ended++
+		}
 	}
-	if at := cs.ring.firstInList(); at != 0 && cs.ring.slots[at].id != cs.fresh {
-		cs.arm(cs.ring.slots[at].deadline, now)
+	if !m.due() {
+		return
+	}
+	if when := m.list[m.head].when; when > now || cs.conn.Ref().Tell(cs.goOn) != nil {
+		cs.arm(when, now)
 	}
 }
 
 // expire is what the deadline of a call does.
-func (cs *Calls[A]) expire(at uint32) {
+func (cs *Calls[A]) expire(n uint64) {
 	cs.stats.TimedOut++
 	var none A
-	cs.end(at)(none, ErrCallTimeout)
+	cs.end(cs.ring.slotOf(n))(none, ErrCallTimeout)
 }
 
-// oddCalls are those with timers of their own, by id.
+// oddCalls are those with timers of their own, by number. It may be nil: there was none yet.
 type oddCalls struct {
 	conn   *loop.Conn
-	expire func(id uint64)
+	expire func(n uint64)
 	calls  map[uint64]*oddCall
 	spare  []*oddCall
 }
 
 type oddCall struct {
-	id    uint64
-	timer loop.Timer
-	fire  func() // made once
+	number uint64
+	timer  loop.Timer
+	fire   func() // made once
 }
 
-func newOddCalls(c *loop.Conn, expire func(id uint64)) *oddCalls {
+func newOddCalls(c *loop.Conn, expire func(n uint64)) *oddCalls {
 	return &oddCalls{conn: c, expire: expire, calls: make(map[uint64]*oddCall)}
 }
 
 // begin has expire called in time. It reports false if the connection is closing.
-func (o *oddCalls) begin(id uint64, timeout time.Duration) bool {
+func (o *oddCalls) begin(n uint64, timeout time.Duration) bool {
 	k := o.take()
-	k.id, k.timer = id, o.conn.AfterFunc(timeout, k.fire)
-	o.calls[id] = k
+	k.number, k.timer = n, o.conn.AfterFunc(timeout, k.fire)
+	o.calls[n] = k
 	return k.timer != loop.Timer{}
 }
 
@@ -141,14 +209,20 @@ func (o *oddCalls) take() *oddCall {
 		return k
 	}
 	k := new(oddCall)
-	k.fire = func() { o.expire(k.id) }
+	k.fire = func() { o.expire(k.number) }
 	return k
 }
 
-// end stops the timer of a call that has ended.
-func (o *oddCalls) end(id uint64) {
-	k := o.calls[id]
-	delete(o.calls, id)
+// has reports whether a call is one of them.
+func (o *oddCalls) has(n uint64) bool { return o != nil && o.calls[n] != nil }
+
+// end stops the timer of a call that has ended, if it is one of them.
+func (o *oddCalls) end(n uint64) {
+	if !o.has(n) {
+		return
+	}
+	k := o.calls[n]
+	delete(o.calls, n)
 	k.timer.Stop()
 	o.spare = append(o.spare, k)
 }

@@ -1,117 +1,119 @@
 package handler
 
-import "time"
-
 const (
 	// minSlots is how many slots a callRing begins with.
 	minSlots = 8
 
-	// noCall is the id of slot 0, which no call has: it would have another slot.
+	// noCall is the number of slot 0, which no call has: it would have another slot.
 	noCall = 1<<64 - 1
 )
 
-// A call is one that is under way, or a free slot. Two of them fill a line of a processor's cache.
+// A call is one that is under way, or a free slot. Four of them fill a line of a processor's cache.
 type call[A any] struct {
-	done       func(A, error)
-	id         uint64        // 0: free
-	deadline   time.Duration // after Calls.base; but only a timeout from Calls.fresh on
-	prev, next uint32        // slots of the list, or its own: it is not in the list
+	done   func(A, error)
+	number uint64 // 0: free
 }
 
-// A callRing keeps calls in slots: each has the one that its id says, modulo how many there are. Ids
-// count up, so that calls which were begun together lie side by side. The processor fetches them in
-// advance when their time is over, long after they have left its cache.
+// A callRing keeps calls in slots: each has the one that its number says, modulo how many there are.
+// Numbers count up, and never come again. The id of a call is the last bits of its number: there are
+// at least as many ids as slots, so that it tells the slot, too.
 //
-// At most three of four slots are used. So a free one is never far away, and the ids of slots that
-// are still used are passed over:
+// So calls that were begun together lie side by side. The processor fetches them in advance when
+// their time is over, long after they have left its cache.
+//
+// At most three of four slots are used. So a free one is never far away, and the numbers of slots
+// that are still used are passed over:
 //
 //	slot    0   1   2   3   4   5   6   7
 //	call    -   9  10   3   .   .   .   .    next comes 12: 11 would have the slot of 3
 //
-// Slot 0 has no call. It is where the list of calls by deadline begins and ends.
+// Slot 0 has no call: no id is 0.
 type callRing[A any] struct {
 	slots []call[A] // their number is a power of two
 	used  int
-	last  uint64 // the latest id
-	ids   uint64 // which are counted modulo this + 1
+	room  int    // how many may be used
+	last  uint64 // the latest number
+	ids   uint64 // the bits of a number that are the id
 }
 
 func newCallRing[A any](idBits int) callRing[A] {
-	return callRing[A]{slots: emptySlots[A](minSlots), ids: 1<<idBits - 1}
+	r := callRing[A]{ids: 1<<idBits - 1}
+	r.empty(minSlots)
+	return r
 }
 
-func emptySlots[A any](n int) []call[A] {
-	slots := make([]call[A], n)
-	slots[0].id = noCall
-	return slots
+// empty gives r new slots.
+func (r *callRing[A]) empty(n int) {
+	r.slots, r.room = make([]call[A], n), n/4*3
+	r.slots[0].number = noCall
 }
 
-// take returns a slot for a call with the next id.
-func (r *callRing[A]) take() uint32 {
-	if r.used >= len(r.slots)/4*3 {
+// take puts a call into the next free slot, and returns its number.
+func (r *callRing[A]) take(done func(A, error)) uint64 {
+	if r.used >= r.room {
 		r.grow()
 	}
+	slots, n := r.slots, r.last
 	for {
-		r.last = (r.last + 1) & r.ids
-		at := r.slotOf(r.last)
-		if k := &r.slots[at]; k.id == 0 {
-			k.id = r.last
+		n++
+		if k := &slots[n&uint64(len(slots)-1)]; k.number == 0 {
+			k.done, k.number = done, n
 			r.used++
-			return at
+			r.last = n
+			return n
 		}
 	}
 }
 
-func (r *callRing[A]) slotOf(id uint64) uint32 { return uint32(id & uint64(len(r.slots)-1)) }
+func (r *callRing[A]) slotOf(n uint64) uint32 { return uint32(n & uint64(len(r.slots)-1)) }
 
 // find returns the slot of the call that is under way with that id, or 0.
 func (r *callRing[A]) find(id uint64) uint32 {
-	if at := r.slotOf(id); r.slots[at].id == id {
+	if at := r.slotOf(id); r.slots[at].number&r.ids == id {
 		return at
 	}
 	return 0
 }
 
-// free empties a slot.
-func (r *callRing[A]) free(at uint32) {
-	k := &r.slots[at]
-	k.done, k.id = nil, 0
-	r.slots[k.prev].next, r.slots[k.next].prev = k.next, k.prev
-	r.used--
-}
-
-// push puts a call behind all others of the list.
-func (r *callRing[A]) push(at uint32) {
-	last := r.slots[0].prev
-	r.slots[at].prev, r.slots[at].next = last, 0
-	r.slots[last].next, r.slots[0].prev = at, at
-}
-
-// setApart has a call be in no list.
-func (r *callRing[A]) setApart(at uint32) {
-	r.slots[at].prev, r.slots[at].next = at, at
-}
-
-// firstInList and lastInList return 0 if the list is empty.
-func (r *callRing[A]) firstInList() uint32 { return r.slots[0].next }
-func (r *callRing[A]) lastInList() uint32  { return r.slots[0].prev }
-
-// grow doubles the slots. No two calls get the same one, as their ids differ by less already.
-func (r *callRing[A]) grow() {
-	old := r.slots
-	r.slots = emptySlots[A](2 * len(old))
-	for at := old[0].next; at != 0; at = old[at].next {
-		r.push(r.move(&old[at]))
-	}
-	for at := range old[1:] {
-		if k := &old[1+at]; k.id != 0 && k.next == uint32(1+at) {
-			r.setApart(r.move(k))
+// next returns the first call of [from, to) that is under way, or to.
+func (r *callRing[A]) next(from, to uint64) uint64 {
+	slots := r.slots
+	mask := uint64(len(slots) - 1)
+	for ; from < to; from++ {
+		if slots[from&mask].number == from {
+			break
 		}
 	}
+	return from
 }
 
-func (r *callRing[A]) move(k *call[A]) uint32 {
-	at := r.slotOf(k.id)
-	r.slots[at] = *k
-	return at
+// before returns the last call of [from, to) that is under way, or from-1. There are no numbers from 0
+// down.
+func (r *callRing[A]) before(from, to uint64) uint64 {
+	for to--; to >= from; to-- {
+		if r.slots[r.slotOf(to)].number == to {
+			break
+		}
+	}
+	return to
+}
+
+// free empties a slot, and returns what was to be called.
+func (r *callRing[A]) free(at uint32) (done func(A, error)) {
+	k := &r.slots[at]
+	done = k.done
+	k.done, k.number = nil, 0
+	r.used--
+	return done
+}
+
+// grow doubles the slots. No two calls get the same one, as they have different ones already.
+func (r *callRing[A]) grow() {
+	old := r.slots
+	r.empty(2 * len(old))
+	for _, k := range old[1:] {
+		if k.number != 0 {
+			r.slots[r.slotOf(k.number)] = k
+		}
+	}
 }

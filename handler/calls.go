@@ -90,16 +90,19 @@ type Calls[A any] struct {
 	ring    callRing[A]
 	base    time.Time // what deadlines are counted from
 	timer   loop.Timer
-	sweeper func()        // the method sweep, made once
-	due     time.Duration // when timer fires, if it is pending
-	last    time.Duration // the timeout of the call that came into the list last
-	fresh   uint64        // from this one on, calls of the list get their deadlines when this turn ends
-	stamper func()        // the method stamp, made once
-	stamps  bool          // it will be called
-	odd     *oddCalls     // whose deadlines are not in order; nil: there was none yet
-	names   *callNames    // nil: BeginAs was never called
-	stats   CallStats
-	err     error // why the connection has closed
+	sweeper func()           // the method sweep, made once
+	goOn    func(*loop.Conn) // the same
+	due     time.Duration    // when timer fires, if it is pending
+	marks   callMarks        // deadlines
+	stamper func()           // the method stamp, made once
+	stamps  bool             // it will be called, and gives deadlines to the calls of fresh marks
+	odd     *oddCalls        // whose deadlines are not in order
+
+	lastTimeout time.Duration // of the call that was marked last
+
+	names *callNames // nil: BeginAs was never called
+	stats CallStats
+	err   error // why the connection has closed
 }
 
 // callNames are the ids of BeginAs.
@@ -118,9 +121,9 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		max:     limits.Max,
 		ring:    newCallRing[A](limits.IDBits),
 		base:    time.Now(),
-		fresh:   noCall,
 	}
 	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
+	cs.goOn = func(*loop.Conn) { cs.sweep() }
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -167,14 +170,16 @@ func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error))
 	if timeout <= 0 {
 		timeout = cs.timeout
 	}
-	at := cs.ring.take()
-	cs.ring.slots[at].done = done
-	if !cs.schedule(at, timeout) {
-		cs.end(at) // Close was called, and what is under way fails soon
+	n := cs.ring.take(done)
+	switch m := &cs.marks; {
+	case timeout == cs.lastTimeout && m.hasFresh() && cs.timer.Pending():
+		m.last().end = n + 1 // what schedule comes to in most cases
+	case !cs.schedule(n, timeout):
+		cs.end(cs.ring.slotOf(n)) // Close was called, and what is under way fails soon
 		return 0, loop.ErrClosed
 	}
 	cs.stats.Begun++
-	return cs.ring.last, nil
+	return n & cs.ring.ids, nil
 }
 
 // refusal is why no call can be begun.
@@ -235,37 +240,42 @@ func (cs *Calls[A]) Stats() CallStats {
 
 // find returns the slot of the call that is under way with that id, or 0.
 func (cs *Calls[A]) find(id uint64) uint32 {
-	if cs.names == nil {
-		return cs.ring.find(id)
-	}
-	if own, ok := cs.names.ids[id]; ok {
-		return cs.ring.find(own)
-	}
-	if _, named := cs.names.of[id]; named {
-		return 0
+	if cs.names != nil {
+		id = cs.names.own(id)
 	}
 	return cs.ring.find(id)
 }
 
 // end frees the slot of a call and returns what is to be called.
 func (cs *Calls[A]) end(at uint32) (done func(A, error)) {
-	k := &cs.ring.slots[at]
-	done = k.done
-	switch {
-	case k.id == cs.fresh:
-		cs.fresh = cs.ring.slots[k.next].id
-	case k.next == at:
-		cs.odd.end(k.id)
+	if cs.odd != nil || cs.names != nil {
+		cs.forget(cs.ring.slots[at].number)
 	}
-	if cs.names != nil {
-		cs.names.end(k.id)
+	return cs.ring.free(at)
+}
+
+// forget ends what few calls have: a timer of its own, or a name.
+func (cs *Calls[A]) forget(n uint64) {
+	cs.odd.end(n)
+	cs.names.end(n & cs.ring.ids)
+}
+
+// own returns the id in the ring of what has that name, or has it itself: 0 if there is none.
+func (n *callNames) own(id uint64) uint64 {
+	if own, ok := n.ids[id]; ok {
+		return own
 	}
-	cs.ring.free(at)
-	return done
+	if _, named := n.of[id]; named {
+		return 0
+	}
+	return id
 }
 
 // end forgets the name of a call, if it has one.
 func (n *callNames) end(id uint64) {
+	if n == nil {
+		return
+	}
 	if name, ok := n.of[id]; ok {
 		delete(n.of, id)
 		delete(n.ids, name)
@@ -284,7 +294,7 @@ func (cs *Calls[A]) failAll(err error) {
 	rest := func() {
 		for cs.ring.used > 0 {
 			at++
-			if at := cs.ring.slotOf(at); at != 0 && cs.ring.slots[at].id != 0 {
+			if at := cs.ring.slotOf(at); at != 0 && cs.ring.slots[at].number != 0 {
 				cs.stats.Failed++
 				cs.end(at)(none, err)
 			}

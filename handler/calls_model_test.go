@@ -3,6 +3,7 @@ package handler_test
 import (
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -37,7 +38,7 @@ const modelMax, modelTimeout = 100, 300 * time.Millisecond
 func (m *callsModel) begin() {
 	d := m.timeout(m.rng)
 	k := &modelCall{deadline: time.Now().Add(d)}
-	if d == 0 {
+	if d <= 0 {
 		k.deadline = time.Now().Add(modelTimeout)
 	}
 	var err error
@@ -148,7 +149,8 @@ func TestCallsModel(t *testing.T) {
 		"seldom shorter": {timeout: func(rng *rand.Rand) time.Duration {
 			return time.Second - time.Duration(rng.IntN(20)/19)*anyTimeout(rng)/2
 		}},
-		"named": {timeout: anyTimeout, named: true},
+		"some for ever": {timeout: oneOf(0, -1, math.MaxInt64, math.MaxInt64-1, time.Millisecond)},
+		"named":         {timeout: anyTimeout, named: true},
 	} {
 		t.Run(name, func(t *testing.T) { bubble(t, m.run) })
 	}

@@ -31,6 +31,7 @@ var ErrAway = errors.New("handler: not connected")
 // For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
 // not closed: Open is an Accept, so Chain puts one around it.
 type Redial struct {
+	// Dialer dials Addr, which is as for loop.Dialer.Dial.
 	Dialer loop.Dialer
 	Addr   string
 
@@ -121,7 +122,7 @@ func (k *Link) Send(msg []byte) error {
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
 	case len(k.kept) >= k.redial.Keep:
-		k.kept = append(k.kept[:0], k.kept[1:]...)
+		k.unkeep()
 		k.dropped++
 	}
 	k.kept = append(k.kept, append([]byte{}, msg...))
@@ -188,8 +189,14 @@ func (k *Link) sendKept() {
 			k.conn.Log().Warn().Err(err).Msg("a kept message cannot be sent")
 			k.dropped++
 		}
-		k.kept = k.kept[1:]
+		k.unkeep()
 	}
+}
+
+// unkeep forgets the oldest kept message.
+func (k *Link) unkeep() {
+	k.kept[0] = nil
+	k.kept = k.kept[1:]
 }
 
 // closed is told when a connection has ended, or was refused by Open.

@@ -27,14 +27,20 @@ const (
 // descriptors have run out.
 const maxHeld = 1 << 20
 
-// water is what a connection wants to know about its pending output.
+// water is who wants to know about a connection's pending output.
 type water struct {
+	user    level
+	pipe    *level // nil: it is in none
+	forRoom []func()
+}
+
+// A level is what one of them wants to know.
+type level struct {
 	mark      int
 	onHigh    func()
 	onFlushed func()
 	high      bool // the mark was passed, and the output has not been flushed since
 	waited    bool // output has had to wait, and has not been flushed since
-	forRoom   []func()
 }
 
 // OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
@@ -48,8 +54,8 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
-	w := &c.more().water
-	w.mark, w.onHigh = n, f
+	v := &c.more().water.user
+	v.mark, v.onHigh = n, f
 }
 
 // OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
@@ -57,16 +63,23 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // time to produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
-	c.more().water.onFlushed = f
+	c.more().water.user.onFlushed = f
 }
 
 // checkMark is called after output was appended.
 func (c *Conn) checkMark() {
 	w := &c.extras.water
-	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.mark {
-		w.high = true
+	c.rise(&w.user)
+	if w.pipe != nil {
+		c.rise(w.pipe)
+	}
+}
+
+func (c *Conn) rise(v *level) {
+	if v.onHigh != nil && !v.high && c.isOpen() && c.pending() > v.mark {
+		v.high = true
 		c.out.atEnd |= waitedFor
-		c.callHook(w.onHigh)
+		c.callHook(v.onHigh)
 	}
 }
 
@@ -76,20 +89,27 @@ func (c *Conn) checkWater() {
 	if len(w.forRoom) > 0 && c.hasRoom() {
 		c.giveRoom()
 	}
-	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil {
+	if !c.isOpen() || w.user.onHigh == nil && w.user.onFlushed == nil && w.pipe == nil {
 		return
 	}
 	if c.out.box != nil {
-		w.waited = true
+		w.user.waited = true
 		c.out.atEnd |= waitedFor
 		return
 	}
 	if len(w.forRoom) == 0 {
 		c.out.atEnd &^= waitedFor
 	}
-	if w.waited || w.high {
-		w.high, w.waited = false, false
-		c.callHook(w.onFlushed)
+	c.fall(&w.user)
+	if w.pipe != nil {
+		c.fall(w.pipe)
+	}
+}
+
+func (c *Conn) fall(v *level) {
+	if v.waited || v.high {
+		v.high, v.waited = false, false
+		c.callHook(v.onFlushed)
 	}
 }
 

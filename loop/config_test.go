@@ -14,6 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -34,7 +35,7 @@ func TestValidation(t *testing.T) {
 		{"NUL byte", func(s *loop.Server) { s.Addr = "unix:///tmp/a\x00b" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "unix:///no/such/directory/x.sock" }},
 		{"takes at most", func(s *loop.Server) { s.Addr = "unix:///tmp/" + strings.Repeat("x", 120) }},
-		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + t.TempDir() }},
+		{"not a socket", func(s *loop.Server) { s.Addr = "unix://" + filepath.Dir(shortdir.Socket(t)) }},
 		{"does not have that address", func(s *loop.Server) { s.Addr = "tcp4://192.0.2.1:0" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://127.0.0.1:-1" }},
 		{"Server.Addr", func(s *loop.Server) { s.Addr = "tcp://" + taken }},
@@ -168,7 +169,7 @@ func TestFailedStartFreesItsPorts(t *testing.T) {
 
 // The socket of a dead process is replaced, one that is served is not, and neither is a file.
 func TestUnixSockets(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.sock")
+	path := shortdir.Socket(t)
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -91,7 +91,7 @@ func (o *opening) tell(t *testing.T, f func(c *loop.Conn)) {
 
 func TestDialEcho(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		sock := filepath.Join(t.TempDir(), "x.sock")
+		sock := shortdir.Socket(t)
 		server := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, NumLoops: 1,
 			Accept:    func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
 			Listeners: []loop.Listener{{Addr: "unix://" + sock}, {Addr: "udp://127.0.0.1:0"}}}

@@ -31,8 +31,9 @@ func ExampleDialer() {
 	client, stop := serve(&loop.Server{Codec: codec.Lines{}, Accept: func(c *loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 			question, asker := string(line), c.Ref() // line is borrowed, and c may be gone by then
-			loop.Dialer{Codec: codec.Lines{}, Timeout: time.Second}.Dial(c.Loop(), addr, func(up *loop.Conn, err error) loop.Handler {
+			loop.Dialer{Codec: codec.Lines{}, Timeout: 10 * time.Second}.Dial(c.Loop(), addr, func(up *loop.Conn, err error) loop.Handler {
 				if err != nil {
+					_ = asker.Tell(func(c *loop.Conn) { c.CloseWithError(err) })
 					return nil
 				}
 				_ = up.Send([]byte(question))

@@ -67,7 +67,7 @@ func TestForeignListenerOfBlockingSockets(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conns[i].Close()
-				_ = conns[i].SetDeadline(time.Now().Add(10 * time.Second))
+				_ = conns[i].SetDeadline(time.Now().Add(patience))
 			}
 			_, _ = conns[0].Write([]byte{'f'}) // and does not read
 			for range 3 {

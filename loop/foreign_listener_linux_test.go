@@ -3,19 +3,19 @@ package loop_test
 import (
 	"context"
 	"net"
-	"path/filepath"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A listener that somebody has made blocking, as os.File.Fd does with the copy that is handed to a
 // child, does not keep the server from ending.
 func TestForeignListenerThatBlocks(t *testing.T) {
-	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
+	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": shortdir.Socket(t)} {
 		ln, err := net.Listen(network, addr)
 		if err != nil {
 			t.Fatal(err)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -34,7 +34,7 @@ func (n *numbers) Write(line []byte) (int, error) {
 func TestGoexitInAcceptClosesOnce(t *testing.T) {
 	var files numbers
 	srv := &loop.Server{
-		Addr:     "unix://" + filepath.Join(t.TempDir(), "s"),
+		Addr:     "unix://" + shortdir.Socket(t),
 		NumLoops: 1,
 		Logger:   zerolog.New(zerolog.SyncWriter(&files)),
 		Accept:   func(*loop.Conn) loop.Handler { runtime.Goexit(); return nil },

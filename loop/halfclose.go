@@ -73,7 +73,9 @@ func (c *Conn) peerClosed(err error) {
 	c.touch()
 }
 
-func (c *Conn) wantsEOF() bool { return c.extras != nil && c.extras.halves.onEOF != nil }
+func (c *Conn) wantsEOF() bool {
+	return c.extras != nil && (c.extras.halves.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
+}
 
 // hasInput reports whether input waits that came before the end.
 func (c *Conn) hasInput() bool {
@@ -95,6 +97,9 @@ func (c *Conn) inputEnded() {
 		f := h.onEOF
 		h.onEOF, h.ran = nil, true
 		c.callHook(f)
+		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
+			c.callHook(s.end)
+		}
 	case c.extras == nil || !c.extras.halves.ran:
 		c.shut(io.EOF)
 	}

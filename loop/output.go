@@ -117,7 +117,7 @@ func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
 	if n > 0 {
-		c.more().water.waited = true // who has seen it may wait for OnFlushed
+		c.more().water.user.waited = true // who has seen it may wait for OnFlushed
 		c.out.atEnd |= waitedFor
 	}
 	return n

@@ -223,14 +223,14 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
-	if s.factor > 0 {
-		if s.out+len(msg) > s.in*s.factor {
-			return ErrAmplification
-		}
-		s.out += len(msg)
+	if s.factor > 0 && s.out+len(msg) > s.in*s.factor {
+		return ErrAmplification
 	}
 	if err := s.port.to.Send(msg, s.peer); err != nil {
 		return c.notSent(err)
+	}
+	if s.factor > 0 {
+		s.out += len(msg)
 	}
 	l.count.bytesOut += uint64(len(msg))
 	c.idle.lastWrite = l.now

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -120,6 +121,40 @@ func TestUDPSends(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// A datagram that is longer by a byte than UDP allows is refused, not lost: at a port that answers in
+// batches, too. The longest there may be arrives.
+func TestUDPLongest(t *testing.T) {
+	for network, longest := range map[string]int{"udp://127.0.0.1:0": 65507, "udp://[::1]:0": 65527} {
+		if probe, err := net.ListenPacket("udp", strings.TrimPrefix(network, "udp://")); err != nil {
+			t.Log(err) // there is no IPv6
+			continue
+		} else {
+			probe.Close()
+		}
+		bothEngines(t, func(t *testing.T, ctx context.Context) {
+			srv := &loop.Server{Addr: network, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					for _, n := range []int{longest + 1, 1<<16 - 1, 1 << 16} {
+						if err := c.Send(make([]byte, n)); !errors.Is(err, loop.ErrDatagramTooLong) {
+							t.Errorf("%s: %d bytes: %v", network, n, err)
+						}
+					}
+					return c.Send(make([]byte, longest))
+				})
+			}}
+			startWith(t, ctx, srv)
+			p := dialUDP(t, srv.LocalAddr())
+			if got := p.ask([]byte("go")); len(got) != longest {
+				t.Errorf("%s: got %d bytes, want %d", network, len(got), longest)
+			}
+			waitFor(t, func() bool { return srv.Stats().Messages == 1 })
+			if st := srv.Stats(); st.Lost != 0 {
+				t.Errorf("%s: %d are lost", network, st.Lost)
+			}
+		})
+	}
 }
 
 func TestUDPSessionsEnd(t *testing.T) {
@@ -286,7 +321,10 @@ func TestUDPBusyLoopEvictsNobody(t *testing.T) {
 	srv := &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1,
 		Accept: func(c *loop.Conn) loop.Handler {
 			c.AfterClose(func(err error) { closed <- err })
-			return loop.HandlerFunc(echo)
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				c.SetIdleTimeout(time.Hour) // the test may look late for who was evicted before this
+				return c.Send(msg)
+			})
 		}}
 	startWith(t, context.Background(), srv)
 	p := dialUDP(t, srv.LocalAddr())

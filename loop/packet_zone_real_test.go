@@ -44,7 +44,7 @@ func TestUDPLinkLocalPeers(t *testing.T) {
 			t.Skipf("%v: %v", me, err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience))
 		for _, msg := range []string{"hello", "again"} {
 			if _, err := c.Write([]byte(msg)); err != nil {
 				t.Fatal(err)

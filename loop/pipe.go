@@ -40,6 +40,9 @@ type PipeConfig struct {
 // passed on by splice(2), without a copy. A connection that is closing already ends the
 // pipe at once.
 //
+// What OnEOF, OnHighWater and OnFlushed were given before is forgotten. What they are given from then
+// on is called beside what the pipe does: that of OnEOF before the end is passed on.
+//
 // Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
@@ -60,9 +63,21 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 	p.sides[1].begin(&p.sides[0])
 	p.watch()
 	for i := range p.sides {
-		if s := &p.sides[i]; s.from.in.decoder.Buffered() > 0 && s.from.isOpen() && a.loop.decoding != s.from.id {
-			s.from.decodeSoon()
-		}
+		p.sides[i].goOn()
+	}
+}
+
+// goOn passes on what came before the pipe, and the end, if that came as well.
+func (s *pipeSide) goOn() {
+	c := s.from
+	if !c.isOpen() || c.loop.decoding == c.id {
+		return
+	}
+	if c.in.decoder.Buffered() > 0 {
+		c.decodeSoon()
+	}
+	if c.in.ended {
+		c.inputEnded()
 	}
 }
 
@@ -81,6 +96,7 @@ type pipeSide struct {
 	pipe     *pipe
 	from, to *Conn
 	handler  Handler // from's own
+	level    level   // of what waits in to
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
 	splicing bool
@@ -99,9 +115,9 @@ func (s *pipeSide) begin(back *pipeSide) {
 	if !c.isClosing() {
 		c.setIdleTimeout(0)
 	}
-	c.OnEOF(s.end)
-	c.OnHighWater(pipeMark, back.hold)
-	c.OnFlushed(back.release)
+	back.level = level{mark: pipeMark, onHigh: back.hold, onFlushed: back.release}
+	c.extras.water.user, c.extras.water.pipe = level{}, &back.level
+	c.extras.halves.onEOF = nil
 	c.AfterClose(s.closed)
 }
 

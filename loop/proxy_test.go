@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -134,7 +135,7 @@ func TestListenerFromOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := net.Listen("unix", t.TempDir()+"/x.sock")
+	second, err := net.Listen("unix", shortdir.Socket(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,9 +70,9 @@ type Server struct {
 	HandshakeTimeout time.Duration `default:"10s"`
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
-	// the loops; the others wait. Hooks that ask somebody else (a key server, say) want more. One
-	// that does not heed its context keeps its place until a second after its handshake has failed,
-	// and MaxHandshakes of them at most give it up then; those goroutines last until it returns.
+	// the loops; the others wait. A hook that takes long, as it asks somebody else (a key server,
+	// say), keeps its place for a second at most, as long as no more than MaxHandshakes of them last.
+	// If it does not heed its context, its goroutine lasts until it returns.
 	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
@@ -112,9 +112,9 @@ type Server struct {
 	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
 	NumLoops int `zero:"GOMAXPROCS"`
 
-	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, for as long as the
-	// server runs, to one more than the loops of all servers of the process, and says so in the
-	// log: a loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
+	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, if it is less, to one
+	// more than the loops of all servers of the process, where it stays, and says so in the log: a
+	// loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
 	// no pollers: not on Linux), and without one that is free, goroutines that wait for sockets
 	// (what Offload runs, clients of databases) stand still meanwhile. If the environment sets
 	// GOMAXPROCS, it is never raised.

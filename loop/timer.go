@@ -3,6 +3,7 @@ package loop
 import (
 	"time"
 
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -62,6 +63,15 @@ func (t Timer) Reset(d time.Duration) bool {
 // Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
 // or OnIdle, and once it was stopped or died with its connection.
 func (t Timer) Pending() bool {
+	if t.r == nil || owner.EveryCall {
+		return t.pending()
+	}
+	// A comparison, which goes into the caller. A look at the goroutine would cost five times that:
+	// it is for builds with the race detector.
+	return t.r.gen == t.gen
+}
+
+func (t Timer) pending() bool {
 	if t.l == nil {
 		return false
 	}

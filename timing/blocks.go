@@ -22,14 +22,13 @@ const (
 	smallPlace  = blockLen - smallLen
 	smallBlocks = 2
 
-	// A large block that gets down to thinning live entries, and again to sparse, is merged with a
-	// neighbour if both together fill no more than three quarters. The last block of a list is not, as it will be
-	// filled; if it is mostly gaps when its end is reached, those are closed. So of two large
-	// neighbours one has more than sparse entries: each of them once had, and the later one to get
-	// there would have been merged.
-	thinning = blockLen * 3 / 8
-	sparse   = blockLen / 4
-	mergeTo  = blockLen * 3 / 4
+	// When the wheel would have to grow, neighbours are merged that together fill no more than seven
+	// eighths. If the last block of a list is mostly gaps when its end is reached, those are closed.
+	sparse  = blockLen / 4
+	mergeTo = blockLen * 7 / 8
+
+	// A block is moved down as it is if it is nearly full, as the gaps go with it.
+	nearlyFull = blockLen * 3 / 4
 )
 
 // entry is a timer in a block. It has its deadline in halves, to take 12 bytes and not 16; the
@@ -64,8 +63,8 @@ func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
 // first returns the place of the first entry.
 func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
-// thin reports whether a block is empty, or has just become sparse enough to be merged.
-func (m mask) thin() bool { return (1<<thinning|1<<sparse|1)>>(uint(m.len())&offMask)&1 != 0 }
+// before has the places before a cursor: all, if there is no room behind it.
+func before(cursor uint32) mask { return ^mask(0) >> (-cursor & offMask) }
 
 // link is the place of a block in its list.
 type link struct {
@@ -98,6 +97,7 @@ type list struct {
 	head   uint32        // the first block
 	blocks uint32
 	number uint16 // of the list itself
+	exact  bool   // the last block's mask has none that are still to come: the list is the overdue one, or is due
 }
 
 // tail returns the last block of a list that has some.
@@ -114,6 +114,7 @@ type blocks struct {
 	links       []link
 	vacant      uint32                      // a free large block, none if it is 0
 	vacantSmall uint32                      // a free small one
+	hand        uint32                      // the block that was last looked at for merging
 	rings       [numLevels]*[ringSlots]list // nil where there never was a timer
 	late        list                        // the overdue list
 }
@@ -122,7 +123,9 @@ func (s *blocks) link(i uint32) *link { return &s.links[i] }
 
 func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter)) }
 
-// mask returns which entries block i has. The pointer is good until another block is made.
+// mask returns which entries of block i have not been taken out. Of the last block of a slot those
+// that are still to come are among them, so that adding one need not note it; see live. The pointer
+// is good until another block is made.
 func (s *blocks) mask(i uint32) *mask { return uncheckedIn(s.masks, i) }
 
 // list returns a list by its number. Its level must have had a timer.
@@ -136,7 +139,7 @@ func (s *blocks) list(l int) *list {
 // init makes lists that are all empty, and forgets all blocks.
 func (s *blocks) init() {
 	*s = blocks{masks: make([]mask, 1, 8), links: make([]link, 1, 8)}
-	s.late = list{min: math.MaxInt64, number: overdue}
+	s.late = list{min: math.MaxInt64, number: overdue, exact: true}
 }
 
 // ring returns the slots of a level.
@@ -155,7 +158,7 @@ func (s *blocks) ring(level int) *[ringSlots]list {
 func (s *blocks) push(li *list, index uint32, when time.Duration) (at uint32) {
 	at = li.cursor
 	li.take(at, when)
-	s.enter(li.last, at, index, when)
+	li.last.entry(at&offMask).set(index, when)
 	return at
 }
 
@@ -166,20 +169,25 @@ func (li *list) take(at uint32, when time.Duration) {
 	li.min = min(li.min, when)
 }
 
-// enter is the other half: b is the list's last block.
-func (s *blocks) enter(b block, at, index uint32, when time.Duration) {
-	*s.mask(at >> offBits) |= 1 << (at & offMask)
-	b.entry(at&offMask).set(index, when)
-}
-
 // pushBlock appends an empty block to a list. An entry must follow.
 func (s *blocks) pushBlock(li *list) {
-	small := li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
-	i := s.takeBlock(small)
-	s.masks[i] = 0
+	i := s.takeBlock(s.wantsSmall(li))
 	s.chain(li, i)
-	li.cursor, li.last = i<<offBits+s.link(i).first(), s.block(i)
+	first := s.link(i).first()
+	li.cursor, li.last = i<<offBits+first, s.block(i)
+	s.masks[i] = 0
+	if !li.exact {
+		s.masks[i] = ^mask(0) << first
+	}
 }
+
+// wantsSmall reports whether the next block of a list is to be a small one.
+func (s *blocks) wantsSmall(li *list) bool {
+	return li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
+}
+
+// hasFree reports whether takeBlock has a block that was used before.
+func (s *blocks) hasFree(small bool) bool { return s.vacant != 0 || small && s.vacantSmall != 0 }
 
 // takeBlock returns a block that is in no list: for a small one also a large one, if there is one.
 func (s *blocks) takeBlock(small bool) (i uint32) {
@@ -201,6 +209,7 @@ func (s *blocks) chain(li *list, i uint32) {
 		li.head = i
 	} else {
 		tail := li.tail()
+		s.masks[tail] = s.live(tail)
 		s.link(i).prev, s.link(tail).next = tail, i
 	}
 	li.blocks++
@@ -257,19 +266,31 @@ func (s *blocks) unlink(li *list, i uint32) {
 		s.link(b.next).prev = b.prev
 	}
 	li.blocks--
-	if last {
+	switch {
+	case li.head == 0:
+		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
+	case last:
 		s.endAt(li, b.prev)
 	}
 }
 
-// endAt makes block i the last of a list, none if it is 0. It has no entries if its last one is
-// being fired.
+// endAt has the next entries of a list go behind those of block i, its last one. At its first place
+// a cursor would mean that there is no room.
 func (s *blocks) endAt(li *list, i uint32) {
-	if i == 0 {
-		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
-		return
+	li.cursor = i<<offBits + max(s.masks[i].end(), s.link(i).first(), 1)
+	li.last = s.block(i)
+	if !li.exact {
+		s.masks[i] |= ^before(li.cursor)
 	}
-	li.cursor, li.last = i<<offBits+max(s.masks[i].end(), s.link(i).first(), 1), s.block(i)
+}
+
+// live says which entries of a block are those of timers.
+func (s *blocks) live(i uint32) mask {
+	k := s.link(i)
+	if k.next != 0 {
+		return s.masks[i]
+	}
+	return s.masks[i] & before(s.list(int(k.list)).cursor)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.
@@ -278,14 +299,14 @@ func (s *blocks) freeBlock(i uint32) {
 	if s.link(i).base != 0 {
 		free = &s.vacantSmall
 	}
-	s.link(i).next = *free
+	s.link(i).next, s.link(i).list = *free, unlisted
 	*free = i
 }
 
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(li *list) (n int) {
 	for i := li.head; i != 0; i = s.link(i).next {
-		n += s.masks[i].len()
+		n += s.live(i).len()
 	}
 	return n
 }

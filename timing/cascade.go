@@ -17,16 +17,16 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 // cascadeBlock moves the timers of a slot's first block down, and returns the budget left.
 func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	i := li.head
-	m := w.masks[i]
+	m := w.live(i)
+	all := m
 	b := w.block(i)
-	if n := m.len(); n > mergeTo && n <= budget && w.relink(from, li, b, m) {
+	if n := m.len(); n > nearlyFull && n <= budget && w.relink(from, li, b, m) {
 		w.cascaded += uint64(n)
 		return budget - n
 	}
 	if !w.inCache(b, m) {
 		w.touch(b, m)
 	}
-	n := m.len()
 	var to stretch
 	for budget > 0 && m != 0 {
 		e := b.entry(m.first())
@@ -44,8 +44,8 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		budget--
 		m, budget = w.moveDown(&to, b, m&(m-1), budget)
 	}
-	w.cascaded += uint64(n - m.len())
-	if w.masks[i] = m; m == 0 {
+	w.cascaded += uint64((all ^ m).len())
+	if w.masks[i] &^= all ^ m; m == 0 {
 		w.dropBlock(li, i)
 	}
 	return budget
@@ -68,7 +68,7 @@ func (w *Wheel) moveDown(to *stretch, b block, m mask, budget int) (mask, int) {
 		}
 		w.node(index).at = at
 		slot.take(at, when)
-		w.enter(slot.last, at, index, when)
+		slot.last.entry(at&offMask).set(index, when)
 		budget--
 	}
 	return m, budget
@@ -161,7 +161,7 @@ func (w *Wheel) relink(from int, li *list, b block, m mask) bool {
 		return false
 	}
 	if to.head != 0 {
-		switch n := w.masks[to.tail()].len(); {
+		switch n := w.live(to.tail()).len(); {
 		case n == 0:
 			w.dropBlock(to, to.tail())
 		case n <= sparse:
@@ -169,6 +169,7 @@ func (w *Wheel) relink(from int, li *list, b block, m mask) bool {
 		}
 	}
 	i := li.head
+	w.masks[i] = m
 	w.unlink(li, i)
 	if li.head == 0 {
 		w.vacate(li)

@@ -104,7 +104,7 @@ func (w *Wheel) inOrder() []pending {
 
 func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
 	b := w.block(block)
-	for m := w.masks[block]; m != 0; m &= m - 1 {
+	for m := w.live(block); m != 0; m &= m - 1 {
 		e := b.entry(m.first())
 		t := Timer{wheel: w.id, index: e.index, gen: w.node(e.index).gen}
 		all = append(all, pending{e.when(), t})

@@ -24,7 +24,7 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	}
 	li := w.slotOf(when)
 	if li.cursor&offMask == 0 {
-		w.makeRoom(li, blockLen/2)
+		w.addRoom(li)
 	}
 	at = w.push(li, i, when)
 	if w.drain != nil {
@@ -156,8 +156,11 @@ func (w *Wheel) makeRoom(li *list, few int) (moved int) {
 		}
 		return moved
 	}
+	if n == 0 && tail == li.head {
+		li.min = math.MaxInt64
+	}
 	w.closeGaps(tail)
-	li.cursor = tail<<offBits + w.link(tail).first() + uint32(n)
+	w.endAt(li, tail)
 	return n
 }
 
@@ -186,7 +189,7 @@ func (w *Wheel) occupy(li *list) {
 
 // has reports whether a slot has timers.
 func (w *Wheel) has(l int) bool {
-	return w.occupied[l/lapSlots]>>(l%lapSlots)&1 != 0 && w.masks[w.list(l).head] != 0
+	return w.occupied[l/lapSlots]>>(l%lapSlots)&1 != 0 && w.live(w.list(l).head) != 0
 }
 
 // wakeBy makes sure that Advance has a look at the given tick, if not before.
@@ -226,9 +229,10 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	case li.head == 0 || w.lateTurn(li.tail()).index != w.round:
 		w.pushBlock(li)
 	case li.cursor&offMask == 0:
-		w.makeRoom(li, blockLen/2)
+		w.addRoom(li)
 	}
 	at = w.push(li, i, when)
+	*w.mask(at >> offBits) |= 1 << (at & offMask)
 	w.lateTurn(li.tail()).set(w.round, time.Duration(w.reached(w.now)))
 	w.wakeTick, w.wake = 0, math.MinInt64
 	return at
@@ -242,30 +246,23 @@ func (w *Wheel) lateTurn(i uint32) *entry { return w.block(i).entry(uint32(w.lin
 func (w *Wheel) takeOut(at uint32) {
 	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
-	if m.thin() {
-		w.thinned(at >> offBits)
+	if *m == 0 {
+		w.emptied(at >> offBits)
 	}
 }
 
-// thinned looks after a block whose mask has become thin by taking out an entry. The last block of
-// a slot is kept without any.
-func (w *Wheel) thinned(i uint32) {
+// emptied looks after a block whose last entry has been taken out. The last block of a slot is kept.
+func (w *Wheel) emptied(i uint32) {
 	b := w.link(i)
-	if w.masks[i] != 0 {
-		if b.next != 0 {
-			w.mergeBlock(i)
-		}
-		return
-	}
 	li := w.list(int(b.list))
 	if b.next != 0 || b.list == overdue {
 		w.dropBlock(li, i)
-	} else {
-		li.cursor = i<<offBits + max(b.first(), 1) // it begins anew; at 0 there would be no room
+		return
 	}
-	if li.head != 0 && w.masks[li.head] == 0 {
+	if i == li.head {
 		li.min = math.MaxInt64
 	}
+	w.endAt(li, i) // it begins anew
 }
 
 // dropBlock frees a block without entries, and notes if its slot has none any more.
@@ -282,6 +279,7 @@ func (w *Wheel) vacate(li *list) {
 	if li.number == overdue {
 		return
 	}
+	li.exact = false
 	half := li.number / lapSlots
 	w.occupied[half] &^= 1 << (li.number % lapSlots)
 	if w.occupied[half]|w.occupied[half^1] == 0 {
@@ -289,21 +287,32 @@ func (w *Wheel) vacate(li *list) {
 	}
 }
 
-// mergeBlock merges block i with one beside it if both together are sparse. It moves at most
-// blockLen entries.
-func (w *Wheel) mergeBlock(i uint32) {
-	b := w.link(i)
-	switch {
-	case w.fit(b.prev, i):
-		w.mergeInto(b.prev, i)
-	case w.fit(i, b.next):
-		w.mergeInto(i, b.next)
+// addRoom lets a timer be added to a list whose last block has no room. So that the wheel does not
+// grow for gaps, it looks for two blocks to merge before: at a few, each time at those that follow,
+// so that all get their turn. As long as there are free blocks nothing needs merging: most gaps are
+// in blocks that are soon empty.
+func (w *Wheel) addRoom(li *list) {
+	const looks = 16
+	small := w.wantsSmall(li)
+	for n := looks; n > 0 && !w.hasFree(small) && w.hasGaps(); n-- {
+		if w.hand++; int(w.hand) >= len(w.masks) {
+			w.hand = 1
+		}
+		if b := w.link(w.hand); b.list != unlisted && w.fit(w.hand, b.next) {
+			w.mergeInto(w.hand, b.next)
+		}
+	}
+	if li.cursor&offMask == 0 {
+		w.makeRoom(li, blockLen/2)
 	}
 }
 
-// fit reports whether block j, which follows block i, may be merged into that.
+// hasGaps reports whether merging blocks may be worth while.
+func (w *Wheel) hasGaps() bool { return w.Len() < int(w.quarters)*smallLen*mergeTo/blockLen }
+
+// fit reports whether block j, which follows block i if it is not 0, may be merged into that.
 func (w *Wheel) fit(i, j uint32) bool {
-	if i == 0 || j == 0 || w.masks[i].len()+w.masks[j].len() > w.link(i).size()*mergeTo/blockLen {
+	if j == 0 || w.masks[i].len()+w.live(j).len() > w.link(i).size()*mergeTo/blockLen {
 		return false
 	}
 	return w.link(i).list != overdue || w.lateTurn(i).index == w.lateTurn(j).index
@@ -311,10 +320,11 @@ func (w *Wheel) fit(i, j uint32) bool {
 
 // mergeInto moves the entries of block j to the block i before it.
 func (w *Wheel) mergeInto(i, j uint32) {
-	if w.masks[i].end()+uint32(w.masks[j].len()) > blockLen {
+	m := w.live(j)
+	if w.masks[i].end()+uint32(m.len()) > blockLen {
 		w.closeGaps(i)
 	}
-	w.copyEntries(i, j, w.masks[j])
+	w.copyEntries(i, j, m)
 	w.dropBlock(w.list(int(w.link(i).list)), j) // which finds the cursor behind i's last entry
 }
 

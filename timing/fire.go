@@ -7,7 +7,12 @@ import (
 
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
-	for li := w.list(listOf(0, tick)); budget > 0 && li.head != 0; {
+	li := w.list(listOf(0, tick))
+	if !li.exact {
+		*w.mask(li.tail()) &= before(li.cursor)
+		li.exact = true
+	}
+	for budget > 0 && li.head != 0 {
 		budget = w.fireBlock(li, budget)
 	}
 	return budget

@@ -37,6 +37,7 @@ const (
 
 	overdue  = numLevels * ringSlots // the list of timers that were due when they were added
 	numLists = overdue + 1
+	unlisted = numLists // of a block that is free
 )
 
 // span returns how many bits of a tick are below those that number the slots of a level.

@@ -117,7 +117,7 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 			i = uncheckedIn(w.top, w.free).index
 			w.node(i).at = at
 			li.take(at, when)
-			w.enter(li.last, at, i, when)
+			li.last.entry(at&offMask).set(i, when)
 			return i
 		}
 	}

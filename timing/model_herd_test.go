@@ -118,19 +118,6 @@ func (h *herd) step() {
 	h.checkNext()
 }
 
-// checkMemory checks that of two large blocks that follow each other, neither first nor last, one
-// is not sparse.
-func (h *herd) checkMemory() {
-	h.w.each(func(li *list) {
-		for i := li.head; li.number != overdue && i != 0; i = h.w.link(i).next {
-			b := h.w.link(i)
-			if b.base == 0 && b.prev != 0 && b.next != 0 && h.w.link(b.next).next != 0 && h.w.masks[i].len() <= sparse && h.w.masks[b.next].len() <= sparse {
-				h.t.Fatalf("list %d: blocks %d and %d are both sparse", li.number, i, b.next)
-			}
-		}
-	})
-}
-
 func TestHerdAgainstModel(t *testing.T) {
 	seeds := uint64(8)
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
@@ -144,7 +131,6 @@ func TestHerdAgainstModel(t *testing.T) {
 			h.step()
 			if i%50 == 0 {
 				h.w.validate(t)
-				h.checkMemory()
 			}
 		}
 		if st := h.w.Stats(); st.Fired+h.fired < 1000 || st.Cascaded+h.cascaded < 2000 {

@@ -95,7 +95,7 @@ func TestMillionTimersAreFewHeapObjects(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if n := after.HeapObjects - before.HeapObjects; n >= 2000 {
+	if n := int64(after.HeapObjects - before.HeapObjects); n >= 2000 { // less than none, if garbage of other tests has gone
 		t.Errorf("%d heap objects", n)
 	}
 	if w.Len() != 1_000_000 {

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -33,5 +34,25 @@ func TestSmallWhenNearlyEmpty(t *testing.T) {
 			t.Errorf("%s: %.0f bytes, at most %.0f", name, each, c.most)
 		}
 		runtime.KeepAlive(keep)
+	}
+}
+
+// Timers that are moved about at random leave gaps, but the wheel grows to no more than some twice
+// of what they take.
+func TestSizeAfterChurn(t *testing.T) {
+	const n = 10_000
+	r := rand.New(rand.NewPCG(1, 2))
+	when := func() time.Duration { return time.Minute + time.Duration(r.Int64N(int64(time.Hour))) }
+	w := New(Config{})
+	timers := make([]Timer, n)
+	for i := range timers {
+		timers[i] = w.At(when(), func() {})
+	}
+	for range 3 * n {
+		w.Reset(timers[r.IntN(n)], when())
+	}
+	w.validate(t)
+	if places := w.quarters * smallLen; places > n*22/10 {
+		t.Errorf("%d places for %d timers", places, n)
 	}
 }

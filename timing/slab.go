@@ -67,10 +67,11 @@ func (s *slab) fillTop() {
 		if word == 0 {
 			break
 		}
+		nodes := s.node(first) // 64 of them are in one chunk
 		for ; word != 0; word &= word - 1 {
 			k--
-			i := first + uint32(bits.TrailingZeros64(word))
-			*uncheckedIn(s.top, k) = spare{i, s.node(i).gen} // k does not get below topSize/4
+			i := uint32(bits.TrailingZeros64(word))
+			*uncheckedIn(s.top, k) = spare{first + i, unchecked(nodes, i).gen} // k does not get below topSize/4
 		}
 	}
 	s.free = uint32(copy(s.top, s.top[k:]))

@@ -60,14 +60,14 @@ func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
 		}
 		used[i] = true
 		last = i
-		live += uint32(w.masks[i].len())
+		live += uint32(w.live(i).len())
 		n++
 	}
 	if li.blocks != n || n == 0 && li.cursor != 0 || n > 0 && li.tail() != last {
 		return fmt.Errorf("tail %d want %d, blocks %d want %d", li.tail(), last, li.blocks, n)
 	}
-	if n > 0 && li.cursor-last<<offBits < w.masks[last].end() {
-		return fmt.Errorf("the cursor %x is before the end of block %d", li.cursor, last)
+	if n > 0 && !li.exact && w.masks[last]|before(li.cursor) != ^mask(0) || li.exact && w.masks[last]&^before(li.cursor) != 0 {
+		return fmt.Errorf("the cursor is %x, and block %d has %x", li.cursor, last, w.masks[last])
 	}
 	if n > 0 && li.last != w.block(last) || n == 0 && li.last.last != nil {
 		return fmt.Errorf("last is not block %d", last)
@@ -111,7 +111,7 @@ func (w *Wheel) checkStretch(s *stretch) error {
 }
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
-	m, k := w.masks[i], w.link(i)
+	m, k := w.live(i), w.link(i)
 	if kept := k.next == 0 && k.list != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}

@@ -118,7 +118,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	w.node(x.index).at = at
 	*w.calls.at(x.index) = f
 	li.take(at, when)
-	w.enter(li.last, at, x.index, when)
+	li.last.entry(at&offMask).set(x.index, when)
 	return Timer{wheel: w.id, index: x.index, gen: x.gen}
 }
 
@@ -192,8 +192,8 @@ func (w *Wheel) Stop(t Timer) bool {
 	*uncheckedIn(w.top, k) = spare{t.index, gen}
 	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
-	if m.thin() {
-		w.thinned(at >> offBits)
+	if *m == 0 {
+		w.emptied(at >> offBits)
 	}
 	return true
 }
@@ -238,11 +238,11 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	was := n.at
 	n.at = at
 	li.take(at, when)
-	w.enter(li.last, at, t.index, when)
+	li.last.entry(at&offMask).set(t.index, when)
 	m := w.mask(was >> offBits)
 	*m &^= 1 << (was & offMask)
-	if m.thin() {
-		w.thinned(was >> offBits)
+	if *m == 0 {
+		w.emptied(was >> offBits)
 	}
 	return true
 }
@@ -292,7 +292,7 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 func (w *Wheel) firstList(level int) *list {
 	for w.levels>>level&1 != 0 {
 		li := w.list(listOf(level, w.firstSlot(level)))
-		if w.masks[li.head] != 0 || w.advancing { // the slot that is firing may be without, for now
+		if w.live(li.head) != 0 || w.advancing { // the slot that is firing may be without, for now
 			return li
 		}
 		w.dropBlock(li, li.head)

@@ -53,7 +53,7 @@ func serve(t *testing.T, compress bool) (url string, pongs chan string) {
 		Codec:       &websocket.Codec{MaxMessage: maxMessage, Compress: compress},
 		MaxOutbound: 4 * maxMessage,
 		Accept: func(c *loop.Conn) loop.Handler {
-			websocket.OpenWithin(c, 5*time.Second)
+			websocket.OpenWithin(c, time.Minute)
 			websocket.Of(c).OnPong = func(data []byte) { pongs <- string(data) }
 			return echo{}
 		},
@@ -146,7 +146,7 @@ func gorillaControl(t *testing.T, c *gorilla.Conn, pongs chan string) {
 	got := make(chan string, 2)
 	c.SetPongHandler(func(s string) error { got <- s; return nil })
 	if err := errors.Join(
-		c.WriteControl(gorilla.PingMessage, []byte("ping"), time.Now().Add(time.Second)),
+		c.WriteControl(gorilla.PingMessage, []byte("ping"), time.Now().Add(time.Minute)),
 		c.WriteMessage(gorilla.TextMessage, []byte("please ping")),
 		c.WriteMessage(gorilla.TextMessage, []byte("please close and wait")),
 	); err != nil {
@@ -171,7 +171,7 @@ func TestCoder(t *testing.T) {
 		if compress {
 			mode = coder.CompressionNoContextTakeover
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		c := coderDial(t, ctx, url, mode)
 		for _, n := range sizes {

@@ -15,7 +15,7 @@ import (
 func serveShared(t testing.TB, opt options, redis string) (srv *loop.Server, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	opt.redis, opt.lease = redis, time.Second
+	opt.redis, opt.lease = redis, time.Minute // nobody is taken for dead because the machine stood still
 	srv, end, err := build(ctx, opt)
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	dir := t.TempDir()
 	p := &restarting{kind: kind, network: "tcp", pidFile: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
 	// Who is slow, on a busy machine, is waited for; nobody is when all have gone.
-	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error", "-drain-delay", "15s"}
+	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error", "-drain-delay", "1m"}
 	switch kind {
 	case "unix":
 		p.network, p.addr = "unix", filepath.Join(dir, "x.sock")
@@ -109,7 +109,7 @@ func (p *restarting) pid() int {
 // await waits until a process is in charge that is not old.
 func (p *restarting) await(t *testing.T, old int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); p.pid() == 0 || p.pid() == old; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); p.pid() == 0 || p.pid() == old; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text, _ := os.ReadFile(p.log)
 			t.Fatalf("no new process: %s", text)
@@ -121,7 +121,7 @@ func (p *restarting) await(t *testing.T, old int) {
 func (p *restarting) restart(t *testing.T, i int) {
 	t.Helper()
 	old := p.pid()
-	for deadline := time.Now().Add(time.Minute); p.pid() == old; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); p.pid() == old; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text, _ := os.ReadFile(p.log)
 			t.Fatalf("restart %d: no new process: %s", i, text)
@@ -133,7 +133,7 @@ func (p *restarting) restart(t *testing.T, i int) {
 
 func awaitExit(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); running(pid); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); running(pid); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d does not end", pid)
 		}
@@ -159,7 +159,7 @@ func (p *restarting) end(t *testing.T) {
 }
 
 func (p *restarting) dial() (net.Conn, error) {
-	d := &net.Dialer{Timeout: 10 * time.Second}
+	d := &net.Dialer{Timeout: time.Minute}
 	if p.kind == "TLS" {
 		return tls.DialWithDialer(d, p.network, p.addr, &tls.Config{InsecureSkipVerify: true})
 	}
@@ -205,7 +205,7 @@ func (c *crowd) ask(dial func() (net.Conn, error)) {
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	want := fmt.Sprintf("client %d\n", n)
 	if _, err := io.WriteString(conn, want); err != nil {
 		c.note(&c.reset, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,11 +37,15 @@ func TestReadmeCommand(t *testing.T) {
 	data := t.TempDir()
 	p := startProgram(t, program, "-dir", data, "-appendfsync", "always")
 	c := dial(t, p.addr)
-	for _, step := range []string{"CAS k a b: 0", "SET k a EX 100: OK", "CAS k x b: 0", "CAS k a b: 1", "GET k: b", "TTL k: 100",
+	for _, step := range []string{"CAS k a b: 0", "SET k a EX 100000: OK", "CAS k x b: 0", "CAS k a b: 1", "GET k: b",
 		"RPUSH l v: 1", "CAS l v w: (error) WRONGTYPE Operation against a key holding the wrong kind of value",
 		"CAS k: (error) ERR wrong number of arguments for 'cas' command"} {
 		line, want, _ := strings.Cut(step, ": ")
 		c.want(line, want)
+	}
+	var left int // what passes meanwhile is the machine's
+	if _, err := fmt.Sscan(c.do("TTL k"), &left); err != nil || left > 100_000 || left < 99_000 {
+		t.Errorf("%d s are left of 100,000, %v", left, err)
 	}
 	p.kill()
 	p = startProgram(t, program, "-dir", data) // it was logged, too

@@ -48,10 +48,15 @@ func onReal(t *testing.T, f func(t *testing.T, connect func() redis.UniversalCli
 func startMini(t testing.TB) func() redis.UniversalClient {
 	m := miniredis.RunT(t)
 	return func() redis.UniversalClient {
-		c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		c := redis.NewClient(patient(m.Addr()))
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
+}
+
+// patient are options of a client that waits for as long as the machine stands still.
+func patient(addr string) *redis.Options {
+	return &redis.Options{Addr: addr, ReadTimeout: patience, WriteTimeout: patience, DialTimeout: patience}
 }
 
 // A redisServer is a redis-server of ours.
@@ -133,7 +138,11 @@ func (s *redisServer) client() *redis.Client {
 
 func startSingle(t testing.TB) func() redis.UniversalClient {
 	s := newRedis(t)
-	return func() redis.UniversalClient { return s.client() }
+	return func() redis.UniversalClient {
+		c := redis.NewClient(patient(s.addr()))
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
 }
 
 // A redisCluster is three masters, and a replica of each if wanted.
@@ -192,7 +201,13 @@ func (c *redisCluster) client() *redis.ClusterClient {
 func startCluster(t testing.TB) func() redis.UniversalClient {
 	needRedis(t)
 	c := newCluster(t, 0)
-	return func() redis.UniversalClient { return c.client() }
+	return func() redis.UniversalClient {
+		opt := *c.client().Options()
+		opt.ReadTimeout, opt.WriteTimeout, opt.DialTimeout = patience, patience, patience
+		cl := redis.NewClusterClient(&opt)
+		t.Cleanup(func() { cl.Close() })
+		return cl
+	}
 }
 
 // cli runs redis-cli at a server.

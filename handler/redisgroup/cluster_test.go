@@ -23,8 +23,17 @@ func (c *redisCluster) quick() *redis.ClusterClient {
 	return cl
 }
 
-// master returns the server that says that it has a slot.
+// master returns the server that has a slot.
 func (c *redisCluster) master(slot int) (s *redisServer, id string) {
+	c.t.Helper()
+	if s, id = c.masterOf(slot); s == nil {
+		c.t.Fatalf("nobody has slot %d", slot)
+	}
+	return s, id
+}
+
+// masterOf is master, or nil while nobody has the slot.
+func (c *redisCluster) masterOf(slot int) (s *redisServer, id string) {
 	c.t.Helper()
 	for _, line := range strings.Split(c.nodes[0].cli("cluster", "nodes"), "\n") {
 		f := strings.Fields(line)
@@ -50,7 +59,6 @@ func (c *redisCluster) master(slot int) (s *redisServer, id string) {
 			}
 		}
 	}
-	c.t.Fatalf("nobody has slot %d", slot)
 	return nil, ""
 }
 
@@ -123,8 +131,8 @@ func TestFailover(t *testing.T) {
 	s.speaker.during(func() {
 		dead.kill()
 		eventually(t, "a replica has taken its place", func() bool {
-			out, _ := exec.Command("redis-cli", "-p", strconv.Itoa(c.nodes[0].port), "cluster", "info").Output()
-			return !strings.Contains(string(out), "cluster_state:ok")
+			s, _ := c.masterOf(slot)
+			return s != nil && s != dead
 		})
 		eventually(t, "the cluster is up again", func() bool {
 			out, _ := exec.Command("redis-cli", "-p", strconv.Itoa(c.nodes[0].port), "cluster", "info").Output()

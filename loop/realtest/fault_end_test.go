@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -190,7 +190,7 @@ func repliesTo(t *testing.T, network string, size int, closeTimeout time.Duratio
 		},
 	}
 	if network == "unix" {
-		srv.Addr = "unix://" + filepath.Join(t.TempDir(), "s")
+		srv.Addr = "unix://" + shortdir.Socket(t)
 	}
 	start(t, srv)
 	return srv

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -78,7 +78,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			addr := "tcp://127.0.0.1:0"
 			if network == "unix" {
-				addr = "unix://" + filepath.Join(t.TempDir(), "s")
+				addr = "unix://" + shortdir.Socket(t)
 			}
 			server := startPuppet(t, "few-descriptors", "ADDR="+addr, "NOFILE=256", "MAXCONNS=0")
 			network, addr := server.address()
@@ -116,7 +116,7 @@ func TestFaultHalfOpenWithoutDescriptors(t *testing.T) {
 func flood(t *testing.T, network string, maxConns int) {
 	addr := "tcp://127.0.0.1:0"
 	if network == "unix" {
-		addr = "unix://" + filepath.Join(t.TempDir(), "s")
+		addr = "unix://" + shortdir.Socket(t)
 	}
 	server := startPuppet(t, "few-descriptors", "ADDR="+addr, "NOFILE=256", fmt.Sprint("MAXCONNS=", maxConns))
 	network, addr = server.address()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -163,7 +163,7 @@ func pour(c net.Conn, how byte, n int, seed uint64) (string, error) {
 func hashServer(t *testing.T, network string) (server *puppet, addr string) {
 	t.Helper()
 	if network == "unix" {
-		server = startPuppet(t, "hash", "ADDR=unix://"+filepath.Join(t.TempDir(), "s"))
+		server = startPuppet(t, "hash", "ADDR=unix://"+shortdir.Socket(t))
 	} else {
 		server = startPuppet(t, "hash")
 	}

@@ -192,7 +192,7 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 // runHAProxy returns the address of its front.
 func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 	front := freeport.Addr(t)
-	config := "global\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
+	config := "global\n  maxconn 200\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
 		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
 		_, health, _ := net.SplitHostPort(s[1])

@@ -137,12 +137,14 @@ func TestRefusalOfOneWhoSpeaksFirst(t *testing.T) {
 				mustBeIn(srv, dial(t, addr))
 			}
 			for range 10 {
+				began := time.Now()
 				c := dial(t, addr)
 				_, _ = c.Write(make([]byte, 1000))
+				late := time.Since(began) >= time.Second // the server does not wait for longer
 				if srv.MaxConnsPerIP == 0 {
 					input <- struct{}{}
 				}
-				if b, err := io.ReadAll(c); string(b) != "full" || err != nil {
+				if b, err := io.ReadAll(c); (string(b) != "full" || err != nil) && !late {
 					t.Errorf("read %q, %v", b, err)
 				}
 				_ = c.Close()
@@ -229,9 +231,7 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 3 {
 		life()
 	}
-	if n := openFiles(t); n > files {
-		t.Errorf("%d descriptors are open, %d before", n, files)
-	}
+	until(t, time.Minute, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}

@@ -5,12 +5,12 @@ import (
 	"crypto/tls"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -77,7 +77,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 			Accept: fate, IdleTimeout: time.Second, CloseTimeout: 100 * time.Millisecond,
 			Listeners: []loop.Listener{
 				{Addr: "tcp://127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
-				{Addr: "unix://" + filepath.Join(t.TempDir(), "s")},
+				{Addr: "unix://" + shortdir.Socket(t)},
 			},
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -115,12 +115,7 @@ func TestEndAmongNewcomers(t *testing.T) {
 	for range 4 {
 		life()
 	}
-	for end := time.Now().Add(10 * time.Second); openFiles(t) > files && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := openFiles(t); n > files {
-		t.Errorf("%d descriptors are open, %d before", n, files)
-	}
+	until(t, time.Minute, "no more descriptors are open than before", func() bool { return openFiles(t) <= files })
 	if stacks := ourGoroutines(); stacks != "" {
 		t.Errorf("goroutines are left:\n%s", stacks)
 	}

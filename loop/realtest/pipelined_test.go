@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -221,7 +221,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	accept, d := handlers[handler], dialects[dialect]()
 	addr := "tcp://127.0.0.1:0"
 	if network == "unix" {
-		addr = "unix://" + filepath.Join(t.TempDir(), "x.sock")
+		addr = "unix://" + shortdir.Socket(t)
 	}
 	srv := &loop.Server{Addr: addr, NumLoops: 1, Codec: d.codec, Accept: accept,
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},

@@ -57,7 +57,8 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("%v of virtual time\n%s", lasts, table.String())
 	for _, r := range rows {
-		if r.garbage > 0.02 && !raceEnabled { // those who come anew are made anew
+		// Those who come anew are made anew, and the runtime makes some objects of its own, as for a thread.
+		if r.garbage > 0.02+100/float64(r.messages) && !raceEnabled {
 			t.Errorf("%d connections: %.3f objects are made for each message", r.conns, r.garbage)
 		}
 		if r.bytes > 1.1*rows[0].bytes {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -209,12 +210,47 @@ func startCluster(t testing.TB, replicas int) *cluster {
 			ok = ok && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.nodes)))
 		}
 		if ok {
-			return c
+			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the cluster does not come up")
 		}
 	}
+	wait(t, "all agree on who has which slots", func() bool {
+		_, err := redisCLI("--cluster", "check", addrs[0])
+		return err == nil
+	})
+	for _, s := range c.nodes {
+		wait(t, "replicas have what their masters have", func() bool {
+			info := s.info(t, "replication")
+			return field(info, "role") == "master" || field(info, "master_link_status") == "up"
+		})
+	}
+	return c
+}
+
+// info asks s for a section of INFO.
+func (s *server) info(t testing.TB, section string) string {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
+	defer client.Close()
+	info, err := client.Info(context.Background(), section).Result()
+	must(t, err)
+	return info
+}
+
+// replicated waits until a replica has all that its master has confirmed. WAIT says so only of what
+// the one who asks has written.
+func replicated(t testing.TB, master *server) {
+	t.Helper()
+	all, err := strconv.ParseInt(field(master.info(t, "replication"), "master_repl_offset"), 10, 64)
+	must(t, err)
+	wait(t, "a replica has it all", func() bool { // slave0:ip=127.0.0.1,port=1,state=online,offset=1,lag=0
+		_, at, _ := strings.Cut(field(master.info(t, "replication"), "slave0"), ",offset=")
+		at, _, _ = strings.Cut(at, ",")
+		n, err := strconv.ParseInt(at, 10, 64)
+		return err == nil && n >= all
+	})
 }
 
 func redisCLI(args ...string) ([]byte, error) {

@@ -21,7 +21,7 @@ var (
 
 func handle(t *testing.T, h rediswheel.Handler, task rediswheel.Task) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return h.Handle(ctx, task)
 }
@@ -73,8 +73,11 @@ func toConn(t *testing.T, srv *loop.Server, refs chan loop.Ref) {
 		t.Error(line, err)
 	}
 	c.Close()
-	for err == nil { // until the server has noticed
-		err = ref.Tell(func(*loop.Conn) {})
+	noticed := func() bool { return errors.Is(ref.Tell(func(*loop.Conn) {}), loop.ErrClosed) }
+	for deadline := time.Now().Add(time.Minute); !noticed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server does not notice that the connection is closed")
+		}
 	}
 	if err := handle(t, told, rediswheel.Task{}); !errors.Is(err, loop.ErrClosed) {
 		t.Error(err)

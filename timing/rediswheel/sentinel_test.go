@@ -103,10 +103,7 @@ func TestSentinel(t *testing.T) {
 		}
 	}
 	add(1000)
-	replicated, err := s.master.client(t).Wait(ctx, 1, 10*time.Second).Result()
-	if replicated != 1 || err != nil {
-		t.Fatal(replicated, err)
-	}
+	replicated(t, s.master)
 	s.master.kill()
 	died := time.Now()
 	add(1000)

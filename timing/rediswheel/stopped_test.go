@@ -50,7 +50,9 @@ func TestWorkerStopped(t *testing.T) {
 	}
 	r := newRecorder()
 	stop := start(t, q, r)
-	time.Sleep(3 * lease)
+	began := time.Now()
+	r.wait(t, 1)
+	time.Sleep(time.Until(began.Add(3 * lease)))
 	if got := r.got(); len(got) != 1 || got[0].Delivery != 2 || got[0].Attempt != 1 {
 		t.Errorf("%+v", got)
 	}

@@ -4,12 +4,12 @@ package gnetengine
 
 import (
 	"net"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -109,7 +109,7 @@ func TestTurnsLetOthersIn(t *testing.T) {
 // unixPair returns both ends of a connection whose bytes are there as soon as they are written.
 func unixPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	ln, err := net.Listen("unix", shortdir.Socket(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,10 @@ const (
 	maxDatagram = 1 << 16 // what one may have
 	outArena    = 128 << 10
 
+	// longest4 and longest6 are how many bytes one may carry: its own length has 16 bits, as has that
+	// of the whole packet of IPv4.
+	longest4, longest6 = 1<<16 - 1 - 20 - 8, 1<<16 - 1 - 8
+
 	// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less,
 	// until it is looked again whether there are more at once.
 	mostAlone = 7
@@ -159,11 +163,11 @@ func (p *packets) receive(b *inBatch) (batch []engine.Datagram, err error) {
 // Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has
 // seldom more than one datagram in a turn; that of a port collects them.
 func (p *packets) Send(b []byte, peer netip.AddrPort) error {
-	if len(b) >= maxDatagram {
-		return os.NewSyscallError("sendto", unix.EMSGSIZE)
-	}
 	if p.connected {
 		return sendOne(p.fd, b)
+	}
+	if len(b) > longest4 && (len(b) > longest6 || peer.Addr().Is4()) { // of others the system would tell too late
+		return os.NewSyscallError("sendto", unix.EMSGSIZE)
 	}
 	if p.out == nil {
 		p.out = newOutBatch(p.v6)

@@ -4,9 +4,9 @@ package gnetengine
 
 import (
 	"net"
-	"path/filepath"
 	"testing"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -60,7 +60,7 @@ func TestPauses(t *testing.T) {
 // was sent before: it is heard first, and the end only then.
 func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		ln, err := net.Listen("unix", shortdir.Socket(t))
 		if err != nil {
 			t.Fatal(err)
 		}

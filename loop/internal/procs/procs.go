@@ -4,6 +4,10 @@
 // in epoll_wait, as loops do that have no poller of their own. With as many loops as Ps, goroutines
 // that wait for sockets (a database client, say) stand still that long. One P more than there are
 // loops ends that.
+//
+// It stays when the loops have ended. Go 1.26 (runtime/proc.go, p.destroy) forgets the cleanups of
+// runtime.AddCleanup that are queued on a P which goes away while it sweeps, those of files and
+// sockets among them; and whoever starts servers one after the other would stop the world each time.
 package procs
 
 import (
@@ -15,18 +19,18 @@ import (
 var (
 	mu     sync.Mutex
 	loops  int // of all servers of the process
-	before int // GOMAXPROCS before the first loop, 0 while there is none
-	raised int // what it was set to here, 0 if it was not
+	before int // GOMAXPROCS before it was raised here
+	raised int // what it was raised to last, 0 if it was not
 )
 
 // Available returns GOMAXPROCS as it is without what Reserve has added. Any goroutine may call it.
 func Available() int {
 	mu.Lock()
 	defer mu.Unlock()
-	if raised != 0 && runtime.GOMAXPROCS(0) == raised {
-		return before
+	if now := runtime.GOMAXPROCS(0); now != raised {
+		return now
 	}
-	return runtime.GOMAXPROCS(0)
+	return before
 }
 
 // Reserve counts n loops that begin, and raises GOMAXPROCS to one more than all loops there are,
@@ -37,36 +41,21 @@ func Reserve(n int) (old, now int) {
 	mu.Lock()
 	defer mu.Unlock()
 	old = runtime.GOMAXPROCS(0)
-	if loops == 0 {
-		before, raised = old, 0
-	}
 	loops += n
 	if os.Getenv("GOMAXPROCS") != "" || old > loops {
 		return old, old
+	}
+	if old != raised {
+		before = old // somebody else has set it
 	}
 	raised = loops + 1
 	runtime.GOMAXPROCS(raised)
 	return old, raised
 }
 
-// Release counts n loops that have ended. After the last one GOMAXPROCS is what it was before,
-// unless somebody else has changed it meanwhile.
+// Release counts n loops that have ended. Any goroutine may call it.
 func Release(n int) {
 	mu.Lock()
 	defer mu.Unlock()
-	if loops -= n; loops > 0 || raised == 0 {
-		return
-	}
-	if runtime.GOMAXPROCS(0) == raised {
-		restore()
-	}
-	raised = 0
-}
-
-// restore lets the runtime follow the machine again, if that is what it did before.
-func restore() {
-	runtime.SetDefaultGOMAXPROCS()
-	if runtime.GOMAXPROCS(0) != before {
-		runtime.GOMAXPROCS(before)
-	}
+	loops -= n
 }

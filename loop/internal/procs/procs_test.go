@@ -8,6 +8,7 @@ import (
 func TestReserve(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "") // CI may set it
 	n := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(n)
 	if got := Available(); got != n {
 		t.Fatalf("Available is %d, GOMAXPROCS %d", got, n)
 	}
@@ -25,9 +26,19 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%d with loops that live, want %d", got, n+3)
 	}
 	Release(n)
-	if got := runtime.GOMAXPROCS(0); got != n {
-		t.Errorf("%d after the last loop, want %d", got, n)
+	if got := runtime.GOMAXPROCS(0); got != n+3 { // Go would lose cleanups
+		t.Errorf("%d after the last loop, want %d", got, n+3)
 	}
+	if got := Available(); got != n {
+		t.Errorf("Available is %d after the last loop, want %d", got, n)
+	}
+	if old, now := Reserve(n + 1); old != n+3 || now != n+3 {
+		t.Errorf("the next %d loops: %d to %d, want none more than %d", n+1, old, now, n+3)
+	}
+	if got := Available(); got != n {
+		t.Errorf("Available is %d for the next loops, want %d", got, n)
+	}
+	Release(n + 1)
 }
 
 func TestReserveIsNotNeeded(t *testing.T) {

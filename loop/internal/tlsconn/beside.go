@@ -69,13 +69,24 @@ func (u *unseen) next() (h *handshake) {
 // worked is called on the coroutine when it is done with what the loop did not wait for.
 func (h *handshake) worked() {
 	c, l, co := h.conn, h.conn.loop, h.co
-	if !h.sendAside() || !l.unseen.add(h) {
-		if !l.post(c.stepped) {
-			h.cancel()
-			co.stop() // nobody else will
-		}
-	}
+	sent := h.sendAside()
 	l.cfg.Workers.done(h)
+	if sent && l.unseen.add(h) || l.post(c.stepped) {
+		return // the loop may have h go on by now
+	}
+	h.cancel()
+	co.stop() // nobody else will
+}
+
+// watch looks at a handshake that computes beside the loop, as long as it does: the user's code may
+// take its time.
+func (h *handshake) watch() {
+	l := h.conn.loop
+	h.unwatch = l.after(patience, func() {
+		if h.unwatch = nil; l.cfg.Workers.look(h) {
+			h.watch()
+		}
+	})
 }
 
 // sendAside sends what the handshake has to say. False: there is something left to do for the loop.
@@ -100,8 +111,13 @@ func (h *handshake) giveUp() {
 	h.sending.Lock()
 	defer h.sending.Unlock()
 	h.cancel()
-	if l := h.conn.loop; h.foreign {
-		l.after(patience, func() { l.cfg.Workers.forget(h) })
+}
+
+// leaveAlone ends watch.
+func (h *handshake) leaveAlone() {
+	if h.unwatch != nil {
+		h.unwatch()
+		h.unwatch = nil
 	}
 }
 

@@ -22,9 +22,9 @@ const (
 	// maxEarly is how much may arrive beside a coroutine that computes before the socket is paused.
 	maxEarly = 64 << 10
 
-	// patience is how long a hook may go on after the handshake that it is for has ended, until it
-	// is taken for stuck.
-	patience = time.Second
+	// patience is how often a handshake that computes is looked at in which code of the user's may
+	// be called.
+	patience = 500 * time.Millisecond
 )
 
 // internalError is the alert by which crypto/tls refuses messages that are too long.
@@ -53,6 +53,7 @@ type handshake struct {
 	sending sync.Mutex   // held while it does
 	phase   phase
 	turn    turn
+	unwatch func() // not nil: it is being watched
 
 	begun   bool
 	fed     bool // it has been given the header of its first record
@@ -72,7 +73,8 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 	h.waits = t.GetCertificate != nil || t.GetConfigForClient != nil || t.GetClientCertificate != nil ||
 		t.GetEncryptedClientHelloKeys != nil
 	h.foreign = h.waits || t.VerifyPeerCertificate != nil || t.VerifyConnection != nil || t.WrapSession != nil ||
-		t.UnwrapSession != nil || slices.ContainsFunc(t.Certificates, foreignKey)
+		t.UnwrapSession != nil || t.KeyLogWriter != nil || t.Rand != nil || t.Time != nil ||
+		slices.ContainsFunc(t.Certificates, foreignKey)
 	if cfg.Client {
 		c.tls = tls.Client((*transport)(c), t)
 		return h
@@ -168,6 +170,9 @@ func (c *Conn) work(n int) {
 		h.aside, _ = c.sock.(engine.Aside)
 	}
 	h.co.beside = h.worked
+	if h.foreign {
+		h.watch()
+	}
 	c.loop.cfg.Workers.start(h)
 }
 
@@ -215,6 +220,7 @@ func (c *Conn) stepped() {
 	h := c.hs
 	input := h.input
 	h.working, h.input = false, nil
+	h.leaveAlone()
 	if c.state != handshaking { // aborted meanwhile
 		h.end()
 		c.hs = nil
@@ -321,6 +327,7 @@ func (h *handshake) end() {
 		return
 	}
 	h.cancel()
+	h.leaveAlone()
 	if h.dead = true; !h.over {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
 		h.step()

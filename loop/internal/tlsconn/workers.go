@@ -5,7 +5,7 @@ import "sync"
 // Workers bound how many handshakes compute at the same time, on their coroutines, beside the loops.
 // The others wait their turn, in the order in which they have come.
 //
-// One that is stuck in a hook of the user's, though nobody wants it any more, is left to itself: it
+// One that has been at it for long waits for somebody in a hook of the user's, and computes nothing: it
 // is not to hold up the others. Of these there are some at most, too.
 type Workers struct {
 	max, maxStuck int
@@ -21,8 +21,10 @@ type turn uint8
 
 const (
 	noTurn turn = iota
+	queued
 	running
-	stuck
+	lasting // it was running when somebody looked
+	stuck   // and is not counted any more
 )
 
 // NewWorkers returns Workers that let at most n handshakes compute at once, and at most maxStuck be
@@ -34,6 +36,7 @@ func (w *Workers) start(h *handshake) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running == w.max {
+		h.turn = queued
 		w.queue = append(w.queue, h)
 		return
 	}
@@ -47,7 +50,7 @@ func (h *handshake) goOn() {
 	h.co.resume <- struct{}{}
 }
 
-// done says that h does not compute any more. Nothing but its turn is used of it.
+// done says that h does not compute any more. It comes before anybody else may have h go on.
 func (w *Workers) done(h *handshake) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,15 +63,20 @@ func (w *Workers) done(h *handshake) {
 	}
 }
 
-// forget says that nobody has wanted h for long. If it still computes it is stuck.
-func (w *Workers) forget(h *handshake) {
+// look looks at h now and then. One that it finds running twice is stuck, if there is room for that.
+// It reports whether to look again.
+func (w *Workers) look(h *handshake) (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if h.turn == running && w.stuck < w.maxStuck {
+	switch {
+	case h.turn == running:
+		h.turn = lasting
+	case h.turn == lasting && w.stuck < w.maxStuck:
 		h.turn = stuck
 		w.stuck++
 		w.next()
 	}
+	return h.turn != noTurn && h.turn != stuck
 }
 
 // next gives the turn of one that does not compute any more to the next one.

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
 func listen(path string) (net.Listener, error) {
@@ -29,7 +31,7 @@ func stale(t *testing.T, path string) {
 }
 
 func TestStaleSocketIsReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
+	path := shortdir.Socket(t)
 	stale(t, path)
 	ln, err := listen(path)
 	if err != nil {
@@ -44,7 +46,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 }
 
 func TestOthersStay(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Dir(shortdir.Socket(t))
 	used, file := filepath.Join(dir, "used"), filepath.Join(dir, "file")
 	ln, err := listen(used)
 	if err != nil {
@@ -69,7 +71,7 @@ func TestOthersStay(t *testing.T) {
 
 // Of many that find a stale socket at once, one gets its place.
 func TestOneOfManyWins(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Dir(shortdir.Socket(t))
 	for range 50 {
 		path := filepath.Join(dir, "s")
 		stale(t, path)
@@ -94,7 +96,7 @@ func TestOneOfManyWins(t *testing.T) {
 
 // A server that ends leaves the socket of the one that took its place.
 func TestSuccessorKeepsItsSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
+	path := shortdir.Socket(t)
 	old, err := listen(path)
 	if err != nil {
 		t.Fatal(err)

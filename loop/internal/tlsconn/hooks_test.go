@@ -1,0 +1,128 @@
+package tlsconn
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// All that may be the user's code counts as such: it may hang, and wire its goroutine to a thread.
+func TestForeign(t *testing.T) {
+	r := newRig(t, nil)
+	for name, change := range map[string]func(*tls.Config){
+		"":             func(*tls.Config) {},
+		"KeyLogWriter": func(cfg *tls.Config) { cfg.KeyLogWriter = io.Discard },
+		"Rand":         func(cfg *tls.Config) { cfg.Rand = rand.Reader },
+		"Time":         func(cfg *tls.Config) { cfg.Time = time.Now },
+		"VerifyPeerCertificate": func(cfg *tls.Config) {
+			cfg.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { return nil }
+		},
+	} {
+		cfg := serverConfig()
+		change(cfg)
+		s := r.serve(cfg)
+		if got, want := s.conn.hs.foreign, name != ""; got != want {
+			t.Errorf("%q: foreign is %v", name, got)
+		}
+		r.do(func() { s.conn.Abort(net.ErrClosed) })
+	}
+}
+
+// hanging returns a config with a hook that waits for release, whatever becomes of its handshake. It
+// counts those that are in there.
+func hanging(release <-chan struct{}, in *atomic.Int32) *tls.Config {
+	cfg := serverConfig()
+	pair := cfg.Certificates[0]
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		in.Add(1)
+		<-release
+		return &pair, nil
+	}
+	cfg.Certificates = nil
+	return cfg
+}
+
+// within waits until yes holds.
+func within(t *testing.T, what string, yes func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !yes(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A hook that takes long, and whose handshake is still wanted, does not hold up the others: it asks
+// somebody, and computes nothing. When it has its answer its handshake goes on.
+func TestSlowHooks(t *testing.T) {
+	r := newRig(t, func(cfg *LoopConfig) {
+		cfg.Workers = NewWorkers(1, 2)
+		after := cfg.After
+		cfg.After = func(d time.Duration, f func()) func() { return after(d/100, f) }
+	})
+	var in atomic.Int32
+	release := make(chan struct{})
+	slow := make(chan error, 2)
+	for i := range 2 {
+		s := r.serve(hanging(release, &in))
+		c, _ := s.dial(clientConfig(), 1<<20)
+		go func() { slow <- c.Handshake() }()
+		within(t, "a hook is not called", func() bool { return int(in.Load()) == i+1 })
+	}
+	s := r.serve(serverConfig())
+	s.answer = echo
+	c, _ := s.dial(clientConfig(), 1<<20)
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	for range 2 {
+		if err := <-slow; err != nil {
+			t.Error("the handshake of a slow hook:", err)
+		}
+	}
+	r.loop.cfg.Workers.settled(t)
+	within(t, "a timer is left", func() bool {
+		var n int
+		r.do(func() { n = r.timers })
+		return n == 0
+	})
+}
+
+// A handshake has given back its turn when its loop hears of it, which may have it go on at once.
+func TestTurnIsOverFirst(t *testing.T) {
+	w := NewWorkers(3, 2)
+	var early atomic.Int32
+	r := newRig(t, func(cfg *LoopConfig) {
+		post := cfg.Post
+		cfg.Workers = w
+		cfg.Post = func(f func()) bool {
+			w.mu.Lock()
+			early.Add(int32(w.running))
+			w.mu.Unlock()
+			return post(f)
+		}
+	})
+	versions(t, func(t *testing.T, cfg *tls.Config) {
+		cfg.ClientAuth = tls.RequestClientCert
+		for range 3 {
+			s := r.serve(cfg)
+			c, _ := s.dial(clientConfig(), 1<<20)
+			if err := c.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			<-s.opened
+		}
+	})
+	if n := early.Load(); n != 0 {
+		t.Errorf("%d were told with their turns not given back", n)
+	}
+}

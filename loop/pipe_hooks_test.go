@@ -1,0 +1,104 @@
+package loop_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// Hooks that a user sets on a connection of a pipe are called, and the pipe does its work beside them.
+func TestPipeBesideHooks(t *testing.T) {
+	const piece, rest = 16 << 10, 20
+	var conns []*loop.Conn
+	var before, high, flushed, ended int
+	srv := &loop.Server{Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		srv.Do(0, func(*loop.Loop) {
+			for _, c := range conns { // a pipe takes the place of these
+				c.OnHighWater(1, func() { before++ })
+				c.OnFlushed(func() { before++ })
+				c.OnEOF(func() { before++; c.Close() })
+			}
+			loop.Pipe(conns[0], conns[1], loop.PipeConfig{})
+			conns[1].OnHighWater(20<<10, func() { high++ })
+			conns[1].OnFlushed(func() { flushed++ })
+			conns[0].OnEOF(func() {
+				ended++
+				conns[1].Write([]byte("the end"))
+			})
+		})
+		q.Block(0)
+		for range rest {
+			p.Send(strings.Repeat("x", piece))
+		}
+		tell(srv, q, func(c *loop.Conn) {
+			if n := c.Pending(); n > 64<<10+piece || high != 1 || flushed != 0 {
+				t.Errorf("%d bytes wait in the side that takes nothing; high water %d times, want 1, and flushed %d times",
+					n, high, flushed)
+			}
+		})
+		q.Unblock()
+		if got := len(q.Received()); got != rest*piece || flushed == 0 {
+			t.Errorf("%d bytes arrived, want %d; flushed %d times", got, rest*piece, flushed)
+		}
+		p.CloseWrite()
+		if got := q.Received(); got != "the end" || ended != 1 {
+			t.Errorf("%q arrived behind the end, which the hook was told of %d times", got, ended)
+		}
+		q.Send("answer")
+		if got := p.Received(); got != "answer" {
+			t.Errorf("%q came back", got)
+		}
+		if q.CloseWrite(); !p.Closed() || !q.Closed() {
+			t.Error("the pipe does not end")
+		}
+		if before != 0 {
+			t.Errorf("hooks from before the pipe were called %d times", before)
+		}
+	})
+}
+
+// A peer that has ended its output before the pipe began, and whose connection OnEOF has kept open,
+// counts in it as one that ends it now: behind what was not a frame yet.
+func TestPipeAfterEOF(t *testing.T) {
+	for i := range 4 {
+		inHook, unfinished := i&1 != 0, []string{"", "no line"}[i/2]
+		var conns []*loop.Conn
+		pipe := func() { loop.Pipe(conns[0], conns[1], loop.PipeConfig{}) }
+		srv := &loop.Server{Codec: codec.Lines{}, Accept: with(func(c *loop.Conn) {
+			c.OnEOF(func() {
+				if inHook {
+					pipe()
+				}
+			})
+			conns = append(conns, c)
+		})}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p, q := srv.Open(), srv.Open()
+			p.Send("line\n" + unfinished)
+			p.CloseWrite()
+			if !inHook {
+				srv.Do(0, func(*loop.Loop) { pipe() })
+			}
+			if got := q.Received(); got != unfinished {
+				t.Errorf("in the hook: %v; %q was passed on, want %q", inHook, got, unfinished)
+			}
+			tell(srv, q, func(c *loop.Conn) {
+				if _, err := c.Write(nil); err != loop.ErrClosed {
+					t.Errorf("in the hook: %v; the end was not passed on", inHook)
+				}
+			})
+			q.Send("answer")
+			if got := p.Received(); got != "answer" {
+				t.Errorf("%q came back", got)
+			}
+			if q.CloseWrite(); !p.Closed() || !q.Closed() {
+				t.Error("the pipe does not end")
+			}
+		})
+	}
+}
