@@ -84,21 +84,21 @@ func (p *process) stop() {
 // cpu returns what the process has used so far.
 func (p *process) cpu() time.Duration { return cpuOf(p.cmd.Process.Pid) }
 
-func cpuOf(pid int) time.Duration {
-	b := must(os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid)))
-	total, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return time.Duration(total)
-	}
-	total = 0
-	for _, t := range tasks {
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, t.Name())); err == nil {
-			n, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-			total += n
+func cpuOf(pid int) time.Duration { return scheduled(pid, 0) }
+
+// waited returns for how long threads of the process wanted a processor and had none.
+func (p *process) waited() time.Duration { return scheduled(p.cmd.Process.Pid, 1) }
+
+// scheduled adds up a number of all threads' schedstat: 0 is the time on a processor, 1 the time of
+// waiting for one.
+func scheduled(pid, field int) (total time.Duration) {
+	for _, t := range must(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))) {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, t.Name())); err == nil { // it has not ended
+			n, _ := strconv.ParseInt(strings.Fields(string(b))[field], 10, 64)
+			total += time.Duration(n)
 		}
 	}
-	return time.Duration(total)
+	return total
 }
 
 // figures are what was measured of one contender.

@@ -241,7 +241,7 @@ func (a answers) at(part int) float64 { return float64(a.took[len(a.took)*part/1
 // flooded has peers ask until flood returns.
 func (p *process) flooded(what string, peers []net.Conn, flood func()) answers {
 	over, begun := make(chan struct{}), time.Now()
-	before, dropped, cpu := p.sessions(""), drops(p.addr), p.cpu()
+	before, dropped, cpu, waited := p.sessions(""), drops(p.addr), p.cpu(), p.waited()
 	machine := watchMachine()
 	go func() {
 		defer close(over)
@@ -251,10 +251,10 @@ func (p *process) flooded(what string, peers []net.Conn, flood func()) answers {
 	var lost int
 	a.took, lost = ask(peers, over)
 	late, st := machine(), p.sessions("")
-	a.about = fmt.Sprintf("UDP, %d peers, flooded: %-14s %4.1f s: median %.0f µs, p90 %.0f, p99 %.0f, worst %.0f of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns, %d of 2 ms and more; the server's CPU %.2f s\n  the machine: %s",
+	a.about = fmt.Sprintf("UDP, %d peers, flooded: %-14s %4.1f s: median %.0f µs, p90 %.0f, p99 %.0f, worst %.0f of %d, %d lost; %d sessions, %d refused, %d dropped, %d by the kernel; %d turns, %d of 2 ms and more; the server's CPU %.2f s, for which it waited %.2f s\n  the machine: %s",
 		len(peers), what, time.Since(begun).Seconds(), a.at(50), a.at(90), a.at(99), float64(a.took[len(a.took)-1])/1e3, len(a.took), lost,
 		st.open, st.refused-before.refused, st.lost-before.lost, drops(p.addr)-dropped,
-		st.turns-before.turns, st.slow-before.slow, (p.cpu() - cpu).Seconds(), late)
+		st.turns-before.turns, st.slow-before.slow, (p.cpu() - cpu).Seconds(), (p.waited() - waited).Seconds(), late)
 	return a
 }
 
