@@ -30,10 +30,6 @@ func (cs *Calls[A]) schedule(n uint64, timeout time.Duration) bool {
 	if cs.lastTimeout > timeout || !cs.timer.Pending() {
 		return cs.scheduleNow(n, timeout)
 	}
-	if m := &cs.marks; m.hasFresh() && timeout == cs.lastTimeout {
-		m.last().end = n + 1
-		return true
-	}
 	cs.mark(n, timeout)
 	cs.lastTimeout = timeout
 	if !cs.stamps {
@@ -123,15 +119,10 @@ func (cs *Calls[A]) trimMarks() {
 
 // trim shortens a mark to those of its calls that are under way, and reports whether there are any.
 func (cs *Calls[A]) trim(k *callMark) bool {
-	for k.first = cs.ring.next(k.first, k.end); k.first < k.end && cs.odd.has(k.first); {
-		k.first = cs.ring.next(k.first+1, k.end)
-	}
-	if k.first == k.end {
+	if k.first = cs.ring.next(k.first, k.end); k.first == k.end {
 		return false
 	}
-	for k.end = cs.ring.before(k.first, k.end) + 1; cs.odd.has(k.end - 1); {
-		k.end = cs.ring.before(k.first, k.end-1) + 1
-	}
+	k.end = cs.ring.before(k.first, k.end) + 1
 	return true
 }
 

@@ -52,21 +52,20 @@ func (e *Engine) Connect(loop int, local, remote netip.AddrPort,
 // begin makes a socket that connects. Its options are those that package net gives its connections.
 func (a *attempt) begin() (err error) {
 	a.tries++
-	a.fd, err = unix.Socket(family(a.remote.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
+	if a.fd, err = rawSocket(family(a.remote.Addr())); err != nil {
+		return err
 	}
-	_ = unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	_ = unix.SetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	_ = unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive)
-	_ = unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive)
+	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	rawOption(a.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive)
+	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive)
 	if a.local.IsValid() {
 		if err := unix.Bind(a.fd, sockaddr(a.local)); err != nil {
 			return a.drop(os.NewSyscallError("bind", err))
 		}
 	}
-	if err := unix.Connect(a.fd, sockaddr(a.remote)); err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
-		return a.drop(os.NewSyscallError("connect", err))
+	if err := rawConnect(a.fd, a.remote); err != nil {
+		return a.drop(err)
 	}
 	if a.place, err = a.loop.poll.add(a.fd, unix.EPOLLOUT, a); err != nil {
 		return a.drop(err)
@@ -76,17 +75,14 @@ func (a *attempt) begin() (err error) {
 
 // drop closes the socket, which epoll does not know, and returns err.
 func (a *attempt) drop(err error) error {
-	_ = unix.Close(a.fd)
+	rawClose(a.fd)
 	a.fd = -1
 	return err
 }
 
 // polled implements pollee: the attempt has succeeded, or failed.
-func (a *attempt) polled(uint32) {
-	n, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err == nil && n != 0 {
-		err = os.NewSyscallError("connect", syscall.Errno(n))
-	}
+func (a *attempt) polled(events uint32) {
+	err := a.failure(events)
 	var local netip.AddrPort
 	if err == nil {
 		local, err = localAddr(a.fd)
@@ -102,6 +98,18 @@ func (a *attempt) polled(uint32) {
 		}
 	}
 	a.finish(local, err)
+}
+
+// failure returns why an attempt has failed, or nil.
+func (a *attempt) failure(events uint32) error {
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) == 0 {
+		return nil
+	}
+	n, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && n != 0 {
+		err = os.NewSyscallError("connect", syscall.Errno(n))
+	}
+	return err
 }
 
 // finish hands the socket over, or the error.
@@ -124,7 +132,7 @@ func (a *attempt) finish(local netip.AddrPort, err error) {
 func (a *attempt) giveUp() {
 	if a.fd >= 0 {
 		a.loop.poll.remove(a.place, a.fd)
-		_ = unix.Close(a.fd)
+		rawClose(a.fd)
 		a.fd = -1
 	}
 }
@@ -148,19 +156,4 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-}
-
-// localAddr returns a socket's own address.
-func localAddr(fd int) (netip.AddrPort, error) {
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
-	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)), nil
-	}
-	return netip.AddrPort{}, os.NewSyscallError("getsockname", unix.EAFNOSUPPORT)
 }

@@ -240,7 +240,7 @@ func (d *direct) Close(hard bool) {
 		_ = unix.SetsockoptLinger(d.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	d.loop.poll.remove(d.place, d.fd)
-	_ = unix.Close(d.fd)
+	rawClose(d.fd)
 }
 
 // FD returns the descriptor; tests look at its options by it.

@@ -288,14 +288,14 @@ func (p *poller) modify(place int32, fd int, events uint32) error {
 
 // remove must be called before fd is closed.
 func (p *poller) remove(place int32, fd int) {
-	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
+	_ = rawControl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
 	p.entries[place].pollee = nil
 	p.free = append(p.free, place)
 }
 
 func (p *poller) control(op, fd int, place int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: place, Pad: p.entries[place].generation}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(p.fd, op, fd, &ev))
+	return rawControl(p.fd, op, fd, &ev)
 }
 
 // end tells the sockets that the loop has ended, and returns why.

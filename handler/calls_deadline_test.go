@@ -1,0 +1,99 @@
+package handler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+)
+
+// Calls end in time however many do at once. A microsecond passes in each of them: in looptest no
+// time does otherwise, so that whatever is put off until later comes at once.
+func TestCallsManyEndInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const turns, each = 5, 2000
+		k := newCaller(t, handler.CallLimits{Timeout: time.Second, Max: turns * each})
+		ended := 0
+		for range turns {
+			k.do(func() {
+				due := time.Now().Add(time.Second)
+				for i := range each {
+					_, err := k.calls.Begin(0, func(_ string, err error) {
+						late := time.Since(due) - time.Duration(i)*time.Microsecond
+						if late < 0 || late > time.Millisecond || err != handler.ErrCallTimeout {
+							t.Errorf("call %d ended %v late, with %v", i, late, err)
+						}
+						ended++
+						time.Sleep(time.Microsecond)
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			pass(5 * time.Millisecond)
+		}
+		pass(time.Second)
+		if ended != turns*each {
+			t.Errorf("%d of %d calls have ended", ended, turns*each)
+		}
+	})
+}
+
+// What is kept of deadlines is bounded by how many calls are under way, not by how many there were
+// since the oldest of them was begun. An odd one, which has a timer of its own, does not count.
+func TestCallsForgetDeadlines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newCaller(t, handler.CallLimits{})
+		oldest, odd := uint64(0), uint64(0)
+		k.do(func() { oldest = k.begin(t, time.Hour) })
+		k.do(func() { odd = k.begin(t, 50*time.Minute) })
+		for i := range 1000 {
+			k.do(func() {
+				a, b := k.begin(t, time.Hour), k.begin(t, time.Hour)
+				if i != 500 { // these stay
+					k.calls.Answer(b, "yes")
+					k.calls.Answer(a, "yes")
+				}
+				if n := handler.Marks(k.calls); n > 2*6+16+1 {
+					t.Fatalf("%d deadlines are kept for %d calls", n, k.calls.Stats().Pending)
+				}
+			})
+		}
+		pass(2 * time.Hour)
+		k.want(t, oldest, "", handler.ErrCallTimeout, time.Hour)
+		k.want(t, odd, "", handler.ErrCallTimeout, 50*time.Minute)
+		want := handler.CallStats{Begun: 2002, Answered: 1998, TimedOut: 4}
+		k.do(func() {
+			if got := k.calls.Stats(); got != want || handler.Marks(k.calls) != 0 {
+				t.Errorf("%+v, want %+v; %d deadlines are kept", got, want, handler.Marks(k.calls))
+			}
+		})
+	})
+}
+
+// A call with a timer of its own may lie among others that share a deadline before its own.
+func TestCallsOddAmongOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		k := newCaller(t, handler.CallLimits{})
+		var early, others [2]uint64
+		odd := new(uint64)
+		k.do(func() {
+			k.conn.AfterFunc(100*ms, func() { others[0] = k.begin(t, 200*ms) })
+			early[0], _ = k.calls.Begin(100*ms, func(string, error) { // ends between two others of one turn
+				*odd, _ = k.calls.Begin(5*time.Second, k.note(odd))
+			})
+			early[1] = k.begin(t, 200*ms)
+			k.conn.AfterFunc(100*ms, func() { others[1] = k.begin(t, 200*ms) })
+		})
+		pass(6 * time.Second)
+		if *odd != others[0]+1 || others[1] != *odd+1 {
+			t.Fatalf("%d is not among %v", *odd, others)
+		}
+		k.want(t, early[1], "", handler.ErrCallTimeout, 200*ms)
+		k.want(t, others[0], "", handler.ErrCallTimeout, 300*ms)
+		k.want(t, others[1], "", handler.ErrCallTimeout, 300*ms)
+		k.want(t, *odd, "", handler.ErrCallTimeout, 5100*ms)
+	})
+}
