@@ -115,6 +115,8 @@ type blocks struct {
 	vacant      uint32                      // a free large block, none if it is 0
 	vacantSmall uint32                      // a free small one
 	hand        uint32                      // the block that was last looked at for merging
+	source      uint32                      // the block that is being cascaded, none if it is 0
+	owed        bool                        // a cascade made a block, and could not look for others to merge
 	rings       [numLevels]*[ringSlots]list // nil where there never was a timer
 	late        list                        // the overdue list
 }
