@@ -10,7 +10,7 @@ import (
 // linked list. Next to a list that links the nodes themselves, it is read in sequence when a slot
 // fires or moves down, where following links waits for memory at each step; and taking a timer out
 // touches one word, not two neighbours. Entries stay in the order they were added. One that is
-// taken out leaves a gap, and blocks that are mostly gaps are merged with a neighbour.
+// taken out leaves a gap, and before the wheel grows, blocks with gaps are merged with a neighbour.
 const (
 	offBits  = 6
 	blockLen = 1 << offBits
@@ -97,15 +97,15 @@ type list struct {
 	head   uint32        // the first block
 	blocks uint32
 	number uint16 // of the list itself
-	exact  bool   // the last block's mask has none that are still to come: the list is the overdue one, or is due
+	exact  bool   // the overdue list or a slot that is due: its last block's mask is what is live
 }
 
 // tail returns the last block of a list that has some.
 func (li *list) tail() uint32 { return (li.cursor - 1) >> offBits }
 
-// blocks owns a wheel's lists. Block 0 is not used: as an index, 0 means none. What is known of blocks lies apart from their entries, so that it
-// fits a processor's cache where those do not: taking out a random one of a million timers touches
-// only its mask.
+// blocks owns a wheel's lists. Block 0 is not used: as an index, 0 means none. What is known of
+// blocks lies apart from their entries, so that it fits a processor's cache where those do not:
+// taking out a random one of a million timers touches only its mask.
 type blocks struct {
 	memory      chunks[quarter]
 	quarters    uint32 // quarters of memory, in fours
@@ -115,6 +115,8 @@ type blocks struct {
 	vacant      uint32                      // a free large block, none if it is 0
 	vacantSmall uint32                      // a free small one
 	hand        uint32                      // the block that was last looked at for merging
+	source      uint32                      // the block that is being cascaded, none if it is 0
+	owed        bool                        // a cascade has made a block rather than merge some
 	rings       [numLevels]*[ringSlots]list // nil where there never was a timer
 	late        list                        // the overdue list
 }

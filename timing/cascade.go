@@ -27,6 +27,7 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	if !w.inCache(b, m) {
 		w.touch(b, m)
 	}
+	w.source = i
 	var to stretch
 	for budget > 0 && m != 0 {
 		e := b.entry(m.first())
@@ -44,6 +45,7 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		budget--
 		m, budget = w.moveDown(&to, b, m&(m-1), budget)
 	}
+	w.source = 0
 	w.cascaded += uint64((all ^ m).len())
 	if w.masks[i] &^= all ^ m; m == 0 {
 		w.dropBlock(li, i)

@@ -24,7 +24,7 @@ func (w *Wheel) file(i uint32, when time.Duration) (at uint32) {
 	}
 	li := w.slotOf(when)
 	if li.cursor&offMask == 0 {
-		w.addRoom(li)
+		w.makeRoom(li, blockLen)
 	}
 	at = w.push(li, i, when)
 	if w.drain != nil {
@@ -139,18 +139,22 @@ func (w *Wheel) reach(level int, tick uint64) (first, end uint64) {
 func (w *Wheel) forget() { w.recent[0].span, w.recent[1].span, w.until = 0, 0, math.MaxInt64 }
 
 // makeRoom lets an entry be appended to a list whose last block has no room: it closes the gaps of
-// that if only few entries are live, or appends a block. It returns how many entries it moved.
-// Moving few of them makes room for many.
-func (w *Wheel) makeRoom(li *list, few int) (moved int) {
+// that if only few entries are live, or appends a block. It returns how many entries it moved, most
+// at most. Moving few of them makes room for many.
+func (w *Wheel) makeRoom(li *list, most int) (moved int) {
 	if li.head == 0 {
+		moved = w.mergeSome(li, most)
 		w.occupy(li)
 		w.pushBlock(li)
-		return 0
+		return moved
 	}
 	tail := li.tail()
 	n := w.masks[tail].len()
-	if n > min(few, w.link(tail).size()/2) {
-		moved = w.packSmall(li, few)
+	if n > min(most, w.link(tail).size()/2) {
+		moved = w.packSmall(li, most)
+		if li.cursor&offMask == 0 {
+			moved += w.mergeSome(li, most-moved)
+		}
 		if li.cursor&offMask == 0 {
 			w.pushBlock(li)
 		}
@@ -229,7 +233,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 	case li.head == 0 || w.lateTurn(li.tail()).index != w.round:
 		w.pushBlock(li)
 	case li.cursor&offMask == 0:
-		w.addRoom(li)
+		w.makeRoom(li, blockLen)
 	}
 	at = w.push(li, i, when)
 	*w.mask(at >> offBits) |= 1 << (at & offMask)
@@ -287,24 +291,28 @@ func (w *Wheel) vacate(li *list) {
 	}
 }
 
-// addRoom lets a timer be added to a list whose last block has no room. So that the wheel does not
-// grow for gaps, it looks for two blocks to merge before: at a few, each time at those that follow,
-// so that all get their turn. As long as there are free blocks nothing needs merging: most gaps are
-// in blocks that are soon empty.
-func (w *Wheel) addRoom(li *list) {
-	const looks = 16
+// mergeSome keeps the wheel from growing for gaps: if the next block of a list is to be a new one,
+// it looks for blocks to merge, at a few, each time at those that follow, so that all get their
+// turn. It returns how many entries it moved, most at most. As long as there are free blocks nothing
+// needs merging: most gaps are in blocks that are soon empty. But what a cascade has no budget for,
+// who adds a timer does.
+func (w *Wheel) mergeSome(li *list, most int) (moved int) {
 	small := w.wantsSmall(li)
-	for n := looks; n > 0 && !w.hasFree(small) && w.hasGaps(); n-- {
+	for looks := 16; looks > 0 && (w.owed || !w.hasFree(small)) && w.hasGaps(); looks-- {
 		if w.hand++; int(w.hand) >= len(w.masks) {
 			w.hand = 1
 		}
-		if b := w.link(w.hand); b.list != unlisted && w.fit(w.hand, b.next) {
-			w.mergeInto(w.hand, b.next)
+		i, b := w.hand, w.link(w.hand)
+		if b.list == unlisted || i == w.source || !w.fit(i, b.next) {
+			continue
+		}
+		if n := w.masks[i].len() + w.live(b.next).len(); n <= most-moved {
+			w.mergeInto(i, b.next)
+			moved += n
 		}
 	}
-	if li.cursor&offMask == 0 {
-		w.makeRoom(li, blockLen/2)
-	}
+	w.owed = most < blockLen && (w.owed || !w.hasFree(small))
+	return moved
 }
 
 // hasGaps reports whether merging blocks may be worth while.

@@ -19,8 +19,8 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 }
 
 // fireBlock runs the timers of a slot's first block. Callbacks may take out any of them, and so may
-// merge the block with the next or free it, and may have blocks moved to a larger slab; but nothing
-// is appended to a slot that is due.
+// free the block; and for timers they add it may be merged with the next, and blocks may be moved to
+// a larger slab. But nothing is appended to a slot that is due.
 func (w *Wheel) fireBlock(li *list, budget int) int {
 	if w.collects {
 		return w.collectBlock(li, budget)
