@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -58,6 +59,7 @@ func (s *server) expiry(keys int, over time.Duration) error {
 	if err != nil {
 		return err
 	}
+	waits := watchWaits(s.cmd.Process.Pid, os.Getpid())
 	var went []gone
 	select {
 	case went = <-events:
@@ -65,13 +67,14 @@ func (s *server) expiry(keys int, over time.Duration) error {
 		return fmt.Errorf("not all of the keys have gone")
 	}
 	after, _ := s.cpuTime()
-	s.tellExpiry(went, w.Stop(), after-idle, over)
+	s.tellExpiry(went, w.Stop(), waits(), after-idle, over)
 	return nil
 }
 
-func (s *server) tellExpiry(went []gone, machine []stalls.Stall, cpu, over time.Duration) {
+func (s *server) tellExpiry(went []gone, machine []stalls.Stall, waits []wait, cpu, over time.Duration) {
 	late := make([]float64, len(went))
-	var early, beyond, stalled int
+	var early, beyond, stalled, waiting int
+	var unexplained []gone
 	for i, g := range went {
 		late[i] = ms(g.late())
 		if g.late() < 0 {
@@ -79,13 +82,19 @@ func (s *server) tellExpiry(went []gone, machine []stalls.Stall, cpu, over time.
 		}
 		if g.late() > 2*time.Millisecond {
 			beyond++
-			if stalls.Overlap(machine, g.due, g.at) {
+			switch {
+			case stalls.Overlap(machine, g.due, g.at):
 				stalled++
+			case hadToWait(waits, g):
+				waiting++
+			default:
+				unexplained = append(unexplained, g)
 			}
 		}
 	}
-	fmt.Printf("%s: late by ms: p50 %.2f  p99 %.2f  p99.9 %.2f  p100 %.2f; early: %d; more than 2 ms: %d, of which %d while a core stalled\n",
-		s.name, quantile(late, 0.5), quantile(late, 0.99), quantile(late, 0.999), slices.Max(late), early, beyond, stalled)
+	fmt.Printf("%s: late by ms: p50 %.2f  p99 %.2f  p99.9 %.2f  p100 %.2f; early: %d; more than 2 ms: %d, of which %d while a core stalled, %d more while a thread waited for a core\n",
+		s.name, quantile(late, 0.5), quantile(late, 0.99), quantile(late, 0.999), slices.Max(late), early, beyond, stalled, waiting)
+	tellMoments(unexplained)
 	fmt.Printf("%s: %.2f s of CPU in %.0f s, %d MiB at the end; %s\n", s.name, cpu.Seconds(), over.Seconds(), s.memory(), s.own())
 	fmt.Println("  the machine:", stalls.Describe(machine))
 }

@@ -2,6 +2,8 @@
 //
 //	go build -o /tmp/kv ../examples/kv
 //	go run ./kv -kv /tmp/kv                 requests per second and CPU time, by redis-benchmark
+//	go run ./kv -kv /tmp/kv -quota 40       the same, each server with 40 % of a core, as root: so the
+//	                                        servers are the limit, and not redis-benchmark
 //	go run ./kv -kv /tmp/kv -run expiry     how late a million keys go, over a minute
 //	go run ./kv -kv /tmp/kv -run burst      commands while a million keys go in one second
 //
@@ -29,6 +31,7 @@ func main() {
 	tests := flag.String("t", "set,get,incr,lpush", "rates: what redis-benchmark runs")
 	pipelines := flag.String("P", "1,16", "rates: pipelining")
 	threads := flag.Int("threads", 1, "rates: threads of redis-benchmark")
+	quota := flag.Int("quota", 0, "rates: each server has this `percentage` of a core at most; 0 means all it can get")
 	keys := flag.Int("keys", 1_000_000, "expiry, burst: how many keys")
 	over := flag.Duration("over", time.Minute, "expiry: how long it takes until all have gone")
 	stall := flag.Bool("stalls", false, "only tell when this machine's cores stall, until the input ends")
@@ -46,6 +49,9 @@ func main() {
 	}
 	switch *what {
 	case "rates":
+		if err = limitBoth(a, b, *quota); err != nil {
+			break
+		}
 		r := rates{rounds: *rounds, requests: *requests, threads: *threads}
 		err = r.compare(a, b, strings.Split(*tests, ","), strings.Split(*pipelines, ","))
 	case "expiry":

@@ -18,6 +18,8 @@ type server struct {
 	name string
 	port string
 	cmd  *exec.Cmd
+
+	group string // its control group: see limit
 }
 
 // startBoth starts examples/kv and redis-server, which keep nothing.
@@ -77,6 +79,9 @@ func (s *server) start(dir, path string, args ...string) error {
 func (s *server) stop() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
+	if s.group != "" {
+		_ = os.Remove(s.group)
+	}
 }
 
 // freePort returns a port that nobody listens on.
