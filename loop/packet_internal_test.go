@@ -27,7 +27,7 @@ func newPort(r *rig) (*packetPort, *noPackets) {
 	to := &noPackets{}
 	p := &packetPort{loop: r.Loop, ln: r.server.listeners[0], to: to, local: &net.UDPAddr{},
 		v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
-	p.ln.idleTimeout = time.Minute
+	p.ln.idleTimeout = time.Hour // of the real clock, in some tests: nobody is to go meanwhile
 	r.ports = append(r.ports, p)
 	return p, to
 }
