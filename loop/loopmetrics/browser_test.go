@@ -119,8 +119,8 @@ func startCrowd(t *testing.T) *loop.Server {
 	}
 	until(t, "all are open", func() bool { return srv.Stats().Conns == crowdSize })
 	var all sync.WaitGroup
-	for _, c := range conns[1:1000] {
-		all.Go(func() { chatter(c) })
+	for i, c := range conns[1:1000] {
+		all.Go(func() { chatter(c, time.Duration(i)*chatterPause/1000) })
 	}
 	until(t, "a turn was seen to be slow", func() bool { // again, if the machine stood still
 		say(t, conns[1000], "sleep")
@@ -158,9 +158,14 @@ func slowTurns(srv *loop.Server) (n int) {
 	return n
 }
 
-// chatter says something twice a second until c is closed.
-func chatter(c net.Conn) {
-	for buf := make([]byte, 64); ; time.Sleep(500 * time.Millisecond) {
+// chatterPause is how often each that talks does.
+const chatterPause = 500 * time.Millisecond
+
+// chatter says something now and then until c is closed, for the first time after a while. So others
+// talk at other times: what the browser takes for seconds may be over in some milliseconds.
+func chatter(c net.Conn, first time.Duration) {
+	time.Sleep(first)
+	for buf := make([]byte, 64); ; time.Sleep(chatterPause) {
 		if _, err := io.WriteString(c, "hello\n"); err != nil {
 			return
 		}
