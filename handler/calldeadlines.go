@@ -8,10 +8,13 @@ import (
 )
 
 const (
-	// sweepBatch is how many calls one timer ends at most.
+	// sweepTime is how long calls are ended at a stretch, about.
+	sweepTime = 100 * time.Microsecond
+
+	// sweepBatch is how many of them are ended between two looks at the clock.
 	sweepBatch = 64
 
-	// sweepLooks is how many calls that have ended it passes over, about.
+	// sweepLooks is how many calls that have ended already are passed over in that time, about.
 	sweepLooks = 4096
 
 	// spareMarks is how many marks there may be beyond two for each call under way.
@@ -175,11 +178,27 @@ func (cs *Calls[A]) arm(deadline, now time.Duration) bool {
 
 // sweep ends the calls whose deadlines have passed: not too many at once, as the loop has other
 // timers and looks at its sockets between them. It goes on by the mailbox then: a timer would wait
-// for the wheel's next tick, and more than 64,000 in a second would come later and later.
+// for the wheel's next tick, and many calls would end later and later.
 func (cs *Calls[A]) sweep() {
 	now := time.Since(cs.base)
+	for cs.sweepSome(now) && time.Since(cs.base)-now < sweepTime {
+	}
 	m := &cs.marks
-	for ended, looks := 0, uint64(0); m.due() && ended < sweepBatch && looks < sweepLooks; {
+	if !m.due() {
+		return
+	}
+	if when := m.list[m.head].when; when > now || cs.conn.Ref().Tell(cs.goOn) != nil {
+		cs.arm(when, now)
+	}
+}
+
+// sweepSome ends some of them, and reports whether there may be more.
+func (cs *Calls[A]) sweepSome(now time.Duration) (more bool) {
+	m := &cs.marks
+	for ended, looks := 0, uint64(0); ended < sweepBatch && looks < sweepLooks; {
+		if !m.due() {
+			return false
+		}
 		k := &m.list[m.head]
 		n := cs.ring.next(k.first, k.end)
 		looks += n - k.first
@@ -188,19 +207,14 @@ func (cs *Calls[A]) sweep() {
 			continue
 		}
 		if k.when > now {
-			break
+			return false
 		}
 		if k.first = n + 1; !cs.odd.has(n) {
 			cs.expire(n)
 			ended++
 		}
 	}
-	if !m.due() {
-		return
-	}
-	if when := m.list[m.head].when; when > now || cs.conn.Ref().Tell(cs.goOn) != nil {
-		cs.arm(when, now)
-	}
+	return true
 }
 
 // expire is what the deadline of a call does.

@@ -39,11 +39,15 @@ func (k callLoad) answered(begun int) int {
 	return k.depth - ((begun+k.depth)/3 - begun/3)
 }
 
-// asks calls send depth times now, and again whenever answer was called for each answer. That returns
-// how many questions got none since the last time.
-func (k callLoad) asks(send func()) (answer func() (unanswered int)) {
+// asks calls send depth times now, and again whenever answer was called for each answer, until all
+// connections together have no more to ask. It returns how many questions got none since the last time.
+func (k callLoad) asks(more *int, send func()) (answer func() (unanswered int)) {
 	begun, left := 0, 0
 	next := func() {
+		if *more < k.depth {
+			return
+		}
+		*more -= k.depth
 		left = k.answered(begun)
 		begun += k.depth
 		for range k.depth {
@@ -63,11 +67,11 @@ func (k callLoad) asks(send func()) (answer func() (unanswered int)) {
 
 // calls asks questions that have a deadline each.
 func (k callLoad) calls() {
-	k.ask(func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error {
+	k.ask(func(c *loop.Conn, more *int, done func(n int)) func(c *loop.Conn, msg []byte) error {
 		calls := handler.NewCalls[[]byte](c, handler.CallLimits{})
 		frame := make([]byte, 64)
 		ended := func([]byte, error) { done(1) }
-		answer := k.asks(func() {
+		answer := k.asks(more, func() {
 			id, err := calls.Begin(k.timeout, ended)
 			if err != nil {
 				return
@@ -85,9 +89,9 @@ func (k callLoad) calls() {
 
 // echoes sends and receives the same, and remembers nothing of it.
 func (k callLoad) echoes() {
-	k.ask(func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error {
+	k.ask(func(c *loop.Conn, more *int, done func(n int)) func(c *loop.Conn, msg []byte) error {
 		frame := make([]byte, 64)
-		answer := k.asks(func() { _ = c.Send(frame) })
+		answer := k.asks(more, func() { _ = c.Send(frame) })
 		return func(*loop.Conn, []byte) error {
 			done(1 + answer())
 			return nil
@@ -95,18 +99,15 @@ func (k callLoad) echoes() {
 	})
 }
 
-func (k callLoad) ask(open func(c *loop.Conn, done func(n int)) func(c *loop.Conn, msg []byte) error) {
+func (k callLoad) ask(open func(c *loop.Conn, more *int, done func(n int)) func(c *loop.Conn, msg []byte) error) {
 	srv := &loop.Server{NumLoops: 1}
 	check(srv.Start(context.Background()))
 	rounds(func(port string) {
 		over := make(chan struct{})
-		left := k.total
+		left, more := k.total, k.total
 		var conns []*loop.Conn
 		done := func(n int) {
-			if left <= 0 {
-				return
-			}
-			if left -= n; left <= 0 {
+			if left -= n; left == 0 {
 				for _, c := range conns {
 					c.CloseWithError(io.EOF)
 				}
@@ -118,7 +119,7 @@ func (k callLoad) ask(open func(c *loop.Conn, done func(n int)) func(c *loop.Con
 			d.Dial(srv.Loops()[0], "tcp://127.0.0.1:"+port, func(c *loop.Conn, err error) loop.Handler {
 				check(err)
 				conns = append(conns, c)
-				return ended{loop.HandlerFunc(open(c, done))}
+				return ended{loop.HandlerFunc(open(c, &more, done))}
 			})
 		}
 		<-over
@@ -156,6 +157,7 @@ func benchCalls() {
 		_, port, _ := net.SplitHostPort(to.addr)
 		p := start(name)
 		defer p.stop()
+		defer p.place(*place, to.cmd.Process.Pid)()
 		begun := p.cpu()
 		fmt.Fprintln(p.in.(io.Writer), port)
 		_ = must(p.out.Read(make([]byte, 10)))

@@ -123,7 +123,7 @@ func benchUDP() {
 func udpRound(name string, peers, depth int) float64 {
 	p := start(name)
 	defer p.stop()
-	defer p.place(*place)()
+	defer p.place(*place, os.Getpid())()
 	var wg sync.WaitGroup
 	begun := p.cpu()
 	end := time.Now().Add(700 * time.Millisecond)
@@ -155,22 +155,22 @@ func udpRound(name string, peers, depth int) float64 {
 	return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / float64(total)
 }
 
-// place binds the process and this one to cores: the same, or each to one of its own. free has this
-// one run where it may.
-func (p *process) place(how string) (free func()) {
+// place binds two processes to cores: to the same, or each to one of its own. free has the other one
+// run where it may.
+func (p *process) place(how string, other int) (free func()) {
 	switch how {
 	case "":
 		return func() {}
 	case "same":
 		bind(p.cmd.Process.Pid, 0)
-		bind(os.Getpid(), 0)
+		bind(other, 0)
 	case "apart":
 		bind(p.cmd.Process.Pid, runtime.NumCPU()-1)
-		bind(os.Getpid(), 0)
+		bind(other, 0)
 	default:
 		check(fmt.Errorf("-place %s: want same or apart", how))
 	}
-	return func() { bind(os.Getpid(), numbers(runtime.NumCPU())...) }
+	return func() { bind(other, numbers(runtime.NumCPU())...) }
 }
 
 func numbers(n int) (all []int) {
