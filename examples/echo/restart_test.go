@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
 // The program is replaced again and again while clients come at a steady rate, and each of them
@@ -73,7 +75,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error", "-drain-delay", "1m"}
 	switch kind {
 	case "unix":
-		p.network, p.addr = "unix", filepath.Join(shortDir(t), "x.sock")
+		p.network, p.addr = "unix", shortdir.Socket(t)
 		flags[1] = "unix://" + p.addr
 	case "TLS":
 		flags = append(flags, "-tls")
@@ -97,21 +99,6 @@ func startRestarting(t *testing.T, kind string) *restarting {
 		p.addr, _, _ = strings.Cut(rest, "\n")
 	}
 	return p
-}
-
-// shortDir is t.TempDir with a name that is short enough for a unix socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	in := ""
-	if len(os.TempDir()) > 70 { // of the 108 bytes that a socket's name may have
-		in = "/tmp"
-	}
-	dir, err := os.MkdirTemp(in, "echo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 // pid returns the process in charge, or 0.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
 // start runs the program until the test ends, and returns its address, as host:port.
@@ -187,7 +187,7 @@ func redisServer(t testing.TB, args ...string) string {
 	if err != nil {
 		t.Skip("redis-server is not installed: apt-get install redis-server")
 	}
-	socket := filepath.Join(shortDir(t), "redis.sock")
+	socket := shortdir.Socket(t)
 	args = append([]string{"--port", "0", "--unixsocket", socket, "--save", "", "--loglevel", "warning"}, args...)
 	cmd := exec.Command(path, args...)
 	cmd.Dir = filepath.Dir(socket)
@@ -207,19 +207,4 @@ func redisServer(t testing.TB, args ...string) string {
 	}
 	t.Fatal("redis-server does not listen")
 	return ""
-}
-
-// shortDir is t.TempDir with a name that is short enough for a unix socket.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	in := ""
-	if len(os.TempDir()) > 70 { // of the 108 bytes that a socket's name may have
-		in = "/tmp"
-	}
-	dir, err := os.MkdirTemp(in, "kv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
