@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/loop"
 )
 
 // Calls end in time however many do at once. A microsecond passes in each of them: in looptest no
@@ -36,6 +37,38 @@ func TestCallsManyEndInTime(t *testing.T) {
 		pass(time.Second)
 		if ended != turns*each {
 			t.Errorf("%d of %d calls have ended", ended, turns*each)
+		}
+	})
+}
+
+// Between calls that time out together the loop looks at its sockets: who says something meanwhile
+// waits for a stretch of them, not for all.
+func TestCallsEndInStretches(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 2000
+		ended, heard := 0, -1
+		var calls *handler.Calls[string]
+		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
+			calls = handler.NewCalls[string](c, handler.CallLimits{Timeout: time.Second, Max: n})
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { heard = ended; return nil })
+		})
+		peer := srv.Open()
+		srv.Do(0, func(*loop.Loop) {
+			for range n {
+				_, _ = calls.Begin(0, func(string, error) {
+					if ended++; ended == 1 {
+						go peer.Write([]byte("meanwhile\n"))
+					}
+					time.Sleep(10 * time.Microsecond)
+				})
+			}
+		})
+		pass(2 * time.Second)
+		if ended != n {
+			t.Errorf("%d of %d calls have ended", ended, n)
+		}
+		if heard < 0 || heard > 200 { // a turn is a millisecond at most, and then a stretch is begun
+			t.Errorf("%d calls had ended when the message was handled", heard)
 		}
 	})
 }
