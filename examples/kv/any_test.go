@@ -47,6 +47,8 @@ func randomAny(g generator) []string {
 			args = append(args, word())
 		case g.oneIn(20):
 			args = append(args, g.pick("9223372036854775807", "-9223372036854775808", "x", "", "a\r\nb", "a\x00b", "(1", "[a", "-", "+", "inf", "nan"))
+		case slices.Contains(timed, name):
+			args = append(args, "member")
 		default:
 			args = append(args, g.member())
 		}

@@ -207,7 +207,7 @@ func (g generator) spoil(args []string) []string {
 var unspoilt = map[string]bool{
 	"SPOP": true, "SRANDMEMBER": true, "HRANDFIELD": true, "ZRANDMEMBER": true, "RANDOMKEY": true, "BLPOP": true, "BRPOP": true,
 	"SCAN": true, "SSCAN": true, "HSCAN": true, "ZSCAN": true, "SET": true, "GETEX": true, "SETEX": true, "PSETEX": true,
-	"EXPIRE": true, "PEXPIRE": true,
+	"EXPIRE": true, "PEXPIRE": true, "OBJECT": true,
 }
 
 // odd is a number, or nearly one.

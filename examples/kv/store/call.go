@@ -207,7 +207,11 @@ func WrongSubcommand(args [][]byte, has ...string) string {
 // Shown is what an error shows of an argument: not all of a long one, and what is before a zero byte,
 // where redis-server's texts end.
 func Shown(arg []byte) string {
-	text, _, _ := strings.Cut(string(arg[:min(len(arg), 128)]), "\x00")
+	return upToZero(arg[:min(len(arg), 128)])
+}
+
+func upToZero(arg []byte) string {
+	text, _, _ := strings.Cut(string(arg), "\x00")
 	return text
 }
 

@@ -28,7 +28,7 @@ func (x *Call) parseExpire() (o expireOptions, ok bool) {
 		case is(a, "LT"):
 			o.lt = true
 		default:
-			x.err(strings.TrimRight("ERR Unsupported option "+Shown(a), "\r\n"))
+			x.err(strings.TrimRight("ERR Unsupported option "+upToZero(a), "\r\n"))
 			return o, false
 		}
 	}
