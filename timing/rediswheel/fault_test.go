@@ -112,10 +112,9 @@ func TestRedisKilled(t *testing.T) {
 }
 
 // addSlowly adds n tasks until Redis has confirmed them all, and tells when each was.
-func addSlowly(t *testing.T, q *Queue, n int) (added []span, wait *sync.WaitGroup) {
+func addSlowly(t *testing.T, q *Queue, n int) ([]span, *sync.WaitGroup) {
 	const adders = 8
-	first := seed.Pick(t, 1)
-	added, wait = make([]span, n), new(sync.WaitGroup)
+	first, added, wait := seed.Pick(t, 1), make([]span, n), new(sync.WaitGroup)
 	for a := range adders {
 		wait.Go(func() {
 			random := rand.New(rand.NewPCG(first, uint64(a)))
