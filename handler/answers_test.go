@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -68,13 +69,14 @@ func TestAnswersInRandomOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, 0)
 		p := srv.Open()
+		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		var want strings.Builder
 		for i := range 500 {
-			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[rand.IntN(5)], i)
+			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[random.IntN(5)], i)
 			want.WriteString(line)
 			p.Send(line)
-			if rand.IntN(50) == 0 {
-				pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
+			if random.IntN(50) == 0 {
+				pass(time.Duration(random.IntN(1000)) * time.Millisecond)
 			}
 		}
 		pass(2 * time.Second)

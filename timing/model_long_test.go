@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // marathon checks a wheel against arrays, which is fast: a hundred million operations in a minute.
@@ -182,7 +184,7 @@ func TestMarathon(t *testing.T) {
 	} else {
 		t.Log("2 million operations; set LOOPWHEEL_SLOW=1 for 100 million")
 	}
-	m := newMarathon(t, 1)
+	m := newMarathon(t, seed.Pick(t, 1))
 	for i := 0; m.ops < ops; i++ {
 		for range m.r.Uint32() % 64 {
 			m.change()
