@@ -101,8 +101,8 @@ type Calls[A any] struct {
 
 	lastTimeout time.Duration // of the call that was marked last
 
-	relaxes bool             // relax will be called
-	less    func()           // called when memory was given back, may be nil
+	relaxes bool   // relax will be called
+	less    func() // called when memory was given back, may be nil
 
 	names *callNames // nil: BeginAs was never called
 	stats CallStats
