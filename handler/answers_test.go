@@ -3,6 +3,7 @@ package handler_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -191,5 +192,35 @@ func TestAnswersThatAreMuch(t *testing.T) {
 				t.Errorf("%s: %d answers of %d, and then %v", name, got, want, p.Reason())
 			}
 		}
+	})
+}
+
+// Answers for a loop whose mailbox is full come when there is room, and do not take a goroutine each
+// until then.
+func TestAnswersWaitForTheMailbox(t *testing.T) {
+	const n = 500
+	bubble(t, func(t *testing.T) {
+		srv := startAsking(t, n+1)
+		p := srv.Open()
+		resume := srv.Stall(1)
+		want := ""
+		for i := range n {
+			line := fmt.Sprintf("ask 1 %d\n", i)
+			p.Send(line)
+			want += line
+		}
+		resumeOwn := srv.Stall(0)
+		for srv.Loops()[0].Post(func() {}) == nil {
+		}
+		before := runtime.NumGoroutine()
+		resume()
+		pass(0)
+		if grown := runtime.NumGoroutine() - before; grown > 5 {
+			t.Errorf("%d goroutines more, for %d answers", grown, n)
+		}
+		wantReceived(t, p, "")
+		resumeOwn()
+		pass(time.Second)
+		wantReceived(t, p, want)
 	})
 }

@@ -34,7 +34,9 @@ type Dialer struct {
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
 	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
-	// possible. nil means plain.
+	// possible. nil means plain. Its hooks run as those of Server.TLS do, but what crypto/tls calls
+	// when a connection is open it calls on the loop: ClientSessionCache.Put, Time. They must not
+	// wait for anything.
 	TLS *tls.Config
 
 	// Timeout is how long it may take until the connection stands, names resolved and TLS settled.

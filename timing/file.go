@@ -189,6 +189,9 @@ func (w *Wheel) packSmall(li *list, most int) (moved int) {
 func (w *Wheel) occupy(li *list) {
 	w.occupied[li.number/lapSlots] |= 1 << (li.number % lapSlots)
 	w.levels |= 1 << levelOfList(int(li.number))
+	if li.number >= ringSlots {
+		w.upper = 0 // nextSlot finds it
+	}
 }
 
 // has reports whether a slot has timers.

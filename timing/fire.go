@@ -50,12 +50,17 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 			*call = nil
 			w.fired++
 			gen := nextGen(n.gen)
-			if k := w.free; k < topSize && gen != lastGen {
-				n.gen = gen
+			n.gen = gen
+			switch k := w.free; {
+			case gen == lastGen:
+				w.keep(index, gen)
+			case k < topSize:
 				*uncheckedIn(w.top, k) = spare{index, gen}
 				w.free = k + 1
-			} else {
-				w.release(n, index)
+			case w.idle.addBeside(index):
+				w.away++
+			default:
+				w.keep(index, gen)
 			}
 			f()
 			continue

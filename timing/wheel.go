@@ -45,6 +45,7 @@ type Wheel struct {
 	id        uint32
 	round     uint32 // of Advances that had something to do
 	levels    uint32 // bit k: level k has a list with a block
+	upper     uint64 // no slot with a block above level 0 begins before this tick
 	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
 	advancing bool   // inside Advance
 	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
@@ -93,7 +94,7 @@ func (w *Wheel) reset() {
 	}
 	w.slab, w.calls = slab{}, chunks[func()]{}
 	w.blocks.init()
-	w.occupied, w.levels, w.near = [2 * numLevels]uint64{}, 0, 0
+	w.occupied, w.levels, w.near, w.upper = [2 * numLevels]uint64{}, 0, 0, 0
 	w.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/loopwheel/loopwheel/codec/resp"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
@@ -233,7 +231,7 @@ func pubsubCommand(s *session, args [][]byte) {
 	case sub == "numsub":
 		s.numSub(cloneArgs(args[2:]))
 	default:
-		s.write(resp.AppendError(nil, fmt.Sprintf("ERR Unknown PUBSUB subcommand or wrong number of arguments for '%s'", args[1])))
+		s.refuse(store.WrongSubcommand(args, "channels", "numpat", "numsub"))
 	}
 }
 

@@ -1,7 +1,5 @@
 package store
 
-import "strconv"
-
 var _ = register([]Command{
 	{Name: "expire", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { expire(x, true, true) }},
 	{Name: "pexpire", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { expire(x, false, true) }},
@@ -120,7 +118,3 @@ func persist(x *Call) {
 	x.did(EventGeneric, "persist", x.Args[1])
 	x.int(1)
 }
-
-func parseCursor(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) }
-
-func cursorString(c uint64) string { return strconv.FormatUint(c, 10) }

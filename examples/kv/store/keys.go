@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
@@ -57,18 +58,22 @@ func typeCommand(x *Call) {
 
 // object answers with what this store has: one way to store each type.
 func object(x *Call) {
-	if !is(x.Args[1], "ENCODING") && !is(x.Args[1], "REFCOUNT") && !is(x.Args[1], "IDLETIME") || len(x.Args) != 3 {
-		x.err("ERR Unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try OBJECT HELP.")
+	sub := x.Args[1]
+	if len(x.Args) != 3 || !is(sub, "ENCODING") && !is(sub, "REFCOUNT") && !is(sub, "IDLETIME") && !is(sub, "FREQ") {
+		x.err(WrongSubcommand(x.Args, "encoding", "refcount", "idletime", "freq"))
 		return
 	}
 	e := x.DB.get(x.Args[2])
 	switch {
 	case e == nil:
 		x.null()
-	case is(x.Args[1], "REFCOUNT"):
+	case is(sub, "REFCOUNT"):
 		x.int(1)
-	case is(x.Args[1], "IDLETIME"):
+	case is(sub, "IDLETIME"):
 		x.int(0)
+	case is(sub, "FREQ"):
+		x.err("ERR An LFU maxmemory policy is not selected, access frequency not tracked. " +
+			"Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")
 	default:
 		x.bulkString(e.encoding())
 	}
@@ -89,7 +94,7 @@ func (e *entry) encoding() string {
 // memory estimates what a key takes.
 func memory(x *Call) {
 	if !is(x.Args[1], "USAGE") || len(x.Args) < 3 {
-		x.err("ERR unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try MEMORY HELP.")
+		x.err(WrongSubcommand(x.Args, "usage"))
 		return
 	}
 	if e := x.DB.get(x.Args[2]); e == nil {
@@ -183,12 +188,8 @@ func copyCommand(x *Call) {
 			replace = true
 		case is(a, "DB") && i+1 < len(x.Args):
 			i++
-			n, ok := x.parseInt(x.Args[i])
-			if !ok {
-				return
-			}
-			if n != 0 {
-				x.err("ERR DB index is out of range")
+			if message := CheckDB(x.Args[i]); message != "" {
+				x.err(message)
 				return
 			}
 		default:
@@ -214,6 +215,20 @@ func copyCommand(x *Call) {
 	x.DB.signal(c)
 	x.did(EventGeneric, "copy_to", x.Args[2])
 	x.int(1)
+}
+
+// CheckDB returns the error if an argument is not the number of a database, of which there is one.
+func CheckDB(b []byte) string {
+	n, ok := resp.ParseInt(b)
+	switch {
+	case !ok:
+		return errNotInt
+	case n < math.MinInt32 || n > math.MaxInt32:
+		return errNotWithin32
+	case n != 0:
+		return "ERR DB index is out of range"
+	}
+	return ""
 }
 
 // copyOf copies the value of a key that is not a string.
@@ -275,75 +290,4 @@ func flush(x *Call) {
 	x.DB.Flush()
 	x.changed = true
 	x.ok()
-}
-
-// scanOptions are those of SCAN, HSCAN, SSCAN and ZSCAN.
-type scanOptions struct {
-	cursor  uint64
-	count   int
-	pattern []byte
-	kind    string
-}
-
-func (x *Call) parseScan(args [][]byte) (o scanOptions, ok bool) {
-	cursor, err := parseCursor(args[0])
-	if err != nil {
-		x.err("ERR invalid cursor")
-		return o, false
-	}
-	o.cursor, o.count = cursor, 10
-	for i := 1; i < len(args); i += 2 {
-		switch {
-		case i+1 >= len(args):
-			x.err(errSyntax)
-			return o, false
-		case is(args[i], "COUNT"):
-			n, ok := x.parseInt(args[i+1])
-			if !ok {
-				return o, false
-			}
-			if n < 1 {
-				x.err(errSyntax)
-				return o, false
-			}
-			o.count = int(min(n, 1<<30))
-		case is(args[i], "MATCH"):
-			o.pattern = args[i+1]
-		case is(args[i], "TYPE") && is(x.Args[0], "SCAN"):
-			o.kind = lower(args[i+1])
-		default:
-			x.err(errSyntax)
-			return o, false
-		}
-	}
-	return o, true
-}
-
-func (o *scanOptions) matches(name string) bool {
-	return o.pattern == nil || Match(o.pattern, []byte(name))
-}
-
-// replyScan answers a step of a walk: elems are its n elements.
-func (x *Call) replyScan(next uint64, n int, elems []byte) {
-	x.array(2)
-	x.bulkString(cursorString(next))
-	x.array(n)
-	x.Out = append(x.Out, elems...)
-}
-
-func scan(x *Call) {
-	o, ok := x.parseScan(x.Args[1:])
-	if !ok {
-		return
-	}
-	from, to, next := window(o.cursor, o.count, x.DB.list.len())
-	n := 0
-	var elems []byte
-	for _, e := range x.DB.list.slice(from, to) {
-		if x.live(e) && (o.kind == "" || o.kind == e.kind()) && o.matches(e.name) {
-			elems = resp.AppendBulk(elems, e.name)
-			n++
-		}
-	}
-	x.replyScan(next, n, elems)
 }

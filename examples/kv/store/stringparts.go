@@ -148,7 +148,12 @@ func (x *Call) addFloat(old, by []byte, notFloat string) []byte {
 		x.err(errNaN)
 		return nil
 	}
-	return appendBig(nil, new(big.Float).SetPrec(64).Add(a, b))
+	sum := new(big.Float).SetPrec(64).Add(a, b)
+	if sum.MantExp(nil) > bigMaxExp {
+		x.err(errNaN)
+		return nil
+	}
+	return appendBig(nil, sum)
 }
 
 func incrbyfloat(x *Call) {

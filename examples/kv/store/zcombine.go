@@ -70,6 +70,22 @@ func addScores(a, b float64) float64 {
 	return 0 // inf - inf
 }
 
+// minScore and maxScore keep a rather than take NaN, or another zero.
+
+func minScore(a, b float64) float64 {
+	if b < a {
+		return b
+	}
+	return a
+}
+
+func maxScore(a, b float64) float64 {
+	if b > a {
+		return b
+	}
+	return a
+}
+
 func zunion(sets []weighted, merge func(a, b float64) float64) *zset {
 	var sums dict[float64]
 	for _, w := range sets {
@@ -173,9 +189,9 @@ func (x *Call) combineOptions(o *combineOptions, args [][]byte, store, diff bool
 			case is(args[i], "SUM"):
 				o.merge = addScores
 			case is(args[i], "MIN"):
-				o.merge = math.Min
+				o.merge = minScore
 			case is(args[i], "MAX"):
-				o.merge = math.Max
+				o.merge = maxScore
 			default:
 				x.err(errSyntax)
 				return false

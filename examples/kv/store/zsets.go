@@ -130,7 +130,7 @@ func (z *zset) apply(o zaddOptions, member []byte, score float64) (result float6
 		return score, false, false
 	}
 	z.changed = !found || score != old
-	return score, z.set(member, score), true
+	return score, z.set(member, plainZero(score)), true
 }
 
 func (x *Call) zadded(o zaddOptions, e *entry, z *zset, added, updated int, last float64, done bool) {
@@ -265,7 +265,10 @@ func zrandmember(x *Call) {
 		x.array(0)
 		return
 	}
-	chosen := places(n, z.len())
+	chosen, ok := x.places(n, z.len())
+	if !ok {
+		return
+	}
 	members := make([]scored, len(chosen))
 	for k, i := range chosen {
 		members[k] = scored{z.scores.list.at(i).val, z.scores.list.at(i).key}
@@ -292,15 +295,11 @@ func (x *Call) members(members []scored, scores bool) {
 }
 
 func zscan(x *Call) {
-	o, ok := x.parseScan(x.Args[2:])
+	z, cursor, o, ok := scanned[zset](x)
 	if !ok {
 		return
 	}
-	z, ok := x.zsetAt(x.Args[1])
-	if !ok {
-		return
-	}
-	from, to, next := window(o.cursor, o.count, z.len())
+	from, to, next := window(cursor, o.count, z.len())
 	n := 0
 	var elems []byte
 	for m := range z.scores.list.part(from, to) {

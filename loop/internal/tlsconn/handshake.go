@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 		t.GetEncryptedClientHelloKeys != nil
 	h.foreign = h.waits || t.VerifyPeerCertificate != nil || t.VerifyConnection != nil || t.WrapSession != nil ||
 		t.UnwrapSession != nil || t.KeyLogWriter != nil || t.Rand != nil || t.Time != nil ||
-		slices.ContainsFunc(t.Certificates, foreignKey)
+		foreignCache(t.ClientSessionCache) || slices.ContainsFunc(t.Certificates, foreignKey)
 	if cfg.Client {
 		c.tls = tls.Client((*transport)(c), t)
 		return h
@@ -84,6 +85,12 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 	c.tls = tls.Server((*transport)(c), t)
 	return h
 }
+
+// ownCache is the type of Go's own session cache, which only looks into a map.
+var ownCache = reflect.TypeOf(tls.NewLRUClientSessionCache(1))
+
+// foreignCache reports whether a session cache is the user's.
+func foreignCache(c tls.ClientSessionCache) bool { return c != nil && reflect.TypeOf(c) != ownCache }
 
 // foreignKey reports whether a certificate's key is not one of Go's own.
 func foreignKey(c tls.Certificate) bool {
@@ -369,8 +376,11 @@ func (c *Conn) fail(err error) {
 func explain(err error) error {
 	var header tls.RecordHeaderError
 	if errors.As(err, &header) {
-		if text := header.RecordHeader[:]; isHTTP(string(text)) {
+		switch text := string(header.RecordHeader[:]); {
+		case isHTTP(text):
 			return errors.New("TLS handshake: the client speaks plain HTTP")
+		case text == "PROXY" || text == "\r\n\r\n\x00":
+			return errors.New("TLS handshake: the client sends a header of the PROXY protocol, and nobody expects it")
 		}
 		return fmt.Errorf("TLS handshake: %s", header.Msg)
 	}

@@ -11,17 +11,20 @@ import (
 	"time"
 )
 
+type usersCache struct{ tls.ClientSessionCache }
+
 // All that may be the user's code counts as such: it may hang, and wire its goroutine to a thread.
 func TestForeign(t *testing.T) {
 	r := newRig(t, nil)
 	for name, change := range map[string]func(*tls.Config){
-		"":             func(*tls.Config) {},
 		"KeyLogWriter": func(cfg *tls.Config) { cfg.KeyLogWriter = io.Discard },
 		"Rand":         func(cfg *tls.Config) { cfg.Rand = rand.Reader },
 		"Time":         func(cfg *tls.Config) { cfg.Time = time.Now },
 		"VerifyPeerCertificate": func(cfg *tls.Config) {
 			cfg.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { return nil }
 		},
+		"ClientSessionCache": func(cfg *tls.Config) { cfg.ClientSessionCache = usersCache{} },
+		"":                   func(cfg *tls.Config) { cfg.ClientSessionCache = tls.NewLRUClientSessionCache(2) },
 	} {
 		cfg := serverConfig()
 		change(cfg)

@@ -207,6 +207,8 @@ func TestAlertsAndReasons(t *testing.T) {
 		want  string
 	}{
 		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "plain HTTP"},
+		{"PROXY", "PROXY TCP4 192.0.2.7 198.51.100.1 40000 443\r\n", "PROXY protocol"},
+		{"PROXY v2", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c", "PROXY protocol"},
 		{"garbage", "\x00\x01\x02\x03\x04\x05\x06", "does not look like a TLS handshake"},
 		{"SSLv2", "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10", "SSLv2"},
 		{"too long", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 10), "oversized"},
