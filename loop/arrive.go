@@ -348,7 +348,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	})
 }
 
-// hookPanicked is panicked for a hook of a tls.Config, which does not run on the loop.
+// hookPanicked is panicked for a hook of a tls.Config, which may run beside the loop.
 func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)

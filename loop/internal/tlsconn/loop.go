@@ -58,8 +58,8 @@ type LoopConfig struct {
 	// the one that waits longest fails with ErrTooManyHandshakes.
 	MaxParked int
 
-	// Panicked turns what a hook in a tls.Config has panicked with into an error. It is called
-	// on the goroutine that panics, not on the loop.
+	// Panicked turns what a hook in a tls.Config, or a method of its error, has panicked with into
+	// an error. It is called on the goroutine that panics, which may be the loop's.
 	Panicked func(v any) error
 }
 
