@@ -341,6 +341,8 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 			})
 			return func() { l.wheel.Stop(t) }
 		},
+		Clock:     l.clock,
+		Again:     l.again,
 		Pool:      &l.store.Pool,
 		Workers:   s.handshakers,
 		MaxParked: max(1, s.MaxHandshakes/s.NumLoops),

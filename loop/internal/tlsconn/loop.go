@@ -34,6 +34,7 @@ type Loop struct {
 	parked     parked
 	unseen     unseen
 	idle       []*coroutine // for the next handshakes
+	resting    []*Conn      // have had their share
 	ended      bool
 	discarding int
 	counts     Counts
@@ -47,6 +48,11 @@ type LoopConfig struct {
 
 	// After has f run on the loop after d, unless it is stopped before. Both are called on the loop.
 	After func(d time.Duration, f func()) (stop func())
+
+	// Clock returns the time since whenever. Again has GoOn called in a turn that is to come, behind
+	// a look at the sockets. Both are called on the loop.
+	Clock func() time.Duration
+	Again func()
 
 	// Pool belongs to the loop.
 	Pool Pool
