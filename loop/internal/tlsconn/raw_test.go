@@ -109,8 +109,9 @@ func TestRecordsOfOneByte(t *testing.T) {
 		stream = append(stream, k.record(typeApplication, []byte{b})...)
 	}
 	s.sock.feed(stream, 1<<20)
-	if s.plain() != string(want) || s.reads != 1 {
-		t.Errorf("%d bytes in %d pieces, want %d in one", len(s.got), s.reads, len(want))
+	within(t, "not all has arrived", func() bool { return len(s.plain()) == len(want) })
+	if most := 1 + len(want)/looksAfter; s.plain() != string(want) || s.reads > most {
+		t.Errorf("%d bytes in %d pieces, want %d in %d", len(s.got), s.reads, len(want), most)
 	}
 }
 
