@@ -144,6 +144,29 @@ func TestRecordTooLong(t *testing.T) {
 	}
 }
 
+// What is longer than any record is refused when it is announced.
+func TestRecordAnnouncedTooLong(t *testing.T) {
+	s, c, _ := connectRaw(t, serverConfig())
+	s.sock.feed([]byte{typeApplication, 3, 3, 0xff, 0xff}, 1<<20)
+	if _, err := c.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "record overflow") {
+		t.Errorf("the client got %v, want the alert", err)
+	}
+	if err := s.end(); err == nil || !strings.Contains(err.Error(), "oversized record") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// A record that is announced and does not come costs what has come of it, not its size.
+func TestRecordThatNeverComes(t *testing.T) {
+	s, _, _ := connectRaw(t, serverConfig())
+	s.sock.feed([]byte{typeApplication, 3, 3, 0x40, 0x11, 1, 2, 3}, 1)
+	s.rig.do(func() {
+		if got := cap(s.conn.in); got > 1024 || !s.conn.Partial() {
+			t.Errorf("%d bytes for a record of which 8 have come", got)
+		}
+	})
+}
+
 func TestKeyUpdates(t *testing.T) {
 	s, c, k := connectRaw(t, serverConfig())
 	s.answer = echo
