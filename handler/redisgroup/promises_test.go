@@ -162,6 +162,56 @@ func TestDumbConnection(t *testing.T) {
 	t.Logf("caught up after %v", time.Since(began))
 }
 
+// Connections for subscriptions that are cut again and again, as soon as they are made, are made anew
+// with longer and longer pauses.
+func TestFlappingConnections(t *testing.T) {
+	connect := startMini(t)
+	var flaps atomic.Int64
+	var enough atomic.Bool
+	opt := patient(connect().(*redis.Client).Options().Addr)
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &flappingConn{c, &flaps, &enough}, err
+	}
+	client := redis.NewClient(opt)
+	defer client.Close()
+	n := startNode(t, client, settled())
+	g, err := n.hub.Group("room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := n.dial()
+	c.say("join room")
+	c.wants("joined true")
+	time.Sleep(1500 * time.Millisecond) // in which there are some ten pauses, or a thousand connections
+	cut := flaps.Load()
+	if enough.Store(true); cut > 30 {
+		t.Errorf("%d connections were made in 1.5 s", cut)
+	}
+	eventually(t, "it is subscribed", func() bool {
+		return len(connect().PubSubChannels(t.Context(), "*").Val()) == 1
+	})
+	if err := g.Broadcast([]byte("well again")); err != nil {
+		t.Error(err)
+	}
+	c.until("well again")
+}
+
+// A flappingConn is cut when something is subscribed to, until that has been enough.
+type flappingConn struct {
+	net.Conn
+	flaps  *atomic.Int64
+	enough *atomic.Bool
+}
+
+func (c *flappingConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("subscribe")) && !c.enough.Load() {
+		c.flaps.Add(1)
+		_ = c.Conn.Close()
+	}
+	return c.Conn.Write(b)
+}
+
 // A dumbConn takes everything and says nothing, from some moment on, if it has subscriptions.
 type dumbConn struct {
 	net.Conn
