@@ -230,7 +230,7 @@ func TestEveryNumberAsRedis(t *testing.T) {
 	for _, n := range numbers {
 		texts = append(texts, n.text)
 	}
-	for range commandsPerKind() / 2 / len(withNumber) {
+	for range commandsPerKind() / 4 / len(withNumber) {
 		texts = append(texts, g.odd())
 	}
 	for _, c := range []*peer{a, b} {
