@@ -45,7 +45,6 @@ type Wheel struct {
 	id        uint32
 	round     uint32 // of Advances that had something to do
 	levels    uint32 // bit k: level k has a list with a block
-	upper     uint64 // no slot with a block above level 0 begins before this tick
 	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
 	advancing bool   // inside Advance
 	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
@@ -62,6 +61,7 @@ type Wheel struct {
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
 	collected []uint32       // the nodes that came due, if collecting
+	upper     uint64         // no slot with a block above level 0 begins before this tick
 }
 
 // due is a callback taken off a wheel, to be called elsewhere.

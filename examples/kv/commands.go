@@ -163,7 +163,7 @@ func hello(s *session, args [][]byte) {
 			i++
 			name = string(args[i])
 		default:
-			s.refuse("ERR Syntax error in HELLO option '" + string(args[i]) + "'")
+			s.refuse("ERR Syntax error in HELLO option '" + store.Shown(args[i]) + "'")
 			return
 		}
 	}

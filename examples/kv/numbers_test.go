@@ -1,8 +1,6 @@
 package main
 
 import (
-	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -226,8 +224,8 @@ var withNumber = []string{
 
 // TestEveryNumberAsRedis sends texts that are numbers, or nearly, to where commands have numbers.
 func TestEveryNumberAsRedis(t *testing.T) {
-	g := generator{rand.New(rand.NewPCG(seed.Pick(t, 1), 1))}
-	a, b := dial(t, redisServer(t)), dial(t, start(t))
+	g := newGenerator(seed.Pick(t, 1), 1)
+	a, b := dial(t, redisServer(t, "--databases", "1")), dial(t, start(t))
 	texts := []string{strings.Repeat("1", 5118), strings.Repeat("1", 5119), strings.Repeat("1", 5120)}
 	for _, n := range numbers {
 		texts = append(texts, n.text)
@@ -251,47 +249,6 @@ func TestEveryNumberAsRedis(t *testing.T) {
 	}
 }
 
-// odd is a number, or nearly one.
-func (g generator) odd() string {
-	digits := func(of string, n int) (s string) {
-		for range g.IntN(n) {
-			s += string(of[g.IntN(len(of))])
-		}
-		return s
-	}
-	const decimal, hex = "0123456789", "0123456789abcdefABCDEF"
-	switch g.IntN(12) {
-	case 0:
-		return g.pick("inf", "-inf", "+inf", "Infinity", "-INFINITY", "nan", "-nan", "nan(1)", "infinit", "in", "infx", "NaN")
-	case 1:
-		return g.pick("9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "18446744073709551615",
-			"18446744073709551616", "4294967295", "4294967296", "2147483647", "2147483648", "-2147483648", "-2147483649", "4611686018427387904",
-			"4611686018427387903", "-4611686018427387904", "9223372036854775", "9223372036854776", "1073741823", "-1073741824", "1099511627776")
-	case 2:
-		return g.pick("", " ", "\t", "\x00", "(", "((1", "-", "+", "--1", "+-1", ".", "e5", "0x", "0X", "0x.", "0xp1", "1_0", "0b1", "0o7", "1,5", "١")
-	case 3:
-		return g.pick("", "-", "+") + strconv.FormatUint(g.Uint64()>>g.IntN(64), 10)
-	case 4: // what is close to another double, or in the middle between two
-		x := strconv.FormatFloat(float64(g.Uint64()>>g.IntN(64)), 'f', -1, 64)
-		return x + g.pick("", ".5", ".25", ".000000000000000000000000000000000000000000000001", "e300", "e-330", "e-15")
-	}
-	s := g.pick("", "", "-", "+")
-	if g.IntN(3) == 0 {
-		s += g.pick("0x", "0X") + digits(hex, 20) + g.pick("", "", ".", "."+digits(hex, 20))
-		s += g.pick("", "", "p", "P-", "p+") + digits(decimal, 7)
-	} else {
-		s += digits(decimal, 25) + g.pick("", ".", "."+digits(decimal, 25))
-		s += g.pick("", "", "e", "E-", "e+") + digits(decimal, 6)
-	}
-	if g.IntN(15) == 0 {
-		s = g.pick(" ", "\t", "\n", "\v", "\f", "\r", "\x00", "\u00a0", "0", "000000") + s
-	}
-	if g.IntN(15) == 0 {
-		s += g.pick(" ", "\t", "\n", "\v", "\f", "\r", "\x00", "\x00x", "f", "L", "_", "0", strings.Repeat("0", 30))
-	}
-	return s
-}
-
 // same sends commands to both, and wants the same answers.
 func same(t *testing.T, commands [][]string, a, b *peer) {
 	t.Helper()
@@ -308,18 +265,6 @@ func same(t *testing.T, commands [][]string, a, b *peer) {
 	}
 }
 
-// known are differences that are meant to be. There is one database, and redis-server takes a timeout
-// that is too long for a negative one.
-func known(args []string, want, got string) bool {
-	switch args[0] {
-	case "SELECT", "COPY":
-		return got == "(error) ERR DB index is out of range" && (want == "OK" || want == "0")
-	case "BLPOP", "BLMPOP":
-		return got == "(error) ERR timeout is out of range" && want == "(error) ERR timeout is negative"
-	}
-	return false
-}
-
 // short shows the starts of texts.
 func short(texts ...string) string {
 	var out []string
@@ -334,12 +279,4 @@ func shorten(s string) string {
 		return s[:50] + "..." + strconv.Itoa(len(s))
 	}
 	return s
-}
-
-// commandsPerKind is how many random commands a test sends of each kind.
-func commandsPerKind() int {
-	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		return 100_000
-	}
-	return 3000
 }

@@ -231,7 +231,11 @@ func pubsubCommand(s *session, args [][]byte) {
 	case sub == "numsub":
 		s.numSub(cloneArgs(args[2:]))
 	default:
-		s.refuse(store.WrongSubcommand(args, "channels", "numpat", "numsub"))
+		if sub == "channels" {
+			s.refuse("ERR unknown subcommand or wrong number of arguments for '" + store.Shown(args[1]) + "'. Try PUBSUB HELP.")
+			return
+		}
+		s.refuse(store.WrongSubcommand(args, "numpat", "numsub"))
 	}
 }
 

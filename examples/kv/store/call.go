@@ -44,6 +44,10 @@ type Command struct {
 	First, Last, Step int
 	Keys              func(args [][]byte) [][]byte
 
+	// Check, if it is there, returns what is wrong with the arguments before anything is run or put
+	// into a transaction, "" if nothing is.
+	Check func(args [][]byte) string
+
 	run func(x *Call)
 }
 
@@ -197,8 +201,18 @@ func WrongSubcommand(args [][]byte, has ...string) string {
 	if slices.Contains(has, sub) {
 		return WrongArgs(name + "|" + sub)
 	}
-	sub, _, _ = strings.Cut(string(args[1][:min(len(args[1]), 128)]), "\x00")
-	return "ERR unknown subcommand '" + sub + "'. Try " + strings.ToUpper(name) + " HELP."
+	return "ERR unknown subcommand '" + Shown(args[1]) + "'. Try " + strings.ToUpper(name) + " HELP."
+}
+
+// Shown is what an error shows of an argument: not all of a long one, and what is before a zero byte,
+// where redis-server's texts end.
+func Shown(arg []byte) string {
+	return upToZero(arg[:min(len(arg), 128)])
+}
+
+func upToZero(arg []byte) string {
+	text, _, _ := strings.Cut(string(arg), "\x00")
+	return text
 }
 
 // parseInt parses an argument; false: an error was answered.

@@ -1,5 +1,7 @@
 package store
 
+import "strings"
+
 var _ = register([]Command{
 	{Name: "expire", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { expire(x, true, true) }},
 	{Name: "pexpire", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { expire(x, false, true) }},
@@ -26,7 +28,7 @@ func (x *Call) parseExpire() (o expireOptions, ok bool) {
 		case is(a, "LT"):
 			o.lt = true
 		default:
-			x.err("ERR Unsupported option " + string(a))
+			x.err(strings.TrimRight("ERR Unsupported option "+upToZero(a), "\r\n"))
 			return o, false
 		}
 	}

@@ -236,6 +236,14 @@ func appendDouble(dst []byte, f float64) []byte {
 	return append(dst, trimZeros(strconv.AppendFloat(room[:0], f, 'f', 16-exponent, 64))...)
 }
 
+// appendStored writes a score as ZSCAN shows it: with all digits if it is an integer.
+func appendStored(dst []byte, f float64) []byte {
+	if f == math.Trunc(f) && math.Abs(f) <= math.MaxInt64/2 {
+		return strconv.AppendInt(dst, int64(f), 10)
+	}
+	return appendDouble(dst, f)
+}
+
 // trimZeros cuts zeros at the end of decimals.
 func trimZeros(digits []byte) []byte {
 	if !bytes.Contains(digits, []byte(".")) {

@@ -3,6 +3,7 @@ package store
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
@@ -13,8 +14,8 @@ var _ = register([]Command{
 	{Name: "exists", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
 	{Name: "touch", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
 	{Name: "type", Arity: 2, First: 1, Last: 1, Step: 1, run: typeCommand},
-	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, run: object},
-	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, run: memory},
+	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, Check: checkObject, run: object},
+	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, Check: checkMemory, run: memory},
 	{Name: "rename", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "renamenx", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "copy", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 2, Step: 1, run: copyCommand},
@@ -56,14 +57,24 @@ func typeCommand(x *Call) {
 	x.Out = resp.AppendSimple(x.Out, kind)
 }
 
+func checkObject(args [][]byte) string {
+	subs := []string{"encoding", "refcount", "idletime", "freq"}
+	if len(args) == 3 && slices.Contains(subs, lower(args[1])) {
+		return ""
+	}
+	return WrongSubcommand(args, subs...)
+}
+
+func checkMemory(args [][]byte) string {
+	if len(args) >= 3 && is(args[1], "USAGE") {
+		return ""
+	}
+	return WrongSubcommand(args, "usage")
+}
+
 // object answers with what this store has: one way to store each type.
 func object(x *Call) {
-	sub := x.Args[1]
-	if len(x.Args) != 3 || !is(sub, "ENCODING") && !is(sub, "REFCOUNT") && !is(sub, "IDLETIME") && !is(sub, "FREQ") {
-		x.err(WrongSubcommand(x.Args, "encoding", "refcount", "idletime", "freq"))
-		return
-	}
-	e := x.DB.get(x.Args[2])
+	e, sub := x.DB.get(x.Args[2]), x.Args[1]
 	switch {
 	case e == nil:
 		x.null()
@@ -93,10 +104,6 @@ func (e *entry) encoding() string {
 
 // memory estimates what a key takes.
 func memory(x *Call) {
-	if !is(x.Args[1], "USAGE") || len(x.Args) < 3 {
-		x.err(WrongSubcommand(x.Args, "usage"))
-		return
-	}
 	if e := x.DB.get(x.Args[2]); e == nil {
 		x.null()
 	} else {

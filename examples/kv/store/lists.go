@@ -225,12 +225,11 @@ func lrem(x *Call) {
 }
 
 // removeFrom removes the first count elements that are v, the last ones if it is negative, all if
-// it is
-// 0. The list is rotated once, what stays goes to its other end.
+// it is 0. The list is rotated once, what stays goes to its other end.
 func removeFrom(l *list, v string, count int64) (removed int) {
 	back := count < 0
 	if back {
-		count = -count
+		count = -max(count, -math.MaxInt64) // the negative of the least would be itself
 	}
 	for range l.Len() {
 		e := popOne(l, !back)

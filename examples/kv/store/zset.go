@@ -39,6 +39,18 @@ func plainZero(score float64) float64 {
 	return score
 }
 
+// plainZeros does so for all members.
+func (z *zset) plainZeros() {
+	from, to := z.ranks(zrange{
+		below: func(s scored) bool { return s.score < 0 },
+		above: func(s scored) bool { return s.score > 0 },
+	})
+	for _, s := range z.slice(from, to, false) {
+		z.scores.set([]byte(s.member), 0)
+		z.tree.Set(scored{0, s.member})
+	}
+}
+
 func (z *zset) set(member []byte, score float64) bool {
 	if z.tree == nil {
 		z.tree = btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 16})

@@ -7,8 +7,8 @@ import (
 )
 
 var _ = register([]Command{
-	{Name: "zadd", Arity: -4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: zadd},
-	{Name: "zincrby", Arity: 4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: zincrby},
+	{Name: "zadd", Arity: -4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { zadd(x, zaddOptions{}) }},
+	{Name: "zincrby", Arity: 4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { zadd(x, zaddOptions{incr: true}) }},
 	{Name: "zrem", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: zrem},
 	{Name: "zcard", Arity: 2, First: 1, Last: 1, Step: 1, run: zcard},
 	{Name: "zscore", Arity: 3, First: 1, Last: 1, Step: 1, run: zscore},
@@ -31,8 +31,8 @@ func (x *Call) zsetAt(key []byte) (*zset, bool) {
 
 type zaddOptions struct{ nx, xx, gt, lt, ch, incr bool }
 
-// parseZadd reads options, and returns where the scores begin.
-func (x *Call) parseZadd() (o zaddOptions, from int, ok bool) {
+// parseZadd adds the options to those of the command, and returns where the scores begin.
+func (x *Call) parseZadd(o zaddOptions) (_ zaddOptions, from int, ok bool) {
 	from = 2
 options:
 	for ; from < len(x.Args); from++ {
@@ -69,8 +69,8 @@ options:
 	return o, 0, false
 }
 
-func zadd(x *Call) {
-	o, from, ok := x.parseZadd()
+func zadd(x *Call, o zaddOptions) {
+	o, from, ok := x.parseZadd(o)
 	if !ok {
 		return
 	}
@@ -158,15 +158,6 @@ func (x *Call) zadded(o zaddOptions, e *entry, z *zset, added, updated int, last
 	default:
 		x.int(added)
 	}
-}
-
-func zincrby(x *Call) {
-	by, ok := parseFloat(x.Args[2])
-	if !ok {
-		x.err(errNotFloat)
-		return
-	}
-	x.zaddAll(zaddOptions{incr: true}, []float64{by}, 2)
 }
 
 func zrem(x *Call) {
@@ -305,7 +296,7 @@ func zscan(x *Call) {
 	for m := range z.scores.list.part(from, to) {
 		if o.matches(m.key) {
 			elems = resp.AppendBulk(elems, m.key)
-			elems = resp.AppendBulk(elems, appendDouble(nil, m.val))
+			elems = resp.AppendBulk(elems, appendStored(nil, m.val))
 			n += 2
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"reflect"
@@ -369,28 +368,5 @@ func (c *Conn) fail(err error) {
 		h.end()
 		c.discard()
 	}
-	c.host.Failed(explain(err))
-}
-
-// explain says what crypto/tls means, and for whom.
-func explain(err error) error {
-	var header tls.RecordHeaderError
-	if errors.As(err, &header) {
-		switch text := string(header.RecordHeader[:]); {
-		case isHTTP(text):
-			return errors.New("TLS handshake: the client speaks plain HTTP")
-		case text == "PROXY" || text == "\r\n\r\n\x00":
-			return errors.New("TLS handshake: the client sends a header of the PROXY protocol, and nobody expects it")
-		}
-		return fmt.Errorf("TLS handshake: %s", header.Msg)
-	}
-	return fmt.Errorf("TLS handshake: %w", err)
-}
-
-func isHTTP(start string) bool {
-	switch start {
-	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH", "CONNE", "TRACE":
-		return true
-	}
-	return false
+	c.host.Failed(c.loop.explain(err))
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,5 +128,34 @@ func TestTurnIsOverFirst(t *testing.T) {
 	})
 	if n := early.Load(); n != 0 {
 		t.Errorf("%d were told with their turns not given back", n)
+	}
+}
+
+// hostileError is what a hook returns.
+type hostileError struct{ which string }
+
+func (e hostileError) Error() string { e.hit("Error"); return "hostile" }
+func (e hostileError) Unwrap() error { e.hit("Unwrap"); return nil }
+func (e hostileError) As(any) bool   { e.hit("As"); return false }
+func (e hostileError) Is(error) bool { e.hit("Is"); return false }
+
+func (e hostileError) hit(method string) {
+	if e.which == method {
+		panic(method + " panics")
+	}
+}
+
+// A handshake that fails is told, whatever the error of a hook does when it is looked at, as that of
+// a typed nil does.
+func TestHostileErrorsOfHooks(t *testing.T) {
+	var none *net.OpError
+	for _, err := range []error{none, hostileError{"Error"}, hostileError{"Unwrap"}, hostileError{"As"}, hostileError{"Is"}} {
+		cfg := serverConfig()
+		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, err }
+		s := newRig(t, nil).serve(cfg)
+		s.sock.feed(clientHello(t), 1<<20)
+		if told := s.end(); told == nil || !strings.HasPrefix(told.Error(), "TLS handshake: ") {
+			t.Errorf("%T: failed with %v", err, told)
+		}
 	}
 }

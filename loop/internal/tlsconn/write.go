@@ -84,9 +84,10 @@ func (c *Conn) sealBehind(first, p []byte) (done int, err error) {
 }
 
 // sealBatch makes a record of first, if that is not empty, and others of p, and writes them.
-func (c *Conn) sealBatch(first, p []byte) error {
+func (c *Conn) sealBatch(first, p []byte) (err error) {
 	c.sealing = true
 	defer func() { c.sealing = false }()
+	defer c.rescue(&err)
 	b := &c.loop.batch
 	b.begin()
 	b.left = len(first) + len(p)
