@@ -7,13 +7,8 @@ import "math/bits"
 // far apart they are.
 type nodeSet struct{ levels [6][]uint64 }
 
-func (s *nodeSet) add(i uint32) {
-	if !s.addBeside(i) {
-		s.addFirst(i)
-	}
-}
-
-// addBeside adds a number if there is another one in the same word, as there mostly is.
+// addBeside is add if there is another number in the same word, as there mostly is: the levels above
+// know of it.
 func (s *nodeSet) addBeside(i uint32) bool {
 	words, at := s.levels[0], i>>6
 	if int(at) >= len(words) || *uncheckedIn(words, at) == 0 {
@@ -23,8 +18,7 @@ func (s *nodeSet) addBeside(i uint32) bool {
 	return true
 }
 
-// addFirst is add where there may be none in the same word, of which the levels above do not know.
-func (s *nodeSet) addFirst(i uint32) {
+func (s *nodeSet) add(i uint32) {
 	for l := range s.levels {
 		words := s.levels[l]
 		at := int(i >> 6)
