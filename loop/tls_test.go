@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -237,4 +240,21 @@ func TestTLSNeedsACertificate(t *testing.T) {
 	if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server.TLS has no certificate") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Handshakes that fail are in the log with their reason, once a second.
+func TestFailedHandshakesAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	bubble(t, &loop.Server{TLS: serverTLS(), Logger: zerolog.New(&log)}, func(t *testing.T, srv *looptest.Server) {
+		for i, want := range []string{`"more":0`, `"more":99`} {
+			for range 100 {
+				srv.Open().Send("GET / HTTP/1.1\r\n\r\n")
+			}
+			if got := strings.Count(log.String(), "\n"); got != i+1 || !strings.Contains(log.String(), want) ||
+				!strings.Contains(log.String(), "speaks plain HTTP") {
+				t.Errorf("%d lines: %s", got, log.String())
+			}
+			srv.Sleep(1100 * time.Millisecond)
+		}
+	})
 }
