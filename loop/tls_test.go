@@ -136,6 +136,31 @@ func TestFrameTimeoutOfARecord(t *testing.T) {
 	})
 }
 
+// The rest of a record is waited for no longer because its beginning came in a pause.
+func TestFrameTimeoutOfARecordBehindAPause(t *testing.T) {
+	reasons := make(chan error, 1)
+	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, FrameTimeout: 20 * time.Second}
+	srv.Accept = func(*loop.Conn) loop.Handler {
+		return script{Message: func(c *loop.Conn, _ []byte) error {
+			c.PauseRead()
+			c.AfterFunc(time.Minute, c.ResumeRead)
+			return nil
+		}, Close: func(_ *loop.Conn, err error) { reasons <- err }}
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.OpenTLS(nil)
+		p.Send("pause\n")
+		p.Raw([]byte("\x17\x03\x03\x40\x00"))
+		if srv.Sleep(79 * time.Second); p.Ended() {
+			t.Fatal("ended early: the pause is not the peer's")
+		}
+		if srv.Sleep(2 * time.Second); !p.Ended() || !errors.Is(<-reasons, loop.ErrSlowFrame) {
+			t.Errorf("ended: %v; want ErrSlowFrame", p.Ended())
+		}
+		p.Hangup()
+	})
+}
+
 // Plaintext whose ciphertext is not with the system is pending, and counts for MaxOutbound.
 func TestTLSBackpressure(t *testing.T) {
 	var conn *loop.Conn
