@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -94,9 +95,13 @@ func frameKey(cd codec.Codec) any {
 	return nil
 }
 
-// warn logs why a member did not get a message, unless it is closing: then OnClose tells.
+// warn logs why a member did not get a message, unless it is closing: then OnClose tells. What is
+// said in a room may come from a peer, so it is once a second at most.
 func warn(c *loop.Conn, err error) {
-	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
-		c.Log().Warn().Err(err).Msg("a broadcast cannot be encoded")
+	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
+		return
+	}
+	if more, ok := inside.MayLog(c); ok {
+		c.Log().Warn().Err(err).Int("more", more).Msg("a broadcast cannot be encoded")
 	}
 }

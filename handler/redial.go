@@ -186,8 +186,10 @@ func (k *Link) sendKept() {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return
 		case err != nil:
-			k.conn.Log().Warn().Err(err).Msg("a kept message cannot be sent")
 			k.dropped++
+			if more, ok := inside.MayLog(k.conn); ok {
+				k.conn.Log().Warn().Err(err).Int("more", more).Msg("a kept message cannot be sent")
+			}
 		}
 		k.unkeep()
 	}

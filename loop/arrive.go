@@ -256,8 +256,8 @@ func (t *turnSink) Readable(p []byte) {
 		c.idle.lastRead = l.now // records that are not whole are signs of life, too
 	}
 	t.next.Readable(p)
-	if c := t.conn; c != nil && l.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
-		c.watchRecord(t.tls.Partial())
+	if c := t.conn; c != nil {
+		(*inner)(c).Rested()
 	}
 	l.leave()
 }
@@ -272,6 +272,17 @@ func (t *turnSink) Closed(err error) {
 	t.loop.enter()
 	t.next.Closed(err)
 	t.loop.leave()
+}
+
+// Rested implements tlsconn.Rester.
+func (s *inner) Rested() {
+	c := (*Conn)(s)
+	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 {
+		return
+	}
+	if t, ok := c.sock.(*tlsconn.Conn); ok {
+		c.watchRecord(t.Partial())
+	}
 }
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 )
@@ -136,6 +137,9 @@ func init() {
 		w.forRoom = append(w.forRoom, f)
 		c.out.atEnd |= waitedFor
 		return false
+	}
+	inside.MayLog = func(conn any) (more int, ok bool) {
+		return conn.(*Conn).loop.server.unsent.Pass(time.Now())
 	}
 	inside.Hold = func(conn any, on bool) {
 		if c := conn.(*Conn); on {

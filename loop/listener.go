@@ -14,6 +14,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
@@ -50,7 +51,8 @@ type listener struct {
 	tls                   *tls.Config       // nil: plain
 	proxies               []netip.Prefix    // who sends PROXY headers
 	tcp                   TCPOptions
-	foreign               bool // net is from outside
+	foreign               bool     // net is from outside
+	failures              gate.Log // of accepting
 }
 
 // listen opens all listeners.
@@ -132,7 +134,9 @@ func (ln *listener) serve() {
 		default:
 			// No descriptors, or no memory: what is open goes on, and new ones wait in the system's
 			// queue.
-			ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Msg("cannot accept")
+			if more, ok := ln.failures.Pass(time.Now()); ok {
+				ln.server.Logger.Warn().Err(err).Stringer("addr", ln.net.Addr()).Dur("again", backoff).Int("more", more).Msg("cannot accept")
+			}
 			if !ln.server.pause(backoff) {
 				return
 			}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -281,7 +283,8 @@ func TestAcceptRate(t *testing.T) {
 }
 
 func TestAcceptErrorsBackOff(t *testing.T) {
-	srv := &loop.Server{Accept: accepting(nil, echo)}
+	var log bytes.Buffer
+	srv := &loop.Server{Accept: accepting(nil, echo), Logger: zerolog.New(&log)}
 	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
 		began := time.Now()
 		for range 10 {
@@ -295,6 +298,9 @@ func TestAcceptErrorsBackOff(t *testing.T) {
 		// 5, 10, 20, ... 640 ms, then 1 s twice.
 		if d := time.Since(began); d != 5*255*time.Millisecond+2*time.Second {
 			t.Errorf("ten failures cost %v", d)
+		}
+		if got := strings.Count(log.String(), "cannot accept"); got != 3 { // at 0, 1.3 and 2.3 s
+			t.Errorf("%d lines in 3.3 s: %s", got, log.String())
 		}
 	})
 }

@@ -91,8 +91,11 @@ func (c *Conn) decodeMore() {
 	c.in.decoder.Return()
 	if c.in.pauses != 0 || !c.isOpen() {
 		c.in.pauses |= socket
-	} else if socket != 0 && !c.in.ended {
-		c.sock.Resume()
+	} else {
+		if socket != 0 && !c.in.ended {
+			c.sock.Resume()
+		}
+		(*inner)(c).Rested()
 	}
 	if c.in.ended {
 		c.inputEnded()

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -133,6 +136,31 @@ func TestFrameTimeoutOfARecord(t *testing.T) {
 	})
 }
 
+// The rest of a record is waited for no longer because its beginning came in a pause.
+func TestFrameTimeoutOfARecordBehindAPause(t *testing.T) {
+	reasons := make(chan error, 1)
+	srv := &loop.Server{TLS: serverTLS(), Codec: codec.Lines{}, FrameTimeout: 20 * time.Second}
+	srv.Accept = func(*loop.Conn) loop.Handler {
+		return script{Message: func(c *loop.Conn, _ []byte) error {
+			c.PauseRead()
+			c.AfterFunc(time.Minute, c.ResumeRead)
+			return nil
+		}, Close: func(_ *loop.Conn, err error) { reasons <- err }}
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.OpenTLS(nil)
+		p.Send("pause\n")
+		p.Raw([]byte("\x17\x03\x03\x40\x00"))
+		if srv.Sleep(79 * time.Second); p.Ended() {
+			t.Fatal("ended early: the pause is not the peer's")
+		}
+		if srv.Sleep(2 * time.Second); !p.Ended() || !errors.Is(<-reasons, loop.ErrSlowFrame) {
+			t.Errorf("ended: %v; want ErrSlowFrame", p.Ended())
+		}
+		p.Hangup()
+	})
+}
+
 // Plaintext whose ciphertext is not with the system is pending, and counts for MaxOutbound.
 func TestTLSBackpressure(t *testing.T) {
 	var conn *loop.Conn
@@ -237,4 +265,21 @@ func TestTLSNeedsACertificate(t *testing.T) {
 	if err := srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "Server.TLS has no certificate") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Handshakes that fail are in the log with their reason, once a second.
+func TestFailedHandshakesAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	bubble(t, &loop.Server{TLS: serverTLS(), Logger: zerolog.New(&log)}, func(t *testing.T, srv *looptest.Server) {
+		for i, want := range []string{`"more":0`, `"more":99`} {
+			for range 100 {
+				srv.Open().Send("GET / HTTP/1.1\r\n\r\n")
+			}
+			if got := strings.Count(log.String(), "\n"); got != i+1 || !strings.Contains(log.String(), want) ||
+				!strings.Contains(log.String(), "speaks plain HTTP") {
+				t.Errorf("%d lines: %s", got, log.String())
+			}
+			srv.Sleep(1100 * time.Millisecond)
+		}
+	})
 }

@@ -10,4 +10,9 @@ var (
 	// Room reports whether more should be sent to conn: no more than half of MaxOutbound waits. If
 	// not, f is called once when that is so, in a turn of its own, unless conn closes before.
 	Room func(conn any, f func()) bool
+
+	// MayLog reports whether a line may be written about a message that could not be sent, which
+	// peers may be able to cause: for all connections of a server together one passes each second.
+	// more is how many have not since the last one.
+	MayLog func(conn any) (more int, ok bool)
 )

@@ -97,6 +97,7 @@ type server struct {
 	got     []byte // plaintext
 	reads   int    // pieces in which it came
 	pieces  []int
+	rested  int
 	events  chan error // Failed, or Closed
 	opened  chan struct{}
 	pending []byte // plaintext that waits

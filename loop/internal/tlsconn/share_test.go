@@ -16,6 +16,8 @@ func (r *rig) goOn() {
 	}
 }
 
+func (s *server) Rested() { s.rested++ }
+
 // resting returns a connection to which records of one byte have come, more than its share, with the
 // plaintext of all of them. Each look at the clock is half a share later; GoOn is called by nobody.
 func resting(t *testing.T) (s *server, want []byte) {
@@ -61,7 +63,7 @@ func TestRestingGoesOn(t *testing.T) {
 		t.Errorf("%d bytes after %d turns", len(s.got), n)
 	}
 	s.rig.do(func() {
-		if s.sock.paused || !s.conn.Partial() {
+		if s.sock.paused || !s.conn.Partial() || s.rested == 0 {
 			t.Error("the socket is not read again, or the record not waited for")
 		}
 	})

@@ -35,6 +35,10 @@ type Host interface {
 	Failed(err error)
 }
 
+// A Rester is a Sink that is told when input that was held back has been dealt with. Of other input
+// who calls Readable knows.
+type Rester interface{ Rested() }
+
 // States of a Conn.
 type state uint8
 
@@ -264,6 +268,8 @@ func (c *Conn) goOnReading() {
 		c.inputEnded(c.err)
 	} else if c.eof {
 		c.cut(io.ErrUnexpectedEOF)
+	} else if r, ok := c.sink.(Rester); ok {
+		r.Rested()
 	}
 }
 
