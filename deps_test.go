@@ -50,7 +50,7 @@ var floors = map[string][]string{
 	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Beside floor 1: delays on Redis.
-	"timing/rediswheel": {"timing", redisModule, cronModule},
+	"timing/rediswheel": {"timing", redisModule, cronModule, netModule},
 
 	// Beside floor 2: tests, and what they share.
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
@@ -88,6 +88,7 @@ const (
 	prometheusModule = "github.com/prometheus/client_golang/..."
 	miniredisModule  = "github.com/alicebob/miniredis/v2"
 	textModule       = "golang.org/x/text/..."
+	netModule        = "golang.org/x/net/http/httpguts"
 	isattyModule     = "github.com/mattn/go-isatty"
 	btreeModule      = "github.com/tidwall/btree"
 	dequeModule      = "github.com/gammazero/deque"
