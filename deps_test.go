@@ -50,7 +50,7 @@ var floors = map[string][]string{
 	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Beside floor 1: delays on Redis.
-	"timing/rediswheel": {"timing", redisModule, cronModule},
+	"timing/rediswheel": {"timing", redisModule, cronModule, netModule},
 
 	// Beside floor 2: tests, and what they share.
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
@@ -92,6 +92,7 @@ const (
 	isattyModule     = "github.com/mattn/go-isatty"
 	btreeModule      = "github.com/tidwall/btree"
 	dequeModule      = "github.com/gammazero/deque"
+	netModule        = "golang.org/x/net/http/httpguts"
 	sysModule        = "golang.org/x/sys/..."
 	tableflipModule  = "github.com/cloudflare/tableflip"
 	proxyModule      = "github.com/pires/go-proxyproto"

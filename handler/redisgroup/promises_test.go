@@ -20,6 +20,7 @@ import (
 
 // A room whose last member has left stays subscribed for Config.Linger, and is dropped then.
 func TestLinger(t *testing.T) {
+	t.Parallel()
 	connect := startMini(t)
 	cfg := settled()
 	cfg.Linger = 300 * time.Millisecond
@@ -165,6 +166,7 @@ func TestDumbConnection(t *testing.T) {
 // Connections for subscriptions that are cut again and again, as soon as they are made, are made anew
 // with longer and longer pauses.
 func TestFlappingConnections(t *testing.T) {
+	t.Parallel()
 	connect := startMini(t)
 	var flaps atomic.Int64
 	var enough atomic.Bool

@@ -13,11 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Defaults of an [HTTPCallback].
@@ -183,6 +186,9 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 		return nil, err
 	}
 	for name, values := range t.Header {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, notAValue) {
+			return nil, fmt.Errorf("the header %q cannot be sent: its name or a value has bytes that HTTP has no place for", name)
+		}
 		req.Header[http.CanonicalHeaderKey(name)] = values
 	}
 	if host := req.Header.Get("Host"); host != "" {
@@ -200,6 +206,8 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	}
 	return req, nil
 }
+
+func notAValue(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }
 
 // webhookID names an occurrence of a task. A task that replaced another has another body or time,
 // and so another name.

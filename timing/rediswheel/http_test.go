@@ -91,6 +91,11 @@ func TestHTTPAnswers(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.path, got, tt.want)
 		}
 	}
+	for _, header := range []http.Header{{"X-Bad": {"a\nb"}}, {"X Bad": {"a"}}} { // which would never be sent
+		if got := kind(h.Handle(context.Background(), Task{Key: "k", URL: server.URL + "/200", Header: header})); got != "permanent" {
+			t.Errorf("%q: %s, want permanent", header, got)
+		}
+	}
 	server.Close()
 	if got := kind(h.Handle(context.Background(), Task{Key: "k", URL: server.URL})); got != "retry" {
 		t.Errorf("nobody there: %s", got)
