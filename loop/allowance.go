@@ -7,6 +7,11 @@ import "time"
 // saved up: to be busy with a flood for all the time there is takes a core from those who have a
 // session, and from everybody else on the machine. A server whose sessions are short, such as for
 // DNS, stays below that, and new peers have what time there is.
+//
+// What a new peer has cost is given back when it has proved its address, as the handler says by
+// Conn.LimitReplies. So a crowd of real ones, such as devices that come back when a network does, is
+// let in faster and faster, by a sixteenth of the time more with each of its round trips, and whoever
+// writes other addresses into his datagrams gains nothing.
 const (
 	fewSessions  = 16
 	welcomePart  = 16
@@ -18,10 +23,25 @@ type allowance struct {
 	left    time.Duration // less than nothing if something took longer than it might
 	counted time.Duration // when that was
 	waits   bool          // for more, by a timer
+	each    time.Duration // what a new peer costs, on average
 }
 
-// spend takes d off. A loop that has lost its processor meanwhile is no reason to wait for long.
-func (a *allowance) spend(d time.Duration) { a.left = max(a.left-d, -welcomeSaved) }
+// spend takes d off, for n new peers. A loop that has lost its processor meanwhile is no reason to wait
+// for long, or to give back much.
+func (a *allowance) spend(d time.Duration, n int) {
+	a.left = max(a.left-d, -welcomeSaved)
+	if n == 0 {
+		return
+	}
+	each := min(d/time.Duration(n), welcomeShare)
+	if a.each == 0 {
+		a.each = each
+	}
+	a.each += (each - a.each) / 8
+}
+
+// giveBack is for one of them who has proved its address.
+func (a *allowance) giveBack() { a.left = min(a.left+a.each, welcomeSaved) }
 
 // earn returns what may be spent now.
 func (a *allowance) earn(now time.Duration) time.Duration {

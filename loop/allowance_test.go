@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +41,7 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 	p := newSlowPort(t, &Server{MaxSessions: fewSessions})
 	p.arrive(false, "", 0, 1)
 	p.saved.earn(p.clock())
-	p.saved.spend(welcomeSaved)
+	p.saved.spend(welcomeSaved, 0)
 	p.arrive(false, "", numbers(2, 10)...)
 	if len(p.v4) != 2 || p.yielded() {
 		t.Fatalf("%d were opened, and the loop must sleep", len(p.v4))
@@ -65,4 +66,81 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 	if p.clock() < 7*100*time.Microsecond*welcomePart {
 		t.Errorf("all were opened after %v", p.clock())
 	}
+}
+
+// A crowd that proves its addresses is let in faster than one that does not.
+func TestUDPCrowdThatProvesItsAddresses(t *testing.T) {
+	var took [2]time.Duration
+	for i, proof := range []string{"", "proof"} {
+		synctest.Test(t, func(t *testing.T) { took[i] = letCrowdIn(t, proof) })
+	}
+	if t.Logf("without a proof %v, with one %v", took[0], took[1]); took[1] > took[0]/3 {
+		t.Error("a proof is worth less than two thirds of the time")
+	}
+}
+
+// letCrowdIn returns how long it takes until all of a crowd have a session who say hello again and
+// again, and then, 5 ms later, what is the proof.
+func letCrowdIn(t *testing.T, proof string) time.Duration {
+	const crowd, roundTrip = 1000, 5
+	p := newSlowPort(t, &Server{MaxSessions: crowd * 2})
+	accept := p.ln.accept
+	p.ln.accept = func(c *Conn) Handler {
+		c.LimitReplies(3)
+		accept(c)
+		return HandlerFunc(func(c *Conn, msg []byte) error {
+			if strings.HasSuffix(string(msg), "proof") {
+				c.LimitReplies(0)
+			}
+			return nil
+		})
+	}
+	said := make(map[int]int) // when each was told, in ms
+	begun := p.clock()
+	for ms := 0; len(p.v4) < crowd; ms++ {
+		var waiting []int
+		for n := range crowd {
+			if p.v4[key4(from(n))] == nil {
+				if waiting = append(waiting, n); len(waiting) == 64 {
+					break
+				}
+				continue
+			}
+			if at, told := said[n]; !told {
+				said[n] = ms
+			} else if ms == at+roundTrip && proof != "" {
+				p.arrive(false, proof, n)
+			}
+		}
+		p.arrive(false, "", waiting...)
+		for p.turn(); p.yielded(); p.turn() {
+		}
+		if p.pass(time.Millisecond); p.clock()-begun > time.Minute {
+			t.Fatalf("%d of %d have a session", len(p.v4), crowd)
+		}
+	}
+	return p.clock() - begun
+}
+
+// Whoever has proved his address once gains nothing by doing it again, and who came when there was no
+// crowd gains nothing at all.
+func TestUDPProofCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSlowPort(t, &Server{MaxSessions: fewSessions})
+		p.arrive(false, "", 0)
+		p.arrive(false, "", 1)
+		p.pass(time.Second)
+		p.arrive(false, "", 2) // a crowd
+		for n, times := range []int{0, 0, 1} {
+			c := p.v4[key4(from(n))].c
+			for i := range 3 {
+				p.saved.left = 0
+				c.LimitReplies(3)
+				c.LimitReplies(0)
+				if back := p.saved.left; back > 0 != (i < times) {
+					t.Errorf("peer %d, proof %d: %v is given back", n, i, back)
+				}
+			}
+		}
+	})
 }

@@ -226,7 +226,7 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 }
 
 // dial connects on a goroutine. The timer is what ends it: net.Dialer must know of the deadline to
-// share the time among the addresses of a name, and has a little more, as its error is another one.
+// share the time among the addresses of a name, and has a little more.
 func (a *dialing) dial() {
 	l := a.loop
 	left := a.deadline - l.clock()
@@ -235,7 +235,10 @@ func (a *dialing) dial() {
 	l.server.newcomers.Go(func() {
 		defer cancel()
 		nc, err := l.server.engine.Dial(ctx, a.network, a.address, a.dialer.LocalAddr)
-		if err != nil {
+		if late := errors.Is(ctx.Err(), context.DeadlineExceeded); err != nil && late {
+			_ = l.urge(a.timeout) // the loop is busy
+			return
+		} else if err != nil {
 			_ = l.urge(func() { a.fail(err) })
 			return
 		}

@@ -85,6 +85,9 @@ func (a *dialing) connectPackets(local, remote netip.AddrPort) {
 // tryPackets opens the session.
 func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
 	l := a.loop
+	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
+		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
+	}
 	p := &packetPort{loop: l}
 	to, own, err := l.server.engine.ConnectPacket(l.index, local, remote, (*portSink)(p))
 	if err != nil {

@@ -125,6 +125,9 @@ func TestDialResolverHangs(t *testing.T) {
 					t.Error("opened after cancel")
 					return nil
 				})
+				begun := make(chan struct{})
+				_ = l.Post(func() { close(begun) })
+				receive(t, begun, "the attempt")
 				cancel()
 			}
 		}
@@ -171,6 +174,11 @@ func TestUDPDialTriesAddresses(t *testing.T) {
 		var op *net.OpError
 		if o := dialOn(t, d, client.Loops()[0], "udp://six.test.:"+port); !errors.As(o.err, &op) {
 			t.Errorf("none can be reached: %v", o.err)
+		}
+		for _, addr := range []string{"udp://127.0.0.1:0", "udp://both.test.:0"} {
+			if o := dialOn(t, loop.Dialer{}, client.Loops()[0], addr); !errors.As(o.err, &op) {
+				t.Errorf("%s: %v", addr, o.err)
+			}
 		}
 	})
 }

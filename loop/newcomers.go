@@ -100,8 +100,8 @@ func (p *packetPort) welcome(fresh []engine.Datagram, busy bool) (rest []engine.
 	if left < welcomeLeast {
 		return fresh
 	}
-	share := welcomeShare
-	if busy || left != never {
+	share, opened := welcomeShare, p.loop.count.sessions
+	if p.crowded = left != never; busy || p.crowded {
 		share = welcomeBusy
 	}
 	if late := p.late.waiting(); len(late) > 0 {
@@ -111,7 +111,7 @@ func (p *packetPort) welcome(fresh []engine.Datagram, busy bool) (rest []engine.
 		rest = p.welcomeAll(fresh, begun+share)
 	}
 	p.flush() // what they have been sent is part of what they cost
-	p.saved.spend(p.loop.clock() - begun)
+	p.saved.spend(p.loop.clock()-begun, int(p.loop.count.sessions-opened))
 	return rest
 }
 

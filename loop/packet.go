@@ -40,6 +40,8 @@ type packetPort struct {
 	fresh  []engine.Datagram // of this batch, of peers without a session
 	late   latecomers        // of batches before
 	saved  allowance
+
+	crowded bool // when new peers were welcomed last
 }
 
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
@@ -50,6 +52,7 @@ type udpSession struct {
 	in     uint64 // bytes received, and
 	out    uint64 // sent, if they are limited
 	factor uint64 // by so many times
+	owing  bool   // it was opened in a crowd, and has not proved its address
 }
 
 // portSink makes a packetPort an engine.PacketSink.
@@ -167,7 +170,7 @@ func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 		return nil
 	}
 	l.load.Add(1)
-	ss := &udpSession{port: p, peer: peer}
+	ss := &udpSession{port: p, peer: peer, owing: p.crowded}
 	caller := l.current
 	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.local, remote)
 	l.current = caller
@@ -267,14 +270,19 @@ func (c *Conn) notSent(err error) error {
 // LimitReplies has Send and Write of a UDP session fail with ErrAmplification rather than send more
 // than factor times what was received, from the next datagram on: whoever writes another's address
 // into his own datagrams must not be able to flood that. It is for Accept, with 3 as QUIC has it,
-// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent. It does
-// nothing for other connections. A negative factor panics.
+// and LimitReplies(0) ends it when the peer has proved that it receives what it is sent, such as by a
+// number that it was told: see Server.MaxSessions for what that does for a crowd. It does nothing for
+// other connections. A negative factor panics.
 func (c *Conn) LimitReplies(factor int) {
 	c.loop.owner.Check("Conn.LimitReplies")
 	if factor < 0 {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
 	if s, ok := c.sock.(*udpSession); ok {
+		if factor == 0 && s.factor > 0 && s.owing {
+			s.owing = false
+			s.port.saved.giveBack()
+		}
 		s.factor = uint64(factor)
 	}
 }

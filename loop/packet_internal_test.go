@@ -177,3 +177,15 @@ func TestUDPLimitRepliesFactors(t *testing.T) {
 		}
 	}
 }
+
+// A datagram that was cut is not delivered, and counted.
+func TestUDPCutIsTold(t *testing.T) {
+	got := 0
+	r := newRig(t, &Server{}, HandlerFunc(func(*Conn, []byte) error { got++; return nil }))
+	p, _ := newPort(r)
+	whole, cut := engine.Datagram{Data: []byte("whole"), Peer: from(1)}, engine.Datagram{Data: []byte("cu"), Peer: from(1), Cut: true}
+	(*portSink)(p).Received([]engine.Datagram{whole, cut, whole}, false)
+	if got != 2 || r.count.lost != 1 {
+		t.Errorf("%d were delivered, %d counted as lost", got, r.count.lost)
+	}
+}

@@ -131,7 +131,10 @@ type Server struct {
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers of an address have a sixteenth of the time of
 	// each loop, so that a flood from addresses that are nobody's leaves the rest to those who have
-	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams.
+	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. What those take who
+	// prove their address (see Conn.LimitReplies) does not count, so that a crowd of them is let in
+	// faster and faster. Where there is no such proof, 16 times the sessions that are usual let a
+	// crowd in at full speed.
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from

@@ -41,6 +41,23 @@ func TestBackendsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := regexp.MustCompile(`http://\S+/backends`).FindString(shown())
+	want := numbers{Backend: backend, Up: true, Conns: 1, Total: 1}
+	if got := backendNumbers(t, url); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c.Close()
+	want.Conns, want.Out = 0, uint64(len("one\n"))
+	for end := time.Now().Add(30 * time.Second); backendNumbers(t, url) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after the end %+v, want %+v", backendNumbers(t, url), want)
+		}
+	}
+	stop()
+}
+
+// backendNumbers returns what is shown of the only backend.
+func backendNumbers(t *testing.T, url string) numbers {
+	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +67,5 @@ func TestBackendsAreShown(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || len(got) != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if want := (numbers{Backend: backend, Up: true, Conns: 1, Total: 1}); got[0] != want {
-		t.Errorf("%+v, want %+v", got[0], want)
-	}
-	c.Close()
-	stop()
+	return got[0]
 }
