@@ -34,8 +34,8 @@ import (
 //	   │                                                ▼                                 │
 //	   └──────────────────────────────────────────▶  closed  ◀──the peer ends, a second───┘
 //
-// Beside that there are two bits, which may come in any order while the connection is open:
-// in.ended, the peer has ended its output, and out.ended, we have ended ours.
+// Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
+// or we (CloseWrite).
 type Conn struct {
 	loop    *Loop
 	id      uint64

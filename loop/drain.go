@@ -201,7 +201,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 // upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
 // busy any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain
 // is called for it in its turn, as for all: the time to tell the peer that this is the last
-// request.
+// request. It closes behind the current callback, so that may go on to send, or be busy again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {
@@ -209,6 +209,13 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 	c.more().busy = busy
 	if c.at() == stateFinishing && !busy {
+		c.loop.AtTurnEnd(c.drainUnlessBusy)
+	}
+}
+
+// drainUnlessBusy goes on with the drain of c, behind the callback that may have been its last.
+func (c *Conn) drainUnlessBusy() {
+	if c.at() == stateFinishing && !c.isBusy() {
 		c.drain()
 	}
 }

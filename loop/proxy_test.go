@@ -204,9 +204,12 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 			switch string(msg) {
 			case "begin":
 				c.SetBusy(true)
-			case "end":
-				_ = c.Send([]byte("done"))
+			case "next":
 				c.SetBusy(false)
+				c.SetBusy(true)
+			case "end":
+				c.SetBusy(false)
+				_ = c.Send([]byte("done")) // it closes behind the callback
 			}
 			return nil
 		})
@@ -220,6 +223,10 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 			t.Errorf("idle closed %v, busy closed %v, OnDrain %d times", idle.Closed(), p.Closed(), drained)
 		}
 		srv.Sleep(10 * time.Second)
+		p.Send("next\n")
+		if p.Closed() {
+			t.Error("closed though it is busy again")
+		}
 		p.Send("end\n")
 		if got := p.Received(); got != "done\n" || !errors.Is(p.Reason(), loop.ErrServerClosed) {
 			t.Errorf("received %q, closed with %v", got, p.Reason())

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // The live page and the metrics on a port of their own, which nobody else can reach.
@@ -45,4 +47,21 @@ func ExampleNewCollector() {
 	// loopwheel_tls_handshakes_failed_total
 	// loopwheel_tls_handshakes_pending
 	// loopwheel_tls_handshakes_total
+}
+
+// The page's metrics have those of a Scheduler, too.
+func ExampleNewSchedulerCollector() {
+	jobs := timing.NewScheduler(timing.SchedulerConfig{})
+	defer jobs.Stop()
+	page := loopmetrics.NewHandler(new(loop.Server))
+	page.Collectors = append(page.Collectors, loopmetrics.NewSchedulerCollector("jobs", jobs))
+
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "loopwheel_scheduler_timers{") {
+			fmt.Print(line)
+		}
+	}
+	// Output: loopwheel_scheduler_timers{scheduler="jobs"} 0
 }

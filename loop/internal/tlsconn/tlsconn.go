@@ -35,9 +35,12 @@ type Host interface {
 	Failed(err error)
 }
 
-// A Rester is a Sink that is told when input that was held back has been dealt with. Of other input
-// who calls Readable knows.
-type Rester interface{ Rested() }
+// A Rester is a Sink of which input may be held back.
+type Rester interface {
+	// Rested says that what was held back has been dealt with. Of other input who calls Readable
+	// knows.
+	Rested()
+}
 
 // States of a Conn.
 type state uint8
