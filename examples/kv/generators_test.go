@@ -283,8 +283,8 @@ func (g generator) zstore(k string) []string {
 }
 
 func randomGeneric(g generator) []string {
-	any := func() string { return g.key(g.pick("s", "l", "h", "e", "z")) }
-	k, to := any(), any()
+	anyKey := func() string { return g.key(g.pick("s", "l", "h", "e", "z")) }
+	k, to := anyKey(), anyKey()
 	switch g.IntN(16) {
 	case 0, 1, 2, 3:
 		kinds := []func(generator) []string{randomString, randomList, randomHash, randomSet, randomZset}

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// known are differences that are meant to be. LCS refuses long texts sooner. Redis-server takes a timeout that is too long for a
-// negative one. It keeps the sign of -0 in sorted sets that are large, and shows integers in another
-// way then.
+// known are differences that are meant to be. LCS refuses long texts sooner. Redis-server takes a
+// timeout that is too long for a negative one. It keeps the sign of -0 in sorted sets that are large,
+// and shows integers in another way then.
 func known(args []string, want, got string) bool {
 	switch name := strings.ToUpper(args[0]); name {
 	case "BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX", "BZMPOP":

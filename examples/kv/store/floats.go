@@ -51,7 +51,7 @@ func parseBig(b []byte) (f *big.Float, ok bool) {
 		return new(big.Float).SetPrec(64).SetInf(n.negative), true
 	case n.zero:
 		return new(big.Float).SetPrec(64), true
-	case !n.near(2 * bigMaxExp): // before it takes long to calculate
+	case !n.near(5000) && !n.hex || !n.near(bigMaxExp+100): // before it takes long to calculate
 		return nil, false
 	}
 	f = n.big()
@@ -202,6 +202,9 @@ func (n *number) big() *big.Float {
 
 // appendBig writes f with up to 17 decimals.
 func appendBig(dst []byte, f *big.Float) []byte {
+	if f.MantExp(nil) < -60 { // it takes long to find that no decimal is left
+		return append(dst, '0')
+	}
 	dst = trimZeros(f.Append(dst, 'f', 17))
 	if string(dst) == "-0" {
 		return append(dst[:0], '0')
