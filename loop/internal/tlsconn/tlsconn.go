@@ -35,9 +35,11 @@ type Host interface {
 	Failed(err error)
 }
 
-// A Rester is a Sink that is told when input that was held back has been dealt with. Of other input
-// who calls Readable knows.
-type Rester interface{ Rested() }
+// A Rester is a Sink that wants to know more than Readable tells.
+type Rester interface {
+	// Rested says that input which was held back has been dealt with. It is called on the loop.
+	Rested()
+}
 
 // States of a Conn.
 type state uint8
