@@ -91,10 +91,10 @@ func TestGettingStarted(t *testing.T) {
 
 // snippetImports are the packages that snippets in documents may use without saying so.
 var snippetImports = []string{
-	"bufio", "context", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "log", "log/slog", "maps", "net", "net/http",
+	"bufio", "context", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "log", "log/slog", "maps", "net", "net/http",
 	"slices", "sync", "testing", "testing/synctest", "time",
 	"github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/redis/go-redis/v9", "github.com/rs/zerolog",
-	modulePath + "/codec", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop",
+	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop",
 	modulePath + "/loop/loopmetrics", modulePath + "/loop/looptest", modulePath + "/timing", modulePath + "/timing/rediswheel",
 }
 
@@ -104,6 +104,10 @@ var followed = map[string]string{
 	"docs/getting-started.md": "TestGettingStarted",
 	"README.md":               "TestReadmeProgram",
 }
+
+// gorilla marks the snippet that needs gorilla/websocket, which only bench/ requires: its test
+// compiles it.
+const gorilla = "gorilla"
 
 // piecesOf are documents with blocks that are a piece of something: they show how a line is added to
 // the tables of that package.
@@ -138,7 +142,7 @@ func TestSnippets(t *testing.T) {
 	var packages, tests []string
 	for _, name := range append(append(documents, more...), "README.md", "CONTRIBUTING.md") {
 		for i, f := range fences(t, name) {
-			if f.language != "go" || piecesOf[name] != "" || followed[name] != "" && (f.file != "" || strings.HasPrefix(f.code, "package main")) {
+			if f.language != "go" || f.file == gorilla || piecesOf[name] != "" || followed[name] != "" && (f.file != "" || strings.HasPrefix(f.code, "package main")) {
 				continue
 			}
 			pkg := fmt.Sprintf("%s%d", regexp.MustCompile(`[^a-z]`).ReplaceAllString(strings.ToLower(strings.TrimSuffix(name, ".md")), ""), i)

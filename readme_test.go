@@ -81,25 +81,55 @@ func dialSoon(t *testing.T, addr string) net.Conn {
 	return nil
 }
 
-// Links between the documents lead somewhere.
+// Links between the documents lead somewhere: to a file, and to a heading in it.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
-	docs, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/echo/README.md", "examples/delay/README.md") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+	links := 0
+	for _, name := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(prose(t, name), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+			links++
+			to := name
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s: %v", name, err)
+			} else if m[2] != "" && !slices.Contains(anchors(t, to), m[2]) {
+				t.Errorf("%s: %s has no heading for %s", name, to, m[2])
 			}
 		}
 	}
+	if links < 50 {
+		t.Errorf("%d links were found: does this still see them?", links)
+	}
+}
+
+// documents returns all Markdown of the repository.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "*/*/README.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	return names
+}
+
+// prose returns a document without its code blocks.
+func prose(t *testing.T, name string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(read(t, name), "")
+}
+
+// anchors returns the anchors that GitHub makes of a document's headings.
+func anchors(t *testing.T, name string) (found []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(prose(t, name), -1) {
+		words := regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		found = append(found, "#"+strings.ReplaceAll(words, " ", "-"))
+	}
+	return found
 }

@@ -31,7 +31,11 @@
 //	Farewell    to have a last word
 //	Validator   to be checked when a server starts
 //
-// Package codectest checks any codec against all of this.
+// A codec that stands on another keeps it in a field. Do not embed it: its optional methods would be
+// the new codec's as well, and a Decoder calls an embedded DecodeFrom in place of the new Decode, so
+// that what Decode checks is not checked.
+//
+// Package codectest checks any codec against all of this, and finds that, too.
 //
 // # Who keeps the bytes
 //

@@ -225,10 +225,12 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 	return &net.OpError{Op: "dial", Net: a.network, Source: a.dialer.LocalAddr, Addr: remote, Err: err}
 }
 
-// dial connects on a goroutine.
+// dial connects on a goroutine. The timer is what ends it: net.Dialer must know of the deadline to
+// share the time among the addresses of a name, and has a little more, as its error is another one.
 func (a *dialing) dial() {
 	l := a.loop
-	ctx, cancel := context.WithCancel(context.Background())
+	left := a.deadline - l.clock()
+	ctx, cancel := context.WithTimeout(context.Background(), left+left/8)
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()

@@ -7,16 +7,15 @@ import "math/bits"
 // far apart they are.
 type nodeSet struct{ levels [6][]uint64 }
 
-func (s *nodeSet) addAll(nodes []spare) {
-	words := s.levels[0]
-	for _, x := range nodes {
-		if at := int(x.index >> 6); at < len(words) && words[at] != 0 { // most often, so it is quick
-			words[at] |= 1 << (x.index & 63)
-			continue
-		}
-		s.add(x.index)
-		words = s.levels[0]
+// addBeside is add if there is another number in the same word, as there mostly is: the levels above
+// know of it.
+func (s *nodeSet) addBeside(i uint32) bool {
+	words, at := s.levels[0], i>>6
+	if int(at) >= len(words) || *uncheckedIn(words, at) == 0 {
+		return false
 	}
+	*uncheckedIn(words, at) |= 1 << (i & 63)
+	return true
 }
 
 func (s *nodeSet) add(i uint32) {
@@ -30,7 +29,7 @@ func (s *nodeSet) add(i uint32) {
 		was := words[at]
 		words[at] = was | 1<<(i&63)
 		if was != 0 {
-			return // so the levels above know of it
+			return
 		}
 		i >>= 6
 	}

@@ -30,9 +30,10 @@ type slab struct {
 	away    uint32                      // of those, how many are neither taken nor in top
 
 	// The nodes released last are on a stack with their generations, so that adding a timer waits
-	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
-	// lowest there. So many timers added one after the other, as when a million have come due, have
-	// nodes that follow each other, and their memory comes as fast as it can.
+	// for none. When it is full, half of it goes to idle, or what comes due does without it; when it
+	// is empty, it gets those that are lowest in idle. So many timers added one after the other, as
+	// when a million have come due, have nodes that follow each other, and their memory comes as
+	// fast as it can.
 	top  []spare
 	free uint32 // how many are in top
 	idle nodeSet
@@ -134,13 +135,17 @@ func (s *slab) keep(i, gen uint32) {
 	if s.free == topSize {
 		s.halveTop()
 	}
-	s.top[s.free] = spare{i, gen}
+	*uncheckedIn(s.top, s.free) = spare{i, gen}
 	s.free++
 }
 
 // halveTop makes room on the stack, which is full.
 func (s *slab) halveTop() {
-	s.idle.addAll(s.top[:topSize/2])
+	for _, x := range s.top[:topSize/2] {
+		if !s.idle.addBeside(x.index) {
+			s.idle.add(x.index)
+		}
+	}
 	s.away += topSize / 2
 	s.free = uint32(copy(s.top, s.top[topSize/2:]))
 }

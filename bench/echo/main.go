@@ -98,6 +98,11 @@ func (o *options) run(peers, only string, idle bool) error {
 			return fmt.Errorf("no peer %q: there are %s", p, strings.Join(known, ", "))
 		}
 	}
+	if o.out != "" { // now, and not after ten minutes of measuring
+		if err := os.MkdirAll(o.out, 0o755); err != nil {
+			return err
+		}
+	}
 	if idle {
 		return o.idling()
 	}

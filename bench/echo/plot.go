@@ -21,7 +21,7 @@ func plot(name string, rows []summary) error {
 	const columns = 3
 	lines := (len(groups) + columns - 1) / columns
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" font-family="sans-serif" font-size="11">`+"\n",
 		column*min(columns, len(groups)), high*lines+24)
 	b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
 	b.WriteString(`<text x="8" y="16" font-size="13" font-weight="bold">Server CPU seconds per million messages</text>` + "\n")

@@ -24,7 +24,7 @@ func (t *table) plot(dir string) error {
 	}
 	var b strings.Builder
 	height := top + line*len(t.rows) + 10
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", left+width+90, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" font-family="sans-serif" font-size="12">`+"\n", left+width+90, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
 	fmt.Fprintf(&b, `<text x="10" y="18" font-size="14" font-weight="bold">%s [%s], logarithmic</text>`+"\n", html.EscapeString(t.name), t.unit)
 	for i, row := range t.rows {

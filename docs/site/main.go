@@ -34,6 +34,7 @@ var (
 	convert = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 	link    = regexp.MustCompile(`(href|src)="([^":#]+)(#[^"]*)?"`)
 	heading = regexp.MustCompile(`(?m)^# (.*)$`)
+	image   = regexp.MustCompile(`<img src="([^"]+)"[^>]*>`)
 )
 
 func main() {
@@ -119,12 +120,15 @@ func (s *site) write(e entry) error {
 	var whole bytes.Buffer
 	if err := page.Execute(&whole, map[string]any{
 		"Title": e.Title, "Up": up, "Pages": s.pages, "This": e.Name,
-		"Body": template.HTML(s.relink(e.Name, body.String())), // of our own files
+		"Body": template.HTML(s.relink(e.Name, alone(body.String()))), // of our own files
 	}); err != nil {
 		return err
 	}
 	return s.put(e.File, whole.Bytes())
 }
+
+// alone has each picture lead to itself, where a phone can enlarge it.
+func alone(body string) string { return image.ReplaceAllString(body, `<a href="$1">$0</a>`) }
 
 // relink has links to Markdown lead to its page, and links to what the site does not have to the
 // source.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // TestKillAlways kills the program under load, again and again. With appendfsync always, all that
@@ -22,6 +24,7 @@ func TestKillAlways(t *testing.T) {
 	}
 	for _, shards := range []string{"1", "3"} {
 		t.Run("shards="+shards, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 			dir := t.TempDir()
 			confirmed := make([]int64, 8)
 			for round := range rounds {
@@ -31,10 +34,10 @@ func TestKillAlways(t *testing.T) {
 				for i := range confirmed {
 					wg.Go(func() { confirmed[i] = count(t, p.addr, i, confirmed[i]) })
 				}
-				time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond) // the load goes on until the kill
+				time.Sleep(time.Duration(50+random.IntN(150)) * time.Millisecond) // the load goes on until the kill
 				if round%3 == 2 {
 					dial(t, p.addr).do("BGREWRITEAOF")
-					time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+					time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 				}
 				p.kill()
 				wg.Wait()

@@ -47,7 +47,7 @@ func TestBrowser(t *testing.T) {
 		"two loops":           `(?s)<h2[^>]*>loop 0</h2>.*<h2[^>]*>loop 1</h2>`,
 		"connections in rows": `(?s)Longest silent.*loopmetrics_test.session.*<button>close</button>`,
 		"stalled ones":        `(?s)Slowest: output does not move.*MiB.*Longest silent`,
-		"a slow turn":         `(?s)Longest turns.*<td>[1-9]\d\d+ ms</td>.*Largest`,
+		"a slow turn":         `(?s)Longest turns.*<td[^>]*>[1-9]\d\d+ ms</td>.*Largest`,
 		"messages":            `messages per second</span><span>[\d,]+ now, [1-9][\d,]+ at most`,
 	} {
 		if !regexp.MustCompile(pattern).MatchString(dom) {
@@ -72,6 +72,7 @@ func TestBrowser(t *testing.T) {
 	for name, args := range map[string][]string{
 		"live-page.png":       {"--window-size=1440,1500", "--virtual-time-budget=8000", url + "/"},
 		"live-page-phone.png": {"--window-size=480,2400", "--virtual-time-budget=8000", url + "/"},
+		"live-page-dark.png":  {"--window-size=1440,1500", "--blink-settings=preferredColorScheme=0", "--virtual-time-budget=8000", url + "/"},
 		"metrics.png":         {"--window-size=1440,1500", url + "/metrics"},
 	} {
 		file := filepath.Join(dir, name)

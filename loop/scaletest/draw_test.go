@@ -34,7 +34,7 @@ const width, height, margin = 300, 220, 56 // of a panel
 // the first point on would be.
 func draw(t *testing.T, name string, rows []row) {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" font-family="sans-serif" font-size="11">`+"\n",
 		len(panels)*(width+margin), height+2*margin)
 	b.WriteString(`<rect width="100%" height="100%" fill="white"/>` + "\n")
 	for i, p := range panels {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -193,10 +194,15 @@ func startCluster(t testing.TB, replicas int) *cluster {
 	}
 	args := append([]string{"--cluster", "create"}, addrs...)
 	args = append(args, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
-	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil {
+	// In the end it looks once whether all agree already. That is waited for below.
+	if out, err := redisCLI(args...); err != nil && !bytes.Contains(out, []byte("Performing Cluster Check")) {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	opt := &redis.ClusterOptions{Addrs: addrs}
+	if replicas == 0 { // nobody goes away: as server.client
+		opt.ReadTimeout, opt.WriteTimeout = time.Minute, time.Minute
+	}
+	c.client = redis.NewClusterClient(opt)
 	t.Cleanup(func() { c.client.Close() })
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		ok := true
@@ -250,4 +256,9 @@ func replicated(t testing.TB, master *server) {
 
 func redisCLI(args ...string) ([]byte, error) {
 	return exec.Command("redis-cli", args...).CombinedOutput()
+}
+
+// upTo is some time below d.
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d)))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // waitFor waits until something is true.
@@ -58,6 +59,7 @@ func args(words ...string) (out [][]byte) {
 // What is appended is there at the next start, in its order, whatever is cut, replaced and opened
 // again between.
 func TestLog(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	dir := t.TempDir()
 	var want []string
 	for round := range 10 {
@@ -69,11 +71,11 @@ func TestLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range rand.IntN(200) {
-			word := strings.Repeat("x", rand.IntN(300))
+		for range random.IntN(200) {
+			word := strings.Repeat("x", random.IntN(300))
 			l.Append(args("SET", fmt.Sprint(len(want)), word))
 			want = append(want, fmt.Sprintf("SET %d %s", len(want), word))
-			if rand.IntN(50) == 0 {
+			if random.IntN(50) == 0 {
 				want = rewrite(t, l, files, want)
 			}
 		}

@@ -4,19 +4,22 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // TestEntries compares the list with a plain slice, over the borders of pages.
 func TestEntries(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	var l entries
 	var model []*entry
 	for step := range 40_000 {
-		if grow := step/5000%2 == 0; len(model) == 0 || grow == (rand.IntN(8) > 0) {
+		if grow := step/5000%2 == 0; len(model) == 0 || grow == (random.IntN(8) > 0) {
 			e := new(entry)
 			l.add(e)
 			model = append(model, e)
 		} else {
-			i := rand.IntN(len(model))
+			i := random.IntN(len(model))
 			l.remove(model[i])
 			last := len(model) - 1
 			model[i] = model[last]

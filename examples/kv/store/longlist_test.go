@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // TestList compares the list with a plain slice, over the borders of pages, and looks at its pages.
 func TestList(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	var l list
 	var model []string
 	for step := range 50_000 {
 		v := strconv.Itoa(step)
 		grow := step/10_000%2 == 0
-		switch op := rand.IntN(8); {
+		switch op := random.IntN(8); {
 		case len(model) == 0 || grow && op < 3:
 			l.PushBack(v)
 			model = append(model, v)
@@ -22,11 +25,11 @@ func TestList(t *testing.T) {
 			l.PushFront(v)
 			model = slices.Insert(model, 0, v)
 		case op == 6:
-			i := rand.IntN(len(model) + 1)
+			i := random.IntN(len(model) + 1)
 			l.Insert(i, v)
 			model = slices.Insert(model, i, v)
 		case op == 7:
-			i := rand.IntN(len(model))
+			i := random.IntN(len(model))
 			l.Set(i, v)
 			model[i] = v
 		case op%2 == 0:
@@ -41,7 +44,7 @@ func TestList(t *testing.T) {
 			}
 			model = model[:last]
 		}
-		checkList(t, step, &l, model)
+		checkList(t, step, &l, model, random)
 	}
 	c := l.clone()
 	if l.Set(0, "changed"); c.At(0) != model[0] || c.Len() != len(model) {
@@ -49,7 +52,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-func checkList(t *testing.T, step int, l *list, model []string) {
+func checkList(t *testing.T, step int, l *list, model []string, random *rand.Rand) {
 	t.Helper()
 	if l.Len() != len(model) {
 		t.Fatalf("step %d: %d elements, want %d", step, l.Len(), len(model))
@@ -62,7 +65,7 @@ func checkList(t *testing.T, step int, l *list, model []string) {
 	if len(model) == 0 {
 		return
 	}
-	i := rand.IntN(len(model))
+	i := random.IntN(len(model))
 	if l.At(i) != model[i] {
 		t.Fatalf("step %d: element %d is %s, want %s", step, i, l.At(i), model[i])
 	}

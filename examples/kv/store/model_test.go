@@ -328,10 +328,10 @@ func (m model) zset(a []string) string {
 }
 
 // random returns a command on a few keys, so that they meet, of any kind.
-func random() []string {
-	pick := func(of ...string) string { return of[rand.IntN(len(of))] }
-	key, other := "k"+strconv.Itoa(rand.IntN(8)), "k"+strconv.Itoa(rand.IntN(8))
-	v, n := "v"+strconv.Itoa(rand.IntN(20)), strconv.Itoa(rand.IntN(9))
+func random(r *rand.Rand) []string {
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	key, other := "k"+strconv.Itoa(r.IntN(8)), "k"+strconv.Itoa(r.IntN(8))
+	v, n := "v"+strconv.Itoa(r.IntN(20)), strconv.Itoa(r.IntN(9))
 	all := [][]string{
 		{"DEL", key}, {"EXISTS", key}, {"TYPE", key}, {"RENAME", key, other}, {"COPY", key, other},
 		{"SET", key, n}, {"GET", key}, {"APPEND", key, n}, {"STRLEN", key}, {"SETRANGE", key, n, v}, {"INCR", key},
@@ -342,7 +342,7 @@ func random() []string {
 		{pick("SINTER", "SUNION", "SDIFF"), key, other},
 		{"ZADD", key, n, v}, {"ZADD", key, n, v}, {"ZREM", key, v}, {"ZCARD", key}, {"ZRANK", key, v}, {"ZRANGE", key, "0", "-1"},
 	}
-	return all[rand.IntN(len(all))]
+	return all[r.IntN(len(all))]
 }
 
 // do runs a command and returns what it answers, as text.

@@ -5,14 +5,17 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // TestPages compares the list with a plain slice, over the borders of pages.
 func TestPages(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	var l pages[string]
 	var model []string
 	for step := range 45_000 {
-		if grow := step/5000%2 == 0; len(model) == 0 || grow == (rand.IntN(8) > 0) {
+		if grow := step/5000%2 == 0; len(model) == 0 || grow == (random.IntN(8) > 0) {
 			v := strconv.Itoa(step)
 			l.push(v)
 			model = append(model, v)
@@ -47,12 +50,13 @@ func TestPages(t *testing.T) {
 
 // TestDict compares a dict with a map, walks and chance included.
 func TestDict(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	var d dict[int]
 	model := make(map[string]int)
 	for step := range 60_000 {
-		key := strconv.Itoa(rand.IntN(3000))
+		key := strconv.Itoa(random.IntN(3000))
 		switch _, there := model[key]; {
-		case rand.IntN(3) == 0 == (step/20_000 != 1):
+		case random.IntN(3) == 0 == (step/20_000 != 1):
 			if got := d.remove(key); got != there {
 				t.Fatalf("step %d: remove reports %v", step, got)
 			}
@@ -85,6 +89,7 @@ func TestDict(t *testing.T) {
 
 // A walk by cursors finds each element that is there all the time, whatever else comes and goes.
 func TestWindow(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	var d dict[int]
 	for i := range 500 {
 		d.add("stays"+strconv.Itoa(i), i)
@@ -96,8 +101,8 @@ func TestWindow(t *testing.T) {
 		for it := range d.list.part(from, to) {
 			found[it.key] = true
 		}
-		d.remove("goes" + strconv.Itoa(rand.IntN(500)))
-		d.set([]byte("new"+strconv.Itoa(rand.IntN(100))), 0)
+		d.remove("goes" + strconv.Itoa(random.IntN(500)))
+		d.set([]byte("new"+strconv.Itoa(random.IntN(100))), 0)
 		cursor = next
 	}
 	for i := range 500 {

@@ -3,9 +3,12 @@ package store
 import (
 	"bytes"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // TestModel runs random commands on the store and on a model in plain structures, and wants the same
@@ -24,8 +27,9 @@ func TestModel(t *testing.T) {
 	}
 	x := &Call{DB: &DB{Log: follow}}
 	m := make(model)
+	r := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 	for step := range 50_000 {
-		args := random()
+		args := random(r)
 		if got, want := x.do(args...), m.run(args); got != want {
 			t.Fatalf("step %d: %q answers %s, the model %s", step, args, got, want)
 		}

@@ -172,7 +172,7 @@ func (c *Conn) work(n int) {
 		return
 	}
 	h.working, h.phase, h.aside = true, computing, nil
-	if len(c.out) == 0 && wholeRecords(c.in) == 0 {
+	if len(c.out) == 0 && wholeRecords(c.in) == 0 && !c.eof { // or the loop must be told
 		h.aside, _ = c.sock.(engine.Aside)
 	}
 	h.co.beside = h.worked

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 func echo(s *server, p []byte) { s.send(p) }
@@ -172,7 +174,7 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 		s.sock.mu.Lock()
 		s.sock.out, s.sock.room, s.sock.blind = nil, 0, blind
 		s.sock.mu.Unlock()
-		want := pattern(300_000)
+		want, random := pattern(300_000), rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		n := 0
 		s.rig.do(func() {
 			s.send(want)
@@ -188,7 +190,7 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 			read <- got
 		}()
 		for wait := true; wait; {
-			s.sock.allow(1000 + rand.IntN(40_000))
+			s.sock.allow(1000 + random.IntN(40_000))
 			runtime.Gosched()
 			s.rig.do(func() { wait = len(s.pending) > 0 })
 		}

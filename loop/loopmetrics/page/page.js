@@ -71,9 +71,17 @@ function showTiles(s, r) {
     tile('cut', count(s.cut)),
     tile('panics', count(s.panics)),
     tile('held back', count(s.heldBack)),
-    tile('TLS handshakes: done, failed, under way', [s.handshakes, s.handshakesFailed, s.handshakesPending].map(count).join(', ')),
-    tile('offloaded, waiting', count(s.offloaded) + ', ' + count(s.offloadWaiting)),
+    ...unusedTiles(s),
   );
+}
+
+// unusedTiles are of what many servers do not have: they come when there is something to tell.
+function unusedTiles(s) {
+  const { handshakes, handshakesFailed: failed, handshakesPending: pending, offloaded, offloadWaiting: waiting } = s;
+  const tiles = [];
+  if (handshakes + failed + pending) tiles.push(tile(`TLS handshakes; ${count(failed)} failed, ${count(pending)} under way`, count(handshakes)));
+  if (offloaded + waiting) tiles.push(tile(`jobs run; ${count(waiting)} wait`, count(offloaded)));
+  return tiles;
 }
 
 const charts = [
@@ -177,26 +185,30 @@ function showLoops(s, r) {
     title.className = l.answered ? '' : 'bad';
     const list = card.querySelector('dl');
     list.replaceChildren();
-    const levels = (l.rings || []).map((ring, k) => ring.timers ? duration(ring.span * ring.slots) + ': ' + count(ring.timers) : '').filter(Boolean);
+    const levels = (l.rings || []).filter(ring => ring.timers).map(ring => ['ring of ' + duration(ring.span * ring.slots), count(ring.timers)]);
     for (const [name, value] of [
       ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)], ['busy', r.loops[i].busy.toFixed(1) + ' %'],
       ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
-      ['timers', count(l.timers)], ['fired/s', count(r.loops[i].fired)], ]) list.append(make('dt', name), make('dd', value));
-    if (levels.length) list.append(make('dd', 'on rings of ' + levels.join('; '), 'wide'));
+      ['fired/s', count(r.loops[i].fired)], ['timers', count(l.timers)], ...levels]) list.append(make('dt', name), make('dd', value));
     if (l.rings) drawWheel(card.querySelector('canvas'), l.rings);
   });
 }
 
-function table(title, heads, rows) {
-  const card = make('div', undefined, 'card');
+// omissible are columns that a phone may leave out, and their classes.
+const omissible = { loop: 'loop-number', handler: 'handler', age: 'age' };
+
+function table(title, heads, rows, className = '') {
+  const card = make('div', undefined, 'card ' + className);
   const t = make('table'), head = t.createTHead().insertRow(), body = t.createTBody();
-  for (const h of heads) head.append(make('th', h));
+  const classes = heads.map(h => omissible[h] || '');
+  heads.forEach((h, i) => head.append(make('th', h, classes[i])));
   for (const row of rows) {
     const tr = body.insertRow();
-    for (const cell of row) {
+    row.forEach((cell, i) => {
       const td = tr.insertCell();
+      td.className = classes[i];
       if (cell instanceof Node) td.append(cell); else td.textContent = cell;
-    }
+    });
   }
   if (!rows.length) {
     const td = body.insertRow().insertCell();
@@ -226,11 +238,11 @@ function closer(c, readOnly) {
 function showLists(s) {
   if ($('lists').matches(':hover') && $('lists').children.length) return; // do not move what is being pointed at
   const conns = (title, list, what, value) => table(title, ['connection', 'loop', 'handler', what, 'age', ''],
-    list.map(c => ['#' + c.id + ' ' + c.remote, c.loop, c.handler + (c.paused ? ', paused' : ''), value(c), duration(c.age), closer(c, s.readOnly)]));
+    list.map(c => ['#' + c.id + ' ' + c.remote, c.loop, c.handler + (c.paused ? ', paused' : ''), value(c), duration(c.age), closer(c, s.readOnly)]), 'conns');
   const held = c => c.pending + c.buffered;
   $('lists').replaceChildren(
     table('Longest turns of ten minutes', ['took', 'loop', 'ago', 'connection', 'handler'],
-      merged(s, 'slow', t => t.took).map(t => [duration(t.took), t.loop, duration(t.ago), t.conn ? '#' + t.conn : 'timers and posts', t.handler])),
+      merged(s, 'slow', t => t.took).map(t => [duration(t.took), t.loop, duration(t.ago), t.conn ? '#' + t.conn : 'timers, posts', t.handler])),
     conns('Largest: bytes that wait', merged(s, 'largest', held), 'out + in', c => bytes(c.pending) + ' + ' + bytes(c.buffered)),
     conns('Slowest: output does not move', merged(s, 'slowest', c => c.stalled), 'for', c => duration(c.stalled) + ', ' + bytes(c.pending)),
     conns('Longest silent', merged(s, 'silent', c => c.silent), 'for', c => duration(c.silent)),
