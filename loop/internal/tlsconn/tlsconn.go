@@ -35,10 +35,9 @@ type Host interface {
 	Failed(err error)
 }
 
-// A Rester is a Sink of which input may be held back.
+// A Rester is a Sink that wants to know more than Readable tells.
 type Rester interface {
-	// Rested says that what was held back has been dealt with. Of other input who calls Readable
-	// knows.
+	// Rested says that input which was held back has been dealt with. It is called on the loop.
 	Rested()
 }
 
