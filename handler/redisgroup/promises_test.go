@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -233,6 +235,33 @@ func (c *dumbConn) Read(b []byte) (int, error) {
 		n, err := c.Conn.Read(b)
 		if err != nil || !c.dumb.Load() || !c.subscribes.Load() {
 			return n, err
+		}
+	}
+}
+
+// One who joins gets no more of the past than MaxReplay, the newest of it, and is told of the rest.
+func TestMaxReplay(t *testing.T) {
+	t.Parallel()
+	cfg := settled()
+	cfg.MaxReplay = 1000
+	n := startNode(t, startMini(t)(), cfg)
+	a := n.dial()
+	a.say("history room 0")
+	a.until("gap=false")
+	first := newSpeaker(t, n, "room", "s")
+	first.say(10, 300)
+	lines := a.until("s:10")
+	since := strings.Fields(lines[0])[2] // "msg room POSITION s:1 ..."
+	b := n.dial()
+	b.say("since room %s", since)
+	b.until("gap=true")
+	past := b.until("s:10")
+	if bytes := len(strings.Join(past, "")); len(past) < 2 || bytes > 1500 {
+		t.Errorf("%d bytes of the past in %d entries", bytes, len(past))
+	}
+	for i, line := range past {
+		if want := fmt.Sprintf("s:%d", 10-len(past)+1+i); !strings.Contains(line, want+" ") {
+			t.Errorf("%.40q, want %s", line, want)
 		}
 	}
 }
