@@ -8,12 +8,26 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
+
+// resolver is the address of a test's name server, nil: the system's.
+var resolver atomic.Pointer[string]
+
+// The resolver is the same in all tests: one that was given up may still be at work when a test ends.
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if own := resolver.Load(); own != nil {
+			network, addr = "udp", *own
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+}
 
 // resolveBy has names resolved as by says, until the test ends. What it has no addresses for gets no
 // answer.
@@ -24,11 +38,9 @@ func resolveBy(t *testing.T, by map[string][]string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pc.Close() })
-	before := net.DefaultResolver
-	t.Cleanup(func() { net.DefaultResolver = before })
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", pc.LocalAddr().String())
-	}}
+	own := pc.LocalAddr().String()
+	resolver.Store(&own)
+	t.Cleanup(func() { resolver.Store(nil) })
 	go func() {
 		buf := make([]byte, 1500)
 		for {

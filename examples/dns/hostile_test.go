@@ -248,3 +248,17 @@ func TestTooLongForUDP(t *testing.T) {
 		}
 	})
 }
+
+// An error of the command line is one line that names the flag.
+func TestFlags(t *testing.T) {
+	for _, c := range []struct{ flag, value string }{
+		{"-addr", "tcp://:1"}, {"-timeout", "0"}, {"-tries", "0"}, {"-cache", "0"}, {"-stale", "-1s"}, {"-clients", "-1"},
+		{"-loops", "-1"}, {"-upstream", "nowhere"},
+	} {
+		var out, errOut strings.Builder
+		code := run(t.Context(), []string{"-upstream", "127.0.0.1:1", c.flag, c.value}, &out, &errOut)
+		if got := errOut.String(); code != 2 || strings.Count(got, "\n") != 1 || !strings.Contains(got, c.flag) {
+			t.Errorf("%s %s: code %d, %q", c.flag, c.value, code, got)
+		}
+	}
+}

@@ -45,8 +45,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	srv := newServer(&o, log)
 	if err := srv.Start(ctx); err != nil {
-		fmt.Fprintf(errOut, "dns: cannot start: %v\n", err)
-		return 1
+		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5354", errOut)
 	}
 	fmt.Fprintf(out, "dns: listening on udp://%s and tcp://%s\n", srv.LocalAddr(), srv.LocalAddr())
 	err = cli.Wait(ctx, srv.Wait, func() { fmt.Fprintln(out, "dns: draining; Ctrl-C again ends at once") })
@@ -101,10 +100,26 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, errors.New("no upstream: say whom to ask with -upstream host:port")
 	case !strings.HasPrefix(o.addr, "udp://"):
 		return o, fmt.Errorf("invalid value %q for flag -addr: want udp://host:port", o.addr)
-	case o.timeout <= 0 || o.retries < 1 || o.cache < 1 || o.stale < 0 || o.sessions < 0 || o.loops < 0:
-		return o, errors.New("a number or duration that must be positive is not")
 	}
-	return o, nil
+	return o, o.checkNumbers()
+}
+
+func (o *options) checkNumbers() error {
+	switch {
+	case o.timeout <= 0:
+		return fmt.Errorf("invalid value %q for flag -timeout: want more than 0", o.timeout)
+	case o.retries < 1:
+		return fmt.Errorf(`invalid value "%d" for flag -tries: want at least 1`, o.retries)
+	case o.cache < 1:
+		return fmt.Errorf(`invalid value "%d" for flag -cache: want at least 1`, o.cache)
+	case o.stale < 0:
+		return fmt.Errorf("invalid value %q for flag -stale: it is negative; 0 means not at all", o.stale)
+	case o.sessions < 0:
+		return fmt.Errorf(`invalid value "%d" for flag -clients: it is negative; 0 means 131,072`, o.sessions)
+	case o.loops < 0:
+		return fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means as many as cores`, o.loops)
+	}
+	return nil
 }
 
 func (o *options) setUpstreams(list string) error {
