@@ -64,7 +64,7 @@ var floors = map[string][]string{
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule, "examples/internal/cli"},
 	"examples/kv/aof":           {"codec/resp", sysModule},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
-	"examples/proxy":            {"loop", zerologModule, "examples/internal/cli"},
+	"examples/proxy":            {"loop", zerologModule, "examples/internal/cli", "loop/loopmetrics", "examples/internal/certs"},
 	"loop/internal/netengine":   {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 	"examples/dns":              {"codec", "handler", "loop", zerologModule, "github.com/miekg/dns", "examples/internal/cli"},
 	"loop/internal/tlsconn":     {"loop/internal/engine", "loop/internal/goroutine"},
@@ -78,6 +78,7 @@ var floors = map[string][]string{
 	"internal/redistest":        {redisModule},
 	"internal/inside":           {},
 	"internal/shortdir":         {},
+	"internal/seed":             {},
 }
 
 const (

@@ -3,7 +3,6 @@ package handler
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
@@ -37,6 +36,7 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 type Answers struct {
 	c       *loop.Conn
 	max     int
+	again   *retells
 	waiting []*Answer // the first is not ready, or the peer does not take it yet
 	bytes   int       // that those have which are ready
 	held    bool      // it is not read
@@ -60,7 +60,7 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	if max == 0 {
 		max = DefaultMaxWaiting
 	}
-	return &Answers{c: c, max: max}
+	return &Answers{c: c, max: max, again: &locals.Get(c.Loop()).retells}
 }
 
 // Waiting returns how many answers are kept: those that are not ready or that the peer does not take
@@ -174,37 +174,18 @@ func (a *Answers) Ask(l *loop.Loop, work func(dst []byte) []byte) error {
 // AskLater is Ask for an answer that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (a *Answers) AskLater(l *loop.Loop, work func(done func(p []byte))) error {
-	s, ref := &Answer{answers: a}, a.c.Ref()
+	s, ref, again := &Answer{answers: a}, a.c.Ref(), a.again
 	done := func(p []byte) {
 		p = slices.Clone(p)
-		tell(ref, func(*loop.Conn) { s.Done(p) })
+		again.tell(ref, func(*loop.Conn) { s.Done(p) })
 	}
 	err := l.Post(func() {
 		if l.Try(func() { work(done) }) != nil {
-			tell(ref, func(c *loop.Conn) { c.CloseWithError(errLost) })
+			again.tell(ref, func(c *loop.Conn) { c.CloseWithError(errLost) })
 		}
 	})
 	if err == nil {
 		a.add(s)
 	}
 	return err
-}
-
-// tell is ref.Tell that does not fail: an answer that is not told would be waited for for ever. A
-// mailbox that is full takes it a little later.
-func tell(ref loop.Ref, f func(c *loop.Conn)) {
-	if err := ref.Tell(f); errors.Is(err, loop.ErrMailboxFull) {
-		go retell(ref, f)
-	}
-}
-
-// retell tries until there is room, or nobody to tell.
-func retell(ref loop.Ref, f func(c *loop.Conn)) {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for range tick.C {
-		if err := ref.Tell(f); !errors.Is(err, loop.ErrMailboxFull) {
-			return
-		}
-	}
 }

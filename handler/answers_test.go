@@ -3,11 +3,13 @@ package handler_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -68,13 +70,14 @@ func TestAnswersInRandomOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, 0)
 		p := srv.Open()
+		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		var want strings.Builder
 		for i := range 500 {
-			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[rand.IntN(5)], i)
+			line := fmt.Sprintf("%s %d\n", [...]string{"now", "later", "ask 0", "ask 1", "ask 2"}[random.IntN(5)], i)
 			want.WriteString(line)
 			p.Send(line)
-			if rand.IntN(50) == 0 {
-				pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
+			if random.IntN(50) == 0 {
+				pass(time.Duration(random.IntN(1000)) * time.Millisecond)
 			}
 		}
 		pass(2 * time.Second)
@@ -189,5 +192,35 @@ func TestAnswersThatAreMuch(t *testing.T) {
 				t.Errorf("%s: %d answers of %d, and then %v", name, got, want, p.Reason())
 			}
 		}
+	})
+}
+
+// Answers for a loop whose mailbox is full come when there is room, and do not take a goroutine each
+// until then.
+func TestAnswersWaitForTheMailbox(t *testing.T) {
+	const n = 500
+	bubble(t, func(t *testing.T) {
+		srv := startAsking(t, n+1)
+		p := srv.Open()
+		resume := srv.Stall(1)
+		want := ""
+		for i := range n {
+			line := fmt.Sprintf("ask 1 %d\n", i)
+			p.Send(line)
+			want += line
+		}
+		resumeOwn := srv.Stall(0)
+		for srv.Loops()[0].Post(func() {}) == nil {
+		}
+		before := runtime.NumGoroutine()
+		resume()
+		pass(0)
+		if grown := runtime.NumGoroutine() - before; grown > 5 {
+			t.Errorf("%d goroutines more, for %d answers", grown, n)
+		}
+		wantReceived(t, p, "")
+		resumeOwn()
+		pass(time.Second)
+		wantReceived(t, p, want)
 	})
 }

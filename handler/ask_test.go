@@ -136,6 +136,22 @@ func TestReplyFails(t *testing.T) {
 	})
 }
 
+// The loop of the asker ends, while that of the actor is busy.
+func TestAskWhenTheAskersLoopEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asking, answering := startLines(t, 1, echoes), startLines(t, 1, echoes)
+		a := spawn(t, answering.Loops()[0], adder)
+		var got asked
+		asking.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(-1), got.done) })
+		if err := asking.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(got.err, loop.ErrServerClosed) || got.n != 0 {
+			t.Errorf("the loop got %v", got)
+		}
+	})
+}
+
 // Both loops end while questions are open.
 func TestAskWhenLoopsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -171,9 +187,15 @@ func TestAskFullMailboxes(t *testing.T) {
 			}
 		}
 		var got, refused asked
-		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), got.done); full(0) })
-		pass(time.Second)
 		resume := srv.Stall(1)
+		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), got.done) })
+		resumeOwn := srv.Stall(0)
+		full(0)
+		resume()
+		pass(0) // the answer finds no room
+		resumeOwn()
+		pass(time.Second)
+		resume = srv.Stall(1)
 		full(1)
 		srv.Do(0, func(l *loop.Loop) { handler.Ask(l, a, time.Hour, add(2), refused.done) })
 		resume()

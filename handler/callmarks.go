@@ -38,6 +38,13 @@ func (m *callMarks) push(k callMark) {
 
 func (m *callMarks) keep(list []callMark, fresh int) { m.list, m.head, m.fresh = list, 0, fresh }
 
+// shrink gives up memory that is not used.
+func (m *callMarks) shrink() {
+	if cap(m.list) > 4*(m.len()+spareMarks) {
+		m.keep(append(make([]callMark, 0, 2*m.len()), m.list[m.head:]...), m.fresh-m.head)
+	}
+}
+
 // drop removes the first mark.
 func (m *callMarks) drop() {
 	if m.head++; m.head == len(m.list) {

@@ -4,6 +4,9 @@ const (
 	// minSlots is how many slots a callRing begins with.
 	minSlots = 8
 
+	// spareSlots is how many slots a callRing keeps though few are used: 64 KiB.
+	spareSlots = 4096
+
 	// noCall is the number of slot 0, which no call has: it would have another slot.
 	noCall = 1<<64 - 1
 )
@@ -31,9 +34,11 @@ type call[A any] struct {
 type callRing[A any] struct {
 	slots []call[A] // their number is a power of two
 	used  int
-	room  int    // how many may be used
+	room  int    // how many may be used before fill is called
 	last  uint64 // the latest number
 	ids   uint64 // the bits of a number that are the id
+	calm  bool   // room is that of a ring of half as many slots
+	large func() // called when there are more slots than spareSlots, may be nil
 }
 
 func newCallRing[A any](idBits int) callRing[A] {
@@ -51,7 +56,7 @@ func (r *callRing[A]) empty(n int) {
 // take puts a call into the next free slot, and returns its number.
 func (r *callRing[A]) take(done func(A, error)) uint64 {
 	if r.used >= r.room {
-		r.grow()
+		r.fill()
 	}
 	slots, n := r.slots, r.last
 	for {
@@ -107,6 +112,18 @@ func (r *callRing[A]) free(at uint32) (done func(A, error)) {
 	return done
 }
 
+// fill makes room.
+func (r *callRing[A]) fill() {
+	if r.calm {
+		r.calm, r.room = false, len(r.slots)/4*3
+		return
+	}
+	r.grow()
+	if len(r.slots) > spareSlots && r.large != nil {
+		r.large()
+	}
+}
+
 // grow doubles the slots. No two calls get the same one, as they have different ones already.
 func (r *callRing[A]) grow() {
 	old := r.slots
@@ -116,4 +133,37 @@ func (r *callRing[A]) grow() {
 			r.slots[r.slotOf(k.number)] = k
 		}
 	}
+}
+
+// relax is called now and then. It gives up slots if few were used at any time since it was called
+// before, and reports whether it did, and whether there are still more than spareSlots. Whether few
+// are used is seen by take without a price: until it meets a lower room.
+func (r *callRing[A]) relax() (shrunk, large bool) {
+	if few := len(r.slots) / 8; r.calm && len(r.slots) > spareSlots {
+		shrunk = r.shrink(max(spareSlots, len(r.slots)/4))
+	} else if r.used < few {
+		r.calm, r.room = true, few
+	}
+	return shrunk, len(r.slots) > spareSlots
+}
+
+// shrink moves all calls to n slots, unless two would get the same one.
+func (r *callRing[A]) shrink(n int) bool {
+	old, room := r.slots, r.room
+	r.empty(n)
+	for left, at := r.used, 1; left > 0; at++ {
+		k := &old[at]
+		if k.number == 0 {
+			continue
+		}
+		to := &r.slots[r.slotOf(k.number)]
+		if to.number != 0 {
+			r.slots, r.room = old, room
+			return false
+		}
+		*to = *k
+		left--
+	}
+	r.calm = false
+	return true
 }

@@ -80,7 +80,8 @@ type CallStats struct {
 // A panic in done closes the connection, like one in any of its callbacks. All methods must be
 // called on the connection's loop.
 //
-// A call costs no allocation at steady state. One timer of the loop's wheel serves all calls whose
+// A call costs no allocation at steady state. What many calls at once have taken is given back
+// some 10 to 60 s after there were that many. One timer of the loop's wheel serves all calls whose
 // deadlines come in the order in which they were begun, as those of one timeout do.
 type Calls[A any] struct {
 	conn    *loop.Conn
@@ -99,6 +100,9 @@ type Calls[A any] struct {
 	odd     *oddCalls        // whose deadlines are not in order
 
 	lastTimeout time.Duration // of the call that was marked last
+
+	relaxes bool   // relax will be called
+	less    func() // called when memory was given back, may be nil
 
 	names *callNames // nil: BeginAs was never called
 	stats CallStats
@@ -122,7 +126,7 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 		ring:    newCallRing[A](limits.IDBits),
 		base:    time.Now(),
 	}
-	cs.sweeper, cs.stamper = cs.sweep, cs.stamp
+	cs.sweeper, cs.stamper, cs.ring.large = cs.sweep, cs.stamp, cs.relaxLater
 	cs.goOn = func(*loop.Conn) { cs.sweep() }
 	c.AfterClose(cs.failAll)
 	return cs

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // modelCall is what must become of a call.
@@ -168,7 +169,7 @@ func TestCallsModel(t *testing.T) {
 }
 
 func (m *callsModel) run(t *testing.T) {
-	m.t, m.rng = t, rand.New(rand.NewPCG(16, 1))
+	m.t, m.rng = t, rand.New(rand.NewPCG(seed.Pick(t, 16), 1))
 	m.caller = newCaller(t, handler.CallLimits{IDBits: 8, Max: modelMax, Timeout: modelTimeout})
 	for range 800 {
 		var d int64

@@ -5,6 +5,14 @@ import "github.com/loopwheel/loopwheel/loop"
 // Marks returns how many deadlines are kept for calls, but for those that have timers of their own.
 func Marks[A any](calls *Calls[A]) int { return calls.marks.len() }
 
+// CallBytes returns how much memory is kept for calls, about.
+func CallBytes[A any](calls *Calls[A]) int {
+	return 16*len(calls.ring.slots) + 24*cap(calls.marks.list)
+}
+
+// PipelineBytes is CallBytes of a Pipeline.
+func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*len(p.order) }
+
 // Tracked returns how many memberships and actors this package keeps account of on l. It must be
 // called on l.
 func Tracked(l *loop.Loop) (conns, memberships, actors int) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -278,11 +279,13 @@ func TestGroupStress(t *testing.T) {
 		})
 		open(srv, cap(refs))
 		close(refs)
+		first := seed.Pick(t, 1)
 		var wg sync.WaitGroup
 		for ref := range refs {
 			wg.Go(func() {
+				random := rand.New(rand.NewPCG(first, ref.ID())) // its loop's
 				for range 50 {
-					ref.Tell(func(c *loop.Conn) { shuffle(c, groups[:]) })
+					ref.Tell(func(c *loop.Conn) { shuffle(c, groups[:], random) })
 				}
 				if ref.ID()%2 == 0 {
 					ref.Tell((*loop.Conn).Close)
@@ -316,9 +319,9 @@ func TestGroupStress(t *testing.T) {
 }
 
 // shuffle does something to each group.
-func shuffle(c *loop.Conn, groups []handler.Group) {
+func shuffle(c *loop.Conn, groups []handler.Group, random *rand.Rand) {
 	for i := range groups {
-		switch g := &groups[i]; rand.N(3) {
+		switch g := &groups[i]; random.IntN(3) {
 		case 0:
 			g.Join(c)
 		case 1:

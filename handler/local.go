@@ -13,6 +13,7 @@ type local struct {
 	actors  map[*actor]struct{}     // that live
 	askers  map[waiter]struct{}     // that wait for an answer
 	links   map[*Link]struct{}      // that were not stopped
+	retells retells
 }
 
 var locals *loop.Local[local]

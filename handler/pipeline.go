@@ -28,7 +28,9 @@ type Pipeline[A any] struct {
 // NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
 func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
 	limits.IDBits = 64
-	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
+	p := &Pipeline[A]{calls: NewCalls[A](c, limits)}
+	p.calls.less = p.shrink
+	return p
 }
 
 // Begin opens a call; its request must be sent before Begin is called again. What it returns is for
@@ -71,8 +73,23 @@ func (p *Pipeline[A]) Unanswered() int { return p.len }
 func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }
 
 func (p *Pipeline[A]) grow() {
-	larger := make([]uint64, max(8, 2*len(p.order)))
-	n := copy(larger, p.order[p.first:])
-	copy(larger[n:], p.order[:p.first])
-	p.order, p.first = larger, 0
+	p.move(max(8, 2*len(p.order)))
+}
+
+// shrink gives up memory that is not used.
+func (p *Pipeline[A]) shrink() {
+	size := len(p.order)
+	for size > 8 && p.len <= size/4 {
+		size /= 2
+	}
+	p.move(size)
+}
+
+// move has the order in a ring of that size.
+func (p *Pipeline[A]) move(size int) {
+	order := make([]uint64, size)
+	for i := range p.len {
+		order[i] = p.order[(p.first+i)&(len(p.order)-1)]
+	}
+	p.order, p.first = order, 0
 }

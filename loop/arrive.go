@@ -341,6 +341,8 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 			})
 			return func() { l.wheel.Stop(t) }
 		},
+		Clock:     l.clock,
+		Again:     l.again,
 		Pool:      &l.store.Pool,
 		Workers:   s.handshakers,
 		MaxParked: max(1, s.MaxHandshakes/s.NumLoops),
@@ -348,7 +350,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	})
 }
 
-// hookPanicked is panicked for a hook of a tls.Config, which does not run on the loop.
+// hookPanicked is panicked for a hook of a tls.Config, which may run beside the loop.
 func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)

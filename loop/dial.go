@@ -34,7 +34,9 @@ type Dialer struct {
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
 	// TLS.ServerName if that is set. It may not be changed after Dial. TLS.Renegotiation is not
-	// possible. nil means plain.
+	// possible. nil means plain. Its hooks run as those of Server.TLS do, but what crypto/tls calls
+	// when a connection is open it calls on the loop: ClientSessionCache.Put, Time. They must not
+	// wait for anything.
 	TLS *tls.Config
 
 	// Timeout is how long it may take until the connection stands, names resolved and TLS settled.
@@ -223,10 +225,12 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 	return &net.OpError{Op: "dial", Net: a.network, Source: a.dialer.LocalAddr, Addr: remote, Err: err}
 }
 
-// dial connects on a goroutine.
+// dial connects on a goroutine. The timer is what ends it: net.Dialer must know of the deadline to
+// share the time among the addresses of a name, and has a little more, as its error is another one.
 func (a *dialing) dial() {
 	l := a.loop
-	ctx, cancel := context.WithCancel(context.Background())
+	left := a.deadline - l.clock()
+	ctx, cancel := context.WithTimeout(context.Background(), left+left/8)
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()

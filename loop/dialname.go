@@ -23,6 +23,7 @@ type race struct {
 	cancels []func()
 	timer   timing.Timer
 	first   error
+	over    bool
 }
 
 // resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to
@@ -121,7 +122,7 @@ func (r *race) failed(err error) {
 		r.first = err
 	}
 	switch {
-	case r.a.over:
+	case r.over: // one has won, whose TLS handshake may be under way, or all are given up
 	case r.next < len(r.remotes):
 		r.start()
 	case r.running == 0:
@@ -131,6 +132,7 @@ func (r *race) failed(err error) {
 
 // stop ends all attempts that have not ended.
 func (r *race) stop() {
+	r.over = true
 	r.a.loop.wheel.Stop(r.timer)
 	for _, cancel := range r.cancels {
 		cancel()

@@ -18,30 +18,26 @@ func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()
-		remote, err := lookUp(ctx, a.network, a.address)
+		remotes, err := lookUp(ctx, a.network, a.address)
 		_ = l.urge(func() {
 			if err != nil {
 				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
 				return
 			}
-			var from netip.AddrPort
-			if u, ok := a.dialer.LocalAddr.(*net.UDPAddr); ok {
-				from = localOf(u.AddrPort(), remote.Addr().Is4())
-			}
-			a.connectPackets(from, remote)
+			a.connectAnyPackets(remotes)
 		})
 	})
 }
 
-// lookUp returns the first address of a name, of the family that the network says.
-func lookUp(ctx context.Context, network, address string) (netip.AddrPort, error) {
+// lookUp returns the addresses of a name, of the family that the network says.
+func lookUp(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	family := strings.TrimPrefix(network, "udp")
 	if host == "" && family != "6" {
@@ -50,30 +46,57 @@ func lookUp(ctx context.Context, network, address string) (netip.AddrPort, error
 		host = "::1"
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
-	if err != nil {
-		return netip.AddrPort{}, err
+	var all []netip.AddrPort
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
 	}
-	return netip.AddrPortFrom(ips[0].Unmap(), uint16(port)), nil
+	return all, err
 }
 
-// connectPackets opens the session.
-func (a *dialing) connectPackets(local, remote netip.AddrPort) {
-	if a.over {
-		return
+// connectAnyPackets opens a session with the first address for which that can be done: one of a
+// family that this machine, or the local address, does not have is passed over.
+func (a *dialing) connectAnyPackets(remotes []netip.AddrPort) {
+	var from netip.AddrPort
+	u, bound := a.dialer.LocalAddr.(*net.UDPAddr)
+	var first error
+	for _, remote := range remotes {
+		if a.over {
+			return
+		}
+		if bound {
+			from = localOf(u.AddrPort(), remote.Addr().Is4())
+		}
+		if err := a.tryPackets(from, remote); err != nil && first == nil {
+			first = err
+		} else if err == nil {
+			return
+		}
 	}
+	a.fail(first)
+}
+
+// connectPackets opens the session, or says why not.
+func (a *dialing) connectPackets(local, remote netip.AddrPort) {
+	if err := a.tryPackets(local, remote); err != nil {
+		a.fail(err)
+	}
+}
+
+// tryPackets opens the session.
+func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
 	l := a.loop
 	p := &packetPort{loop: l}
 	to, own, err := l.server.engine.ConnectPacket(l.index, local, remote, (*portSink)(p))
 	if err != nil {
-		a.fail(a.wrap(err, net.UDPAddrFromAddrPort(remote)))
-		return
+		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
 	p.only = &udpSession{port: p}
 	if !a.end() {
 		to.Close()
-		return
+		return nil
 	}
 	a.counted = false
 	_, _ = l.begin(a.profile(), p.only, l.server.lastID.Add(1), p.local, net.UDPAddrFromAddrPort(remote))
+	return nil
 }

@@ -120,3 +120,31 @@ func TestDialTLSHangs(t *testing.T) {
 		cancel()
 	})
 }
+
+// puttingCache has put called where a session would be kept.
+type puttingCache struct{ put func() }
+
+func (puttingCache) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
+func (p puttingCache) Put(string, *tls.ClientSessionState)      { p.put() }
+
+// A session that comes when the connection is open is kept on the loop. A panic there costs the
+// connection, and not the process.
+func TestSessionCacheThatPanics(t *testing.T) {
+	server, trust := ownCertificate()
+	server.ClientAuth = tls.RequestClientCert // so that the session comes behind the handshake
+	port := tlsEcho(t, server)
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		client := &loop.Server{NumLoops: 1}
+		startWith(t, ctx, client)
+		d := loop.Dialer{TLS: &tls.Config{RootCAs: trust, ClientSessionCache: puttingCache{func() { panic("Put") }}}}
+		o := dialOn(t, d, client.Loops()[0], "tcp://localhost:"+port)
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		var panicked *loop.PanicError
+		if err := receive(t, o.closed, "OnClose"); !errors.As(err, &panicked) || panicked.Value != "Put" {
+			t.Errorf("closed with %v", err)
+		}
+		waitFor(t, func() bool { st := client.Stats(); return st.Conns == 0 && st.ClosedBy[loop.ClosedByPanic] == 1 })
+	})
+}

@@ -8,8 +8,11 @@ import (
 )
 
 // large is the size from which on a message is offered to the socket at once: to copy it costs more
-// than a write of its own.
-const large = outbox.MaxTail
+// than a write of its own. Over TLS that is a full record, which crypto/tls hands over by itself.
+const (
+	large    = outbox.MaxTail
+	largeTLS = 16 << 10
+)
 
 // pieces are what a loop writes a large message in, without an allocation.
 type pieces struct {
@@ -17,14 +20,14 @@ type pieces struct {
 	bufs [2][]byte
 }
 
-// takesNow reports whether a large message may be written before the turn ends: nothing waits that
-// must be written before it. TLS copies it anyway, and would make a record of its header alone.
-func (c *Conn) takesNow() bool {
+// takesNow reports whether a message of n bytes is large and may be written before the turn ends:
+// nothing waits that must be written before it.
+func (c *Conn) takesNow(n int) bool {
 	if c.out.box != nil || c.sock == nil || !c.isOpen() {
 		return false
 	}
 	_, tls := c.sock.(*tlsconn.Conn)
-	return !tls
+	return tls || n >= large
 }
 
 // sendNow writes msg as a plain frame; see writeNow.

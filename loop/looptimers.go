@@ -11,8 +11,10 @@ const (
 )
 
 // AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a
-// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline. A
-// panic in f is logged and counted. A nil f panics here.
+// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline: within
+// a timer's callback that is the wheel's next tick, so to go on with work in pieces by AfterFunc
+// does at most a thousand of them a second. Post does as many as there is time for. A panic in f is
+// logged and counted. A nil f panics here.
 //
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {

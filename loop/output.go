@@ -54,7 +54,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
-		if len(msg) >= large && c.takesNow() && len(msg) < int(c.in.plain) {
+		if len(msg) >= largeTLS && c.takesNow(len(msg)) && len(msg) < int(c.in.plain) {
 			return c.sendNow(msg)
 		}
 		b = l.store.Get(len(msg))
@@ -102,7 +102,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.room(); err != nil {
 		return 0, err
 	}
-	if len(p) >= large && c.takesNow() {
+	if len(p) >= largeTLS && c.takesNow(len(p)) {
 		if err := c.writeNow(nil, p); err != nil {
 			return 0, err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -53,13 +54,14 @@ func TestOneWritePerTurn(t *testing.T) {
 // The stream is exact whatever the sizes are and however little the socket takes at a time, with an
 // engine that tells when it takes more and with one that does not.
 func TestOutputModel(t *testing.T) {
-	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	first := seed.Pick(t, 0)
+	for i := range uint64(24) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			bubble(t, &loop.Server{MaxOutbound: 1 << 30}, func(t *testing.T, srv *looptest.Server) {
-				if seed%2 == 1 {
+				if i%2 == 1 {
 					srv.BlindWrites()
 				}
-				outputModel(t, srv, rand.New(rand.NewPCG(seed, 1)))
+				outputModel(t, srv, rand.New(rand.NewPCG(first+i, 1)))
 			})
 		})
 	}

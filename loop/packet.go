@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -46,9 +47,9 @@ type udpSession struct {
 	c      *Conn
 	port   *packetPort
 	peer   netip.AddrPort
-	in     int // bytes received, and
-	out    int // sent, if they are limited
-	factor int // by so many times
+	in     uint64 // bytes received, and
+	out    uint64 // sent, if they are limited
+	factor uint64 // by so many times
 }
 
 // portSink makes a packetPort an engine.PacketSink.
@@ -105,7 +106,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	c.idle.lastRead = l.now
 	l.count.bytesIn += uint64(len(d.Data))
 	if s.factor > 0 {
-		s.in += len(d.Data)
+		s.in += uint64(len(d.Data))
 	}
 	if d.Cut {
 		l.count.lost++
@@ -223,14 +224,14 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
-	if s.factor > 0 && s.out+len(msg) > s.in*s.factor {
+	if s.factor > 0 && s.tooMuch(len(msg)) {
 		return ErrAmplification
 	}
 	if err := s.port.to.Send(msg, s.peer); err != nil {
 		return c.notSent(err)
 	}
 	if s.factor > 0 {
-		s.out += len(msg)
+		s.out += uint64(len(msg))
 	}
 	l.count.bytesOut += uint64(len(msg))
 	c.idle.lastWrite = l.now
@@ -239,6 +240,12 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	}
 	c.touch()
 	return nil
+}
+
+// tooMuch reports whether n bytes more are beyond what may be sent.
+func (s *udpSession) tooMuch(n int) bool {
+	beyond, most := bits.Mul64(s.in, s.factor)
+	return beyond == 0 && s.out+uint64(n) > most
 }
 
 // notSent says why a datagram was not sent. What the system says of an earlier one, such as that
@@ -268,7 +275,7 @@ func (c *Conn) LimitReplies(factor int) {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
 	if s, ok := c.sock.(*udpSession); ok {
-		s.factor = factor
+		s.factor = uint64(factor)
 	}
 }
 

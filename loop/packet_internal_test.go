@@ -2,6 +2,7 @@ package loop
 
 import (
 	"encoding/binary"
+	"math"
 	"net"
 	"net/netip"
 	"runtime"
@@ -150,4 +151,29 @@ func TestUDPServesFirst(t *testing.T) {
 			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), len(p.fresh))
 		}
 	})
+}
+
+// Any factor that an int can have is a limit.
+func TestUDPLimitRepliesFactors(t *testing.T) {
+	for _, c := range []struct {
+		factor, allowed int
+	}{{1, 5}, {3, 15}, {1 << 20, 100}, {math.MaxInt, 100}} {
+		sent := 0
+		r := newRig(t, &Server{}, HandlerFunc(func(c *Conn, _ []byte) error {
+			for sent < 100 && c.Send([]byte("x")) == nil {
+				sent++
+			}
+			return nil
+		}))
+		p, _ := newPort(r)
+		accept := p.ln.accept
+		p.ln.accept = func(conn *Conn) Handler {
+			conn.LimitReplies(c.factor)
+			return accept(conn)
+		}
+		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}}, false)
+		if sent != c.allowed {
+			t.Errorf("factor %d: %d bytes were sent for 5, want %d", c.factor, sent, c.allowed)
+		}
+	}
 }

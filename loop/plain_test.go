@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -21,8 +22,10 @@ type hidden struct{ codec.Length }
 // makes: with pieces of any size, sockets that take little, pauses, other codecs in between, and
 // frames that are too long.
 func TestPlainFramesAreAsAnyOthers(t *testing.T) {
-	for seed := range uint64(30) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	first := seed.Pick(t, 0)
+	for i := range uint64(30) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			seed := first + i
 			known := plainRun(t, seed, codec.Length{Max: 150_000})
 			if want := plainRun(t, seed, hidden{codec.Length{Max: 150_000}}); !slices.Equal(known, want) {
 				t.Errorf("%q, want %q", known, want)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -75,10 +76,11 @@ func TestWakesAreForTimers(t *testing.T) {
 // Random timers on several loops, set by their own callbacks and from outside, are never early,
 // never lost, and late by less than a tick.
 func TestAlarmModel(t *testing.T) {
-	for seed := range uint64(10) {
+	first := seed.Pick(t, 0)
+	for i := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			m := &alarmModel{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 4, Accept: silent})}
-			m.run(rand.New(rand.NewPCG(seed, 2)))
+			m.run(rand.New(rand.NewPCG(first+i, 2)))
 		})
 	}
 }
@@ -142,16 +144,18 @@ func TestNoWakeupIsLost(t *testing.T) {
 	srv := &loop.Server{NumLoops: 4, Accept: silent}
 	start(t, srv)
 	var wg sync.WaitGroup
-	for _, l := range srv.Loops() {
-		for range 50 {
+	first := seed.Pick(t, 0)
+	for i, l := range srv.Loops() {
+		for j := range 50 {
 			wg.Add(1)
+			random := rand.New(rand.NewPCG(first, uint64(100*i+j)))
 			var again func(n int)
 			again = func(n int) {
 				if n == 0 {
 					wg.Done()
 					return
 				}
-				d := time.Duration(rand.Int64N(int64(3 * time.Millisecond)))
+				d := time.Duration(random.Int64N(int64(3 * time.Millisecond)))
 				due := time.Now().Add(d)
 				l.AfterFunc(d, func() {
 					if time.Now().Before(due) {

@@ -47,6 +47,7 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
+	more = l.tls != nil && l.tls.GoOn(l.settle) || more
 	more = l.runLate() || more
 	l.settle()
 	if l.store.Large() {
@@ -58,7 +59,7 @@ func (l *Loop) turn() {
 		l.exitMeasured()
 		return
 	}
-	again := more || len(l.ready) != 0 || !l.park()
+	again := more || len(l.ready) != 0 || l.tls != nil && l.tls.Resting() || !l.park()
 	// After park: if this deadline is due at once, the bell finds the loop ready to be given a turn.
 	l.publish()
 	l.exitMeasured()

@@ -47,13 +47,13 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 	defer w.endAdvance()
 	target := w.reached(now)
 	for budget > 0 {
-		level, tick, ok := w.nextSlot()
+		level, tick := w.nextSlot()
 		// What was overdue when it was added runs after what was already there for that tick.
 		if o := w.overdueTick(); o < tick {
 			budget = w.fireOverdue(o, budget)
 			continue
 		}
-		if !ok || tick > target {
+		if tick > target {
 			w.moveTo(target)
 			w.cascadeEarly(target-start, budget)
 			break
@@ -87,6 +87,11 @@ func (w *Wheel) endAdvance() {
 // nextWake returns the tick at which Advance next has something to do: fire a slot, or begin to
 // cascade one.
 func (w *Wheel) nextWake() uint64 {
+	if w.upper > w.pos && w.levels&1 != 0 { // most often
+		if tick := w.firstSlot(0); tick <= w.pos+1 {
+			return tick
+		}
+	}
 	tick := uint64(math.MaxUint64)
 	for m := w.levels; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
@@ -146,17 +151,28 @@ func (w *Wheel) firstSlot(level int) uint64 {
 	return (lap<<lapBits | uint64(bits.TrailingZeros64(w.occupied[half]))) << span(level)
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick. Of slots that start
-// together the upper one comes first: its timers have to go to the lower one.
-func (w *Wheel) nextSlot() (level int, tick uint64, ok bool) {
+// nextSlot returns the slot to work on next, by its level and first tick: MaxUint64, if there is
+// none. Of slots that start together the upper one comes first: its timers have to go to the lower
+// one.
+func (w *Wheel) nextSlot() (level int, tick uint64) {
 	tick = math.MaxUint64
-	for m := w.levels; m != 0; m &= m - 1 {
+	if w.levels&1 != 0 {
+		tick = w.firstSlot(0)
+	}
+	if w.upper > tick { // most often: so the other levels need not be looked at
+		return 0, tick
+	}
+	w.upper = math.MaxUint64
+	for m := w.levels &^ 1; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
-		if start := w.firstSlot(k); start <= tick {
-			level, tick = k, start
+		if start := w.firstSlot(k); start <= w.upper {
+			level, w.upper = k, start
 		}
 	}
-	return level, tick, w.levels != 0
+	if w.upper > tick {
+		return 0, tick
+	}
+	return level, w.upper
 }
 
 // cascadeEarly cascades some of the slots that come next on their levels: as much as spreads the

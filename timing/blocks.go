@@ -183,6 +183,28 @@ func (s *blocks) pushBlock(li *list) {
 	}
 }
 
+// pushFirst is pushBlock for a slot that has none, where there is mostly a block that was used
+// before.
+func (s *blocks) pushFirst(li *list) {
+	i := s.vacantSmall
+	if i == 0 {
+		s.pushBlock(li)
+		return
+	}
+	k := s.link(i)
+	s.vacantSmall = k.next
+	k.next, k.prev, k.list = 0, 0, li.number
+	*s.mask(i) = 1<<64 - 1<<smallPlace
+	li.cursor, li.last = i<<offBits+smallPlace, blockIn(s.memory.at(k.quarter))
+	li.head, li.blocks = i, 1
+}
+
+// empty notes that a list has no blocks any more.
+func (li *list) empty() {
+	li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
+	li.head, li.blocks = 0, 0
+}
+
 // wantsSmall reports whether the next block of a list is to be a small one.
 func (s *blocks) wantsSmall(li *list) bool {
 	return li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
@@ -270,7 +292,7 @@ func (s *blocks) unlink(li *list, i uint32) {
 	li.blocks--
 	switch {
 	case li.head == 0:
-		li.cursor, li.last, li.min = 0, block{}, math.MaxInt64
+		li.empty()
 	case last:
 		s.endAt(li, b.prev)
 	}

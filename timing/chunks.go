@@ -70,15 +70,20 @@ func uncheckedIn[T any](s []T, i uint32) *T {
 
 // grow makes room for more: for a part of what there is, in the last chunk or a new one. Chunks are
 // whole from the beginning where there are some or these are small.
+//
+// One that is not whole has an element less than a multiple of step: Go puts a word of its own
+// before what has pointers, and with that a power of two would be rounded up by an eighth.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
 	step := max(powerOfTwo(c.room/growPart), firstChunk)
-	switch {
+	switch to := have + 1 + step; {
+	case have > 0 && to >= size:
+		c.growLast(have, size)
 	case have > 0:
-		c.growLast(have, min(have+step, size))
+		c.growLast(have, to&-step-1)
 	case step < size && len(c.list) < fewChunks:
-		c.add(make([]T, step))
+		c.add(make([]T, step-1))
 	default:
 		c.addWhole(size)
 	}

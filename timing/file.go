@@ -143,9 +143,11 @@ func (w *Wheel) forget() { w.recent[0].span, w.recent[1].span, w.until = 0, 0, m
 // at most. Moving few of them makes room for many.
 func (w *Wheel) makeRoom(li *list, most int) (moved int) {
 	if li.head == 0 {
-		moved = w.mergeSome(li, most)
+		if w.owed || w.vacantSmall == 0 {
+			moved = w.mergeSome(li, most)
+		}
 		w.occupy(li)
-		w.pushBlock(li)
+		w.pushFirst(li)
 		return moved
 	}
 	tail := li.tail()
@@ -189,6 +191,9 @@ func (w *Wheel) packSmall(li *list, most int) (moved int) {
 func (w *Wheel) occupy(li *list) {
 	w.occupied[li.number/lapSlots] |= 1 << (li.number % lapSlots)
 	w.levels |= 1 << levelOfList(int(li.number))
+	if li.number >= ringSlots {
+		w.upper = 0 // nextSlot finds it
+	}
 }
 
 // has reports whether a slot has timers.
@@ -271,6 +276,12 @@ func (w *Wheel) emptied(i uint32) {
 
 // dropBlock frees a block without entries, and notes if its slot has none any more.
 func (w *Wheel) dropBlock(li *list, i uint32) {
+	if li.blocks == 1 { // most often
+		li.empty()
+		w.freeBlock(i)
+		w.vacate(li)
+		return
+	}
 	w.unlink(li, i)
 	w.freeBlock(i)
 	if li.head == 0 {

@@ -7,13 +7,20 @@ import (
 
 // fireSlot runs the timers of a tick, oldest first, and returns the budget left.
 func (w *Wheel) fireSlot(tick uint64, budget int) int {
-	li := w.list(listOf(0, tick))
+	li := &w.rings[0][tick&ringMask]
 	if !li.exact {
 		*w.mask(li.tail()) &= before(li.cursor)
 		li.exact = true
 	}
 	for budget > 0 && li.head != 0 {
-		budget = w.fireBlock(li, budget)
+		switch {
+		case w.collects:
+			budget = w.collectBlock(li, budget)
+		case w.holding:
+			budget = w.holdFirst(li, budget)
+		default:
+			budget = w.fireBlock(li, budget)
+		}
 	}
 	return budget
 }
@@ -22,17 +29,14 @@ func (w *Wheel) fireSlot(tick uint64, budget int) int {
 // free the block; and for timers they add it may be merged with the next, and blocks may be moved to
 // a larger slab. But nothing is appended to a slot that is due.
 func (w *Wheel) fireBlock(li *list, budget int) int {
-	if w.collects {
-		return w.collectBlock(li, budget)
-	}
 	i := li.head
 	b := w.block(i)
-	if m := w.masks[i]; !w.inCache(b, m) {
+	if m := *w.mask(i); !w.inCache(b, m) {
 		w.touch(b, m)
 		w.touchCalls(b, m)
 	}
-	plain := !w.holding
-	for ; budget > 0 && li.head == i; budget-- {
+	last := w.fired + uint64(budget)
+	for li.head == i && w.fired != last {
 		m := *w.mask(i)
 		if m == 0 {
 			w.dropBlock(li, i)
@@ -44,25 +48,44 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		}
 		*w.mask(i) = m
 		index := e.index
-		if n := w.node(index); plain && n.gen&periodicBit == 0 { // as fire does
-			call := w.calls.at(index)
-			f := *call
-			*call = nil
-			w.fired++
-			gen := nextGen(n.gen)
-			if k := w.free; k < topSize && gen != lastGen {
-				n.gen = gen
-				*uncheckedIn(w.top, k) = spare{index, gen}
-				w.free = k + 1
-			} else {
-				w.release(n, index)
-			}
-			f()
+		n := w.node(index)
+		gen := n.gen
+		if gen&periodicBit != 0 || gen == lastGen-2 {
+			w.fire(index, e.when())
 			continue
 		}
-		budget -= w.fire(index, e.when()) - 1
+		call := w.calls.at(index) // what follows is what fire does
+		f := *call
+		*call = nil
+		w.fired++
+		gen += 2 // nextGen of one that is not periodic
+		n.gen = gen
+		if k := w.free; k < topSize {
+			*uncheckedIn(w.top, k) = spare{index, gen}
+			w.free = k + 1
+		} else if w.idle.addBeside(index) {
+			w.away++
+		} else {
+			w.keep(index, gen)
+		}
+		f()
 	}
-	return budget
+	return int(last - w.fired)
+}
+
+// holdFirst takes the first timer of a slot out, and leaves its callback to be called.
+func (w *Wheel) holdFirst(li *list, budget int) int {
+	i := li.head
+	m := w.masks[i]
+	if m == 0 {
+		w.dropBlock(li, i)
+		return budget
+	}
+	e := w.block(i).entry(m.first())
+	if w.masks[i] &= m - 1; w.masks[i] == 0 {
+		w.dropBlock(li, i)
+	}
+	return budget - w.fire(e.index, e.when())
 }
 
 // collectBlock is fireBlock where there are no callbacks. What is to be done with the nodes is not

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // naiveLevel tries the levels from below: the first whose present lap or next one has the tick.
@@ -65,7 +67,7 @@ func TestLevelAndSlotExhaustively(t *testing.T) {
 }
 
 func TestTickConversion(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
+	r := rand.New(rand.NewPCG(seed.Pick(t, 3), 4))
 	for range 200_000 {
 		tick := max(time.Duration(r.Uint64()>>1>>r.IntN(63)), 1)
 		at := time.Duration(r.Uint64() >> 1 >> r.IntN(63))
@@ -134,7 +136,7 @@ func TestNextPeriod(t *testing.T) {
 
 // The number of a slot in one multiplication is that of the tick in two steps.
 func TestUnit(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
+	r := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 	for _, tick := range []time.Duration{2, 3, 7, 1000, 32_767, time.Millisecond, time.Second, 3 * time.Hour, 1 << 40, math.MaxInt64 / 2, math.MaxInt64} {
 		c := newTicker(tick)
 		check := func(when time.Duration) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // keyedFace is what a Keyed and a KeyedWheel have in common, so that one model serves both.
@@ -174,8 +176,9 @@ func (m *keyedModel) drain() {
 }
 
 func TestKeyedAgainstModel(t *testing.T) {
-	for seed := range uint64(3) {
-		m := newKeyedModel(seed)
+	first := seed.Pick(t, 0)
+	for i := range uint64(3) {
+		m := newKeyedModel(first + i)
 		synctest.Test(t, func(t *testing.T) {
 			k := NewKeyed(KeyedConfig{}, m.expire)
 			m.t, m.k = t, sharedFace{k}
@@ -192,8 +195,9 @@ func TestKeyedAgainstModel(t *testing.T) {
 }
 
 func TestKeyedWheelAgainstModel(t *testing.T) {
-	for seed := range uint64(3) {
-		m := newKeyedModel(seed)
+	first := seed.Pick(t, 0)
+	for i := range uint64(3) {
+		m := newKeyedModel(first + i)
 		now := at(12345)
 		w := New(Config{})
 		w.Advance(now, 0)

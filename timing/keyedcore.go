@@ -127,13 +127,7 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 }
 
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
-func (w *Wheel) freeNode(i uint32) {
-	if w.free == topSize {
-		w.halveTop()
-	}
-	*uncheckedIn(w.top, w.free) = spare{index: i}
-	w.free++
-}
+func (w *Wheel) freeNode(i uint32) { w.keep(i, 0) }
 
 // clear removes all nodes, without a look at them. Not while Advance runs.
 func (w *Wheel) clear() {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // marathon checks a wheel against arrays, which is fast: a hundred million operations in a minute.
@@ -22,6 +24,7 @@ type marathon struct {
 	ops     int
 	panics  int
 	drained int
+	moved   int // by the function of a Drain
 }
 
 type runner struct {
@@ -123,12 +126,23 @@ func (m *marathon) called(x *runner) {
 func (m *marathon) drain() {
 	n, want := 0, m.w.Len()
 	last := time.Duration(math.MinInt64)
+	moved := map[time.Duration]bool{}
 	m.w.Drain(func(when time.Duration) {
-		if when < last {
+		if when < last && !moved[when] {
 			m.t.Fatalf("Drain visited %v after %v", when, last)
 		}
-		last = when
+		last = max(last, when)
 		n++
+		if x := &m.timers[m.r.IntN(len(m.timers))]; n%8 == 0 && m.w.Pending(x.handle) {
+			m.count(x, -1)
+			to := m.when(x)
+			moved[to] = true
+			if !m.w.Reset(x.handle, to) {
+				m.t.Fatal("Reset of a timer that Drain has not visited: false")
+			}
+			m.count(x, 1)
+			m.moved++
+		}
 	})
 	if n != want || m.w.Len() != 0 {
 		m.t.Fatalf("Drain visited %d of %d", n, want)
@@ -182,7 +196,7 @@ func TestMarathon(t *testing.T) {
 	} else {
 		t.Log("2 million operations; set LOOPWHEEL_SLOW=1 for 100 million")
 	}
-	m := newMarathon(t, 1)
+	m := newMarathon(t, seed.Pick(t, 1))
 	for i := 0; m.ops < ops; i++ {
 		for range m.r.Uint32() % 64 {
 			m.change()
@@ -201,8 +215,8 @@ func TestMarathon(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d operations, %d panics, %d drains, %+v", m.ops, m.panics, m.drained, m.w.Stats())
-	if m.panics == 0 || m.drained == 0 {
+	t.Logf("%d operations, %d panics, %d drains that moved %d, %+v", m.ops, m.panics, m.drained, m.moved, m.w.Stats())
+	if m.panics == 0 || m.drained == 0 || m.moved == 0 {
 		t.Error("too little happened")
 	}
 }

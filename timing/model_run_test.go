@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // 100,000 random operations against the model, delays up to 2^50 ticks, steps up to 2^31.
@@ -11,7 +13,7 @@ func TestWheelAgainstModel(t *testing.T) {
 	test := func(name string, tick time.Duration, crowd bool) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newModel(t, randomChooser{rand.New(rand.NewPCG(1, uint64(tick)))}, tick)
+			m := newModel(t, randomChooser{rand.New(rand.NewPCG(seed.Pick(t, 1), uint64(tick)))}, tick)
 			m.crowd = crowd
 			peak := 0
 			for i := range 100_000 {

@@ -7,19 +7,24 @@ import "math/bits"
 // far apart they are.
 type nodeSet struct{ levels [6][]uint64 }
 
-func (s *nodeSet) addAll(nodes []spare) {
-	words := s.levels[0]
-	for _, x := range nodes {
-		if at := int(x.index >> 6); at < len(words) && words[at] != 0 { // most often, so it is quick
-			words[at] |= 1 << (x.index & 63)
-			continue
-		}
-		s.add(x.index)
-		words = s.levels[0]
+func (s *nodeSet) add(i uint32) {
+	if !s.addBeside(i) {
+		s.addFirst(i)
 	}
 }
 
-func (s *nodeSet) add(i uint32) {
+// addBeside adds a number if there is another one in the same word, as there mostly is.
+func (s *nodeSet) addBeside(i uint32) bool {
+	words, at := s.levels[0], i>>6
+	if int(at) >= len(words) || *uncheckedIn(words, at) == 0 {
+		return false
+	}
+	*uncheckedIn(words, at) |= 1 << (i & 63)
+	return true
+}
+
+// addFirst is add where there may be none in the same word, of which the levels above do not know.
+func (s *nodeSet) addFirst(i uint32) {
 	for l := range s.levels {
 		words := s.levels[l]
 		at := int(i >> 6)
@@ -30,7 +35,7 @@ func (s *nodeSet) add(i uint32) {
 		was := words[at]
 		words[at] = was | 1<<(i&63)
 		if was != 0 {
-			return // so the levels above know of it
+			return
 		}
 		i >>= 6
 	}

@@ -29,16 +29,16 @@ type slab struct {
 	used    uint32                      // nodes that timers have had or that are free, and node 0
 	away    uint32                      // of those, how many are neither taken nor in top
 
-	// The nodes released last are on a stack with their generations, so that adding a timer waits
-	// for none. When it is full, half of it goes to idle; when it is empty, it gets those that are
-	// lowest there. So many timers added one after the other, as when a million have come due, have
-	// nodes that follow each other, and their memory comes as fast as it can.
+	// Nodes that are released are on a stack with their generations, so that adding a timer waits
+	// for none. When it is full, they go to idle; when it is empty, it gets those that are lowest
+	// there. So many timers added one after the other, as when a million have come due, have nodes
+	// that follow each other, and their memory comes as fast as it can.
 	top  []spare
 	free uint32 // how many are in top
 	idle nodeSet
 }
 
-// topSize is the length of top. Half of it moves at a time.
+// topSize is the length of top, of which half is filled at a time.
 const topSize = 2 * firstChunk
 
 type spare struct{ index, gen uint32 }
@@ -61,23 +61,20 @@ func (s *slab) fillTop() {
 	if s.top == nil {
 		s.top = make([]spare, topSize)
 	}
-	k := uint32(topSize) // they come lowest first, and so go in from the end
-	for k > topSize*3/4 {
-		first, word := s.idle.take()
-		if word == 0 {
-			break
-		}
-		nodes := s.node(first) // 64 of them are in one chunk
-		for ; word != 0; word &= word - 1 {
-			k--
-			i := uint32(bits.TrailingZeros64(word))
-			*uncheckedIn(s.top, k) = spare{first + i, unchecked(nodes, i).gen} // k does not get below topSize/4
-		}
-	}
-	s.free = uint32(copy(s.top, s.top[k:]))
-	if s.away -= s.free; s.free == 0 {
+	first, word := s.idle.take()
+	if word == 0 {
 		s.grow()
+		return
 	}
+	nodes := s.node(first) // 64 of them are in one chunk
+	k := uint32(0)
+	for ; word != 0; k++ {
+		i := uint32(bits.Len64(word)-1) & 63
+		word ^= 1 << i
+		*uncheckedIn(s.top, k) = spare{first + i, unchecked(nodes, i).gen} // 64 fit
+	}
+	s.free = k
+	s.away -= k
 }
 
 // grow puts nodes on the stack that were never used.
@@ -124,23 +121,17 @@ func (s *slab) release(n *node, i uint32) {
 	s.keep(i, n.gen)
 }
 
-// keep has alloc return node i next. A node whose generations have all been used is never handed
+// keep has alloc return node i again. A node whose generations have all been used is never handed
 // out again, so no handle, however old, comes back to life.
 func (s *slab) keep(i, gen uint32) {
-	if gen == lastGen {
+	switch {
+	case gen == lastGen:
 		s.away++
-		return
+	case s.free == topSize:
+		s.away++
+		s.idle.add(i)
+	default:
+		*uncheckedIn(s.top, s.free) = spare{i, gen}
+		s.free++
 	}
-	if s.free == topSize {
-		s.halveTop()
-	}
-	s.top[s.free] = spare{i, gen}
-	s.free++
-}
-
-// halveTop makes room on the stack, which is full.
-func (s *slab) halveTop() {
-	s.idle.addAll(s.top[:topSize/2])
-	s.away += topSize / 2
-	s.free = uint32(copy(s.top, s.top[topSize/2:]))
 }

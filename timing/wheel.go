@@ -61,6 +61,7 @@ type Wheel struct {
 	blocks
 	calls     chunks[func()] // of the nodes; nil of a free one
 	collected []uint32       // the nodes that came due, if collecting
+	upper     uint64         // no slot with a block above level 0 begins before this tick
 }
 
 // due is a callback taken off a wheel, to be called elsewhere.
@@ -93,7 +94,7 @@ func (w *Wheel) reset() {
 	}
 	w.slab, w.calls = slab{}, chunks[func()]{}
 	w.blocks.init()
-	w.occupied, w.levels, w.near = [2 * numLevels]uint64{}, 0, 0
+	w.occupied, w.levels, w.near, w.upper = [2 * numLevels]uint64{}, 0, 0, 0
 	w.forget()
 	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }

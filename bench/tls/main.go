@@ -36,6 +36,7 @@ type options struct {
 	conns  int
 	idlers int
 	begun  int
+	depth  int
 	procs  int
 	only   string
 
@@ -52,6 +53,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
 	flag.IntVar(&o.conns, "conns", 50, "connections that echo at the same time")
+	flag.IntVar(&o.depth, "depth", 1, "messages that are under way on each of them")
 	flag.IntVar(&o.idlers, "idlers", 2000, "idle connections")
 	flag.IntVar(&o.begun, "begun", 10_000, "handshakes that are begun and left open")
 	flag.IntVar(&o.procs, "procs", 2, "GOMAXPROCS of each server")
@@ -223,10 +225,23 @@ func closeAll(conns []*tls.Conn) {
 // echoOnce sends frame and reads it back.
 func echoOnce(c *tls.Conn, frame []byte) error {
 	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
-	if _, err := c.Write(frame); err != nil {
+	return echoAll(c, frame)
+}
+
+// frames returns n frames of a size.
+func frames(n, size int) (all []byte) {
+	for range n {
+		all = binary.BigEndian.AppendUint32(all, uint32(size))
+		all = append(all, make([]byte, size)...)
+	}
+	return all
+}
+
+func echoAll(c *tls.Conn, frames []byte) error {
+	if _, err := c.Write(frames); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(c, frame)
+	_, err := io.ReadFull(c, frames)
 	return err
 }
 
@@ -243,13 +258,13 @@ func (o *options) echo(s *server, size int) (float64, error) {
 	var failed atomic.Value
 	for _, c := range conns {
 		wg.Go(func() {
-			frame := make([]byte, 4+size)
+			frames := frames(o.depth, size)
 			for !over.Load() {
-				if err := echoOnce(c, frame); err != nil {
+				if err := echoAll(c, frames); err != nil {
 					failed.Store(err)
 					return
 				}
-				n.Add(1)
+				n.Add(int64(o.depth))
 			}
 		})
 	}

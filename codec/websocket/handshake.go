@@ -54,10 +54,14 @@ func readRequest(head []byte) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	bad := ""
 	for name := range r.Header {
-		if strings.ContainsFunc(name, notToken) {
-			return nil, fmt.Errorf("the header name %q", name)
+		if strings.ContainsFunc(name, notToken) && (bad == "" || name < bad) { // the same one each time
+			bad = name
 		}
+	}
+	if bad != "" {
+		return nil, fmt.Errorf("the header name %q", bad)
 	}
 	return r, nil
 }

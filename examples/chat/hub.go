@@ -158,10 +158,12 @@ func (h *sharedHouse) join(s *session, name, since string) {
 	if g, err := h.hub.Group(name); err == nil {
 		g.Join(s.c) // for those who type
 	}
-	client, at := h.client, float64(time.Now().Unix())
-	_ = loop.Offload(s.c, func(ctx context.Context) error {
-		return client.ZAdd(ctx, roomsKey, redis.Z{Score: at, Member: name}).Err()
-	}, func(*loop.Conn, error) {})
+	_ = loop.Offload(s.c, func(ctx context.Context) error { return h.listRoom(ctx, name) }, func(*loop.Conn, error) {})
+}
+
+// listRoom has a room listed, first for now.
+func (h *sharedHouse) listRoom(ctx context.Context, room string) error {
+	return h.client.ZAdd(ctx, roomsKey, redis.Z{Score: float64(time.Now().Unix()), Member: room}).Err()
 }
 
 func (h *sharedHouse) leave(s *session, _ string) {
@@ -204,11 +206,20 @@ func (h *sharedHouse) renamed(s *session, old string) {
 }
 
 func (h *sharedHouse) private(s *session, e event) {
-	err := loop.Offload(s.c, func(ctx context.Context) string {
-		who, _, _ := h.hub.Owner(ctx, skeleton(e.To))
+	type found struct {
+		nick string
+		err  error
+	}
+	err := loop.Offload(s.c, func(ctx context.Context) found {
+		who, _, err := h.hub.Owner(ctx, skeleton(e.To))
 		_, nick, _ := strings.Cut(who, " ")
-		return nick
-	}, func(c *loop.Conn, nick string) {
+		return found{nick, err}
+	}, func(c *loop.Conn, of found) {
+		nick := of.nick
+		if of.err != nil {
+			note(c, "%s cannot be found now: Redis does not answer", e.To)
+			return
+		}
 		if nick == "" {
 			note(c, "%s is not here", e.To)
 			return
@@ -229,11 +240,20 @@ func (h *sharedHouse) private(s *session, e event) {
 
 func (h *sharedHouse) who(s *session) {
 	o, name := s.shared, s.room
-	_ = loop.Offload(s.c, func(ctx context.Context) []string {
-		names, _ := o.Who(ctx)
+	type present struct {
+		names []string
+		err   error
+	}
+	_ = loop.Offload(s.c, func(ctx context.Context) present {
+		names, err := o.Who(ctx)
 		slices.Sort(names)
-		return names
-	}, func(c *loop.Conn, names []string) {
+		return present{names, err}
+	}, func(c *loop.Conn, p present) {
+		if p.err != nil {
+			note(c, "who is here cannot be told now: Redis does not answer")
+			return
+		}
+		names := p.names
 		send(c, event{Type: "who", Room: name, Names: names, Asked: true})
 	})
 }
@@ -285,8 +305,9 @@ func (h *sharedHouse) count(ctx context.Context) {
 		said := h.said
 		h.said = make(map[string]int64)
 		h.mu.Unlock()
-		for room, n := range said {
+		for room, n := range said { // and that the room is there, should Redis have forgotten all
 			_ = h.client.HIncrBy(ctx, saidKey, room, n).Err()
+			_ = h.listRoom(ctx, room)
 		}
 	}
 }

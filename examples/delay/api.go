@@ -59,14 +59,24 @@ func (d *duration) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &text); err != nil {
 		seconds, err := strconv.ParseFloat(string(data), 64)
 		if err != nil || seconds > 1e10 || seconds < -1e10 {
-			return fmt.Errorf("%.40s is no duration: want a string as 1m30s, or seconds", data)
+			return durationError(data)
 		}
 		*d = duration(seconds * float64(time.Second))
 		return nil
 	}
 	v, err := time.ParseDuration(text)
+	if err != nil {
+		return durationError(data)
+	}
 	*d = duration(v)
-	return err
+	return nil
+}
+
+// durationError is what was to be a duration.
+type durationError string
+
+func (e durationError) Error() string {
+	return fmt.Sprintf("%.40s is no duration: want a string as 1m30s, or seconds", string(e))
 }
 
 // request is a task as it comes over HTTP.
@@ -172,11 +182,15 @@ func (a *api) read(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	in := json.NewDecoder(&body)
 	in.DisallowUnknownFields()
-	if err := in.Decode(v); err != nil {
+	err := in.Decode(v)
+	var wrong durationError
+	switch {
+	case errors.As(err, &wrong):
+		reply(w, http.StatusBadRequest, problem{wrong.Error()})
+	case err != nil:
 		reply(w, http.StatusBadRequest, problem{"the body is not the JSON that is wanted: " + err.Error()})
-		return false
 	}
-	return true
+	return err == nil
 }
 
 func (a *api) add(w http.ResponseWriter, r *http.Request) {

@@ -6,12 +6,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// failFor is how long a failure is passed on, or what is stale is given, without asking again: many
+// ask again at once, and those who cannot answer must not be asked more for it (RFC 9520).
+const failFor = 5 * time.Second
+
 // A cache is one loop's. The loop's wheel ends its entries.
 type cache struct {
 	loop    *loop.Loop
 	entries map[string]*entry
 	max     int
 	stale   time.Duration // for how long an entry is kept beyond its TTL
+	failing map[string]struct{}
 }
 
 // An entry is an answer and when it came.
@@ -44,4 +49,19 @@ func (c *cache) put(key string, a answer) {
 	e := &entry{answer: a, since: c.loop.Now()}
 	e.timer = c.loop.AfterFunc(a.ttl+c.stale, func() { delete(c.entries, key) })
 	c.entries[key] = e
+}
+
+// failed keeps in mind that there was no answer: for failFor, nobody upstream is asked again.
+func (c *cache) failed(key string) {
+	if len(c.failing) >= c.max {
+		return
+	}
+	c.failing[key] = struct{}{}
+	c.loop.AfterFunc(failFor, func() { delete(c.failing, key) })
+}
+
+// isFailing reports whether there was no answer a short while ago.
+func (c *cache) isFailing(key []byte) bool {
+	_, failing := c.failing[string(key)]
+	return failing
 }

@@ -19,7 +19,7 @@ const (
 	// maxWaiting is how many clients may wait for one answer.
 	maxWaiting = 1000
 
-	// maxPending is how many different questions a loop has upstream.
+	// maxPending is how many different questions a loop has upstream, maxAsked of them at each.
 	maxPending = 10_000
 )
 
@@ -63,7 +63,8 @@ func newServer(o *options, log zerolog.Logger) *loop.Server {
 
 func newForwarder(o *options, l *loop.Loop) forwarder {
 	f := forwarder{o: o, loop: l, pending: make(map[string]*lookup),
-		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale}}
+		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale,
+			failing: make(map[string]struct{})}}
 	for _, addr := range o.upstreams {
 		f.udp = append(f.udp, newUpstream(l, "udp", addr, o.timeout))
 	}
@@ -90,9 +91,21 @@ func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
 			return f.reply(c, &q, &e.answer, age, 0)
 		}
 	}
-	q.key = string(key)
+	failing := f.cache.isFailing(key)
+	if q.key = string(key); failing {
+		return f.replyFailing(c, &q)
+	}
 	f.lookUp(c, q)
 	return nil
+}
+
+// replyFailing gives what was true a while ago (RFC 8767), or a failure.
+func (f *forwarder) replyFailing(c *loop.Conn, q *query) error {
+	if e := f.cache.entries[q.key]; e != nil {
+		return f.reply(c, q, &e.answer, 0, staleTTL)
+	}
+	f.out = appendEmpty(f.out[:0], q, dns.RcodeServerFailure, false)
+	return c.Send(f.out)
 }
 
 // reply sends an answer, or tells the client to ask by TCP.
@@ -110,6 +123,7 @@ type lookup struct {
 	q       query
 	clients []waiting
 	tries   int
+	asked   bool // somebody
 }
 
 type waiting struct {
@@ -142,6 +156,7 @@ func (k *lookup) ask() {
 		u := f.udp[(f.next+k.tries)%len(f.udp)]
 		k.tries++
 		if u.ask(&k.q, f.o.timeout, k.answered) == nil {
+			k.asked = true
 			return
 		}
 	}
@@ -163,8 +178,10 @@ func (k *lookup) answered(msg []byte, err error) {
 		k.ask()
 		return
 	}
-	k.done(&a, 0)
-	k.f.cache.put(k.q.key, a)
+	k.done(&a)
+	if k.f.cache.put(k.q.key, a); a.msg[3]&15 == dns.RcodeServerFailure {
+		k.f.cache.failed(k.q.key)
+	}
 }
 
 // mayDoBetter reports whether there is another way to an answer than to pass on a failure.
@@ -181,37 +198,28 @@ func (k *lookup) askTCP() {
 		}
 	}
 	u := f.tcp[(f.next+k.tries-1)%len(f.tcp)]
-	if u.link.Conn() == nil { // the first time
-		f.loop.AfterFunc(f.o.timeout/20, func() {
-			if u.ask(&k.q, f.o.timeout, k.answered) != nil {
-				k.ask()
-			}
-		})
-		return
-	}
-	if u.ask(&k.q, f.o.timeout, k.answered) != nil {
-		k.ask()
-	}
+	u.whenOpen(func() {
+		if u.ask(&k.q, f.o.timeout, k.answered) != nil {
+			k.ask()
+		}
+	})
 }
 
 // done gives all who wait their answer.
-func (k *lookup) done(a *answer, stale uint32) {
+func (k *lookup) done(a *answer) {
 	delete(k.f.pending, k.q.key)
 	for _, w := range k.clients {
-		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.reply(c, &w.q, a, 0, stale) })
+		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.reply(c, &w.q, a, 0, 0) })
 	}
 }
 
-// fail gives those who wait what was true a while ago (RFC 8767), or a failure.
+// fail gives those who wait what there is without an answer.
 func (k *lookup) fail() {
-	if e := k.f.cache.entries[k.q.key]; e != nil {
-		k.done(&e.answer, staleTTL)
-		return
-	}
 	delete(k.f.pending, k.q.key)
+	if k.asked { // otherwise there is too much to do
+		k.f.cache.failed(k.q.key)
+	}
 	for _, w := range k.clients {
-		_ = w.ref.Tell(func(c *loop.Conn) {
-			_ = c.Send(appendEmpty(nil, &w.q, dns.RcodeServerFailure, false))
-		})
+		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q) })
 	}
 }

@@ -10,10 +10,15 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// maxAsked is how many questions an upstream has at once: few, as there are 65,536 ids, and who
+// guesses answers hits one of these.
+const maxAsked = 4096
+
 // An upstream is one loop's connection to a server that is asked.
 type upstream struct {
 	link  *handler.Link
 	calls *handler.Calls[[]byte] // of the connection that there is
+	wait  []func()               // for one, or for an attempt to make one that has failed
 }
 
 // newUpstream keeps a UDP session, or a TCP connection, to addr.
@@ -23,6 +28,7 @@ func newUpstream(l *loop.Loop, network, addr string, timeout time.Duration) *ups
 		Dialer: loop.Dialer{Codec: codec.Length{Size: 2}, Timeout: timeout},
 		Addr:   network + "://" + addr,
 		Open:   u.open,
+		State:  u.changed,
 		Max:    time.Second,
 	}
 	u.link = r.Start(l)
@@ -30,8 +36,26 @@ func newUpstream(l *loop.Loop, network, addr string, timeout time.Duration) *ups
 }
 
 func (u *upstream) open(c *loop.Conn) loop.Handler {
-	u.calls = handler.NewCalls[[]byte](c, handler.CallLimits{IDBits: 16, Max: 4096})
+	u.calls = handler.NewCalls[[]byte](c, handler.CallLimits{IDBits: 16, Max: maxAsked})
 	return loop.HandlerFunc(u.answered)
+}
+
+// changed calls those who wait, whether there is a connection now or not.
+func (u *upstream) changed(*loop.Conn, error) {
+	wait := u.wait
+	u.wait = nil
+	for _, f := range wait {
+		f()
+	}
+}
+
+// whenOpen has f called when there is a connection, or none could be made.
+func (u *upstream) whenOpen(f func()) {
+	if u.link.Conn() != nil {
+		f()
+		return
+	}
+	u.wait = append(u.wait, f)
 }
 
 // answered takes whatever comes. What nobody asked for is dropped.

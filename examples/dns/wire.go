@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -15,9 +16,13 @@ import (
 const (
 	headerLen = 12
 	optLen    = 11
-	// minSize is what a client takes that does not say more, and udpSize what we say.
+	// minSize is what a client takes that does not say more. udpSize is what we say, and send at
+	// most, as more may be sent in fragments, which get lost and are easy to forge.
 	minSize = 512
 	udpSize = 1232
+
+	// maxTTL is for how long an answer is kept at most (RFC 8767, section 4).
+	maxTTL = 7 * 24 * time.Hour
 )
 
 var errMessage = errors.New("not a DNS message that can be answered")
@@ -48,7 +53,7 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 		return q, key, errMessage
 	}
 	end := skipName(msg, headerLen)
-	if end < 0 || end+4 > len(msg) {
+	if end < 0 || end+4 > len(msg) || hasPointer(msg[headerLen:end]) {
 		return q, key, errMessage
 	}
 	q.question, q.size = msg[headerLen:end+4], minSize
@@ -59,7 +64,7 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 	if opt := msg[end+4:]; binary.BigEndian.Uint16(msg[10:]) > 0 && len(opt) >= optLen && opt[0] == 0 &&
 		binary.BigEndian.Uint16(opt[1:]) == dns.TypeOPT {
 		q.edns = true
-		q.size = max(minSize, int(binary.BigEndian.Uint16(opt[3:])))
+		q.size = min(max(minSize, int(binary.BigEndian.Uint16(opt[3:]))), udpSize)
 		bits |= opt[7] >> 7 << 1 // DO
 	}
 	key = append(key[:0], q.question...)
@@ -86,6 +91,17 @@ func skipName(msg []byte, at int) int {
 		}
 	}
 	return -1
+}
+
+// hasPointer reports whether a name refers to another place of its message, as a question's has no
+// reason to.
+func hasPointer(name []byte) bool {
+	for at := 0; at < len(name); at += 1 + int(name[at]) {
+		if name[at] >= 0xc0 {
+			return true
+		}
+	}
+	return false
 }
 
 // An answer is one from upstream, in wire form without its OPT record, and where its TTLs are.
@@ -135,23 +151,35 @@ func withoutOPT(rrs []dns.RR) (rest []dns.RR) {
 	return rest
 }
 
-// usable returns for how long an answer may be given again: as long as its shortest TTL says, and
-// if there is none such, as its SOA does (RFC 2308).
+// usable returns for how long an answer may be given again: as long as its shortest TTL says. What
+// says that there is nothing, also at the end of a chain of CNAMEs, has an SOA record among its
+// authorities, and may be used for as long as that says (RFC 2308); without one it is not kept.
 func usable(m *dns.Msg) time.Duration {
 	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0
 	}
-	least, any := uint32(0), false
-	for _, rr := range append(append([]dns.RR{}, m.Answer...), m.Ns...) {
-		ttl := rr.Header().Ttl
-		if soa, ok := rr.(*dns.SOA); ok && len(m.Answer) == 0 {
-			ttl = min(ttl, soa.Minttl)
-		}
-		if !any || ttl < least {
-			least, any = ttl, true
+	least, hasSOA := uint32(math.MaxUint32), false
+	for _, rr := range m.Answer {
+		least = min(least, ttlOf(rr))
+	}
+	for _, rr := range m.Ns {
+		least = min(least, ttlOf(rr))
+		if soa, ok := rr.(*dns.SOA); ok {
+			hasSOA, least = true, min(least, soa.Minttl)
 		}
 	}
-	return time.Duration(least) * time.Second
+	if !hasSOA && (len(m.Answer) == 0 || m.Rcode == dns.RcodeNameError) {
+		return 0
+	}
+	return min(time.Duration(least)*time.Second, maxTTL)
+}
+
+// ttlOf returns a record's TTL: one with the first bit set means 0 (RFC 2181, section 8).
+func ttlOf(rr dns.RR) uint32 {
+	if ttl := rr.Header().Ttl; ttl <= math.MaxInt32 {
+		return ttl
+	}
+	return 0
 }
 
 // appendAnswer appends a to dst as the answer to q, after it has been in the cache for age. A stale

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/cloudflare/tableflip"
 	"github.com/rs/zerolog"
@@ -56,21 +58,32 @@ func (r *restarter) listen(addr string) (net.Listener, error) {
 	return ln, err
 }
 
-// listen replaces a unix socket that a dead process has left behind.
+// listen replaces a unix socket that a dead process has left behind, as a Server does with its Addr.
 func listen(network, address string) (net.Listener, error) {
-	ln, err := net.Listen(network, address)
-	if network != "unix" || !errors.Is(err, syscall.EADDRINUSE) {
-		return ln, err
-	}
-	c, dialErr := net.Dial(network, address)
-	if dialErr == nil {
-		_ = c.Close()
-		return nil, err
-	}
-	if !errors.Is(dialErr, syscall.ECONNREFUSED) || os.Remove(address) != nil {
-		return nil, err
+	if network == "unix" && !strings.HasPrefix(address, "@") {
+		defer lock(address)()
+		if err := removeStale(address); err != nil {
+			return nil, err
+		}
 	}
 	return net.Listen(network, address)
+}
+
+// removeStale removes a socket that refuses connections. What is not a socket stays.
+func removeStale(path string) error {
+	switch info, err := os.Lstat(path); {
+	case err != nil:
+		return nil // there is none, or listening will tell
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s is there, and is not a socket: remove it, or choose another path", path)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close() // somebody listens: so listening fails
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+	return nil
 }
 
 // watch restarts on SIGHUP. The context that it returns ends with ctx, or when a new process has

@@ -61,6 +61,49 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// Of many that start at once on a socket that a dead process has left behind, one wins.
+func TestStaleSocket(t *testing.T) {
+	for range 20 {
+		path := shortdir.Socket(t)
+		old, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.SetUnlinkOnClose(false)
+		old.Close()
+		won := make(chan net.Listener, 8)
+		var all sync.WaitGroup
+		for range cap(won) {
+			all.Go(func() {
+				if ln, err := listen("unix", path); err == nil {
+					won <- ln
+				}
+			})
+		}
+		all.Wait()
+		if len(won) != 1 {
+			t.Errorf("%d listen on one path", len(won))
+		}
+		for range len(won) {
+			(<-won).Close()
+		}
+	}
+}
+
+// A file at the socket's path is somebody's.
+func TestFileInPlaceOfASocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen("unix", path); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("%v, want that it is not a socket", err)
+	}
+	if text, _ := os.ReadFile(path); string(text) != "mine" {
+		t.Errorf("the file is %q", text)
+	}
+}
+
 // A restarting is the program, whichever process it is.
 type restarting struct {
 	kind, network, addr string

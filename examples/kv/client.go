@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
 
 func client(s *session, args [][]byte) {
@@ -31,7 +32,7 @@ func client(s *session, args [][]byte) {
 	case sub == "unblock" && (n == 3 || n == 4):
 		s.clientUnblock(args[2:])
 	default:
-		s.refuse("ERR unknown subcommand or wrong number of arguments for '" + string(args[1]) + "'. Try CLIENT HELP.")
+		s.refuse(store.WrongSubcommand(args, "id", "getname", "setname", "setinfo", "no-evict", "no-touch", "reply", "info", "list", "kill", "unblock"))
 	}
 }
 

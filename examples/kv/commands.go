@@ -163,7 +163,7 @@ func hello(s *session, args [][]byte) {
 			i++
 			name = string(args[i])
 		default:
-			s.refuse("ERR Syntax error in HELLO option '" + string(args[i]) + "'")
+			s.refuse("ERR Syntax error in HELLO option '" + store.Shown(args[i]) + "'")
 			return
 		}
 	}
@@ -188,15 +188,11 @@ func (s *session) greeting() []byte {
 }
 
 func selectDB(s *session, args [][]byte) {
-	n, ok := resp.ParseInt(args[1])
-	switch {
-	case !ok:
-		s.refuse("ERR value is not an integer or out of range")
-	case n != 0:
-		s.refuse("ERR DB index is out of range")
-	default:
-		s.ok()
+	if message := store.CheckDB(args[1]); message != "" {
+		s.refuse(message)
+		return
 	}
+	s.ok()
 }
 
 func timeCommand(s *session, _ [][]byte) {
@@ -238,7 +234,7 @@ func commandCommand(s *session, args [][]byte) {
 	case sub == "getkeys" && len(args) > 2:
 		s.getKeys(args[2:])
 	default:
-		s.refuse("ERR unknown subcommand or wrong number of arguments for '" + string(args[1]) + "'. Try COMMAND HELP.")
+		s.refuse(store.WrongSubcommand(args, "count", "docs", "info", "getkeys"))
 	}
 }
 

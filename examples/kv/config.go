@@ -88,7 +88,7 @@ func configCommand(s *session, args [][]byte) {
 	case sub == "resetstat" && len(args) == 2:
 		s.ok()
 	default:
-		s.refuse("ERR unknown subcommand or wrong number of arguments for '" + string(args[1]) + "'. Try CONFIG HELP.")
+		s.refuse(store.WrongSubcommand(args, "get", "set", "resetstat"))
 	}
 }
 

@@ -102,7 +102,7 @@ func execCommand(s *session, _ [][]byte) {
 func (s *session) runTransaction(sh *shard, t *transaction, w *watching) {
 	if err := s.server.writable(); err != "" && t.writes() {
 		w.end()
-		s.write(resp.AppendError(nil, "EXECABORT Transaction discarded because of: "+err))
+		s.abort(err)
 		return
 	}
 	if sh == s.shard {
@@ -111,6 +111,10 @@ func (s *session) runTransaction(sh *shard, t *transaction, w *watching) {
 	}
 	v := s.version
 	s.ask(sh, func(done func([]byte)) { sh.whenSafe(sh.exec(t.queue, v, w, nil), t.writes(), done) })
+}
+
+func (s *session) abort(why string) {
+	s.write(resp.AppendError(nil, "EXECABORT Transaction discarded because of: "+why))
 }
 
 func (t *transaction) writes() bool {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/loopwheel/loopwheel/codec/resp"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
@@ -233,7 +231,11 @@ func pubsubCommand(s *session, args [][]byte) {
 	case sub == "numsub":
 		s.numSub(cloneArgs(args[2:]))
 	default:
-		s.write(resp.AppendError(nil, fmt.Sprintf("ERR Unknown PUBSUB subcommand or wrong number of arguments for '%s'", args[1])))
+		if sub == "channels" {
+			s.refuse("ERR unknown subcommand or wrong number of arguments for '" + store.Shown(args[1]) + "'. Try PUBSUB HELP.")
+			return
+		}
+		s.refuse(store.WrongSubcommand(args, "numpat", "numsub"))
 	}
 }
 

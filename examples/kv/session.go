@@ -159,7 +159,7 @@ func (s *session) execute(args [][]byte) {
 	s.last = cmd.name
 	switch n := len(args); {
 	case cmd.arity > 0 && n != cmd.arity || n < -cmd.arity:
-		s.refuse(store.WrongArgs(cmd.name))
+		s.wrongArgs(cmd.name)
 	case !s.authed && !cmd.open:
 		s.refuse("NOAUTH Authentication required.")
 	case s.subs.only(s) && !cmd.subscribed:
@@ -173,15 +173,29 @@ func (s *session) execute(args [][]byte) {
 	}
 }
 
+// wrongArgs refuses a command whose number of arguments is wrong. EXEC ends the transaction even so.
+func (s *session) wrongArgs(name string) {
+	if name != "exec" {
+		s.refuse(store.WrongArgs(name))
+		return
+	}
+	s.multi = nil
+	s.unwatch()
+	s.abort(strings.TrimPrefix(store.WrongArgs(name), "ERR "))
+}
+
 // unknown is the error for a command that does not exist.
 func unknown(args [][]byte) string {
 	var b strings.Builder
-	b.WriteString("ERR unknown command '" + string(args[0][:min(len(args[0]), 128)]) + "', with args beginning with: ")
+	b.WriteString("ERR unknown command '" + store.Shown(args[0]) + "', with args beginning with: ")
+	room := 128
 	for _, a := range args[1:] {
-		if b.Len() > 200 {
+		if room <= 0 {
 			break
 		}
-		b.WriteString("'" + string(a[:min(len(a), 128)]) + "' ")
+		shown := "'" + store.Shown(a[:min(len(a), room)]) + "' "
+		b.WriteString(shown)
+		room -= len(shown)
 	}
 	return b.String()
 }
@@ -240,6 +254,8 @@ func (s *session) refuseData(cmd *store.Command, args [][]byte) string {
 	switch {
 	case !cmd.ArityOK(len(args)):
 		return store.WrongArgs(cmd.Name)
+	case cmd.Check != nil && cmd.Check(args) != "":
+		return cmd.Check(args)
 	case !s.authed:
 		return "NOAUTH Authentication required."
 	case s.subs.only(s):

@@ -1,6 +1,7 @@
 // Command proxy passes TCP connections on to backends, as one would configure HAProxy to do:
 // round-robin or the least connections, health checks, PROXY protocol, half-closes, idle timeouts,
-// a drain. What it serves is in server.go, and the backends are in pool.go.
+// TLS towards clients, a drain. What it serves is in server.go, the backends are in pool.go, and what one sees of
+// it is in web.go.
 package main
 
 import (
@@ -29,11 +30,20 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	log := cli.Log(errOut, zerolog.InfoLevel)
 	p := newProxy(o, log)
 	srv := p.server()
-	if err := srv.Start(ctx); err != nil {
-		fmt.Fprintf(errOut, "proxy: cannot start: %v\n", err)
+	if srv.TLS, err = o.certs.Config(); err != nil {
+		fmt.Fprintf(errOut, "proxy: %v\n", err)
+		return 2
+	}
+	web, err := listenWeb(o.metrics)
+	if err != nil {
+		fmt.Fprintf(errOut, "proxy: -metrics %s: %v\n", o.metrics, err)
 		return 1
 	}
+	if err := srv.Start(ctx); err != nil {
+		return cli.CannotStart("proxy", err, o.addr, "tcp://127.0.0.1:7001", errOut)
+	}
 	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
+	p.serveWeb(ctx, srv, web, out)
 	go p.status(ctx, srv)
 	err = cli.Wait(ctx, srv.Wait, func() {
 		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)

@@ -35,7 +35,15 @@ func (o *output) String() string {
 // start runs the program until the test ends, and returns where it listens.
 func start(t *testing.T, flags ...string) (addr string, stop func() (code int, out string)) {
 	t.Helper()
+	var shown func() string
+	return startShown(t, &shown, flags...)
+}
+
+// startShown is start for a test that looks at what the program has printed until now.
+func startShown(t *testing.T, shown *func() string, flags ...string) (addr string, stop func() (code int, out string)) {
+	t.Helper()
 	var out, errOut output
+	*shown = func() string { return out.String() }
 	ctx, cancel := context.WithCancel(context.Background())
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, append([]string{"-addr", "tcp://127.0.0.1:0"}, flags...), &out, &errOut) }()
@@ -208,6 +216,8 @@ func TestDrain(t *testing.T) {
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-to", "nowhere"}, {"-to", "a:1", "-balance", "random"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
+		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"}, {"-to", "a:1", "-loops", "-1"},
+		{"-to", "a:1", "-tls", "-tls-cert", "x"}, {"-to", "a:1", "-addr", "nowhere"}, {"-to", "a:1", "-addr", "udp://127.0.0.1:0"},
 	} {
 		var out, errOut output
 		if code := run(t.Context(), args, &out, &errOut); code != 2 || strings.Count(errOut.String(), "\n") != 1 {

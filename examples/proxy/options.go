@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/examples/internal/certs"
 	"github.com/loopwheel/loopwheel/examples/internal/cli"
 )
 
@@ -22,6 +23,8 @@ type options struct {
 	check   time.Duration
 	drain   time.Duration
 	loops   int
+	metrics string
+	certs   certs.Flags
 }
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
@@ -37,16 +40,34 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
 	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy is told to stop")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
+	fs.StringVar(&o.metrics, "metrics", "", "serve a live page, Prometheus metrics and the backends' numbers on this `address`, such as 127.0.0.1:9090; it is for you, not for your users")
+	o.certs.Register(fs)
 	err := cli.Parse(fs, args, "-to host:port[,host:port...] [flags]", out)
 	switch {
 	case err != nil:
 		return o, err
 	case len(o.to) == 0:
 		return o, errors.New("no backends: say where to with -to host:port[,host:port...]")
-	case o.idle < 0 || o.check < 0 || o.connect <= 0 || o.drain <= 0 || o.loops < 0:
-		return o, errors.New("a negative duration or number, or -connect or -drain of 0")
+	case strings.HasPrefix(o.addr, "udp"):
+		return o, fmt.Errorf("invalid value %q for flag -addr: want tcp://host:port or unix://path", o.addr)
+	case o.loops < 0:
+		return o, fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means as many as cores`, o.loops)
 	}
-	return o, nil
+	return o, o.checkDurations()
+}
+
+func (o *options) checkDurations() error {
+	switch {
+	case o.idle < 0:
+		return fmt.Errorf("invalid value %q for flag -idle: it is negative; 0 means never", o.idle)
+	case o.check < 0:
+		return fmt.Errorf("invalid value %q for flag -check: it is negative; 0 means never", o.check)
+	case o.connect <= 0:
+		return fmt.Errorf("invalid value %q for flag -connect: want more than 0", o.connect)
+	case o.drain <= 0:
+		return fmt.Errorf("invalid value %q for flag -drain: want more than 0", o.drain)
+	}
+	return nil
 }
 
 func (o *options) setTo(list string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // soakTime is for how long tests that go on run: LOOPWHEEL_SOAK, or less.
@@ -42,7 +43,7 @@ func TestChurn(t *testing.T) {
 		for i := range cs {
 			cs[i] = &client2{c: n.dial(), in: make(map[string]bool)}
 		}
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		most := 0
 		for end := time.Now().Add(soakTime(t, time.Second)); time.Now().Before(end); {
 			for range 100 {

@@ -23,13 +23,8 @@ func TestUsers(t *testing.T) {
 			m.say("bind ann")
 			m.wants("bound")
 		}
-		for heard := false; !heard; { // until b's subscription stands
-			a.say("send ann probe")
-			a.wants("probe")
-			_ = b.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			line, err := b.in.ReadString('\n')
-			heard = err == nil && line == "probe\n"
-		}
+		a.heardBy(b, "send ann to-two")
+		b.heardBy(a, "send ann to-one")
 		c.say("send ann hello")
 		a.until("hello")
 		b.until("hello")
@@ -48,6 +43,27 @@ func TestUsers(t *testing.T) {
 		c.say("send %s x", strings.Repeat("n", 257))
 		c.until("257 bytes")
 	})
+}
+
+// heardBy says something to a user, again and again, until other hears it: then the subscription of
+// other's process stands.
+func (c *client) heardBy(other *client, say string) {
+	c.t.Helper()
+	want := say[strings.LastIndex(say, " ")+1:] + "\n"
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		c.say("%s", say)
+		_ = other.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		for {
+			line, err := other.in.ReadString('\n')
+			if line == want {
+				return
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	c.t.Fatalf("%q was not heard", say)
 }
 
 // who waits until the room has these users.

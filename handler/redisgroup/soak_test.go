@@ -111,11 +111,12 @@ type traveller struct {
 
 // travel runs until ctx is done and everything has been heard.
 func (v *traveller) travel(ctx context.Context, talks *talking) {
+	random := rand.New(rand.NewPCG(uint64(v.id), 1))
 	for ctx.Err() == nil {
 		v.visit(ctx, v.children[v.home%len(v.children)].where(), talks)
 		v.home++
 		v.moves++
-		time.Sleep(20*time.Millisecond + rand.N(100*time.Millisecond))
+		time.Sleep(20*time.Millisecond + time.Duration(random.Int64N(int64(100*time.Millisecond))))
 	}
 }
 
@@ -135,7 +136,7 @@ func (v *traveller) visit(ctx context.Context, addr string, talks *talking) {
 	}
 	done := make(chan struct{})
 	defer close(done)
-	go v.talk(c, done, talks)
+	go v.talk(c, done, talks, rand.New(rand.NewPCG(uint64(v.id), uint64(2+v.moves))))
 	in := bufio.NewReader(c)
 	for {
 		line, err := in.ReadString('\n')
@@ -149,12 +150,12 @@ func (v *traveller) visit(ctx context.Context, addr string, talks *talking) {
 }
 
 // talk says something now and then.
-func (v *traveller) talk(c net.Conn, done chan struct{}, talks *talking) {
+func (v *traveller) talk(c net.Conn, done chan struct{}, talks *talking, random *rand.Rand) {
 	for {
 		select {
 		case <-done:
 			return
-		case <-time.After(time.Second + rand.N(time.Second)):
+		case <-time.After(time.Second + time.Duration(random.Int64N(int64(time.Second)))):
 		}
 		talks.unlessOver(func() {
 			v.said++

@@ -3,9 +3,10 @@
 package freeport
 
 import (
-	"math/rand/v2"
 	"net"
+	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 )
 
@@ -19,6 +20,13 @@ const (
 	bus   = 10_000
 )
 
+// taken counts the ports that this process has tried. Nobody gets the same one twice, however long
+// it takes until a server has it; and packages whose tests run beside each other begin far apart.
+var taken atomic.Uint32
+
+// apart is more ports than one package's tests take.
+const apart = 97
+
 // Addr returns an address of this machine, host:port, that nobody listens at.
 func Addr(t testing.TB) string {
 	t.Helper()
@@ -28,8 +36,8 @@ func Addr(t testing.TB) string {
 // Port returns the port of such an address.
 func Port(t testing.TB) int {
 	t.Helper()
-	for range 1000 {
-		port := first + rand.IntN(last-first)
+	for range last - first {
+		port := first + (os.Getpid()*apart+int(taken.Add(1)))%(last-first)
 		if free(port) && free(port+bus) {
 			return port
 		}

@@ -11,8 +11,8 @@ import (
 )
 
 // Restricted makes a user of Redis by the command ACL SETUSER that a document says, with the
-// password SECRET, and returns a client like another, but of that user. The document's path is from
-// the directory of the test's package.
+// password SECRET, and returns a client like another, but of that user and with a name, which takes a
+// right of its own. The document's path is from the directory of the test's package.
 func Restricted(t testing.TB, client redis.UniversalClient, document, user string) redis.UniversalClient {
 	t.Helper()
 	rule := aclRule(t, document, user)
@@ -22,12 +22,12 @@ func Restricted(t testing.TB, client redis.UniversalClient, document, user strin
 	case *redis.ClusterClient:
 		err = c.ForEachMaster(t.Context(), grant)
 		opt := *c.Options()
-		opt.Username, opt.Password = user, "SECRET"
+		opt.Username, opt.Password, opt.ClientName = user, "SECRET", "a-name"
 		client = redis.NewClusterClient(&opt)
 	case *redis.Client:
 		err = grant(t.Context(), c)
 		opt := *c.Options()
-		opt.Username, opt.Password = user, "SECRET"
+		opt.Username, opt.Password, opt.ClientName = user, "SECRET", "a-name"
 		client = redis.NewClient(&opt)
 	default:
 		t.Fatalf("a client of type %T", client)

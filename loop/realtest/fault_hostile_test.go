@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -238,12 +238,7 @@ func TestFaultHostileClients(t *testing.T) {
 	server := startPuppet(t, "hostile")
 	server.address()
 	addrs := strings.Fields(server.ask("addrs"))
-	seed := uint64(1)
-	if s := os.Getenv("LOOPWHEEL_FAULT_SEED"); s != "" {
-		if _, err := fmt.Sscan(s, &seed); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := seed.Pick(t, 1)
 	attack(t, addrs, seed, 3*time.Second)
 	before := server.settled()
 	count := attack(t, addrs, seed+1, faultTime(t, 20*time.Second))

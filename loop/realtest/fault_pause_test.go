@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -80,14 +81,14 @@ type hashes struct {
 
 func (h *hashes) accept(c *loop.Conn) loop.Handler {
 	sum, got := sha256.New(), 0
-	long := false
+	long, random := false, rand.New(rand.NewPCG(c.ID(), 16))
 	return script{
 		Message: func(c *loop.Conn, msg []byte) error {
 			if got == 0 {
 				long = msg[0] == 'l'
 			}
-			if got == 0 && long || !long && rand.IntN(2) == 0 {
-				h.pause(c, long)
+			if got == 0 && long || !long && random.IntN(2) == 0 {
+				h.pause(c, long, time.Duration(random.IntN(3000))*time.Microsecond)
 			}
 			got += len(msg)
 			sum.Write(msg)
@@ -111,13 +112,13 @@ func (h *hashes) accept(c *loop.Conn) loop.Handler {
 	}
 }
 
-func (h *hashes) pause(c *loop.Conn, long bool) {
+func (h *hashes) pause(c *loop.Conn, long bool, short time.Duration) {
 	c.PauseRead()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pauses++
 	if !long {
-		c.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, c.ResumeRead)
+		c.AfterFunc(short, c.ResumeRead)
 		return
 	}
 	if h.resting == nil {
@@ -267,6 +268,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 		defer mu.Unlock()
 		return server.ask(s)
 	}
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 	go func() {
 		defer close(stopped)
 		for exhausted := false; ; exhausted = !exhausted {
@@ -275,7 +277,7 @@ func pauseCycles(t *testing.T, network string) (problem string) {
 			case <-stop:
 				ask("release")
 				return
-			case <-time.After(time.Duration(rand.IntN(30)) * time.Millisecond):
+			case <-time.After(time.Duration(random.IntN(30)) * time.Millisecond):
 			}
 		}
 	}()

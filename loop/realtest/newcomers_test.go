@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
@@ -42,23 +43,23 @@ func fate(c *loop.Conn) loop.Handler {
 const mostVisits = 100
 
 // visit connects once, in one of several ways.
-func visit(addr net.Addr, secret bool) {
+func visit(addr net.Addr, secret bool, random *rand.Rand) {
 	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
 		return
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	if t, ok := c.(*net.TCPConn); ok && rand.IntN(3) == 0 {
+	if t, ok := c.(*net.TCPConn); ok && random.IntN(3) == 0 {
 		_ = t.SetLinger(0)
 	}
-	if secret && rand.IntN(2) == 0 {
+	if secret && random.IntN(2) == 0 {
 		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	}
-	if rand.IntN(3) > 0 {
+	if random.IntN(3) > 0 {
 		_, _ = c.Write([]byte("hello"))
 	}
-	if rand.IntN(2) == 0 {
+	if random.IntN(2) == 0 {
 		_, _ = c.Read(make([]byte, 1))
 	}
 }
@@ -87,14 +88,16 @@ func TestEndAmongNewcomers(t *testing.T) {
 		}
 		var clients sync.WaitGroup
 		ended := make(chan struct{})
+		first := seed.Pick(t, 1)
 		for i := range 12 {
+			random := rand.New(rand.NewPCG(first, uint64(i)))
 			clients.Go(func() {
 				for at := i; at < i+mostVisits; at++ {
 					select {
 					case <-ended:
 						return
 					default:
-						visit(srv.Addrs()[at%3], at%3 == 1)
+						visit(srv.Addrs()[at%3], at%3 == 1, random)
 					}
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -250,4 +251,9 @@ func replicated(t testing.TB, master *server) {
 
 func redisCLI(args ...string) ([]byte, error) {
 	return exec.Command("redis-cli", args...).CombinedOutput()
+}
+
+// upTo is some time below d.
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(d)))
 }

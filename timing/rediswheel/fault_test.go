@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/internal/stalls"
 )
 
@@ -80,7 +81,7 @@ func TestRedisKilled(t *testing.T) {
 			}
 			var unwritten []span
 			written, enough := watchWritten(s.client(t))
-			added, adding := addSlowly(q, n)
+			added, adding := addSlowly(t, q, n)
 			for range kills {
 				time.Sleep(1500 * time.Millisecond)
 				s.kill()
@@ -111,14 +112,15 @@ func TestRedisKilled(t *testing.T) {
 }
 
 // addSlowly adds n tasks until Redis has confirmed them all, and tells when each was.
-func addSlowly(q *Queue, n int) (added []span, wait *sync.WaitGroup) {
+func addSlowly(t *testing.T, q *Queue, n int) ([]span, *sync.WaitGroup) {
 	const adders = 8
-	added, wait = make([]span, n), new(sync.WaitGroup)
+	first, added, wait := seed.Pick(t, 1), make([]span, n), new(sync.WaitGroup)
 	for a := range adders {
 		wait.Go(func() {
+			random := rand.New(rand.NewPCG(first, uint64(a)))
 			for i := a; i < n; i += adders {
 				added[i].from = time.Now()
-				for q.Add(context.Background(), Task{Key: fmt.Sprint(i), Delay: rand.N(3 * time.Second)}) != nil {
+				for q.Add(context.Background(), Task{Key: fmt.Sprint(i), Delay: upTo(random, 3*time.Second)}) != nil {
 					time.Sleep(10 * time.Millisecond)
 					added[i].from = time.Now()
 				}
@@ -275,13 +277,14 @@ func subscriptionsKilled(t *testing.T, client *redis.Client, refresh time.Durati
 		return nil
 	}
 	stops := []func() error{start(t, q, r), start(t, q, r)}
+	random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 	began := time.Now()
 	for killed := 0; time.Since(began) < 5*time.Second; n++ {
 		if int(time.Since(began)/time.Second) > killed {
 			killed++
 			must(t, client.Do(ctx, "client", "kill", "type", "pubsub").Err())
 		}
-		must(t, q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(200 * time.Millisecond)}))
+		must(t, q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: upTo(random, 200*time.Millisecond)}))
 		time.Sleep(5 * time.Millisecond)
 	}
 	r.wait(t, n)
@@ -338,10 +341,10 @@ func TestClusterChanges(t *testing.T) {
 	q := open(t, c.client, Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
 	r := newRecorder()
 	stops := []func() error{start(t, q, r), start(t, q, r)}
-	n := 0
+	n, random := 0, rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 	add := func(for_ time.Duration) {
 		for began := time.Now(); time.Since(began) < for_; n++ {
-			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(3 * time.Second)}) != nil {
+			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: upTo(random, 3*time.Second)}) != nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 		}

@@ -32,7 +32,7 @@ const (
 // use; it must not be copied or changed once in use.
 //
 // A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
-// Config.Backoff or when Retry-After says, though not later than in an hour. All other answers are
+// Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other answers are
 // final: the task is dead. That includes redirects, which are not followed: a callback that moved
 // is to be changed where it is made.
 //
@@ -247,17 +247,19 @@ func judge(resp *http.Response) error {
 	return Permanent(fmt.Errorf("%s answered %s", resp.Request.URL.Host, resp.Status))
 }
 
-// retryAfter reads the header: seconds, or a date.
+// retryAfter reads the header: seconds, or a date. One that says "now", or a date that has passed,
+// says nothing: all attempts would be over in an instant.
 func retryAfter(v string, now time.Time) (time.Duration, bool) {
 	if v == "" {
 		return 0, false
 	}
 	if seconds, err := strconv.ParseUint(v, 10, 63); err == nil {
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second, true
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second, seconds > 0
 	}
 	at, err := http.ParseTime(v)
 	if err != nil {
 		return 0, false
 	}
-	return min(max(at.Sub(now), 0), maxRetryAfter), true
+	d := at.Sub(now)
+	return min(d, maxRetryAfter), d > 0
 }

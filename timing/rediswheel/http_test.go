@@ -83,6 +83,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"/200", "ok"}, {"/204", "ok"}, {"/301", "permanent"}, {"/302", "permanent"}, {"/400", "permanent"}, {"/404", "permanent"},
 		{"/410", "permanent"}, {"/408", "retry"}, {"/425", "retry"}, {"/429", "retry"}, {"/500", "retry"}, {"/503", "retry"},
 		{"/503?after=7", "after 7s"}, {"/429?after=99999999999", "after 1h0m0s"}, {"/503?after=soon", "retry"}, {"/503?after=-1", "retry"},
+		{"/503?after=0", "retry"}, {"/503?after=" + strings.ReplaceAll(time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), " ", "%20"), "retry"},
 		{"/503?after=" + strings.ReplaceAll(soon, " ", "%20"), "after half an hour"},
 	} {
 		err := h.Handle(context.Background(), Task{Key: "k", URL: server.URL + tt.path})
@@ -116,6 +117,60 @@ func kind(err error) string {
 		return "after " + retry.after.String()
 	}
 	return "retry"
+}
+
+// An answer that does not end is read up to MaxResponse; one that does not come is waited for as long
+// as Timeout says, and tried again.
+func TestHTTPBounds(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			_, _ = w.Write(make([]byte, 1000))
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	long := &HTTPCallback{AllowPrivate: true, MaxResponse: 1000, Timeout: time.Hour}
+	if err := long.Handle(ctx, Task{Key: "k", URL: server.URL + "/long"}); err != nil {
+		t.Error(err)
+	}
+	never := &HTTPCallback{AllowPrivate: true, Timeout: 50 * time.Millisecond}
+	if err := never.Handle(ctx, Task{Key: "k", URL: server.URL + "/never"}); kind(err) != "retry" {
+		t.Error(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("it took a minute")
+	}
+}
+
+// A receiver knows by Webhook-Id what it has seen: each attempt of an occurrence has the same, the next
+// occurrence another.
+func TestWebhookID(t *testing.T) {
+	ids := make(chan string, 100)
+	first := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ids <- r.Header.Get("Webhook-Id"); first {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		first = false
+	}))
+	defer server.Close()
+	q := open(t, embedded(t), Config{Backoff: func(int) time.Duration { return time.Millisecond }})
+	stop := start(t, q, &HTTPCallback{AllowPrivate: true})
+	must(t, q.Add(context.Background(), Task{Key: "k", Every: 10 * time.Millisecond, URL: server.URL}))
+	failed, again, next := <-ids, <-ids, <-ids
+	must(t, stop())
+	if failed == "" || failed != again || next == again {
+		t.Errorf("ids %q, %q, then %q", failed, again, next)
+	}
+	one := Task{Key: "k", Occurred: time.Now(), Body: []byte("1")}
+	other := one
+	other.Body = []byte("2")
+	if webhookID(&one) == webhookID(&other) {
+		t.Error("a task that replaced another has its id")
+	}
 }
 
 // What only this machine or its network should reach is not reached, however it is spelt.

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // A modelRun does both, and compares.
@@ -212,9 +214,9 @@ var (
 )
 
 func TestModel(t *testing.T) {
-	seed, steps := uint64(1), 1000
+	seed, steps := seed.Pick(t, 1), 1000
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		seed, steps = rand.Uint64(), 4000
+		steps = 4000
 	}
 	if soak() {
 		steps = 9000

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // A watched is a master and a replica that three Sentinels watch.
@@ -93,10 +94,10 @@ func TestSentinel(t *testing.T) {
 	q := open(t, s.client(t), Config{Lease: 3 * time.Second, Refresh: 500 * time.Millisecond})
 	r := newRecorder()
 	stop := start(t, q, r)
-	n := 0
+	n, random := 0, rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 	add := func(k int) {
 		for range k {
-			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: rand.N(4 * time.Second)}) != nil {
+			for q.Add(ctx, Task{Key: fmt.Sprint(n), Delay: upTo(random, 4*time.Second)}) != nil {
 				time.Sleep(10 * time.Millisecond)
 			}
 			n++

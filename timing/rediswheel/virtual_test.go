@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // virtually runs a test on miniredis in virtual time: hours pass at once. After it, it waits for what
@@ -32,9 +34,10 @@ func TestDay(t *testing.T) {
 		ctx, began := context.Background(), time.Now()
 		q := open(t, embedded(t), Config{Shards: 4, Refresh: time.Minute})
 		due := make(map[string]time.Time)
+		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		var tasks []Task
 		for i := range n {
-			at := began.Add(rand.N(day))
+			at := began.Add(upTo(random, day))
 			key := fmt.Sprint("task:", i)
 			due[key] = at
 			tasks = append(tasks, Task{Key: key, At: at})
@@ -120,9 +123,10 @@ func TestNobodyThere(t *testing.T) {
 		stop := start(t, q, r)
 		time.Sleep(time.Minute)
 		must(t, stop())
+		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		var tasks []Task
 		for i := range 5000 {
-			tasks = append(tasks, Task{Key: fmt.Sprint(i), Delay: rand.N(10 * time.Minute)})
+			tasks = append(tasks, Task{Key: fmt.Sprint(i), Delay: upTo(random, 10*time.Minute)})
 		}
 		must(t, q.AddBatch(ctx, tasks))
 		time.Sleep(10 * time.Minute)

@@ -1,11 +1,8 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
-	"math"
-	"math/big"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
@@ -46,6 +43,10 @@ type Command struct {
 	// First 0: none, or Keys says it.
 	First, Last, Step int
 	Keys              func(args [][]byte) [][]byte
+
+	// Check, if it is there, returns what is wrong with the arguments before anything is run or put
+	// into a transaction, "" if nothing is.
+	Check func(args [][]byte) string
 
 	run func(x *Call)
 }
@@ -171,41 +172,6 @@ func (x *Call) nullArray()          { x.Out = x.V.AppendNullArray(x.Out) }
 func (x *Call) array(n int)         { x.Out = resp.AppendArray(x.Out, n) }
 func (x *Call) err(s string)        { x.Out = resp.AppendError(x.Out, s) }
 
-// double answers a number with 17 digits if it needs that many, as redis-server 7.0 does.
-func (x *Call) double(f float64) {
-	var room [32]byte
-	digits := appendDouble(room[:0], f)
-	if x.V == resp.RESP3 {
-		x.Out = append(append(append(x.Out, ','), digits...), '\r', '\n')
-	} else {
-		x.bulk(digits)
-	}
-}
-
-// appendDouble writes f as C's "%.17g" does.
-func appendDouble(dst []byte, f float64) []byte {
-	if f == math.Trunc(f) && math.Abs(f) < 1e17 || math.IsInf(f, 0) {
-		return resp.AppendFloat(dst, f)
-	}
-	var room [32]byte
-	e := strconv.AppendFloat(room[:0], f, 'e', 16, 64)
-	mantissa, exp, _ := bytes.Cut(e, []byte("e"))
-	exponent, _ := strconv.Atoi(string(exp))
-	if exponent < -4 || exponent >= 17 {
-		dst = append(dst, trimZeros(mantissa)...)
-		return append(append(dst, 'e'), exp...)
-	}
-	return append(dst, trimZeros(strconv.AppendFloat(room[:0], f, 'f', 16-exponent, 64))...)
-}
-
-// trimZeros cuts zeros at the end of decimals.
-func trimZeros(digits []byte) []byte {
-	if !bytes.Contains(digits, []byte(".")) {
-		return digits
-	}
-	return bytes.TrimSuffix(bytes.TrimRight(digits, "0"), []byte("."))
-}
-
 // Errors in redis-server's words, by which clients know them.
 const (
 	errSyntax      = "ERR syntax error"
@@ -217,6 +183,9 @@ const (
 	errNaN         = "ERR increment would produce NaN or Infinity"
 	errWrongType   = "WRONGTYPE Operation against a key holding the wrong kind of value"
 	errTooLong     = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	errOutOfRange  = "ERR value is out of range"
+	errNotWithin32 = "ERR value is out of range, value must between -2147483648 and 2147483647"
+	errNotWithin64 = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807"
 	errNotPositive = "ERR value is out of range, must be positive"
 )
 
@@ -225,47 +194,33 @@ func WrongArgs(name string) string {
 	return "ERR wrong number of arguments for '" + strings.ToLower(name) + "' command"
 }
 
+// WrongSubcommand is the error for a subcommand that a command does not have, or for a wrong number
+// of arguments if it is one of those that it has, which are in lower case.
+func WrongSubcommand(args [][]byte, has ...string) string {
+	name, sub := lower(args[0]), lower(args[1])
+	if slices.Contains(has, sub) {
+		return WrongArgs(name + "|" + sub)
+	}
+	return "ERR unknown subcommand '" + Shown(args[1]) + "'. Try " + strings.ToUpper(name) + " HELP."
+}
+
+// Shown is what an error shows of an argument: not all of a long one, and what is before a zero byte,
+// where redis-server's texts end.
+func Shown(arg []byte) string {
+	return upToZero(arg[:min(len(arg), 128)])
+}
+
+func upToZero(arg []byte) string {
+	text, _, _ := strings.Cut(string(arg), "\x00")
+	return text
+}
+
 // parseInt parses an argument; false: an error was answered.
 func (x *Call) parseInt(b []byte) (n int64, ok bool) {
 	if n, ok = resp.ParseInt(b); !ok {
 		x.err(errNotInt)
 	}
 	return n, ok
-}
-
-func parseFloat(b []byte) (f float64, ok bool) {
-	if len(b) == 0 || b[0] == ' ' || strings.ContainsRune(string(b), '_') {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(string(b), 64)
-	if err != nil && !math.IsInf(f, 0) || math.IsNaN(f) {
-		return 0, false
-	}
-	return f, true
-}
-
-// parseBig parses a number as a long double of x86, which INCRBYFLOAT calculates with.
-func parseBig(b []byte) (*big.Float, bool) {
-	if _, ok := parseFloat(b); !ok {
-		return nil, false
-	}
-	f, _, err := big.ParseFloat(string(b), 10, 64, big.ToNearestEven)
-	return f, err == nil
-}
-
-// appendBig writes f with up to 17 decimals.
-func appendBig(dst []byte, f *big.Float) []byte {
-	dst = f.Append(dst, 'f', 17)
-	for dst[len(dst)-1] == '0' {
-		dst = dst[:len(dst)-1]
-	}
-	if dst[len(dst)-1] == '.' {
-		dst = dst[:len(dst)-1]
-	}
-	if string(dst) == "-0" {
-		return append(dst[:0], '0')
-	}
-	return dst
 }
 
 // is reports whether an argument is this word, which is in capitals, in any case.

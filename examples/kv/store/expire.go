@@ -1,6 +1,6 @@
 package store
 
-import "strconv"
+import "strings"
 
 var _ = register([]Command{
 	{Name: "expire", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: func(x *Call) { expire(x, true, true) }},
@@ -28,7 +28,7 @@ func (x *Call) parseExpire() (o expireOptions, ok bool) {
 		case is(a, "LT"):
 			o.lt = true
 		default:
-			x.err("ERR Unsupported option " + string(a))
+			x.err(strings.TrimRight("ERR Unsupported option "+upToZero(a), "\r\n"))
 			return o, false
 		}
 	}
@@ -120,7 +120,3 @@ func persist(x *Call) {
 	x.did(EventGeneric, "persist", x.Args[1])
 	x.int(1)
 }
-
-func parseCursor(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) }
-
-func cursorString(c uint64) string { return strconv.FormatUint(c, 10) }

@@ -3,6 +3,9 @@ package store
 // Match reports whether s matches a pattern of KEYS and PSUBSCRIBE: * any bytes, ? one, [a-z] and
 // [^a-z] one of these or none of them, and \ takes what follows as it is.
 func Match(pattern, s []byte) bool {
+	if len(s) == 0 { // redis-server compares nothing then
+		return len(pattern) == 0 || string(pattern) == "*"
+	}
 	// Where the last * is, and what of s it stands for so far: with an iterative match only the
 	// last one has ever to be tried again.
 	star, from := -1, 0

@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"math/rand/v2"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
@@ -192,10 +193,10 @@ func hincrby(x *Call) {
 }
 
 func hincrbyfloat(x *Call) {
-	if by, ok := parseFloat(x.Args[3]); !ok {
+	if by, ok := parseBig(x.Args[3]); !ok {
 		x.err(errNotFloat)
 		return
-	} else if math.IsInf(by, 0) {
+	} else if by.IsInf() {
 		x.err("ERR value is NaN or Infinity")
 		return
 	}
@@ -220,32 +221,41 @@ func hincrbyfloat(x *Call) {
 
 // parseRandom reads the count of SRANDMEMBER and the like, and a word that may be behind it.
 func (x *Call) parseRandom(word string) (n int64, with, ok bool) {
-	n, ok = x.parseInt(x.Args[2])
-	switch {
-	case !ok:
-		return 0, false, false
-	case n < -(1<<31) || n > 1<<62 || word != "" && n < -(1<<30):
-		x.err("ERR value is out of range")
-		return 0, false, false
-	case len(x.Args) == 4 && word != "" && is(x.Args[3], word):
-		return n, true, true
-	case len(x.Args) > 3:
-		x.err(errSyntax)
+	if n, ok = x.parseInt(x.Args[2]); !ok {
 		return 0, false, false
 	}
-	return n, false, true
+	with = len(x.Args) == 4 && word != "" && is(x.Args[3], word)
+	switch {
+	case n == math.MinInt64:
+		x.err(errNotWithin64)
+	case len(x.Args) > 3 && !with:
+		x.err(errSyntax)
+	case with && (n < -math.MaxInt64/2 || n > math.MaxInt64/2):
+		x.err(errOutOfRange)
+	default:
+		return n, with, true
+	}
+	return 0, false, false
 }
 
+// maxRepeats is how many elements an answer may have that may be the same.
+const maxRepeats = 1 << 24
+
 // places returns which of size entries are chosen: n different ones, or -n that may be the same.
-func places(n int64, size int) []int {
+// false: that are too many, which was answered.
+func (x *Call) places(n int64, size int) (chosen []int, ok bool) {
 	if n >= 0 {
-		return sample(int(min(n, int64(size))), size)
+		return sample(int(min(n, int64(size))), size), true
 	}
-	chosen := make([]int, -n)
+	if n < -maxRepeats {
+		x.err(errOutOfRange)
+		return nil, false
+	}
+	chosen = make([]int, -n)
 	for i := range chosen {
-		chosen[i] = sample(1, size)[0]
+		chosen[i] = rand.IntN(size)
 	}
-	return chosen
+	return chosen, true
 }
 
 // pairs begins an answer of n pairs: in RESP3 arrays of two, in RESP2 one array of all.
@@ -288,7 +298,10 @@ func hrandfield(x *Call) {
 		x.array(0)
 		return
 	}
-	chosen := places(n, h.len())
+	chosen, ok := x.places(n, h.len())
+	if !ok {
+		return
+	}
 	if values {
 		x.pairs(len(chosen))
 	} else {
@@ -306,18 +319,11 @@ func hrandfield(x *Call) {
 }
 
 func hscan(x *Call) {
-	o, ok := x.parseScan(x.Args[2:])
+	h, cursor, o, ok := scanned[hash](x)
 	if !ok {
 		return
 	}
-	h, e, ok := lookup[hash](x, x.Args[1])
-	if !ok {
-		return
-	}
-	if e == nil {
-		h = new(hash)
-	}
-	from, to, next := window(o.cursor, o.count, h.len())
+	from, to, next := window(cursor, o.count, h.len())
 	n := 0
 	var elems []byte
 	for f := range h.list.part(from, to) {

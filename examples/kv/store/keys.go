@@ -1,7 +1,9 @@
 package store
 
 import (
+	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
@@ -12,8 +14,8 @@ var _ = register([]Command{
 	{Name: "exists", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
 	{Name: "touch", Arity: -2, First: 1, Last: -1, Step: 1, run: exists},
 	{Name: "type", Arity: 2, First: 1, Last: 1, Step: 1, run: typeCommand},
-	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, run: object},
-	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, run: memory},
+	{Name: "object", Arity: -2, First: 2, Last: 2, Step: 1, Check: checkObject, run: object},
+	{Name: "memory", Arity: -2, First: 2, Last: 2, Step: 1, Check: checkMemory, run: memory},
 	{Name: "rename", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "renamenx", Arity: 3, Flags: Write, First: 1, Last: 2, Step: 1, run: rename},
 	{Name: "copy", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 2, Step: 1, run: copyCommand},
@@ -55,20 +57,34 @@ func typeCommand(x *Call) {
 	x.Out = resp.AppendSimple(x.Out, kind)
 }
 
+func checkObject(args [][]byte) string {
+	subs := []string{"encoding", "refcount", "idletime", "freq"}
+	if len(args) == 3 && slices.Contains(subs, lower(args[1])) {
+		return ""
+	}
+	return WrongSubcommand(args, subs...)
+}
+
+func checkMemory(args [][]byte) string {
+	if len(args) >= 3 && is(args[1], "USAGE") {
+		return ""
+	}
+	return WrongSubcommand(args, "usage")
+}
+
 // object answers with what this store has: one way to store each type.
 func object(x *Call) {
-	if !is(x.Args[1], "ENCODING") && !is(x.Args[1], "REFCOUNT") && !is(x.Args[1], "IDLETIME") || len(x.Args) != 3 {
-		x.err("ERR Unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try OBJECT HELP.")
-		return
-	}
-	e := x.DB.get(x.Args[2])
+	e, sub := x.DB.get(x.Args[2]), x.Args[1]
 	switch {
 	case e == nil:
 		x.null()
-	case is(x.Args[1], "REFCOUNT"):
+	case is(sub, "REFCOUNT"):
 		x.int(1)
-	case is(x.Args[1], "IDLETIME"):
+	case is(sub, "IDLETIME"):
 		x.int(0)
+	case is(sub, "FREQ"):
+		x.err("ERR An LFU maxmemory policy is not selected, access frequency not tracked. " +
+			"Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")
 	default:
 		x.bulkString(e.encoding())
 	}
@@ -88,10 +104,6 @@ func (e *entry) encoding() string {
 
 // memory estimates what a key takes.
 func memory(x *Call) {
-	if !is(x.Args[1], "USAGE") || len(x.Args) < 3 {
-		x.err("ERR unknown subcommand or wrong number of arguments for '" + string(x.Args[1]) + "'. Try MEMORY HELP.")
-		return
-	}
 	if e := x.DB.get(x.Args[2]); e == nil {
 		x.null()
 	} else {
@@ -183,12 +195,8 @@ func copyCommand(x *Call) {
 			replace = true
 		case is(a, "DB") && i+1 < len(x.Args):
 			i++
-			n, ok := x.parseInt(x.Args[i])
-			if !ok {
-				return
-			}
-			if n != 0 {
-				x.err("ERR DB index is out of range")
+			if message := CheckDB(x.Args[i]); message != "" {
+				x.err(message)
 				return
 			}
 		default:
@@ -214,6 +222,20 @@ func copyCommand(x *Call) {
 	x.DB.signal(c)
 	x.did(EventGeneric, "copy_to", x.Args[2])
 	x.int(1)
+}
+
+// CheckDB returns the error if an argument is not the number of a database, of which there is one.
+func CheckDB(b []byte) string {
+	n, ok := resp.ParseInt(b)
+	switch {
+	case !ok:
+		return errNotInt
+	case n < math.MinInt32 || n > math.MaxInt32:
+		return errNotWithin32
+	case n != 0:
+		return "ERR DB index is out of range"
+	}
+	return ""
 }
 
 // copyOf copies the value of a key that is not a string.
@@ -275,75 +297,4 @@ func flush(x *Call) {
 	x.DB.Flush()
 	x.changed = true
 	x.ok()
-}
-
-// scanOptions are those of SCAN, HSCAN, SSCAN and ZSCAN.
-type scanOptions struct {
-	cursor  uint64
-	count   int
-	pattern []byte
-	kind    string
-}
-
-func (x *Call) parseScan(args [][]byte) (o scanOptions, ok bool) {
-	cursor, err := parseCursor(args[0])
-	if err != nil {
-		x.err("ERR invalid cursor")
-		return o, false
-	}
-	o.cursor, o.count = cursor, 10
-	for i := 1; i < len(args); i += 2 {
-		switch {
-		case i+1 >= len(args):
-			x.err(errSyntax)
-			return o, false
-		case is(args[i], "COUNT"):
-			n, ok := x.parseInt(args[i+1])
-			if !ok {
-				return o, false
-			}
-			if n < 1 {
-				x.err(errSyntax)
-				return o, false
-			}
-			o.count = int(min(n, 1<<30))
-		case is(args[i], "MATCH"):
-			o.pattern = args[i+1]
-		case is(args[i], "TYPE") && is(x.Args[0], "SCAN"):
-			o.kind = lower(args[i+1])
-		default:
-			x.err(errSyntax)
-			return o, false
-		}
-	}
-	return o, true
-}
-
-func (o *scanOptions) matches(name string) bool {
-	return o.pattern == nil || Match(o.pattern, []byte(name))
-}
-
-// replyScan answers a step of a walk: elems are its n elements.
-func (x *Call) replyScan(next uint64, n int, elems []byte) {
-	x.array(2)
-	x.bulkString(cursorString(next))
-	x.array(n)
-	x.Out = append(x.Out, elems...)
-}
-
-func scan(x *Call) {
-	o, ok := x.parseScan(x.Args[1:])
-	if !ok {
-		return
-	}
-	from, to, next := window(o.cursor, o.count, x.DB.list.len())
-	n := 0
-	var elems []byte
-	for _, e := range x.DB.list.slice(from, to) {
-		if x.live(e) && (o.kind == "" || o.kind == e.kind()) && o.matches(e.name) {
-			elems = resp.AppendBulk(elems, e.name)
-			n++
-		}
-	}
-	x.replyScan(next, n, elems)
 }

@@ -170,18 +170,22 @@ func (x *Call) parseMpop(i int, first, second string) (keys [][]byte, isFirst bo
 	}
 	next := i + 1 + int(n)
 	keys, isFirst = x.Args[i+1:next], is(x.Args[next], first)
-	switch rest := x.Args[next+1:]; {
-	case !isFirst && !is(x.Args[next], second):
+	rest := x.Args[next+1:]
+	if !isFirst && !is(x.Args[next], second) || len(rest) > 0 && (len(rest) == 1 || !is(rest[0], "COUNT")) {
 		x.err(errSyntax)
-	case len(rest) == 0:
+		return nil, false, 0, false
+	}
+	if len(rest) == 0 {
 		return keys, isFirst, 1, true
-	case len(rest) == 2 && is(rest[0], "COUNT"):
-		if n, ok := resp.ParseInt(rest[1]); ok && n > 0 {
-			return keys, isFirst, int(min(n, 1<<31)), true
-		}
+	}
+	n, ok = resp.ParseInt(rest[1])
+	switch {
+	case !ok || n < 1:
 		x.err("ERR count should be greater than 0")
-	default:
+	case len(rest) > 2:
 		x.err(errSyntax)
+	default:
+		return keys, isFirst, int(min(n, 1<<31)), true
 	}
 	return nil, false, 0, false
 }

@@ -1,5 +1,11 @@
 package store
 
+import (
+	"math"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
+)
+
 var _ = register([]Command{
 	{Name: "lpush", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { push(x, true, false) }},
 	{Name: "rpush", Arity: -3, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { push(x, false, false) }},
@@ -219,12 +225,11 @@ func lrem(x *Call) {
 }
 
 // removeFrom removes the first count elements that are v, the last ones if it is negative, all if
-// it is
-// 0. The list is rotated once, what stays goes to its other end.
+// it is 0. The list is rotated once, what stays goes to its other end.
 func removeFrom(l *list, v string, count int64) (removed int) {
 	back := count < 0
 	if back {
-		count = -count
+		count = -max(count, -math.MaxInt64) // the negative of the least would be itself
 	}
 	for range l.Len() {
 		e := popOne(l, !back)
@@ -297,25 +302,25 @@ func (x *Call) parseLpos() (o lposOptions, ok bool) {
 			x.err(errSyntax)
 			return o, false
 		}
-		n, ok := x.parseInt(x.Args[i+1])
-		if !ok {
+		a := x.Args[i]
+		n, ok := resp.ParseInt(x.Args[i+1])
+		switch {
+		case is(a, "RANK") && !ok:
+			x.err(errNotInt)
 			return o, false
-		}
-		switch a := x.Args[i]; {
 		case is(a, "RANK") && n == 0:
 			x.err("ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list")
 			return o, false
-		case is(a, "RANK") && n == -1<<63:
-			x.err("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807")
-			return o, false
 		case is(a, "RANK"):
-			o.rank = n
-		case is(a, "COUNT") && n < 0:
+			if o.rank = n; n == math.MinInt64 { // its negative is itself, which is before the first
+				o.rank = -1
+			}
+		case is(a, "COUNT") && (!ok || n < 0):
 			x.err("ERR COUNT can't be negative")
 			return o, false
 		case is(a, "COUNT"):
 			o.count = n
-		case is(a, "MAXLEN") && n < 0:
+		case is(a, "MAXLEN") && (!ok || n < 0):
 			x.err("ERR MAXLEN can't be negative")
 			return o, false
 		case is(a, "MAXLEN"):

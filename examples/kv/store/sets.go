@@ -166,7 +166,10 @@ func srandmember(x *Call) {
 		x.array(0)
 		return
 	}
-	chosen := places(n, s.len())
+	chosen, ok := x.places(n, s.len())
+	if !ok {
+		return
+	}
 	x.array(len(chosen))
 	for _, i := range chosen {
 		x.bulkString(s.list.at(i).key)
@@ -204,15 +207,11 @@ func smove(x *Call) {
 }
 
 func sscan(x *Call) {
-	o, ok := x.parseScan(x.Args[2:])
+	s, cursor, o, ok := scanned[set](x)
 	if !ok {
 		return
 	}
-	s, ok := x.setAt(x.Args[1])
-	if !ok {
-		return
-	}
-	from, to, next := window(o.cursor, o.count, s.len())
+	from, to, next := window(cursor, o.count, s.len())
 	n := 0
 	var elems []byte
 	for m := range s.list.part(from, to) {

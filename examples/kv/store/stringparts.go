@@ -148,7 +148,12 @@ func (x *Call) addFloat(old, by []byte, notFloat string) []byte {
 		x.err(errNaN)
 		return nil
 	}
-	return appendBig(nil, new(big.Float).SetPrec(64).Add(a, b))
+	sum := new(big.Float).SetPrec(64).Add(a, b)
+	if sum.MantExp(nil) > bigMaxExp {
+		x.err(errNaN)
+		return nil
+	}
+	return appendBig(nil, sum)
 }
 
 func incrbyfloat(x *Call) {
@@ -194,14 +199,16 @@ func setbit(x *Call) {
 	if e == nil {
 		e = x.store(x.Args[1], nil, nil)
 	}
+	size := len(e.str)
 	e.str = extend(e.str, int(offset>>3)+1)
 	at, bit := &e.str[offset>>3], byte(0x80)>>(offset&7)
-	was := *at&bit != 0
-	*at &^= bit
-	if x.Args[3][0] == '1' {
+	was, on := *at&bit != 0, x.Args[3][0] == '1'
+	if *at &^= bit; on {
 		*at |= bit
 	}
-	x.did(EventString, "setbit", x.Args[1])
+	if was != on || size != len(e.str) {
+		x.did(EventString, "setbit", x.Args[1])
+	}
 	x.bit(was)
 }
 

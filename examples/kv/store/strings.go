@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
@@ -78,14 +79,14 @@ func (x *Call) store(key []byte, e *entry, value []byte) *entry {
 // setOptions are those of SET and GETEX.
 type setOptions struct {
 	nx, xx, get, keep, persist bool
-	due                        int64 // 0: not given
-	past                       bool  // it was given, and has passed
+	unit, arg                  []byte // of the time, nil if none is given
+	due                        int64  // what they say; 0: not given
+	past                       bool   // due has passed
 }
 
 // parseSet parses options of SET, and those of GETEX, which has no flags. ok is false if an error
 // was answered.
 func (x *Call) parseSet(args [][]byte, getex bool) (o setOptions, ok bool) {
-	var given bool
 	for i := 0; i < len(args); i++ {
 		switch a := args[i]; {
 		case !getex && is(a, "NX") && !o.xx:
@@ -94,23 +95,29 @@ func (x *Call) parseSet(args [][]byte, getex bool) (o setOptions, ok bool) {
 			o.xx = true
 		case !getex && is(a, "GET"):
 			o.get = true
-		case !getex && is(a, "KEEPTTL") && !given:
+		case !getex && is(a, "KEEPTTL") && o.unit == nil:
 			o.keep = true
-		case getex && is(a, "PERSIST") && !given:
+		case getex && is(a, "PERSIST") && o.unit == nil:
 			o.persist = true
-		case isTime(a) && !given && !o.keep && !o.persist && i+1 < len(args):
-			given = true
+		case isTime(a) && !o.keep && !o.persist && i+1 < len(args) && (o.unit == nil || bytes.EqualFold(a, o.unit)):
 			i++
-			if o.due, ok = x.parseDue(a, args[i]); !ok {
-				return o, false
-			}
+			o.unit, o.arg = a, args[i]
 		default:
 			x.err(errSyntax)
 			return o, false
 		}
 	}
-	o.past = given && o.due <= x.DB.clock()
 	return o, true
+}
+
+// parseTime sets due and past. It reports false if an error was answered.
+func (o *setOptions) parseTime(x *Call) (ok bool) {
+	if o.unit == nil {
+		return true
+	}
+	o.due, ok = x.parseDue(o.unit, o.arg)
+	o.past = ok && o.due <= x.DB.clock()
+	return ok
 }
 
 func isTime(a []byte) bool { return is(a, "EX") || is(a, "PX") || is(a, "EXAT") || is(a, "PXAT") }
@@ -156,7 +163,7 @@ func setCommand(x *Call) {
 	var o setOptions
 	if len(x.Args) > 3 {
 		var ok bool
-		if o, ok = x.parseSet(x.Args[3:], false); !ok {
+		if o, ok = x.parseSet(x.Args[3:], false); !ok || !o.parseTime(x) {
 			return
 		}
 	}
@@ -266,6 +273,8 @@ func getex(x *Call) {
 		return
 	case e == nil:
 		x.null()
+		return
+	case !o.parseTime(x):
 		return
 	}
 	x.bulk(b)

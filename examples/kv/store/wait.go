@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+	"math/big"
 	"slices"
 	"time"
 
@@ -127,20 +129,26 @@ func (db *DB) serveOne(w *Wait, name string) {
 	answer(x.Out)
 }
 
-// parseTimeout reads seconds, which may have decimals; false: an error was answered.
+// parseTimeout reads seconds, which may have decimals; false: an error was answered. What a
+// Duration cannot hold is 0, for ever.
 func (x *Call) parseTimeout(b []byte) (time.Duration, bool) {
-	f, ok := parseFloat(b)
-	switch {
-	case !ok:
+	f, ok := parseBig(b)
+	if !ok {
 		x.err("ERR timeout is not a float or out of range")
-	case f < 0:
-		x.err("ERR timeout is negative")
-	case f > 9223372036: // seconds in a Duration
-		x.err("ERR timeout is out of range")
-	case f == 0:
-		return 0, true
-	default:
-		return max(time.Duration(f*float64(time.Second)), 1), true
+		return 0, false
 	}
-	return 0, false
+	ms, rounded := new(big.Float).Mul(f, big.NewFloat(1000)).Int64()
+	switch {
+	case ms < 0:
+		x.err("ERR timeout is negative")
+		return 0, false
+	case ms == math.MaxInt64:
+		x.err("ERR timeout is out of range")
+		return 0, false
+	case ms > math.MaxInt64/1_000_000:
+		return 0, true
+	case rounded == big.Below:
+		ms++
+	}
+	return time.Duration(ms) * time.Millisecond, true
 }

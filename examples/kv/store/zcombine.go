@@ -25,12 +25,13 @@ type weighted struct {
 	weight float64
 }
 
+// score returns that of a member with its weight, which may be NaN: merge knows of that.
 func (w weighted) score(member string) (float64, bool) {
 	i, ok := w.scores.index[member]
 	if !ok {
 		return 0, false
 	}
-	return w.times(w.scores.list.at(i).val), true
+	return w.scores.list.at(i).val * w.weight, true
 }
 
 // times returns a score with its weight; zero times infinity counts as zero.
@@ -68,6 +69,22 @@ func addScores(a, b float64) float64 {
 		return sum
 	}
 	return 0 // inf - inf
+}
+
+// minScore and maxScore keep a rather than take NaN, or another zero.
+
+func minScore(a, b float64) float64 {
+	if b < a {
+		return b
+	}
+	return a
+}
+
+func maxScore(a, b float64) float64 {
+	if b > a {
+		return b
+	}
+	return a
 }
 
 func zunion(sets []weighted, merge func(a, b float64) float64) *zset {
@@ -173,9 +190,9 @@ func (x *Call) combineOptions(o *combineOptions, args [][]byte, store, diff bool
 			case is(args[i], "SUM"):
 				o.merge = addScores
 			case is(args[i], "MIN"):
-				o.merge = math.Min
+				o.merge = minScore
 			case is(args[i], "MAX"):
-				o.merge = math.Max
+				o.merge = maxScore
 			default:
 				x.err(errSyntax)
 				return false
@@ -205,6 +222,7 @@ func (x *Call) zcombine(i int, to []byte, op zop) {
 		x.members(z.slice(0, z.len(), false), o.scores)
 		return
 	}
+	z.plainZeros()
 	x.replace(to, z, z.len(), EventZset, lower(x.Args[0]))
 	x.int(z.len())
 }
@@ -221,10 +239,6 @@ func zintercard(x *Call) {
 		x.err(errSyntax)
 		return
 	}
-	limit, ok := x.parseLimit(x.Args[2+n:])
-	if !ok {
-		return
-	}
 	var sets []weighted
 	for _, key := range x.Args[2 : 2+n] {
 		scores, ok := x.scoredAt(key)
@@ -232,6 +246,10 @@ func zintercard(x *Call) {
 			return
 		}
 		sets = append(sets, weighted{scores, 1})
+	}
+	limit, ok := x.parseLimit(x.Args[2+n:])
+	if !ok {
+		return
 	}
 	x.card(zinter(sets, addScores).len(), limit)
 }

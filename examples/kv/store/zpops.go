@@ -28,7 +28,7 @@ func (x *Call) take(e *entry, z *zset, n int, last bool) []scored {
 }
 
 func zpop(x *Call, last bool) {
-	n, many, ok := x.popCount("")
+	n, many, ok := x.popCount(errSyntax)
 	if !ok {
 		return
 	}

@@ -44,11 +44,11 @@ func (x *Call) parseRange(args [][]byte, store bool, o rangeOptions) (_ rangeOpt
 			}
 			o.limited = true
 			i += 2
-		case !o.old && is(a, "REV"):
+		case !o.old && !o.rev && is(a, "REV"):
 			o.rev = true
-		case !o.old && is(a, "BYSCORE"):
+		case !o.old && o.by == byRank && is(a, "BYSCORE"):
 			o.by = byScore
-		case !o.old && is(a, "BYLEX"):
+		case !o.old && o.by == byRank && is(a, "BYLEX"):
 			o.by = byLex
 		default:
 			x.err(errSyntax)

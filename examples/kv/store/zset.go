@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"sort"
 
 	"github.com/tidwall/btree"
@@ -29,6 +30,27 @@ func before(a, b scored) bool {
 func (z *zset) len() int { return z.scores.len() }
 
 // set gives a member a score. It reports whether the member is new.
+// plainZero takes the sign from -0, as redis-server does when it stores a score (of a set that is not
+// large).
+func plainZero(score float64) float64 {
+	if score == 0 {
+		return 0
+	}
+	return score
+}
+
+// plainZeros does so for all members.
+func (z *zset) plainZeros() {
+	from, to := z.ranks(zrange{
+		below: func(s scored) bool { return s.score < 0 },
+		above: func(s scored) bool { return s.score > 0 },
+	})
+	for _, s := range z.slice(from, to, false) {
+		z.scores.set([]byte(s.member), 0)
+		z.tree.Set(scored{0, s.member})
+	}
+}
+
 func (z *zset) set(member []byte, score float64) bool {
 	if z.tree == nil {
 		z.tree = btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 16})
@@ -128,11 +150,16 @@ func (x *Call) parseScores(low, high []byte) (r zrange, ok bool) {
 	return r, false
 }
 
+// scoreBound reads one end of a range, less strictly than a score: blanks may come first, what comes
+// behind a zero byte does not count, nothing is 0, and what is too large is infinite.
 func scoreBound(b []byte) (f float64, open, ok bool) {
 	if len(b) > 0 && b[0] == '(' {
 		b, open = b[1:], true
 	}
-	f, ok = parseFloat(b)
+	if b, _, _ = bytes.Cut(b, []byte{0}); len(b) == 0 {
+		return 0, open, true
+	}
+	f, _, ok = strtod(bytes.TrimLeft(b, " \t\n\v\f\r"))
 	return f, open, ok
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 var _ = register([]Command{
-	{Name: "zadd", Arity: -4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: zadd},
-	{Name: "zincrby", Arity: 4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: zincrby},
+	{Name: "zadd", Arity: -4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { zadd(x, zaddOptions{}) }},
+	{Name: "zincrby", Arity: 4, Flags: Write | DenyOOM, First: 1, Last: 1, Step: 1, run: func(x *Call) { zadd(x, zaddOptions{incr: true}) }},
 	{Name: "zrem", Arity: -3, Flags: Write, First: 1, Last: 1, Step: 1, run: zrem},
 	{Name: "zcard", Arity: 2, First: 1, Last: 1, Step: 1, run: zcard},
 	{Name: "zscore", Arity: 3, First: 1, Last: 1, Step: 1, run: zscore},
@@ -31,8 +31,8 @@ func (x *Call) zsetAt(key []byte) (*zset, bool) {
 
 type zaddOptions struct{ nx, xx, gt, lt, ch, incr bool }
 
-// parseZadd reads options, and returns where the scores begin.
-func (x *Call) parseZadd() (o zaddOptions, from int, ok bool) {
+// parseZadd adds the options to those of the command, and returns where the scores begin.
+func (x *Call) parseZadd(o zaddOptions) (_ zaddOptions, from int, ok bool) {
 	from = 2
 options:
 	for ; from < len(x.Args); from++ {
@@ -69,8 +69,8 @@ options:
 	return o, 0, false
 }
 
-func zadd(x *Call) {
-	o, from, ok := x.parseZadd()
+func zadd(x *Call, o zaddOptions) {
+	o, from, ok := x.parseZadd(o)
 	if !ok {
 		return
 	}
@@ -130,7 +130,7 @@ func (z *zset) apply(o zaddOptions, member []byte, score float64) (result float6
 		return score, false, false
 	}
 	z.changed = !found || score != old
-	return score, z.set(member, score), true
+	return score, z.set(member, plainZero(score)), true
 }
 
 func (x *Call) zadded(o zaddOptions, e *entry, z *zset, added, updated int, last float64, done bool) {
@@ -158,15 +158,6 @@ func (x *Call) zadded(o zaddOptions, e *entry, z *zset, added, updated int, last
 	default:
 		x.int(added)
 	}
-}
-
-func zincrby(x *Call) {
-	by, ok := parseFloat(x.Args[2])
-	if !ok {
-		x.err(errNotFloat)
-		return
-	}
-	x.zaddAll(zaddOptions{incr: true}, []float64{by}, 2)
 }
 
 func zrem(x *Call) {
@@ -265,7 +256,10 @@ func zrandmember(x *Call) {
 		x.array(0)
 		return
 	}
-	chosen := places(n, z.len())
+	chosen, ok := x.places(n, z.len())
+	if !ok {
+		return
+	}
 	members := make([]scored, len(chosen))
 	for k, i := range chosen {
 		members[k] = scored{z.scores.list.at(i).val, z.scores.list.at(i).key}
@@ -292,21 +286,17 @@ func (x *Call) members(members []scored, scores bool) {
 }
 
 func zscan(x *Call) {
-	o, ok := x.parseScan(x.Args[2:])
+	z, cursor, o, ok := scanned[zset](x)
 	if !ok {
 		return
 	}
-	z, ok := x.zsetAt(x.Args[1])
-	if !ok {
-		return
-	}
-	from, to, next := window(o.cursor, o.count, z.len())
+	from, to, next := window(cursor, o.count, z.len())
 	n := 0
 	var elems []byte
 	for m := range z.scores.list.part(from, to) {
 		if o.matches(m.key) {
 			elems = resp.AppendBulk(elems, m.key)
-			elems = resp.AppendBulk(elems, appendDouble(nil, m.val))
+			elems = resp.AppendBulk(elems, appendStored(nil, m.val))
 			n += 2
 		}
 	}

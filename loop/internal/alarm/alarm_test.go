@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 // A loop is what the alarm serves, without anything else: deadlines, and turns in which those that
@@ -71,7 +73,7 @@ func TestDeadlines(t *testing.T) {
 			default:
 			}
 		}
-		r := rand.New(rand.NewPCG(1, 2))
+		r := rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		for range 500 {
 			l := loops[r.IntN(3)]
 			before := l.rounds

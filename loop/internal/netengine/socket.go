@@ -51,7 +51,11 @@ type socket struct {
 	gone    bool  // Close
 }
 
+// newSocket makes a socket of nc, of which no close waits for the peer, as one that lingers does.
 func newSocket(l *eventLoop, nc net.Conn) *socket {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(-1)
+	}
 	s := &socket{loop: l, conn: nc, taken: make(chan struct{}, 1)}
 	s.deliver = s.arrive
 	return s

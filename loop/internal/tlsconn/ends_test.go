@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 func TestEnds(t *testing.T) {
@@ -108,16 +110,17 @@ func TestPauseAnywhere(t *testing.T) {
 	_, _ = client.Write(want)
 	_ = client.CloseWrite()
 	stream := fetch()
-	pauses := 0
+	pauses, random := 0, rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
+	cuts := rand.New(rand.NewPCG(random.Uint64(), 3)) // of this goroutine
 	s.answer = func(s *server, _ []byte) {
-		if rand.IntN(2) == 0 {
+		if random.IntN(2) == 0 {
 			pauses++
 			_ = s.conn.Pause()
 			s.rig.loop.after(time.Millisecond, func() { s.conn.Resume() })
 		}
 	}
 	for len(stream) > 0 {
-		n := min(len(stream), 1+rand.IntN(100_000))
+		n := min(len(stream), 1+cuts.IntN(100_000))
 		s.sock.feed(stream[:n], n)
 		stream = stream[n:]
 	}

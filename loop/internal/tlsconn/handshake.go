@@ -7,9 +7,9 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -74,7 +74,7 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 		t.GetEncryptedClientHelloKeys != nil
 	h.foreign = h.waits || t.VerifyPeerCertificate != nil || t.VerifyConnection != nil || t.WrapSession != nil ||
 		t.UnwrapSession != nil || t.KeyLogWriter != nil || t.Rand != nil || t.Time != nil ||
-		slices.ContainsFunc(t.Certificates, foreignKey)
+		foreignCache(t.ClientSessionCache) || slices.ContainsFunc(t.Certificates, foreignKey)
 	if cfg.Client {
 		c.tls = tls.Client((*transport)(c), t)
 		return h
@@ -84,6 +84,12 @@ func newHandshake(c *Conn, cfg Config) *handshake {
 	c.tls = tls.Server((*transport)(c), t)
 	return h
 }
+
+// ownCache is the type of Go's own session cache, which only looks into a map.
+var ownCache = reflect.TypeOf(tls.NewLRUClientSessionCache(1))
+
+// foreignCache reports whether a session cache is the user's.
+func foreignCache(c tls.ClientSessionCache) bool { return c != nil && reflect.TypeOf(c) != ownCache }
 
 // foreignKey reports whether a certificate's key is not one of Go's own.
 func foreignKey(c tls.Certificate) bool {
@@ -166,7 +172,7 @@ func (c *Conn) work(n int) {
 		return
 	}
 	h.working, h.phase, h.aside = true, computing, nil
-	if len(c.out) == 0 && wholeRecords(c.in) == 0 {
+	if len(c.out) == 0 && wholeRecords(c.in) == 0 && !c.eof { // or the loop must be told
 		h.aside, _ = c.sock.(engine.Aside)
 	}
 	h.co.beside = h.worked
@@ -362,25 +368,5 @@ func (c *Conn) fail(err error) {
 		h.end()
 		c.discard()
 	}
-	c.host.Failed(explain(err))
-}
-
-// explain says what crypto/tls means, and for whom.
-func explain(err error) error {
-	var header tls.RecordHeaderError
-	if errors.As(err, &header) {
-		if text := header.RecordHeader[:]; isHTTP(string(text)) {
-			return errors.New("TLS handshake: the client speaks plain HTTP")
-		}
-		return fmt.Errorf("TLS handshake: %s", header.Msg)
-	}
-	return fmt.Errorf("TLS handshake: %w", err)
-}
-
-func isHTTP(start string) bool {
-	switch start {
-	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH", "CONNE", "TRACE":
-		return true
-	}
-	return false
+	c.host.Failed(c.loop.explain(err))
 }

@@ -6,22 +6,26 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
+type usersCache struct{ tls.ClientSessionCache }
+
 // All that may be the user's code counts as such: it may hang, and wire its goroutine to a thread.
 func TestForeign(t *testing.T) {
 	r := newRig(t, nil)
 	for name, change := range map[string]func(*tls.Config){
-		"":             func(*tls.Config) {},
 		"KeyLogWriter": func(cfg *tls.Config) { cfg.KeyLogWriter = io.Discard },
 		"Rand":         func(cfg *tls.Config) { cfg.Rand = rand.Reader },
 		"Time":         func(cfg *tls.Config) { cfg.Time = time.Now },
 		"VerifyPeerCertificate": func(cfg *tls.Config) {
 			cfg.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { return nil }
 		},
+		"ClientSessionCache": func(cfg *tls.Config) { cfg.ClientSessionCache = usersCache{} },
+		"":                   func(cfg *tls.Config) { cfg.ClientSessionCache = tls.NewLRUClientSessionCache(2) },
 	} {
 		cfg := serverConfig()
 		change(cfg)
@@ -124,5 +128,34 @@ func TestTurnIsOverFirst(t *testing.T) {
 	})
 	if n := early.Load(); n != 0 {
 		t.Errorf("%d were told with their turns not given back", n)
+	}
+}
+
+// hostileError is what a hook returns.
+type hostileError struct{ which string }
+
+func (e hostileError) Error() string { e.hit("Error"); return "hostile" }
+func (e hostileError) Unwrap() error { e.hit("Unwrap"); return nil }
+func (e hostileError) As(any) bool   { e.hit("As"); return false }
+func (e hostileError) Is(error) bool { e.hit("Is"); return false }
+
+func (e hostileError) hit(method string) {
+	if e.which == method {
+		panic(method + " panics")
+	}
+}
+
+// A handshake that fails is told, whatever the error of a hook does when it is looked at, as that of
+// a typed nil does.
+func TestHostileErrorsOfHooks(t *testing.T) {
+	var none *net.OpError
+	for _, err := range []error{none, hostileError{"Error"}, hostileError{"Unwrap"}, hostileError{"As"}, hostileError{"Is"}} {
+		cfg := serverConfig()
+		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, err }
+		s := newRig(t, nil).serve(cfg)
+		s.sock.feed(clientHello(t), 1<<20)
+		if told := s.end(); told == nil || !strings.HasPrefix(told.Error(), "TLS handshake: ") {
+			t.Errorf("%T: failed with %v", err, told)
+		}
 	}
 }

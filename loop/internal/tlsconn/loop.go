@@ -34,6 +34,7 @@ type Loop struct {
 	parked     parked
 	unseen     unseen
 	idle       []*coroutine // for the next handshakes
+	resting    []*Conn      // have had their share
 	ended      bool
 	discarding int
 	counts     Counts
@@ -48,6 +49,11 @@ type LoopConfig struct {
 	// After has f run on the loop after d, unless it is stopped before. Both are called on the loop.
 	After func(d time.Duration, f func()) (stop func())
 
+	// Clock returns the time since whenever. Again has GoOn called in a turn that is to come, behind
+	// a look at the sockets. Both are called on the loop.
+	Clock func() time.Duration
+	Again func()
+
 	// Pool belongs to the loop.
 	Pool Pool
 
@@ -58,8 +64,8 @@ type LoopConfig struct {
 	// the one that waits longest fails with ErrTooManyHandshakes.
 	MaxParked int
 
-	// Panicked turns what a hook in a tls.Config has panicked with into an error. It is called
-	// on the goroutine that panics, not on the loop.
+	// Panicked turns what a hook in a tls.Config, or a method of its error, has panicked with into
+	// an error. It is called on the goroutine that panics, which may be the loop's.
 	Panicked func(v any) error
 }
 

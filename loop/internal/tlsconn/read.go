@@ -74,13 +74,14 @@ func (c *Conn) extend(b, p []byte) []byte {
 }
 
 // feed decrypts the whole records in b and delivers what was in them. It returns what is left: less
-// than a record, or all behind the one in which the sink has paused. If the connection is not open
-// any more nothing is of use.
+// than a record, or all behind the one in which the sink has paused, or the share of the loop was
+// used up. If the connection is not open any more nothing is of use.
 func (c *Conn) feed(b []byte) (rest []byte) {
 	whole := wholeRecords(b)
 	c.cur = b[:whole]
-	for len(c.cur) > 0 && c.state == open && !c.paused {
-		n, err := c.decrypt()
+	s := c.loop.share()
+	for len(c.cur) > 0 && c.state == open && !c.paused && !c.resting {
+		n, err := c.decrypt(&s)
 		if n > 0 {
 			c.sink.Readable(c.loop.plain[:n])
 		}
@@ -91,6 +92,9 @@ func (c *Conn) feed(b []byte) (rest []byte) {
 			} else {
 				c.inputEnded(err)
 			}
+		}
+		if s.over && len(c.cur) > 0 && c.state == open && !c.paused && !c.final {
+			c.rest()
 		}
 	}
 	rest = b[whole-len(c.cur):]
@@ -104,8 +108,10 @@ func (c *Conn) feed(b []byte) (rest []byte) {
 	return rest
 }
 
-// decrypt fills the loop's buffer with plaintext, as far as it and the records go.
-func (c *Conn) decrypt() (n int, err error) {
+// decrypt fills the loop's buffer with plaintext, as far as it, the records and the share of the
+// loop go.
+func (c *Conn) decrypt(s *share) (n int, err error) {
+	defer c.rescue(&err)
 	for len(c.cur) > 0 && plainBuffer-n >= maxPlain && err == nil {
 		var k int
 		k, err = c.tls.Read(c.loop.plain[n:])
@@ -119,11 +125,22 @@ func (c *Conn) decrypt() (n int, err error) {
 		if c.useless > uselessBurst && err == nil {
 			err = errUseless
 		}
+		if s.spend(c.loop) {
+			break
+		}
 	}
 	if n > 0 && c.useless > 0 {
 		c.redeem(n)
 	}
 	return n, err
+}
+
+// rescue, deferred around calls of crypto/tls on the loop, makes an error of a panic: some of them
+// call what is the user's (ClientSessionCache.Put, Time, Rand).
+func (c *Conn) rescue(err *error) {
+	if v := recover(); v != nil {
+		*err = c.loop.cfg.Panicked(v)
+	}
 }
 
 // redeem lets n bytes of data make up for useless records.

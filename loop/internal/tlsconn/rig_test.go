@@ -32,11 +32,13 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 	cfg := LoopConfig{
 		Post:      func(f func()) bool { r.tasks <- f; return true },
 		After:     r.after,
+		Clock:     func() time.Duration { return time.Since(begun) },
 		Pool:      new(codec.Pool),
 		Workers:   NewWorkers(2, 10),
 		MaxParked: 100,
 		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}
+	cfg.Again = func() { r.tasks <- r.goOn }
 	if change != nil {
 		change(&cfg)
 	}

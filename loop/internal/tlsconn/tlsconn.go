@@ -59,6 +59,8 @@ type Conn struct {
 	state     state
 	paused    bool // by the sink
 	resuming  bool // held input is about to be decrypted
+	resting   bool // it has had its share of the loop, and goes on soon
+	final     bool // the raw input has ended: what is left is decrypted at once
 	lingers   bool // the sink goes on writing after the peer's end
 	sinkWaits bool // for Writable
 	armed     bool // the raw socket has promised a call of Writable
@@ -118,7 +120,7 @@ func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 func (c *Conn) State() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // Partial reports whether a record has begun that is not whole.
-func (c *Conn) Partial() bool { return c.state == open && !c.paused && len(c.in) > 0 }
+func (c *Conn) Partial() bool { return c.state == open && !c.paused && !c.resting && len(c.in) > 0 }
 
 // Readable implements engine.Sink.
 func (c *Conn) Readable(p []byte) {
@@ -126,7 +128,7 @@ func (c *Conn) Readable(p []byte) {
 	case handshaking:
 		c.handshakeInput(p)
 	case open:
-		if c.paused {
+		if c.paused || c.resting {
 			c.hold(p)
 		} else {
 			c.receive(p)
@@ -159,7 +161,7 @@ func (c *Conn) Closed(err error) {
 	case handshaking:
 		c.handshakeCut(err)
 	case open:
-		if !c.paused {
+		if c.resting, c.final = false, true; !c.paused {
 			c.resumed() // what was held until now
 		}
 		if c.state == open {
@@ -221,6 +223,10 @@ func (c *Conn) Pause() error {
 	if c.state != open {
 		return nil
 	}
+	if c.resting { // so the socket is paused
+		c.paused = true
+		return nil
+	}
 	err := c.sock.Pause()
 	c.paused = err == nil
 	return err
@@ -231,7 +237,9 @@ func (c *Conn) Resume() {
 	if !c.paused {
 		return
 	}
-	c.paused = false
+	if c.paused = false; c.resting {
+		return
+	}
 	c.sock.Resume()
 	if (len(c.in) > 0 || c.err != nil) && !c.resuming {
 		c.resuming = true
@@ -246,10 +254,10 @@ func (c *Conn) resumed() {
 }
 
 func (c *Conn) goOnReading() {
-	if c.state == open && !c.paused && len(c.in) > 0 {
+	if c.state == open && !c.paused && !c.resting && len(c.in) > 0 {
 		c.receive(nil)
 	}
-	if c.state != open || c.paused {
+	if c.state != open || c.paused || c.resting {
 		return
 	}
 	if c.err != nil {
@@ -278,6 +286,8 @@ func (c *Conn) CloseWrite() {
 func (c *Conn) sendCloseNotify() {
 	if !c.shut {
 		c.shut = true
+		var err error
+		defer c.rescue(&err)
 		_ = c.tls.CloseWrite() // it writes to us, which does not fail
 	}
 }
@@ -309,7 +319,7 @@ func (c *Conn) close() {
 	c.state = closed
 	c.release(&c.in)
 	c.release(&c.out)
-	c.cur, c.chunks = nil, nil
+	c.cur, c.chunks, c.resting = nil, nil, false
 }
 
 func (c *Conn) release(b *[]byte) {
@@ -336,7 +346,8 @@ func (c *Conn) discard() {
 	c.loop.discarding++
 	c.farewell = &farewell{stop: c.loop.after(discardTimeout, func() { c.Close(false) })}
 	c.sock.CloseWrite()
-	if c.paused {
+	if c.paused || c.resting {
+		c.resting = false
 		c.sock.Resume()
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
 func echo(s *server, p []byte) { s.send(p) }
@@ -172,7 +174,7 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 		s.sock.mu.Lock()
 		s.sock.out, s.sock.room, s.sock.blind = nil, 0, blind
 		s.sock.mu.Unlock()
-		want := pattern(300_000)
+		want, random := pattern(300_000), rand.New(rand.NewPCG(seed.Pick(t, 1), 2))
 		n := 0
 		s.rig.do(func() {
 			s.send(want)
@@ -188,7 +190,7 @@ func TestFullSocketCountsPlaintext(t *testing.T) {
 			read <- got
 		}()
 		for wait := true; wait; {
-			s.sock.allow(1000 + rand.IntN(40_000))
+			s.sock.allow(1000 + random.IntN(40_000))
 			runtime.Gosched()
 			s.rig.do(func() { wait = len(s.pending) > 0 })
 		}
@@ -205,6 +207,8 @@ func TestAlertsAndReasons(t *testing.T) {
 		want  string
 	}{
 		{"HTTP", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "plain HTTP"},
+		{"PROXY", "PROXY TCP4 192.0.2.7 198.51.100.1 40000 443\r\n", "PROXY protocol"},
+		{"PROXY v2", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c", "PROXY protocol"},
 		{"garbage", "\x00\x01\x02\x03\x04\x05\x06", "does not look like a TLS handshake"},
 		{"SSLv2", "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10", "SSLv2"},
 		{"too long", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 10), "oversized"},

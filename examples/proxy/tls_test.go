@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// A client that speaks TLS reaches a backend that does not, and its half-close as well.
+func TestTLSTermination(t *testing.T) {
+	addr, _ := start(t, "-to", newBackend(t, "plain").Addr().String(), "-tls")
+	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true}) // the certificate is nobody's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	go func() {
+		c.Write(data)
+		c.CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || !bytes.Equal(got, append([]byte("plain\n"), data...)) {
+		t.Errorf("%d of %d bytes came back, %v", len(got), len(data)+6, err)
+	}
+}
+
+func TestBackendsAreShown(t *testing.T) {
+	backend := newBackend(t, "one").Addr().String()
+	var shown func() string
+	addr, stop := startShown(t, &shown, "-to", backend, "-metrics", "127.0.0.1:0", "-check", "0")
+	c := dial(t, addr)
+	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	url := regexp.MustCompile(`http://\S+/backends`).FindString(shown())
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got []numbers
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if want := (numbers{Backend: backend, Up: true, Conns: 1, Total: 1}); got[0] != want {
+		t.Errorf("%+v, want %+v", got[0], want)
+	}
+	c.Close()
+	stop()
+}

@@ -1,0 +1,83 @@
+package handler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler"
+)
+
+// What a burst of calls has taken is given back, and those that are under way meanwhile end when they
+// must.
+func TestCallsGiveBackMemory(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const many, few = 100_000, 256 << 10
+		k := newCaller(t, handler.CallLimits{Max: many + 100})
+		var long [3]uint64
+		nobody := func(string, error) {}
+		burst := func() {
+			for range many {
+				_, _ = k.calls.Begin(time.Second, nobody)
+				_, _ = k.pipe.Begin(time.Second, nobody)
+			}
+		}
+		k.do(func() { long[0] = k.begin(t, time.Hour) })
+		k.do(burst)
+		k.do(func() { long[1] = k.begin(t, time.Hour) })
+		pass(5 * time.Second)
+		k.do(func() {
+			if a, b := handler.CallBytes(k.calls), handler.PipelineBytes(k.pipe); a < 8*few || b < 8*few {
+				t.Fatalf("a burst takes %d and %d bytes: too few to tell anything", a, b)
+			}
+			for range many {
+				k.pipe.Answer("late")
+			}
+		})
+		k.do(func() { long[2] = k.begin(t, time.Hour) })
+		pass(2 * time.Minute)
+		k.do(func() {
+			if a, b := handler.CallBytes(k.calls), handler.PipelineBytes(k.pipe); a > few || b > few {
+				t.Errorf("%d and %d bytes are kept after a burst", a, b)
+			}
+			if n := k.calls.Stats().Pending; n != 3 {
+				t.Errorf("%d calls are under way", n)
+			}
+			if !k.calls.Answer(long[1], "yes") {
+				t.Error("a call was lost")
+			}
+		})
+		answered := time.Since(k.start)
+		pass(2 * time.Hour)
+		k.want(t, long[1], "yes", nil, answered)
+		k.want(t, long[0], "", handler.ErrCallTimeout, time.Hour)
+		k.want(t, long[2], "", handler.ErrCallTimeout, time.Hour+5*time.Second)
+	})
+}
+
+// Bursts that come again and again do not have the memory be given back, and taken again.
+func TestCallsKeepMemoryThatIsUsed(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates; run it without -race, as README's go test does")
+	}
+	bubble(t, func(t *testing.T) {
+		const many = 20_000
+		k := newCaller(t, handler.CallLimits{})
+		ids := make([]uint64, many)
+		nobody := func(string, error) {}
+		for i := range 60 {
+			k.do(func() {
+				before := handler.CallBytes(k.calls)
+				for j := range ids {
+					ids[j], _ = k.calls.Begin(time.Minute, nobody)
+				}
+				for _, id := range ids {
+					k.calls.Answer(id, "yes")
+				}
+				if after := handler.CallBytes(k.calls); i > 0 && after > before+4096 {
+					t.Errorf("burst %d: %d bytes before, %d after", i, before, after)
+				}
+			})
+			pass(2 * time.Second)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package tlsconn
+
+import "time"
+
+const (
+	// shareTime is how long one connection's records are decrypted at a stretch. What is behind
+	// that waits for a turn behind a look at the sockets: a peer that sends records of one byte
+	// would have the loop for 10 ms with each read.
+	shareTime = 500 * time.Microsecond
+
+	// turnTime is how long those that have waited go on in one turn, all together.
+	turnTime = time.Millisecond
+
+	// looksAfter is after how many records the clock is read. A read of a few costs no look.
+	looksAfter = 32
+)
+
+// A share is what a connection may use of its loop.
+type share struct {
+	left int           // records until the next look at the clock
+	end  time.Duration // 0 before the first look
+	over bool
+}
+
+func (l *Loop) share() share { return share{left: looksAfter} }
+
+// spend counts a record, and reports whether the share is used up. The first look only begins: what
+// came before it is little.
+func (s *share) spend(l *Loop) (over bool) {
+	if s.left--; s.left > 0 {
+		return false
+	}
+	s.left = looksAfter
+	switch now := l.cfg.Clock(); {
+	case s.end == 0:
+		s.end = now + shareTime
+	case now >= s.end:
+		s.over = true
+	}
+	return s.over
+}
+
+// rest keeps what is left of the input for a later turn.
+func (c *Conn) rest() {
+	if c.sock.Pause() != nil {
+		return // out of descriptors: go on
+	}
+	c.resting = true
+	c.loop.resting = append(c.loop.resting, c)
+	c.loop.cfg.Again()
+}
+
+// Resting reports whether connections wait for Loop.GoOn.
+func (l *Loop) Resting() bool { return len(l.resting) > 0 }
+
+// GoOn goes on with connections whose input waits because they have had their share, in turn, until
+// the time for that is over. after is called behind each. It reports whether some are left.
+func (l *Loop) GoOn(after func()) (more bool) {
+	n := len(l.resting)
+	if n == 0 {
+		return false
+	}
+	end := l.cfg.Clock() + turnTime
+	done := 0
+	for done < n {
+		c := l.resting[done]
+		l.resting[done] = nil
+		done++
+		c.rested()
+		after()
+		if l.cfg.Clock() >= end {
+			break
+		}
+	}
+	rest := copy(l.resting, l.resting[done:])
+	clear(l.resting[rest:])
+	if l.resting = l.resting[:rest]; rest == 0 {
+		l.resting = nil
+	}
+	return rest > 0
+}
+
+// rested goes on. The socket is read again when all that it has brought is dealt with.
+func (c *Conn) rested() {
+	if !c.resting {
+		return // closed, or ended, meanwhile
+	}
+	c.resting = false
+	c.goOnReading()
+	if c.state != closed && !c.resting && !c.paused && !c.lost {
+		c.sock.Resume()
+	}
+}

@@ -1,0 +1,230 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A handler that takes longer than the lease keeps its task, though another worker waits for it.
+func TestLongHandlerKeepsItsTask(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		q := open(t, embedded(t), Config{Shards: 1, Lease: 5 * time.Second})
+		r := newRecorder()
+		r.fail = func(Task) error {
+			time.Sleep(22 * time.Second)
+			return nil
+		}
+		stops := []func() error{start(t, q, r), start(t, q, r)}
+		must(t, q.Add(context.Background(), Task{Key: "long"}))
+		time.Sleep(time.Minute)
+		for _, stop := range stops {
+			must(t, stop())
+		}
+		if got, s := r.got(), q.Local(); len(got) != 1 || s.Done != 1 || s.Recovered+s.Stale != 0 {
+			t.Errorf("%d runs; %+v", len(got), s)
+		}
+	})
+}
+
+// An attempt has the task's Timeout, or else that of the Config; then its context ends, and it has
+// failed.
+func TestTimeouts(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 1, Timeout: 20 * time.Second, MaxAttempts: 1})
+		stop := start(t, q, HandlerFunc(func(ctx context.Context, task Task) error {
+			began := time.Now()
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				t.Errorf("%s: the context ended with %v", task.Key, context.Cause(ctx))
+			}
+			return fmt.Errorf("ended after %v", time.Since(began))
+		}))
+		must(t, q.AddBatch(ctx, []Task{{Key: "own", Timeout: 3 * time.Second}, {Key: "config"}}))
+		time.Sleep(time.Minute)
+		for key, want := range map[string]string{"own": "ended after 3s", "config": "ended after 20s"} {
+			if i, err := q.Get(ctx, key); err != nil || i.Status != Dead || i.Error != want {
+				t.Errorf("%s: %v, %q, %v; want %q", key, i.Status, i.Error, err, want)
+			}
+		}
+		must(t, stop())
+	})
+}
+
+// A task that is replaced while it runs is not its worker's any more: its handler is told within a
+// third of the lease, and nothing comes of what it returns.
+func TestReplacedWhileRunning(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 1, Lease: 6 * time.Second})
+		causes := make(chan error, 10)
+		stop := start(t, q, HandlerFunc(func(ctx context.Context, task Task) error {
+			if string(task.Body) == "new" {
+				return nil
+			}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return errors.New("this counts for nothing")
+		}))
+		must(t, q.Add(ctx, Task{Key: "k", Body: []byte("old")}))
+		time.Sleep(time.Second)
+		must(t, q.Add(ctx, Task{Key: "k", Body: []byte("new"), Delay: 30 * time.Second}))
+		time.Sleep(3 * time.Second)
+		if len(causes) != 1 {
+			t.Fatalf("%d handlers were told", len(causes))
+		}
+		if why := <-causes; !errors.Is(why, ErrLeaseLost) {
+			t.Errorf("the handler was told %v", why)
+		}
+		if i, err := q.Get(ctx, "k"); err != nil || i.Status != Scheduled || string(i.Body) != "new" {
+			t.Errorf("%+v, %v", i, err)
+		}
+		time.Sleep(30 * time.Second)
+		must(t, stop())
+		if s := q.Local(); s.Done != 1 || s.Failed != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A worker that is told to stop waits for handlers, then ends their contexts, and at last leaves
+// those that do not care. What it had is given to another, no attempt counted.
+func TestStop(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 1, Concurrency: 3, Lease: 15 * time.Second, StopTimeout: 10 * time.Second})
+		began := time.Now()
+		stop := start(t, q, HandlerFunc(func(ctx context.Context, task Task) error {
+			switch task.Key {
+			case "soon":
+				time.Sleep(5 * time.Second)
+				return nil
+			case "deaf":
+				time.Sleep(time.Hour)
+				return nil
+			}
+			<-ctx.Done()
+			if d := time.Since(began); context.Cause(ctx) != ErrStopping || d != 11*time.Second {
+				t.Errorf("%s was ended after %v with %v", task.Key, d, context.Cause(ctx))
+			}
+			return context.Cause(ctx)
+		}))
+		must(t, q.AddBatch(ctx, []Task{{Key: "soon"}, {Key: "patient"}, {Key: "deaf"}, {Key: "waits", Delay: time.Millisecond}}))
+		time.Sleep(time.Until(began.Add(time.Second)))
+		var left *StopError
+		if err := stop(); !errors.As(err, &left) || left.Running != 1 {
+			t.Errorf("Run returned %v", err)
+		}
+		if d := time.Since(began); d < 16*time.Second || d > 22*time.Second {
+			t.Errorf("it stopped after %v", d)
+		}
+		r := newRecorder()
+		stop = start(t, q, r)
+		time.Sleep(time.Minute)
+		must(t, stop())
+		got := make(map[string]string)
+		for _, task := range r.got() {
+			got[task.Key] = fmt.Sprint("attempt ", task.Attempt, ", delivery ", task.Delivery)
+		}
+		if fmt.Sprint(got) != "map[deaf:attempt 1, delivery 2 patient:attempt 1, delivery 1 waits:attempt 1, delivery 1]" {
+			t.Errorf("%v", got)
+		}
+		time.Sleep(time.Hour) // for the deaf
+	})
+}
+
+// However much is due at once, a worker has no more than Concurrency tasks in hand.
+func TestConcurrency(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		q := open(t, embedded(t), Config{Shards: 8, Concurrency: 5})
+		var lock sync.Mutex
+		running, most := 0, 0
+		count := func(n int) {
+			lock.Lock()
+			defer lock.Unlock()
+			running += n
+			most = max(most, running)
+		}
+		r := newRecorder()
+		r.fail = func(Task) error {
+			count(1)
+			time.Sleep(time.Second)
+			count(-1)
+			return nil
+		}
+		var tasks []Task
+		for i := range 100 {
+			tasks = append(tasks, Task{Key: fmt.Sprint(i)})
+		}
+		must(t, q.AddBatch(ctx, tasks))
+		stop := start(t, q, r)
+		for range 10 {
+			time.Sleep(1500 * time.Millisecond)
+			if s, err := q.Stats(ctx); err != nil || s.Running > 5 {
+				t.Errorf("%d are claimed, %v", s.Running, err)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		must(t, stop())
+		if n := len(r.got()); n != 100 || most != 5 {
+			t.Errorf("%d runs, up to %d at once", n, most)
+		}
+	})
+}
+
+// Redis' clock counts, not that of the worker: with an hour between them, tasks are neither early nor
+// late.
+func TestClocksApart(t *testing.T) {
+	for _, ahead := range []time.Duration{77 * time.Minute, -77 * time.Minute} {
+		virtually(t, func(t *testing.T) {
+			ctx := context.Background()
+			m, client := embeddedServer(t)
+			redisNow := func() time.Time { return time.Now().Add(ahead) }
+			m.SetTime(redisNow())
+			ticking, enough := context.WithCancel(ctx)
+			go func() {
+				for ; ticking.Err() == nil; time.Sleep(time.Millisecond) {
+					m.SetTime(redisNow())
+				}
+			}()
+			defer enough()
+			q := open(t, client, Config{Shards: 2, Refresh: time.Minute})
+			r := newRecorder()
+			r.fail = func(task Task) error {
+				if late := redisNow().Sub(task.Due); late < 0 || late > 30*time.Millisecond {
+					t.Errorf("Redis is %v ahead: %s ran %v after its time", ahead, task.Key, late)
+				}
+				return nil
+			}
+			stop := start(t, q, r)
+			time.Sleep(time.Second)
+			must(t, q.AddBatch(ctx, []Task{{Key: "delay", Delay: 10 * time.Second}, {Key: "at", At: redisNow().Add(20 * time.Second)},
+				{Key: "every", Every: 13 * time.Second}}))
+			time.Sleep(45 * time.Second)
+			must(t, stop())
+			if n := len(r.got()); n != 5 {
+				t.Errorf("%d runs, want 5", n)
+			}
+		})
+	}
+}
+
+// What failed together is not tried together.
+func TestDefaultBackoff(t *testing.T) {
+	for attempt, full := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 40: 10 * time.Minute} {
+		var waits []time.Duration
+		for range 200 {
+			waits = append(waits, DefaultBackoff(attempt))
+		}
+		slices.Sort(waits)
+		if first, last := waits[0], waits[len(waits)-1]; first < full/2 || last > full || last-first < full/4 {
+			t.Errorf("attempt %d: waits are from %v to %v", attempt, first, last)
+		}
+	}
+}
