@@ -60,22 +60,6 @@ func (g *gate) through(t *testing.T, client redis.UniversalClient) redis.Univers
 	return client
 }
 
-// flushAll empties Redis.
-func flushAll(t *testing.T, client redis.UniversalClient) {
-	t.Helper()
-	flush := func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }
-	var err error
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		err = c.ForEachMaster(t.Context(), flush)
-	case *redis.Client:
-		err = flush(t.Context(), c)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // What was said and forgotten while a process could not hear is told as a gap, also in a room in
 // which nothing had ever been said; whether something is said afterwards or not.
 func TestHoleInAnEmptyRoom(t *testing.T) {

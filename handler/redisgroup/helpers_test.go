@@ -215,3 +215,19 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// flushAll empties Redis.
+func flushAll(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	flush := func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(t.Context(), flush)
+	case *redis.Client:
+		err = flush(t.Context(), c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
