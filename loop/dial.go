@@ -235,8 +235,8 @@ func (a *dialing) dial() {
 	l.server.newcomers.Go(func() {
 		defer cancel()
 		nc, err := l.server.engine.Dial(ctx, a.network, a.address, a.dialer.LocalAddr)
-		if late := errors.Is(ctx.Err(), context.DeadlineExceeded); err != nil && late {
-			_ = l.urge(a.timeout) // the loop is busy
+		if err != nil && l.clock() >= a.deadline { // the timer has not run, as the loop is busy
+			_ = l.urge(a.timeout)
 			return
 		} else if err != nil {
 			_ = l.urge(func() { a.fail(err) })

@@ -120,16 +120,16 @@ func ExampleConn_OnHighWater() {
 	_ = &loop.Server{Addr: "tcp://:7000", Accept: accept}
 }
 
-// A login may take five seconds, and five more for each try.
+// A login may take half a minute, and as long again for each try.
 func ExampleTimer_Reset() {
 	accept := func(c *loop.Conn) loop.Handler {
-		deadline := c.AfterFunc(5*time.Second, c.Close)
+		deadline := c.AfterFunc(30*time.Second, c.Close)
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			if string(msg) == "secret" {
 				deadline.Stop()
 				return c.Send([]byte("welcome"))
 			}
-			deadline.Reset(5 * time.Second)
+			deadline.Reset(30 * time.Second)
 			return c.Send([]byte("try again"))
 		})
 	}

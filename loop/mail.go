@@ -13,10 +13,11 @@ type task struct {
 }
 
 // Post has f run on the loop, after what was told and posted to it before, and never inline. Any
-// goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one posts
-// the next, which runs in the next turn, when timers and sockets have had theirs. nil means that f will run: a loop empties its mailbox
-// before it ends. ErrMailboxFull: Server.MaxMailbox functions wait already. ErrServerClosed: the
-// loop is ending. A panic in f is logged and counted. A nil f panics here.
+// goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
+// posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
+// that f will run: a loop empties its mailbox before it ends. ErrMailboxFull: Server.MaxMailbox
+// functions wait already. ErrServerClosed: the loop is ending. A panic in f is logged and counted. A
+// nil f panics here.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
 		panic("loop: Loop.Post with a nil func")

@@ -154,7 +154,9 @@ func TestUDPServesFirst(t *testing.T) {
 }
 
 // Any factor that an int can have is a limit.
-func TestUDPLimitRepliesFactors(t *testing.T) {
+func TestUDPLimitRepliesFactors(t *testing.T) { synctest.Test(t, testUDPLimitRepliesFactors) }
+
+func testUDPLimitRepliesFactors(t *testing.T) {
 	for _, c := range []struct {
 		factor, allowed int
 	}{{1, 5}, {3, 15}, {1 << 20, 100}, {math.MaxInt, 100}} {
@@ -179,7 +181,9 @@ func TestUDPLimitRepliesFactors(t *testing.T) {
 }
 
 // A datagram that was cut is not delivered, and counted.
-func TestUDPCutIsTold(t *testing.T) {
+func TestUDPCutIsTold(t *testing.T) { synctest.Test(t, testUDPCutIsTold) }
+
+func testUDPCutIsTold(t *testing.T) {
 	got := 0
 	r := newRig(t, &Server{}, HandlerFunc(func(*Conn, []byte) error { got++; return nil }))
 	p, _ := newPort(r)

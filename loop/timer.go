@@ -101,8 +101,8 @@ type record struct {
 
 // AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
 // less than a millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not
-// inline; to go on with work in pieces see Loop.AfterFunc. A panic in f closes c. A nil f panics here. After Close it does nothing and returns the
-// zero Timer.
+// inline; to go on with work in pieces see Loop.AfterFunc. A panic in f closes c. A nil f panics
+// here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
 	if f == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A holder keeps commands that run scripts, as a network does that is slow in between, until they are
-// released.
+// A holder keeps commands that run scripts with something in them, as a network does that is slow in
+// between, until they are released.
 type holder struct {
 	mu   sync.Mutex
-	on   bool
+	what string // "": nothing is kept
 	kept []*heldConn
 }
 
@@ -25,10 +25,10 @@ func (h *holder) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return &heldConn{Conn: c, holder: h}, err
 }
 
-func (h *holder) set(on bool) {
+func (h *holder) hold(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.on = on
+	h.what = what
 }
 
 func (h *holder) held() []*heldConn {
@@ -46,7 +46,8 @@ type heldConn struct {
 func (c *heldConn) Write(b []byte) (int, error) {
 	c.holder.mu.Lock()
 	defer c.holder.mu.Unlock()
-	if c.holder.on && bytes.Contains(bytes.ToLower(b), []byte("evalsha")) {
+	what := []byte(c.holder.what)
+	if len(what) > 0 && bytes.Contains(b, what) && bytes.Contains(bytes.ToLower(b), []byte("evalsha")) {
 		c.data = bytes.Clone(b)
 		c.holder.kept = append(c.holder.kept, c)
 		return len(b), nil
@@ -90,10 +91,10 @@ func TestLateBatchIsRefused(t *testing.T) {
 	c.until("gap=false")
 	c.say("osay room first")
 	c.until("first")
-	h.set(true)
+	h.hold("second")
 	c.say("osay room second")
 	eventually(t, "it is under way", func() bool { return len(h.held()) > 0 })
-	h.set(false)
+	h.hold("")
 	c.until("second")
 	for _, late := range h.held() {
 		if answer := late.release(t); !strings.Contains(answer, "STALE") {

@@ -78,7 +78,9 @@ func TestHeadAndBodyToAFullSocket(t *testing.T) {
 				s.push()
 			}
 		})
+		allowed := make(chan struct{}) // before the next round, which has the same source of numbers
 		go func() {
+			defer close(allowed)
 			for wait := true; wait; {
 				s.sock.allow(1000 + random.IntN(40_000))
 				s.rig.do(func() { wait = len(s.pending) > 0 })
@@ -88,5 +90,6 @@ func TestHeadAndBodyToAFullSocket(t *testing.T) {
 		if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%d and %d bytes: not what was sent, or %v", len(head), len(body), err)
 		}
+		<-allowed
 	}
 }

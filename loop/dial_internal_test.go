@@ -1,0 +1,55 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// slowDials is an engine whose attempts fail after a while, in words of their own.
+type slowDials struct {
+	*rigEngine
+	after time.Duration
+}
+
+var errOwnWords = errors.New("lookup name.test: i/o timeout")
+
+func (*slowDials) Connect(int, netip.AddrPort, netip.AddrPort,
+	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	return nil, false
+}
+
+func (e *slowDials) Dial(context.Context, string, string, net.Addr) (net.Conn, error) {
+	time.Sleep(e.after)
+	return nil, errOwnWords
+}
+
+// What fails when the time is over has timed out, though the loop was too busy for its timer, and what
+// failed before has not.
+func TestDialFailsWhileTheLoopIsBusy(t *testing.T) {
+	for after, want := range map[time.Duration]error{
+		1010 * time.Millisecond: os.ErrDeadlineExceeded, 990 * time.Millisecond: errOwnWords,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &Server{MaxConns: 1}, HandlerFunc(echoAll))
+			r.server.engine = &slowDials{r.eng, after}
+			var told error
+			Dialer{Timeout: time.Second}.Dial(r.Loop, "tcp://name.test:1", func(_ *Conn, err error) Handler {
+				told = err
+				return nil
+			})
+			r.turn()
+			time.Sleep(2 * time.Second)
+			if r.turn(); !errors.Is(told, want) {
+				t.Errorf("failed after %v: told %v, want %v", after, told, want)
+			}
+		})
+	}
+}
