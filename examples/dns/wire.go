@@ -21,6 +21,10 @@ const (
 	minSize = 512
 	udpSize = 1232
 
+	// maxName is how long a name is at most (RFC 1035, section 2.3.4). What is kept for a question is
+	// no more.
+	maxName = 255
+
 	// maxTTL is for how long an answer is kept at most (RFC 8767, section 4).
 	maxTTL = 7 * 24 * time.Hour
 )
@@ -53,7 +57,7 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 		return q, key, errMessage
 	}
 	end := skipName(msg, headerLen)
-	if end < 0 || end+4 > len(msg) || hasPointer(msg[headerLen:end]) {
+	if end < 0 || end > headerLen+maxName || end+4 > len(msg) || hasPointer(msg[headerLen:end]) {
 		return q, key, errMessage
 	}
 	q.question, q.size = msg[headerLen:end+4], minSize

@@ -40,7 +40,12 @@ func TestBackendsAreShown(t *testing.T) {
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	url := regexp.MustCompile(`http://\S+/backends`).FindString(shown())
+	url := ""
+	for end := time.Now().Add(30 * time.Second); url == ""; time.Sleep(time.Millisecond) { // said after the server's address
+		if url = regexp.MustCompile(`http://\S+/backends\b`).FindString(shown()); url == "" && time.Now().After(end) {
+			t.Fatalf("it tells of no page: %s", shown())
+		}
+	}
 	want := numbers{Backend: backend, Up: true, Conns: 1, Total: 1}
 	if got := backendNumbers(t, url); got != want {
 		t.Errorf("%+v, want %+v", got, want)

@@ -67,8 +67,8 @@ type number struct {
 	negative, infinite, zero, hex bool
 
 	mantissa []byte // digits, at most one point among them
-	lead     int    // digits before the point, from the first on that is not 0; or as many zeros behind it, less than 0
-	exp      int    // as it is written; of 2 if hex, else of 10
+	lead     int64  // digits before the point, from the first on that is not 0; or as many zeros behind it, less than 0
+	exp      int64  // as it is written; of 2 if hex, else of 10
 }
 
 // scanNumber reports false if b is no number, or NaN.
@@ -128,7 +128,7 @@ func (n *number) scanMantissa(b []byte) (end, digits int) {
 	return end, digits
 }
 
-func scanExponent(b []byte) (exp int, ok bool) {
+func scanExponent(b []byte) (exp int64, ok bool) {
 	negative := false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
@@ -138,7 +138,7 @@ func scanExponent(b []byte) (exp int, ok bool) {
 		if c < '0' || c > '9' {
 			return 0, false
 		}
-		exp = min(exp*10+int(c-'0'), 1<<40) // more than the arguments of a command can make up for
+		exp = min(exp*10+int64(c-'0'), 1<<40) // more than the arguments of a command can make up for
 	}
 	if negative {
 		exp = -exp
@@ -147,14 +147,14 @@ func scanExponent(b []byte) (exp int, ok bool) {
 }
 
 // magnitude is the exponent if the mantissa begins with a point, and then a digit that is not 0.
-func (n *number) magnitude() int {
+func (n *number) magnitude() int64 {
 	if n.hex {
 		return 4*n.lead + n.exp
 	}
 	return n.lead + n.exp
 }
 
-func (n *number) near(limit int) bool { return n.magnitude() < limit && n.magnitude() > -limit }
+func (n *number) near(limit int64) bool { return n.magnitude() < limit && n.magnitude() > -limit }
 
 // text is the number for package strconv, which wants an exponent if it is hexadecimal, and reads
 // no more than five digits of one.
@@ -176,16 +176,16 @@ func (n *number) text(b []byte) string {
 	if n.zero {
 		digits = []byte("0")
 	}
-	return sign + prefix + "." + string(digits) + mark + strconv.Itoa(exp)
+	return sign + prefix + "." + string(digits) + mark + strconv.FormatInt(exp, 10)
 }
 
 // big returns what the number is, without its sign, with 64 bits.
 func (n *number) big() *big.Float {
 	before, behind, _ := bytes.Cut(n.mantissa, []byte("."))
 	digits := string(before) + string(behind)
-	base, exp := 10, n.exp-len(behind)
+	base, exp := 10, int(n.exp)-len(behind) // what is far off has been refused
 	if n.hex {
-		base, exp = 16, n.exp-4*len(behind)
+		base, exp = 16, int(n.exp)-4*len(behind)
 	}
 	i, _ := new(big.Int).SetString(digits, base)
 	mantissa := new(big.Float).SetInt(i) // exact

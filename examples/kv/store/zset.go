@@ -29,7 +29,6 @@ func before(a, b scored) bool {
 
 func (z *zset) len() int { return z.scores.len() }
 
-// set gives a member a score. It reports whether the member is new.
 // plainZero takes the sign from -0, as redis-server does when it stores a score (of a set that is not
 // large).
 func plainZero(score float64) float64 {
@@ -51,6 +50,7 @@ func (z *zset) plainZeros() {
 	}
 }
 
+// set gives a member a score. It reports whether the member is new.
 func (z *zset) set(member []byte, score float64) bool {
 	if z.tree == nil {
 		z.tree = btree.NewBTreeGOptions(before, btree.Options{NoLocks: true, Degree: 16})
