@@ -31,8 +31,8 @@ func (e *slowDials) Dial(context.Context, string, string, net.Addr) (net.Conn, e
 	return nil, errOwnWords
 }
 
-// What fails when the time is over has timed out, though the loop was too busy for its timer, and what
-// failed before has not.
+// What fails when the time is over has timed out, though the loop was too busy for its timer, and
+// what failed before has not.
 func TestDialFailsWhileTheLoopIsBusy(t *testing.T) {
 	for after, want := range map[time.Duration]error{
 		1010 * time.Millisecond: os.ErrDeadlineExceeded, 990 * time.Millisecond: errOwnWords,

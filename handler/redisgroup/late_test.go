@@ -79,8 +79,8 @@ func (c *heldConn) release(t *testing.T) string {
 	return string(answer[:n])
 }
 
-// A batch that was given up and sent again may still be under way: when it arrives it is refused, and
-// nothing is said twice.
+// A batch that was given up and sent again may still be under way: when it arrives it is refused,
+// and nothing is said twice.
 func TestLateBatchIsRefused(t *testing.T) {
 	var h holder
 	opt := &redis.Options{Addr: startMini(t)().(*redis.Client).Options().Addr, ReadTimeout: 300 * time.Millisecond, Dialer: h.dial}

@@ -22,7 +22,7 @@ func (c *Conn) Writev(bufs [][]byte) (int, error) {
 	if err != nil || more {
 		return total, err
 	}
-	if total == 0 && len(bufs) == 2 && len(bufs[0]) < maxPlain {
+	if total == 0 && len(bufs) == 2 && len(bufs[0]) > 0 && len(bufs[0]) < maxPlain {
 		return c.sealJoined(bufs[0], bufs[1])
 	}
 	skip := total
