@@ -126,3 +126,21 @@ func TestAbstractNames(t *testing.T) {
 	}
 	_ = ln.Close()
 }
+
+// Anybody who may read a directory can lock it, and keep the lock.
+func TestForeignLockKeepsNobodyOut(t *testing.T) {
+	path := shortdir.Socket(t)
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+}
