@@ -96,14 +96,14 @@ func removeStale(path string) {
 // lock keeps other processes that listen by this package out of path's directory, so that looking
 // at a socket and replacing it are one step, and returns what ends that. The lock is the
 // directory's own: it leaves no file behind. Who may not read the directory goes without, and who
-// does not get the lock within two seconds: whoever may read a directory can lock it for good, and
+// does not get the lock within a second: whoever may read a directory can lock it for good, and
 // those that listen have it for an instant.
 func lock(path string) (unlock func()) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return func() {}
 	}
-	for tries := 0; tries < 200; tries++ {
+	for tries := 0; tries < 100; tries++ {
 		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK && err != unix.EINTR {
 			break
 		}
