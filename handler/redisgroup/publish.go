@@ -16,11 +16,11 @@ func (l *link) publishAll() {
 	defer l.abandonRest()
 	for {
 		began := time.Now()
-		sent, again, ok := l.publishSome()
+		wait, again, ok := l.publishSome()
 		switch {
-		case sent == 0 && !ok:
+		case wait == 0 && !ok:
 			return
-		case sent == 0:
+		case wait == 0:
 			select {
 			case <-l.hub.ctx.Done():
 				return
@@ -29,19 +29,28 @@ func (l *link) publishAll() {
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
 		case !again:
-			time.Sleep(pace(sent) - time.Since(began))
+			time.Sleep(wait - time.Since(began))
 		}
 	}
 }
 
 // pace is the least time from the begin of a batch to that of the next. A message that comes alone
 // leaves at once; many share a round trip, a run of the script and a write to each subscriber,
-// which is most of what a message costs Redis.
-func pace(sent int) time.Duration {
+// which is most of what a message costs Redis. What members here have got already, those elsewhere
+// are not to have much later, so it waits for less.
+func pace(batch []*outgoing, oneOrder bool) time.Duration {
+	patient := len(batch)
+	if !oneOrder {
+		for _, o := range batch {
+			if o.op == opPlain {
+				patient--
+			}
+		}
+	}
 	switch {
-	case sent > 4:
+	case patient > 4:
 		return 4 * time.Millisecond
-	case sent > 2:
+	case len(batch) > 2:
 		return 2 * time.Millisecond
 	}
 	return time.Millisecond
@@ -59,18 +68,20 @@ func (l *link) abandonRest() {
 	}
 }
 
-// publishSome publishes a batch. Meanwhile no bucket moves to another link.
-func (l *link) publishSome() (sent int, again, ok bool) {
+// publishSome publishes a batch, and returns how long after its begin the next may begin; 0: there
+// was nothing. Meanwhile no bucket moves to another link.
+func (l *link) publishSome() (wait time.Duration, again, ok bool) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	batch, ok := l.out.take()
 	if len(batch) == 0 {
 		return 0, false, ok
 	}
+	wait = pace(batch, l.hub.cfg.OneOrder)
 	failed := l.publishBatch(batch)
 	l.out.prepend(failed)
 	l.out.done()
-	return len(batch), len(failed) > 0, ok
+	return wait, len(failed) > 0, ok
 }
 
 // A segment is what one command does: outgoings of one bucket that follow each other and are of one
