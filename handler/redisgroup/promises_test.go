@@ -187,6 +187,7 @@ func TestFlappingConnections(t *testing.T) {
 	c := n.dial()
 	c.say("join room")
 	c.wants("joined true")
+	eventually(t, "connections are cut", func() bool { return flaps.Load() > 1 })
 	time.Sleep(1500 * time.Millisecond) // in which there are some ten pauses, or a thousand connections
 	cut := flaps.Load()
 	if enough.Store(true); cut > 30 {
