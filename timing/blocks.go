@@ -269,14 +269,6 @@ func (s *blocks) takeFour() (first uint32) {
 	return first
 }
 
-// appendTight is append that leaves less room: a sixteenth.
-func appendTight[T any](s []T, v T) []T {
-	if len(s) == cap(s) {
-		s = append(make([]T, 0, len(s)+len(s)/16+8), s...)
-	}
-	return append(s, v)
-}
-
 // unlink takes a block out of its list, and leaves the list's cursor behind the last entry.
 func (s *blocks) unlink(li *list, i uint32) {
 	b := s.link(i)

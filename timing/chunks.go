@@ -2,12 +2,13 @@ package timing
 
 import (
 	"math/bits"
+	"slices"
 	"unsafe"
 )
 
 // chunks is a slice that grows without moving much: nothing is copied or cleared but some 100 KiB
 // at a time, so there is no latency spike however large it gets. It has little room that is not in
-// use, about a thirtieth, and is few objects to the garbage collector when it is large.
+// use, and is few objects to the garbage collector when it is large.
 //
 // Finding an element is most of what a wheel does, so it is done with unsafe. With safe pointers to
 // arrays the compiler adds a check for nil that reads the beginning of the array, and so waits for
@@ -16,12 +17,12 @@ import (
 // has the wheel's number.
 type chunks[T any] struct {
 	list  []*T   // the first element of each chunk
-	room  uint32 // elements in all chunks, of which the last may be smaller than the others
+	room  uint32 // where the last chunk, which may be smaller than the others, ends
 	batch []T    // the rest of what was allocated last
 }
 
 const (
-	chunkBits = 12
+	chunkBits = 10
 	chunkSize = 1 << chunkBits
 	chunkMask = chunkSize - 1
 
@@ -29,10 +30,16 @@ const (
 	largeSize = 128 // bytes
 	largeBits = 3
 
-	firstChunk = 64
-	fewChunks  = 4         // those after them are whole from the beginning, so that they are not copied
-	growPart   = 32        // what is allocated at a time, of all that there is
-	batchBytes = 100 << 10 // but not more chunks at a time than that
+	// A chunk that grows is moved some eight times on the way. From chunkSize*growStep elements on,
+	// chunks are whole from the beginning.
+	firstChunk = 64        // elements, and the least that the last chunk grows by
+	growStep   = 128       // that is what it grows by, of all that there is
+	growPart   = 32        // what whole chunks are allocated at a time, of all that there are
+	batchBytes = 100 << 10 // but not more than that
+
+	// Go puts a word of its own before what has pointers and is no larger than this, in bytes. With
+	// that a power of two would be rounded up by an eighth or more.
+	headed = 32<<10 - 8
 )
 
 // shift is how many bits number the elements of a chunk: the lowest of an index. It is a constant
@@ -44,7 +51,17 @@ func (c *chunks[T]) shift() uint {
 	return chunkBits
 }
 
-// len returns how many elements there is room for.
+// whole returns how many elements a chunk has at most: all that its indices are for, or one less,
+// so that it has room for Go's word. Then the last index of each chunk is not used.
+func (c *chunks[T]) whole() uint32 {
+	size := uint32(1) << c.shift()
+	if bytes := uintptr(size) * unsafe.Sizeof(*c.list[0]); size == chunkSize && bytes <= headed {
+		return size - 1
+	}
+	return size
+}
+
+// len is more than any index that can be used.
 func (c *chunks[T]) len() uint32 { return c.room }
 
 // at returns an element; i < len, which is not checked. The pointer is good until grow. (It calls
@@ -69,20 +86,22 @@ func uncheckedIn[T any](s []T, i uint32) *T {
 }
 
 // grow makes room for more: for a part of what there is, in the last chunk or a new one. Chunks are
-// whole from the beginning where there are some or these are small.
-//
-// One that is not whole has an element less than a multiple of step: Go puts a word of its own
-// before what has pointers, and with that a power of two would be rounded up by an eighth.
+// whole from the beginning where there are many or these are small. One that is not has an element
+// less than a multiple of step, for Go's word.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
-	step := max(powerOfTwo(c.room/growPart), firstChunk)
+	if have == size-1 && have == c.whole() {
+		c.room++
+		have = 0
+	}
+	step := max(powerOfTwo(c.room/growStep), firstChunk)
 	switch to := have + 1 + step; {
 	case have > 0 && to >= size:
-		c.growLast(have, size)
+		c.growLast(have, c.whole())
 	case have > 0:
 		c.growLast(have, to&-step-1)
-	case step < size && len(c.list) < fewChunks:
+	case step < size:
 		c.add(make([]T, step-1))
 	default:
 		c.addWhole(size)
@@ -98,14 +117,14 @@ func (c *chunks[T]) addWhole(size uint32) {
 	if len(c.batch) == 0 {
 		most := max(batchBytes/(size*uint32(unsafe.Sizeof(*new(T)))), 1)
 		n := max(powerOfTwo(min(uint32(len(c.list))/growPart, most)), 1)
-		c.batch = make([]T, n*size)
+		c.batch = make([]T, (n-1)*size+c.whole())
 	}
-	c.add(c.batch[:size])
-	c.batch = c.batch[size:]
+	c.add(c.batch[:c.whole()])
+	c.batch = c.batch[min(int(size), len(c.batch)):]
 }
 
 func (c *chunks[T]) add(chunk []T) {
-	c.list = append(c.list, &chunk[0])
+	c.list = appendTight(c.list, &chunk[0])
 	c.room += uint32(len(chunk))
 }
 
@@ -116,6 +135,14 @@ func (c *chunks[T]) growLast(from, to uint32) {
 	copy(larger, unsafe.Slice(*last, from))
 	*last = &larger[0]
 	c.room += to - from
+}
+
+// appendTight is append that leaves less room: a thirtieth, and what Go rounds up.
+func appendTight[T any](s []T, v T) []T {
+	if len(s) == cap(s) {
+		s = append(slices.Grow([]T(nil), len(s)+len(s)/32+4), s...)
+	}
+	return append(s, v)
 }
 
 // blockIn returns the block whose last quarter is q.

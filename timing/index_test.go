@@ -167,11 +167,14 @@ func TestChunks(t *testing.T) {
 	var kept *uint32
 	var places []*quarter
 	for i := range uint32(3*chunkSize + 2) {
+		if i&chunkMask == small.whole() {
+			continue
+		}
 		for i >= small.len() {
 			small.grow()
 		}
 		*small.at(i) = i + 1
-		if i == chunkSize-1 {
+		if i == chunkSize-2 {
 			kept = small.at(i)
 		}
 	}
@@ -183,7 +186,7 @@ func TestChunks(t *testing.T) {
 		places = append(places, large.at(i))
 	}
 	for i := range uint32(3*chunkSize + 2) {
-		if *small.at(i) != i+1 {
+		if i&chunkMask != small.whole() && *small.at(i) != i+1 {
 			t.Fatalf("element %d is %d", i, *small.at(i))
 		}
 	}
@@ -192,7 +195,19 @@ func TestChunks(t *testing.T) {
 			t.Fatalf("element %d was at %p and is %v at %p", i, places[i], *large.at(i), large.at(i))
 		}
 	}
-	if kept != small.at(chunkSize-1) {
+	if kept != small.at(chunkSize-2) {
 		t.Error("a whole chunk was moved")
+	}
+}
+
+// Where a chunk with Go's word would take an eighth more, its last index is not used. All else has
+// no such gaps: the buckets of keys are counted, and four quarters are one block.
+func TestWholeChunks(t *testing.T) {
+	nodes, calls, lines, memory := (*chunks[node])(nil), (*chunks[func()])(nil), (*chunks[line])(nil), (*chunks[quarter])(nil)
+	if nodes.whole() != chunkSize-1 || calls.whole() != nodes.whole() {
+		t.Errorf("chunks of %d nodes and %d callbacks, not %d", nodes.whole(), calls.whole(), chunkSize-1)
+	}
+	if lines.whole() != chunkSize || memory.whole() != 1<<largeBits {
+		t.Errorf("chunks of %d lines and %d quarters, not %d and %d", lines.whole(), memory.whole(), chunkSize, 1<<largeBits)
 	}
 }

@@ -26,7 +26,7 @@ func nextGen(gen uint32) uint32 { return (gen | periodicBit) + 1 }
 type slab struct {
 	nodes   chunks[node]
 	periods []*[chunkSize]time.Duration // nil where no timer was ever periodic
-	used    uint32                      // nodes that timers have had or that are free, and node 0
+	used    uint32                      // nodes that timers have had or that are free, node 0, and those that no chunk has
 	away    uint32                      // of those, how many are neither taken nor in top
 
 	// The nodes released last are on a stack with their generations, so that adding a timer waits
@@ -88,6 +88,10 @@ func (s *slab) grow() {
 	}
 	if s.used == s.nodes.len() {
 		s.nodes.grow()
+		if s.used&chunkMask == s.nodes.whole() { // there is no such node
+			s.used++
+			s.away++
+		}
 	}
 	if s.used == 0 {
 		s.used, s.away = 1, 1

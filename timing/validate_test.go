@@ -196,7 +196,9 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		}
 	}
 	for i := uint32(1); i < w.slab.used; i++ {
-		if linked[i] {
+		if none := i&chunkMask == w.nodes.whole(); none && (linked[i] || free[i]) {
+			return fmt.Errorf("node %d is not there", i)
+		} else if none || linked[i] {
 			continue
 		}
 		if !w.collects && *w.calls.at(i) != nil {
