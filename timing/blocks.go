@@ -66,24 +66,57 @@ func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & 
 // before has the places before a cursor: all, if there is no room behind it.
 func before(cursor uint32) mask { return ^mask(0) >> (-cursor & offMask) }
 
-// link is the place of a block in its list.
+// link is the place of a block in its list, in 12 bytes and not 16: each number leaves bits for
+// another above it.
 type link struct {
-	next, prev uint32 // in the list; next also of a free block
-	quarter    uint32 // the last one of its memory
-	list       uint16
-	base       uint8 // the first place that it has: 0, or smallPlace
+	after  uint32 // the next block in the list, or of the free ones; and the low bits of the list's number
+	before uint32 // the block before, 0 of a free one; and the other bits of the list's number
+	place  uint32 // the last quarter of its memory; and a sixteenth of base
 }
 
+const (
+	blockBits   = 32 - offBits // of a block's number
+	blockMask   = 1<<blockBits - 1
+	lowBits     = 32 - blockBits // of a list's number, in after
+	quarterBits = blockBits + 2
+	quarterMask = 1<<quarterBits - 1
+	baseUnit    = 4 // base is a multiple of 1<<baseUnit
+)
+
+func (k *link) next() uint32    { return k.after & blockMask }
+func (k *link) prev() uint32    { return k.before & blockMask }
+func (k *link) quarter() uint32 { return k.place & quarterMask }
+func (k *link) list() int       { return int(k.after>>blockBits | k.before>>blockBits<<lowBits) }
+
+// base returns the first place that a block has: 0, or smallPlace.
+func (k *link) base() uint32 { return k.place >> quarterBits << baseUnit }
+
+// isSmall reports whether base is not 0.
+func (k *link) isSmall() bool { return k.place > quarterMask }
+
+// isOverdue reports whether a block that is in a list is in the overdue one, the only one whose
+// number has these bits.
+func (k *link) isOverdue() bool { return k.before>>blockBits == overdue>>lowBits }
+
+// put says that a block is in a list, between the given ones.
+func (k *link) put(list uint16, prev, next uint32) {
+	k.after = next | uint32(list)<<blockBits
+	k.before = prev | uint32(list)>>lowBits<<blockBits
+}
+
+func (k *link) setNext(i uint32) { k.after = k.after&^blockMask | i }
+func (k *link) setPrev(i uint32) { k.before = k.before&^blockMask | i }
+
 // size returns how many places a block has.
-func (k *link) size() int { return blockLen - int(k.base) }
+func (k *link) size() int { return blockLen - int(k.base()) }
 
 // first returns the first place for an entry. That of an overdue block is the second that it has;
 // see lateTurn.
 func (k *link) first() uint32 {
-	if k.list == overdue {
-		return uint32(k.base) + 1
+	if k.isOverdue() {
+		return k.base() + 1
 	}
-	return uint32(k.base)
+	return k.base()
 }
 
 // list is a slot of the wheel, or the overdue list. A slot keeps its last block without entries,
@@ -121,9 +154,9 @@ type blocks struct {
 	late        list                        // the overdue list
 }
 
-func (s *blocks) link(i uint32) *link { return &s.links[i] }
+func (s *blocks) link(i uint32) *link { return uncheckedIn(s.links, i) }
 
-func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter)) }
+func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter())) }
 
 // mask returns which entries of block i have not been taken out. Of the last block of a slot those
 // that are still to come are among them, so that adding one need not note it; see live. The pointer
@@ -192,10 +225,10 @@ func (s *blocks) pushFirst(li *list) {
 		return
 	}
 	k := s.link(i)
-	s.vacantSmall = k.next
-	k.next, k.prev, k.list = 0, 0, li.number
+	s.vacantSmall = k.next()
+	k.put(li.number, 0, 0)
 	*s.mask(i) = 1<<64 - 1<<smallPlace
-	li.cursor, li.last = i<<offBits+smallPlace, blockIn(s.memory.at(k.quarter))
+	li.cursor, li.last = i<<offBits+smallPlace, blockIn(s.memory.at(k.quarter()))
 	li.head, li.blocks = i, 1
 }
 
@@ -207,7 +240,7 @@ func (li *list) empty() {
 
 // wantsSmall reports whether the next block of a list is to be a small one.
 func (s *blocks) wantsSmall(li *list) bool {
-	return li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).base != 0
+	return li.blocks == 0 || li.blocks < smallBlocks && s.link(li.tail()).isSmall()
 }
 
 // hasFree reports whether takeBlock has a block that was used before.
@@ -222,20 +255,21 @@ func (s *blocks) takeBlock(small bool) (i uint32) {
 	if i = *free; i == 0 {
 		return s.newBlock(small)
 	}
-	*free = s.link(i).next
+	*free = s.link(i).next()
 	return i
 }
 
 // chain links a block to the end of a list.
 func (s *blocks) chain(li *list, i uint32) {
-	s.link(i).prev, s.link(i).next, s.link(i).list = 0, 0, li.number
+	tail := uint32(0)
 	if li.head == 0 {
 		li.head = i
 	} else {
-		tail := li.tail()
+		tail = li.tail()
 		s.masks[tail] = s.live(tail)
-		s.link(i).prev, s.link(tail).next = tail, i
+		s.link(tail).setNext(i)
 	}
+	s.link(i).put(li.number, tail, 0)
 	li.blocks++
 }
 
@@ -245,15 +279,15 @@ func (s *blocks) newBlock(small bool) uint32 {
 	if i == 1<<(32-offBits) {
 		panic("timing: too many timers in one Wheel")
 	}
-	k := link{base: smallPlace}
+	k := link{}
 	if small {
 		if s.small%4 == 0 {
 			s.small = s.takeFour()
 		}
-		k.quarter = s.small
+		k.place = s.small | smallPlace>>baseUnit<<quarterBits
 		s.small++
 	} else {
-		k = link{quarter: s.takeFour() + 3}
+		k.place = s.takeFour() + 3
 	}
 	s.masks, s.links = appendTight(s.masks, 0), appendTight(s.links, k)
 	return uint32(i)
@@ -273,20 +307,21 @@ func (s *blocks) takeFour() (first uint32) {
 func (s *blocks) unlink(li *list, i uint32) {
 	b := s.link(i)
 	last := i == li.tail()
-	if b.prev != 0 {
-		s.link(b.prev).next = b.next
+	prev, next := b.prev(), b.next()
+	if prev != 0 {
+		s.link(prev).setNext(next)
 	} else {
-		li.head = b.next
+		li.head = next
 	}
-	if b.next != 0 {
-		s.link(b.next).prev = b.prev
+	if next != 0 {
+		s.link(next).setPrev(prev)
 	}
 	li.blocks--
 	switch {
 	case li.head == 0:
 		li.empty()
 	case last:
-		s.endAt(li, b.prev)
+		s.endAt(li, prev)
 	}
 }
 
@@ -303,25 +338,25 @@ func (s *blocks) endAt(li *list, i uint32) {
 // live says which entries of a block are those of timers.
 func (s *blocks) live(i uint32) mask {
 	k := s.link(i)
-	if k.next != 0 {
+	if k.next() != 0 {
 		return s.masks[i]
 	}
-	return s.masks[i] & before(s.list(int(k.list)).cursor)
+	return s.masks[i] & before(s.list(k.list()).cursor)
 }
 
 // freeBlock keeps a block that is in no list for the next pushBlock.
 func (s *blocks) freeBlock(i uint32) {
-	free := &s.vacant
-	if s.link(i).base != 0 {
+	k, free := s.link(i), &s.vacant
+	if k.isSmall() {
 		free = &s.vacantSmall
 	}
-	s.link(i).next, s.link(i).list = *free, unlisted
+	k.put(unlisted, 0, *free)
 	*free = i
 }
 
 // liveIn counts a list's timers.
 func (s *blocks) liveIn(li *list) (n int) {
-	for i := li.head; i != 0; i = s.link(i).next {
+	for i := li.head; i != 0; i = s.link(i).next() {
 		n += s.live(i).len()
 	}
 	return n

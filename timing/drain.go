@@ -94,7 +94,7 @@ type pending struct {
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.Len())
 	w.each(func(li *list) {
-		for i := li.head; i != 0; i = w.link(i).next {
+		for i := li.head; i != 0; i = w.link(i).next() {
 			all = w.appendBlock(all, i)
 		}
 	})

@@ -175,8 +175,8 @@ func (w *Wheel) makeRoom(li *list, most int) (moved int) {
 // stays with two small blocks. It returns how many entries it moved, most at most.
 func (w *Wheel) packSmall(li *list, most int) (moved int) {
 	tail := li.tail()
-	prev := w.link(tail).prev
-	if w.link(tail).base == 0 || prev == 0 || w.link(prev).base == 0 {
+	prev := w.link(tail).prev()
+	if !w.link(tail).isSmall() || prev == 0 || !w.link(prev).isSmall() {
 		return 0
 	}
 	moved = w.masks[prev].len() + w.masks[tail].len()
@@ -249,7 +249,7 @@ func (w *Wheel) fileOverdue(i uint32, when time.Duration) (at uint32) {
 
 // lateTurn returns what an overdue block has in its first place: the number of its Advance in place
 // of a node, and its tick in place of a deadline.
-func (w *Wheel) lateTurn(i uint32) *entry { return w.block(i).entry(uint32(w.link(i).base)) }
+func (w *Wheel) lateTurn(i uint32) *entry { return w.block(i).entry(w.link(i).base()) }
 
 // takeOut takes an entry out.
 func (w *Wheel) takeOut(at uint32) {
@@ -263,8 +263,9 @@ func (w *Wheel) takeOut(at uint32) {
 // emptied looks after a block whose last entry has been taken out. The last block of a slot is kept.
 func (w *Wheel) emptied(i uint32) {
 	b := w.link(i)
-	li := w.list(int(b.list))
-	if b.next != 0 || b.list == overdue {
+	l := b.list()
+	li := w.list(l)
+	if b.next() != 0 || l == overdue {
 		w.dropBlock(li, i)
 		return
 	}
@@ -314,11 +315,12 @@ func (w *Wheel) mergeSome(li *list, most int) (moved int) {
 			w.hand = 1
 		}
 		i, b := w.hand, w.link(w.hand)
-		if b.list == unlisted || i == w.source || !w.fit(i, b.next) {
+		next := b.next()
+		if b.list() == unlisted || i == w.source || !w.fit(i, next) {
 			continue
 		}
-		if n := w.masks[i].len() + w.live(b.next).len(); n <= most-moved {
-			w.mergeInto(i, b.next)
+		if n := w.masks[i].len() + w.live(next).len(); n <= most-moved {
+			w.mergeInto(i, next)
 			moved += n
 		}
 	}
@@ -334,7 +336,7 @@ func (w *Wheel) fit(i, j uint32) bool {
 	if j == 0 || w.masks[i].len()+w.live(j).len() > w.link(i).size()*mergeTo/blockLen {
 		return false
 	}
-	return w.link(i).list != overdue || w.lateTurn(i).index == w.lateTurn(j).index
+	return !w.link(i).isOverdue() || w.lateTurn(i).index == w.lateTurn(j).index
 }
 
 // mergeInto moves the entries of block j to the block i before it.
@@ -344,7 +346,7 @@ func (w *Wheel) mergeInto(i, j uint32) {
 		w.closeGaps(i)
 	}
 	w.copyEntries(i, j, m)
-	w.dropBlock(w.list(int(w.link(i).list)), j) // which finds the cursor behind i's last entry
+	w.dropBlock(w.list(w.link(i).list()), j) // which finds the cursor behind i's last entry
 }
 
 // closeGaps moves the entries of a block to its beginning.

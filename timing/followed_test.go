@@ -20,7 +20,7 @@ func TestFollowedDeadlines(t *testing.T) {
 		w := New(Config{})
 		x := w.At(due, func() { called = now })
 		where := func() stop {
-			l := int(w.link(w.node(x.index).at >> offBits).list)
+			l := w.link(w.node(x.index).at >> offBits).list()
 			return stop{levelOfList(l), l % ringSlots, 0}
 		}
 		for i, s := range way {

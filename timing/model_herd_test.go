@@ -29,8 +29,8 @@ func (h *herd) when() time.Duration {
 	return time.Duration(h.ticks[i])*h.tick - time.Duration(h.c.uint64n(uint64(h.tick)))
 }
 
-func (h *herd) list(x *modelTimer) uint16 {
-	return h.w.link(h.w.node(x.handle.index).at >> offBits).list
+func (h *herd) list(x *modelTimer) int {
+	return h.w.link(h.w.node(x.handle.index).at >> offBits).list()
 }
 
 // empty stops all timers in the slot of x, but for some, and adds others there.

@@ -180,7 +180,7 @@ func TestBudgetCoversTheNextCallOfAPeriodicTimer(t *testing.T) {
 func moveDownAndStop(t *testing.T, budget int) *Wheel {
 	w := New(Config{})
 	var pending []Timer
-	level := func(x Timer) int { return levelOfList(int(w.link(w.node(x.index).at >> offBits).list)) }
+	level := func(x Timer) int { return levelOfList(w.link(w.node(x.index).at >> offBits).list()) }
 	for ms := 2 * 4096; ms < 3*4096; ms++ {
 		for len(pending) < 200 {
 			pending = append(pending, w.At(at(3*4096+100), func() {}))

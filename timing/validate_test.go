@@ -50,10 +50,10 @@ func (w *Wheel) check() error {
 func (w *Wheel) checkList(li *list, linked, used map[uint32]bool) error {
 	l := int(li.number)
 	var last, live, n uint32
-	for i := li.head; i != 0; i = w.link(i).next {
+	for i := li.head; i != 0; i = w.link(i).next() {
 		b := w.link(i)
-		if used[i] || b.prev != last || int(b.list) != l {
-			return fmt.Errorf("block %d: linked twice %v, prev %d want %d, list %d", i, used[i], b.prev, last, b.list)
+		if used[i] || b.prev() != last || b.list() != l {
+			return fmt.Errorf("block %d: linked twice %v, prev %d want %d, list %d", i, used[i], b.prev(), last, b.list())
 		}
 		if err := w.checkBlock(i, linked); err != nil {
 			return fmt.Errorf("block %d: %w", i, err)
@@ -112,7 +112,7 @@ func (w *Wheel) checkStretch(s *stretch) error {
 
 func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 	m, k := w.live(i), w.link(i)
-	if kept := k.next == 0 && k.list != overdue; m == 0 && !kept {
+	if kept := k.next() == 0 && k.list() != overdue; m == 0 && !kept {
 		return fmt.Errorf("an empty block is kept")
 	}
 	if m&(1<<k.first()-1) != 0 {
@@ -140,19 +140,19 @@ func (w *Wheel) checkTimer(i, block uint32, when time.Duration) error {
 	if !w.collects && w.node(i).gen&periodicBit == 1 && w.period(i) <= 0 {
 		return fmt.Errorf("periodic without a period")
 	}
-	if b.list == overdue {
+	if b.list() == overdue {
 		turn := w.lateTurn(block)
 		if when > w.now || uint64(turn.when()) > w.reached(w.now) || turn.index > w.round {
 			return fmt.Errorf("overdue, but now is %v, tick %d, round %d of %d", w.now, turn.when(), turn.index, w.round)
 		}
 		return nil
 	}
-	tick, level := w.up(max(when, 1)), levelOfList(int(b.list))
+	tick, level := w.up(max(when, 1)), levelOfList(b.list())
 	lowest, _ := levelOf(w.pos, tick)
 	switch {
 	case tick < w.pos:
 		return fmt.Errorf("before pos")
-	case listOf(level, tick) != int(b.list):
+	case listOf(level, tick) != b.list():
 		return fmt.Errorf("wrong slot")
 	case tick>>span(level)>>lapBits-w.pos>>span(level)>>lapBits > 1:
 		return fmt.Errorf("more than a lap away")
@@ -162,8 +162,8 @@ func (w *Wheel) checkTimer(i, block uint32, when time.Duration) error {
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)
-	case when < w.list(int(b.list)).min:
-		return fmt.Errorf("below its slot's bound %d", w.list(int(b.list)).min)
+	case when < w.list(b.list()).min:
+		return fmt.Errorf("below its slot's bound %d", w.list(b.list()).min)
 	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
 		return fmt.Errorf("wake %v is too late", w.wake)
 	}
@@ -214,8 +214,8 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 // checkFreeBlocks checks that every block is either in a list or free.
 func (w *Wheel) checkFreeBlocks(used map[uint32]bool) error {
 	for k, free := range []uint32{w.blocks.vacant, w.vacantSmall} {
-		for i := free; i != 0; i = w.link(i).next {
-			if int(i) >= len(w.masks) || used[i] || w.link(i).base != uint8(k*smallPlace) {
+		for i := free; i != 0; i = w.link(i).next() {
+			if int(i) >= len(w.masks) || used[i] || w.link(i).base() != uint32(k*smallPlace) {
 				return fmt.Errorf("block %d on the free list", i)
 			}
 			used[i] = true
