@@ -94,9 +94,11 @@ func (k *link) base() uint32 { return k.place >> quarterBits << baseUnit }
 // isSmall reports whether base is not 0.
 func (k *link) isSmall() bool { return k.place > quarterMask }
 
-// isOverdue reports whether a block that is in a list is in the overdue one, the only one whose
-// number has these bits.
+// isOverdue reports whether a block is in the overdue list, the only one whose number has these bits.
 func (k *link) isOverdue() bool { return k.before>>blockBits == overdue>>lowBits }
+
+// isFree reports whether a block is in no list.
+func (k *link) isFree() bool { return k.before>>blockBits == unlisted>>lowBits }
 
 // put says that a block is in a list, between the given ones.
 func (k *link) put(list uint16, prev, next uint32) {

@@ -30,10 +30,10 @@ const (
 	largeSize = 128 // bytes
 	largeBits = 3
 
-	// A chunk that grows is moved some eight times on the way. From chunkSize*growStep elements on,
-	// chunks are whole from the beginning.
-	firstChunk = 64        // elements, and the least that the last chunk grows by
-	growStep   = 128       // that is what it grows by, of all that there is
+	// A chunk that grows is moved some thirty times on the way at most. From chunkSize*growStep
+	// elements on, chunks are whole from the beginning.
+	firstChunk = 32        // elements, and the least that the last chunk grows by
+	growStep   = 192       // that is what it grows by, of all that there is
 	growPart   = 32        // what whole chunks are allocated at a time, of all that there are
 	batchBytes = 100 << 10 // but not more than that
 

@@ -316,7 +316,7 @@ func (w *Wheel) mergeSome(li *list, most int) (moved int) {
 		}
 		i, b := w.hand, w.link(w.hand)
 		next := b.next()
-		if b.list() == unlisted || i == w.source || !w.fit(i, next) {
+		if next == 0 || b.isFree() || i == w.source || !w.fit(i, next) {
 			continue
 		}
 		if n := w.masks[i].len() + w.live(next).len(); n <= most-moved {
@@ -331,9 +331,9 @@ func (w *Wheel) mergeSome(li *list, most int) (moved int) {
 // hasGaps reports whether merging blocks may be worth while.
 func (w *Wheel) hasGaps() bool { return w.Len() < int(w.quarters)*smallLen*mergeTo/blockLen }
 
-// fit reports whether block j, which follows block i if it is not 0, may be merged into that.
+// fit reports whether block j, which follows block i, may be merged into that.
 func (w *Wheel) fit(i, j uint32) bool {
-	if j == 0 || w.masks[i].len()+w.live(j).len() > w.link(i).size()*mergeTo/blockLen {
+	if w.masks[i].len()+w.live(j).len() > w.link(i).size()*mergeTo/blockLen {
 		return false
 	}
 	return !w.link(i).isOverdue() || w.lateTurn(i).index == w.lateTurn(j).index

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // A Scheduler, or a Wheel, with little in it is small: each loop, pool and client may have its own.
@@ -34,6 +35,61 @@ func TestSmallWhenNearlyEmpty(t *testing.T) {
 			t.Errorf("%s: %.0f bytes, at most %.0f", name, each, c.most)
 		}
 		runtime.KeepAlive(keep)
+	}
+}
+
+// What a timer takes, and what the garbage collector has to look at, is what docs/performance.md
+// says. Deadlines are the same in each run, and so are these figures but for some hundred bytes.
+func TestSizeOfTimers(t *testing.T) {
+	for _, c := range []struct {
+		n             int
+		each, churned float64
+		objects       int64
+	}{
+		{10_000, 31, 42.5, 150},
+		{30_000, 31, 41.5, 250},
+		{100_000, 29.6, 39.3, 450},
+		{1_000_000, 28.8, 37.9, 1000},
+	} {
+		heap := heapGrowth()
+		w := New(Config{})
+		timers := make([]Timer, 0, c.n)
+		handles := float64(cap(timers)) * float64(unsafe.Sizeof(Timer{}))
+		bytes, _ := heap()
+		empty := bytes - handles // the wheel
+		r, f := rand.New(rand.NewPCG(1, 2)), func() {}
+		when := func() time.Duration { return time.Minute + time.Duration(r.Int64N(int64(time.Hour))) }
+		for range c.n {
+			timers = append(timers, w.At(when(), f))
+		}
+		bytes, objects := heap()
+		each := (bytes - handles - empty) / float64(c.n)
+		for range 3 * c.n {
+			w.Reset(timers[r.IntN(c.n)], when())
+		}
+		bytes, _ = heap()
+		churned := (bytes - handles - empty) / float64(c.n)
+		t.Logf("%d timers: %.2f bytes each, %.2f after churn, %d objects", c.n, each, churned, objects)
+		more := 500 / float64(c.n) // Go's own
+		if each > c.each+more || churned > c.churned+more || objects > c.objects {
+			t.Errorf("of %d timers each takes %.2f bytes, and %.2f after churn, in %d objects; want at most %v, %v and %d",
+				c.n, each, churned, objects, c.each, c.churned, c.objects)
+		}
+		runtime.KeepAlive(w)
+		runtime.KeepAlive(timers)
+	}
+}
+
+// heapGrowth returns a function that says by how many bytes and objects the heap has grown since.
+func heapGrowth() func() (bytes float64, objects int64) {
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	return func() (bytes float64, objects int64) {
+		var after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		return float64(int64(after.HeapAlloc - before.HeapAlloc)), int64(after.HeapObjects - before.HeapObjects)
 	}
 }
 

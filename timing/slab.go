@@ -40,7 +40,7 @@ type slab struct {
 }
 
 // topSize is the length of top. Half of it moves at a time.
-const topSize = 2 * firstChunk
+const topSize = 128
 
 type spare struct{ index, gen uint32 }
 
