@@ -36,7 +36,7 @@ const (
 	numLevels = 11
 
 	overdue  = numLevels * ringSlots // the list of timers that were due when they were added
-	unlisted = overdue + lapSlots // of a block that is free; the two differ in link.before
+	unlisted = overdue + lapSlots    // of a block that is free; the two differ in link.before
 )
 
 // span returns how many bits of a tick are below those that number the slots of a level.
