@@ -212,7 +212,7 @@ var withNumber = []string{
 	"SET s #", "INCRBYFLOAT s 0", "SET s #", "INCRBYFLOAT s #", "DEL s", "INCRBYFLOAT s #", "INCRBYFLOAT s -1.5",
 	"SET s #", "INCR s", "SET s #", "DECRBY s #", "DEL s", "INCRBY s #", "STRLEN s", "SET s text", "GETRANGE s # -1", "GETRANGE s 0 #",
 	"SETBIT s # 1", "SETBIT s 3 #", "GETBIT s #", "SETRANGE s # a", "STRLEN s",
-	"SET s v EX #", "SET s v PXAT #", "GETEX s EX #", "SETEX s # v", "PSETEX s # v", "SET s v", "EXPIRE s # NX", "PEXPIREAT s #", "EXISTS s",
+	"SET s v EX #", "SET s v PXAT #", "GETEX s EX #", "SETEX s # v", "PSETEX s # v", "SET s v", "EXPIRE s # NX", "SET s v", "PEXPIREAT s #", "EXISTS s",
 	"LCS s s IDX MINMATCHLEN #",
 	"HSET h f #", "HINCRBYFLOAT h f 1", "HINCRBYFLOAT h f #", "HSET h f #", "HINCRBY h f 3", "HINCRBY h f #", "HDEL h f", "HINCRBYFLOAT h f #",
 	"HRANDFIELD nosuch # WITHVALUES", "HSCAN h # COUNT 100", "HSCAN h 0 COUNT #",

@@ -31,9 +31,10 @@ func TestLoopsWhileRedisIsStopped(t *testing.T) {
 	stopped := time.Now()
 	var took []time.Duration
 	heap, full := uint64(0), 0
-	for time.Since(stopped) < soakTime(t, 4*time.Second) {
-		for range 20 {
-			sp.say(1, 1000)
+	const lines, size = 20, 1000 // said between two round trips: on a slow machine until they must have filled the queue
+	for time.Since(stopped) < soakTime(t, 4*time.Second) || len(took) < 2*cfg.MaxQueue/(lines*size) {
+		for range lines {
+			sp.say(1, size)
 		}
 		if err := g.Broadcast(fmt.Appendf(nil, "%d", len(took))); err != nil {
 			full++
