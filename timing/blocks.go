@@ -129,7 +129,7 @@ type blocks struct {
 	late        list                        // the overdue list
 }
 
-func (s *blocks) link(i uint32) *link { return &s.links[i] }
+func (s *blocks) link(i uint32) *link { return uncheckedIn(s.links, i) }
 
 func (s *blocks) block(i uint32) block { return blockIn(s.memory.at(s.link(i).quarter)) }
 
