@@ -60,7 +60,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 		}
 		w.moveTo(tick)
 		if level > 0 {
-			budget = w.cascade(level, tick, budget)
+			budget = w.cascade(level, tick, budget, budget)
 			continue
 		}
 		budget = w.fireSlot(tick, budget)
@@ -182,8 +182,7 @@ func (w *Wheel) cascadeEarly(elapsed uint64, budget int) {
 	for m := w.near; m != 0; m &= m - 1 {
 		k := bits.TrailingZeros32(m)
 		next := slotStart(k, w.pos+1<<span(k))
-		share := min(budget, w.share(k, next, elapsed))
-		budget -= share - w.cascade(k, next, share)
+		budget = w.cascade(k, next, w.share(k, next, elapsed), budget)
 		if !w.has(listOf(k, next)) {
 			w.near &^= 1 << k
 		}

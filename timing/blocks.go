@@ -63,6 +63,14 @@ func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
 // first returns the place of the first entry.
 func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
+// firstOf returns the first n entries.
+func (m mask) firstOf(n int) mask {
+	for n -= m.len(); n < 0; n++ {
+		m &^= 1 << (m.end() - 1)
+	}
+	return m
+}
+
 // before has the places before a cursor: all, if there is no room behind it.
 func before(cursor uint32) mask { return ^mask(0) >> (-cursor & offMask) }
 
@@ -126,7 +134,7 @@ func (k *link) first() uint32 {
 // the same time. So neither stopping nor adding it has more to do than that block. Of the others
 // none is empty.
 type list struct {
-	min    time.Duration // no timer in the list has an earlier deadline
+	min    time.Duration // no timer in the list has an earlier deadline; means nothing on level 0
 	last   block         // where cursor points into
 	cursor uint32        // of the next entry, block<<offBits|place; a multiple of blockLen: no room
 	head   uint32        // the first block

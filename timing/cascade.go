@@ -2,13 +2,15 @@ package timing
 
 import "time"
 
-// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left.
-func (w *Wheel) cascade(level int, tick uint64, budget int) int {
+// cascade moves timers of a slot to the levels below, oldest first, and returns the budget left. It
+// ends with the block in which it has moved as many as share says.
+func (w *Wheel) cascade(level int, tick uint64, share, budget int) int {
 	l := listOf(level, tick)
 	if w.occupied[l/lapSlots]>>(l%lapSlots)&1 == 0 {
 		return budget
 	}
-	for li := w.list(l); budget > 0 && li.head != 0; {
+	end := max(budget-share, 0)
+	for li := w.list(l); budget > end && li.head != 0; {
 		budget = w.cascadeBlock(level, li, budget)
 	}
 	return budget
@@ -18,6 +20,10 @@ func (w *Wheel) cascade(level int, tick uint64, budget int) int {
 func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	i := li.head
 	m := w.live(i)
+	if m == 0 {
+		w.dropBlock(li, i)
+		return budget
+	}
 	all := m
 	b := w.block(i)
 	if n := m.len(); n > nearlyFull && n <= budget && w.relink(from, li, b, m) {
@@ -28,8 +34,68 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		w.touch(b, m)
 	}
 	w.source = i
+	if from == 1 && w.up(b.entry(m.first()).when())|lapMask <= w.lastUnit {
+		m, budget = w.moveToTicks(b, m, budget)
+	} else {
+		m, budget = w.moveDown(from, b, m, budget)
+	}
+	w.source = 0
+	w.cascaded += uint64((all ^ m).len())
+	if w.masks[i] &^= all ^ m; m == 0 {
+		w.dropBlock(li, i)
+	}
+	return budget
+}
+
+// moveToTicks moves the entries of a block of level 1 down, oldest first, and returns what is left of
+// them and of the budget. All of them go to level 0, whatever is above: so their slots are found
+// without a stretch.
+func (w *Wheel) moveToTicks(b block, m mask, budget int) (mask, int) {
+	ring := &w.ring(0)[0]
+	some := m.firstOf(budget)
+	left := budget - some.len()
+	later := m ^ some
+	for {
+		rest, full := w.sortTicks(ring, b, some)
+		if full == nil {
+			return later, left
+		}
+		moved := w.makeRoom(full, min(sparse, left+rest.len()-1))
+		e := b.entry(rest.first())
+		w.node(e.index).at = w.push(full, e.index, e.when())
+		some = rest & (rest - 1)
+		if left -= moved; left < 0 { // fewer of them, then
+			part := some.firstOf(some.len() + left)
+			later |= some ^ part
+			some, left = part, 0
+		}
+	}
+}
+
+// sortTicks moves entries to slots of level 0, up to the first whose slot has no room, and returns
+// what is left of them and that slot. It calls nothing, so that all that it needs stays in
+// registers. The earliest deadline of a slot is not kept there, as all are of its tick.
+func (w *Wheel) sortTicks(ring *list, b block, m mask) (rest mask, full *list) {
+	for ; m != 0; m &= m - 1 {
+		e := b.entry(m.first())
+		when := e.when()
+		slot := unchecked(ring, uint32(w.unit(when, w.shift))&ringMask)
+		at := slot.cursor
+		if at&offMask == 0 {
+			return m, slot
+		}
+		slot.cursor = at + 1
+		index := e.index
+		slot.last.entry(at&offMask).set(index, when)
+		w.nodes.at(index).at = at
+	}
+	return 0, nil
+}
+
+// moveDown is moveToTicks from any level.
+func (w *Wheel) moveDown(from int, b block, m mask, budget int) (mask, int) {
 	var to stretch
-	for budget > 0 && m != 0 {
+	for ; budget > 0 && m != 0; m &= m - 1 {
 		e := b.entry(m.first())
 		index, when := e.index, e.when()
 		var slot *list
@@ -42,35 +108,6 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 			budget -= w.makeRoom(slot, min(sparse, budget-1))
 		}
 		w.node(index).at = w.push(slot, index, when)
-		budget--
-		m, budget = w.moveDown(&to, b, m&(m-1), budget)
-	}
-	w.source = 0
-	w.cascaded += uint64((all ^ m).len())
-	if w.masks[i] &^= all ^ m; m == 0 {
-		w.dropBlock(li, i)
-	}
-	return budget
-}
-
-// moveDown moves the entries of a block that are in a stretch, up to the first that is not or whose
-// slot has no room, and returns what is left of them and of the budget. It calls nothing, so that
-// all that it needs stays in registers: it is nearly as hot as At.
-func (w *Wheel) moveDown(to *stretch, b block, m mask, budget int) (mask, int) {
-	for ; budget > 0 && m != 0; m &= m - 1 {
-		e := b.entry(m.first())
-		index, when := e.index, e.when()
-		if !to.has(when) {
-			break
-		}
-		slot := w.slotIn(to, when)
-		at := slot.cursor
-		if at&offMask == 0 {
-			break
-		}
-		w.node(index).at = at
-		slot.take(at, when)
-		slot.last.entry(at&offMask).set(index, when)
 		budget--
 	}
 	return m, budget

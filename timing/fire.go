@@ -48,7 +48,7 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		}
 		*w.mask(i) = m
 		index := e.index
-		n := w.node(index)
+		n := w.nodes.at(index)
 		gen := n.gen
 		if gen&periodicBit != 0 || gen == lastGen-2 {
 			w.fire(index, e.when())

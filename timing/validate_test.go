@@ -162,7 +162,7 @@ func (w *Wheel) checkTimer(i, block uint32, when time.Duration) error {
 		return fmt.Errorf("wrong level")
 	case level > 0 && tick>>span(level)-w.pos>>span(level) <= 1 && w.near>>level&1 == 0:
 		return fmt.Errorf("near, but level %d is not", level)
-	case when < w.list(b.list()).min:
+	case level > 0 && when < w.list(b.list()).min:
 		return fmt.Errorf("below its slot's bound %d", w.list(b.list()).min)
 	case !w.advancing && w.wake > w.time(w.wakeFor(level, slotStart(level, tick))):
 		return fmt.Errorf("wake %v is too late", w.wake)

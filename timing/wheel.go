@@ -116,7 +116,7 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 	}
 	w.free = n - 1
 	x := *uncheckedIn(w.top, n-1)
-	w.node(x.index).at = at
+	w.nodes.at(x.index).at = at
 	*w.calls.at(x.index) = f
 	li.take(at, when)
 	li.last.entry(at&offMask).set(x.index, when)
@@ -179,7 +179,7 @@ func (w *Wheel) Stop(t Timer) bool {
 		return false
 	}
 	// As for At, what is done here is what stopSlow does in most cases.
-	n := w.node(t.index)
+	n := w.nodes.at(t.index)
 	at, gen, k := n.at, n.gen, w.free
 	if gen != t.gen || k == topSize {
 		return w.stopSlow(t)
@@ -218,8 +218,9 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	if t.wheel != w.id {
 		return false
 	}
-	n := w.node(t.index)
-	if n.gen != t.gen {
+	n := w.nodes.at(t.index)
+	was, gen := n.at, n.gen
+	if gen != t.gen {
 		return false
 	}
 	// As refile does; this is as hot as At.
@@ -236,7 +237,6 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 		w.refile(t.index, when)
 		return true
 	}
-	was := n.at
 	n.at = at
 	li.take(at, when)
 	li.last.entry(at&offMask).set(t.index, when)
@@ -281,7 +281,12 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 	}
 	when = math.MaxInt64
 	for m := w.levels; m != 0; m &= m - 1 {
-		if li := w.firstList(bits.TrailingZeros32(m)); li != nil {
+		level := bits.TrailingZeros32(m)
+		switch li := w.firstList(level); {
+		case li == nil:
+		case level == 0: // its slots are ticks
+			when = min(when, w.time(w.firstSlot(0)))
+		default:
 			when = min(when, li.min)
 		}
 	}
