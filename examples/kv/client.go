@@ -3,37 +3,34 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
 
-func client(s *session, args [][]byte) {
-	sub := lower(args[1])
-	switch n := len(args); {
-	case sub == "id" && n == 2:
-		s.write(resp.AppendInt(nil, int64(s.conn.ID())))
-	case sub == "getname" && n == 2:
-		s.write(s.appendName())
-	case sub == "setname" && n == 3:
-		s.setName(string(args[2]))
-	case sub == "setinfo" && n == 4, sub == "no-evict" && n == 3, sub == "no-touch" && n == 3:
-		s.ok()
-	case sub == "reply" && n == 3:
-		s.setReply(lower(args[2]))
-	case sub == "info" && n == 2:
-		s.write(resp.AppendBulk(nil, s.describe()+"\n"))
-	case sub == "list":
-		s.clientList()
-	case sub == "kill" && n >= 3:
-		s.kill(args[2:])
-	case sub == "unblock" && (n == 3 || n == 4):
-		s.clientUnblock(args[2:])
-	default:
-		s.refuse(store.WrongSubcommand(args, "id", "getname", "setname", "setinfo", "no-evict", "no-touch", "reply", "info", "list", "kill", "unblock"))
+var clientCommands = []command{
+	{name: "client|id", arity: 2, run: func(s *session, _ [][]byte) { s.write(resp.AppendInt(nil, int64(s.conn.ID()))) }},
+	{name: "client|getname", arity: 2, run: getName},
+	{name: "client|setname", arity: 3, run: setName},
+	{name: "client|setinfo", arity: 4, run: func(s *session, _ [][]byte) { s.ok() }},
+	{name: "client|no-evict", arity: 3, run: onOrOff},
+	{name: "client|no-touch", arity: 3, run: onOrOff},
+	{name: "client|reply", arity: 3, run: setReply},
+	{name: "client|info", arity: 2, run: func(s *session, _ [][]byte) { s.write(resp.AppendBulk(nil, s.describe()+"\n")) }},
+	{name: "client|list", arity: -2, run: clientList},
+	{name: "client|kill", arity: -3, run: kill},
+	{name: "client|unblock", arity: -3, run: clientUnblock},
+}
+
+// onOrOff takes a setting that changes nothing here: no key is evicted, and none has a time of use.
+func onOrOff(s *session, args [][]byte) {
+	if how := lower(args[2]); how != "on" && how != "off" {
+		s.refuse("ERR syntax error")
+		return
 	}
+	s.ok()
 }
 
 // Whether a client wants answers: CLIENT REPLY.
@@ -44,8 +41,8 @@ const (
 	replySkip     // which is this
 )
 
-func (s *session) setReply(how string) {
-	switch how {
+func setReply(s *session, args [][]byte) {
+	switch lower(args[2]) {
 	case "on":
 		s.quiet = replyOn
 		s.ok()
@@ -60,20 +57,30 @@ func (s *session) setReply(how string) {
 	}
 }
 
-func (s *session) appendName() []byte {
+func getName(s *session, _ [][]byte) {
 	if s.name == "" {
-		return s.version.AppendNull(nil)
-	}
-	return resp.AppendBulk(nil, s.name)
-}
-
-func (s *session) setName(name string) {
-	if strings.ContainsAny(name, " \n\r\t") {
-		s.refuse("ERR Client names cannot contain spaces, newlines or special characters.")
+		s.write(s.version.AppendNull(nil))
 		return
 	}
-	s.name = name
-	s.ok()
+	s.write(resp.AppendBulk(nil, s.name))
+}
+
+func setName(s *session, args [][]byte) {
+	if s.rename(args[2]) {
+		s.ok()
+	}
+}
+
+// rename gives the client a name, or answers why not and returns false.
+func (s *session) rename(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			s.refuse("ERR Client names cannot contain spaces, newlines or special characters.")
+			return false
+		}
+	}
+	s.name = string(name)
+	return true
 }
 
 // describe returns the client's line of CLIENT LIST.
@@ -93,11 +100,19 @@ func (s *session) describe() string {
 		len(s.subs.channels), len(s.subs.patterns), multi, s.conn.Pending(), s.last, s.version+2)
 }
 
-func (s *session) clientList() {
+// clientList lists all clients, or those of a type, or with some numbers.
+func clientList(s *session, args [][]byte) {
+	listed, err := listFilter(args)
+	if err != "" {
+		s.refuse(err)
+		return
+	}
 	list := func(sh *shard) []byte {
 		var b bytes.Buffer
 		for _, other := range sh.sessions {
-			b.WriteString(other.describe() + "\n")
+			if listed(other) {
+				b.WriteString(other.describe() + "\n")
+			}
 		}
 		return b.Bytes()
 	}
@@ -111,8 +126,40 @@ func (s *session) clientList() {
 	})
 }
 
+// listFilter returns which clients CLIENT LIST is about, or an error's text.
+func listFilter(args [][]byte) (listed func(o *session) bool, err string) {
+	option := ""
+	if len(args) > 2 {
+		option = lower(args[2])
+	}
+	switch {
+	case option == "":
+		return func(*session) bool { return true }, ""
+	case option == "type" && len(args) == 4:
+		kind := lower(args[3])
+		if !slices.Contains([]string{"normal", "pubsub", "master", "replica", "slave"}, kind) {
+			return nil, "ERR Unknown client type '" + store.Shown(args[3]) + "'"
+		}
+		return func(o *session) bool {
+			return kind == "pubsub" && o.subs.len() > 0 || kind == "normal" && o.subs.len() == 0
+		}, ""
+	case option == "id" && len(args) > 3:
+		ids := make(map[uint64]bool)
+		for _, arg := range args[3:] {
+			id, ok := resp.ParseInt(arg)
+			if !ok {
+				return nil, "ERR Invalid client ID"
+			}
+			ids[uint64(id)] = true
+		}
+		return func(o *session) bool { return ids[o.conn.ID()] }, ""
+	}
+	return nil, "ERR syntax error"
+}
+
 // kill closes clients: KILL addr, or KILL with ID, ADDR and SKIPME.
-func (s *session) kill(args [][]byte) {
+func kill(s *session, args [][]byte) {
+	args = args[2:]
 	old := len(args) == 1
 	var id int64
 	var addr string
@@ -134,7 +181,10 @@ func (s *session) kill(args [][]byte) {
 		case opt == "addr":
 			addr = string(args[i+1])
 		case opt == "skipme":
-			skipMe = lower(args[i+1]) == "yes"
+			if skipMe = lower(args[i+1]) == "yes"; !skipMe && lower(args[i+1]) != "no" {
+				s.refuse("ERR syntax error")
+				return
+			}
 		default:
 			s.refuse("ERR syntax error")
 			return
@@ -178,7 +228,12 @@ func (s *session) killMatching(old bool, matches func(o *session) bool) {
 }
 
 // clientUnblock ends the waiting of a client.
-func (s *session) clientUnblock(args [][]byte) {
+func clientUnblock(s *session, args [][]byte) {
+	if len(args) > 4 {
+		s.refuse(wrongSyntax(args))
+		return
+	}
+	args = args[2:]
 	id, ok := resp.ParseInt(args[0])
 	reason := ""
 	if ok && len(args) == 2 {

@@ -13,14 +13,26 @@ import (
 
 // A command is one that is not about keys: about the connection, or the server.
 type command struct {
-	name  string
-	arity int // of arguments, the name included; -n means n at least
+	name  string // of a subcommand: "client|id"
+	arity int    // of arguments, the names included; -n means n at least
 	run   func(s *session, args [][]byte)
+	subs  []command
 
 	open       bool // before AUTH, too
 	subscribed bool // by a client that can only listen, too
 	atOnce     bool // in a transaction, too, where others are queued
 	never      bool // not in a transaction
+}
+
+// sub returns the subcommand of that name, nil if there is none.
+func (c *command) sub(name []byte) *command {
+	full := c.name + "|" + lower(name)
+	for i := range c.subs {
+		if c.subs[i].name == full {
+			return &c.subs[i]
+		}
+	}
+	return nil
 }
 
 var commands map[string]*command
@@ -35,9 +47,9 @@ func init() { // the table needs functions that look into it
 		{name: "auth", arity: -2, run: auth, open: true},
 		{name: "hello", arity: -1, run: hello, open: true},
 		{name: "select", arity: 2, run: selectDB},
-		{name: "client", arity: -2, run: client},
-		{name: "config", arity: -2, run: configCommand},
-		{name: "command", arity: -1, run: commandCommand},
+		{name: "client", arity: -2, subs: clientCommands},
+		{name: "config", arity: -2, subs: configCommands},
+		{name: "command", arity: -1, run: commandTable, subs: commandCommands},
 		{name: "info", arity: -1, run: info},
 		{name: "time", arity: 1, run: timeCommand},
 		{name: "multi", arity: 1, run: multi, atOnce: true},
@@ -50,7 +62,7 @@ func init() { // the table needs functions that look into it
 		{name: "unsubscribe", arity: -1, run: unsubscribe, subscribed: true},
 		{name: "punsubscribe", arity: -1, run: punsubscribe, subscribed: true},
 		{name: "publish", arity: 3, run: publish},
-		{name: "pubsub", arity: -2, run: pubsubCommand},
+		{name: "pubsub", arity: -2, subs: pubsubCommands},
 		{name: "bgrewriteaof", arity: 1, run: bgrewriteaof},
 		{name: "shutdown", arity: -1, run: shutdown, never: true},
 	} {
@@ -102,12 +114,20 @@ func reset(s *session, _ [][]byte) {
 	s.multi = nil
 	s.unwatch()
 	s.shard.pubsub.forget(s)
-	s.version, s.name = resp.RESP2, ""
+	s.version, s.name, s.quiet = resp.RESP2, "", replyOn
 	s.setAuthed(s.server.config.password() == "")
 	s.write(resp.AppendSimple(nil, "RESET"))
 }
 
 func (s *session) setAuthed(yes bool) { s.authed, s.requests.Unauthenticated = yes, !yes }
+
+// mayAct reports whether the client has said its password, if there is one still.
+func (s *session) mayAct() bool {
+	if !s.authed && s.server.config.password() == "" {
+		s.setAuthed(true)
+	}
+	return s.authed
+}
 
 func auth(s *session, args [][]byte) {
 	switch {
@@ -139,19 +159,20 @@ func (s *session) login(args [][]byte) bool {
 }
 
 func hello(s *session, args [][]byte) {
-	version, name := s.version, s.name
+	version := s.version
 	if len(args) > 1 {
-		switch string(args[1]) {
-		case "2":
-			version = resp.RESP2
-		case "3":
-			version = resp.RESP3
-		default:
+		n, ok := resp.ParseInt(args[1])
+		switch {
+		case !ok:
+			s.refuse("ERR Protocol version is not an integer or out of range")
+			return
+		case n != 2 && n != 3:
 			s.refuse("NOPROTO unsupported protocol version")
 			return
 		}
+		version = resp.Version(n - 2)
 	}
-	for i := 2; i < len(args); i++ {
+	for i := 2; i < len(args); i++ { // what comes before an error is done, as in redis-server
 		switch {
 		case lower(args[i]) == "auth" && i+2 < len(args):
 			if !s.login(args[i+1 : i+3]) {
@@ -161,17 +182,19 @@ func hello(s *session, args [][]byte) {
 			i += 2
 		case lower(args[i]) == "setname" && i+1 < len(args):
 			i++
-			name = string(args[i])
+			if !s.rename(args[i]) {
+				return
+			}
 		default:
 			s.refuse("ERR Syntax error in HELLO option '" + store.Shown(args[i]) + "'")
 			return
 		}
 	}
-	if !s.authed {
-		s.refuse("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+	if !s.mayAct() {
+		s.refuse("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
 	}
-	s.version, s.name = version, name
+	s.version = version
 	s.write(s.greeting())
 }
 
@@ -215,30 +238,23 @@ func shutdown(s *session, args [][]byte) {
 	s.server.stop()
 }
 
-func commandCommand(s *session, args [][]byte) {
-	sub := ""
-	if len(args) > 1 {
-		sub = lower(args[1])
-	}
-	switch {
-	case sub == "":
-		s.write(s.commandTable())
-	case sub == "count":
-		n := len(commands)
-		store.All(func(*store.Command) { n++ })
-		s.write(resp.AppendInt(nil, int64(n)))
-	case sub == "docs":
-		s.write(s.version.AppendMap(nil, 0)) // redis-cli then does without hints
-	case sub == "info":
-		s.commandInfo(args[2:])
-	case sub == "getkeys" && len(args) > 2:
-		s.getKeys(args[2:])
-	default:
-		s.refuse(store.WrongSubcommand(args, "count", "docs", "info", "getkeys"))
-	}
+var commandCommands = []command{
+	{name: "command|count", arity: 2, run: commandCount},
+	{name: "command|docs", arity: -2, run: commandDocs},
+	{name: "command|info", arity: -2, run: commandInfo},
+	{name: "command|getkeys", arity: -3, run: getKeys},
 }
 
-func (s *session) commandTable() []byte {
+func commandCount(s *session, _ [][]byte) {
+	n := len(commands)
+	store.All(func(*store.Command) { n++ })
+	s.write(resp.AppendInt(nil, int64(n)))
+}
+
+// commandDocs has none: redis-cli then does without hints.
+func commandDocs(s *session, _ [][]byte) { s.write(s.version.AppendMap(nil, 0)) }
+
+func commandTable(s *session, _ [][]byte) {
 	var table []byte
 	n := 0
 	store.All(func(c *store.Command) {
@@ -249,10 +265,11 @@ func (s *session) commandTable() []byte {
 		table = appendCommandInfo(table, c.name, c.arity, nil)
 		n++
 	}
-	return append(resp.AppendArray(nil, n), table...)
+	s.write(append(resp.AppendArray(nil, n), table...))
 }
 
-func (s *session) commandInfo(names [][]byte) {
+func commandInfo(s *session, args [][]byte) {
+	names := args[2:]
 	out := resp.AppendArray(nil, len(names))
 	for _, name := range names {
 		if c := store.Lookup(name); c != nil {
@@ -260,7 +277,7 @@ func (s *session) commandInfo(names [][]byte) {
 		} else if c := lookup(name); c != nil {
 			out = appendCommandInfo(out, c.name, c.arity, nil)
 		} else {
-			out = s.version.AppendNullArray(out)
+			out = s.version.AppendNull(out)
 		}
 	}
 	s.write(out)
@@ -296,7 +313,8 @@ func appendCommandInfo(out []byte, name string, arity int, data *store.Command) 
 	return resp.AppendInt(resp.AppendInt(out, int64(data.Last)), int64(data.Step))
 }
 
-func (s *session) getKeys(args [][]byte) {
+func getKeys(s *session, args [][]byte) {
+	args = args[2:]
 	c := store.Lookup(args[0])
 	switch {
 	case c == nil:

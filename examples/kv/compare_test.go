@@ -187,7 +187,7 @@ func sameKeys(t *testing.T, a, b *peer) int {
 		}[kind]
 		a.sendArgs(read...)
 		b.sendArgs(read...)
-		if x, y := normal(read, a.read()), normal(read, b.read()); x != y {
+		if x, y := normal(read, a.read()), normal(read, b.read()); x != y && !known(read, x, y) {
 			t.Errorf("%q: %s in redis-server, %s here", read, x, y)
 		}
 	}

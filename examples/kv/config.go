@@ -68,28 +68,33 @@ func (c *config) find(patterns [][]byte) (found [][2]string) {
 	return found
 }
 
-func configCommand(s *session, args [][]byte) {
-	switch sub := lower(args[1]); {
-	case sub == "get" && len(args) > 2:
-		found := s.server.config.find(args[2:])
-		out := s.version.AppendMap(nil, len(found))
-		for _, kv := range found {
-			out = resp.AppendBulk(resp.AppendBulk(out, kv[0]), kv[1])
-		}
-		s.write(out)
-	case sub == "set" && len(args) > 3 && len(args)%2 == 0:
-		for i := 2; i < len(args); i += 2 {
-			if err := s.server.configure(lower(args[i]), string(args[i+1])); err != "" {
-				s.refuse(err)
-				return
-			}
-		}
-		s.ok()
-	case sub == "resetstat" && len(args) == 2:
-		s.ok()
-	default:
-		s.refuse(store.WrongSubcommand(args, "get", "set", "resetstat"))
+var configCommands = []command{
+	{name: "config|get", arity: -3, run: configGet},
+	{name: "config|set", arity: -4, run: configSet},
+	{name: "config|resetstat", arity: 2, run: func(s *session, _ [][]byte) { s.ok() }},
+}
+
+func configGet(s *session, args [][]byte) {
+	found := s.server.config.find(args[2:])
+	out := s.version.AppendMap(nil, len(found))
+	for _, kv := range found {
+		out = resp.AppendBulk(resp.AppendBulk(out, kv[0]), kv[1])
 	}
+	s.write(out)
+}
+
+func configSet(s *session, args [][]byte) {
+	if len(args)%2 != 0 {
+		s.refuse("ERR syntax error")
+		return
+	}
+	for i := 2; i < len(args); i += 2 {
+		if err := s.server.configure(lower(args[i]), string(args[i+1])); err != "" {
+			s.refuse(err)
+			return
+		}
+	}
+	s.ok()
 }
 
 // configure changes a setting. It returns an error's text, or "".

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -332,7 +333,13 @@ func randomExpire(g generator) []string {
 	k := g.key("x")
 	far := strconv.FormatInt(time.Now().Unix()/1000*1000+int64(10_000+1000*g.IntN(5)), 10)
 	some := func() []string { return g.options(option("NX"), option("XX"), option("GT"), option("LT")) }
-	few := func() []string { return g.options(option("NX"), option("XX"), option("GT", "LT")) } // as their clocks differ
+	few := func() []string { // not GT alone, also not of a pair that was cut off: their clocks differ
+		out := g.options(option("NX"), option("XX"), option("GT", "LT"))
+		if n := len(out); n > 0 && strings.EqualFold(out[n-1], "GT") {
+			out = append(out, "LT")
+		}
+		return out
+	}
 	switch g.IntN(14) {
 	case 0, 1:
 		return words("SET", k, g.value(), g.maybe(g.pick("KEEPTTL", "EXAT")), g.maybe(far))

@@ -100,7 +100,7 @@ func execCommand(s *session, _ [][]byte) {
 
 // runTransaction runs it where its keys are, as one.
 func (s *session) runTransaction(sh *shard, t *transaction, w *watching) {
-	if err := s.server.writable(); err != "" && t.writes() {
+	if err := s.server.refuses(t); err != "" {
 		w.end()
 		s.abort(err)
 		return
@@ -117,9 +117,22 @@ func (s *session) abort(why string) {
 	s.write(resp.AppendError(nil, "EXECABORT Transaction discarded because of: "+why))
 }
 
-func (t *transaction) writes() bool {
+// refuses returns why a transaction cannot be run now, "" if it can.
+func (s *server) refuses(t *transaction) string {
+	switch {
+	case t.has(store.DenyOOM) && s.overMemory():
+		return errOOM
+	case t.writes():
+		return s.writable()
+	}
+	return ""
+}
+
+func (t *transaction) writes() bool { return t.has(store.Write) }
+
+func (t *transaction) has(flag int) bool {
 	for _, q := range t.queue {
-		if q.data != nil && q.data.Flags&store.Write != 0 {
+		if q.data != nil && q.data.Flags&flag != 0 {
 			return true
 		}
 	}

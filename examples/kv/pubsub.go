@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+
 	"github.com/loopwheel/loopwheel/codec/resp"
 	"github.com/loopwheel/loopwheel/examples/kv/store"
 )
@@ -218,29 +220,25 @@ func (s *session) sum(f func(sh *shard) int) {
 		func(parts [][]byte) []byte { return merge("dbsize", parts) })
 }
 
-func pubsubCommand(s *session, args [][]byte) {
-	switch sub := lower(args[1]); {
-	case sub == "channels" && len(args) <= 3:
-		var pattern []byte
-		if len(args) == 3 {
-			pattern = args[2]
-		}
-		s.channels(pattern)
-	case sub == "numpat" && len(args) == 2:
-		s.sum(func(sh *shard) int { return len(sh.pubsub.patterns) })
-	case sub == "numsub":
-		s.numSub(cloneArgs(args[2:]))
-	default:
-		if sub == "channels" {
-			s.refuse("ERR unknown subcommand or wrong number of arguments for '" + store.Shown(args[1]) + "'. Try PUBSUB HELP.")
-			return
-		}
-		s.refuse(store.WrongSubcommand(args, "numpat", "numsub"))
-	}
+var pubsubCommands = []command{
+	{name: "pubsub|channels", arity: -2, run: channels},
+	{name: "pubsub|numpat", arity: 2, run: numPat},
+	{name: "pubsub|numsub", arity: -2, run: numSub},
 }
 
-func (s *session) channels(pattern []byte) {
-	pattern = append([]byte(nil), pattern...)
+func numPat(s *session, _ [][]byte) {
+	s.sum(func(sh *shard) int { return len(sh.pubsub.patterns) })
+}
+
+func channels(s *session, args [][]byte) {
+	var pattern []byte
+	switch {
+	case len(args) > 3:
+		s.refuse(wrongSyntax(args))
+		return
+	case len(args) == 3:
+		pattern = bytes.Clone(args[2])
+	}
 	list := func(sh *shard) []byte {
 		var names []byte
 		n := 0
@@ -275,7 +273,8 @@ func uniqueStrings(arrays [][]byte) []byte {
 	return append(resp.AppendArray(nil, len(seen)), names...)
 }
 
-func (s *session) numSub(names [][]byte) {
+func numSub(s *session, args [][]byte) {
+	names := cloneArgs(args[2:])
 	count := func(sh *shard) []byte {
 		out := resp.AppendArray(nil, 2*len(names))
 		for _, name := range names {

@@ -156,14 +156,22 @@ func (s *session) execute(args [][]byte) {
 		s.refuse(unknown(args))
 		return
 	}
+	if cmd.subs != nil && len(args) > 1 {
+		if cmd = cmd.sub(args[1]); cmd == nil {
+			s.refuse(store.WrongSubcommand(args))
+			return
+		}
+	}
 	s.last = cmd.name
 	switch n := len(args); {
 	case cmd.arity > 0 && n != cmd.arity || n < -cmd.arity:
-		s.wrongArgs(cmd.name)
-	case !s.authed && !cmd.open:
-		s.refuse("NOAUTH Authentication required.")
+		s.reject(cmd, store.WrongArgs(cmd.name))
+	case !cmd.open && !s.mayAct():
+		s.reject(cmd, "NOAUTH Authentication required.")
 	case s.subs.only(s) && !cmd.subscribed:
-		s.refuse(onlySubscriber(cmd.name))
+		s.reject(cmd, onlySubscriber(cmd.name))
+	case s.multi != nil && !cmd.atOnce && s.server.overMemory():
+		s.refuse(errOOM)
 	case s.multi != nil && cmd.never:
 		s.refuse("ERR Command not allowed inside a transaction")
 	case s.multi != nil && !cmd.atOnce:
@@ -173,15 +181,20 @@ func (s *session) execute(args [][]byte) {
 	}
 }
 
-// wrongArgs refuses a command whose number of arguments is wrong. EXEC ends the transaction even so.
-func (s *session) wrongArgs(name string) {
-	if name != "exec" {
-		s.refuse(store.WrongArgs(name))
+// reject refuses a command that must not be run. EXEC ends the transaction even so.
+func (s *session) reject(cmd *command, err string) {
+	if cmd.name != "exec" {
+		s.refuse(err)
 		return
 	}
 	s.multi = nil
 	s.unwatch()
-	s.abort(strings.TrimPrefix(store.WrongArgs(name), "ERR "))
+	s.abort(strings.TrimPrefix(err, "ERR "))
+}
+
+// wrongSyntax is the error for too many arguments of a subcommand that may have several.
+func wrongSyntax(args [][]byte) string {
+	return "ERR unknown subcommand or wrong number of arguments for '" + store.Shown(args[1]) + "'. Try " + strings.ToUpper(string(args[0])) + " HELP."
 }
 
 // unknown is the error for a command that does not exist.
@@ -249,6 +262,8 @@ func (s *session) data(cmd *store.Command, args [][]byte) {
 	}
 }
 
+const errOOM = "OOM command not allowed when used memory > 'maxmemory'."
+
 // refuseData returns why a command must not be run, "" if it may.
 func (s *session) refuseData(cmd *store.Command, args [][]byte) string {
 	switch {
@@ -256,12 +271,12 @@ func (s *session) refuseData(cmd *store.Command, args [][]byte) string {
 		return store.WrongArgs(cmd.Name)
 	case cmd.Check != nil && cmd.Check(args) != "":
 		return cmd.Check(args)
-	case !s.authed:
+	case !s.mayAct():
 		return "NOAUTH Authentication required."
 	case s.subs.only(s):
 		return onlySubscriber(cmd.Name)
-	case cmd.Flags&store.DenyOOM != 0 && s.server.overMemory():
-		return "OOM command not allowed when used memory > 'maxmemory'."
+	case (cmd.Flags&store.DenyOOM != 0 || s.multi != nil) && s.server.overMemory(): // what is queued takes memory, too
+		return errOOM
 	case cmd.Flags&store.Write != 0:
 		return s.server.writable()
 	}

@@ -17,21 +17,20 @@ type Wait struct {
 
 	// try runs the command on a key that has something now. It reports false if it still has to
 	// wait.
-	try     func(x *Call, key []byte) bool
-	timeout func(x *Call) // answers that the time is over
+	try func(x *Call, key []byte) bool
 
 	version resp.Version
 	timer   loop.Timer
 	answer  func(reply []byte)
 }
 
-// wait makes the command wait, unless it must not.
-func (x *Call) wait(keys [][]byte, timeout time.Duration, try func(x *Call, key []byte) bool, over func(x *Call)) {
+// wait makes the command wait, unless it must not: none answers then that there is nothing.
+func (x *Call) wait(keys [][]byte, timeout time.Duration, try func(x *Call, key []byte) bool, none func(x *Call)) {
 	if x.NoBlock {
-		over(x)
+		none(x)
 		return
 	}
-	w := &Wait{Timeout: timeout, try: try, timeout: over, version: x.V}
+	w := &Wait{Timeout: timeout, try: try, version: x.V}
 	for _, key := range keys {
 		w.Keys = append(w.Keys, slices.Clone(key))
 	}
@@ -57,13 +56,13 @@ func (db *DB) Wait(w *Wait, answer func(reply []byte)) {
 	}
 }
 
-// Expire answers w as if its time were over.
+// Expire answers w as if its time were over: with a null array, whatever it waits for.
 func (db *DB) Expire(w *Wait) {
 	if w.answer == nil {
 		return
 	}
 	x := &Call{DB: db, V: w.version}
-	w.timeout(x)
+	x.nullArray()
 	answer := w.answer
 	db.Cancel(w)
 	answer(x.Out)
