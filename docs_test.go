@@ -40,7 +40,8 @@ func fences(t *testing.T, name string) (found []fence) {
 // module comes from here, and the port, are other than they stand there.
 func TestGettingStarted(t *testing.T) {
 	dir := t.TempDir()
-	run := func(line string) { goCommand(t, dir, line) }
+	// Without GOFLAGS: there may be no go.sum but what go get has written.
+	run := func(line string) { goCommand(t, dir, "unset GOFLAGS; "+line) }
 	var ran []string
 	for _, f := range fences(t, "docs/getting-started.md") {
 		switch f.language {
@@ -55,7 +56,8 @@ func TestGettingStarted(t *testing.T) {
 				switch {
 				case strings.HasPrefix(line, "mkdir"), line == "go run .":
 				case strings.HasPrefix(line, "go get "):
-					run(useThis(t))
+					run(replaceThis(t))
+					run("GOPROXY=off GOSUMDB=off " + strings.TrimSuffix(line, "@latest"))
 				default:
 					run(line)
 				}
@@ -178,14 +180,25 @@ func goCommand(t *testing.T, dir, line string) string {
 	return string(out)
 }
 
-// useThis returns the command that has a module use this one as it is here.
+// useThis returns the command that has a module use this one as it is here, and all that it needs.
 func useThis(t *testing.T) string {
 	t.Helper()
-	repo, err := os.Getwd()
+	return replaceThis(t) + " && cp " + repository(t) + "/go.sum ."
+}
+
+// replaceThis returns the command that has a module take this one from here.
+func replaceThis(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("go mod edit -require=%s@v0.0.0 -replace=%s=%s", modulePath, modulePath, repository(t))
+}
+
+func repository(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("go mod edit -require=%s@v0.0.0 -replace=%s=%s && cp %s/go.sum .", modulePath, modulePath, repo, repo)
+	return dir
 }
 
 // snippet makes a file of a block, with the imports that it needs.

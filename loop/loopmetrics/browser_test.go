@@ -73,7 +73,7 @@ func TestBrowser(t *testing.T) {
 		"live-page.png":       {"--window-size=1440,1500", "--virtual-time-budget=8000", url + "/"},
 		"live-page-phone.png": {"--window-size=480,2400", "--virtual-time-budget=8000", url + "/"},
 		"live-page-dark.png":  {"--window-size=1440,1500", "--blink-settings=preferredColorScheme=0", "--virtual-time-budget=8000", url + "/"},
-		"metrics.png":         {"--window-size=1440,1500", url + "/metrics"},
+		"metrics.png":         {"--window-size=1440,9000", url + "/metrics"},
 	} {
 		file := filepath.Join(dir, name)
 		browse(t, chromium, append([]string{"--screenshot=" + file}, args...)...)

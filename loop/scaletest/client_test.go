@@ -27,6 +27,7 @@ type client struct {
 	world    *world
 	sink     engine.Sink
 	heard    time.Duration // when the server heard of it last
+	number   int32
 	life     uint8
 }
 
@@ -45,6 +46,7 @@ type socket client
 // Write is answered if it is a ping.
 func (s *socket) Write(p []byte) (int, error) {
 	w := s.world
+	w.meter.writes++
 	switch {
 	case bytes.Equal(p, ping):
 		w.pings++

@@ -24,6 +24,7 @@ type world struct {
 	host    engine.Host
 	clients []client
 	meter   meter
+	trace   trace
 
 	comes   chan *client // to be accepted
 	calls   chan func()  // for the loop
@@ -74,7 +75,7 @@ func (r *rota) next() int {
 
 const never = time.Duration(1<<63 - 1)
 
-func newWorld(n int) *world {
+func newWorld(n int, lasts time.Duration) *world {
 	w := &world{
 		clients: make([]client, n),
 		comes:   make(chan *client, 1<<16),
@@ -84,8 +85,10 @@ func newWorld(n int) *world {
 		began:   time.Now(),
 	}
 	for i := range w.clients {
-		w.clients[i].world = w
+		w.clients[i].world, w.clients[i].number = w, int32(i)
 	}
+	w.meter.longest = make([]turn, lasts/time.Millisecond)
+	w.trace.sums = make([]uint64, 0, lasts/time.Second+1)
 	return w
 }
 
@@ -119,9 +122,9 @@ func (w *world) run() {
 		}
 		select {
 		case <-w.wakes:
-			w.meter.measure("timers and mailbox", turn)
+			w.meter.measure(timers, turn)
 		case f := <-w.calls:
-			w.meter.measure("arrival", f)
+			w.meter.measure(arrival, f)
 		case <-timer.C:
 			planned = never
 			w.deliver()
@@ -158,12 +161,14 @@ func (w *world) deliver() {
 	now := w.now()
 	for w.pongs.Len() > 0 && w.pongs.Front().due <= now {
 		if e := w.pongs.PopFront(); e.who.life == talking {
+			w.trace.note(e.who, answers)
 			w.read(e.who, pong)
 		}
 	}
 	for w.talk.due() <= now {
 		if c := &w.clients[w.talk.next()]; c.life == talking {
 			w.talked++
+			w.trace.note(c, says)
 			w.read(c, said)
 		}
 	}
@@ -171,6 +176,7 @@ func (w *world) deliver() {
 		if c := &w.clients[w.fall.next()]; c.life == talking {
 			c.life = silent
 			w.fallen++
+			w.trace.note(c, vanishes)
 		}
 	}
 	for w.returns.Len() > 0 && w.returns.Front().due <= now {
@@ -178,7 +184,7 @@ func (w *world) deliver() {
 	}
 	for w.farewell.Len() > 0 {
 		if c := w.farewell.PopFront(); c.sink != nil {
-			w.meter.measure("end", func() { c.sink.Closed(io.EOF) })
+			w.meter.measure(ended, func() { c.sink.Closed(io.EOF) })
 			w.gone(c)
 		}
 	}
@@ -195,6 +201,7 @@ func (w *world) read(c *client, p []byte) {
 func (w *world) gone(c *client) {
 	c.sink, c.life = nil, away
 	w.ended++
+	w.trace.note(c, leaves)
 	if !w.over {
 		w.returns.PushBack(event{w.now() + time.Second, c})
 	}
@@ -220,6 +227,7 @@ func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink)
 		c.heard = w.now()
 		if c.sink = open((*socket)(c)); c.sink != nil {
 			c.life = talking
+			w.trace.note(c, arrives)
 		}
 	}
 	<-done
