@@ -38,6 +38,8 @@ type await struct {
 	ended   chan struct{} // of those that publish
 }
 
+var errBroken = errors.New("redisgroup: the connection was broken before")
+
 var errNoAnswer = errors.New("redisgroup: Redis has not answered in time")
 
 // send writes commands. a says what they wait for.
@@ -48,14 +50,8 @@ func (w *wire) send(commands []byte, a *await) error {
 }
 
 func (w *wire) sendLocked(commands []byte, a *await) error {
-	w.mu.Lock()
-	broken := w.broken
-	if broken == nil {
-		w.awaited = append(w.awaited, a)
-	}
-	w.mu.Unlock()
-	if broken != nil {
-		return broken
+	if !w.expect(a) {
+		return errBroken
 	}
 	_ = w.SetWriteDeadline(time.Now().Add(w.patience))
 	_, err := w.Write(commands)
@@ -63,6 +59,17 @@ func (w *wire) sendLocked(commands []byte, a *await) error {
 		w.fail(err)
 	}
 	return err
+}
+
+// expect notes what is to be answered next, and reports whether the wire is whole.
+func (w *wire) expect(a *await) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil {
+		return false
+	}
+	w.awaited = append(w.awaited, a)
+	return true
 }
 
 // about sends a command about channels: SUBSCRIBE and the like.
@@ -79,18 +86,14 @@ func (w *wire) ping() error {
 	return w.sendLocked(resp.AppendCommand(nil, "PING"), &await{left: 1})
 }
 
-// publish sends n commands that publish, and returns what to wait for; nil if the wire is broken
+// publish sends n commands that publish, and returns what to wait for; nil if the wire was broken
 // already, and nothing was sent.
 func (w *wire) publish(commands []byte, n int) *await {
 	a := &await{left: n, errs: make([]error, 0, n), publish: true, ended: make(chan struct{})}
-	w.mu.Lock()
-	broken := w.broken
-	w.mu.Unlock()
-	if broken != nil {
+	if err := w.send(commands, a); errors.Is(err, errBroken) {
 		return nil
 	}
-	_ = w.send(commands, a) // what fails has failed the wire, and a with it
-	return a
+	return a // an error has failed the wire, and a with it
 }
 
 // wait returns what was answered to commands that publish: an error for each, nil if it was taken.
