@@ -44,18 +44,16 @@ func (l *link) publishAll() {
 // which is most of what a message costs Redis. What members here have got already, those elsewhere
 // are not to have much later, so it waits for less.
 func pace(batch []*outgoing, oneOrder bool) time.Duration {
-	patient := len(batch)
-	if !oneOrder {
-		for _, o := range batch {
-			if o.op == opPlain {
-				patient--
-			}
+	patient := 0
+	for _, o := range batch {
+		if oneOrder || o.op != opPlain {
+			patient++
 		}
 	}
-	switch {
-	case patient > 4:
+	if patient > 4 {
 		return 4 * time.Millisecond
-	case len(batch) > 2:
+	}
+	if patient > 2 {
 		return 2 * time.Millisecond
 	}
 	return time.Millisecond
