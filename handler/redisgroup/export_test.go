@@ -83,7 +83,7 @@ func Joining(h *Hub) (n int) {
 // SlotMoved does what a cluster does that moves the slot of a plain room away.
 func SlotMoved(h *Hub, room string) {
 	p := h.keys.place(plainRoom, room)
-	h.topo.link(p.bucket).in.answered(&redis.Subscription{Kind: "sunsubscribe", Channel: p.channel})
+	h.topo.link(p.bucket).in.answered("sunsubscribe", p.channel)
 }
 
 // MovedFor is for how long a room whose slot has moved is not subscribed to again.

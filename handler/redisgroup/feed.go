@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
 // A feed is the connection of a link for subscriptions. It is made anew when it breaks, and all
@@ -17,6 +19,7 @@ import (
 type feed struct {
 	link *link
 	wake chan struct{}
+	wire atomic.Pointer[wire] // nil: there is none
 
 	mu   sync.Mutex
 	subs map[string]*subscription // by channel
@@ -143,52 +146,66 @@ func (f *feed) run() {
 
 var errOneDial = errors.New("redisgroup: a connection is not used again")
 
-// dial returns a client that makes one connection in its life: go-redis would replace a broken one
-// by itself, and subscribe to all its channels in one command.
-func (f *feed) dial() *redis.Client {
+// dial returns a connection, with the client that made it in its life: go-redis says who we are, and
+// is not used then. It would replace a broken one by itself, and subscribe to all its channels in
+// one command.
+func (f *feed) dial(ctx context.Context) (*redis.Client, *wire, error) {
 	opt := quiet(f.link.client.Options())
-	opt.PoolSize, opt.MinIdleConns = 1, 0
-	var used atomic.Bool
+	opt.PoolSize, opt.MinIdleConns, opt.Protocol = 1, 0, 3
+	var conn net.Conn
 	inner := opt.Dialer
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if used.Swap(true) {
+	opt.Dialer = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+		if conn != nil {
 			return nil, errOneDial
 		}
-		return inner(ctx, network, addr)
+		conn, err = inner(ctx, network, addr)
+		return conn, err
 	}
-	return redis.NewClient(opt)
+	client := redis.NewClient(opt)
+	if err := client.Ping(ctx).Err(); err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	w := &wire{Conn: conn, patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil}
+	if w.patience <= 0 {
+		w.patience = (maxSilent + 1) * pingEvery
+	}
+	return client, w, nil
 }
 
 // session is the life of one connection.
 func (f *feed) session() error {
 	ctx, cancel := context.WithCancel(f.link.hub.ctx)
 	defer cancel()
-	client := f.dial()
-	defer client.Close()
-	ps := client.Subscribe(ctx)
-	defer ps.Close()
-	if err := ps.Ping(ctx); err != nil {
+	client, w, err := f.dial(ctx)
+	if err != nil {
 		return err
 	}
+	defer client.Close()
 	if err := f.link.hub.topo.ready(ctx); err != nil {
 		return err
 	}
 	f.link.hub.stats.connects.Add(1)
 	f.begin()
+	f.wire.Store(w)
+	defer f.wire.Store(nil)
 	ended := make(chan error, 1)
-	go func() { ended <- f.read(ctx, ps) }()
+	go func() {
+		err := w.read(f.heard)
+		w.fail(err)
+		ended <- err
+	}()
 	for {
 		select {
 		case err := <-ended:
 			return err
 		case <-f.wake:
+			err = f.write(w)
 		case <-ctx.Done():
-			_ = ps.Close() // which ends read
-			<-ended
-			return ctx.Err()
+			err = ctx.Err()
 		}
-		if err := f.write(ctx, ps); err != nil {
-			_ = ps.Close()
+		if err != nil {
+			w.fail(err) // which ends read
 			<-ended
 			return err
 		}
@@ -213,19 +230,19 @@ func (f *feed) begin() {
 }
 
 // write sends what there is to do, in commands of many channels; in a cluster, of one bucket each.
-func (f *feed) write(ctx context.Context, ps *redis.PubSub) error {
+func (f *feed) write(w *wire) error {
 	on, off := f.take()
-	sub, unsub := ps.Subscribe, ps.Unsubscribe
+	sub, unsub := "SUBSCRIBE", "UNSUBSCRIBE"
 	if f.link.hub.topo.sharded.Load() {
-		sub, unsub = ps.SSubscribe, ps.SUnsubscribe
+		sub, unsub = "SSUBSCRIBE", "SUNSUBSCRIBE"
 	}
 	for _, channels := range off {
-		if err := unsub(ctx, channels...); err != nil {
+		if err := w.about(unsub, channels); err != nil {
 			return err
 		}
 	}
 	for _, channels := range on {
-		if err := sub(ctx, channels...); err != nil {
+		if err := w.about(sub, channels); err != nil {
 			return err
 		}
 	}
@@ -270,43 +287,28 @@ func chunks(lists map[int][]string) (all [][]string) {
 	return all
 }
 
-// read takes what comes until the connection breaks, or is silent in spite of pings.
-func (f *feed) read(ctx context.Context, ps *redis.PubSub) error {
-	silent := 0
-	for {
-		m, err := ps.ReceiveTimeout(ctx, pingEvery)
-		if err != nil {
-			var timeout net.Error
-			if !errors.As(err, &timeout) || !timeout.Timeout() || ctx.Err() != nil {
-				return err
-			}
-			if silent++; silent > maxSilent {
-				return err
-			}
-			if err := ps.Ping(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		silent = 0
-		switch m := m.(type) {
-		case *redis.Message:
-			f.link.hub.receive(m.Channel, m.Payload)
-		case *redis.Subscription:
-			f.answered(m)
-		}
+// heard takes what a subscription brings.
+func (f *feed) heard(said []resp.Value) {
+	if len(said) < 3 {
+		return
+	}
+	switch kind := string(said[0].Str); kind {
+	case "message", "smessage":
+		f.link.hub.receive(said[1].Str, said[2].Str)
+	default:
+		f.answered(kind, string(said[1].Str))
 	}
 }
 
 // answered takes a confirmation, or the news that a slot has moved away.
-func (f *feed) answered(m *redis.Subscription) {
+func (f *feed) answered(kind, channel string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.subs[m.Channel]
+	s := f.subs[channel]
 	if s == nil {
 		return
 	}
-	switch m.Kind {
+	switch kind {
 	case "subscribe", "ssubscribe":
 		s.confirmed++
 		switch {
@@ -314,7 +316,7 @@ func (f *feed) answered(m *redis.Subscription) {
 		case s.wanted && s.on:
 			s.room.confirmed(s.renewed)
 		case !s.wanted && !s.on:
-			delete(f.subs, m.Channel)
+			delete(f.subs, channel)
 		}
 	case "sunsubscribe":
 		if s.wanted && s.on && s.confirmed == s.sent { // unasked: the slot is another server's now

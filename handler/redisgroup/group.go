@@ -96,22 +96,22 @@ func (h *Hub) plain(p place, kind byte, msg []byte) *outgoing {
 	return o
 }
 
-// takePlain delivers what came from Redis.
-func (r *room) takePlain(payload string) {
+// takePlain delivers what came from Redis, which is borrowed.
+func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return
 	}
-	own := payload[1:1+nodeLen] == r.hub.node
+	own := string(payload[1:1+nodeLen]) == r.hub.node
 	var except loop.Ref
 	if own {
 		if !r.hub.cfg.OneOrder {
 			return
 		}
 		r.mu.Lock()
-		except = r.unexcept(binary.BigEndian.Uint64([]byte(payload[1+nodeLen : plainHead])))
+		except = r.unexcept(binary.BigEndian.Uint64(payload[1+nodeLen : plainHead]))
 		r.mu.Unlock()
 	}
-	data := []byte(payload[plainHead:])
+	data := payload[plainHead:]
 	if payload[0] == plainKick {
 		r.kick(string(data))
 		return

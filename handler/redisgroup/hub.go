@@ -211,14 +211,16 @@ func (h *Hub) isClosed() bool {
 	return h.closed
 }
 
-// receive takes what came from Redis.
-func (h *Hub) receive(channel, payload string) {
+// receive takes what came from Redis, which is borrowed.
+func (h *Hub) receive(channel, payload []byte) {
 	h.stats.received.Add(1)
-	r := h.find(channel)
+	h.mu.RLock()
+	r := h.rooms[string(channel)]
+	h.mu.RUnlock()
 	switch {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
-		if e, ok := parsePublished(r.name, payload); ok {
+		if e, ok := parsePublished(r.name, string(payload)); ok {
 			r.take(h.formed(e))
 		}
 	default:

@@ -94,6 +94,9 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	}
 	b.size -= size
 	b.busy = n
+	if len(b.queue) > 0 {
+		b.signal()
+	}
 	return batch, !b.closed
 }
 

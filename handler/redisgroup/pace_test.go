@@ -13,8 +13,8 @@ func TestPace(t *testing.T) {
 	}{
 		{1, 0, false, time.Millisecond},
 		{0, 2, true, time.Millisecond},
-		{3, 0, false, 2 * time.Millisecond},
-		{100, 0, false, 2 * time.Millisecond}, // members here have got these
+		{3, 0, true, 2 * time.Millisecond},
+		{100, 0, false, time.Millisecond}, // members here have got these
 		{100, 4, false, 2 * time.Millisecond},
 		{100, 5, false, 4 * time.Millisecond},
 		{100, 0, true, 4 * time.Millisecond},

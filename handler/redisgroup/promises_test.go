@@ -210,7 +210,7 @@ type flappingConn struct {
 }
 
 func (c *flappingConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("subscribe")) && !c.enough.Load() {
+	if bytes.Contains(b, []byte("SUBSCRIBE")) && !c.enough.Load() {
 		c.flaps.Add(1)
 		_ = c.Conn.Close()
 	}
@@ -225,7 +225,7 @@ type dumbConn struct {
 }
 
 func (c *dumbConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("subscribe")) {
+	if bytes.Contains(b, []byte("SUBSCRIBE")) {
 		c.subscribes.Store(true)
 	}
 	return c.Conn.Write(b)

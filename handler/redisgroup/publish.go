@@ -8,28 +8,33 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/codec/resp"
 )
 
 // publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
 // batch was on its way is the next one.
 func (l *link) publishAll() {
 	defer l.abandonRest()
+	var next time.Time // when the next batch may begin
 	for {
+		select {
+		case <-l.hub.ctx.Done():
+			return
+		case <-l.out.wake:
+		}
+		if d := time.Until(next); d > 0 && !l.hub.topo.pause(d) {
+			return
+		}
 		began := time.Now()
 		wait, again, ok := l.publishSome()
 		switch {
 		case wait == 0 && !ok:
 			return
-		case wait == 0:
-			select {
-			case <-l.hub.ctx.Done():
-				return
-			case <-l.out.wake:
-			}
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
 		case !again:
-			time.Sleep(wait - time.Since(began))
+			next = began.Add(wait)
 		}
 	}
 }
@@ -39,18 +44,16 @@ func (l *link) publishAll() {
 // which is most of what a message costs Redis. What members here have got already, those elsewhere
 // are not to have much later, so it waits for less.
 func pace(batch []*outgoing, oneOrder bool) time.Duration {
-	patient := len(batch)
-	if !oneOrder {
-		for _, o := range batch {
-			if o.op == opPlain {
-				patient--
-			}
+	patient := 0
+	for _, o := range batch {
+		if oneOrder || o.op != opPlain {
+			patient++
 		}
 	}
-	switch {
-	case patient > 4:
+	if patient > 4 {
 		return 4 * time.Millisecond
-	case len(batch) > 2:
+	}
+	if patient > 2 {
 		return 2 * time.Millisecond
 	}
 	return time.Millisecond
@@ -92,6 +95,7 @@ type segment struct {
 	cmd   redis.Cmder
 	node  string // of presence: the name it was told under
 
+	err   error       // of the command
 	again []*outgoing // that the server refused for now, though it ran the command
 	why   error
 }
@@ -137,15 +141,9 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		return l.retry(nil, batch, err, later)
 	}
 	all := segments(batch)
-	pipe := l.client.Pipeline()
+	l.exchange(all)
 	for _, s := range all {
-		l.queue(pipe, s)
-	}
-	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(context.Background()) // each command has its own error; the client has timeouts
-	}
-	for _, s := range all {
-		err := s.cmd.Err()
+		err := s.err
 		if err == nil {
 			err = l.settle(s)
 		}
@@ -163,6 +161,54 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		l.delays.reset()
 	}
 	return again
+}
+
+// exchange sends commands, and notes what was answered to each. Plain messages go along on the
+// connection for subscriptions, where that can.
+func (l *link) exchange(all []*segment) {
+	wire, sent := l.in.wire.Load(), (*await)(nil)
+	var plain, rest []*segment
+	for _, s := range all {
+		if s.op == opPlain && wire != nil && wire.shared {
+			plain = append(plain, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	if len(plain) > 0 {
+		if sent = wire.publish(l.commands(plain), len(plain)); sent == nil {
+			rest = all
+		}
+	}
+	if len(rest) > 0 {
+		pipe := l.client.Pipeline()
+		for _, s := range rest {
+			l.queue(pipe, s)
+		}
+		_, _ = pipe.Exec(context.Background()) // each command has its own error; the client has timeouts
+		for _, s := range rest {
+			s.err = s.cmd.Err()
+		}
+	}
+	if sent == nil {
+		return
+	}
+	for i, err := range wire.wait(sent, l.client.Options().ReadTimeout) {
+		plain[i].err = err
+		if apart(err) {
+			wire.shared = false
+		}
+	}
+}
+
+// commands are those that publish plain messages.
+func (l *link) commands(plain []*segment) (all []byte) {
+	for _, s := range plain {
+		o := s.items[0]
+		all = resp.AppendBulk(resp.AppendArray(all, 3), l.hub.topo.command())
+		all = resp.AppendBulk(resp.AppendBulk(all, o.channel), o.data)
+	}
+	return all
 }
 
 // learn does what an error asks for.

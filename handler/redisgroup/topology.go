@@ -340,6 +340,8 @@ func judgeAnswer(text string) outcome {
 	switch word {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS":
 		return later
+	case "Can't": // see apart
+		return later
 	case "STALE":
 		return unclear
 	}
