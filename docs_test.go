@@ -36,6 +36,11 @@ func fences(t *testing.T, name string) (found []fence) {
 	return found
 }
 
+// getThis is how a module comes by this one. It names a package that imports what programs need:
+// with the module's root, which imports nothing, go.sum would lack the modules below package loop,
+// and no program would build.
+const getThis = "go get " + modulePath + "/loop@latest"
+
 // Someone who follows docs/getting-started.md word for word has a server that works. Only that the
 // module comes from here, and the port, are other than they stand there.
 func TestGettingStarted(t *testing.T) {
@@ -56,6 +61,9 @@ func TestGettingStarted(t *testing.T) {
 				switch {
 				case strings.HasPrefix(line, "mkdir"), line == "go run .":
 				case strings.HasPrefix(line, "go get "):
+					if line != getThis {
+						t.Errorf("%q, want %q", line, getThis)
+					}
 					run(replaceThis(t))
 					run("GOPROXY=off GOSUMDB=off " + strings.TrimSuffix(line, "@latest"))
 				default:

@@ -38,6 +38,9 @@ func TestReadmeCommands(t *testing.T) {
 
 // The program in README.md builds, and does what it is said to do.
 func TestReadmeProgram(t *testing.T) {
+	if page, err := os.ReadFile("README.md"); err != nil || !strings.Contains(string(page), "`"+getThis+"`") {
+		t.Errorf("README.md does not say %q (%v)", getThis, err)
+	}
 	addr := freeport.Addr(t)
 	program := strings.Replace(blocks(t, "go")[0], "127.0.0.1:7000", addr, 1)
 	dir := t.TempDir()

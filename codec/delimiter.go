@@ -19,7 +19,8 @@ import (
 type Delimiter struct {
 	// Delim ends a frame. It must not be empty.
 	Delim string
-	// Max is the longest frame in bytes, its delimiter not counted. 0 means DefaultMax.
+	// Max is the longest frame in bytes, received or sent, its delimiter not counted. 0 means
+	// DefaultMax.
 	Max int
 }
 

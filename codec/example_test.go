@@ -20,6 +20,28 @@ func ExampleCodec() {
 	// "hello\nworld\n": advance 6, frame "hello", <nil>
 }
 
+// commands has short lines come in, so that no peer can make us keep much, and long ones go out. A
+// codec's own Max holds for both. With a DecodeFrom that calls that of in, what comes in many pieces
+// would not be searched anew for each.
+type commands struct{ in, out codec.Lines }
+
+func (c commands) Decode(data []byte) (int, []byte, error) { return c.in.Decode(data) }
+
+func (c commands) AppendFrame(dst, line []byte) ([]byte, error) { return c.out.AppendFrame(dst, line) }
+
+// A limit for each direction.
+func ExampleCodec_twoLimits() {
+	c := commands{in: codec.Lines{Max: 512}, out: codec.Lines{Max: 1 << 20}}
+	long := make([]byte, 1000)
+	answer, err := c.AppendFrame(nil, long)
+	fmt.Println(len(answer), err)
+	_, _, err = c.Decode(answer)
+	fmt.Println(err)
+	// Output:
+	// 1001 <nil>
+	// codec: frame too long: 1000 bytes, limit 512
+}
+
 func ExampleRaw() {
 	decodeAndPrint(codec.Raw{}, "whatever", " comes")
 	// Output: "whatever" " comes"

@@ -65,8 +65,8 @@ type Length struct {
 	// Inclusive says that the field's value counts the field itself. It is the same as
 	// an Adjust that is lower by Size.
 	Inclusive bool
-	// Max is the longest frame that is delivered, in bytes; those that are stripped do not count. 0
-	// means DefaultMax. A longer one is refused as soon as its header is there.
+	// Max is the longest frame that is delivered or sent, in bytes; those that are stripped do not
+	// count. 0 means DefaultMax. A longer one is refused as soon as its header is there.
 	Max int
 }
 

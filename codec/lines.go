@@ -18,7 +18,7 @@ import (
 // AppendFrame ends lines in "\n", or in "\r\n" when the line's own last byte is "\r", which the
 // peer would otherwise drop. Use Delimiter{Delim: "\r\n"} for a protocol that wants "\r\n" always.
 type Lines struct {
-	// Max is the longest line in bytes, its end not counted. 0 means DefaultMax.
+	// Max is the longest line in bytes, received or sent, its end not counted. 0 means DefaultMax.
 	Max int
 }
 

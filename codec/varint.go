@@ -15,7 +15,8 @@ import (
 // A length may be written with more bytes than it needs, up to the ten that 64 bits take;
 // AppendFrame writes the fewest.
 type Varint struct {
-	// Max is the longest frame in bytes, its length field not counted. 0 means DefaultMax.
+	// Max is the longest frame in bytes, received or sent, its length field not counted. 0 means
+	// DefaultMax.
 	Max int
 }
 

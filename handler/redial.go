@@ -41,7 +41,7 @@ type Redial struct {
 
 	// State, if not nil, is called on the loop for each change: with the connection and nil when it
 	// is open, after Open; with nil and the reason when an attempt has failed or the connection has
-	// ended.
+	// ended. Nothing else tells why there is no connection: it is where to log that.
 	State func(c *loop.Conn, err error)
 
 	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
@@ -57,11 +57,14 @@ type Redial struct {
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What makes no sense panics. The Link lives
-// until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What makes no sense panics, an address or a
+// Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	if r.Open == nil {
 		panic("handler: Redial without an Open")
+	}
+	if err := inside.CheckDial(r.Dialer, r.Addr); err != nil {
+		panic("handler: Redial: " + err.Error()) // or it would be tried again and again
 	}
 	if r.Min < 0 || r.Max < 0 || r.Keep < 0 {
 		panic("handler: Redial with a negative Min, Max or Keep")

@@ -222,13 +222,23 @@ func TestRedialEndsWithTheServer(t *testing.T) {
 }
 
 func TestRedialMisuse(t *testing.T) {
-	for what, r := range map[string]handler.Redial{
-		"no Open":       {},
-		"negative Min":  {Open: echoes, Min: -1},
-		"Max below Min": {Open: echoes, Min: 2, Max: 1},
-		"negative Keep": {Open: echoes, Keep: -1},
+	const addr = "tcp://127.0.0.1:1"
+	for want, r := range map[string]handler.Redial{
+		"handler: Redial without an Open":                                          {Addr: addr},
+		"handler: Redial with a negative Min, Max or Keep":                         {Addr: addr, Open: echoes, Min: -1},
+		"handler: Redial with a Max below Min":                                     {Addr: addr, Open: echoes, Min: 2, Max: 1},
+		"handler: Redial with a negative":                                          {Addr: addr, Open: echoes, Keep: -1},
+		`handler: Redial: loop: Dialer.Dial "db:5432": no scheme`:                  {Addr: "db:5432", Open: echoes},
+		"handler: Redial: loop: Dialer.Codec: codec: bad configuration: Lines.Max": {Addr: addr, Open: echoes, Dialer: loop.Dialer{Codec: codec.Lines{Max: -1}}},
 	} {
-		wantPanic(t, what, func() { r.Start(nil) })
+		func() {
+			defer func() {
+				if v := recover(); !strings.HasPrefix(fmt.Sprint(v), want) {
+					t.Errorf("panicked with %v, want %s", v, want)
+				}
+			}()
+			r.Start(nil)
+		}()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -118,8 +119,25 @@ func (a *dialing) begin() {
 }
 
 // prepare checks what the user gave, and takes the connection's place in the server.
-func (a *dialing) prepare() (err error) {
-	d, s := &a.dialer, a.loop.server
+func (a *dialing) prepare() error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	if a.loop.draining {
+		return ErrServerClosed
+	}
+	if s := a.loop.server; s.open.Add(1) > int64(s.MaxConns) {
+		s.open.Add(-1)
+		return ErrTooManyConns
+	}
+	a.loop.load.Add(1)
+	a.counted = true
+	return nil
+}
+
+// check reads what the user gave. An error says what is wrong with it, whatever the network is like.
+func (a *dialing) check() (err error) {
+	d := &a.dialer
 	if d.Timeout < 0 || d.IdleTimeout < 0 {
 		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s, and never")
 	}
@@ -142,16 +160,13 @@ func (a *dialing) prepare() (err error) {
 	if t := d.TLS; t != nil && t.Renegotiation != tls.RenegotiateNever {
 		return errors.New("loop: Dialer.TLS.Renegotiation is not possible: leave it RenegotiateNever, its zero")
 	}
-	if a.loop.draining {
-		return ErrServerClosed
-	}
-	if s.open.Add(1) > int64(s.MaxConns) {
-		s.open.Add(-1)
-		return ErrTooManyConns
-	}
-	a.loop.load.Add(1)
-	a.counted = true
 	return nil
+}
+
+func init() {
+	inside.CheckDial = func(dialer any, addr string) error {
+		return (&dialing{dialer: dialer.(Dialer), addr: addr}).check()
+	}
 }
 
 // isUDP reports whether a session is dialled.

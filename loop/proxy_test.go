@@ -162,6 +162,8 @@ func TestListenerFromOutsideIsChecked(t *testing.T) {
 		{&loop.Server{Listener: ln, Addr: "tcp://:0"}, "both Addr and Listener"},
 		{&loop.Server{Listener: ln, TCP: loop.TCPOptions{Backlog: 1}}, "who made the Listener"},
 		{&loop.Server{Addr: "tcp://:0", TCP: loop.TCPOptions{SendBuffer: -1}}, "TCP.SendBuffer is negative"},
+		{&loop.Server{Addr: "tcp://:0", ProxyProtocol: []netip.Prefix{{}}}, "Server.ProxyProtocol[0] is no network"},
+		{&loop.Server{Addr: "tcp://:0", Engine: 77}, "Server.Engine 77 is unknown"},
 	} {
 		tt.srv.Accept = silent
 		if err := tt.srv.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,6 +20,9 @@ import (
 func (s *Server) prepare() error {
 	if err := fillDefaults(s); err != nil {
 		return err
+	}
+	if s.Engine > EngineNet {
+		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault and EngineNet", s.Engine)
 	}
 	s.NumLoops = cmp.Or(s.NumLoops, procs.Available())
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
@@ -134,6 +138,9 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
 	}
 	ln.proxies = l.ProxyProtocol
+	if i := slices.IndexFunc(ln.proxies, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
+		return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is no network: want what netip.ParsePrefix makes of \"10.0.0.0/8\"", field, i)
+	}
 	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
 		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
 	}

@@ -38,6 +38,7 @@ func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 }
 
 func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
+	w.mustBeMade()
 	before, start := w.fired, w.pos
 	w.now = now
 	w.forget()

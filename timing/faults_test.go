@@ -295,3 +295,18 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 	defer s.mu.Unlock()
 	s.wheel.validate(t)
 }
+
+// A Wheel or a Keyed that nobody has made says so: its indices are not checked, so that it would
+// end the process, which no recover prevents, or never return.
+func TestWhatWasNotMadePanics(t *testing.T) {
+	const wheel = "timing: a Wheel that was not made with New"
+	mustPanic(t, wheel, func() { new(Wheel).At(1, func() {}) })
+	mustPanic(t, wheel, func() { new(Wheel).Every(1, 1, func() {}) })
+	mustPanic(t, wheel, func() { new(Wheel).Advance(1, 0) })
+	const keyed = "timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel"
+	mustPanic(t, keyed, func() { _ = new(Keyed[int, int]).Set(1, 1, 1) })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Move(1, 1) })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Get(1) })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Remove(1) })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Set(1, 1, 1) })
+}

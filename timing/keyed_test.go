@@ -240,7 +240,7 @@ func TestKeyedLimitAndErrors(t *testing.T) {
 		t.Errorf("replacing one at the limit: %v", err)
 	}
 	mustPanic(t, "timing: NewKeyed with a negative MaxPending", func() { NewKeyed[int, int](KeyedConfig{MaxPending: -1}, nil) })
-	mustPanic(t, "timing: New with a negative Tick", func() { NewKeyed[int, int](KeyedConfig{Tick: -1}, nil) })
+	mustPanic(t, "timing: a negative Tick", func() { NewKeyed[int, int](KeyedConfig{Tick: -1}, nil) })
 }
 
 // A key that is not equal to itself can be set, and expires.

@@ -30,7 +30,12 @@ func (k *keyedCore[K, V]) init(w *Wheel) {
 }
 
 // hash is what the other methods want to have of a key.
-func (k *keyedCore[K, V]) hash(key K) uint32 { return uint32(maphash.Comparable(k.table.seed, key)) }
+func (k *keyedCore[K, V]) hash(key K) uint32 {
+	if k.wheel == nil { // or the table, whose indices are not checked, would be read where there is none
+		panic("timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel")
+	}
+	return uint32(maphash.Comparable(k.table.seed, key))
+}
 
 // set adds an entry, or replaces the one with its key, if that keeps to the limit.
 func (k *keyedCore[K, V]) set(hash uint32, key K, value V, when time.Duration, limit int) bool {

@@ -362,7 +362,7 @@ func TestUptimeOfACentury(t *testing.T) {
 func TestProgrammersErrorsPanic(t *testing.T) {
 	w := New(Config{})
 	f := func() {}
-	mustPanic(t, "timing: New with a negative Tick", func() { New(Config{Tick: -1}) })
+	mustPanic(t, "timing: a negative Tick", func() { New(Config{Tick: -1}) })
 	mustPanic(t, "timing: At with a nil func", func() { w.At(0, nil) })
 	mustPanic(t, "timing: Every with a nil func", func() { w.Every(0, 1, nil) })
 	mustPanic(t, "timing: Every with a period that is not positive", func() { w.Every(0, 0, f) })

@@ -270,7 +270,7 @@ func TestSchedulerProgrammersErrors(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	f := func() {}
 	mustPanic(t, "timing: NewScheduler with a negative MaxPending", func() { NewScheduler(SchedulerConfig{MaxPending: -1}) })
-	mustPanic(t, "timing: New with a negative Tick", func() { NewScheduler(SchedulerConfig{Tick: -1}) })
+	mustPanic(t, "timing: a negative Tick", func() { NewScheduler(SchedulerConfig{Tick: -1}) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.AfterFunc(0, nil) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.At(time.Now(), nil) })
 	mustPanic(t, "timing: Every with a nil func", func() { s.Every(1, nil) })

@@ -27,7 +27,7 @@ type Timer struct {
 }
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
-// runs there. Make one with [New].
+// runs there. Make one with [New]: the zero Wheel panics.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
 // and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
@@ -77,7 +77,7 @@ var wheelIDs atomic.Uint32
 // New returns an empty Wheel whose time is 0. It panics if the Config makes no sense.
 func New(cfg Config) *Wheel {
 	if cfg.Tick < 0 {
-		panic("timing: New with a negative Tick")
+		panic("timing: a negative Tick")
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Millisecond
@@ -85,6 +85,13 @@ func New(cfg Config) *Wheel {
 	w := &Wheel{ticker: newTicker(cfg.Tick)}
 	w.reset()
 	return w
+}
+
+// mustBeMade panics for the zero Wheel, which has no tick, so that Advance would never end.
+func (w *Wheel) mustBeMade() {
+	if w.id == 0 {
+		panic("timing: a Wheel that was not made with New")
+	}
 }
 
 // reset makes w an empty wheel without memory for timers, and all its handles those of another
@@ -140,6 +147,7 @@ func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 
 // growCalls finds a free node, or makes one, with room for its callback.
 func (w *Wheel) growCalls() {
+	w.mustBeMade()
 	w.fillTop()
 	for w.calls.len() < w.nodes.len() {
 		w.calls.grow()

@@ -36,7 +36,8 @@ type Codec struct {
 	// Origins are the origins, such as "https://example.com", whose pages may connect, besides the
 	// one that the request is sent to. "*" allows all. Others are refused with 403, since a browser
 	// sends cookies to us from whatever page it shows (RFC 6455 section 10.2). A request without an
-	// Origin is not a browser's, and passes.
+	// Origin is not a browser's, and passes. An origin has a scheme, and a port unless it is the
+	// scheme's own, and neither path nor pattern.
 	Origins []string
 
 	// Protocols are the subprotocols that may be chosen: of those that the client asks for, its
@@ -126,7 +127,34 @@ func (c *Codec) Validate() error {
 	if c.Path != "" && !strings.HasPrefix(c.Path, "/") {
 		return fmt.Errorf("%w: websocket.Codec.Path %q does not begin with a slash", codec.ErrConfig, c.Path)
 	}
+	for _, o := range c.Origins {
+		if !isOrigin(o) {
+			return fmt.Errorf("%w: websocket.Codec.Origins %q is no origin: want \"https://host\", \"null\" or \"*\"", codec.ErrConfig, o)
+		}
+	}
+	for _, p := range c.Protocols {
+		if !isToken(p) {
+			return fmt.Errorf("%w: websocket.Codec.Protocols %q is no token, as RFC 6455 wants it", codec.ErrConfig, p)
+		}
+	}
 	return nil
+}
+
+// isOrigin reports whether a browser could send s as its Origin, or it is "*".
+func isOrigin(s string) bool {
+	if s == "*" || s == "null" {
+		return true
+	}
+	scheme, host, ok := strings.Cut(s, "://")
+	return ok && scheme != "" && host != "" && !strings.ContainsAny(host, "/?#@* ,")
+}
+
+// isToken reports whether s is a token (RFC 9110 section 5.6.2).
+func isToken(s string) bool {
+	notIn := func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("()<>@,;:\\\"/[]?={}", r)
+	}
+	return s != "" && !strings.ContainsFunc(s, notIn)
 }
 
 func (c *Codec) maxHandshake() int { return cmp.Or(c.MaxHandshake, DefaultMaxHandshake) }

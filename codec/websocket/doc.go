@@ -22,7 +22,6 @@
 //			h.user = r.URL.Query().Get("user")
 //			return c.Send([]byte("hello " + h.user))
 //		}
-//		websocket.OpenWithin(c, 10*time.Second) // or it is closed
 //		return h
 //	}
 //

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
@@ -25,10 +24,7 @@ func Example() {
 			Addr:  "tcp://127.0.0.1:0",
 			Codec: &websocket.Codec{Path: "/ws", HTTP: page},
 		}},
-		Accept: func(c *loop.Conn) loop.Handler {
-			websocket.OpenWithin(c, 10*time.Second) // nothing on the lines' port
-			return loop.HandlerFunc(echo)
-		},
+		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -86,9 +86,17 @@ func TestFrameKey(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxSend: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"}} {
+	for _, cfg := range []*websocket.Codec{{MaxMessage: -1}, {MaxSend: -1}, {MaxFrame: -1}, {MaxHandshake: -1}, {CompressMin: -1}, {Path: "ws"},
+		{Origins: []string{"*", "example.com"}}, {Origins: []string{"https://example.com/"}}, {Origins: []string{"https://*.example.com"}}, {Origins: []string{""}},
+		{Protocols: []string{"chat", "a b"}}, {Protocols: []string{""}}} {
 		if err := cfg.Validate(); !errors.Is(err, codec.ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	for _, cfg := range []*websocket.Codec{{Origins: []string{"*", "null", "https://example.com:8443", "http://[::1]:80", "capacitor://localhost"}},
+		{Protocols: []string{"chat.v2+json", "mqtt"}}} {
+		if err := cfg.Validate(); err != nil {
+			t.Error(err)
 		}
 	}
 	cfg := &websocket.Codec{}

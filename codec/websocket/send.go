@@ -93,8 +93,9 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })
 }
 
-// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d. Call it in Accept. It
-// does nothing on a connection with another codec.
+// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d, where that is less
+// than Codec.HandshakeTimeout, which needs no call. Call it in Accept. It does nothing on a
+// connection with another codec.
 func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
 	w := Of(c)
 	if w == nil {

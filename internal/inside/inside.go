@@ -15,4 +15,8 @@ var (
 	// peers may be able to cause: for all connections of a server together one passes each second.
 	// more is how many have not since the last one.
 	MayLog func(conn any) (more int, ok bool)
+
+	// CheckDial returns what is wrong with a loop.Dialer or an address, whatever the network is
+	// like, or nil. Any goroutine may call it.
+	CheckDial func(dialer any, addr string) error
 )
