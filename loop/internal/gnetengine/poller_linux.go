@@ -166,10 +166,13 @@ func (s staying) Run(context.Context) error {
 // run polls until leave is called, or that fails.
 func (p *poller) run() {
 	raw, err := p.file.SyscallConn()
-	for err == nil && !p.leaving.Load() {
-		if err = raw.Read(p.rounds); errors.Is(err, os.ErrDeadlineExceeded) { // somebody has knocked
-			p.woken = false
-			err = p.file.SetReadDeadline(time.Time{})
+	if err == nil {
+		err = raw.Read(p.rounds)
+	}
+	for errors.Is(err, os.ErrDeadlineExceeded) { // somebody has knocked
+		p.woken = false
+		if err = p.file.SetReadDeadline(time.Time{}); err == nil {
+			err = raw.Read(p.rounds)
 		}
 	}
 	if p.err == nil && !p.leaving.Load() {
@@ -186,7 +189,7 @@ func (p *poller) rounds(uintptr) (leave bool) {
 		for p.round() {
 		}
 		t.resting.Store(true)
-		if !t.pending() { // who comes from here on knocks
+		if p.leaving.Load() || !t.pending() { // who comes from here on knocks
 			p.woken = true // if it comes back here
 			return p.leaving.Load()
 		}
