@@ -4,7 +4,6 @@ package gnetengine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"sync"
@@ -28,7 +27,10 @@ const (
 
 var errDeaf = errors.New("loop: the event loop does not hear its poller")
 
-// poller is a loop's own epoll instance, with all its sockets in it, its bell, and a tap by which
+// longAgo is a deadline that is over.
+var longAgo = time.Unix(1, 0)
+
+// poller is a loop's own epoll instance, with all its sockets and its bell in it, and a tap by which
 // other goroutines wake it. The loop, a goroutine of gnet's, stays in run as long as it lives.
 //
 // It waits in Go's own poller, to which the instance is one file. A goroutine that waits in
@@ -64,14 +66,13 @@ type entry struct {
 	generation int32
 }
 
-// one is what an eventfd counts by, in the machine's order.
-var one = binary.NativeEndian.AppendUint64(nil, 1)
-
-// A tap wakes the loop, from any goroutine.
+// A tap has what other goroutines want the loop to do, and wakes it if it waits. That is done by
+// Go's scheduler, as one goroutine wakes another, and costs no system call: what waits in Go's
+// poller gives up when its deadline is over.
 type tap struct {
-	file   *os.File // an eventfd; a file, as some may still wake a loop that is ending
-	turn   func()
-	wanted atomic.Bool // a turn is
+	wanted  atomic.Bool // a turn is
+	called  atomic.Bool // tasks has something
+	resting atomic.Bool // the loop waits, or is about to, and nobody has woken it
 
 	mu    sync.Mutex
 	tasks []func()
@@ -79,15 +80,10 @@ type tap struct {
 
 // newPoller returns a poller whose loop takes turns by turn. close must be called in each case.
 func newPoller(turn func()) (p *poller, err error) {
-	p = &poller{fd: -1, turn: turn, tap: tap{turn: turn}, proof: make(chan error, 1)}
+	p = &poller{fd: -1, turn: turn, proof: make(chan error, 1)}
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return p, os.NewSyscallError("epoll_create1", err)
 	}
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // which os.NewFile does not tell Go's poller of
-	if err != nil {
-		return p, os.NewSyscallError("eventfd", err)
-	}
-	p.tap.file = os.NewFile(uintptr(event), "eventfd")
 	if p.bell, err = newBell(); err != nil {
 		return p, err
 	}
@@ -99,9 +95,7 @@ func newPoller(turn func()) (p *poller, err error) {
 		return p, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
 	}
 	p.file = os.NewFile(uintptr(fd), "epoll")
-	if _, err = p.add(event, unix.EPOLLIN|unix.EPOLLET, &p.tap); err == nil {
-		_, err = p.add(p.bell.fd, unix.EPOLLIN|unix.EPOLLET, p.bell)
-	}
+	_, err = p.add(p.bell.fd, unix.EPOLLIN|unix.EPOLLET, p.bell)
 	return p, err
 }
 
@@ -173,15 +167,32 @@ func (s staying) Run(context.Context) error {
 func (p *poller) run() {
 	raw, err := p.file.SyscallConn()
 	if err == nil {
-		err = raw.Read(func(uintptr) (leave bool) {
-			for p.round() {
-			}
-			p.woken = true // if it comes back here
-			return p.leaving.Load()
-		})
+		err = raw.Read(p.rounds)
+	}
+	for errors.Is(err, os.ErrDeadlineExceeded) { // somebody has knocked
+		p.woken = false
+		if err = p.file.SetReadDeadline(time.Time{}); err == nil {
+			err = raw.Read(p.rounds)
+		}
 	}
 	if p.err == nil && !p.leaving.Load() {
 		p.err = err
+	}
+}
+
+// rounds is what Go's poller calls when something has happened: at first, too, and for nothing now
+// and then.
+func (p *poller) rounds(uintptr) (leave bool) {
+	t := &p.tap
+	for {
+		t.resting.Store(false)
+		for p.round() {
+		}
+		t.resting.Store(true)
+		if p.leaving.Load() || !t.pending() { // who comes from here on knocks
+			p.woken = true // if it comes back here
+			return p.leaving.Load()
+		}
 	}
 }
 
@@ -190,6 +201,7 @@ func (p *poller) run() {
 // A turn that was asked for before comes behind what has happened: nobody waits for it who was
 // there before.
 func (p *poller) round() (more bool) {
+	wanted := p.tap.pending()
 	asked := p.again
 	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
 		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)
@@ -200,6 +212,9 @@ func (p *poller) round() (more bool) {
 		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
 			e.pollee.polled(ev.Events)
 		}
+	}
+	if wanted && p.tap.run() {
+		asked = true
 	}
 	if asked {
 		p.again = false // what sockets asked for comes now, too
@@ -220,13 +235,13 @@ func (p *poller) failed(errno syscall.Errno) (more bool) {
 // leave has run return. Any goroutine may call it.
 func (p *poller) leave() {
 	p.leaving.Store(true)
-	p.tap.knock()
+	p.knock()
 }
 
 // wake has the loop take a turn. Any goroutine may call it.
 func (p *poller) wake() {
 	p.tap.wanted.Store(true)
-	p.tap.knock()
+	p.knock()
 }
 
 // more has it take one more, after a look at its sockets.
@@ -237,29 +252,36 @@ func (p *poller) execute(f func()) {
 	t := &p.tap
 	t.mu.Lock()
 	t.tasks = append(t.tasks, f)
-	first := len(t.tasks) == 1
+	t.called.Store(true)
 	t.mu.Unlock()
-	if first {
-		t.knock()
+	p.knock()
+}
+
+// knock wakes the loop if it waits. One that is awake looks at the tap before it does: whoever
+// knocks has said there what is wanted. A knock that is late, as the loop has been woken by
+// something else meanwhile, has it look once for nothing.
+func (p *poller) knock() {
+	if p.tap.resting.Load() && p.tap.resting.Swap(false) {
+		_ = p.file.SetReadDeadline(longAgo) // fails if the loop has ended
 	}
 }
 
-// knock makes the eventfd readable once more: as it is edge-triggered nobody needs to read it. It
-// is full after 2^64-2 times.
-func (t *tap) knock() { _, _ = t.file.Write(one) }
+// pending reports whether the loop is wanted.
+func (t *tap) pending() bool { return t.wanted.Load() || t.called.Load() }
 
-// polled implements pollee.
-func (t *tap) polled(uint32) {
-	t.mu.Lock()
-	tasks := t.tasks
-	t.tasks = nil
-	t.mu.Unlock()
-	for _, f := range tasks {
-		f()
+// run does what others want to be done, and reports whether a turn is wanted, too.
+func (t *tap) run() (turn bool) {
+	if t.called.Load() {
+		t.mu.Lock()
+		tasks := t.tasks
+		t.tasks = nil
+		t.called.Store(false)
+		t.mu.Unlock()
+		for _, f := range tasks {
+			f()
+		}
 	}
-	if t.wanted.Swap(false) {
-		t.turn()
-	}
+	return t.wanted.Swap(false)
 }
 
 // add begins to watch fd.
@@ -311,7 +333,6 @@ func (p *poller) end(err error) error {
 // close gives back what the poller itself has.
 func (p *poller) close() {
 	_ = p.file.Close() // of nil, too
-	_ = p.tap.file.Close()
 	if p.bell != nil {
 		_ = unix.Close(p.bell.fd)
 	}
