@@ -344,6 +344,7 @@ func idle(k kind, n int) []float64 {
 }
 
 func memory(k kind, n int) []float64 {
+	makeThreads()
 	c := k.make(n)
 	defer c.close()
 	var before, after runtime.MemStats
@@ -364,6 +365,23 @@ func memory(k kind, n int) []float64 {
 	slices.Sort(gcs)
 	runtime.KeepAlive(c)
 	return []float64{bytes, churned, k.handle, objects, gcs[2]}
+}
+
+// makeThreads has the runtime make the threads that it may want later: each is 5 KB on the heap,
+// which would count as the timers'.
+func makeThreads() {
+	const threads = 8
+	var meet, end sync.WaitGroup
+	meet.Add(threads)
+	for range threads {
+		end.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			meet.Done()
+			meet.Wait() // all of them live at once
+		})
+	}
+	end.Wait()
 }
 
 // churn moves timers at random, three times as many as there are, and returns what the heap has

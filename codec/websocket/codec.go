@@ -146,7 +146,7 @@ func isOrigin(s string) bool {
 		return true
 	}
 	scheme, host, ok := strings.Cut(s, "://")
-	return ok && scheme != "" && host != "" && !strings.ContainsAny(host, "/?#@* ,")
+	return ok && scheme != "" && (host != "" || scheme == "file") && !strings.ContainsAny(host, "/?#@* ,")
 }
 
 // isToken reports whether s is a token (RFC 9110 section 5.6.2).

@@ -93,7 +93,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	for _, cfg := range []*websocket.Codec{{Origins: []string{"*", "null", "https://example.com:8443", "http://[::1]:80", "capacitor://localhost"}},
+	for _, cfg := range []*websocket.Codec{{Origins: []string{"*", "null", "file://", "https://example.com:8443", "http://[::1]:80", "capacitor://localhost"}},
 		{Protocols: []string{"chat.v2+json", "mqtt"}}} {
 		if err := cfg.Validate(); err != nil {
 			t.Error(err)

@@ -121,12 +121,11 @@ func reset(s *session, _ [][]byte) {
 
 func (s *session) setAuthed(yes bool) { s.authed, s.requests.Unauthenticated = yes, !yes }
 
-// mayAct reports whether the client has said its password, if there is one still.
+// mayAct reports whether the client has said its password, if there is one now.
 func (s *session) mayAct() bool {
-	if !s.authed && s.server.config.password() == "" {
-		s.setAuthed(true)
-	}
-	return s.authed
+	may := s.authed || s.server.config.password() == ""
+	s.requests.Unauthenticated = !may
+	return may
 }
 
 func auth(s *session, args [][]byte) {
