@@ -1,6 +1,9 @@
 package timing
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // cascade moves timers of a slot to the levels below, oldest first, and returns the budget left. It
 // ends with the block in which it has moved as many as share says.
@@ -34,7 +37,7 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		w.touch(b, m)
 	}
 	w.source = i
-	if from == 1 && w.up(b.entry(m.first()).when())|lapMask <= w.lastUnit {
+	if from == 1 && w.perTick != 0 {
 		m, budget = w.moveToTicks(b, m, budget)
 	} else {
 		m, budget = w.moveDown(from, b, m, budget)
@@ -48,38 +51,38 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 }
 
 // moveToTicks moves the entries of a block of level 1 down, oldest first, and returns what is left of
-// them and of the budget. All of them go to level 0, whatever is above: so their slots are found
-// without a stretch.
+// them and of the budget. All of them go to level 0, whatever is above, and to one lap of it: so
+// their slots are found without a stretch.
 func (w *Wheel) moveToTicks(b block, m mask, budget int) (mask, int) {
-	ring := &w.ring(0)[0]
+	tick := w.up(b.entry(m.first()).when())
+	lap := &w.ring(0)[tick&ringMask&^lapMask]
+	first := slotStart(1, tick)*w.tick - w.below
 	some := m.firstOf(budget)
-	left := budget - some.len()
 	later := m ^ some
+	budget -= some.len()
 	for {
-		rest, full := w.sortTicks(ring, b, some)
+		rest, full := w.sortTicks(lap, first, b, some)
 		if full == nil {
-			return later, left
+			return later, budget
 		}
-		moved := w.makeRoom(full, min(sparse, left+rest.len()-1))
+		budget -= w.makeRoom(full, min(sparse, budget))
 		e := b.entry(rest.first())
 		w.node(e.index).at = w.push(full, e.index, e.when())
 		some = rest & (rest - 1)
-		if left -= moved; left < 0 { // fewer of them, then
-			part := some.firstOf(some.len() + left)
-			later |= some ^ part
-			some, left = part, 0
-		}
 	}
 }
 
-// sortTicks moves entries to slots of level 0, up to the first whose slot has no room, and returns
-// what is left of them and that slot. It calls nothing, so that all that it needs stays in
-// registers. The earliest deadline of a slot is not kept there, as all are of its tick.
-func (w *Wheel) sortTicks(ring *list, b block, m mask) (rest mask, full *list) {
+// sortTicks moves entries to the slots of a lap of level 0 in which no deadline is before first, up
+// to the first whose slot has no room, and returns what is left of them and that slot. It calls
+// nothing, so that all that it needs stays in registers. The earliest deadline of a slot is not kept
+// there, as all are of its tick.
+func (w *Wheel) sortTicks(lap *list, first uint64, b block, m mask) (rest mask, full *list) {
+	perTick := w.perTick
 	for ; m != 0; m &= m - 1 {
 		e := b.entry(m.first())
 		when := e.when()
-		slot := unchecked(ring, uint32(w.unit(when, w.shift))&ringMask)
+		ticks, _ := bits.Mul64(uint64(when)-first, perTick)
+		slot := unchecked(lap, uint32(ticks))
 		at := slot.cursor
 		if at&offMask == 0 {
 			return m, slot

@@ -50,7 +50,7 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		index := e.index
 		n := w.nodes.at(index)
 		gen := n.gen
-		if gen&periodicBit != 0 || gen == lastGen-2 {
+		if gen >= lastGen-1 { // it is periodic, or never used again
 			w.fire(index, e.when())
 			continue
 		}
@@ -58,7 +58,7 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		f := *call
 		*call = nil
 		w.fired++
-		gen += 2 // nextGen of one that is not periodic
+		gen++ // nextGen of one that is not periodic
 		n.gen = gen
 		if k := w.free; k < topSize {
 			*uncheckedIn(w.top, k) = spare{index, gen}

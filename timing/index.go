@@ -83,6 +83,7 @@ type ticker struct {
 	mul      uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
 	shift    uint8
 	lastUnit uint64 // the last tick that unit may be asked for
+	perTick  uint64 // 2^64 / tick, rounded up; 0 if that is not exact for all times of a lap
 }
 
 func newTicker(tick time.Duration) ticker {
@@ -95,8 +96,22 @@ func newTicker(tick time.Duration) ticker {
 		}
 		c.mul = q
 		c.lastUnit = math.MaxInt64/c.tick - 1
+		c.perTick = perTick(c.tick)
 	}
 	return c
+}
+
+// perTick returns what a time is to be multiplied with for its ticks, above the lower 64 bits of the
+// product. The time must be less than a lap's. It is too much by less than tick/2^64 of a tick for
+// each nanosecond, and may not add up to a nanosecond; from half a second on it can, and there is
+// none.
+func perTick(tick uint64) uint64 {
+	m := math.MaxUint64/tick + 1
+	extra := m * tick // beyond 2^64
+	if hi, lo := bits.Mul64(extra, tick); hi > 0 || lo > 1<<(64-lapBits) {
+		return 0
+	}
+	return m
 }
 
 // down returns the last tick that is not after t. t >= 0.

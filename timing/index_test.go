@@ -2,6 +2,7 @@ package timing
 
 import (
 	"math"
+	"math/bits"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -131,6 +132,33 @@ func TestNextPeriod(t *testing.T) {
 		if next != c.next || skipped != c.skipped {
 			t.Errorf("nextPeriod(%d, %d, %d) = %d, %d; want %d, %d", c.when, c.period, c.now, next, skipped, c.next, c.skipped)
 		}
+	}
+}
+
+// So is the number of a slot in its lap.
+func TestPerTick(t *testing.T) {
+	r := rand.New(rand.NewPCG(seed.Pick(t, 1), 3))
+	exact := 0
+	for range 20_000 {
+		tick := uint64(2 + r.Int64N(1<<(1+r.IntN(62))))
+		c := newTicker(time.Duration(tick))
+		if c.perTick == 0 {
+			if tick < uint64(time.Second/2) {
+				t.Fatalf("none for a tick of %d ns", tick)
+			}
+			continue
+		}
+		exact++
+		for slot := range uint64(lapSlots) {
+			for _, rest := range []uint64{0, r.Uint64N(tick), tick - 1} {
+				if got, _ := bits.Mul64(slot*tick+rest, c.perTick); got != slot {
+					t.Fatalf("tick %d: %d is in slot %d, not %d", tick, slot*tick+rest, got, slot)
+				}
+			}
+		}
+	}
+	if exact < 5000 {
+		t.Errorf("only %d were looked at", exact)
 	}
 }
 

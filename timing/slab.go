@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	periodicBit = 1              // in a generation: the timer has a period
-	lastGen     = ^uint32(0) - 1 // a node that gets there is never used again
+	periodicBit = 1 << 31         // in a generation: the timer has a period
+	lastGen     = periodicBit - 1 // a node that gets there is never used again
 	maxNodes    = 1 << 31
 )
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
 type node struct {
 	at  uint32 // where a pending timer is: its block<<offBits and its place in that
-	gen uint32 // matches that of the one handle that is not stale; low bit: periodic
+	gen uint32 // matches that of the one handle that is not stale; highest bit: periodic
 }
 
 // nextGen is the generation of a node after one in which it may have been periodic.
-func nextGen(gen uint32) uint32 { return (gen | periodicBit) + 1 }
+func nextGen(gen uint32) uint32 { return gen&^periodicBit + 1 }
 
 // slab owns a wheel's nodes. What else is known of a timer lies apart: taking it out or moving it
 // does not touch that, and the nodes of a million timers fit a processor's cache.
@@ -69,10 +69,11 @@ func (s *slab) fillTop() {
 			break
 		}
 		nodes := s.node(first) // 64 of them are in one chunk
+		top := s.top
 		for ; word != 0; word &= word - 1 {
 			k--
 			i := uint32(bits.TrailingZeros64(word))
-			*uncheckedIn(s.top, k) = spare{first + i, unchecked(nodes, i).gen} // k does not get below topSize/4
+			*uncheckedIn(top, k) = spare{first + i, unchecked(nodes, i).gen} // k does not get below topSize/4
 		}
 	}
 	s.free = uint32(copy(s.top, s.top[k:]))

@@ -137,7 +137,7 @@ func (w *Wheel) checkBlock(i uint32, linked map[uint32]bool) error {
 // checkTimer checks that node i, whose timer is in a block, belongs there.
 func (w *Wheel) checkTimer(i, block uint32, when time.Duration) error {
 	b := w.link(block)
-	if !w.collects && w.node(i).gen&periodicBit == 1 && w.period(i) <= 0 {
+	if !w.collects && w.node(i).gen&periodicBit != 0 && w.period(i) <= 0 {
 		return fmt.Errorf("periodic without a period")
 	}
 	if b.list() == overdue {
