@@ -60,8 +60,8 @@ func (m mask) len() int { return bits.OnesCount64(uint64(m)) }
 // end returns the place behind the last entry.
 func (m mask) end() uint32 { return uint32(bits.Len64(uint64(m))) }
 
-// first returns the place of the first entry; there must be one.
-func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) }
+// first returns the place of the first entry.
+func (m mask) first() uint32 { return uint32(bits.TrailingZeros64(uint64(m))) & offMask }
 
 // firstOf returns the first n entries.
 func (m mask) firstOf(n int) mask {

@@ -143,13 +143,18 @@ func (w *Wheel) forget() { w.recent[0].span, w.recent[1].span, w.until = 0, 0, m
 // at most. Moving few of them makes room for many.
 func (w *Wheel) makeRoom(li *list, most int) (moved int) {
 	if li.head == 0 {
-		if w.owed || w.vacantSmall == 0 {
+		if w.owed || w.vacantSmall == 0 { // seldom
 			moved = w.mergeSome(li, most)
 		}
 		w.occupy(li)
 		w.pushFirst(li)
 		return moved
 	}
+	return w.lengthen(li, most)
+}
+
+// lengthen is makeRoom for a list that has blocks.
+func (w *Wheel) lengthen(li *list, most int) (moved int) {
 	tail := li.tail()
 	n := w.masks[tail].len()
 	if n > min(most, w.link(tail).size()/2) {

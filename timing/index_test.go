@@ -2,8 +2,8 @@ package timing
 
 import (
 	"math"
-	"math/bits"
 	"math/big"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"time"

@@ -63,7 +63,7 @@ func (s *slab) fillTop() {
 		s.top = make([]spare, topSize)
 	}
 	k := uint32(topSize) // they come lowest first, and so go in from the end
-	for k > topSize*3/4 {
+	for k >= topSize/2 {
 		first, word := s.idle.take()
 		if word == 0 {
 			break
@@ -73,7 +73,7 @@ func (s *slab) fillTop() {
 		for ; word != 0; word &= word - 1 {
 			k--
 			i := uint32(bits.TrailingZeros64(word))
-			*uncheckedIn(top, k) = spare{first + i, unchecked(nodes, i).gen} // k does not get below topSize/4
+			*uncheckedIn(top, k) = spare{first + i, unchecked(nodes, i).gen} // a word has no more than what is left
 		}
 	}
 	s.free = uint32(copy(s.top, s.top[k:]))
