@@ -11,7 +11,8 @@ const DefaultMaxReply = 1 << 30
 // requests. A frame is one whole reply, however deep it is, which Parse makes values of. It is a
 // codec.Stateful. The zero Client takes replies of up to 1 GiB.
 type Client struct {
-	// MaxReply is the length of the longest reply on the wire, in bytes. 0 means DefaultMaxReply.
+	// MaxReply is the length of the longest reply on the wire, in bytes, and of the longest request
+	// that Conn.Send takes. 0 means DefaultMaxReply.
 	MaxReply int
 }
 
@@ -51,6 +52,7 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 }
 
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
+// What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
 func (r *replies) AppendFrame(dst, frame []byte) ([]byte, error) {
 	n, request, err := Server{MaxRequest: r.max}.New().Decode(frame)
 	switch {

@@ -37,7 +37,7 @@ type Server struct {
 
 	// MaxRequest is the length of the longest request on the wire, in bytes. 0 means
 	// DefaultMaxRequest, 1 GiB. What a peer sends is kept in memory until a request is whole, so
-	// this is what one peer may cost.
+	// this is what one peer may cost. Conn.Send takes replies of up to this length, too.
 	MaxRequest int
 }
 
