@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"math"
+
 	"github.com/loopwheel/loopwheel/codec"
 )
 
@@ -54,7 +56,10 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
 // What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
 func (r *replies) AppendFrame(dst, frame []byte) ([]byte, error) {
-	n, request, err := Server{MaxRequest: r.max}.New().Decode(frame)
+	if len(frame) > r.max {
+		return dst, tooLong("too big request")
+	}
+	n, request, err := Server{MaxRequest: math.MaxInt}.New().Decode(frame)
 	switch {
 	case err != nil:
 		return dst, err
