@@ -56,8 +56,9 @@ type Codec interface {
 	Decode(data []byte) (advance int, frame []byte, err error)
 
 	// AppendFrame appends the wire form of frame to dst and returns the longer slice. It keeps
-	// neither slice, and they must not overlap. It refuses what Decode would refuse to
-	// read; with an error it returns dst as long as it was.
+	// neither slice, and they must not overlap. It refuses what Decode would refuse to read, what
+	// its length field cannot say, and what the peer would take for other than this one frame, such
+	// as a line with a newline in it; with an error it returns dst as long as it was.
 	AppendFrame(dst, frame []byte) ([]byte, error)
 }
 

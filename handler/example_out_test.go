@@ -16,7 +16,7 @@ func ExamplePipeline() {
 	accept := func(c *loop.Conn) loop.Handler {
 		questions := handler.NewPipeline[string](c, handler.CallLimits{})
 		ask := func(question string) {
-			_, err := questions.Begin(time.Second, func(answer string, err error) {
+			_, err := questions.Begin(10*time.Second, func(answer string, err error) {
 				if err != nil {
 					c.CloseWithError(err)
 					return
@@ -90,7 +90,7 @@ func ExampleAsk() {
 		},
 		Accept: handler.Shared(loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 			name, asker := string(line), c.Ref() // c may be gone when the answer comes
-			handler.Ask(c.Loop(), visits, time.Second,
+			handler.Ask(c.Loop(), visits, 10*time.Second,
 				func(r handler.Reply[int]) question { return question{name, r} },
 				func(n int, err error) {
 					_ = asker.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)) })

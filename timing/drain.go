@@ -14,6 +14,7 @@ import (
 // Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
 // returns the wheel's memory unless timers are left.
 func (w *Wheel) Drain(f func(when time.Duration)) {
+	w.mustBeMade() // end would make something of it that has no tick
 	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
 	d.all = d.rest
 	w.drain = &d

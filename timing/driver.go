@@ -31,11 +31,20 @@ func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext fun
 	d.armed = math.MaxInt64
 }
 
+// mustBeMade panics for a driver without a wheel, which is that of the zero Scheduler: a Keyed looks
+// for itself.
+func (d *driver) mustBeMade() {
+	if d.wheel == nil {
+		panic("timing: a Scheduler that was not made with NewScheduler")
+	}
+}
+
 // lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line
 // waits for mu itself, so a run, which does not stand in line, waits for few: with a thousand,
 // callbacks would come seconds late. (TryLock leaves alone a Mutex that somebody has waited for in
 // vain for a millisecond.)
 func (d *driver) lock() {
+	d.mustBeMade()
 	if d.mu.TryLock() {
 		return
 	}
@@ -52,6 +61,7 @@ func (d *driver) now() time.Duration { return time.Since(d.start) }
 func (d *driver) after(delay time.Duration) time.Duration {
 	now := d.now()
 	if delay <= 0 {
+		d.mustBeMade()
 		return d.wheel.time(d.wheel.down(now))
 	}
 	if delay > math.MaxInt64-now {

@@ -296,17 +296,59 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 	s.wheel.validate(t)
 }
 
-// A Wheel or a Keyed that nobody has made says so: its indices are not checked, so that it would
-// end the process, which no recover prevents, or never return.
+// What nobody has made says so: the indices of a Wheel and a Keyed are not checked, so that they
+// would end the process, which no recover prevents, or never return.
 func TestWhatWasNotMadePanics(t *testing.T) {
 	const wheel = "timing: a Wheel that was not made with New"
 	mustPanic(t, wheel, func() { new(Wheel).At(1, func() {}) })
 	mustPanic(t, wheel, func() { new(Wheel).Every(1, 1, func() {}) })
 	mustPanic(t, wheel, func() { new(Wheel).Advance(1, 0) })
+	mustPanic(t, wheel, func() { new(Wheel).Drain(nil) })
+	mustPanic(t, wheel, func() { NewKeyedWheel[int, int](new(Wheel), nil) })
+	for _, timer := range []Timer{{}, New(Config{}).At(1, func() {})} {
+		mustPanic(t, wheel, func() { new(Wheel).Stop(timer) })
+		mustPanic(t, wheel, func() { new(Wheel).Reset(timer, 1) })
+		mustPanic(t, wheel, func() { new(Wheel).Pending(timer) })
+		mustPanic(t, wheel, func() { new(Wheel).When(timer) })
+	}
 	const keyed = "timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel"
 	mustPanic(t, keyed, func() { _ = new(Keyed[int, int]).Set(1, 1, 1) })
 	mustPanic(t, keyed, func() { new(Keyed[int, int]).Move(1, 1) })
 	mustPanic(t, keyed, func() { new(Keyed[int, int]).Get(1) })
 	mustPanic(t, keyed, func() { new(Keyed[int, int]).Remove(1) })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Len() })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Drain(nil) })
+	mustPanic(t, keyed, func() { new(Keyed[int, int]).Stop() })
 	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Set(1, 1, 1) })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Move(1, 1) })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Get(1) })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Remove(1) })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Len() })
+	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Drain(nil) })
+	const scheduler = "timing: a Scheduler that was not made with NewScheduler"
+	for _, d := range []time.Duration{-1, 0, 1} {
+		mustPanic(t, scheduler, func() { _, _ = new(Scheduler).AfterFunc(d, func() {}) })
+		mustPanic(t, scheduler, func() { _ = new(Scheduler).Set("key", d, func() {}) })
+		mustPanic(t, scheduler, func() { _ = new(Scheduler).Move("key", d) })
+	}
+	mustPanic(t, scheduler, func() { _, _ = new(Scheduler).Every(1, func() {}) })
+	mustPanic(t, scheduler, func() { new(Scheduler).Remove("key") })
+	mustPanic(t, scheduler, func() { new(Scheduler).Has("key") })
+	mustPanic(t, scheduler, func() { new(Scheduler).Len() })
+	mustPanic(t, scheduler, func() { new(Scheduler).Stats() })
+	mustPanic(t, scheduler, func() { new(Scheduler).Drain(nil) })
+	mustPanic(t, scheduler, func() { new(Scheduler).Stop() })
+}
+
+// To what only tells of a Wheel, the zero Wheel is empty.
+func TestTheZeroWheelIsEmpty(t *testing.T) {
+	var w Wheel
+	if _, ok := w.Next(); ok || w.Now() != 0 || w.Len() != 0 || w.Fired() != 0 || w.Stats() != (Stats{}) {
+		t.Errorf("%v, %d, %d, %+v", w.Now(), w.Len(), w.Fired(), w.Stats())
+	}
+	for _, r := range w.Rings() {
+		if r.Occupied != [2]uint64{} {
+			t.Errorf("%+v", r)
+		}
+	}
 }

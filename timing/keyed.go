@@ -21,8 +21,8 @@ type KeyedConfig struct {
 
 // Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
-// goroutine may call its methods, the expire function included. Make one with [NewKeyed]; who owns
-// a [Wheel] and wants no lock takes a [KeyedWheel].
+// goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the methods
+// of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size, and an entry takes some 36 bytes besides its key and value. Keys are compared
@@ -114,6 +114,7 @@ func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
 
 // Len returns the number of entries.
 func (k *Keyed[K, V]) Len() int {
+	k.core.mustBeMade()
 	k.lock()
 	defer k.mu.Unlock()
 	return k.wheel.Len()
@@ -123,6 +124,7 @@ func (k *Keyed[K, V]) Len() int {
 // deadlines, on the caller's goroutine. f may be nil, and may set entries, which stay. It returns
 // how many there were.
 func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
+	k.core.mustBeMade()
 	k.lock()
 	all := k.core.takeAll()
 	k.mu.Unlock()
@@ -138,6 +140,7 @@ func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
 // any more; Stop does not wait for a call that is running, so expire may call it. Set then returns
 // ErrStopped, and the other methods find nothing. To stop again does nothing and returns nil.
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
+	k.core.mustBeMade()
 	k.lock()
 	defer k.mu.Unlock()
 	k.disarm()

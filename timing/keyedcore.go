@@ -29,11 +29,17 @@ func (k *keyedCore[K, V]) init(w *Wheel) {
 	k.table.init(&w.slab)
 }
 
-// hash is what the other methods want to have of a key.
-func (k *keyedCore[K, V]) hash(key K) uint32 {
-	if k.wheel == nil { // or the table, whose indices are not checked, would be read where there is none
+// mustBeMade panics for a zero Keyed or KeyedWheel: the table, whose indices are not checked, would
+// be read where there is none.
+func (k *keyedCore[K, V]) mustBeMade() {
+	if k.wheel == nil {
 		panic("timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel")
 	}
+}
+
+// hash is what the other methods want to have of a key.
+func (k *keyedCore[K, V]) hash(key K) uint32 {
+	k.mustBeMade()
 	return uint32(maphash.Comparable(k.table.seed, key))
 }
 

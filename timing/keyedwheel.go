@@ -7,7 +7,7 @@ import (
 
 // KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no
 // clock and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one
-// with [NewKeyedWheel].
+// with [NewKeyedWheel]: the methods of the zero KeyedWheel panic.
 //
 // It has one timer in the owner's Wheel, for its first deadline. Who drains that Wheel takes the
 // timer away: drain the KeyedWheel before.
@@ -28,6 +28,7 @@ type KeyedWheel[K comparable, V any] struct {
 // goes on through the owner's Advance; the rest of that batch is not offered again. expire may be
 // nil: then entries just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
+	owner.mustBeMade()
 	k := &KeyedWheel[K, V]{owner: owner, expire: expire, armed: math.MaxInt64}
 	w := New(Config{Tick: owner.time(1)})
 	w.now, w.behind = owner.now, true
@@ -65,12 +66,16 @@ func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
 }
 
 // Len returns the number of entries.
-func (k *KeyedWheel[K, V]) Len() int { return k.core.wheel.Len() }
+func (k *KeyedWheel[K, V]) Len() int {
+	k.core.mustBeMade()
+	return k.core.wheel.Len()
+}
 
 // Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
 // be nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has
 // no timer in its owner's Wheel, so there is nothing to stop.
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
+	k.core.mustBeMade()
 	all := k.core.takeAll()
 	k.owner.Stop(k.alarm)
 	k.armed = math.MaxInt64

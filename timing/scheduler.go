@@ -63,7 +63,8 @@ type SchedulerConfig struct {
 //
 // A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
 // counted. One that calls runtime.Goexit ends only itself. A nil callback and a period that is not
-// positive are programmer's errors: the call panics.
+// positive are programmer's errors: the call panics. Make one with [NewScheduler]: the methods of
+// the zero Scheduler panic.
 type Scheduler struct {
 	driver
 	cfg     SchedulerConfig

@@ -27,7 +27,8 @@ type Timer struct {
 }
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
-// runs there. Make one with [New]: the zero Wheel panics.
+// runs there. Make one with [New]: the methods of the zero Wheel panic, but for those that only
+// tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
 // and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
@@ -92,6 +93,15 @@ func (w *Wheel) mustBeMade() {
 	if w.id == 0 {
 		panic("timing: a Wheel that was not made with New")
 	}
+}
+
+// foreign is the answer to a handle that is not one of w's: false. The zero Wheel has no handles, but
+// its number is that of the zero Timer.
+//
+//go:noinline
+func (w *Wheel) foreign() bool {
+	w.mustBeMade()
+	return false
 }
 
 // reset makes w an empty wheel without memory for timers, and all its handles those of another
@@ -183,8 +193,8 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 // periodic one inside its own callback included; false once it has run, was stopped, or is no timer
 // of w. The callback and the timer's memory are free at once.
 func (w *Wheel) Stop(t Timer) bool {
-	if t.wheel != w.id {
-		return false
+	if t.wheel != w.id || t.wheel == 0 {
+		return w.foreign()
 	}
 	// As for At, what is done here is what stopSlow does in most cases.
 	n := w.nodes.at(t.index)
@@ -223,8 +233,8 @@ func (w *Wheel) stopSlow(t Timer) bool {
 // timer when is the next call, to which those after it are aligned. It reports false, and does
 // nothing, if t is not pending: unlike time.Timer, a timer that has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
-	if t.wheel != w.id {
-		return false
+	if t.wheel != w.id || t.wheel == 0 {
+		return w.foreign()
 	}
 	n := w.nodes.at(t.index)
 	was, gen := n.at, n.gen
@@ -258,7 +268,10 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 
 // Pending reports whether t is going to call its function.
 func (w *Wheel) Pending(t Timer) bool {
-	return t.wheel == w.id && w.node(t.index).gen == t.gen
+	if t.wheel != w.id || t.wheel == 0 {
+		return w.foreign()
+	}
+	return w.node(t.index).gen == t.gen
 }
 
 // When returns the deadline of a pending timer, as it was given or, of a periodic one, calculated.

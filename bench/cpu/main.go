@@ -17,20 +17,18 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 )
 
 func main() {
@@ -42,17 +40,16 @@ func main() {
 	conns := flag.Int("conns", 50, "connections of the client")
 	n := flag.Int("n", 6000, "messages on each of them")
 	limit := flag.Float64("limit", 0, "fail above this ratio; 0 means never")
-	place := flag.String("place", "", "have the client run on the `same` core as the server, or each on one of its own (apart)")
+	where := flag.String("place", "", place.Usage)
 	flag.Parse()
-	if err := compare(*peer, *against, *place, *pairs, *conns, *n, *limit); err != nil {
+	if err := compare(*peer, *against, *where, *pairs, *conns, *n, *limit); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func compare(peer, against, place string, pairs, conns, n int, limit float64) error {
-	cores, ok := places[place]
-	if !ok {
-		return fmt.Errorf("-place %s: want same or apart", place)
+func compare(peer, against, where string, pairs, conns, n int, limit float64) error {
+	if err := place.Check(where); err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "cpu")
 	if err != nil {
@@ -74,7 +71,7 @@ func compare(peer, against, place string, pairs, conns, n int, limit float64) er
 		}
 		cost := make(map[string]float64)
 		for _, name := range order {
-			took, err := run(bin, name, cores, conns, n)
+			took, err := run(bin, name, where, conns, n)
 			if err != nil {
 				return err
 			}
@@ -96,31 +93,8 @@ func median[T cmp.Ordered](s []T) T {
 	return s[len(s)/2]
 }
 
-// places has the cores of server and client.
-var places = map[string][]int{"": nil, "same": {0, 0}, "apart": {0, 1}}
-
-// startOn starts a command on the i-th of these cores, or on any if there are none. A process runs
-// where the thread may that has made it.
-func startOn(cores []int, i int, cmd *exec.Cmd) error {
-	if cores == nil {
-		return cmd.Start()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return os.NewSyscallError("sched_getaffinity", err)
-	}
-	one.Set(cores[i])
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return os.NewSyscallError("sched_setaffinity", err)
-	}
-	err := cmd.Start()
-	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &all)))
-}
-
 // run returns the CPU time of a server that echoes n messages on each of so many connections.
-func run(bin, peer string, cores []int, conns, n int) (time.Duration, error) {
+func run(bin, peer, where string, conns, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	server := exec.CommandContext(ctx, bin, "-peer", peer)
@@ -130,7 +104,7 @@ func run(bin, peer string, cores []int, conns, n int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := startOn(cores, 0, server); err != nil {
+	if err := server.Start(); err != nil {
 		return 0, err
 	}
 	addr, err := bufio.NewReader(out).ReadString('\n')
@@ -140,7 +114,11 @@ func run(bin, peer string, cores []int, conns, n int) (time.Duration, error) {
 	}
 	client := exec.CommandContext(ctx, bin, "-client", strings.TrimSpace(addr), "-conns", strconv.Itoa(conns), "-n", strconv.Itoa(n))
 	client.Stderr = os.Stderr
-	if err := startOn(cores, 1, client); err != nil {
+	if err := client.Start(); err != nil {
+		cancel()
+		return 0, err
+	}
+	if _, err := place.Bind(where, server.Process.Pid, client.Process.Pid); err != nil {
 		cancel()
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,21 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// A flag that is given counts for more than -quick, wherever it stands.
+func TestQuickAndOtherFlags(t *testing.T) {
+	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
+	flags.Bool("quick", false, "")
+	rounds, idlers := flags.Int("rounds", 5, ""), flags.Int("idlers", 10_000, "")
+	window, timeout := flags.Duration("for", time.Second, ""), flags.Duration("timeout", time.Minute, "")
+	if err := flags.Parse([]string{"-rounds", "5", "-quick", "-timeout", "10s"}); err != nil {
+		t.Fatal(err)
+	}
+	hurry(flags)
+	if *rounds != 5 || *timeout != 10*time.Second || *idlers != 1000 || *window != 400*time.Millisecond {
+		t.Errorf("%d rounds, %v, %d idlers, %v", *rounds, *timeout, *idlers, *window)
+	}
 }
 
 // Each peer echoes small and large frames, whatever pieces they come in, and is measured.

@@ -47,7 +47,7 @@ func main() {
 	o := options{}
 	serve := flag.String("serve", "", "be the server of this `peer`, told what to do on standard input")
 	peers := flag.String("peers", "", "which `peers` to compare, by commas; empty means all")
-	quick := flag.Bool("quick", false, "one short round of all, in less than two minutes")
+	quick := flag.Bool("quick", false, "one short round of all, in less than two minutes, but for what other flags say")
 	idle := flag.Bool("idle", false, "measure what it costs to watch over idle connections")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
@@ -74,11 +74,20 @@ func main() {
 	}
 	o.rest = 5 * time.Second
 	if *quick {
-		o.rounds, o.window, o.idlers, o.rest = 1, 400*time.Millisecond, 1000, time.Second
-		o.timeout = min(o.timeout, 3*time.Second)
+		o.rest = time.Second
+		hurry(flag.CommandLine)
 	}
 	if err := o.run(*peers, *cells, *idle); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// hurry sets what -quick stands for, but for what was asked for by a flag of its own.
+func hurry(flags *flag.FlagSet) {
+	quick := map[string]string{"rounds": "1", "for": "400ms", "idlers": "1000", "timeout": "3s"}
+	flags.Visit(func(f *flag.Flag) { delete(quick, f.Name) })
+	for name, value := range quick {
+		_ = flags.Set(name, value)
 	}
 }
 

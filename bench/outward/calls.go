@@ -157,7 +157,7 @@ func benchCalls() {
 		_, port, _ := net.SplitHostPort(to.addr)
 		p := start(name)
 		defer p.stop()
-		defer p.place(*place, to.cmd.Process.Pid)()
+		defer p.beside(to.cmd.Process.Pid)()
 		begun := p.cpu()
 		fmt.Fprintln(p.in.(io.Writer), port)
 		_ = must(p.out.Read(make([]byte, 10)))

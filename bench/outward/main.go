@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 	"github.com/loopwheel/loopwheel/bench/internal/stalls"
 )
 
@@ -24,7 +25,7 @@ var (
 	turns   = flag.Int("rounds", 5, "take this `number` of turns")
 	sources = flag.Int("sources", 1_000_000, "flood from this `number` of addresses")
 	cell    = flag.String("cell", "", "measure only echoes over UDP whose title has this `text` in it, such as \" 1 peers, depth 1 \"")
-	place   = flag.String("place", "", "have who asks over UDP, or calls, run on the `same` core as the server, or each on one of its own (apart): what it costs to wake each other is not left to chance then")
+	where   = flag.String("place", "", "over UDP, and for calls: "+place.Usage)
 	only    = flag.String("only", "", "measure only contenders of these `names`, separated by commas")
 )
 

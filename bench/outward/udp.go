@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/net/ipv4"
-	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -123,7 +121,7 @@ func benchUDP() {
 func udpRound(name string, peers, depth int) float64 {
 	p := start(name)
 	defer p.stop()
-	defer p.place(*place, os.Getpid())()
+	defer p.beside(os.Getpid())()
 	var wg sync.WaitGroup
 	begun := p.cpu()
 	end := time.Now().Add(700 * time.Millisecond)
@@ -155,40 +153,9 @@ func udpRound(name string, peers, depth int) float64 {
 	return float64((p.cpu() - begun).Nanoseconds()) / 1e3 / float64(total)
 }
 
-// place binds two processes to cores: to the same, or each to one of its own. free has the other one
-// run where it may.
-func (p *process) place(how string, other int) (free func()) {
-	switch how {
-	case "":
-		return func() {}
-	case "same":
-		bind(p.cmd.Process.Pid, 0)
-		bind(other, 0)
-	case "apart":
-		bind(p.cmd.Process.Pid, runtime.NumCPU()-1)
-		bind(other, 0)
-	default:
-		check(fmt.Errorf("-place %s: want same or apart", how))
-	}
-	return func() { bind(other, numbers(runtime.NumCPU())...) }
-}
-
-func numbers(n int) (all []int) {
-	for i := range n {
-		all = append(all, i)
-	}
-	return all
-}
-
-// bind has all threads of a process, and those that they start, run on these cores only.
-func bind(pid int, cores ...int) {
-	var set unix.CPUSet
-	for _, c := range cores {
-		set.Set(c)
-	}
-	for _, t := range must(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))) {
-		if err := unix.SchedSetaffinity(must(strconv.Atoi(t.Name())), &set); err != unix.ESRCH { // it has ended
-			check(err)
-		}
-	}
+// beside has the process and another run where -place says. free has the other run where it may.
+func (p *process) beside(other int) (free func()) {
+	undo, err := place.Bind(*where, p.cmd.Process.Pid, other)
+	check(err)
+	return func() { check(undo()) }
 }

@@ -125,6 +125,20 @@ func TestBrokenCodecsFail(t *testing.T) {
 			clear(frame)
 			return got, err
 		}), "AppendFrame"},
+		{"sends what ends a line", appends(func(dst, frame []byte) ([]byte, error) {
+			return append(append(dst, frame...), '\n'), nil
+		}), "Payloads"},
+		{"cuts off what it cannot send", appends(func(dst, frame []byte) ([]byte, error) {
+			frame, _, _ = bytes.Cut(frame, []byte("\n"))
+			return lines.AppendFrame(dst, frame)
+		}), "Payloads"},
+		{"leaves a trace of what it refuses", appends(func(dst, frame []byte) ([]byte, error) {
+			got, err := lines.AppendFrame(dst, frame)
+			if errors.Is(err, codec.ErrMalformed) {
+				got = append(dst, frame...)
+			}
+			return got, err
+		}), "Payloads"},
 		{"rounds the trip off", appends(func(dst, frame []byte) ([]byte, error) {
 			return lines.AppendFrame(dst, bytes.TrimSuffix(frame, []byte("x")))
 		}), "Alone"},

@@ -188,6 +188,44 @@ func (s *Suite) damaged(rnd *rand.Rand) ([]byte, error) {
 	return wire, nil
 }
 
+// payloads wants whatever is given to AppendFrame to be one frame to the peer, or to be refused
+// without a trace: nobody who chooses what is in a frame may choose where it ends, or what follows
+// it. What the codec itself writes, such as a delimiter, is what it is tried with.
+func payloads(s *Suite) error {
+	rnd := random()
+	behind := s.Samples[0]
+	for range 300 {
+		payload, err := s.damaged(rnd)
+		if err != nil {
+			return err
+		}
+		peer := connection(s.Peer())
+		const before = "before"
+		wire, refusal := peer.AppendFrame([]byte(before), bytes.Clone(payload))
+		if refusal != nil && string(wire) != before {
+			return fmt.Errorf("AppendFrame of %q failed, but dst became %s", payload, show(wire))
+		}
+		if wire, err = peer.AppendFrame(wire, behind); err != nil {
+			return fmt.Errorf("AppendFrame of %q (error %v), and then refuses sample 0: %w", payload, refusal, err)
+		}
+		d := newDriver(s.New(), true)
+		if err := d.feed(wire[len(before):]); err != nil || len(d.data) > 0 {
+			return fmt.Errorf("the frame %q and one behind it: error %v, and %d bytes are left over", payload, err, len(d.data))
+		}
+		want := [][]byte{payload, behind}
+		if refusal != nil {
+			want = want[1:]
+		}
+		if len(d.frames) == len(want) && len(d.frames[0]) == len(want[0]) {
+			want[0] = d.frames[0] // its header, if it has one, is the codec's to write
+		}
+		if err := s.same(d.frames, want); err != nil {
+			return fmt.Errorf("the frame %q (error %v) and sample 0 behind it: %w", payload, refusal, err)
+		}
+	}
+	return nil
+}
+
 // kind returns which error of package codec err is, true and nil for any other.
 func kind(err error) (kind struct {
 	failed   bool

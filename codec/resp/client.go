@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"math"
+
 	"github.com/loopwheel/loopwheel/codec"
 )
 
@@ -11,7 +13,8 @@ const DefaultMaxReply = 1 << 30
 // requests. A frame is one whole reply, however deep it is, which Parse makes values of. It is a
 // codec.Stateful. The zero Client takes replies of up to 1 GiB.
 type Client struct {
-	// MaxReply is the length of the longest reply on the wire, in bytes. 0 means DefaultMaxReply.
+	// MaxReply is the length of the longest reply on the wire, in bytes, and of the longest request
+	// that Conn.Send takes. 0 means DefaultMaxReply.
 	MaxReply int
 }
 
@@ -51,8 +54,12 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 }
 
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
+// What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
 func (r *replies) AppendFrame(dst, frame []byte) ([]byte, error) {
-	n, request, err := Server{MaxRequest: r.max}.New().Decode(frame)
+	if len(frame) > r.max {
+		return dst, tooLong("too big request")
+	}
+	n, request, err := Server{MaxRequest: math.MaxInt}.New().Decode(frame)
 	switch {
 	case err != nil:
 		return dst, err

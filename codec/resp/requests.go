@@ -14,7 +14,8 @@ const keptArgs = 64
 // Of. It belongs to the connection's loop.
 type Requests struct {
 	// Unauthenticated limits requests to 10 arguments of up to 16 KiB, for a peer that has not said
-	// its password yet. It may be changed at any time and holds for what is decoded after that.
+	// its password yet. Inline requests have no other limit than Server.MaxInline, as in
+	// redis-server. It may be changed at any time and holds for what is decoded after that.
 	Unauthenticated bool
 
 	limits Server
@@ -73,6 +74,9 @@ func (r *Requests) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 		return 0, nil, err
 	}
 	r.args = r.args[:0]
+	if r.count > keptArgs {
+		r.args = make([][]byte, 0, r.count)
+	}
 	for _, s := range r.spans {
 		r.args = append(r.args, data[s.from:s.to:s.to])
 	}
@@ -176,8 +180,10 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 	return true, nil
 }
 
+// checkSize fails if n bytes, and what is kept of the arguments so far, are too much.
 func (r *Requests) checkSize(n int) error {
-	if n > r.limits.MaxRequest {
+	kept := int64(max(0, len(r.spans)-keptArgs)) * argRoom
+	if int64(n)+kept > int64(r.limits.MaxRequest) {
 		return tooLong("too big request")
 	}
 	return nil
@@ -225,8 +231,6 @@ func (r *Requests) decodeInline(data []byte, seen int) (advance int, frame []byt
 		return advance, nil, nil
 	case advance > r.limits.MaxRequest:
 		return 0, nil, tooLong("too big request")
-	case r.Unauthenticated && len(r.args) > unauthenticatedArgs:
-		return 0, nil, malformed("unauthenticated multibulk length")
 	}
 	return advance, data[:advance], nil
 }
@@ -264,7 +268,8 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
-// give it. What is not is codec.ErrMalformed.
+// give it. What is not is codec.ErrMalformed, and what is longer than Server.MaxRequest is
+// codec.ErrTooLong: replies that may be longer are for Conn.Write.
 func (r *Requests) AppendFrame(dst, frame []byte) ([]byte, error) {
 	var s skipper
 	n, err := s.skip(frame, r.limits.MaxRequest)

@@ -36,7 +36,7 @@ func TestServerConformance(t *testing.T) {
 		},
 		Fill: fill,
 		TooLong: [][]byte{
-			[]byte("*1\r\n$536870913\r\n"), []byte("*1048577\r\n"), []byte("*1\r\n$6000\r\n"),
+			[]byte("*1\r\n$536870913\r\n"), []byte("*2147483648\r\n"), []byte("*1\r\n$6000\r\n"),
 			bytes.Repeat([]byte("x"), 101), append(bytes.Repeat([]byte("x"), 101), '\n'),
 			[]byte("*" + strings.Repeat("1", 101)), []byte("*1\r\n$" + strings.Repeat("1", 101)),
 		},
@@ -146,13 +146,16 @@ func TestUnauthenticated(t *testing.T) {
 	r := resp.Server{}.New().(*resp.Requests)
 	r.Unauthenticated = true
 	for in, want := range map[string]string{
-		"*11\r\n":                 "unauthenticated multibulk length",
-		"*1\r\n$16385\r\n":        "unauthenticated bulk length",
-		"1 2 3 4 5 6 7 8 9 a b\n": "unauthenticated multibulk length",
+		"*11\r\n":          "unauthenticated multibulk length",
+		"*1\r\n$16385\r\n": "unauthenticated bulk length",
 	} {
 		if _, _, err := r.Decode([]byte(in)); err == nil || err.Error() != "Protocol error: "+want {
 			t.Errorf("%q: %v", in, err)
 		}
+	}
+	inline := []byte("1 2 3 4 5 6 7 8 9 a b\n")
+	if n, _, err := r.Decode(inline); n != len(inline) || err != nil {
+		t.Error(n, err)
 	}
 	r.Unauthenticated = false
 	if n, _, err := r.Decode([]byte("*11\r\n")); n != 0 || err != nil {
@@ -163,9 +166,41 @@ func TestUnauthenticated(t *testing.T) {
 // A request that announces much costs nothing until it comes.
 func TestAnnouncedIsNotBelieved(t *testing.T) {
 	r := resp.Server{}.New()
-	in := []byte("*1048576\r\n$1\r\na\r\n")
+	in := []byte("*2147483647\r\n$1\r\na\r\n")
 	if n := testing.AllocsPerRun(10, func() { _, _, _ = r.Decode(in) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Arguments without end are refused when what is kept of them, their places included, is what a
+// peer may cost. What a client may send depends on its bytes alone.
+func TestArgumentsCountForMoreThanTheirBytes(t *testing.T) {
+	const room, argument = 1 << 20, "$0\r\n\r\n"
+	request := func(announced, n int) []byte {
+		return []byte(fmt.Sprintf("*%d\r\n", announced) + strings.Repeat(argument, n))
+	}
+	fits := 64 + (room-64*len(argument)-20)/(len(argument)+48)
+	whole, endless := request(fits, fits), request(math.MaxInt32, fits+2)
+	for _, piece := range []int{1000, len(endless)} {
+		r := resp.Server{MaxRequest: room}.New().(*resp.Requests)
+		var err error
+		for end, seen := 0, 0; end < len(endless) && err == nil; seen = end {
+			end = min(end+piece, len(endless))
+			_, _, err = r.DecodeFrom(endless[:end], seen)
+		}
+		if !errors.Is(err, codec.ErrTooLong) {
+			t.Errorf("in pieces of %d: %v", piece, err)
+		}
+	}
+	r := resp.Server{MaxRequest: room}.New().(*resp.Requests)
+	if n, _, err := r.Decode(whole); n != len(whole) || err != nil || len(r.Args()) != fits {
+		t.Errorf("%d arguments: %d of %d bytes, %v", fits, n, len(whole), err)
+	}
+	if _, err := (resp.Client{MaxReply: len(whole)}).New().AppendFrame(nil, whole); err != nil {
+		t.Errorf("a client: %v", err)
+	}
+	if _, err := (resp.Client{MaxReply: len(whole) - 1}).New().AppendFrame(nil, whole); !errors.Is(err, codec.ErrTooLong) {
+		t.Errorf("a client: %v", err)
 	}
 }
 

@@ -9,10 +9,14 @@ import (
 // Defaults of Server's fields, which are redis-server's own.
 const (
 	DefaultMaxBulk    = 512 << 20 // Server.MaxBulk, bytes
-	DefaultMaxArgs    = 1 << 20   // Server.MaxArgs
+	DefaultMaxArgs    = 1<<31 - 1 // Server.MaxArgs
 	DefaultMaxInline  = 64 << 10  // Server.MaxInline, bytes
 	DefaultMaxRequest = 1 << 30   // Server.MaxRequest, bytes
 )
+
+// argRoom is what is kept of an argument besides its bytes, in bytes: its span, its slice, and what
+// growing takes.
+const argRoom = 48
 
 // Limits of a peer that has not said its password yet: see Requests.Unauthenticated.
 const (
@@ -28,16 +32,18 @@ type Server struct {
 	MaxBulk int
 
 	// MaxArgs is how many arguments a request may have, its name included. 0 means DefaultMaxArgs,
-	// 1,048,576.
+	// 2,147,483,647: then MaxRequest is what limits them. What is kept grows with those that come,
+	// not with how many were announced.
 	MaxArgs int
 
 	// MaxInline is the length of the longest inline request, in bytes, and of the line that says
 	// how long something is. 0 means DefaultMaxInline, 64 KiB.
 	MaxInline int
 
-	// MaxRequest is the length of the longest request on the wire, in bytes. 0 means
-	// DefaultMaxRequest, 1 GiB. What a peer sends is kept in memory until a request is whole, so
-	// this is what one peer may cost.
+	// MaxRequest is the length of the longest request on the wire, in bytes, where each argument
+	// beyond the 64th counts for 48 bytes more. 0 means DefaultMaxRequest, 1 GiB. What a peer sends
+	// is kept in memory until a request is whole, and so is where its arguments are: this is what
+	// one peer may cost. Conn.Send takes replies of up to this length, too.
 	MaxRequest int
 }
 

@@ -26,16 +26,54 @@ type entry struct {
 	timer loop.Timer
 }
 
-// fresh reports whether e may be given without asking, and how old it is.
-func (e *entry) fresh(now time.Time) (age time.Duration, ok bool) {
-	age = now.Sub(e.since)
-	return age, age < e.ttl
+// fresh returns what may be given without asking, and how old it is, or nil: an answer to the
+// question, or that there is no such name, which answers for each type (RFC 2308, section 5). key is
+// as it was when fresh returns.
+func (c *cache) fresh(key []byte) (*entry, time.Duration) {
+	now := c.loop.Now()
+	if e := c.entries[string(key)]; e != nil && now.Sub(e.since) < e.ttl {
+		return e, now.Sub(e.since)
+	}
+	kind := typeOf(key)
+	was := [2]byte(kind)
+	clear(kind)
+	e := c.entries[string(key)]
+	copy(kind, was[:])
+	if e != nil && now.Sub(e.since) < e.ttl {
+		return e, now.Sub(e.since)
+	}
+	return nil, 0
+}
+
+// any returns what there is, fresh or stale, or nil.
+func (c *cache) any(key string) *entry {
+	if e := c.entries[key]; e != nil {
+		return e
+	}
+	return c.entries[anyType(key)]
+}
+
+// typeOf is where a key has its type, behind which are a class and bits.
+func typeOf(key []byte) []byte { return key[len(key)-5 : len(key)-3] }
+
+// anyType is the key under which it is kept that there is no such name.
+func anyType(key string) string {
+	b := []byte(key)
+	clear(typeOf(b))
+	return string(b)
 }
 
 // put keeps an answer, if it may be kept. Of a full cache an arbitrary entry goes.
 func (c *cache) put(key string, a answer) {
 	if a.ttl == 0 {
 		return
+	}
+	if a.gone {
+		if old := c.entries[key]; old != nil { // it must not be given when this is no longer fresh
+			old.timer.Stop()
+			delete(c.entries, key)
+		}
+		key = anyType(key)
 	}
 	if old := c.entries[key]; old != nil {
 		old.timer.Stop()

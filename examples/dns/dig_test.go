@@ -144,6 +144,21 @@ func TestDigSeesTheSame(t *testing.T) {
 			}
 		}
 	}
+	digIsRefused(t, addr)
+}
+
+// digIsRefused asks for what there is no more to say to than why.
+func digIsRefused(t *testing.T, addr string) {
+	for want, how := range map[string]string{
+		"BADVERS": "+edns=1 +noednsnegotiation", "NOTIMP": "+opcode=notify", "FORMERR": "+header-only", "NOERROR": "+ednsflags=0x40 +ednsopt=65001:0102",
+	} {
+		for _, by := range []string{"+notcp", "+tcp"} {
+			args := append(strings.Fields(how), by, "x.test.", "A")
+			if got := dig(t, addr, args...); !strings.HasPrefix(got, "status: "+want+"\n") {
+				t.Errorf("dig %v: %s", args, got)
+			}
+		}
+	}
 }
 
 var livesFor = regexp.MustCompile(` (\d+) IN `)

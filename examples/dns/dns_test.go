@@ -243,7 +243,7 @@ func FuzzParseQuery(f *testing.F) {
 			return
 		}
 		q.key = string(key)
-		for _, b := range [][]byte{appendEmpty(nil, &q, dns.RcodeServerFailure, false), upstreamQuery(&q, 1)} {
+		for _, b := range [][]byte{appendEmpty(nil, &q, dns.RcodeServerFailure, false), upstreamQuery(&q, 1, false), upstreamQuery(&q, 1, true)} {
 			if got, _, err := parseQuery(append([]byte{b[0], b[1], b[2] &^ 0x80}, b[3:]...), nil); err != nil || !bytes.Equal(got.question, q.question) {
 				t.Errorf("%q became %q: %v", q.question, got.question, err)
 			}

@@ -84,17 +84,23 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// A question that refers to itself, or is longer than names are, is not answered, and not asked
-// upstream.
+// A question that refers to itself, or is longer than names are, is refused with a header, and not
+// asked upstream.
 func TestHostileQuestions(t *testing.T) {
 	forwarding(t, func(t *testing.T, srv *looptest.Server, z *zone) {
 		p := srv.OpenUDP(0)
-		head := question("x.test.", dns.TypeA, 1)[:12]
+		head := question("x.test.", dns.TypeA, 1)[:11] + "\x00"
 		p.Send(head+"\xc0\x0c\x00\x01\x00\x01", head+"\x01a\xc0\x0c\x00\x01\x00\x01", head+"\x01a\xc0\x00\x00\x01\x00\x01")
 		p.Send(head + strings.Repeat("\x01a", 127) + "\x01a\x00\x00\x01\x00\x01") // 257 bytes
 		srv.Sleep(time.Minute)
-		if got := p.Received(); len(got) != 0 || z.asked.Load() != 0 {
+		got := p.Received()
+		if len(got) != 4 || z.asked.Load() != 0 {
 			t.Errorf("%q, asked %d times", got, z.asked.Load())
+		}
+		for _, m := range got {
+			if m != "\x00\x01\x81\x81\x00\x00\x00\x00\x00\x00\x00\x00" { // FORMERR
+				t.Errorf("%q", m)
+			}
 		}
 		p.Send(head + strings.Repeat("\x01a", 127) + "\x00\x00\x01\x00\x01") // 255
 		if srv.Sleep(time.Minute); len(p.Received()) != 1 || z.asked.Load() == 0 {

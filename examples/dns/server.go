@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"time"
 
@@ -77,19 +78,14 @@ func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
 	q, key, err := parseQuery(msg, f.key)
 	f.key = key
 	if err != nil {
-		if longest > 0 {
-			return err // of a stream, what follows cannot be trusted either
-		}
-		return nil
+		return f.refuse(c, &q, err, longest > 0)
 	}
 	if longest > 0 {
 		q.size = longest
 	}
-	if e := f.cache.entries[string(key)]; e != nil {
-		if age, ok := e.fresh(f.loop.Now()); ok {
-			q.key = string(key[len(key)-1:])
-			return f.reply(c, &q, &e.answer, age, 0)
-		}
+	if e, age := f.cache.fresh(key); e != nil {
+		q.key = string(key[len(key)-1:])
+		return f.reply(c, &q, &e.answer, age, 0)
 	}
 	failing := f.cache.isFailing(key)
 	if q.key = string(key); failing {
@@ -99,9 +95,25 @@ func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
 	return nil
 }
 
+// refuse answers what is refused. Of a stream with what cannot be read, what follows cannot be
+// trusted either.
+func (f *forwarder) refuse(c *loop.Conn, q *query, err error, stream bool) error {
+	code, answered := errors.AsType[refusal](err)
+	if answered {
+		f.out = appendEmpty(f.out[:0], q, int(code), false)
+		if err := c.Send(f.out); err != nil {
+			return err
+		}
+	}
+	if stream && (!answered || code == dns.RcodeFormatError) {
+		return err
+	}
+	return nil
+}
+
 // replyFailing gives what was true a while ago (RFC 8767), or a failure.
 func (f *forwarder) replyFailing(c *loop.Conn, q *query) error {
-	if e := f.cache.entries[q.key]; e != nil {
+	if e := f.cache.any(q.key); e != nil {
 		return f.reply(c, q, &e.answer, 0, staleTTL)
 	}
 	f.out = appendEmpty(f.out[:0], q, dns.RcodeServerFailure, false)
@@ -124,6 +136,7 @@ type lookup struct {
 	clients []waiting
 	tries   int
 	asked   bool // somebody
+	plain   bool // somebody who knows no EDNS
 }
 
 type waiting struct {
@@ -155,7 +168,7 @@ func (k *lookup) ask() {
 	for k.tries < f.o.retries*len(f.udp) {
 		u := f.udp[(f.next+k.tries)%len(f.udp)]
 		k.tries++
-		if u.ask(&k.q, f.o.timeout, k.answered) == nil {
+		if u.ask(&k.q, k.plain, f.o.timeout, k.answered) == nil {
 			k.asked = true
 			return
 		}
@@ -167,6 +180,12 @@ func (k *lookup) ask() {
 func (k *lookup) answered(msg []byte, err error) {
 	if err == nil && len(msg) > 3 && msg[2]&(bitTC>>8) != 0 {
 		k.askTCP()
+		return
+	}
+	if err == nil && !k.plain && knowsNoEDNS(msg) {
+		k.plain = true
+		k.tries-- // the same server
+		k.ask()
 		return
 	}
 	var a answer
@@ -186,7 +205,7 @@ func (k *lookup) answered(msg []byte, err error) {
 
 // mayDoBetter reports whether there is another way to an answer than to pass on a failure.
 func (k *lookup) mayDoBetter() bool {
-	return k.tries < k.f.o.retries*len(k.f.udp) || k.f.cache.entries[k.q.key] != nil
+	return k.tries < k.f.o.retries*len(k.f.udp) || k.f.cache.any(k.q.key) != nil
 }
 
 // askTCP asks for what is too long for UDP.
@@ -199,7 +218,7 @@ func (k *lookup) askTCP() {
 	}
 	u := f.tcp[(f.next+k.tries-1)%len(f.tcp)]
 	u.whenOpen(func() {
-		if u.ask(&k.q, f.o.timeout, k.answered) != nil {
+		if u.ask(&k.q, k.plain, f.o.timeout, k.answered) != nil {
 			k.ask()
 		}
 	})

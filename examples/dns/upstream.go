@@ -67,8 +67,8 @@ func (u *upstream) answered(_ *loop.Conn, msg []byte) error {
 }
 
 // ask sends q under a random id, as an attacker must not be able to guess it (RFC 5452). msg is
-// borrowed.
-func (u *upstream) ask(q *query, timeout time.Duration, done func(msg []byte, err error)) error {
+// borrowed. plain is without EDNS.
+func (u *upstream) ask(q *query, plain bool, timeout time.Duration, done func(msg []byte, err error)) error {
 	c := u.link.Conn()
 	if c == nil {
 		return handler.ErrAway
@@ -77,7 +77,7 @@ func (u *upstream) ask(q *query, timeout time.Duration, done func(msg []byte, er
 		id := uint16(rand.Uint32())
 		switch err := u.calls.BeginAs(uint64(id), timeout, done); err {
 		case nil:
-			if err := c.Send(upstreamQuery(q, id)); err != nil {
+			if err := c.Send(upstreamQuery(q, id, plain)); err != nil {
 				u.calls.Cancel(uint64(id))
 				return err
 			}

@@ -15,7 +15,6 @@ import (
 
 const (
 	headerLen = 12
-	optLen    = 11
 	// minSize is what a client takes that does not say more. udpSize is what we say, and send at
 	// most, as more may be sent in fragments, which get lost and are easy to forge.
 	minSize = 512
@@ -43,33 +42,52 @@ type query struct {
 
 // header bits
 const (
-	bitQR, bitTC, bitRD, bitRA, bitCD = 1 << 15, 1 << 9, 1 << 8, 1 << 7, 1 << 4
-	maskOpcode                        = 15 << 11
+	bitQR, bitAA, bitTC, bitRD, bitRA, bitZ, bitCD = 1 << 15, 1 << 10, 1 << 9, 1 << 8, 1 << 7, 1 << 6, 1 << 4
+	maskOpcode                                     = 15 << 11
 )
 
-// parseQuery reads a query. The slices in it are of msg.
+// A refusal is a query that gets an answer without asking anybody: the code that it is answered
+// with. Who is not answered at all asks again and again (RFC 8906).
+type refusal int
+
+func (r refusal) Error() string { return "a query that is refused: " + dns.RcodeToString[int(r)] }
+
+// parseQuery reads a query. The slices in it are of msg. The error is errMessage for what must not be
+// answered, as it is an answer itself or has no id, or else a refusal.
 func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 	if len(msg) < headerLen {
 		return q, key, errMessage
 	}
 	q.id, q.flags = binary.BigEndian.Uint16(msg), binary.BigEndian.Uint16(msg[2:])
-	if q.flags&(bitQR|maskOpcode) != 0 || binary.BigEndian.Uint16(msg[4:]) != 1 {
+	q.size = minSize
+	switch {
+	case q.flags&bitQR != 0:
 		return q, key, errMessage
+	case q.flags&maskOpcode != 0:
+		return q, key, refusal(dns.RcodeNotImplemented)
+	case binary.BigEndian.Uint16(msg[4:]) != 1: // RFC 9619
+		return q, key, refusal(dns.RcodeFormatError)
 	}
 	end := skipName(msg, headerLen)
 	if end < 0 || end > headerLen+maxName || end+4 > len(msg) || hasPointer(msg[headerLen:end]) {
-		return q, key, errMessage
+		return q, key, refusal(dns.RcodeFormatError)
 	}
-	q.question, q.size = msg[headerLen:end+4], minSize
+	q.question = msg[headerLen : end+4]
+	opt, ok := findOPT(msg, end+4)
+	if !ok {
+		return q, key, refusal(dns.RcodeFormatError)
+	}
 	var bits byte
 	if q.flags&bitCD != 0 {
 		bits = 1
 	}
-	if opt := msg[end+4:]; binary.BigEndian.Uint16(msg[10:]) > 0 && len(opt) >= optLen && opt[0] == 0 &&
-		binary.BigEndian.Uint16(opt[1:]) == dns.TypeOPT {
+	if opt != nil {
 		q.edns = true
 		q.size = min(max(minSize, int(binary.BigEndian.Uint16(opt[3:]))), udpSize)
 		bits |= opt[7] >> 7 << 1 // DO
+		if opt[6] != 0 {         // a version that is not ours (RFC 6891, section 6.1.3)
+			return q, key, refusal(dns.RcodeBadVers)
+		}
 	}
 	key = append(key[:0], q.question...)
 	for i, c := range key[:len(key)-4] {
@@ -78,6 +96,37 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 		}
 	}
 	return q, append(key, bits), nil
+}
+
+// knowsNoEDNS reports whether an answer is that of a server which does not know EDNS (RFC 6891,
+// section 7): it has not understood the query, and has no OPT record itself.
+func knowsNoEDNS(msg []byte) bool {
+	return len(msg) >= headerLen && msg[3]&15 == dns.RcodeFormatError && binary.BigEndian.Uint16(msg[10:]) == 0
+}
+
+// findOPT returns the OPT record among the records of a query, which begin at at, or nil. It reports
+// false if the records are not what the header says, or an OPT record is not alone, not at its place,
+// or of a name (RFC 6891, section 6.1.1).
+func findOPT(msg []byte, at int) (opt []byte, ok bool) {
+	before := int(binary.BigEndian.Uint16(msg[6:])) + int(binary.BigEndian.Uint16(msg[8:]))
+	for i := range before + int(binary.BigEndian.Uint16(msg[10:])) {
+		head := skipName(msg, at)
+		if head < 0 || head+10 > len(msg) {
+			return nil, false
+		}
+		end := head + 10 + int(binary.BigEndian.Uint16(msg[head+8:]))
+		if end > len(msg) {
+			return nil, false
+		}
+		if binary.BigEndian.Uint16(msg[head:]) == dns.TypeOPT {
+			if i < before || opt != nil || head != at+1 {
+				return nil, false
+			}
+			opt = msg[at:end]
+		}
+		at = end
+	}
+	return opt, true
 }
 
 // skipName returns where a name ends, or -1.
@@ -113,6 +162,7 @@ type answer struct {
 	msg  []byte
 	ttls []int
 	ttl  time.Duration // how long it may be used; 0: not at all
+	gone bool          // there is no such name, whatever type one asks for
 }
 
 // parseAnswer checks an answer from upstream, and takes it apart.
@@ -125,6 +175,7 @@ func parseAnswer(msg []byte, question []byte) (a answer, err error) {
 		return a, errMessage
 	}
 	a.ttl = usable(&m)
+	a.gone = m.Rcode == dns.RcodeNameError && len(m.Answer) == 0 // otherwise it is of a CNAME's target
 	m.Extra = withoutOPT(m.Extra)
 	m.Compress = true
 	if a.msg, err = m.Pack(); err != nil {
@@ -193,7 +244,7 @@ func appendAnswer(dst []byte, a *answer, q *query, age time.Duration, stale uint
 	dst = append(dst, a.msg...)
 	m := dst[begin:]
 	binary.BigEndian.PutUint16(m, q.id)
-	flags := binary.BigEndian.Uint16(m[2:])&^(bitRD|bitCD) | q.flags&(bitRD|bitCD) | bitRA
+	flags := binary.BigEndian.Uint16(m[2:])&^(bitAA|bitRD|bitZ|bitCD) | q.flags&(bitRD|bitCD) | bitRA
 	binary.BigEndian.PutUint16(m[2:], flags)
 	copy(m[headerLen:], q.question)
 	gone := uint32(age / time.Second)
@@ -205,45 +256,49 @@ func appendAnswer(dst []byte, a *answer, q *query, age time.Duration, stale uint
 		binary.BigEndian.PutUint32(m[at:], ttl)
 	}
 	if q.edns {
-		dst = appendOPT(dst, begin, q)
+		dst = appendOPT(dst, begin, q, 0)
 	}
 	return dst
 }
 
-// appendOPT appends what every answer to EDNS has.
-func appendOPT(dst []byte, begin int, q *query) []byte {
+// appendOPT appends what every answer to EDNS has, and what is above the four bits of the header's
+// code.
+func appendOPT(dst []byte, begin int, q *query, code byte) []byte {
 	n := binary.BigEndian.Uint16(dst[begin+10:])
 	binary.BigEndian.PutUint16(dst[begin+10:], n+1)
 	var do byte
 	if len(q.key) > 0 && q.key[len(q.key)-1]&2 != 0 {
 		do = 0x80
 	}
-	return append(dst, 0, 0, byte(dns.TypeOPT), udpSize>>8, udpSize&0xff, 0, 0, do, 0, 0, 0)
+	return append(dst, 0, 0, byte(dns.TypeOPT), udpSize>>8, udpSize&0xff, code, 0, do, 0, 0, 0)
 }
 
 // appendEmpty appends an answer without records: a failure, or one that is too long and must be
-// asked for by TCP.
+// asked for by TCP. Without a question that could be read it has none either.
 func appendEmpty(dst []byte, q *query, rcode int, truncated bool) []byte {
 	begin := len(dst)
-	flags := uint16(bitQR|bitRA) | q.flags&(bitRD|bitCD) | uint16(rcode)
+	flags := uint16(bitQR|bitRA) | q.flags&(maskOpcode|bitRD|bitCD) | uint16(rcode&15)
 	if truncated {
 		flags |= bitTC
 	}
 	dst = binary.BigEndian.AppendUint16(dst, q.id)
 	dst = binary.BigEndian.AppendUint16(dst, flags)
-	dst = append(dst, 0, 1, 0, 0, 0, 0, 0, 0)
+	dst = append(dst, 0, byte(min(len(q.question), 1)), 0, 0, 0, 0, 0, 0)
 	dst = append(dst, q.question...)
 	if q.edns {
-		dst = appendOPT(dst, begin, q)
+		dst = appendOPT(dst, begin, q, byte(rcode>>4))
 	}
 	return dst
 }
 
-// upstreamQuery returns what is asked upstream for q, with an id of its own.
-func upstreamQuery(q *query, id uint16) []byte {
+// upstreamQuery returns what is asked upstream for q, with an id of its own. plain leaves out EDNS.
+func upstreamQuery(q *query, id uint16, plain bool) []byte {
 	b := binary.BigEndian.AppendUint16(nil, id)
 	b = binary.BigEndian.AppendUint16(b, bitRD|q.flags&bitCD)
 	b = append(b, 0, 1, 0, 0, 0, 0, 0, 0)
 	b = append(b, q.question...)
-	return appendOPT(b, 0, q)
+	if plain {
+		return b
+	}
+	return appendOPT(b, 0, q, 0)
 }

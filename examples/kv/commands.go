@@ -47,6 +47,8 @@ func init() { // the table needs functions that look into it
 		{name: "auth", arity: -2, run: auth, open: true},
 		{name: "hello", arity: -1, run: hello, open: true},
 		{name: "select", arity: 2, run: selectDB},
+		{name: "swapdb", arity: 3, run: swapDB},
+		{name: "move", arity: 3, run: moveToDB},
 		{name: "client", arity: -2, subs: clientCommands},
 		{name: "config", arity: -2, subs: configCommands},
 		{name: "command", arity: -1, run: commandTable, subs: commandCommands},
@@ -215,6 +217,33 @@ func selectDB(s *session, args [][]byte) {
 		return
 	}
 	s.ok()
+}
+
+// swapDB exchanges the only database with itself.
+func swapDB(s *session, args [][]byte) {
+	outOfRange := false
+	for i, which := range []string{"first", "second"} {
+		n, ok := resp.ParseInt(args[1+i])
+		if !ok || n != int64(int32(n)) {
+			s.refuse("ERR invalid " + which + " DB index")
+			return
+		}
+		outOfRange = outOfRange || n != 0
+	}
+	if outOfRange {
+		s.refuse("ERR DB index is out of range")
+		return
+	}
+	s.ok()
+}
+
+// moveToDB is MOVE, for which there is no other database.
+func moveToDB(s *session, args [][]byte) {
+	if message := store.CheckDB(args[2]); message != "" {
+		s.refuse(message)
+		return
+	}
+	s.refuse("ERR source and destination objects are the same")
 }
 
 func timeCommand(s *session, _ [][]byte) {

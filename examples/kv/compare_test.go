@@ -82,6 +82,23 @@ func TestSameAsRedis(t *testing.T) {
 	}
 }
 
+// More arguments than a million are fine: with a header that says so, and as many as that.
+func TestMoreThanAMillionArguments(t *testing.T) {
+	a, b := dial(t, redisServer(t)), dial(t, start(t))
+	for _, name := range []string{"MSET", "EXISTS", "NOSUCH"} {
+		args := []string{name}
+		for i := range 1_100_000 {
+			args = append(args, strconv.Itoa(i))
+		}
+		wire := resp.AppendCommand(nil, args...)
+		a.write(wire)
+		b.write(wire)
+		if want, got, same := nextReplies(t, args[:1], a, b); !same {
+			t.Errorf("%s: redis-server answers %s, this %s", name, short(want), short(got))
+		}
+	}
+}
+
 // commandsPerKind is how many random commands a test sends of each kind.
 func commandsPerKind() int {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {

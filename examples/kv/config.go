@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
@@ -46,10 +46,23 @@ func (c *config) password() string {
 	return c.values["requirepass"]
 }
 
-func (c *config) set(name, value string) {
+// change makes changes, all before or behind those of a client on another loop.
+func (c *config) change(changes []change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.values[name] = value
+	for _, ch := range changes {
+		c.values[ch.name] = ch.value
+		if ch.apply != nil {
+			ch.apply()
+		}
+	}
+}
+
+func (c *config) has(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.values[name]
+	return ok
 }
 
 // find returns the settings whose names match a pattern.
@@ -83,57 +96,90 @@ func configGet(s *session, args [][]byte) {
 	s.write(out)
 }
 
+// A change is one setting of a CONFIG SET, found to be right.
+type change struct {
+	name, value string
+	apply       func() // nil if nothing comes of it
+}
+
+// configSet makes all changes or none.
 func configSet(s *session, args [][]byte) {
-	if len(args)%2 != 0 {
-		s.refuse("ERR syntax error")
+	changes, err := s.server.changes(args[2:])
+	if err != "" {
+		s.refuse(err)
 		return
 	}
-	for i := 2; i < len(args); i += 2 {
-		if err := s.server.configure(lower(args[i]), string(args[i+1])); err != "" {
-			s.refuse(err)
-			return
-		}
-	}
+	s.server.config.change(changes)
 	s.ok()
 }
 
-// configure changes a setting. It returns an error's text, or "".
-func (s *server) configure(name, value string) string {
-	failed := func(why string) string {
+// changes reads names and values. It returns an error's text, or "": of names that cannot be set
+// before that of values, as redis-server does.
+func (s *server) changes(args [][]byte) (changes []change, err string) {
+	if len(args)%2 != 0 {
+		return nil, "ERR syntax error"
+	}
+	failed := func(name, why string) string {
 		return "ERR CONFIG SET failed (possibly related to argument '" + name + "') - " + why
 	}
-	for _, i := range ignored {
-		if i == name {
-			s.config.set(name, value)
-			return ""
+	names := make(map[string]bool)
+	for i := 0; i < len(args) && err == ""; i += 2 {
+		switch name := lower(args[i]); {
+		case !settable(name) && !s.config.has(name):
+			return nil, "ERR Unknown option or number of arguments for CONFIG SET - '" + string(args[i]) + "'"
+		case !settable(name):
+			err = failed(string(args[i]), "can't set immutable config")
+		case names[name]:
+			err = failed(string(args[i]), "duplicate parameter")
+		default:
+			names[name] = true
 		}
 	}
+	for i := 0; i < len(args) && err == ""; i += 2 {
+		c, why := s.prepare(lower(args[i]), string(args[i+1]))
+		if why != "" {
+			err = failed(c.name, why)
+		}
+		changes = append(changes, c)
+	}
+	return changes, err
+}
+
+func settable(name string) bool {
+	switch name {
+	case "maxmemory", "requirepass", "notify-keyspace-events", "appendfsync":
+		return true
+	}
+	return slices.Contains(ignored, name)
+}
+
+// prepare looks at a setting that may be set, and says why it may not have that value, or "".
+func (s *server) prepare(name, value string) (c change, why string) {
+	c = change{name: name, value: value}
 	switch name {
 	case "maxmemory":
 		n, err := parseSize(value)
 		if err != nil {
-			return failed("argument must be a memory value")
+			return c, "argument must be a memory value"
 		}
-		s.maxMemory.Store(n)
-		value = strconv.FormatInt(n, 10)
-	case "requirepass":
+		c.value = strconv.FormatInt(n, 10)
+		c.apply = func() { s.maxMemory.Store(n) }
 	case "notify-keyspace-events":
 		e, ok := store.ParseEvents(value)
 		if !ok {
-			return failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
+			return c, "Invalid event class character. Use 'Ag$lshzxeKEtmdn'."
 		}
-		value = e.String()
-		for _, sh := range s.shards {
-			_ = sh.loop.Post(func() { sh.db.Events = e })
+		c.value = e.String()
+		c.apply = func() {
+			for _, sh := range s.shards {
+				_ = sh.loop.Post(func() { sh.db.Events = e })
+			}
 		}
 	case "appendfsync":
 		if value != "always" && value != "everysec" && value != "no" {
-			return failed("argument(s) must be one of the following: everysec, always, no")
+			return c, "argument(s) must be one of the following: everysec, always, no"
 		}
-		s.setFsync(value)
-	default:
-		return "ERR Unknown option or number of arguments for CONFIG SET - '" + strings.ToLower(name) + "'"
+		c.apply = func() { s.setFsync(value) }
 	}
-	s.config.set(name, value)
-	return ""
+	return c, ""
 }

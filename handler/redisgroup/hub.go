@@ -50,7 +50,8 @@ type Hub struct {
 // client alone; hooks of the client are not used. It needs Redis 6.2 or Valkey; a cluster needs
 // Redis 7.
 //
-// Open fails if Redis cannot be reached, unless Config.Lazy is set.
+// Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a Redis
+// that would throw rooms away when its memory is full, as far as INFO tells.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

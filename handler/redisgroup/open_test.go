@@ -3,6 +3,7 @@
 package redisgroup_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 )
@@ -53,6 +55,39 @@ func TestSizes(t *testing.T) {
 	n.stop()
 	if err := g.Broadcast(nil); !errors.Is(err, redisgroup.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A Redis that may delete rooms when its memory is full is warned of, once; not one that may not, or
+// that does not tell.
+func TestWarnsOfEviction(t *testing.T) {
+	r := newRedis(t)
+	for _, tt := range []struct {
+		policy, limit string
+		acl           []string
+		want          int
+	}{
+		{"noeviction", "1gb", nil, 0},
+		{"allkeys-lru", "0", nil, 0},
+		{"allkeys-lru", "1gb", nil, 1},
+		{"volatile-ttl", "1gb", nil, 1},
+		{"allkeys-lru", "1gb", []string{"-info"}, 0},
+	} {
+		r.cli("config", "set", "maxmemory-policy", tt.policy, "maxmemory", tt.limit)
+		r.cli(append([]string{"acl", "setuser", "someone", "reset", "on", "nopass", "~*", "&*", "+@all"}, tt.acl...)...)
+		var out bytes.Buffer
+		client := redis.NewClient(&redis.Options{Addr: r.addr(), Username: "someone", Password: "any"})
+		hub, err := redisgroup.Open(t.Context(), client, redisgroup.Config{Logger: zerolog.New(&out)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := hub.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = client.Close()
+		if n := strings.Count(out.String(), `"policy":"`+tt.policy+`"`); n != tt.want || strings.Count(out.String(), "\n") != n {
+			t.Errorf("%+v: %s", tt, out.String())
+		}
 	}
 }
 

@@ -95,7 +95,9 @@ func (t *topology) probe(ctx context.Context) error {
 	if t.cluster != nil && !t.sharded.Load() {
 		return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
 	}
-	t.probed.Store(true)
+	if t.probed.CompareAndSwap(false, true) {
+		t.warnOfEviction(ctx)
+	}
 	return nil
 }
 

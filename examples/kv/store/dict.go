@@ -74,7 +74,9 @@ func (d *dict[V]) clone() dict[V] {
 }
 
 // window returns which places the next step of a walk covers, from places [from, to) in any
-// order, and the cursor of the step behind it, 0 at the end. The first cursor is 0.
+// order, and the cursor of the step behind it, 0 at the end. The first cursor is 0. One that nobody
+// gave is a place, too, or the beginning if there is none: the walk ends, and misses what lies above,
+// as in redis-server it misses something.
 func window(cursor uint64, count, n int) (from, to int, next uint64) {
 	to = n
 	if cursor > 0 && cursor < uint64(n) {

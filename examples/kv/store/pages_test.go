@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -108,6 +109,26 @@ func TestWindow(t *testing.T) {
 	for i := range 500 {
 		if !found["stays"+strconv.Itoa(i)] {
 			t.Errorf("the walk has missed stays%d", i)
+		}
+	}
+}
+
+// A cursor that nobody gave, or that of a list which has become shorter, begins somewhere, and the
+// walk ends.
+func TestAnyCursorComesToAnEnd(t *testing.T) {
+	random := rand.New(rand.NewPCG(seed.Pick(t, 2), 1))
+	for _, n := range []int{0, 1, 10, 1000} {
+		for _, cursor := range []uint64{1, uint64(n), uint64(n) + 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, random.Uint64()} {
+			for _, count := range []int{1, 10, 1 << 30} {
+				next, steps := cursor, 0
+				for steps == 0 || next != 0 {
+					from, to, then := window(next, count, n)
+					if steps++; from < 0 || to < from || to > n || to-from > count || steps > n+1 {
+						t.Fatalf("%d elements, cursor %d, count %d: step %d is from %d to %d", n, cursor, count, steps, from, to)
+					}
+					next = then
+				}
+			}
 		}
 	}
 }
