@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ type Server struct {
 	*loop.Server
 	t      testing.TB
 	memory *memory
+	log    testLog
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -32,9 +34,10 @@ type reason struct {
 	err    error
 }
 
-// Start starts srv in memory; its Addr may be empty. The server is drained when the test ends, if
-// Stop was not called before, and the test fails if that cuts connections. If srv cannot start, the
-// test ends.
+// Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
+// as the stack of a handler that panicked, go into the output of the test. The server is drained
+// when the test ends, if Stop was not called before, and the test fails if that cuts connections. If
+// srv cannot start, the test ends.
 func Start(t testing.TB, srv *loop.Server) *Server {
 	t.Helper()
 	s, err := TryStart(t, srv)
@@ -52,6 +55,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason),
 		waiting: make(chan struct{}, 1)}
+	s.log.logTo(t.Output(), &srv.Logger)
 	srv.Accept = s.recording(srv.Accept)
 	for i := range srv.Listeners {
 		srv.Listeners[i].Accept = s.recording(srv.Listeners[i].Accept)
@@ -103,6 +107,7 @@ func (s *Server) reason(remote net.Addr) *reason {
 func (s *Server) Stop() error {
 	s.asked = true
 	s.Shutdown()
+	defer s.log.end()
 	return s.Wait()
 }
 
@@ -128,7 +133,18 @@ func (s *Server) Open() *Peer { return s.OpenTo(0) }
 // OpenTo connects to the i-th of Server.Addrs. The connection may be refused: see Peer.Closed.
 func (s *Server) OpenTo(i int) *Peer {
 	s.t.Helper()
-	p, err := s.tryOpen(i)
+	p, err := s.tryOpen(i, s.memory.nobody())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// OpenFrom is OpenTo for a peer that has an IP address: Conn.RemoteAddr is a *net.TCPAddr, as on a
+// real socket, and Server.MaxConnsPerIP counts it. Several may have the same address.
+func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
+	s.t.Helper()
+	p, err := s.tryOpen(i, net.TCPAddrFromAddrPort(remote))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -136,11 +152,11 @@ func (s *Server) OpenTo(i int) *Peer {
 }
 
 // TryOpen is Open for servers that may not listen any more.
-func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0) }
+func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.nobody()) }
 
-func (s *Server) tryOpen(i int) (*Peer, error) {
+func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	addr := s.Addrs()[i]
-	p, err := s.memory.dial(addr)
+	p, err := s.memory.dial(addr, remote)
 	if err != nil {
 		return nil, fmt.Errorf("looptest: cannot connect to %v: %w", addr, err)
 	}
@@ -217,7 +233,7 @@ func (s *Server) BreakLoop(i int, err error) {
 // watcher.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
-// Addr is the network address of a Peer.
+// Addr is the network address of a Peer that was not given one by OpenFrom. It has no IP.
 type Addr struct{ n int }
 
 // Network returns "memory".

@@ -2,13 +2,14 @@ package looptest
 
 import (
 	"io"
+	"net"
 	"sync"
 	"syscall"
 )
 
 // A Peer is the other end of a connection.
 type Peer struct {
-	addr   *Addr
+	addr   net.Addr
 	sock   *socket
 	mu     *sync.Mutex
 	settle func() // the server's
@@ -16,8 +17,8 @@ type Peer struct {
 	tls    *tlsPeer // nil: plain
 }
 
-// Addr returns what Conn.RemoteAddr returns for this peer.
-func (p *Peer) Addr() *Addr { return p.addr }
+// Addr returns what Conn.RemoteAddr returns for this peer: an *Addr, or what OpenFrom was given.
+func (p *Peer) Addr() net.Addr { return p.addr }
 
 // Send feeds the pieces to the server, each as a packet of its own, and waits for what they cause.
 func (p *Peer) Send(pieces ...string) {
