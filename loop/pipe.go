@@ -50,7 +50,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {
 	case a == b || a.loop != b.loop:
-		panic("loop: Pipe needs two connections of one loop")
+		panic("loop: Pipe needs two connections of one loop: dial one of them on the Loop of the other")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
 	case a.more().pipe != nil || b.more().pipe != nil:
