@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -22,16 +23,8 @@ type Server struct {
 	log    testLog
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	reasons map[net.Addr]*reason // by remote address, which is unique
-	asked   bool                 // Stop was called
-	waiting chan struct{}        // holds a value while a goroutine is in synctest.Wait, which only one may be
-}
-
-// reason is why a connection was closed, once it was.
-type reason struct {
-	closed bool
-	err    error
+	asked   bool          // Stop was called
+	waiting chan struct{} // holds a value while a goroutine is in synctest.Wait, which only one may be
 }
 
 // Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
@@ -53,12 +46,11 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	if srv.Addr == "" && (srv.Accept != nil || len(srv.Listeners) > 0) {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason),
-		waiting: make(chan struct{}, 1)}
+	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: make(chan struct{}, 1)}
 	s.log.logTo(t.Output(), &srv.Logger)
-	srv.Accept = s.recording(srv.Accept)
+	srv.Accept = recording(srv.Accept)
 	for i := range srv.Listeners {
-		srv.Listeners[i].Accept = s.recording(srv.Listeners[i].Accept)
+		srv.Listeners[i].Accept = recording(srv.Listeners[i].Accept)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -72,35 +64,25 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 }
 
 // recording makes accept note why connections close.
-func (s *Server) recording(accept func(*loop.Conn) loop.Handler) func(*loop.Conn) loop.Handler {
+func recording(accept loop.Accept) loop.Accept {
 	if accept == nil {
 		return nil
 	}
 	return func(c *loop.Conn) loop.Handler {
-		r := s.reason(c.RemoteAddr())
+		sock, ok := inside.Socket(c).(*socket)
+		if !ok {
+			return accept(c) // UDP
+		}
 		accepted := false
 		c.AfterClose(func(err error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
 			if accepted {
-				r.closed, r.err = true, err
+				sock.finished(err)
 			}
 		})
 		h := accept(c)
 		accepted = h != nil
 		return h
 	}
-}
-
-func (s *Server) reason(remote net.Addr) *reason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.reasons[remote]
-	if r == nil {
-		r = new(reason)
-		s.reasons[remote] = r
-	}
-	return r
 }
 
 // Stop drains the server and returns what Wait returns, as often as it is called.
@@ -160,8 +142,7 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looptest: cannot connect to %v: %w", addr, err)
 	}
-	p.reason = s.reason(p.addr)
-	p.mu, p.settle = &s.mu, s.settle
+	p.settle = s.settle
 	s.settle()
 	return p, nil
 }

@@ -82,8 +82,7 @@ func (m *memory) listener(addr net.Addr) *memListener {
 // nobody returns a new address.
 func (m *memory) nobody() *Addr { return &Addr{n: int(m.peers.Add(1))} }
 
-// dial connects to a listener from remote, which is nobody else's pointer, and waits until it has
-// accepted.
+// dial connects to a listener from remote, and waits until it has accepted.
 func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 	ln := m.listener(addr)
 	if ln == nil {

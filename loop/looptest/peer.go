@@ -3,7 +3,6 @@ package looptest
 import (
 	"io"
 	"net"
-	"sync"
 	"syscall"
 )
 
@@ -11,9 +10,7 @@ import (
 type Peer struct {
 	addr   net.Addr
 	sock   *socket
-	mu     *sync.Mutex
-	settle func() // the server's
-	reason *reason
+	settle func()   // the server's
 	tls    *tlsPeer // nil: plain
 }
 
@@ -103,14 +100,12 @@ func (p *Peer) WasReset() bool {
 
 // Reason returns what OnClose was given, and nil before that.
 func (p *Peer) Reason() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reason.err
+	_, reason := p.sock.finish()
+	return reason
 }
 
 // Ended reports whether OnClose has been called.
 func (p *Peer) Ended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reason.closed
+	over, _ := p.sock.finish()
+	return over
 }

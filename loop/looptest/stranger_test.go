@@ -2,6 +2,7 @@ package looptest_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -48,6 +50,41 @@ func TestPeersWithAddresses(t *testing.T) {
 			t.Error("nobody is let in in the place of who has gone")
 		}
 	})
+}
+
+// What a connection ended with is known to its peer, also if a header said who that is, with or
+// without TLS behind it.
+func TestReasonBehindABalancer(t *testing.T) {
+	const header = "PROXY TCP4 192.0.2.7 198.51.100.1 40000 443\r\n"
+	balancer := netip.MustParseAddrPort("10.0.0.1:1")
+	for _, over := range []string{"plain", "TLS"} {
+		t.Run(over, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := echoServer()
+				s.IdleTimeout, s.ProxyProtocol = time.Minute, []netip.Prefix{netip.PrefixFrom(balancer.Addr(), 32)}
+				if over == "TLS" {
+					s.TLS = &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("x")}}
+				}
+				srv := looptest.Start(t, s)
+				p, q := srv.OpenFrom(0, balancer), srv.OpenFrom(0, balancer)
+				p.Send(header)
+				q.Send(header)
+				if over == "TLS" {
+					p.StartTLS(&tls.Config{InsecureSkipVerify: true})
+					q.StartTLS(&tls.Config{InsecureSkipVerify: true})
+				}
+				p.Send("hi\n")
+				q.Close()
+				if got := p.Received(); got != "hi\n" || p.Ended() || q.Reason() != io.EOF {
+					t.Errorf("received %q, ended %v; the other one with %v", got, p.Ended(), q.Reason())
+				}
+				srv.Sleep(time.Minute)
+				if !p.Ended() || p.Reason() != loop.ErrIdle {
+					t.Errorf("ended %v with %v, want ErrIdle", p.Ended(), p.Reason())
+				}
+			})
+		})
+	}
 }
 
 // output is a test whose output can be looked at.
