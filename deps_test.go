@@ -43,7 +43,7 @@ var floors = map[string][]string{
 	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
-	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/selfsigned"},
+	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/inside", "internal/selfsigned"},
 
 	// Beside floor 1: a codec that needs a library.
 	"codec/resp":      {"codec"},

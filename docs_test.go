@@ -101,7 +101,7 @@ func TestGettingStarted(t *testing.T) {
 
 // snippetImports are the packages that snippets in documents may use without saying so.
 var snippetImports = []string{
-	"bufio", "context", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "log", "log/slog", "maps", "net", "net/http",
+	"bufio", "bytes", "context", "crypto/rand", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "io", "log", "log/slog", "maps", "net", "net/http",
 	"slices", "sync", "testing", "testing/synctest", "time",
 	"github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/redis/go-redis/v9", "github.com/rs/zerolog",
 	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop",
@@ -218,10 +218,11 @@ func snippet(pkg, document, code string) string {
 	code += "\n" + around.declarations + "\n"
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n\nimport (\n", pkg)
+	used := regexp.MustCompile(`// .*`).ReplaceAllString(code, "")
 	for _, path := range snippetImports {
 		name := regexp.MustCompile(`/v\d+$`).ReplaceAllString(path, "")
 		name = strings.TrimPrefix(name[strings.LastIndex(name, "/")+1:], "go-")
-		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(code) {
+		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(used) {
 			fmt.Fprintf(&b, "\t%q\n", path)
 		}
 	}

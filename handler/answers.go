@@ -32,6 +32,11 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 // the connection is not read until half of them are sent. Those that are ready wait, too, while the
 // peer does not take what was sent before.
 //
+// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed, so
+// that answers which wait then are lost, unless they are waited for:
+//
+//	c.OnEOF(func() { answers.CloseAfter(io.EOF) })
+//
 // The methods must be called on the connection's loop.
 type Answers struct {
 	c       *loop.Conn
@@ -41,6 +46,8 @@ type Answers struct {
 	bytes   int       // that those have which are ready
 	held    bool      // it is not read
 	stuck   bool      // the first is ready, but for the peer
+	last    bool      // CloseAfter was called
+	reason  error     // what it was given
 }
 
 // An Answer is the place of one answer among the others: see Answers.Later.
@@ -82,6 +89,13 @@ func (a *Answers) Write(p []byte) error {
 	a.bytes += len(p)
 	a.hold()
 	return nil
+}
+
+// CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at
+// once if none does. One that is never Done keeps it open, until the idle timeout. err nil is Close.
+func (a *Answers) CloseAfter(err error) {
+	a.last, a.reason = true, err
+	a.flush()
 }
 
 // Later keeps the place of an answer that is not ready yet. Each one must be Done in the end, or
@@ -156,6 +170,10 @@ func (a *Answers) send(p []byte) {
 func (a *Answers) flush() {
 	for len(a.waiting) > 0 && a.waiting[0].ready && a.hasRoom() {
 		a.send(a.waiting[0].data)
+	}
+	if a.last && len(a.waiting) == 0 {
+		a.c.CloseWithError(a.reason)
+		return
 	}
 	a.letOn()
 }

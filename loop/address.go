@@ -9,6 +9,17 @@ import (
 	"syscall"
 )
 
+// protocolHint says where what others have a scheme for is found here.
+var protocolHint = map[string]string{
+	"tls": tlsHint, "ssl": tlsHint, "tcps": tlsHint,
+	"ws": webHint, "http": webHint, "wss": webHint + tlsHint, "https": webHint + tlsHint,
+}
+
+const (
+	tlsHint = "; for TLS set the field TLS"
+	webHint = "; WebSocket is a Codec for servers, of package codec/websocket"
+)
+
 // splitAddr takes "tcp://host:port" or "unix://path" apart.
 func splitAddr(addr string) (network, address string, err error) {
 	network, address, ok := strings.Cut(addr, "://")
@@ -31,7 +42,8 @@ func splitAddr(addr string) (network, address string, err error) {
 			return "", "", fmt.Errorf("the path has %d bytes, and the system takes at most %d", len(address), most)
 		}
 	default:
-		return "", "", fmt.Errorf("unknown scheme %q: want tcp, unix or udp, or one of tcp4, tcp6, udp4 and udp6", network)
+		return "", "", fmt.Errorf("unknown scheme %q: want tcp, unix or udp, or one of tcp4, tcp6, udp4 and udp6%s",
+			network, protocolHint[network])
 	}
 	return network, address, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
@@ -137,6 +138,13 @@ func init() {
 		w.forRoom = append(w.forRoom, f)
 		c.out.atEnd |= waitedFor
 		return false
+	}
+	inside.Socket = func(conn any) any {
+		sock := conn.(*Conn).sock
+		if over, ok := sock.(*tlsconn.Conn); ok {
+			return over.Raw()
+		}
+		return sock
 	}
 	inside.MayLog = func(conn any) (more int, ok bool) {
 		return conn.(*Conn).loop.server.unsent.Pass(time.Now())

@@ -73,6 +73,30 @@ func TestOnEOFAfterAPause(t *testing.T) {
 	})
 }
 
+// What a peer has asked before it ended its output is answered by jobs that still run, if one more
+// job closes behind them.
+func TestOnEOFBehindJobs(t *testing.T) {
+	accept := func(c *loop.Conn) loop.Handler {
+		wait := func(context.Context) int { time.Sleep(time.Second); return 1 }
+		c.OnEOF(func() {
+			_ = loop.Offload(c, func(context.Context) int { return 0 }, func(c *loop.Conn, _ int) { c.Close() })
+		})
+		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+			answer := append([]byte("answer to "), line...)
+			return loop.Offload(c, wait, func(c *loop.Conn, _ int) { _ = c.Send(answer) })
+		})
+	}
+	bubble(t, &loop.Server{Codec: codec.Lines{}, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("a\nb\n")
+		p.CloseWrite()
+		srv.Sleep(2 * time.Second)
+		if got := p.Received(); got != "answer to a\nanswer to b\n" || !p.Ended() || p.Reason() != nil {
+			t.Errorf("received %q, ended %v with %v", got, p.Ended(), p.Reason())
+		}
+	})
+}
+
 func TestCloseWrite(t *testing.T) {
 	var messages []string
 	srv := &loop.Server{

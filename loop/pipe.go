@@ -36,9 +36,11 @@ type PipeConfig struct {
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, behind all
 // that came before, and the other direction goes on. When one closes or breaks, the other is closed
-// with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
-// passed on by splice(2), without a copy. A connection that is closing already ends the
-// pipe at once.
+// with the same reason, after what is left for it: its peer reads an end, also where the first one
+// was reset. Where much comes at once, plain TCP on Linux is passed on by splice(2), without a copy.
+// A connection that is closing already ends the pipe at once.
+//
+// Who dials b when a is there already calls a.PauseRead before that, and a.ResumeRead after Pipe.
 //
 // What OnEOF, OnHighWater and OnFlushed were given before is forgotten. What they are given from then
 // on is called beside what the pipe does: that of OnEOF before the end is passed on.
@@ -48,7 +50,7 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 	a.loop.owner.Check("Pipe")
 	switch {
 	case a == b || a.loop != b.loop:
-		panic("loop: Pipe needs two connections of one loop")
+		panic("loop: Pipe needs two connections of one loop: dial one of them on the Loop of the other")
 	case a.isUDP() || b.isUDP():
 		panic("loop: Pipe with a UDP session")
 	case a.more().pipe != nil || b.more().pipe != nil:

@@ -235,3 +235,28 @@ func TestExpiryByTheWheel(t *testing.T) {
 		t.Error("there are keys")
 	}
 }
+
+// Commands from a file, through nc -N: the client ends its output, and reads all answers, those of
+// other shards, too.
+func TestPipelineThatEnds(t *testing.T) {
+	addr := start(t, "-shards", "2")
+	const pairs = 200
+	for range 20 {
+		c := dial(t, addr)
+		for i := range pairs {
+			c.send(fmt.Sprintf("set key%d %d", i, i))
+			c.send(fmt.Sprintf("get key%d", i))
+		}
+		if err := c.conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 * pairs {
+			if v, err := c.tryRead(); err != nil {
+				t.Fatalf("answer %d: %v %v", i, v, err)
+			}
+		}
+		if _, err := c.tryRead(); !errors.Is(err, io.EOF) {
+			t.Fatalf("behind the answers: %v, want the end", err)
+		}
+	}
+}

@@ -100,16 +100,10 @@ func echo(s *session, args [][]byte) { s.write(resp.AppendBulk(nil, args[1])) }
 func quit(s *session, _ [][]byte) {
 	s.ok()
 	s.closing = true
-	if s.answers.Waiting() == 0 {
-		s.conn.Close()
-		return
+	if s.answers.Waiting() > 0 { // what comes behind it is not carried out
+		s.waiting = &blocked{cancel: func() {}, expire: func(string) {}}
 	}
-	s.waiting = &blocked{cancel: func() {}, expire: func(string) {}}
-	s.conn.Every(time.Millisecond, func() {
-		if s.answers.Waiting() == 0 {
-			s.conn.Close()
-		}
-	})
+	s.answers.CloseAfter(nil)
 }
 
 func reset(s *session, _ [][]byte) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"runtime"
 	"runtime/metrics"
@@ -139,6 +140,7 @@ func (s *server) accept(c *loop.Conn) loop.Handler {
 	}
 	se.requests.Unauthenticated = !se.authed
 	se.shard.sessions[c.ID()] = se
+	c.OnEOF(func() { se.answers.CloseAfter(io.EOF) }) // requests from a file, through nc -N
 	s.clients.Add(1)
 	return se
 }

@@ -11,6 +11,10 @@ var (
 	// not, f is called once when that is so, in a turn of its own, unless conn closes before.
 	Room func(conn any, f func()) bool
 
+	// Socket returns the engine.Socket below conn, that of a layer of TLS below this: while it is
+	// open.
+	Socket func(conn any) any
+
 	// MayLog reports whether a line may be written about a message that could not be sent, which
 	// peers may be able to cause: for all connections of a server together one passes each second.
 	// more is how many have not since the last one.

@@ -82,8 +82,7 @@ func (m *memory) Dial(ctx context.Context, network, address string, local net.Ad
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Source: local, Addr: to, Err: err}
 	}
-	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: newSocket(m), reason: new(reason)}
-	p.mu, p.settle = &b.srv.mu, b.srv.settle
+	p := &Peer{addr: m.nobody(), sock: newSocket(m), settle: b.srv.settle}
 	if local == nil {
 		local = p.addr
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -18,23 +20,17 @@ type Server struct {
 	*loop.Server
 	t      testing.TB
 	memory *memory
+	log    testLog
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	reasons map[net.Addr]*reason // by remote address, which is unique
-	asked   bool                 // Stop was called
-	waiting chan struct{}        // holds a value while a goroutine is in synctest.Wait, which only one may be
+	asked   bool          // Stop was called
+	waiting chan struct{} // holds a value while a goroutine is in synctest.Wait, which only one may be
 }
 
-// reason is why a connection was closed, once it was.
-type reason struct {
-	closed bool
-	err    error
-}
-
-// Start starts srv in memory; its Addr may be empty. The server is drained when the test ends, if
-// Stop was not called before, and the test fails if that cuts connections. If srv cannot start, the
-// test ends.
+// Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
+// as the stack of a handler that panicked, go into the output of the test. The server is drained
+// when the test ends, if Stop was not called before, and the test fails if that cuts connections. If
+// srv cannot start, the test ends.
 func Start(t testing.TB, srv *loop.Server) *Server {
 	t.Helper()
 	s, err := TryStart(t, srv)
@@ -50,11 +46,11 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	if srv.Addr == "" && (srv.Accept != nil || len(srv.Listeners) > 0) {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
-	s := &Server{Server: srv, t: t, memory: newMemory(), reasons: make(map[net.Addr]*reason),
-		waiting: make(chan struct{}, 1)}
-	srv.Accept = s.recording(srv.Accept)
+	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: make(chan struct{}, 1)}
+	s.log.logTo(t.Output(), &srv.Logger)
+	srv.Accept = recording(srv.Accept)
 	for i := range srv.Listeners {
-		srv.Listeners[i].Accept = s.recording(srv.Listeners[i].Accept)
+		srv.Listeners[i].Accept = recording(srv.Listeners[i].Accept)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -68,18 +64,19 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 }
 
 // recording makes accept note why connections close.
-func (s *Server) recording(accept func(*loop.Conn) loop.Handler) func(*loop.Conn) loop.Handler {
+func recording(accept loop.Accept) loop.Accept {
 	if accept == nil {
 		return nil
 	}
 	return func(c *loop.Conn) loop.Handler {
-		r := s.reason(c.RemoteAddr())
+		sock, ok := inside.Socket(c).(*socket)
+		if !ok {
+			return accept(c) // UDP
+		}
 		accepted := false
 		c.AfterClose(func(err error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
 			if accepted {
-				r.closed, r.err = true, err
+				sock.finished(err)
 			}
 		})
 		h := accept(c)
@@ -88,21 +85,11 @@ func (s *Server) recording(accept func(*loop.Conn) loop.Handler) func(*loop.Conn
 	}
 }
 
-func (s *Server) reason(remote net.Addr) *reason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.reasons[remote]
-	if r == nil {
-		r = new(reason)
-		s.reasons[remote] = r
-	}
-	return r
-}
-
 // Stop drains the server and returns what Wait returns, as often as it is called.
 func (s *Server) Stop() error {
 	s.asked = true
 	s.Shutdown()
+	defer s.log.end()
 	return s.Wait()
 }
 
@@ -128,7 +115,18 @@ func (s *Server) Open() *Peer { return s.OpenTo(0) }
 // OpenTo connects to the i-th of Server.Addrs. The connection may be refused: see Peer.Closed.
 func (s *Server) OpenTo(i int) *Peer {
 	s.t.Helper()
-	p, err := s.tryOpen(i)
+	p, err := s.tryOpen(i, s.memory.nobody())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// OpenFrom is OpenTo for a peer that has an IP address: Conn.RemoteAddr is a *net.TCPAddr, as on a
+// real socket, and Server.MaxConnsPerIP counts it. Several may have the same address.
+func (s *Server) OpenFrom(i int, remote netip.AddrPort) *Peer {
+	s.t.Helper()
+	p, err := s.tryOpen(i, net.TCPAddrFromAddrPort(remote))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -136,16 +134,15 @@ func (s *Server) OpenTo(i int) *Peer {
 }
 
 // TryOpen is Open for servers that may not listen any more.
-func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0) }
+func (s *Server) TryOpen() (*Peer, error) { return s.tryOpen(0, s.memory.nobody()) }
 
-func (s *Server) tryOpen(i int) (*Peer, error) {
+func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 	addr := s.Addrs()[i]
-	p, err := s.memory.dial(addr)
+	p, err := s.memory.dial(addr, remote)
 	if err != nil {
 		return nil, fmt.Errorf("looptest: cannot connect to %v: %w", addr, err)
 	}
-	p.reason = s.reason(p.addr)
-	p.mu, p.settle = &s.mu, s.settle
+	p.settle = s.settle
 	s.settle()
 	return p, nil
 }
@@ -217,7 +214,7 @@ func (s *Server) BreakLoop(i int, err error) {
 // watcher.
 func (s *Server) BlindWrites() { s.memory.blind.Store(true) }
 
-// Addr is the network address of a Peer.
+// Addr is the network address of a Peer that was not given one by OpenFrom. It has no IP.
 type Addr struct{ n int }
 
 // Network returns "memory".

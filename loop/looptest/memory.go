@@ -79,13 +79,16 @@ func (m *memory) listener(addr net.Addr) *memListener {
 	return nil
 }
 
-// dial connects to a listener, and waits until it has accepted.
-func (m *memory) dial(addr net.Addr) (*Peer, error) {
+// nobody returns a new address.
+func (m *memory) nobody() *Addr { return &Addr{n: int(m.peers.Add(1))} }
+
+// dial connects to a listener from remote, and waits until it has accepted.
+func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 	ln := m.listener(addr)
 	if ln == nil {
 		return nil, net.ErrClosed
 	}
-	p := &Peer{addr: &Addr{n: int(m.peers.Add(1))}, sock: newSocket(m)}
+	p := &Peer{addr: remote, sock: newSocket(m)}
 	p.sock.readSoon = p.sock.refill
 	select {
 	case ln.conns <- &memConn{local: addr, peer: p}:

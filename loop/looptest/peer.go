@@ -2,22 +2,20 @@ package looptest
 
 import (
 	"io"
-	"sync"
+	"net"
 	"syscall"
 )
 
 // A Peer is the other end of a connection.
 type Peer struct {
-	addr   *Addr
+	addr   net.Addr
 	sock   *socket
-	mu     *sync.Mutex
-	settle func() // the server's
-	reason *reason
+	settle func()   // the server's
 	tls    *tlsPeer // nil: plain
 }
 
-// Addr returns what Conn.RemoteAddr returns for this peer.
-func (p *Peer) Addr() *Addr { return p.addr }
+// Addr returns what Conn.RemoteAddr returns for this peer: an *Addr, or what OpenFrom was given.
+func (p *Peer) Addr() net.Addr { return p.addr }
 
 // Send feeds the pieces to the server, each as a packet of its own, and waits for what they cause.
 func (p *Peer) Send(pieces ...string) {
@@ -102,14 +100,12 @@ func (p *Peer) WasReset() bool {
 
 // Reason returns what OnClose was given, and nil before that.
 func (p *Peer) Reason() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reason.err
+	_, reason := p.sock.finish()
+	return reason
 }
 
 // Ended reports whether OnClose has been called.
 func (p *Peer) Ended() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.reason.closed
+	over, _ := p.sock.finish()
+	return over
 }

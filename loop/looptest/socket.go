@@ -43,7 +43,9 @@ type socket struct {
 	shut     bool // the server has ended its output
 	closed   bool // by the server
 	hard     bool
-	signaled bool // a look at in is on its way
+	over     bool  // OnClose has been called
+	reason   error // with that
+	signaled bool  // a look at in is on its way
 
 	told chan struct{} // holds a value after something has happened for a peer that waits for that; or nil
 }
@@ -53,6 +55,19 @@ func newSocket(m *memory) *socket {
 	s := &socket{memory: m, room: sendBuffer}
 	s.readSoon = s.refill
 	return s
+}
+
+// finished is told that OnClose was called with err.
+func (s *socket) finished(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.reason = true, err
+}
+
+func (s *socket) finish() (over bool, reason error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over, s.reason
 }
 
 func (s *socket) Write(p []byte) (int, error) { return s.Writev([][]byte{p}) }

@@ -275,6 +275,9 @@ func (c *Conn) goOnReading() {
 	}
 }
 
+// Raw returns the socket below.
+func (c *Conn) Raw() engine.Socket { return c.sock }
+
 // Linger implements engine.Socket. After close_notify the raw socket is still there.
 func (c *Conn) Linger() bool {
 	c.lingers = c.state == ended
