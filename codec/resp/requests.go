@@ -161,11 +161,11 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 	case r.Unauthenticated && n > unauthenticatedBulk:
 		return false, malformed("unauthenticated bulk length")
 	}
-	end := next + int(n)
-	if err := r.checkSize(end + 2); err != nil {
-		return false, err
+	if n > r.roomFor(next) {
+		return false, tooLong("too big request")
 	}
-	if end+2 > len(data) {
+	end := next + int(n)
+	if end > len(data)-2 {
 		return false, nil
 	}
 	if data[end] != '\r' || data[end+1] != '\n' {
@@ -175,6 +175,10 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 	r.pos = end + 2
 	return true, nil
 }
+
+// roomFor returns how long an argument that begins at from may be. It is compared before anything is
+// added to a length, which may be as large as an int.
+func (r *Requests) roomFor(from int) int64 { return int64(r.limits.MaxRequest) - int64(from) - 2 }
 
 func (r *Requests) checkSize(n int) error {
 	if n > r.limits.MaxRequest {
@@ -255,12 +259,11 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 	}
 	line, next := r.line(data, r.pos+1)
 	n, valid := parseInt(line)
-	if next == 0 || !valid || n < 0 || n > int64(r.limits.MaxBulk) ||
+	if next == 0 || !valid || n < 0 || n > int64(r.limits.MaxBulk) || n > r.roomFor(next) ||
 		r.Unauthenticated && n > unauthenticatedBulk {
 		return 0, false
 	}
-	size = next + int(n) + 2
-	return size, size <= r.limits.MaxRequest
+	return next + int(n) + 2, true
 }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
