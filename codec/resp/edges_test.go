@@ -35,3 +35,23 @@ func TestLengthsAtTheEdges(t *testing.T) {
 		}
 	}
 }
+
+// A boolean is a number, too.
+func TestParseBooleans(t *testing.T) {
+	for in, want := range map[string]int64{"#t\r\n": 1, "#f\r\n": 0} {
+		if v, err := resp.Parse([]byte(in)); v.Int != want || err != nil {
+			t.Errorf("%q: %d, %v; want %d", in, v.Int, err, want)
+		}
+	}
+}
+
+// A client's codec goes on where it was only with what it has seen.
+func TestRepliesBeginAnew(t *testing.T) {
+	c := resp.Client{}.New()
+	for _, in := range []string{"*2\r\n:1\r\n", "*1\r\n", ":5\r\n", "*2\r\n:1\r\n:2\r\n"} {
+		n, frame, err := c.Decode([]byte(in))
+		if whole := in == ":5\r\n" || len(in) > 10; err != nil || (n == len(in)) != whole || (frame != nil) != whole {
+			t.Errorf("%q: %d, %q, %v", in, n, frame, err)
+		}
+	}
+}
