@@ -245,7 +245,7 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 func (a *dialing) dial() {
 	l := a.loop
 	left := a.deadline - l.clock()
-	ctx, cancel := context.WithTimeout(context.Background(), left+left/8)
+	ctx, cancel := context.WithTimeout(context.Background(), later(max(0, left), left/8))
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()
