@@ -167,6 +167,7 @@ func init() {
 	inside.CheckDial = func(dialer any, addr string) error {
 		return (&dialing{dialer: dialer.(Dialer), addr: addr}).check()
 	}
+	inside.Draining = func(l any) bool { return l.(*Loop).draining }
 }
 
 // isUDP reports whether a session is dialled.
