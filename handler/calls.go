@@ -147,7 +147,7 @@ func (l CallLimits) filled() CallLimits {
 		panic(fmt.Sprintf("handler: CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
 	}
 	if l.Max == 0 {
-		l.Max = min(DefaultMaxCalls, 1<<(l.IDBits/2))
+		l.Max = int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2))) // an int may have 32 bits
 	}
 	if l.Max > maxMaxCalls {
 		panic(fmt.Sprintf("handler: CallLimits.Max is %d: want at most %d", l.Max, maxMaxCalls))

@@ -216,9 +216,10 @@ func (k *Link) closed(err error) {
 	k.failed(err)
 }
 
-// failed tells why there is no connection, and dials again later, though State panics.
+// failed tells why there is no connection, and dials again later, though State panics. It does not go
+// by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
 func (k *Link) failed(err error) {
-	if !k.stopped && !errors.Is(err, loop.ErrServerClosed) {
+	if !k.stopped && !inside.Draining(k.loop) {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)

@@ -221,6 +221,21 @@ func TestRedialEndsWithTheServer(t *testing.T) {
 	})
 }
 
+// A handler may pass on that another server has closed: that is no reason to stay away.
+func TestRedialBehindAnotherServersEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		k := newLinked(t, handler.Redial{Max: time.Second, Open: func(c *loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error { return fmt.Errorf("the other: %w", loop.ErrServerClosed) })
+		}})
+		k.backend.Accept().Send("hello\n")
+		k.srv.Sleep(2 * time.Second)
+		if k.backend.Accept() == nil || k.link.Conn() == nil {
+			t.Errorf("it is not dialled again, states %v", k.states)
+		}
+		k.do(k.link.Stop)
+	})
+}
+
 func TestRedialMisuse(t *testing.T) {
 	const addr = "tcp://127.0.0.1:1"
 	for want, r := range map[string]handler.Redial{

@@ -167,6 +167,7 @@ func init() {
 	inside.CheckDial = func(dialer any, addr string) error {
 		return (&dialing{dialer: dialer.(Dialer), addr: addr}).check()
 	}
+	inside.Draining = func(l any) bool { return l.(*Loop).draining }
 }
 
 // isUDP reports whether a session is dialled.
@@ -245,7 +246,7 @@ func (a *dialing) wrap(err error, remote net.Addr) error {
 func (a *dialing) dial() {
 	l := a.loop
 	left := a.deadline - l.clock()
-	ctx, cancel := context.WithTimeout(context.Background(), left+left/8)
+	ctx, cancel := context.WithTimeout(context.Background(), later(max(0, left), left/8))
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()

@@ -71,7 +71,7 @@ func (s *Server) serveOn() error {
 		case <-t.C:
 			return nil
 		case <-look.C:
-			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load() == 0 {
+			if !s.DrainAccept && s.listening.Load() == 0 && s.open.Load()+s.sessions.Load() == 0 {
 				return nil // nobody is left, and nobody comes
 			}
 		case err := <-s.failed:

@@ -153,7 +153,7 @@ func key4(a netip.AddrPort) uint64 {
 // accept opens a session, or refuses the peer.
 func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 	l, s := p.loop, p.loop.server
-	if l.draining {
+	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
 	}
 	l.count.sessions++

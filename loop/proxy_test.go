@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -261,6 +262,32 @@ func TestDrainDelay(t *testing.T) {
 			srv.Sleep(2 * time.Second)
 			if !p.Closed() {
 				t.Error("not drained")
+			}
+		})
+	}
+}
+
+// Sessions of UDP are served as long as other connections, and new ones are opened or not like those.
+func TestDrainDelayOfSessions(t *testing.T) {
+	for _, accept := range []bool{false, true} {
+		srv := &loop.Server{Addr: "udp://127.0.0.1:0", DrainDelay: 10 * time.Second, DrainAccept: accept,
+			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p, late := srv.OpenUDP(0), srv.OpenUDP(0)
+			p.Send("a")
+			srv.Shutdown()
+			srv.Sleep(9 * time.Second)
+			p.Send("b")
+			late.Send("c")
+			if got := p.Received(); !slices.Equal(got, []string{"a", "b"}) {
+				t.Errorf("DrainAccept %v: a session received %q", accept, got)
+			}
+			if got := late.Received(); (len(got) == 1) != accept {
+				t.Errorf("DrainAccept %v: a newcomer received %q", accept, got)
+			}
+			srv.Sleep(2 * time.Second)
+			if st := srv.Stats(); st.Closed != st.Sessions {
+				t.Errorf("%d sessions of %d have closed", st.Closed, st.Sessions)
 			}
 		})
 	}

@@ -203,8 +203,9 @@ type Server struct {
 
 	// DrainDelay is how long connections are served on when the server ends, before the drain
 	// begins: for balancers that need time to notice, and for what is on its way. The listeners
-	// close at once, unless DrainAccept says otherwise; Draining is true from then on. DrainTimeout
-	// comes after it. Without DrainAccept it is over when no connection is left.
+	// close at once, and UDP addresses open no new sessions, unless DrainAccept says otherwise;
+	// Draining is true from then on. DrainTimeout comes after it. Without DrainAccept it is over when
+	// no connection and no session is left.
 	DrainDelay time.Duration `zero:"none"`
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from

@@ -43,7 +43,7 @@ func (l *Loop) turn() {
 	l.health.noteStop(l.published, l.now)
 	l.published = never
 	l.bell.Clear()
-	end := l.now + l.server.TurnBudget
+	end := later(l.now, l.server.TurnBudget)
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more

@@ -165,11 +165,11 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 	case r.Unauthenticated && n > unauthenticatedBulk:
 		return false, malformed("unauthenticated bulk length")
 	}
-	end := next + int(n)
-	if err := r.checkSize(end + 2); err != nil {
-		return false, err
+	if n > r.roomFor(next) {
+		return false, tooLong("too big request")
 	}
-	if end+2 > len(data) {
+	end := next + int(n)
+	if end > len(data)-2 {
 		return false, nil
 	}
 	if data[end] != '\r' || data[end+1] != '\n' {
@@ -180,14 +180,20 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 	return true, nil
 }
 
+// roomFor returns how long an argument that begins at from may be, beside what is kept of those
+// before it. It is compared before anything is added to a length, which may be as large as an int.
+func (r *Requests) roomFor(from int) int64 { return int64(r.limits.MaxRequest) - r.kept() - int64(from) - 2 }
+
 // checkSize fails if n bytes, and what is kept of the arguments so far, are too much.
 func (r *Requests) checkSize(n int) error {
-	kept := int64(max(0, len(r.spans)-keptArgs)) * argRoom
-	if int64(n)+kept > int64(r.limits.MaxRequest) {
+	if int64(n)+r.kept() > int64(r.limits.MaxRequest) {
 		return tooLong("too big request")
 	}
 	return nil
 }
+
+// kept returns how many bytes the places of the arguments so far count for.
+func (r *Requests) kept() int64 { return int64(max(0, len(r.spans)-keptArgs)) * argRoom }
 
 // line returns the line at data[from:], without its end, and the offset of what follows it: 0 if
 // its end has not come, or is beyond the limit.
@@ -259,12 +265,11 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 	}
 	line, next := r.line(data, r.pos+1)
 	n, valid := parseInt(line)
-	if next == 0 || !valid || n < 0 || n > int64(r.limits.MaxBulk) ||
+	if next == 0 || !valid || n < 0 || n > int64(r.limits.MaxBulk) || n > r.roomFor(next) ||
 		r.Unauthenticated && n > unauthenticatedBulk {
 		return 0, false
 	}
-	size = next + int(n) + 2
-	return size, size <= r.limits.MaxRequest
+	return next + int(n) + 2, true
 }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions

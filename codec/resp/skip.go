@@ -7,7 +7,7 @@ import "bytes"
 // a long value is where it is, and how many that are.
 type skipper struct {
 	pos  int
-	more int // values that follow at pos
+	more int64 // values that follow at pos
 	busy bool
 }
 
@@ -23,16 +23,16 @@ func (s *skipper) skip(data []byte, max int) (n int, err error) {
 			return 0, err
 		}
 		if next == 0 {
-			return 0, checkMax(len(data), max)
+			return 0, checkMax(int64(len(data)), max)
 		}
 		s.pos, s.more = next, s.more-1+more
 	}
 	s.busy = false
-	return s.pos, checkMax(s.pos, max)
+	return s.pos, checkMax(int64(s.pos), max)
 }
 
-func checkMax(n, max int) error {
-	if max > 0 && n > max {
+func checkMax(n int64, max int) error {
+	if max > 0 && n > int64(max) {
 		return tooLong("too big reply")
 	}
 	return nil
@@ -40,7 +40,7 @@ func checkMax(n, max int) error {
 
 // step returns what follows the value at s.pos, and how many values belong to it. 0: it is not
 // whole.
-func (s *skipper) step(data []byte, max int) (next, more int, err error) {
+func (s *skipper) step(data []byte, max int) (next int, more int64, err error) {
 	if s.pos >= len(data) {
 		return 0, 0, nil
 	}
@@ -70,16 +70,17 @@ func (s *skipper) step(data []byte, max int) (next, more int, err error) {
 	case count == -1:
 		return next, 0, nil
 	case k == isArray:
-		return next, values(kind, int(count)), nil
+		return next, values(kind, count), nil
 	}
-	return s.bulk(data, next, int(count), max)
+	return s.bulk(data, next, count, max)
 }
 
-func (s *skipper) bulk(data []byte, from, n, max int) (next, more int, err error) {
-	end := from + n
-	if err := checkMax(end+2, max); err != nil || end+2 > len(data) {
+func (s *skipper) bulk(data []byte, from int, n int64, max int) (next int, more int64, err error) {
+	whole := int64(from) + n + 2 // where an int has 32 bits, it has no room for that
+	if err := checkMax(whole, max); err != nil || whole > int64(len(data)) {
 		return 0, 0, err
 	}
+	end := int(whole) - 2
 	if data[end] != '\r' || data[end+1] != '\n' {
 		return 0, 0, malformed("expected CRLF behind a bulk string")
 	}
@@ -122,7 +123,7 @@ var kinds = [256]uint8{
 
 // values returns how many values belong to an aggregate of n. To an attribute, which stands before
 // what it is about, that belongs, too.
-func values(kind byte, n int) int {
+func values(kind byte, n int64) int64 {
 	switch kind {
 	case '%':
 		return 2 * n

@@ -135,11 +135,12 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 	defer i.release()
 	i.src.Reset(data)
 	i.reader.Reset(&i.src)
+	most := max(limit, limit+1) // not limit+1 if that overflows
 	for i.out = i.out[:0]; ; {
 		if len(i.out) == cap(i.out) { // slices.Grow would pass maxKept, and nothing were kept
 			i.out = append(make([]byte, 0, max(minSlim, 2*len(i.out))), i.out...)
 		}
-		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), limit+1)])
+		n, err := i.reader.Read(i.out[len(i.out):min(cap(i.out), most)])
 		i.out = i.out[:len(i.out)+n]
 		switch {
 		case len(i.out) > limit:

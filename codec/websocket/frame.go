@@ -2,6 +2,7 @@ package websocket
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/gobwas/ws"
 )
@@ -94,13 +95,19 @@ func (c *Conn) checkLength(h ws.Header) error {
 	if compressed {
 		slack = c.config.maxMessage()/256 + 64 // what does not compress becomes a little longer; inflate looks at the real length
 	}
-	if limit := c.config.maxFrame() + slack; h.Length > int64(limit) {
+	if limit := with(c.config.maxFrame(), slack); h.Length > int64(limit) {
 		return tooBig("frame", clamp(h.Length), limit)
 	}
-	if limit := c.config.maxMessage() + slack; h.Length > int64(limit-before) {
+	if limit := with(c.config.maxMessage(), slack); h.Length > int64(limit-before) {
 		return tooBig("message", clamp(h.Length)+before, limit)
 	}
 	return nil
+}
+
+// with returns a limit with slack, but none beyond which the size of a frame is no int.
+func with(limit, slack int) int {
+	const most = math.MaxInt - ws.MaxHeaderSize
+	return min(limit, most-slack) + slack
 }
 
 // clamp is for error messages.

@@ -87,7 +87,8 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 		return
 	}
 	if _, err := c.Write(w.appendClose(nil, reply)); err != nil {
-		return // it closes already
+		c.CloseWithError(reply) // unless it closes already: its output has ended
+		return
 	}
 	w.phase, w.sent = closing, reply
 	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })

@@ -23,4 +23,8 @@ var (
 	// CheckDial returns what is wrong with a loop.Dialer or an address, whatever the network is
 	// like, or nil. Any goroutine may call it.
 	CheckDial func(dialer any, addr string) error
+
+	// Draining reports whether a *loop.Loop, which must make the call, dials no more: its server
+	// drains, or it has ended.
+	Draining func(l any) bool
 )

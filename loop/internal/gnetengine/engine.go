@@ -170,7 +170,9 @@ func (l *eventLoop) start() (err error) {
 		if err = l.startPoller(); err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 			return err
 		}
-		l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		if !errors.Is(err, errors.ErrUnsupported) { // it is no news where there are none
+			l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
+		}
 		l.engine.plain = l.index == 0 // then the others need not try
 	}
 	l.execute(l.reserve.fill)

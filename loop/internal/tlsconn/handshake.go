@@ -320,7 +320,7 @@ func (c *Conn) handshakeCut(err error) {
 		return
 	}
 	if err == io.EOF && c.hs.working && c.sock.Linger() {
-		c.eof = true
+		c.eof, c.final = true, true
 		return
 	}
 	c.lost = true

@@ -241,7 +241,7 @@ func (m *memSocket) offer() {
 	}
 }
 
-func (m *memSocket) Pending() bool { return false }
+func (m *memSocket) Pending() bool { return m.linger } // an end counts, where one is left
 func (m *memSocket) Unsent() int   { return 0 }
 func (m *memSocket) Linger() bool  { m.linger = true; return true }
 func (m *memSocket) Pause() error  { m.paused = true; return nil }

@@ -74,7 +74,7 @@ type Conn struct {
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended behind out
 	lost      bool // the raw socket is gone
-	eof       bool // the raw input ended within the handshake, but the socket lingers
+	eof       bool // the raw input has ended before all of it was dealt with, and the socket lingers
 
 	useless int   // records without data, less what data has made up for
 	earned  int   // bytes of data that have not yet made up for one
@@ -167,15 +167,7 @@ func (c *Conn) Closed(err error) {
 	case handshaking:
 		c.handshakeCut(err)
 	case open:
-		if c.resting, c.final = false, true; !c.paused {
-			c.resumed() // what was held until now
-		}
-		if c.state == open {
-			c.lost = true
-			c.cut(unexpected(err))
-		} else {
-			c.Closed(err)
-		}
+		c.openCut(err)
 	case ended:
 		if c.lingers && err == io.EOF && c.sock.Linger() {
 			return
@@ -191,13 +183,33 @@ func (c *Conn) Closed(err error) {
 	}
 }
 
+// openCut is told that the raw input of an open connection has ended. What was held until now comes
+// before that: if the sink has paused, or does so within it, the end waits for Resume.
+func (c *Conn) openCut(err error) {
+	c.resting, c.final = false, true
+	if err == io.EOF && (c.paused || wholeRecords(c.in) > 0) && c.sock.Linger() {
+		c.eof = true
+	}
+	if !c.paused {
+		c.resumed()
+	}
+	switch {
+	case c.eof:
+	case c.state == open:
+		c.lost = true
+		c.cut(unexpected(err))
+	default:
+		c.Closed(err)
+	}
+}
+
 // cut ends an open connection without a word, as the peer has.
 func (c *Conn) cut(err error) {
 	sock, gone := c.sock, c.lost
 	c.lost = true
 	c.close()
 	if !gone {
-		sock.Close(true)
+		sock.Close(false) // what was sent still arrives
 	}
 	c.sink.Closed(err)
 }
@@ -213,7 +225,7 @@ func unexpected(err error) error {
 
 // Pending implements engine.Socket.
 func (c *Conn) Pending() bool {
-	return c.state == open && wholeRecords(c.in) > 0 || !c.lost && c.sock.Pending()
+	return c.state == open && wholeRecords(c.in) > 0 || !c.lost && !c.eof && c.sock.Pending()
 }
 
 // Unsent implements engine.Socket.
@@ -229,7 +241,7 @@ func (c *Conn) Pause() error {
 	if c.state != open {
 		return nil
 	}
-	if c.resting { // so the socket is paused
+	if c.resting || c.eof { // so the socket is paused, or has no more
 		c.paused = true
 		return nil
 	}
@@ -246,8 +258,10 @@ func (c *Conn) Resume() {
 	if c.paused = false; c.resting {
 		return
 	}
-	c.sock.Resume()
-	if (len(c.in) > 0 || c.err != nil) && !c.resuming {
+	if !c.eof {
+		c.sock.Resume()
+	}
+	if (len(c.in) > 0 || c.err != nil || c.eof) && !c.resuming {
 		c.resuming = true
 		_ = c.loop.post(c.resumed)
 	}

@@ -69,7 +69,7 @@ type watched struct {
 func New(threshold time.Duration, n int, clock func() time.Duration, log zerolog.Logger) *Dog {
 	d := &Dog{
 		threshold: threshold,
-		period:    min(max(minLook, (threshold+looks-1)/looks), maxLook),
+		period:    min(max(minLook, (threshold-1)/looks+1), maxLook),
 		clock:     clock,
 		log:       log,
 		kick:      make(chan struct{}, 1),

@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"bytes"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -135,5 +136,12 @@ func TestReports(t *testing.T) {
 	if len(lines) != 2 || !strings.Contains(lines[0], "blocks its loop") || !strings.Contains(lines[0], "TestReports") ||
 		!strings.Contains(lines[1], `"took":130`) {
 		t.Errorf("logged %q", lines)
+	}
+}
+
+// A threshold that is never reached costs no more looks than any long one.
+func TestLongestThreshold(t *testing.T) {
+	if d := New(time.Duration(math.MaxInt64), 1, nil, zerolog.Nop()); d.period != maxLook {
+		t.Errorf("it looks each %v, want %v", d.period, maxLook)
 	}
 }
