@@ -53,6 +53,13 @@ func Unclear(h *Hub) (n int) {
 	return n
 }
 
+// Held reports whether h has a lease.
+func Held(h *Hub) bool {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	return h.keeper.held
+}
+
 // Claimed returns for whom h would claim a name again, or "".
 func Claimed(h *Hub, name string) string {
 	h.keeper.mu.Lock()

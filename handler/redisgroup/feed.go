@@ -148,18 +148,23 @@ var errOneDial = errors.New("redisgroup: a connection is not used again")
 
 // dial returns a connection, with the client that made it in its life: go-redis says who we are, and
 // is not used then. It would replace a broken one by itself, and subscribe to all its channels in
-// one command.
+// one command. When ctx ends the connection is closed: a read or write that Redis has no answer to
+// would last for as long as the client's timeouts.
 func (f *feed) dial(ctx context.Context) (*redis.Client, *wire, error) {
 	opt := quiet(f.link.client.Options())
 	opt.PoolSize, opt.MinIdleConns, opt.Protocol = 1, 0, 3
 	var conn net.Conn
 	inner := opt.Dialer
-	opt.Dialer = func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
+	opt.Dialer = func(dialing context.Context, network, addr string) (net.Conn, error) {
 		if conn != nil {
 			return nil, errOneDial
 		}
-		conn, err = inner(ctx, network, addr)
-		return conn, err
+		c, err := inner(dialing, network, addr)
+		if err == nil {
+			conn = c
+			context.AfterFunc(ctx, func() { _ = c.Close() })
+		}
+		return c, err
 	}
 	client := redis.NewClient(opt)
 	if err := client.Ping(ctx).Err(); err != nil {

@@ -96,9 +96,14 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.closed = true
 	h.mu.Unlock()
+	// What waits for a Redis that does not answer is interrupted when ctx ends.
+	defer context.AfterFunc(ctx, func() { _ = h.topo.client.Close() })()
 	err := h.topo.flush(ctx)
 	if e := h.keeper.resign(ctx); err == nil {
 		err = e
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
 	}
 	h.stop()
 	return err

@@ -40,6 +40,7 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	case *redis.ClusterClient:
 		opt := *c.Options()
 		opt.MaxRetries = -1
+		opt.ContextTimeoutEnabled = true
 		opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		t.cluster = redis.NewClusterClient(&opt)
@@ -52,10 +53,12 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	return t, nil
 }
 
-// quiet returns options for a client that does not send anything twice.
+// quiet returns options for a client that does not send anything twice, and waits for no longer than
+// a context allows.
 func quiet(opt *redis.Options) *redis.Options {
 	o := *opt
 	o.MaxRetries = -1
+	o.ContextTimeoutEnabled = true
 	o.DialerRetries = 1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o

@@ -36,6 +36,28 @@ func TestTapWakesTheLoop(t *testing.T) {
 	})
 }
 
+// One that asks a loop for something just when it is about to wait is heard, though nobody else is
+// going to wake it.
+func TestTapHearsWhoComesLast(t *testing.T) {
+	engines(t, 2, func(t *testing.T, r *rig) {
+		var wg sync.WaitGroup
+		for i, l := range r.loops {
+			wg.Go(func() {
+				for n := range 10_000 {
+					if n%2 == 0 {
+						r.do(i, func() {})
+						continue
+					}
+					done := make(chan struct{})
+					l.execute(func() { close(done) })
+					wait(t, done, "a task")
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
 // A loop that asks for another turn looks at its sockets before, and does not sleep.
 func TestAgainComesBehindTheSockets(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {

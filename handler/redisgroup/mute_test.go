@@ -1,0 +1,180 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// A mute is between a Hub and Redis, which stops when it is told to, as a process does by SIGSTOP:
+// nothing is answered from then on, and at last nothing can be written, either.
+type mute struct {
+	silent, full atomic.Bool
+	hello        chan struct{}  // there is a connection
+	subscribing  chan *muteConn // that subscribes
+	resigning    chan struct{}
+}
+
+type muteConn struct {
+	net.Conn
+	mute   *mute
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newMute() *mute {
+	const many = 1000
+	return &mute{
+		hello: make(chan struct{}, many), subscribing: make(chan *muteConn, many), resigning: make(chan struct{}, many),
+	}
+}
+
+func (m *mute) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &muteConn{Conn: c, mute: m, closed: make(chan struct{})}, err
+}
+
+func (c *muteConn) Read(b []byte) (n int, err error) {
+	for {
+		if n, err = c.Conn.Read(b); err != nil || !c.mute.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func (c *muteConn) Write(b []byte) (int, error) {
+	switch b := bytes.ToUpper(b); {
+	case bytes.Contains(b, []byte("HELLO")):
+		c.mute.hello <- struct{}{}
+	case bytes.Contains(b, []byte("SUBSCRIBE")):
+		c.mute.subscribing <- c
+	case bytes.Contains(b, []byte("SMEMBERS")):
+		c.mute.resigning <- struct{}{}
+	}
+	if !c.mute.full.Load() {
+		return c.Conn.Write(b)
+	}
+	<-c.closed
+	return 0, net.ErrClosed
+}
+
+func (c *muteConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// client returns one whose timeouts nobody lives to see.
+func (m *mute) client(t *testing.T) *redis.Client {
+	const long = time.Hour
+	c := redis.NewClient(&redis.Options{
+		Addr: miniredis.RunT(t).Addr(), Dialer: m.dial, ReadTimeout: long, WriteTimeout: long, DialTimeout: long,
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// soon returns what f does, which must not last.
+func soon(t *testing.T, f func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("it does not return")
+		return nil
+	}
+}
+
+// Open and Claim wait for a Redis that does not answer as long as their context allows, and not for
+// as long as the client's timeouts.
+func TestContextEndsWaiting(t *testing.T) {
+	m := newMute()
+	client := m.client(t)
+	hub, err := redisgroup.Open(t.Context(), client, settled())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.silent.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if soon(t, func() error { return hub.Claim(ctx, "ann", "1") }) == nil {
+		t.Error("a name was claimed")
+	}
+	if soon(t, func() error {
+		_, err := redisgroup.Open(ctx, client, settled())
+		return err
+	}) == nil {
+		t.Error("a Hub was opened")
+	}
+	_ = soon(t, func() error { return hub.Close(ctx) })
+}
+
+// Close returns when its context ends, whatever waits for a Redis that does not answer.
+func TestCloseWhileRedisIsMute(t *testing.T) {
+	for what, begin := range map[string]func(m *mute, n *node, wire *muteConn){
+		"waiting for nothing": func(*mute, *node, *muteConn) {},
+		"waiting for an answer": func(_ *mute, n *node, _ *muteConn) {
+			n.dial().say("say red hello")
+			eventually(n.t, "it is on its way", func() bool { return n.hub.Stats().Queued > 0 })
+		},
+		"writing": func(m *mute, n *node, _ *muteConn) {
+			m.full.Store(true)
+			n.dial().say("join green")
+			<-m.subscribing
+		},
+		"connecting": func(m *mute, _ *node, wire *muteConn) {
+			for len(m.hello) > 0 {
+				<-m.hello
+			}
+			_ = wire.Close()
+			<-m.hello
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMute()
+			n := startNode(t, m.client(t), settled())
+			c := n.dial()
+			c.say("ojoin blue")
+			c.wants("joined true")
+			wire := <-m.subscribing
+			eventually(t, "the subscription stands", func() bool { return redisgroup.Live(n.hub) == 1 })
+			m.silent.Store(true)
+			begin(m, n, wire)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := soon(t, func() error { return n.hub.Close(ctx) }); !errors.Is(err, context.Canceled) {
+				t.Errorf("Close returned %v", err)
+			}
+		})
+	}
+}
+
+// Close returns when its context ends while presence is given up.
+func TestCloseCanceled(t *testing.T) {
+	m := newMute()
+	n := startNode(t, m.client(t), settled())
+	eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
+	m.silent.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-m.resigning
+		cancel()
+	}()
+	if err := soon(t, func() error { return n.hub.Close(ctx) }); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close returned %v", err)
+	}
+}
