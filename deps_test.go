@@ -40,7 +40,7 @@ var floors = map[string][]string{
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule, "internal/inside"},
-	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule}, // a leaf: go-redis is for those who want it
+	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
 	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/inside", "internal/selfsigned"},

@@ -171,7 +171,7 @@ func (f *feed) dial(ctx context.Context) (*redis.Client, *wire, error) {
 		_ = client.Close()
 		return nil, nil, err
 	}
-	w := &wire{Conn: conn, patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil}
+	w := &wire{Conn: madeDirect(conn), patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil}
 	if w.patience <= 0 {
 		w.patience = (maxSilent + 1) * pingEvery
 	}

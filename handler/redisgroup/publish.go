@@ -13,50 +13,31 @@ import (
 )
 
 // publishAll publishes what is queued, until the Hub is closed: what has gathered while the last
-// batch was on its way is the next one.
+// batch was on its way, and for a while after that, is the next one.
 func (l *link) publishAll() {
 	defer l.abandonRest()
-	var next time.Time // when the next batch may begin
+	nap := newNap()
+	defer nap.close()
+	var last pace
 	for {
 		select {
 		case <-l.hub.ctx.Done():
 			return
 		case <-l.out.wake:
 		}
-		if d := time.Until(next); d > 0 && !l.hub.topo.pause(d) {
-			return
+		if d := last.wait(time.Now()); d > 0 {
+			nap.sleep(d)
 		}
-		began := time.Now()
-		wait, again, ok := l.publishSome()
+		now, again, ok := l.publishSome()
 		switch {
-		case wait == 0 && !ok:
+		case now.began.IsZero() && !ok:
 			return
 		case again && !l.hub.topo.pause(l.delays.next()):
 			return
-		case !again:
-			next = began.Add(wait)
+		case !again && !now.began.IsZero():
+			last = now
 		}
 	}
-}
-
-// pace is the least time from the begin of a batch to that of the next. A message that comes alone
-// leaves at once; many share a round trip, a run of the script and a write to each subscriber,
-// which is most of what a message costs Redis. What members here have got already, those elsewhere
-// are not to have much later, so it waits for less.
-func pace(batch []*outgoing, oneOrder bool) time.Duration {
-	patient := 0
-	for _, o := range batch {
-		if oneOrder || o.op != opPlain {
-			patient++
-		}
-	}
-	if patient > 4 {
-		return 4 * time.Millisecond
-	}
-	if patient > 2 {
-		return 2 * time.Millisecond
-	}
-	return time.Millisecond
 }
 
 // abandonRest gives up the messages that are left when the Hub ends.
@@ -71,20 +52,19 @@ func (l *link) abandonRest() {
 	}
 }
 
-// publishSome publishes a batch, and returns how long after its begin the next may begin; 0: there
-// was nothing. Meanwhile no bucket moves to another link.
-func (l *link) publishSome() (wait time.Duration, again, ok bool) {
+// publishSome publishes a batch, and returns its pace. Meanwhile no bucket moves to another link.
+func (l *link) publishSome() (p pace, again, ok bool) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	batch, ok := l.out.take()
 	if len(batch) == 0 {
-		return 0, false, ok
+		return pace{}, false, ok
 	}
-	wait = pace(batch, l.hub.cfg.OneOrder)
+	p = paceOf(batch, l.hub.cfg.OneOrder)
 	failed := l.publishBatch(batch)
 	l.out.prepend(failed)
 	l.out.done()
-	return wait, len(failed) > 0, ok
+	return p, len(failed) > 0, ok
 }
 
 // A segment is what one command does: outgoings of one bucket that follow each other and are of one
