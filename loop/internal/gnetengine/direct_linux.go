@@ -34,6 +34,7 @@ type direct struct {
 	ended   bool   // the end has been read
 	paused  bool
 	waiting bool // for a call of Sink.Writable
+	level   bool // reported for as long as there is something
 	lingers bool
 	closed  bool
 	unix    bool
@@ -48,6 +49,9 @@ func (d *direct) wanted() (events uint32) {
 	}
 	if d.waiting {
 		events |= unix.EPOLLOUT
+	}
+	if !d.level && events == unix.EPOLLIN|unix.EPOLLRDHUP {
+		return events | unix.EPOLLPRI | unix.EPOLLET
 	}
 	if events == 0 && d.ended {
 		events = unix.EPOLLONESHOT // a socket that has ended both ways is reported for ever
@@ -69,13 +73,14 @@ func (d *direct) watch() bool {
 }
 
 // polled implements pollee.
-func (d *direct) polled(events uint32) {
+func (d *direct) polled(events uint32) (look bool) {
 	const broken = unix.EPOLLERR | unix.EPOLLHUP
+	edge := d.polling&unix.EPOLLET != 0
 	if events&(unix.EPOLLOUT|broken) != 0 && d.waiting {
 		d.waiting = false
 		d.sink.Writable()
 		if d.closed {
-			return
+			return false
 		}
 		d.watch()
 	}
@@ -86,23 +91,36 @@ func (d *direct) polled(events uint32) {
 			d.checkPaused()
 		}
 	case events&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0:
-		d.receive()
+		all := d.receive()
+		if !edge || d.closed || d.ended {
+			return true
+		}
+		if all && events&(unix.EPOLLPRI|unix.EPOLLRDHUP|broken) == 0 {
+			return false
+		}
+		d.level = true
+		d.watch()
 	}
+	return true
 }
 
-// read takes what a buffer holds. It reads by recv(2), for the same reasons as Write.
-func (d *direct) read() {
+// read takes what a buffer holds, and reports whether that was all. It reads by recv(2), for the same reasons as Write.
+func (d *direct) read() (all bool) {
 	buf := d.loop.buffer()
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRaw, 0, 0, 0)
 	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
+	case errno == unix.EAGAIN:
+		return true
+	case errno == unix.EINTR:
 	case errno != 0:
 		d.over(os.NewSyscallError("read", errno))
 	case n == 0:
 		d.over(io.EOF)
 	default:
 		d.sink.Readable(buf[:n])
+		return n < maxRaw
 	}
+	return false
 }
 
 // checkPaused ends a paused socket that was reset. If the peer had ended its output before that, the

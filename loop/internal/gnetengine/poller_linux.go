@@ -20,6 +20,9 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
+	// mostVain limits how seldom a loop looks a second time: once in 2^mostVain+1 waits.
+	mostVain = 5
+
 	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then,
 	// but the machine may be busy.
 	proofTimeout = 10 * time.Second
@@ -49,6 +52,9 @@ type poller struct {
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
 	again   bool        // the loop wants another turn
+	tried   bool        // it has looked a second time
+	vain    uint8       // looks in a row that found nothing, mostVain at most
+	skip    uint8       // how often to wait without another look
 	leaving atomic.Bool // run is to return; any goroutine may set it
 	err     error       // why it has, if nobody has asked for it
 	proof   chan error  // nil: its bell has rung
@@ -56,8 +62,11 @@ type poller struct {
 	woken   bool // by Go's poller
 }
 
-// A pollee is told what epoll says of its descriptor.
-type pollee interface{ polled(events uint32) }
+// A pollee is told what epoll says of its descriptor, and says whether the loop has to look again
+// before it waits: whether there may be more that nobody is going to report anew.
+type pollee interface {
+	polled(events uint32) (look bool)
+}
 
 // An entry is a descriptor that is watched. Events carry its place and generation, so that one that
 // was taken together with others, and whose descriptor they have closed, reaches nobody.
@@ -208,9 +217,10 @@ func (p *poller) round() (more bool) {
 	if errno != 0 {
 		return p.failed(errno)
 	}
+	look := n == pollBatch
 	for _, ev := range p.events[:n] {
-		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
-			e.pollee.polled(ev.Events)
+		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad && e.pollee.polled(ev.Events) {
+			look = true
 		}
 	}
 	if wanted && p.tap.run() {
@@ -220,7 +230,30 @@ func (p *poller) round() (more bool) {
 		p.again = false // what sockets asked for comes now, too
 		p.turn()
 	}
-	return (n > 0 || p.again) && !p.leaving.Load()
+	return (p.likely(int(n)) || look || p.again) && !p.leaving.Load()
+}
+
+// likely reports whether another look is worth its price, when the last one found n events and
+// nothing is left of them. What happens from then on wakes a loop that waits: so it is only a matter
+// of cost, and a loop that has looked in vain leaves out the next looks, more and more of them.
+func (p *poller) likely(n int) bool {
+	tried := p.tried
+	p.tried = false
+	switch {
+	case n == 0:
+		if tried {
+			p.vain = min(p.vain+1, mostVain)
+			p.skip = 1<<p.vain - 1
+		}
+		return false
+	case tried:
+		p.vain = 0
+	case p.skip > 0:
+		p.skip--
+		return false
+	}
+	p.tried = true
+	return true
 }
 
 func (p *poller) failed(errno syscall.Errno) (more bool) {

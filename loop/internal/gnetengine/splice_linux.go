@@ -69,17 +69,16 @@ func (l *eventLoop) hasPipe() bool {
 	return l.pipe != nil
 }
 
-// receive takes what has come.
-func (d *direct) receive() {
+// receive takes what has come, and reports whether it is known that this was all.
+func (d *direct) receive() (all bool) {
 	if d.flow == nil {
-		d.read()
-		return
+		return d.read()
 	}
 	if to, ok := d.flow.Target().(*direct); ok && d.loop.hasPipe() {
 		d.splice(to.fd)
-		return
+		return false
 	}
-	d.read()
+	return d.read()
 }
 
 // splice passes on what has come to the socket to.
