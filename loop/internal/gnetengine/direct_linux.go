@@ -34,7 +34,7 @@ type direct struct {
 	ended   bool   // the end has been read
 	paused  bool
 	waiting bool // for a call of Sink.Writable
-	level   bool // reported for as long as there is something
+	level   bool // reported for as long as there is something to read, not once
 	lingers bool
 	closed  bool
 	unix    bool
@@ -43,6 +43,10 @@ type direct struct {
 }
 
 // wanted returns what d must be watched for. Without any of it epoll still reports a reset.
+//
+// What comes to a socket that is only read is reported once (EPOLLET), as one read takes all of it,
+// most often. Then a loop need not look once more before it waits, and epoll need not ask each
+// socket again whether it is empty by now.
 func (d *direct) wanted() (events uint32) {
 	if !d.paused && !d.ended {
 		events |= unix.EPOLLIN | unix.EPOLLRDHUP
@@ -73,6 +77,10 @@ func (d *direct) watch() bool {
 }
 
 // polled implements pollee.
+//
+// A read that does not fill the buffer has taken all, unless the stream ends or there is a mark of
+// urgent data in it, which reading stops at: epoll tells of both. What has not been taken has d
+// watched in the other way from then on.
 func (d *direct) polled(events uint32) (look bool) {
 	const broken = unix.EPOLLERR | unix.EPOLLHUP
 	edge := d.polling&unix.EPOLLET != 0
@@ -91,21 +99,21 @@ func (d *direct) polled(events uint32) (look bool) {
 			d.checkPaused()
 		}
 	case events&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0:
-		all := d.receive()
-		if !edge || d.closed || d.ended {
-			return true
-		}
-		if all && events&(unix.EPOLLPRI|unix.EPOLLRDHUP|broken) == 0 {
+		short := d.receive()
+		if edge && short && events&(unix.EPOLLPRI|unix.EPOLLRDHUP|broken) == 0 {
 			return false
 		}
-		d.level = true
-		d.watch()
+		if edge && !d.closed {
+			d.level = true
+			d.watch()
+		}
 	}
 	return true
 }
 
-// read takes what a buffer holds, and reports whether that was all. It reads by recv(2), for the same reasons as Write.
-func (d *direct) read() (all bool) {
+// read takes what a buffer holds, and reports whether it was not full. It reads by recv(2), for the
+// same reasons as Write.
+func (d *direct) read() (short bool) {
 	buf := d.loop.buffer()
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), maxRaw, 0, 0, 0)
 	switch {

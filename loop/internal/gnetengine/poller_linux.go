@@ -20,7 +20,7 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
-	// mostVain limits how seldom a loop looks a second time: once in 2^mostVain+1 waits.
+	// mostVain limits how seldom a loop that waits has looked a second time: once in 2^mostVain waits.
 	mostVain = 5
 
 	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then,
@@ -52,9 +52,9 @@ type poller struct {
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
 	again   bool        // the loop wants another turn
-	tried   bool        // it has looked a second time
-	vain    uint8       // looks in a row that found nothing, mostVain at most
-	skip    uint8       // how often to wait without another look
+	tried   bool        // the next look is one that likely has asked for
+	vain    uint8       // how many of these in a row have found nothing, mostVain at most
+	skip    uint8       // how often to wait without one
 	leaving atomic.Bool // run is to return; any goroutine may set it
 	err     error       // why it has, if nobody has asked for it
 	proof   chan error  // nil: its bell has rung
@@ -63,7 +63,7 @@ type poller struct {
 }
 
 // A pollee is told what epoll says of its descriptor, and says whether the loop has to look again
-// before it waits: whether there may be more that nobody is going to report anew.
+// before it waits: whether there may be more that epoll does not report by itself.
 type pollee interface {
 	polled(events uint32) (look bool)
 }
@@ -233,9 +233,11 @@ func (p *poller) round() (more bool) {
 	return (p.likely(int(n)) || look || p.again) && !p.leaving.Load()
 }
 
-// likely reports whether another look is worth its price, when the last one found n events and
-// nothing is left of them. What happens from then on wakes a loop that waits: so it is only a matter
-// of cost, and a loop that has looked in vain leaves out the next looks, more and more of them.
+// likely reports whether another look may find something, when the last one has found n events and
+// nothing is left of these. Whatever comes now wakes a loop that waits, so it is a question of cost
+// only: a look in vain is one of four system calls of a loop that waits for each message, and to
+// wait for what is there already costs more than a look. The more looks in a row were in vain, the
+// more are left out.
 func (p *poller) likely(n int) bool {
 	tried := p.tried
 	p.tried = false

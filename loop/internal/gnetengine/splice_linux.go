@@ -69,8 +69,8 @@ func (l *eventLoop) hasPipe() bool {
 	return l.pipe != nil
 }
 
-// receive takes what has come, and reports whether it is known that this was all.
-func (d *direct) receive() (all bool) {
+// receive takes what has come, and reports whether a read has done that which was short.
+func (d *direct) receive() (short bool) {
 	if d.flow == nil {
 		return d.read()
 	}
