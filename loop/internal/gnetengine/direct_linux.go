@@ -23,6 +23,9 @@ const maxRaw = readBuffer
 // maxRawPieces is how many pieces are written so.
 const maxRawPieces = 8
 
+// justReading is what a socket is watched for that only reads: see direct.wanted.
+const justReading = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
+
 // direct implements engine.Socket: a socket in the loop's own epoll instance, which gnet's loop looks
 // into. What gnet would keep of it are 290 bytes, and a third of the instructions of an echo.
 type direct struct {
@@ -55,7 +58,7 @@ func (d *direct) wanted() (events uint32) {
 		events |= unix.EPOLLOUT
 	}
 	if !d.level && events == unix.EPOLLIN|unix.EPOLLRDHUP {
-		return events | unix.EPOLLPRI | unix.EPOLLET
+		return justReading
 	}
 	if events == 0 && d.ended {
 		events = unix.EPOLLONESHOT // a socket that has ended both ways is reported for ever
@@ -82,13 +85,28 @@ func (d *direct) watch() bool {
 // urgent data in it, which reading stops at: epoll tells of both. What has not been taken has d
 // watched in the other way from then on.
 func (d *direct) polled(events uint32) (look bool) {
+	once := d.polling == justReading
+	switch {
+	case !once || events != unix.EPOLLIN || d.flow != nil:
+		d.sort(events)
+	case d.read():
+		return false
+	}
+	if once && !d.closed {
+		d.level = true
+		d.watch()
+	}
+	return true
+}
+
+// sort deals with events of all kinds.
+func (d *direct) sort(events uint32) {
 	const broken = unix.EPOLLERR | unix.EPOLLHUP
-	edge := d.polling&unix.EPOLLET != 0
 	if events&(unix.EPOLLOUT|broken) != 0 && d.waiting {
 		d.waiting = false
 		d.sink.Writable()
 		if d.closed {
-			return false
+			return
 		}
 		d.watch()
 	}
@@ -99,16 +117,8 @@ func (d *direct) polled(events uint32) (look bool) {
 			d.checkPaused()
 		}
 	case events&(unix.EPOLLIN|unix.EPOLLRDHUP|broken) != 0:
-		short := d.receive()
-		if edge && short && events&(unix.EPOLLPRI|unix.EPOLLRDHUP|broken) == 0 {
-			return false
-		}
-		if edge && !d.closed {
-			d.level = true
-			d.watch()
-		}
+		d.receive()
 	}
-	return true
 }
 
 // read takes what a buffer holds, and reports whether it was not full. It reads by recv(2), for the

@@ -20,6 +20,9 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
+	// fewEvents at once, or fewer, are what a look behind them may be too dear for.
+	fewEvents = 2
+
 	// mostVain limits how seldom a loop that waits has looked a second time: once in 2^mostVain waits.
 	mostVain = 5
 
@@ -250,6 +253,8 @@ func (p *poller) likely(n int) bool {
 		return false
 	case tried:
 		p.vain = 0
+	case n > fewEvents: // a look costs little for each
+		return true
 	case p.skip > 0:
 		p.skip--
 		return false

@@ -69,16 +69,17 @@ func (l *eventLoop) hasPipe() bool {
 	return l.pipe != nil
 }
 
-// receive takes what has come, and reports whether a read has done that which was short.
-func (d *direct) receive() (short bool) {
+// receive takes what has come.
+func (d *direct) receive() {
 	if d.flow == nil {
-		return d.read()
+		d.read()
+		return
 	}
 	if to, ok := d.flow.Target().(*direct); ok && d.loop.hasPipe() {
 		d.splice(to.fd)
-		return false
+		return
 	}
-	return d.read()
+	d.read()
 }
 
 // splice passes on what has come to the socket to.
