@@ -46,12 +46,13 @@ func main() {
 	n := flag.Int("n", 1000, "how many messages the client sends on each connection")
 	conns := flag.Int("conns", 50, "how many connections the client has")
 	depth := flag.Int("depth", 1, "how many messages the client sends at once")
+	size := flag.Int("size", 64, "how many bytes a message of the client has")
 	flag.Parse()
 	var err error
 	if serve := peers[*peer]; serve != nil {
 		err = serve()
 	} else if *client != "" {
-		err = ping(*client, *conns, *n, *depth)
+		err = ping(*client, *conns, *n, *depth, *size)
 	} else {
 		flag.Usage()
 		os.Exit(2)
@@ -67,13 +68,13 @@ func listening(addr string) { fmt.Println(addr) }
 // quit ends a server, so that callgrind writes what it has counted.
 func quit() { os.Exit(0) }
 
-// ping sends n messages of 64 bytes on each connection: in rounds, depth at once on each, and when
+// ping sends n messages of so many bytes on each connection: in rounds, depth at once on each, and when
 // all have come back the next. So the server always finds several connections readable at once, as one under
 // load does. With a single connection it would be put to sleep and woken for each message, which
 // costs several times as much in Go's scheduler as all the rest, and not twice the same.
-func ping(addr string, conns, n, depth int) error {
-	msg := binary.BigEndian.AppendUint32(nil, 64)
-	msg = bytes.Repeat(append(msg, strings.Repeat("x", 64)...), depth)
+func ping(addr string, conns, n, depth, size int) error {
+	msg := binary.BigEndian.AppendUint32(nil, uint32(size))
+	msg = bytes.Repeat(append(msg, strings.Repeat("x", size)...), depth)
 	cs := make([]net.Conn, conns)
 	for i := range cs {
 		c, err := net.Dial("tcp", addr)

@@ -20,7 +20,7 @@ func (l *eventLoop) adopt(nc net.Conn, open func(engine.Socket) engine.Sink) err
 	if err != nil {
 		return err
 	}
-	d := &direct{loop: l, fd: fd, unix: !tcp}
+	d := &direct{loop: l, fd: fd, unix: !tcp, level: !tcp}
 	begun := false
 	err = l.call(func() error {
 		begun = true

@@ -77,7 +77,8 @@ func (b *bell) Publish(when time.Duration) {
 func (b *bell) Clear() {}
 
 // polled implements pollee. As the events are edge-triggered the descriptor need not be read.
-func (b *bell) polled(uint32) {
+func (b *bell) polled(uint32) (look bool) {
 	b.set = unset
 	b.ring()
+	return false
 }

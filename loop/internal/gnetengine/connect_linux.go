@@ -81,7 +81,7 @@ func (a *attempt) drop(err error) error {
 }
 
 // polled implements pollee: the attempt has succeeded, or failed.
-func (a *attempt) polled(events uint32) {
+func (a *attempt) polled(events uint32) (look bool) {
 	err := a.failure(events)
 	var local netip.AddrPort
 	if err == nil {
@@ -91,13 +91,14 @@ func (a *attempt) polled(events uint32) {
 		a.giveUp()
 		if a.tries <= selfConnects {
 			if err = a.begin(); err == nil {
-				return
+				return true
 			}
 		} else {
 			err = os.NewSyscallError("connect", unix.ECONNREFUSED) // nobody listens there
 		}
 	}
 	a.finish(local, err)
+	return true
 }
 
 // failure returns why an attempt has failed, or nil.

@@ -128,7 +128,7 @@ type packets struct {
 }
 
 // polled implements pollee: there is something to receive.
-func (p *packets) polled(uint32) {
+func (p *packets) polled(uint32) (look bool) {
 	if p.loop.packets == nil {
 		p.loop.packets = newInBatch()
 	}
@@ -140,6 +140,7 @@ func (p *packets) polled(uint32) {
 	default:
 		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
 	}
+	return true
 }
 
 // receive takes a batch; or one datagram, the more often the more batches were no more than that.

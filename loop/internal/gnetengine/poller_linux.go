@@ -20,6 +20,12 @@ const (
 	// pollBatch is how many events are taken at once.
 	pollBatch = 128
 
+	// fewEvents at once, or fewer, are what a look behind them may be too dear for.
+	fewEvents = 2
+
+	// mostVain limits how seldom a loop that waits has looked a second time: once in 2^mostVain waits.
+	mostVain = 5
+
 	// proofTimeout is how long a loop may take to show that it hears its poller. It is idle then,
 	// but the machine may be busy.
 	proofTimeout = 10 * time.Second
@@ -49,6 +55,9 @@ type poller struct {
 	free    []int32
 	events  [pollBatch]unix.EpollEvent
 	again   bool        // the loop wants another turn
+	tried   bool        // the next look is one that likely has asked for
+	vain    uint8       // how many of these in a row have found nothing, mostVain at most
+	skip    uint8       // how often to wait without one
 	leaving atomic.Bool // run is to return; any goroutine may set it
 	err     error       // why it has, if nobody has asked for it
 	proof   chan error  // nil: its bell has rung
@@ -56,8 +65,11 @@ type poller struct {
 	woken   bool // by Go's poller
 }
 
-// A pollee is told what epoll says of its descriptor.
-type pollee interface{ polled(events uint32) }
+// A pollee is told what epoll says of its descriptor, and says whether the loop has to look again
+// before it waits: whether there may be more that epoll does not report by itself.
+type pollee interface {
+	polled(events uint32) (look bool)
+}
 
 // An entry is a descriptor that is watched. Events carry its place and generation, so that one that
 // was taken together with others, and whose descriptor they have closed, reaches nobody.
@@ -208,9 +220,10 @@ func (p *poller) round() (more bool) {
 	if errno != 0 {
 		return p.failed(errno)
 	}
+	look := n == pollBatch
 	for _, ev := range p.events[:n] {
-		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
-			e.pollee.polled(ev.Events)
+		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad && e.pollee.polled(ev.Events) {
+			look = true
 		}
 	}
 	if wanted && p.tap.run() {
@@ -220,7 +233,34 @@ func (p *poller) round() (more bool) {
 		p.again = false // what sockets asked for comes now, too
 		p.turn()
 	}
-	return (n > 0 || p.again) && !p.leaving.Load()
+	return (p.likely(int(n)) || look || p.again) && !p.leaving.Load()
+}
+
+// likely reports whether another look may find something, when the last one has found n events and
+// nothing is left of these. Whatever comes now wakes a loop that waits, so it is a question of cost
+// only: a look in vain is one of four system calls of a loop that waits for each message, and to
+// wait for what is there already costs more than a look. The more looks in a row were in vain, the
+// more are left out.
+func (p *poller) likely(n int) bool {
+	tried := p.tried
+	p.tried = false
+	switch {
+	case n == 0:
+		if tried {
+			p.vain = min(p.vain+1, mostVain)
+			p.skip = 1<<p.vain - 1
+		}
+		return false
+	case tried:
+		p.vain = 0
+	case n > fewEvents: // a look costs little for each
+		return true
+	case p.skip > 0:
+		p.skip--
+		return false
+	}
+	p.tried = true
+	return true
 }
 
 func (p *poller) failed(errno syscall.Errno) (more bool) {
