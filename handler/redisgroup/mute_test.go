@@ -169,9 +169,15 @@ func TestCloseCanceled(t *testing.T) {
 	n := startNode(t, m.client(t), settled())
 	eventually(t, "there is a lease", func() bool { return redisgroup.Held(n.hub) })
 	m.silent.Store(true)
+	for len(m.hello) > 0 {
+		<-m.hello
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		<-m.resigning
+		select {
+		case <-m.resigning:
+		case <-m.hello: // on a new connection, as the lease is renewed on the other
+		}
 		cancel()
 	}()
 	if err := soon(t, func() error { return n.hub.Close(ctx) }); !errors.Is(err, context.Canceled) {
