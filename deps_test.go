@@ -40,7 +40,7 @@ var floors = map[string][]string{
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule, "internal/inside"},
-	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule}, // a leaf: go-redis is for those who want it
+	"handler/redisgroup": {"internal/redisopt", "codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule}, // a leaf: go-redis is for those who want it
 
 	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
 	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/inside", "internal/selfsigned"},
@@ -50,7 +50,7 @@ var floors = map[string][]string{
 	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Beside floor 1: delays on Redis.
-	"timing/rediswheel": {"timing", redisModule, cronModule, netModule},
+	"timing/rediswheel": {"internal/redisopt", "timing", redisModule, cronModule, netModule},
 
 	// Beside floor 2: tests, and what they share.
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},
@@ -79,6 +79,7 @@ var floors = map[string][]string{
 	"internal/inside":           {},
 	"internal/shortdir":         {},
 	"internal/seed":             {},
+	"internal/redisopt":         {},
 }
 
 const (

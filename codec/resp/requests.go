@@ -182,7 +182,9 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 
 // roomFor returns how long an argument that begins at from may be, beside what is kept of those
 // before it. It is compared before anything is added to a length, which may be as large as an int.
-func (r *Requests) roomFor(from int) int64 { return int64(r.limits.MaxRequest) - r.kept() - int64(from) - 2 }
+func (r *Requests) roomFor(from int) int64 {
+	return int64(r.limits.MaxRequest) - r.kept() - int64(from) - 2
+}
 
 // checkSize fails if n bytes, and what is kept of the arguments so far, are too much.
 func (r *Requests) checkSize(n int) error {

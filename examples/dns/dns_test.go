@@ -166,6 +166,46 @@ func TestManyWaitForOneAnswer(t *testing.T) {
 	})
 }
 
+// A client that ends its output behind its questions, as some do, gets all answers, and then the end.
+func TestAnswersBehindTheEnd(t *testing.T) {
+	forwarding(t, func(t *testing.T, srv *looptest.Server, z *zone) {
+		z.mute.Store(true)
+		p := srv.OpenTo(1)
+		for id := range uint16(2) {
+			q := question("alias.test.", dns.TypeA, id)
+			p.Send(string([]byte{byte(len(q) >> 8), byte(len(q))}) + q)
+		}
+		p.CloseWrite()
+		if p.Received() != "" || p.Ended() {
+			t.Fatal("the end was not waited behind")
+		}
+		z.mute.Store(false)
+		srv.Sleep(time.Second) // the second try
+		got := p.Received()
+		for id := range uint16(2) {
+			if len(got) < 2 {
+				t.Fatalf("answer %d is missing", id)
+			}
+			n := 2 + int(got[0])<<8 + int(got[1])
+			var m dns.Msg
+			if err := m.Unpack([]byte(got[2:n])); err != nil || m.Id != id || len(m.Answer) != 2 {
+				t.Errorf("%v, %v", err, &m)
+			}
+			got = got[n:]
+		}
+		if !p.Ended() {
+			t.Error("the connection stays")
+		}
+		quick := srv.OpenTo(1)
+		q := question("alias.test.", dns.TypeA, 3)
+		quick.Send(string([]byte{byte(len(q) >> 8), byte(len(q))}) + q)
+		quick.CloseWrite()
+		if quick.Received() == "" || !quick.Ended() {
+			t.Error("what is known already is not answered, or the connection stays")
+		}
+	})
+}
+
 func TestServeStale(t *testing.T) {
 	forwarding(t, func(t *testing.T, srv *looptest.Server, z *zone) {
 		p := srv.OpenUDP(0)

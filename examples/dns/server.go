@@ -40,15 +40,13 @@ type forwarder struct {
 // newServer returns the server that o describes.
 func newServer(o *options, log zerolog.Logger) *loop.Server {
 	forwarders := loop.NewLocal(func(l *loop.Loop) forwarder { return newForwarder(o, l) })
-	accept := func(longest int) loop.Accept {
-		return func(c *loop.Conn) loop.Handler {
-			f := forwarders.Get(c.Loop())
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return f.serve(c, msg, longest) })
-		}
+	accept := func(c *loop.Conn, s *stream) loop.Handler {
+		f := forwarders.Get(c.Loop())
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return f.serve(c, s, msg) })
 	}
 	return &loop.Server{
 		Addr:        o.addr,
-		Accept:      accept(0),
+		Accept:      func(c *loop.Conn) loop.Handler { return accept(c, nil) },
 		IdleTimeout: 10 * time.Second,
 		MaxSessions: o.sessions,
 		OnStart:     func(l *loop.Loop) { forwarders.Get(l) },
@@ -56,9 +54,28 @@ func newServer(o *options, log zerolog.Logger) *loop.Server {
 		Logger:      log,
 		Listeners: []loop.Listener{{
 			Addr:   strings.Replace(o.addr, "udp", "tcp", 1),
-			Accept: accept(dns.MaxMsgSize),
+			Accept: func(c *loop.Conn) loop.Handler { return accept(c, newStream(c)) },
 			Codec:  codec.Length{Size: 2},
 		}},
+	}
+}
+
+// A stream is what is known of a client that asks over TCP. One that ends its output behind its
+// questions still gets all answers.
+type stream struct {
+	asked int // questions that are under way
+	ended bool
+}
+
+func newStream(c *loop.Conn) *stream {
+	s := &stream{}
+	c.OnEOF(func() { s.ended = true; s.closeIfDone(c) })
+	return s
+}
+
+func (s *stream) closeIfDone(c *loop.Conn) {
+	if s.ended && s.asked == 0 {
+		c.Close()
 	}
 }
 
@@ -72,16 +89,16 @@ func newForwarder(o *options, l *loop.Loop) forwarder {
 	return f
 }
 
-// serve answers a query from the cache, or asks upstream. longest is what fits into an answer, 0:
-// as the client says.
-func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
+// serve answers a query from the cache, or asks upstream. s is nil for one by UDP, whose answer is
+// as long as the client says.
+func (f *forwarder) serve(c *loop.Conn, s *stream, msg []byte) error {
 	q, key, err := parseQuery(msg, f.key)
 	f.key = key
 	if err != nil {
-		return f.refuse(c, &q, err, longest > 0)
+		return f.refuse(c, &q, err, s != nil)
 	}
-	if longest > 0 {
-		q.size = longest
+	if s != nil {
+		q.size = dns.MaxMsgSize
 	}
 	if e, age := f.cache.fresh(key); e != nil {
 		q.key = string(key[len(key)-1:])
@@ -91,7 +108,7 @@ func (f *forwarder) serve(c *loop.Conn, msg []byte, longest int) error {
 	if q.key = string(key); failing {
 		return f.replyFailing(c, &q)
 	}
-	f.lookUp(c, q)
+	f.lookUp(c, s, q)
 	return nil
 }
 
@@ -140,24 +157,41 @@ type lookup struct {
 }
 
 type waiting struct {
-	ref loop.Ref
-	q   query
+	ref    loop.Ref
+	stream *stream // nil: by UDP
+	q      query
+}
+
+// tell has reply run, if the client is still there.
+func (w *waiting) tell(reply func(c *loop.Conn)) {
+	_ = w.ref.Tell(func(c *loop.Conn) {
+		reply(c)
+		if w.stream != nil {
+			w.stream.asked--
+			w.stream.closeIfDone(c)
+		}
+	})
 }
 
 // lookUp asks upstream, unless somebody else does already.
-func (f *forwarder) lookUp(c *loop.Conn, q query) {
+func (f *forwarder) lookUp(c *loop.Conn, s *stream, q query) {
 	q.question = bytes.Clone(q.question)
 	k := f.pending[q.key]
+	w := waiting{c.Ref(), s, q}
 	switch {
 	case k != nil && len(k.clients) >= maxWaiting || k == nil && len(f.pending) >= maxPending:
 		f.out = appendEmpty(f.out[:0], &q, dns.RcodeServerFailure, false)
 		_ = c.Send(f.out)
 		return
-	case k != nil:
-		k.clients = append(k.clients, waiting{c.Ref(), q})
+	case k == nil:
+		k = &lookup{f: f, q: q}
+	}
+	if s != nil {
+		s.asked++
+	}
+	if k.clients = append(k.clients, w); len(k.clients) > 1 {
 		return
 	}
-	k = &lookup{f: f, q: q, clients: []waiting{{c.Ref(), q}}}
 	f.pending[q.key] = k
 	k.ask()
 }
@@ -228,7 +262,7 @@ func (k *lookup) askTCP() {
 func (k *lookup) done(a *answer) {
 	delete(k.f.pending, k.q.key)
 	for _, w := range k.clients {
-		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.reply(c, &w.q, a, 0, 0) })
+		w.tell(func(c *loop.Conn) { _ = k.f.reply(c, &w.q, a, 0, 0) })
 	}
 }
 
@@ -239,6 +273,6 @@ func (k *lookup) fail() {
 		k.f.cache.failed(k.q.key)
 	}
 	for _, w := range k.clients {
-		_ = w.ref.Tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q) })
+		w.tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q) })
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/loopwheel/loopwheel/internal/redisopt"
 )
 
 // A topology knows which Redis server has which bucket, and keeps a link to each.
@@ -41,6 +43,7 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 		opt := *c.Options()
 		opt.MaxRetries = -1
 		opt.ContextTimeoutEnabled = true
+		opt.ReadTimeout, opt.WriteTimeout = redisopt.Timeout(opt.ReadTimeout), redisopt.Timeout(opt.WriteTimeout)
 		opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		t.cluster = redis.NewClusterClient(&opt)
@@ -59,6 +62,7 @@ func quiet(opt *redis.Options) *redis.Options {
 	o := *opt
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true
+	o.ReadTimeout, o.WriteTimeout = redisopt.Timeout(o.ReadTimeout), redisopt.Timeout(o.WriteTimeout)
 	o.DialerRetries = 1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o

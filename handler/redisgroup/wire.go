@@ -141,8 +141,9 @@ func (w *wire) fail(err error) {
 
 // read hands what comes to take, until the connection breaks, or is silent in spite of pings.
 func (w *wire) read(take func(said []resp.Value)) error {
+	const usual = 16 << 10
 	replies := resp.Client{}.New().(codec.Resumer)
-	buf, n, silent := make([]byte, 16<<10), 0, 0
+	buf, n, silent := make([]byte, usual), 0, 0
 	for {
 		_ = w.SetReadDeadline(time.Now().Add(pingEvery))
 		k, err := w.Conn.Read(buf[n:])
@@ -162,8 +163,11 @@ func (w *wire) read(take func(said []resp.Value)) error {
 			}
 			at += size
 		}
-		if n == len(buf) {
+		switch {
+		case n == len(buf):
 			buf = append(buf, make([]byte, len(buf))...)
+		case n == 0 && len(buf) > 4*usual: // something very long, which is taken
+			buf = make([]byte, usual)
 		}
 		var timeout net.Error
 		switch {

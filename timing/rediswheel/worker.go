@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/internal/redisopt"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -110,6 +111,7 @@ func newWorker(q *Queue, h Handler) *worker {
 	if single, ok := q.client.(*redis.Client); ok {
 		options := *single.Options()
 		options.MaxRetries = -1
+		options.ReadTimeout, options.WriteTimeout = redisopt.Timeout(options.ReadTimeout), redisopt.Timeout(options.WriteTimeout)
 		w.client, w.own = redis.NewClient(&options), true
 	}
 	w.flights.w, w.ends.w = w, w
