@@ -1,9 +1,6 @@
 package timing
 
-import (
-	"math/bits"
-	"time"
-)
+import "time"
 
 // cascade moves timers of a slot to the levels below, oldest first, and returns the budget left. It
 // ends with the block in which it has moved as many as share says.
@@ -38,6 +35,9 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 	}
 	w.source = i
 	if from == 1 && w.perTick != 0 {
+		if li.blocks >= crowded && !w.owed {
+			w.arm(slotStart(1, w.up(b.entry(m.first()).when())))
+		}
 		m, budget = w.moveToTicks(b, m, budget)
 	} else {
 		m, budget = w.moveDown(from, b, m, budget)
@@ -48,6 +48,31 @@ func (w *Wheel) cascadeBlock(from int, li *list, budget int) int {
 		w.dropBlock(li, i)
 	}
 	return budget
+}
+
+// crowded is how many blocks a slot of level 1 has at least if most ticks of its lap have timers.
+const crowded = 6
+
+// arm gives the slots of a lap of level 0 that have no block one each, of those that were used
+// before, as a crowded slot is about to be moved there: one after the other they take half of what
+// it takes each time that one is found to have none. The few that get no timer are as those whose
+// timers have been stopped.
+func (w *Wheel) arm(start uint64) {
+	half := start >> lapBits & 1
+	if w.occupied[half] == ^uint64(0) || start < w.pos { // slots behind the wheel are not to have any
+		return
+	}
+	lap := w.ring(0)[half*lapSlots:][:lapSlots]
+	for k := range lap {
+		if w.vacantSmall == 0 {
+			break
+		}
+		if lap[k].head == 0 {
+			w.pushFirst(&lap[k])
+			w.occupied[half] |= 1 << k
+		}
+	}
+	w.levels |= 1
 }
 
 // moveToTicks moves the entries of a block of level 1 down, oldest first, and returns what is left of
@@ -81,8 +106,7 @@ func (w *Wheel) sortTicks(lap *list, first uint64, b block, m mask) (rest mask, 
 	for ; m != 0; m &= m - 1 {
 		e := b.entry(m.first())
 		when := e.when()
-		ticks, _ := bits.Mul64(uint64(when)-first, perTick)
-		slot := unchecked(lap, uint32(ticks))
+		slot := unchecked(lap, uint32((uint64(when)-first)*perTick>>perTickBits))
 		at := slot.cursor
 		if at&offMask == 0 {
 			return m, slot

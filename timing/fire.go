@@ -60,10 +60,10 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		w.fired++
 		gen++ // nextGen of one that is not periodic
 		n.gen = gen
-		if k := w.free; k < topSize {
-			*uncheckedIn(w.top, k) = spare{index, gen}
+		if k := w.free; int(k) < len(w.top) {
+			*uncheckedIn(w.top, k) = index
 			w.free = k + 1
-		} else if w.idle.addBeside(index) {
+		} else if len(w.top) == maxTop && w.idle.addBeside(index) {
 			w.away++
 		} else {
 			w.keep(index, gen)

@@ -83,7 +83,7 @@ type ticker struct {
 	mul      uint64 // 2^(64+shift) / tick, rounded up; 0 if tick is 1
 	shift    uint8
 	lastUnit uint64 // the last tick that unit may be asked for
-	perTick  uint64 // 2^64 / tick, rounded up; 0 if that is not exact for all times of a lap
+	perTick  uint64 // 2^perTickBits / tick, rounded up; 0 if that is not exact for all times of a lap
 }
 
 func newTicker(tick time.Duration) ticker {
@@ -101,14 +101,17 @@ func newTicker(tick time.Duration) ticker {
 	return c
 }
 
-// perTick returns what a time is to be multiplied with for its ticks, above the lower 64 bits of the
-// product. The time must be less than a lap's. It is too much by less than tick/2^64 of a tick for
-// each nanosecond, and may not add up to a nanosecond; from half a second on it can, and there is
-// none.
+// perTickBits are the bits of a product with perTick that are below the ticks: so a lap's fit 64.
+const perTickBits = 64 - lapBits
+
+// perTick returns what a time is to be multiplied with for its ticks, above the lower perTickBits of
+// the product. The time must be less than a lap's. As it is rounded up, the product is too much by
+// extra/tick for each nanosecond. That may not add up to 1<<perTickBits/tick, what the last
+// nanosecond of a tick lacks to the next one: with ticks above 67 ms it can, and there is none.
 func perTick(tick uint64) uint64 {
-	m := math.MaxUint64/tick + 1
-	extra := m * tick // beyond 2^64
-	if hi, lo := bits.Mul64(extra, tick); hi > 0 || lo > 1<<(64-lapBits) {
+	const one = 1 << perTickBits
+	m := (one + tick - 1) / tick
+	if extra := m*tick - one; extra > one>>lapBits/tick {
 		return 0
 	}
 	return m

@@ -125,14 +125,14 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 		if li := w.slotIn(s, when); li.cursor&offMask != 0 {
 			at := li.cursor
 			w.free--
-			i = uncheckedIn(w.top, w.free).index
+			i = *uncheckedIn(w.top, w.free)
 			w.node(i).at = at
 			li.take(at, when)
 			li.last.entry(at&offMask).set(i, when)
 			return i
 		}
 	}
-	i, _ = w.alloc()
+	i = w.alloc()
 	w.node(i).at = w.file(i, when)
 	return i
 }

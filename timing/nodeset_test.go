@@ -54,12 +54,12 @@ func TestFreeNodesComeInOrder(t *testing.T) {
 	last := w.At(at(1000), func() {}).index
 	for range n - 1 {
 		i := w.At(at(1000), func() {}).index
-		if i == last+1 {
+		if i > last && i-last <= 8 { // with 8 bytes each, that is in the same cache line or the next
 			inOrder++
 		}
 		last = i
 	}
-	if inOrder < n*9/10 || w.slab.used > n+n/chunkSize+topSize {
-		t.Errorf("%d of %d nodes follow the one before, %d used", inOrder, n, w.slab.used)
+	if inOrder < n*3/4 || w.slab.used > n+n/chunkSize+topPart {
+		t.Errorf("%d of %d nodes are just behind the one before, %d used", inOrder, n, w.slab.used)
 	}
 }

@@ -198,7 +198,7 @@ func TestGenerationsDoNotWrap(t *testing.T) {
 	w := New(Config{})
 	first := w.At(at(1), func() {})
 	w.Stop(first)
-	w.node(first.index).gen, w.top[w.free-1].gen = lastGen-2, lastGen-2
+	w.node(first.index).gen = lastGen - 2
 	var handles []Timer
 	for range 5 {
 		h := w.Every(at(1), at(1), func() {})

@@ -29,54 +29,51 @@ type slab struct {
 	used    uint32                      // nodes that timers have had or that are free, node 0, and those that no chunk has
 	away    uint32                      // of those, how many are neither taken nor in top
 
-	// The nodes released last are on a stack with their generations, so that adding a timer waits
-	// for none. When it is full, half of it goes to idle, or what comes due does without it; when it
-	// is empty, it gets those that are lowest in idle. So many timers added one after the other, as
-	// when a million have come due, have nodes that follow each other, and their memory comes as
-	// fast as it can.
-	top  []spare
+	// The nodes released last are on a stack, which grows to maxTop: of that many, all are in a
+	// processor's cache, and to put one on a stack and take it off is as little as can be. Of more,
+	// those released when it is full go to idle, and when it is empty it gets those that are lowest
+	// there. So of many timers added one after the other, as when a million have come due, most have
+	// nodes that follow each other, and their memory comes as fast as it can.
+	top  []uint32
 	free uint32 // how many are in top
 	idle nodeSet
 }
 
-// topSize is the length of top. Half of it moves at a time.
-const topSize = 128
-
-type spare struct{ index, gen uint32 }
+const (
+	firstTop = 128
+	maxTop   = 16 << 10
+	topPart  = 64 // what moves between top and idle at a time
+)
 
 func (s *slab) node(i uint32) *node { return s.nodes.at(i) }
 
 // alloc returns a node for a new timer: one released lately, or the lowest that is free.
-func (s *slab) alloc() (i, gen uint32) {
+func (s *slab) alloc() uint32 {
 	if s.free == 0 {
 		s.fillTop()
 	}
 	s.free--
-	x := s.top[s.free]
-	return x.index, x.gen
+	return s.top[s.free]
 }
 
 // fillTop puts free nodes on the stack, which is empty, in such an order that the lowest is the
 // first to be taken off.
 func (s *slab) fillTop() {
 	if s.top == nil {
-		s.top = make([]spare, topSize)
+		s.top = make([]uint32, firstTop)
 	}
-	k := uint32(topSize) // they come lowest first, and so go in from the end
-	for k >= topSize/2 {
+	top, k := s.top[:firstTop], uint32(firstTop) // they come lowest first, and so go in from the end
+	for k >= topPart {
 		first, word := s.idle.take()
 		if word == 0 {
 			break
 		}
-		nodes := s.node(first) // 64 of them are in one chunk
-		top := s.top
 		for ; word != 0; word &= word - 1 {
 			k--
-			i := uint32(bits.TrailingZeros64(word))
-			*uncheckedIn(top, k) = spare{first + i, unchecked(nodes, i).gen} // a word has no more than what is left
+			*uncheckedIn(top, k) = first + uint32(bits.TrailingZeros64(word)) // of 64 at most
 		}
 	}
-	s.free = uint32(copy(s.top, s.top[k:]))
+	s.free = uint32(copy(top, top[k:]))
 	if s.away -= s.free; s.free == 0 {
 		s.grow()
 	}
@@ -97,8 +94,8 @@ func (s *slab) grow() {
 	if s.used == 0 {
 		s.used, s.away = 1, 1
 	}
-	for ; s.free < topSize/2 && s.used < s.nodes.len(); s.used++ {
-		s.top[s.free] = spare{index: s.used}
+	for ; s.free < topPart && s.used < s.nodes.len(); s.used++ {
+		s.top[s.free] = s.used
 		s.free++
 	}
 	slices.Reverse(s.top[:s.free])
@@ -137,20 +134,24 @@ func (s *slab) keep(i, gen uint32) {
 		s.away++
 		return
 	}
-	if s.free == topSize {
-		s.halveTop()
+	if int(s.free) == len(s.top) {
+		s.makeTop()
 	}
-	*uncheckedIn(s.top, s.free) = spare{i, gen}
+	*uncheckedIn(s.top, s.free) = i
 	s.free++
 }
 
-// halveTop makes room on the stack, which is full.
-func (s *slab) halveTop() {
-	for _, x := range s.top[:topSize/2] {
-		if !s.idle.addBeside(x.index) {
-			s.idle.add(x.index)
+// makeTop makes room on the stack, which is full: by as much again, or by moving some to idle.
+func (s *slab) makeTop() {
+	if len(s.top) < maxTop {
+		s.top = append(make([]uint32, 0, 2*len(s.top)), s.top...)[:2*len(s.top)]
+		return
+	}
+	s.free -= topPart
+	for _, i := range s.top[s.free:] {
+		if !s.idle.addBeside(i) {
+			s.idle.add(i)
 		}
 	}
-	s.away += topSize / 2
-	s.free = uint32(copy(s.top, s.top[topSize/2:]))
+	s.away += topPart
 }

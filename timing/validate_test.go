@@ -180,12 +180,12 @@ func (w *Wheel) checkSlab(linked map[uint32]bool) error {
 		free[i] = true
 		return nil
 	}
-	for _, x := range w.top[:w.free] {
-		if err := add(x.index); err != nil {
+	for _, i := range w.top[:w.free] {
+		if err := add(i); err != nil {
 			return err
 		}
-		if !w.collects && x.gen != w.node(x.index).gen {
-			return fmt.Errorf("free node %d has generation %d, not %d", x.index, w.node(x.index).gen, x.gen)
+		if gen := w.node(i).gen; gen >= lastGen && !w.collects {
+			return fmt.Errorf("free node %d has generation %d", i, gen)
 		}
 	}
 	for i := range w.slab.used {

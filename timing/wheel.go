@@ -132,12 +132,13 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 		return w.atSlow(when, f)
 	}
 	w.free = n - 1
-	x := *uncheckedIn(w.top, n-1)
-	w.nodes.at(x.index).at = at
-	*w.calls.at(x.index) = f
+	i := *uncheckedIn(w.top, n-1)
+	x := w.nodes.at(i)
+	x.at = at
+	*w.calls.at(i) = f
 	li.take(at, when)
-	li.last.entry(at&offMask).set(x.index, when)
-	return Timer{wheel: w.id, index: x.index, gen: x.gen}
+	li.last.entry(at&offMask).set(i, when)
+	return Timer{wheel: w.id, index: i, gen: x.gen}
 }
 
 // atSlow is At in any case.
@@ -148,11 +149,12 @@ func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 	if w.free == 0 {
 		w.growCalls()
 	}
-	i, gen := w.alloc()
+	i := w.alloc()
 	*w.calls.at(i) = f
 	at := w.file(i, when)
-	w.node(i).at = at
-	return Timer{wheel: w.id, index: i, gen: gen}
+	n := w.node(i)
+	n.at = at
+	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
 // growCalls finds a free node, or makes one, with room for its callback.
@@ -181,7 +183,7 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if w.free == 0 {
 		w.growCalls()
 	}
-	i, _ := w.alloc()
+	i := w.alloc()
 	*w.calls.at(i) = f
 	w.setPeriod(i, period)
 	n := w.node(i)
@@ -199,7 +201,7 @@ func (w *Wheel) Stop(t Timer) bool {
 	// As for At, what is done here is what stopSlow does in most cases.
 	n := w.nodes.at(t.index)
 	at, gen, k := n.at, n.gen, w.free
-	if gen != t.gen || k == topSize {
+	if gen != t.gen || int(k) == len(w.top) {
 		return w.stopSlow(t)
 	}
 	if gen = nextGen(gen); gen == lastGen {
@@ -208,7 +210,7 @@ func (w *Wheel) Stop(t Timer) bool {
 	n.gen = gen
 	*w.calls.at(t.index) = nil
 	w.free = k + 1
-	*uncheckedIn(w.top, k) = spare{t.index, gen}
+	*uncheckedIn(w.top, k) = t.index
 	m := w.mask(at >> offBits)
 	*m &^= 1 << (at & offMask)
 	if *m == 0 {
