@@ -56,10 +56,11 @@ const crowded = 6
 // arm gives the slots of a lap of level 0 that have no block one each, of those that were used
 // before, as a crowded slot is about to be moved there: one after the other they take half of what
 // it takes each time that one is found to have none. The few that get no timer are as those whose
-// timers have been stopped.
+// timers have been stopped. None is behind the wheel, which does not pass the start of a slot that
+// has timers.
 func (w *Wheel) arm(start uint64) {
 	half := start >> lapBits & 1
-	if w.occupied[half] == ^uint64(0) || start < w.pos { // slots behind the wheel are not to have any
+	if w.occupied[half] == ^uint64(0) {
 		return
 	}
 	lap := w.ring(0)[half*lapSlots:][:lapSlots]

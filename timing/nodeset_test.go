@@ -63,3 +63,18 @@ func TestFreeNodesComeInOrder(t *testing.T) {
 		t.Errorf("%d of %d nodes are just behind the one before, %d used", inOrder, n, w.slab.used)
 	}
 }
+
+// Up to as many as maxTop the nodes of timers that came due are the next to be used, the last first.
+func TestStackOfFreeNodesGrows(t *testing.T) {
+	for _, n := range []int{firstTop, firstTop + 1, 1000, maxTop} {
+		w := New(Config{})
+		for i := range n {
+			w.At(at(1+i%7), func() {})
+		}
+		w.Advance(at(7), 0)
+		w.validate(t)
+		if int(w.free) < n || len(w.top) > max(2*n, firstTop) {
+			t.Errorf("%d nodes are on a stack of %d, want %d", w.free, len(w.top), n)
+		}
+	}
+}
