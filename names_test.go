@@ -107,7 +107,7 @@ var othersNames = map[string]bool{
 // Each exported name in the documents, such as Conn.OnIdle or loop.Server.TLS, is there.
 func TestNamesExist(t *testing.T) {
 	there := namesThere(t)
-	dotted := regexp.MustCompile("\\b([A-Za-z]+)\\.([A-Z][A-Za-z0-9]*)(?:\\.([A-Z][A-Za-z0-9]*))?")
+	dotted := regexp.MustCompile(`\b([A-Za-z]+)\.([A-Z][A-Za-z0-9]*)(?:\.([A-Z][A-Za-z0-9]*))?`)
 	checked := 0
 	for _, name := range documents(t) {
 		for _, code := range regexp.MustCompile("`[^`\n]+`").FindAllString(prose(t, name), -1) {
