@@ -102,7 +102,7 @@ func TestGettingStarted(t *testing.T) {
 // snippetImports are the packages that snippets in documents may use without saying so.
 var snippetImports = []string{
 	"bufio", "bytes", "context", "crypto/rand", "database/sql", "encoding/binary", "encoding/json", "errors", "fmt", "hash/crc32", "io", "log", "log/slog", "maps", "net", "net/http",
-	"slices", "sync", "testing", "testing/synctest", "time",
+	"os", "os/signal", "slices", "strconv", "sync", "syscall", "testing", "testing/synctest", "time",
 	"github.com/panjf2000/gnet/v2", "github.com/prometheus/client_golang/prometheus", "github.com/redis/go-redis/v9", "github.com/rs/zerolog",
 	modulePath + "/codec", modulePath + "/codec/codectest", modulePath + "/codec/websocket", modulePath + "/handler", modulePath + "/handler/redisgroup", modulePath + "/loop",
 	modulePath + "/loop/loopmetrics", modulePath + "/loop/looptest", modulePath + "/timing", modulePath + "/timing/rediswheel",
@@ -242,7 +242,7 @@ func useAll(code string) string {
 	return b.String()
 }
 
-// Each test that the documents name is there.
+// Each test and each Example that the documents name is there.
 func TestNamedTestsExist(t *testing.T) {
 	there := make(map[string]bool)
 	for _, f := range sources(t) {
@@ -262,7 +262,7 @@ func TestNamedTestsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile("`((?:Test|Benchmark)[A-Z][A-Za-z0-9]*)`").FindAllSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("`((?:Test|Benchmark|Example)[A-Z][A-Za-z0-9_]*)`").FindAllSubmatch(text, -1) {
 			if named++; !there[string(m[1])] {
 				t.Errorf("%s: there is no test %s", name, m[1])
 			}

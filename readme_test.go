@@ -84,6 +84,21 @@ func dialSoon(t *testing.T, addr string) net.Conn {
 	return nil
 }
 
+// Each figure in README.md's reasons stands in docs/performance.md, as it is said there.
+func TestReadmeFigures(t *testing.T) {
+	figure := regexp.MustCompile(`\b\d[\d,]*(\.\d+)?\b`)
+	there := figure.FindAllString(read(t, "docs/performance.md"), -1)
+	found := figure.FindAllString(section(t, "README.md", "Why"), -1)
+	for _, n := range found {
+		if !slices.Contains(there, n) {
+			t.Errorf("README.md says %s, docs/performance.md does not", n)
+		}
+	}
+	if len(found) < 10 {
+		t.Errorf("%d figures were found: does this still see them?", len(found))
+	}
+}
+
 // Links between the documents lead somewhere: to a file, and to a heading in it.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)

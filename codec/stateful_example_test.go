@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -10,15 +11,19 @@ import (
 // acked is a codec whose frames are counted and acknowledged: it has state, so it is Stateful, and
 // it answers by itself, so it is a Responder.
 type acked struct {
-	codec.Varint
+	inner codec.Varint // in a field: embedded, its optional methods would be acked's as well
 	count uint16
 	due   bool
 }
 
-func (a *acked) New() codec.Codec { return &acked{Varint: a.Varint} }
+func (a *acked) New() codec.Codec { return &acked{inner: a.inner} }
+
+func (a *acked) AppendFrame(dst, frame []byte) ([]byte, error) {
+	return a.inner.AppendFrame(dst, frame)
+}
 
 func (a *acked) Decode(data []byte) (advance int, frame []byte, err error) {
-	advance, frame, err = a.Varint.Decode(data)
+	advance, frame, err = a.inner.Decode(data)
 	if frame != nil {
 		a.count++
 		a.due = true
@@ -35,7 +40,7 @@ func (a *acked) AppendReply(dst []byte) []byte {
 }
 
 func ExampleStateful() {
-	prototype := &acked{Varint: codec.Varint{Max: 1000}}
+	prototype := &acked{inner: codec.Varint{Max: 1000}}
 	for range 2 { // connections
 		var d codec.Decoder
 		d.Init(prototype, nil)
@@ -53,11 +58,15 @@ func ExampleStateful() {
 	// "b", answer 0002
 }
 
-// upper is a codec of one connection that encodes as all of its kind do.
-type upper struct{ codec.Lines }
+// upper is a codec of one connection that encodes as all of its kind do: lines, in capitals.
+type upper struct{ inner codec.Lines }
 
-func (u *upper) New() codec.Codec { return new(upper) }
-func (u *upper) FrameKey() any    { return u.Lines }
+func (u *upper) New() codec.Codec                        { return &upper{u.inner} }
+func (u *upper) FrameKey() any                           { return *u } // not inner's: frames differ
+func (u *upper) Decode(data []byte) (int, []byte, error) { return u.inner.Decode(data) }
+func (u *upper) AppendFrame(dst, msg []byte) ([]byte, error) {
+	return u.inner.AppendFrame(dst, bytes.ToUpper(msg))
+}
 
 // A codec with state may tell that it encodes alike for all connections, so that a broadcast is
 // encoded once.

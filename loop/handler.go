@@ -18,6 +18,7 @@ type Handler interface {
 	//	nil              Conn.Close
 	//	io.EOF           the peer closed
 	//	ErrIdle          the idle timeout
+	//	ErrSlowFrame     the peer began a frame, and did not finish it in time
 	//	ErrSlowConsumer  the peer did not take its output
 	//	ErrServerClosed  the server drains
 	//	*PanicError      a callback of c panicked

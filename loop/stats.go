@@ -10,7 +10,7 @@ import (
 type Stats struct {
 	Conns    int                     // connections open now, those that are closing included
 	Accepted uint64                  // connections that the listeners accepted
-	Refused  uint64                  // of these: above a limit, or Accept returned nil
+	Refused  uint64                  // of these: above a limit, without a whole handshake, or Accept returned nil
 	Closed   uint64                  // connections that have ended, OnClose included
 	Evicted  uint64                  // of these: by the idle timeout
 	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason

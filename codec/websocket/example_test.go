@@ -65,3 +65,46 @@ func ExampleConn_onOpen() {
 	}
 	_ = loop.Server{Addr: "tcp://:8080", Codec: &websocket.Codec{}, Accept: accept}
 }
+
+// Who may connect is decided before the handshake is answered: by a cookie, a token, whatever the
+// request has.
+func ExampleCodec_check() {
+	srv := &loop.Server{
+		Addr: "tcp://127.0.0.1:0",
+		Codec: &websocket.Codec{Check: func(r *http.Request) error {
+			if cookie, err := r.Cookie("session"); err != nil || cookie.Value != "secret" {
+				return &websocket.HandshakeError{Status: http.StatusUnauthorized}
+			}
+			return nil
+		}},
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, session := range []string{"guess", "secret"} {
+		r, _ := http.NewRequest("GET", "http://"+srv.LocalAddr().String(), nil)
+		r.Header = http.Header{
+			"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Cookie": {"session=" + session},
+		}
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(answer.Status)
+		answer.Body.Close()
+	}
+	cancel()
+	fmt.Println(srv.Wait())
+	// Output:
+	// 401 Unauthorized
+	// 101 Switching Protocols
+	// <nil>
+}

@@ -17,7 +17,7 @@ func TestSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := os.DirFS(s.out)
-	link := regexp.MustCompile(`(href|src)="([^"#]+)[^"]*"`)
+	link := regexp.MustCompile(`(href|src)="([^"#]*)(#[^"]+)?"`)
 	for _, e := range s.pages {
 		text, err := fs.ReadFile(files, e.File)
 		if err != nil {
@@ -25,6 +25,8 @@ func TestSite(t *testing.T) {
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			switch to := m[2]; {
+			case to == "":
+				hasHeading(t, e.File, string(text), m[3])
 			case strings.HasPrefix(to, source):
 				if _, err := os.Stat(path.Join(s.root, strings.TrimPrefix(to, source))); err != nil {
 					t.Errorf("%s: %s: %v", e.File, to, err)
@@ -34,9 +36,11 @@ func TestSite(t *testing.T) {
 					t.Errorf("%s loads %s", e.File, to)
 				}
 			default:
-				if _, err := fs.Stat(files, path.Join(path.Dir(e.File), to)); err != nil {
+				there, err := fs.ReadFile(files, path.Join(path.Dir(e.File), to))
+				if err != nil {
 					t.Errorf("%s: %s: %v", e.File, to, err)
 				}
+				hasHeading(t, e.File, string(there), m[3])
 			}
 		}
 		if strings.Contains(string(text), "<script") {
@@ -45,5 +49,13 @@ func TestSite(t *testing.T) {
 	}
 	if len(s.pages) < 12 || s.pictures < 5 {
 		t.Errorf("%d pages, %d pictures", len(s.pages), s.pictures)
+	}
+}
+
+// hasHeading wants what a link ends in, such as #timers, in the page that it leads to.
+func hasHeading(t *testing.T, from, page, fragment string) {
+	t.Helper()
+	if id := strings.TrimPrefix(fragment, "#"); id != "" && !strings.Contains(page, `id="`+id+`"`) {
+		t.Errorf("%s: there is no heading for %s", from, fragment)
 	}
 }

@@ -50,7 +50,8 @@ func (p *Peer) TLS() (tls.ConnectionState, error) {
 	return t.state, t.err
 }
 
-// Hangup closes the connection without a word.
+// Hangup closes the connection without a word: over TLS without close_notify, as when a program is
+// killed. Without TLS it is Close.
 func (p *Peer) Hangup() {
 	p.sock.hangUp(io.EOF, false)
 	p.settle()
