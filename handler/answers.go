@@ -93,6 +93,9 @@ func (a *Answers) Write(p []byte) error {
 
 // CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at
 // once if none does. One that is never Done keeps it open, until the idle timeout. err nil is Close.
+//
+// Requests behind this one are still delivered, and their answers waited for. Where it is the last,
+// as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
 func (a *Answers) CloseAfter(err error) {
 	a.last, a.reason = true, err
 	a.flush()

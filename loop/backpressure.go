@@ -190,8 +190,8 @@ func (c *Conn) letOn() {
 //
 // Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
-// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but bytes
-// that wait count as received.
+// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
+// bytes wait, here or in the socket, they count as received.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)

@@ -184,12 +184,13 @@ func (c *Conn) checkIdle() {
 }
 
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came
-// while it was busy, or while the process was stopped; output that moved within the kernel.
+// while it was busy, or while the process was stopped; output that moved within the kernel. Input
+// that we do not decode yet counts alike, wherever it waits: that it does is not the peer's silence.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	if c.in.pauses&heldBack != 0 {
 		return c.lookAtReader(now)
 	}
-	if !c.in.ended && c.sock.Pending() { // the end itself is no sign of life
+	if c.hasInput() || !c.in.ended && c.sock.Pending() { // the end itself is no sign of life
 		c.idle.lastRead = now
 		activity = true
 	}

@@ -111,12 +111,9 @@ func (s *udpSession) received(d *engine.Datagram) {
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
-	if d.Cut {
+	if d.Cut || !c.isOpen() || c.isPaused() {
 		l.count.lost++
 		l.rare = true
-		return
-	}
-	if !c.isOpen() || c.isPaused() {
 		return
 	}
 	l.count.messages++

@@ -193,3 +193,28 @@ func testUDPCutIsTold(t *testing.T) {
 		t.Errorf("%d were delivered, %d counted as lost", got, r.count.lost)
 	}
 }
+
+// What comes for a session that is paused, or was closed in the same turn, is lost, and counted. In
+// virtual time, as new peers have a share of the loop's.
+func TestUDPLostIsCounted(t *testing.T) { synctest.Test(t, testUDPLostIsCounted) }
+
+func testUDPLostIsCounted(t *testing.T) {
+	for name, stop := range map[string]func(c *Conn){"closed": (*Conn).Close, "paused": (*Conn).PauseRead} {
+		r := newRig(t, &Server{}, HandlerFunc(func(c *Conn, msg []byte) error {
+			if string(msg) == "stop" {
+				stop(c)
+			}
+			return nil
+		}))
+		p, _ := newPort(r)
+		p.receive(1, 1)
+		batch := make([]engine.Datagram, 10)
+		for i := range batch {
+			batch[i] = engine.Datagram{Data: []byte("stop"), Peer: from(1)}
+		}
+		(*portSink)(p).Received(batch, false)
+		if n := r.Loop.count; n.messages != 2 || n.lost != 9 {
+			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n.messages, n.lost)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -95,6 +96,52 @@ func TestEndsInMemoryWhilePaused(t *testing.T) {
 		srv.Sleep(time.Minute)
 		if closed.Ended() {
 			t.Errorf("closed: %v", closed.Reason())
+		}
+	})
+}
+
+// Input that has come, and waits here because we do not decode it, is not the peer's silence. When it
+// has been dealt with the peer's time begins.
+func TestHeldInputIsNoSilence(t *testing.T) {
+	pause := func(c *loop.Conn) {
+		c.PauseRead()
+		c.AfterFunc(10*time.Second, c.ResumeRead)
+	}
+	work := func(c *loop.Conn) {
+		_ = loop.Offload(c, func(context.Context) int { time.Sleep(3 * time.Second); return 0 }, func(*loop.Conn, int) {})
+	}
+	for name, hold := range map[string]func(c *loop.Conn){"paused": pause, "many jobs": work} {
+		for _, ended := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) { heldInput(t, hold, ended) })
+		}
+	}
+}
+
+func heldInput(t *testing.T, hold func(c *loop.Conn), ended bool) {
+	const requests = 20 // more than the jobs that a connection may have at once
+	got := 0
+	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Second, Accept: func(c *loop.Conn) loop.Handler {
+		c.OnEOF(func() {})
+		return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+			got++
+			hold(c)
+			return nil
+		})
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send(strings.Repeat("request\n", requests))
+		if ended {
+			p.CloseWrite()
+		}
+		for range 10 * requests {
+			srv.Sleep(time.Second)
+		}
+		if got != requests {
+			t.Errorf("%d of %d requests were delivered", got, requests)
+		}
+		if !errors.Is(p.Reason(), loop.ErrIdle) {
+			t.Errorf("afterwards: reason %v", p.Reason())
 		}
 	})
 }

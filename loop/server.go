@@ -35,7 +35,8 @@ type Server struct {
 	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
 	// first datagram, a datagram is a message, without a Codec, Send sends one, and IdleTimeout
 	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
-	// paused its datagrams are lost, as are those that the system does not take. Peers with a session
+	// paused its datagrams are lost, as are those that the system does not take, or that came
+	// together with one at which the session was closed (see Stats.Lost). Peers with a session
 	// go before new ones, which wait, 1,024 on each loop at most, while more come than it can open
 	// sessions for beside the others; of those that wait, datagrams may be overtaken by later ones.
 	Addr string

@@ -103,7 +103,8 @@ func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
 	return value, ok
 }
 
-// Get returns the value of a key. It does not move its deadline.
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
+// until expire gets it.
 func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
 	hash := k.core.hash(key)
 	k.lock()

@@ -60,7 +60,8 @@ func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) {
 	return k.core.remove(k.core.hash(key), key)
 }
 
-// Get returns the value of a key. It does not move its deadline.
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
+// until expire gets it.
 func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
 	return k.core.get(k.core.hash(key), key)
 }

@@ -23,6 +23,7 @@ type sharedHouse struct {
 	client redis.UniversalClient
 
 	reminders *reminders
+	here      registry[loop.Ref] // the connection of this process that has a name, by owner: the last
 
 	mu   sync.Mutex
 	said map[string]int64 // messages by room, that Redis was not told of yet
@@ -94,17 +95,22 @@ func owner(s *session, nick string) string {
 
 func (h *sharedHouse) claim(s *session, nick string, then func(err error)) {
 	old, now := s.nick, owner(s, nick)
-	before := owner(s, old)
+	before, me := owner(s, old), s.c.Ref()
+	h.here.put(now, me)
 	err := loop.Offload(s.c, func(ctx context.Context) error {
-		if old != "" && skeleton(old) == skeleton(nick) {
+		looksAlike := skeleton(old) == skeleton(nick)
+		if looksAlike && before != now && h.leaves(before, me) {
 			_ = h.hub.Release(ctx, skeleton(old), before)
 		}
 		err := h.hub.Claim(ctx, skeleton(nick), now)
-		if err == nil && old != "" && skeleton(old) != skeleton(nick) {
+		if err == nil && !looksAlike && h.leaves(before, me) {
 			_ = h.hub.Release(ctx, skeleton(old), before)
 		}
 		return err
 	}, func(c *loop.Conn, err error) {
+		if err != nil && before != now {
+			h.leaves(now, me)
+		}
 		if errors.Is(err, redisgroup.ErrTaken) {
 			err = errTaken
 		}
@@ -118,12 +124,25 @@ func (h *sharedHouse) claim(s *session, nick string, then func(err error)) {
 	}
 }
 
+// leaves reports whether it was me who had a name here. If not, the page has come back on another
+// connection, which has it now.
+func (h *sharedHouse) leaves(owner string, me loop.Ref) (mine bool) {
+	h.here.removeIf(owner, func(r loop.Ref) bool { mine = r == me; return mine })
+	return mine
+}
+
 func (h *sharedHouse) release(s *session) {
 	nick, who := skeleton(s.nick), owner(s, s.nick)
+	if !h.leaves(who, s.c.Ref()) {
+		return
+	}
 	go func() { // s.c is closed: nothing can be offloaded
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = h.hub.Release(ctx, nick, who)
+		if _, back := h.here.get(who); back { // it may have claimed the name before we released it
+			_ = h.hub.Claim(ctx, nick, who)
+		}
 	}()
 }
 

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -105,5 +108,35 @@ func TestSharedNeedsRedis(t *testing.T) {
 	opt.redis = "127.0.0.1:1"
 	if _, _, err := build(t.Context(), opt); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("without a Redis: %v", err)
+	}
+}
+
+// pageOf opens a page's connection, and waits until the nickname is its own.
+func pageOf(t *testing.T, srv *loop.Server, query string) net.Conn {
+	t.Helper()
+	c, _, _, err := ws.Dialer{Timeout: time.Minute}.Dial(t.Context(), "ws://"+srv.Addrs()[0].String()+"/ws?"+query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := wsutil.ReadServerText(c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A page that has come back, while its first connection was not known to be dead, keeps its name
+// when that ends.
+func TestSharedNameOutlivesGhost(t *testing.T) {
+	m := miniredis.RunT(t)
+	srv, _ := serveShared(t, testOptions(), m.Addr())
+	ghost := pageOf(t, srv, "nick=ann&room=lobby&key=secret")
+	pageOf(t, srv, "nick=ann&room=lobby&key=secret")
+	ghost.Close()
+	thief := dialLines(t, srv)
+	for range 40 { // fewer than a burst; each asks Redis, so the ghost's end is before one of them
+		thief.say("/nick ann")
+		thief.hears("ann is somebody else, or looks like somebody else")
 	}
 }

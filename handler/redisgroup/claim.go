@@ -53,8 +53,12 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 	return nil
 }
 
-// Release gives back a name that owner has claimed. ErrTaken: it is not owner's. It asks Redis, as
-// Claim does.
+// Release gives back a name that owner has claimed. ErrTaken: it is not owner's, or has been claimed
+// by another process since. It asks Redis, as Claim does: for a connection that has closed, where
+// Offload does not run any more, on a goroutine of yours, with a timeout.
+//
+// What one owner has claimed twice in a process is released at once: if a client's new connection
+// claims the name of its old one, the old one must not release it.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	h.keeper.forgetClaim(name, owner)
 	ok, err := h.keeper.claim(ctx, "release", name, owner)

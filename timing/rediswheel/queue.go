@@ -48,8 +48,9 @@ type Config struct {
 	Concurrency int
 
 	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as
-	// long as the handler runs; after a crash, another gets the task when it has run out. 0 means
-	// DefaultLease; a second is the least.
+	// long as the handler runs; after a crash, another gets the task when it has run out, and when the
+	// task's shard has another owner if that was lost, too: see Refresh. 0 means DefaultLease; a
+	// second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
