@@ -53,8 +53,6 @@ func wait(s *session, args [][]byte) {
 		s.refuse("ERR timeout is not an integer or out of range")
 	case ms < 0:
 		s.refuse("ERR timeout is negative")
-	case ms > math.MaxInt64-time.Now().UnixMilli():
-		s.refuse("ERR timeout is out of range")
 	case replicas <= 0 || s.capture != nil: // a transaction does not wait
 		s.write(resp.AppendInt(nil, 0))
 	default:
