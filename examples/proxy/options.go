@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -52,12 +51,23 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, err
 	case len(o.to) == 0:
 		return o, errors.New("no backends: say where to with -to host:port[,host:port...]")
-	case strings.HasPrefix(o.addr, "udp"):
-		return o, fmt.Errorf("invalid value %q for flag -addr: want tcp://host:port or unix://path", o.addr)
 	case o.loops < 0:
 		return o, fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means as many as cores`, o.loops)
 	}
+	if err := o.checkAddrs(); err != nil {
+		return o, err
+	}
 	return o, o.checkDurations()
+}
+
+func (o *options) checkAddrs() error {
+	if err := cli.CheckAddr(o.addr, "tcp", "unix"); err != nil {
+		return fmt.Errorf("invalid value %q for flag -addr: %w", o.addr, err)
+	}
+	if err := cli.CheckHostPort(o.metrics); err != nil && o.metrics != "" {
+		return fmt.Errorf("invalid value %q for flag -metrics: %w", o.metrics, err)
+	}
+	return nil
 }
 
 func (o *options) checkDurations() error {
@@ -76,8 +86,8 @@ func (o *options) checkDurations() error {
 
 func (o *options) setTo(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("want host:port: %w", err)
+		if err := cli.CheckHostPort(addr); err != nil {
+			return err
 		}
 		o.to = append(o.to, addr)
 	}
