@@ -30,13 +30,20 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if err != nil {
 		return cli.Refused("delay", err, errOut)
 	}
-	if err := serve(ctx, o, cli.Log(errOut, o.level), out); err != nil {
+	err = serve(ctx, o, cli.Log(errOut, o.level), out)
+	if listening, ok := errors.AsType[listenError](err); ok {
+		return cli.CannotStart("delay", listening.error, o.network+"://"+o.addr, "tcp://127.0.0.1:8091", errOut)
+	}
+	if err != nil {
 		fmt.Fprintf(errOut, "delay: %v\n", err)
 		return 1
 	}
 	fmt.Fprintln(out, "delay: stopped, bye")
 	return 0
 }
+
+// A listenError is why nothing listens on the address of -addr.
+type listenError struct{ error }
 
 // serve is the program without its flags.
 func serve(ctx context.Context, o options, log zerolog.Logger, out io.Writer) error {
@@ -52,7 +59,7 @@ func serve(ctx context.Context, o options, log zerolog.Logger, out io.Writer) er
 	}
 	ln, err := net.Listen(o.network, o.addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen: %w", err)
+		return listenError{err}
 	}
 	view := newView(q, w, what)
 	srv := &http.Server{Handler: newAPI(q, view, log), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,

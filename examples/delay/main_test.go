@@ -179,8 +179,9 @@ func TestFlags(t *testing.T) {
 	}{
 		{[]string{"-h"}, 0, "-redis"},
 		{[]string{"-addr", "udp://x"}, 2, "want tcp://host:port or unix://path"},
-		{[]string{"-redis", "127.0.0.1:1"}, 1, "redis at 127.0.0.1:1 does not answer"},
-		{[]string{"-redis", "http://x"}, 1, "-redis: "},
+		{[]string{"-redis", "127.0.0.1:1"}, 1, "delay: redis at 127.0.0.1:1 does not answer"},
+		{[]string{"-redis", "http://x"}, 2, "-redis: "},
+		{[]string{"-redis", "nowhere"}, 2, "want host:port"},
 		{[]string{"-name", "a b"}, 1, "Name"},
 		{[]string{"more"}, 2, "unexpected argument"},
 	} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -44,16 +43,41 @@ func parse(args []string, out io.Writer) (options, error) {
 	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
 		return o, err
 	}
-	return o, nil
+	return o, o.checkRedis()
 }
+
+func (o *options) checkRedis() error {
+	var err error
+	switch {
+	case strings.Contains(o.redis, "://"):
+		_, err = redis.ParseURL(o.redis)
+	case o.redis != "":
+		for addr := range strings.SplitSeq(o.redis, ",") {
+			if err = cli.CheckHostPort(addr); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("invalid value %q for flag -redis: %w", o.redis, err)
+	}
+	return nil
+}
+
+// noLog is the log of go-redis: what goes wrong is returned as well, and said once.
+type noLog struct{}
+
+func (noLog) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(noLog{}) }
 
 func (o *options) setAddr(addr string) error {
 	network, rest, ok := strings.Cut(addr, "://")
 	if !ok {
 		network, rest = "tcp", addr
 	}
-	if network != "tcp" && network != "unix" || rest == "" {
-		return errors.New("want tcp://host:port or unix://path")
+	if err := cli.CheckAddr(network+"://"+rest, "tcp", "unix"); err != nil {
+		return err
 	}
 	o.network, o.addr = network, rest
 	return nil

@@ -58,13 +58,18 @@ func rr(s string) dns.RR {
 // forwarding runs the server in memory and virtual time.
 func forwarding(t *testing.T, f func(t *testing.T, srv *looptest.Server, z *zone)) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &options{addr: "udp://127.0.0.1:53", upstreams: []string{upstreamAddr}, timeout: time.Second, retries: 2,
-			cache: 1000, stale: time.Hour, loops: 1}
 		z := &zone{}
-		srv := looptest.Start(t, newServer(o, zerolog.Nop()))
+		srv := startAsking(t, upstreamAddr)
 		srv.UDPBackend(upstreamAddr, z.answer)
 		f(t, srv, z)
 	})
+}
+
+// startAsking starts the server, in the bubble of a test, with these upstreams.
+func startAsking(t *testing.T, upstreams ...string) *looptest.Server {
+	o := &options{addr: "udp://127.0.0.1:53", upstreams: upstreams, timeout: time.Second, retries: 2,
+		cache: 1000, stale: time.Hour, loops: 1}
+	return looptest.Start(t, newServer(o, zerolog.Nop()))
 }
 
 func question(name string, qtype, id uint16) string {

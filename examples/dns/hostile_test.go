@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -153,7 +152,7 @@ func TestNegativeAnswersLast(t *testing.T) {
 		{dns.RcodeSuccess, nil, soa, time.Minute},
 		{dns.RcodeSuccess, nil, []dns.RR{rr("test. 300 IN NS ns.test.")}, 0},
 		{dns.RcodeSuccess, []dns.RR{rr("n.test. 4294967295 IN A 192.0.2.1")}, nil, 0},
-		{dns.RcodeSuccess, []dns.RR{rr("n.test. 2000000000 IN A 192.0.2.1")}, nil, maxTTL},
+		{dns.RcodeSuccess, []dns.RR{rr("n.test. 2000000000 IN A 192.0.2.1")}, nil, maxTTL * time.Second},
 		{dns.RcodeRefused, nil, soa, 0},
 	} {
 		asked := 0
@@ -220,9 +219,7 @@ func TestBounds(t *testing.T) {
 // told to come by TCP, but for those that do.
 func TestTooLongForUDP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &options{addr: "udp://127.0.0.1:53", upstreams: []string{upstreamAddr}, timeout: time.Second, retries: 2,
-			cache: 1000, stale: time.Hour, loops: 1}
-		srv := looptest.Start(t, newServer(o, zerolog.Nop()))
+		srv := startAsking(t, upstreamAddr)
 		srv.UDPBackend(upstreamAddr, func(msg string) []string {
 			b := []byte(msg[:12] + string(question("long.test.", dns.TypeA, 0)[12:27]))
 			b[2], b[3] = b[2]|0x82, 0 // an answer, cut

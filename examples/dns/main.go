@@ -40,8 +40,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	log := cli.Log(errOut, zerolog.InfoLevel)
 	if o.addr, err = fixPort(o.addr); err != nil {
-		fmt.Fprintf(errOut, "dns: cannot listen: %v\n", err)
-		return 1
+		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5354", errOut)
 	}
 	srv := newServer(&o, log)
 	if err := srv.Start(ctx); err != nil {
@@ -98,8 +97,9 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, err
 	case len(o.upstreams) == 0:
 		return o, errors.New("no upstream: say whom to ask with -upstream host:port")
-	case !strings.HasPrefix(o.addr, "udp://"):
-		return o, fmt.Errorf("invalid value %q for flag -addr: want udp://host:port", o.addr)
+	}
+	if err := cli.CheckAddr(o.addr, "udp"); err != nil {
+		return o, fmt.Errorf("invalid value %q for flag -addr: %w", o.addr, err)
 	}
 	return o, o.checkNumbers()
 }
@@ -124,8 +124,8 @@ func (o *options) checkNumbers() error {
 
 func (o *options) setUpstreams(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("want host:port: %w", err)
+		if err := cli.CheckHostPort(addr); err != nil {
+			return err
 		}
 		o.upstreams = append(o.upstreams, addr)
 	}

@@ -24,6 +24,9 @@ func TestRefused(t *testing.T) {
 		return string(b) + rest
 	}
 	asked := plain[12:]
+	of := func(qtype uint16) string {
+		return string(binary.BigEndian.AppendUint16([]byte(asked[:len(asked)-4]), qtype)) + asked[len(asked)-2:]
+	}
 	for name, c := range map[string]struct {
 		msg  string
 		want int // -1: nothing
@@ -47,6 +50,16 @@ func TestRefused(t *testing.T) {
 		"a notification":          {head(0x2400, 1, 0, 0, asked), dns.RcodeNotImplemented},
 		"an update":               {head(0x2800, 1, 0, 0, asked), dns.RcodeNotImplemented},
 		"an unknown opcode":       {head(0x7800, 0, 0, 0, ""), dns.RcodeNotImplemented},
+		"no type":                 {head(0x100, 1, 0, 0, of(0)), dns.RcodeFormatError},
+		"of type OPT":             {head(0x100, 1, 0, 1, of(dns.TypeOPT)+opt0), dns.RcodeFormatError},
+		"of type NXNAME":          {head(0x100, 1, 0, 0, of(dns.TypeNXNAME)), dns.RcodeFormatError},
+		"of type TSIG":            {head(0x100, 1, 0, 1, of(dns.TypeTSIG)+opt0), dns.RcodeFormatError},
+		"of type IXFR":            {head(0x100, 1, 0, 0, of(dns.TypeIXFR)), dns.RcodeRefused},
+		"of type AXFR":            {head(0x100, 1, 0, 1, of(dns.TypeAXFR)+opt0), dns.RcodeRefused},
+		"of type MAILB":           {head(0x100, 1, 0, 0, of(dns.TypeMAILB)), dns.RcodeNotImplemented},
+		"of type MAILA":           {head(0x100, 1, 0, 0, of(dns.TypeMAILA)), dns.RcodeNotImplemented},
+		"of type ANY":             {head(0x100, 1, 0, 0, of(dns.TypeANY)), dns.RcodeSuccess},
+		"of a type to come":       {head(0x100, 1, 0, 0, of(65280)), dns.RcodeSuccess},
 		"an answer":               {head(0x8100, 1, 0, 0, asked), -1},
 		"an answer with an error": {head(0x8101, 0, 0, 0, ""), -1},
 		"a header that is cut":    {plain[:11], -1},

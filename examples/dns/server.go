@@ -30,7 +30,7 @@ type forwarder struct {
 	loop    *loop.Loop
 	cache   cache
 	udp     []*upstream
-	tcp     []*upstream // nil until something was too long for UDP
+	tcp     []*tcpUpstream
 	pending map[string]*lookup
 	key     []byte // used again and again
 	out     []byte
@@ -84,7 +84,8 @@ func newForwarder(o *options, l *loop.Loop) forwarder {
 		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale,
 			failing: make(map[string]struct{})}}
 	for _, addr := range o.upstreams {
-		f.udp = append(f.udp, newUpstream(l, "udp", addr, o.timeout))
+		f.udp = append(f.udp, newUpstream(l, addr, o.timeout))
+		f.tcp = append(f.tcp, newTCPUpstream(l, addr, o.timeout))
 	}
 	return f
 }
@@ -112,8 +113,8 @@ func (f *forwarder) serve(c *loop.Conn, s *stream, msg []byte) error {
 	return nil
 }
 
-// refuse answers what is refused. Of a stream with what cannot be read, what follows cannot be
-// trusted either.
+// refuse answers what is refused. Of a stream with what has no question that can be read, what follows
+// cannot be trusted either.
 func (f *forwarder) refuse(c *loop.Conn, q *query, err error, stream bool) error {
 	code, answered := errors.AsType[refusal](err)
 	if answered {
@@ -122,7 +123,7 @@ func (f *forwarder) refuse(c *loop.Conn, q *query, err error, stream bool) error
 			return err
 		}
 	}
-	if stream && (!answered || code == dns.RcodeFormatError) {
+	if stream && (!answered || code == dns.RcodeFormatError && q.question == nil) {
 		return err
 	}
 	return nil
@@ -141,7 +142,7 @@ func (f *forwarder) replyFailing(c *loop.Conn, q *query) error {
 func (f *forwarder) reply(c *loop.Conn, q *query, a *answer, age time.Duration, stale uint32) error {
 	f.out = appendAnswer(f.out[:0], a, q, age, stale)
 	if len(f.out) > q.size {
-		f.out = appendEmpty(f.out[:0], q, int(a.msg[3]&15), true)
+		f.out = appendEmpty(f.out[:0], q, a.rcode(), true)
 	}
 	return c.Send(f.out)
 }
@@ -151,9 +152,11 @@ type lookup struct {
 	f       *forwarder
 	q       query
 	clients []waiting
+	first   int // the upstream that is asked first
 	tries   int
+	refused int  // tries that ended with an answer that another try at the same server will not better
 	asked   bool // somebody
-	plain   bool // somebody who knows no EDNS
+	plain   bool // the one that is asked now knows no EDNS
 }
 
 type waiting struct {
@@ -184,7 +187,7 @@ func (f *forwarder) lookUp(c *loop.Conn, s *stream, q query) {
 		_ = c.Send(f.out)
 		return
 	case k == nil:
-		k = &lookup{f: f, q: q}
+		k = &lookup{f: f, q: q, first: f.next}
 	}
 	if s != nil {
 		s.asked++
@@ -198,64 +201,83 @@ func (f *forwarder) lookUp(c *loop.Conn, s *stream, q query) {
 
 // ask tries one upstream after the other.
 func (k *lookup) ask() {
-	f := k.f
-	for k.tries < f.o.retries*len(f.udp) {
-		u := f.udp[(f.next+k.tries)%len(f.udp)]
+	for k.plain = false; k.tries < k.f.o.retries*len(k.f.udp); {
 		k.tries++
-		if u.ask(&k.q, k.plain, f.o.timeout, k.answered) == nil {
-			k.asked = true
+		if k.askThis() {
 			return
 		}
 	}
 	k.fail()
 }
 
+// askThis asks the upstream whose turn it is, and reports whether it could.
+func (k *lookup) askThis() bool {
+	err := k.f.udp[k.turn()].ask(&k.q, k.plain, k.f.o.timeout, k.answered)
+	k.asked = k.asked || err == nil
+	return err == nil
+}
+
+// turn returns which upstream is asked in this try.
+func (k *lookup) turn() int { return (k.first + k.tries - 1) % len(k.f.udp) }
+
 // answered is given an answer, or why there is none.
 func (k *lookup) answered(msg []byte, err error) {
-	if err == nil && len(msg) > 3 && msg[2]&(bitTC>>8) != 0 {
+	if err == nil && isCut(msg) {
 		k.askTCP()
 		return
 	}
 	if err == nil && !k.plain && knowsNoEDNS(msg) {
-		k.plain = true
-		k.tries-- // the same server
-		k.ask()
+		if k.plain = true; !k.askThis() {
+			k.ask()
+		}
 		return
 	}
 	var a answer
 	if err == nil {
 		a, err = parseAnswer(msg, k.q.question)
 	}
-	if err != nil || a.msg[3]&15 == dns.RcodeServerFailure && k.mayDoBetter() {
-		k.f.next++ // somebody else first, from now on
+	if err != nil || a.isFailure() && k.mayDoBetter(&a) {
+		if k.f.next == k.turn() {
+			k.f.next = (k.f.next + 1) % len(k.f.udp) // somebody else first, from now on
+		}
 		k.ask()
 		return
 	}
 	k.done(&a)
-	if k.f.cache.put(k.q.key, a); a.msg[3]&15 == dns.RcodeServerFailure {
+	if k.f.cache.put(k.q.key, a); a.rcode() == dns.RcodeServerFailure {
 		k.f.cache.failed(k.q.key)
 	}
 }
 
-// mayDoBetter reports whether there is another way to an answer than to pass on a failure.
-func (k *lookup) mayDoBetter() bool {
-	return k.tries < k.f.o.retries*len(k.f.udp) || k.f.cache.any(k.q.key) != nil
+// mayDoBetter reports whether there is another way to an answer than to pass on this failure: what
+// was once known, somebody else, or, as a failure may pass, the same server again.
+func (k *lookup) mayDoBetter(a *answer) bool {
+	if k.f.cache.any(k.q.key) != nil {
+		return true
+	}
+	if a.rcode() != dns.RcodeServerFailure {
+		if k.refused++; k.refused >= len(k.f.udp) {
+			return false
+		}
+	}
+	return k.tries < k.f.o.retries*len(k.f.udp)
 }
 
 // askTCP asks for what is too long for UDP.
 func (k *lookup) askTCP() {
-	f := k.f
-	if f.tcp == nil {
-		for _, addr := range f.o.upstreams {
-			f.tcp = append(f.tcp, newUpstream(f.loop, "tcp", addr, f.o.timeout))
-		}
-	}
-	u := f.tcp[(f.next+k.tries-1)%len(f.tcp)]
+	u := k.f.tcp[k.turn()]
 	u.whenOpen(func() {
-		if u.ask(&k.q, k.plain, f.o.timeout, k.answered) != nil {
+		if u.ask(&k.q, k.plain, k.f.o.timeout, k.answeredTCP) != nil {
 			k.ask()
 		}
 	})
+}
+
+func (k *lookup) answeredTCP(msg []byte, err error) {
+	if err == nil && isCut(msg) { // or it would be asked by TCP again and again
+		err = errMessage
+	}
+	k.answered(msg, err)
 }
 
 // done gives all who wait their answer.

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -24,8 +24,8 @@ const (
 	// no more.
 	maxName = 255
 
-	// maxTTL is for how long an answer is kept at most (RFC 8767, section 4).
-	maxTTL = 7 * 24 * time.Hour
+	// maxTTL is what an answer lives for at most, in seconds (RFC 8767, section 4).
+	maxTTL = 7 * 24 * 60 * 60
 )
 
 var errMessage = errors.New("not a DNS message that can be answered")
@@ -89,6 +89,9 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 			return q, key, refusal(dns.RcodeBadVers)
 		}
 	}
+	if code := refusedType(binary.BigEndian.Uint16(msg[end:])); code != dns.RcodeSuccess {
+		return q, key, refusal(code)
+	}
 	key = append(key[:0], q.question...)
 	for i, c := range key[:len(key)-4] {
 		if 'A' <= c && c <= 'Z' {
@@ -98,10 +101,54 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 	return q, append(key, bits), nil
 }
 
+// refusedType returns what a type is refused with that no answer has: zones are not to be had from a
+// forwarder, and of what is no data at all (RFC 6895, section 3.1; RFC 9824, section 3.5) a cache can
+// keep nothing.
+func refusedType(qtype uint16) (code int) {
+	switch {
+	case qtype == dns.TypeAXFR || qtype == dns.TypeIXFR:
+		return dns.RcodeRefused
+	case qtype == dns.TypeMAILA || qtype == dns.TypeMAILB:
+		return dns.RcodeNotImplemented
+	case qtype == dns.TypeNone || qtype == dns.TypeOPT || 128 <= qtype && qtype < dns.TypeIXFR:
+		return dns.RcodeFormatError
+	}
+	return dns.RcodeSuccess
+}
+
+// answers reports whether msg is an answer to a question. Who has understood nothing of it may leave
+// the question out, and has only an error to tell.
+func answers(msg, question []byte) bool {
+	if len(msg) < headerLen || msg[2]&(bitQR>>8) == 0 {
+		return false
+	}
+	switch binary.BigEndian.Uint16(msg[4:]) {
+	case 0:
+		code := msg[3] & 15
+		return code != dns.RcodeSuccess && code != dns.RcodeNameError
+	case 1:
+		end := headerLen + len(question)
+		return end <= len(msg) && sameQuestion(msg[headerLen:end], question)
+	}
+	return false
+}
+
+// sameQuestion reports whether two questions, in wire form, differ in nothing but case.
+func sameQuestion(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	name := len(a) - 4
+	return bytes.EqualFold(a[:name], b[:name]) && bytes.Equal(a[name:], b[name:])
+}
+
+// isCut reports whether a message says that it was too long for its transport.
+func isCut(msg []byte) bool { return msg[2]&(bitTC>>8) != 0 }
+
 // knowsNoEDNS reports whether an answer is that of a server which does not know EDNS (RFC 6891,
 // section 7): it has not understood the query, and has no OPT record itself.
 func knowsNoEDNS(msg []byte) bool {
-	return len(msg) >= headerLen && msg[3]&15 == dns.RcodeFormatError && binary.BigEndian.Uint16(msg[10:]) == 0
+	return msg[3]&15 == dns.RcodeFormatError && binary.BigEndian.Uint16(msg[10:]) == 0
 }
 
 // findOPT returns the OPT record among the records of a query, which begin at at, or nil. It reports
@@ -165,6 +212,13 @@ type answer struct {
 	gone bool          // there is no such name, whatever type one asks for
 }
 
+func (a *answer) rcode() int { return int(a.msg[3] & 15) }
+
+// isFailure reports whether an answer neither has what was asked for nor says that it is not there.
+func (a *answer) isFailure() bool {
+	return a.rcode() != dns.RcodeSuccess && a.rcode() != dns.RcodeNameError
+}
+
 // parseAnswer checks an answer from upstream, and takes it apart.
 func parseAnswer(msg []byte, question []byte) (a answer, err error) {
 	var m dns.Msg
@@ -182,8 +236,7 @@ func parseAnswer(msg []byte, question []byte) (a answer, err error) {
 		return a, err
 	}
 	end := skipName(a.msg, headerLen)
-	if end < 0 || !strings.EqualFold(string(a.msg[headerLen:end]), string(question[:len(question)-4])) ||
-		string(a.msg[end:end+4]) != string(question[len(question)-4:]) {
+	if end < 0 || !sameQuestion(a.msg[headerLen:end+4], question) {
 		return a, errMessage
 	}
 	at := end + 4
@@ -192,6 +245,8 @@ func parseAnswer(msg []byte, question []byte) (a answer, err error) {
 			return a, errMessage
 		}
 		a.ttls = append(a.ttls, at+4)
+		ttl := binary.BigEndian.Uint32(a.msg[at+4:])
+		binary.BigEndian.PutUint32(a.msg[at+4:], sane(ttl))
 		at += 10 + int(binary.BigEndian.Uint16(a.msg[at+8:]))
 	}
 	return a, nil
@@ -213,28 +268,29 @@ func usable(m *dns.Msg) time.Duration {
 	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0
 	}
-	least, hasSOA := uint32(math.MaxUint32), false
+	least, hasSOA := uint32(maxTTL), false
 	for _, rr := range m.Answer {
-		least = min(least, ttlOf(rr))
+		least = min(least, sane(rr.Header().Ttl))
 	}
 	for _, rr := range m.Ns {
-		least = min(least, ttlOf(rr))
+		least = min(least, sane(rr.Header().Ttl))
 		if soa, ok := rr.(*dns.SOA); ok {
-			hasSOA, least = true, min(least, soa.Minttl)
+			hasSOA, least = true, min(least, sane(soa.Minttl))
 		}
 	}
 	if !hasSOA && (len(m.Answer) == 0 || m.Rcode == dns.RcodeNameError) {
 		return 0
 	}
-	return min(time.Duration(least)*time.Second, maxTTL)
+	return time.Duration(least) * time.Second
 }
 
-// ttlOf returns a record's TTL: one with the first bit set means 0 (RFC 2181, section 8).
-func ttlOf(rr dns.RR) uint32 {
-	if ttl := rr.Header().Ttl; ttl <= math.MaxInt32 {
-		return ttl
+// sane returns the TTL that is meant by one: 0 if its first bit is set (RFC 2181, section 8), and no
+// more than maxTTL.
+func sane(ttl uint32) uint32 {
+	if ttl > math.MaxInt32 {
+		return 0
 	}
-	return 0
+	return min(ttl, maxTTL)
 }
 
 // appendAnswer appends a to dst as the answer to q, after it has been in the cache for age. A stale

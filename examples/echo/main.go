@@ -37,8 +37,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	web, err := listenMetrics(restart, o.metrics)
 	if err != nil {
-		fmt.Fprintf(errOut, "echo: -metrics %s: %v\n", o.metrics, err)
-		return 1
+		return cli.CannotListen("echo", "-metrics", err, o.metrics, "127.0.0.1:9091", errOut)
 	}
 	srv := newServer(o, log)
 	if srv.TLS, err = o.certs.Config(); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/examples/internal/certs"
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 )
 
 // options are what the command line says.
@@ -29,9 +29,8 @@ type options struct {
 
 // parse reads the command line. Help goes to out, with the error flag.ErrHelp.
 func parse(args []string, out io.Writer) (options, error) {
-	o := options{codec: codec.Lines{}, level: zerolog.InfoLevel}
-	fs := flag.NewFlagSet("echo", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // an error is one line, without the list of all flags
+	o := options{codec: codec.Lines{}}
+	fs := cli.Flags("echo")
 	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
 	fs.DurationVar(&o.idle, "idle", time.Minute, "evict a connection that is silent for this `duration`; 0 means never")
 	fs.StringVar(&o.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090; it is for you, not for your users")
@@ -40,25 +39,29 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.delay, "drain-delay", time.Second, "serve connections on for this `duration` when the program stops, or another takes over (SIGHUP)")
 	fs.StringVar(&o.pid, "pid", "", "write the process in charge to this `file`; SIGHUP replaces it")
 	fs.Func("codec", "frame messages by `kind`: lines, length (4 bytes, big-endian) or raw (default lines)", o.setCodec)
-	fs.Func("log", "log from this `level` on: debug, info, warn, error or off (default info)", o.setLevel)
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintln(out, "Usage: echo [flags]")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
+	cli.LevelFlag(fs, &o.level)
+	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
 		return o, err
-	case err != nil:
-		return o, err
-	case fs.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q: flags only", fs.Arg(0))
-	case o.idle < 0:
-		return o, fmt.Errorf("invalid value %q for flag -idle: it is negative; 0 means never", o.idle)
-	case o.delay < 0:
-		return o, fmt.Errorf("invalid value %q for flag -drain-delay: it is negative; 0 means none", o.delay)
-	case o.loops < 0:
-		return o, fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means one for each core`, o.loops)
 	}
-	return o, nil
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	if err := cli.CheckAddr(o.addr, "tcp", "unix", "udp"); err != nil {
+		return fmt.Errorf("invalid value %q for flag -addr: %w", o.addr, err)
+	}
+	if err := cli.CheckHostPort(o.metrics); err != nil && o.metrics != "" {
+		return fmt.Errorf("invalid value %q for flag -metrics: %w", o.metrics, err)
+	}
+	switch {
+	case o.idle < 0:
+		return fmt.Errorf("invalid value %q for flag -idle: it is negative; 0 means never", o.idle)
+	case o.delay < 0:
+		return fmt.Errorf("invalid value %q for flag -drain-delay: it is negative; 0 means none", o.delay)
+	case o.loops < 0:
+		return fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means one for each core`, o.loops)
+	}
+	return nil
 }
 
 func (o *options) setCodec(kind string) error {
@@ -71,18 +74,6 @@ func (o *options) setCodec(kind string) error {
 		o.codec = codec.Raw{}
 	default:
 		return errors.New("want lines, length or raw")
-	}
-	return nil
-}
-
-func (o *options) setLevel(level string) error {
-	switch level {
-	case "debug", "info", "warn", "error":
-		o.level, _ = zerolog.ParseLevel(level)
-	case "off":
-		o.level = zerolog.Disabled
-	default:
-		return errors.New("want debug, info, warn, error or off")
 	}
 	return nil
 }

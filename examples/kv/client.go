@@ -22,6 +22,7 @@ var clientCommands = []command{
 	{name: "client|list", arity: -2, run: clientList},
 	{name: "client|kill", arity: -3, run: kill},
 	{name: "client|unblock", arity: -3, run: clientUnblock},
+	{name: "client|help", arity: 2, run: help(clientHelp)},
 }
 
 // onOrOff takes a setting that changes nothing here: no key is evicted, and none has a time of use.

@@ -66,6 +66,9 @@ func init() { // the table needs functions that look into it
 		{name: "publish", arity: 3, run: publish},
 		{name: "pubsub", arity: -2, subs: pubsubCommands},
 		{name: "bgrewriteaof", arity: 1, run: bgrewriteaof},
+		{name: "slowlog", arity: -2, subs: slowlogCommands},
+		{name: "role", arity: 1, run: role},
+		{name: "wait", arity: 3, run: wait},
 		{name: "shutdown", arity: -1, run: shutdown, never: true},
 	} {
 		commands[c.name] = &c
@@ -260,9 +263,10 @@ func shutdown(s *session, args [][]byte) {
 	s.server.stop()
 }
 
+// commandCommands are without DOCS: redis-cli then shows the hints that it has of its own.
 var commandCommands = []command{
 	{name: "command|count", arity: 2, run: commandCount},
-	{name: "command|docs", arity: -2, run: commandDocs},
+	{name: "command|help", arity: 2, run: help(commandHelp)},
 	{name: "command|info", arity: -2, run: commandInfo},
 	{name: "command|getkeys", arity: -3, run: getKeys},
 }
@@ -272,9 +276,6 @@ func commandCount(s *session, _ [][]byte) {
 	store.All(func(*store.Command) { n++ })
 	s.write(resp.AppendInt(nil, int64(n)))
 }
-
-// commandDocs has none: redis-cli then does without hints.
-func commandDocs(s *session, _ [][]byte) { s.write(s.version.AppendMap(nil, 0)) }
 
 func commandTable(s *session, _ [][]byte) {
 	var table []byte

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -25,7 +26,7 @@ func newConfig(o options) *config {
 	return &config{values: map[string]string{
 		"appendonly": appendonly, "appendfsync": o.fsync, "dir": o.dir, "save": "", "databases": "1",
 		"maxmemory": fmt.Sprint(o.maxMemory), "maxmemory-policy": "noeviction", "requirepass": o.password,
-		"timeout": fmt.Sprint(int(o.idle.Seconds())), "maxclients": fmt.Sprint(o.maxConns),
+		"timeout": fmt.Sprint(int(math.Ceil(o.idle.Seconds()))), "maxclients": fmt.Sprint(o.maxConns),
 		"notify-keyspace-events": o.events.String(), "proto-max-bulk-len": fmt.Sprint(resp.DefaultMaxBulk),
 		"slave-read-only": "yes", "bind": "", "port": "0",
 	}}
@@ -84,6 +85,8 @@ func (c *config) find(patterns [][]byte) (found [][2]string) {
 var configCommands = []command{
 	{name: "config|get", arity: -3, run: configGet},
 	{name: "config|set", arity: -4, run: configSet},
+	{name: "config|rewrite", arity: 2, run: func(s *session, _ [][]byte) { s.refuse("ERR The server is running without a config file") }},
+	{name: "config|help", arity: 2, run: help(configHelp)},
 	{name: "config|resetstat", arity: 2, run: func(s *session, _ [][]byte) { s.ok() }},
 }
 
@@ -147,7 +150,7 @@ func (s *server) changes(args [][]byte) (changes []change, err string) {
 
 func settable(name string) bool {
 	switch name {
-	case "maxmemory", "requirepass", "notify-keyspace-events", "appendfsync":
+	case "maxmemory", "requirepass", "notify-keyspace-events", "appendfsync", "timeout", "maxclients":
 		return true
 	}
 	return slices.Contains(ignored, name)
@@ -175,11 +178,15 @@ func (s *server) prepare(name, value string) (c change, why string) {
 				_ = sh.loop.Post(func() { sh.db.Events = e })
 			}
 		}
+	case "timeout":
+		c.apply, why = s.prepareTimeout(value)
+	case "maxclients":
+		c.apply, why = s.prepareMaxClients(value)
 	case "appendfsync":
 		if value != "always" && value != "everysec" && value != "no" {
 			return c, "argument(s) must be one of the following: everysec, always, no"
 		}
 		c.apply = func() { s.setFsync(value) }
 	}
-	return c, ""
+	return c, why
 }

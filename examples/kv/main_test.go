@@ -76,7 +76,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"-timeout", "-1s"}, 2, "it is negative"},
 		{[]string{"-log", "loud"}, 2, "want debug, info"},
 		{[]string{"what"}, 2, "flags only"},
-		{[]string{"-addr", "nowhere"}, 2, "invalid flags"},
+		{[]string{"-addr", "nowhere"}, 2, "want tcp://host:port or unix://path"},
 		{[]string{"-dir", "/dev/null/x"}, 1, "-dir: "},
 	} {
 		var out, errOut bytes.Buffer

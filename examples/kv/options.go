@@ -54,6 +54,9 @@ func parse(args []string, out io.Writer) (options, error) {
 }
 
 func (o *options) check() error {
+	if err := cli.CheckAddr(o.addr, "tcp", "unix"); err != nil {
+		return fmt.Errorf("invalid value %q for flag -addr: %w", o.addr, err)
+	}
 	switch {
 	case o.shards < 1 || o.shards > 1024:
 		return fmt.Errorf(`invalid value "%d" for flag -shards: want 1 to 1024`, o.shards)

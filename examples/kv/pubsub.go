@@ -224,6 +224,7 @@ var pubsubCommands = []command{
 	{name: "pubsub|channels", arity: -2, run: channels},
 	{name: "pubsub|numpat", arity: 2, run: numPat},
 	{name: "pubsub|numsub", arity: -2, run: numSub},
+	{name: "pubsub|help", arity: 2, run: help(pubsubHelp)},
 }
 
 func numPat(s *session, _ [][]byte) {

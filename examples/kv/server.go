@@ -47,6 +47,8 @@ type server struct {
 
 	usedMemory atomic.Int64
 	maxMemory  atomic.Int64
+	maxClients atomic.Int64
+	idle       atomic.Int64 // a time.Duration
 	copied     atomic.Int64 // what a rewrite may take besides
 	clients    atomic.Int64
 	rewrites   atomic.Int64 // that run
@@ -70,6 +72,8 @@ type shard struct {
 func newServer(o options, log zerolog.Logger, stop context.CancelFunc) *server {
 	s := &server{options: o, log: log, started: time.Now(), config: newConfig(o), stop: stop}
 	s.maxMemory.Store(o.maxMemory)
+	s.maxClients.Store(int64(o.maxConns))
+	s.idle.Store(int64(o.idle))
 	for i := range o.shards {
 		sh := &shard{server: s, index: i, sessions: make(map[uint64]*session)}
 		sh.db = &store.DB{Events: o.events, Notify: sh.notify}
@@ -81,11 +85,9 @@ func newServer(o options, log zerolog.Logger, stop context.CancelFunc) *server {
 		Codec:       resp.Server{},
 		Accept:      s.accept,
 		NumLoops:    o.shards,
-		IdleTimeout: o.idle,
-		MaxConns:    o.maxConns,
 		MaxOutbound: int(o.maxOut),
 		HighWater:   highWater,
-		Farewell:    resp.AppendError(nil, "ERR max number of clients reached"),
+		Farewell:    tooMany,
 		OnStart:     s.startLoop,
 		Logger:      log,
 	}
@@ -102,6 +104,7 @@ func (s *server) startLoop(l *loop.Loop) {
 		sh.journal.start(l)
 	}
 	if l.Index() == 0 {
+		s.fitClients()
 		s.lookAtMemory()
 		l.Every(memoryInterval, s.lookAtMemory)
 	}
@@ -133,7 +136,14 @@ func (s *server) allowCopy() (end func()) {
 	}
 }
 
+// tooMany is what a client is told that is one too many.
+var tooMany = resp.AppendError(nil, "ERR max number of clients reached")
+
 func (s *server) accept(c *loop.Conn) loop.Handler {
+	if !s.mayEnter() {
+		_, _ = c.Write(tooMany)
+		return nil
+	}
 	se := &session{
 		server: s, conn: c, requests: resp.Of(c), answers: handler.NewAnswers(c, 0),
 		shard: s.shards[c.Loop().Index()], authed: s.config.password() == "", opened: time.Now(),
@@ -141,7 +151,7 @@ func (s *server) accept(c *loop.Conn) loop.Handler {
 	se.requests.Unauthenticated = !se.authed
 	se.shard.sessions[c.ID()] = se
 	c.OnEOF(func() { se.answers.CloseAfter(io.EOF) }) // requests from a file, through nc -N
-	s.clients.Add(1)
+	se.watchSilence()
 	return se
 }
 

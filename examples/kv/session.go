@@ -42,6 +42,7 @@ type session struct {
 	closing bool       // QUIT
 	quiet   uint8      // CLIENT REPLY
 	running bool       // the backlog is being run
+	silence loop.Timer // see watchSilence
 }
 
 // OnMessage gets a request. Its arguments are the codec's view of it.

@@ -36,8 +36,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	web, err := listenWeb(o.metrics)
 	if err != nil {
-		fmt.Fprintf(errOut, "proxy: -metrics %s: %v\n", o.metrics, err)
-		return 1
+		return cli.CannotListen("proxy", "-metrics", err, o.metrics, "127.0.0.1:9091", errOut)
 	}
 	if err := srv.Start(ctx); err != nil {
 		return cli.CannotStart("proxy", err, o.addr, "tcp://127.0.0.1:7001", errOut)

@@ -217,7 +217,7 @@ func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"-to", "nowhere"}, {"-to", "a:1", "-balance", "random"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
 		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"}, {"-to", "a:1", "-loops", "-1"},
-		{"-to", "a:1", "-tls", "-tls-cert", "x"}, {"-to", "a:1", "-addr", "nowhere"}, {"-to", "a:1", "-addr", "udp://127.0.0.1:0"},
+		{"-to", "a:1", "-accept-proxy=everybody"}, {"-to", "a:1", "-accept-proxy=10.0.0.0/33"}, {"-to", "a:1", "-tls", "-tls-cert", "x"}, {"-to", "a:1", "-addr", "nowhere"}, {"-to", "a:1", "-addr", "udp://127.0.0.1:0"},
 	} {
 		var out, errOut output
 		if code := run(t.Context(), args, &out, &errOut); code != 2 || strings.Count(errOut.String(), "\n") != 1 {

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -18,6 +18,7 @@ type options struct {
 	to      []string
 	least   bool
 	proxied bool
+	trusted []netip.Prefix // whose connections begin with a PROXY header; nil: nobody's
 	idle    time.Duration
 	connect time.Duration
 	check   time.Duration
@@ -35,6 +36,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.Func("to", "pass connections on to these `backends`: host:port[,host:port...]", o.setTo)
 	fs.Func("balance", "choose backends by `kind`: roundrobin or leastconn (default roundrobin)", o.setBalance)
 	fs.BoolVar(&o.proxied, "send-proxy", false, "tell backends the client's address: PROXY protocol, version 2")
+	fs.BoolFunc("accept-proxy", "clients say who they speak for: PROXY protocol, version 1 or 2; all of them, or as -accept-proxy=10.0.0.0/8,::1 "+
+		"those of `networks`, and others may not", o.setTrusted)
 	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "end a connection that is silent both ways for this `duration`; 0 means never")
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
@@ -48,12 +51,23 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, err
 	case len(o.to) == 0:
 		return o, errors.New("no backends: say where to with -to host:port[,host:port...]")
-	case strings.HasPrefix(o.addr, "udp"):
-		return o, fmt.Errorf("invalid value %q for flag -addr: want tcp://host:port or unix://path", o.addr)
 	case o.loops < 0:
 		return o, fmt.Errorf(`invalid value "%d" for flag -loops: it is negative; 0 means as many as cores`, o.loops)
 	}
+	if err := o.checkAddrs(); err != nil {
+		return o, err
+	}
 	return o, o.checkDurations()
+}
+
+func (o *options) checkAddrs() error {
+	if err := cli.CheckAddr(o.addr, "tcp", "unix"); err != nil {
+		return fmt.Errorf("invalid value %q for flag -addr: %w", o.addr, err)
+	}
+	if err := cli.CheckHostPort(o.metrics); err != nil && o.metrics != "" {
+		return fmt.Errorf("invalid value %q for flag -metrics: %w", o.metrics, err)
+	}
+	return nil
 }
 
 func (o *options) checkDurations() error {
@@ -72,10 +86,32 @@ func (o *options) checkDurations() error {
 
 func (o *options) setTo(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("want host:port: %w", err)
+		if err := cli.CheckHostPort(addr); err != nil {
+			return err
 		}
 		o.to = append(o.to, addr)
+	}
+	return nil
+}
+
+// setTrusted reads a list of networks and addresses, or the true or false of a flag without one.
+func (o *options) setTrusted(list string) error {
+	o.trusted = nil
+	switch list {
+	case "false":
+		return nil
+	case "true":
+		list = "0.0.0.0/0,::/0"
+	}
+	for s := range strings.SplitSeq(list, ",") {
+		network, err := netip.ParsePrefix(s)
+		if addr, err2 := netip.ParseAddr(s); err2 == nil {
+			network, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return errors.New("want networks or addresses: 10.0.0.0/8,::1")
+		}
+		o.trusted = append(o.trusted, network)
 	}
 	return nil
 }

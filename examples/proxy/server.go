@@ -32,13 +32,14 @@ func newProxy(o options, log zerolog.Logger) *proxy {
 
 func (p *proxy) server() *loop.Server {
 	return &loop.Server{
-		Addr:         p.o.addr,
-		Accept:       p.accept,
-		OnStart:      p.watch,
-		NumLoops:     p.o.loops,
-		DrainTimeout: p.o.drain,
-		DrainWindow:  p.o.drain / 2, // connections that end by themselves are not cut short
-		Logger:       p.log,
+		Addr:          p.o.addr,
+		Accept:        p.accept,
+		OnStart:       p.watch,
+		ProxyProtocol: p.o.trusted,
+		NumLoops:      p.o.loops,
+		DrainTimeout:  p.o.drain,
+		DrainWindow:   p.o.drain / 2, // connections that end by themselves are not cut short
+		Logger:        p.log,
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -58,6 +60,47 @@ func Refused(name string, err error, errOut io.Writer) int {
 	return 2
 }
 
+// CheckAddr reports what is wrong with an address to listen on, scheme://host:port or unix://path, of
+// one of these schemes; tcp stands for tcp4 and tcp6, too. Whether this machine has it is known when
+// one listens.
+func CheckAddr(addr string, schemes ...string) error {
+	scheme, rest, ok := strings.Cut(addr, "://")
+	switch {
+	case !ok || !slices.Contains(schemes, scheme) && !(slices.Contains(schemes, "tcp") && (scheme == "tcp4" || scheme == "tcp6")):
+		return errors.New("want " + wanted(schemes))
+	case scheme == "unix" && rest == "":
+		return errors.New("want unix://path")
+	case scheme == "unix":
+		return nil
+	}
+	return CheckHostPort(rest)
+}
+
+// wanted is what addresses of these schemes look like.
+func wanted(schemes []string) string {
+	var forms []string
+	for _, s := range schemes {
+		if s == "unix" {
+			forms = append(forms, "unix://path")
+		} else {
+			forms = append(forms, s+"://host:port")
+		}
+	}
+	return strings.Join(forms, " or ")
+}
+
+// CheckHostPort reports what is wrong with host:port. Names of hosts are not looked up.
+func CheckHostPort(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("want host:port: %w", err)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
+		return fmt.Errorf("want host:port: %q is no port", port)
+	}
+	return nil
+}
+
 // LevelFlag adds -log to fs, which sets level.
 func LevelFlag(fs *flag.FlagSet, level *zerolog.Level) {
 	*level = zerolog.InfoLevel
@@ -103,16 +146,25 @@ func Wait(ctx context.Context, wait func() error, draining func()) error {
 	}
 }
 
-// CannotStart returns the exit code for an error of loop.Server.Start, and says what to do about it.
-// other is an address to try instead of addr.
+// CannotStart returns the exit code for an error of loop.Server.Start, or of what else listens on the
+// address of -addr, and says what to do about it. other is an address to try instead of addr.
 func CannotStart(name string, err error, addr, other string, errOut io.Writer) int {
+	return CannotListen(name, "-addr", err, addr, other, errOut)
+}
+
+// CannotListen is CannotStart for the address of another flag.
+func CannotListen(name, flag string, err error, addr, other string, errOut io.Writer) int {
 	var system *net.OpError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		fmt.Fprintf(errOut, "%s: %s is in use: stop the program that listens there, or choose another address, "+
-			"as with -addr %s\n", name, addr, other)
+			"as with %s %s\n", name, addr, flag, other)
 	case errors.As(err, &system):
-		fmt.Fprintf(errOut, "%s: cannot listen: %v\n", name, system)
+		what := ""
+		if flag != "-addr" {
+			what = " for " + flag
+		}
+		fmt.Fprintf(errOut, "%s: cannot listen%s: %v\n", name, what, system)
 	default:
 		fmt.Fprintf(errOut, "%s: invalid flags: %v\n", name, err)
 		return 2

@@ -102,3 +102,38 @@ func TestCannotStart(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckAddr(t *testing.T) {
+	for _, addr := range []string{
+		"tcp://:7000", "tcp4://127.0.0.1:0", "tcp6://[::1]:65535", "tcp://host.example:http", "unix://x", "unix:///run/x.sock",
+	} {
+		if err := CheckAddr(addr, "tcp", "unix"); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	for addr, want := range map[string]string{
+		"": "want tcp://host:port or unix://path", "127.0.0.1:7000": "want tcp://host:port or unix://path", "udp://:7000": "want tcp://host:port or unix://path",
+		"tcp5://:7000": "want tcp://host:port or unix://path", "tcp://": "missing port", "tcp://127.0.0.1": "missing port", "tcp://::1:7000": "too many colons",
+		"tcp://:": `"" is no port`, "tcp://:65536": `"65536" is no port`, "tcp://:-1": `"-1" is no port`, "tcp://:none": `"none" is no port`,
+		"unix://": "want unix://path",
+	} {
+		if err := CheckAddr(addr, "tcp", "unix"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", addr, err, want)
+		}
+	}
+	if err := CheckAddr("tcp4://:1", "udp"); err == nil || !strings.Contains(err.Error(), "want udp://host:port") {
+		t.Error(err)
+	}
+}
+
+func TestCannotListen(t *testing.T) {
+	for err, want := range map[error]string{
+		syscall.EADDRINUSE:    "name: :1 is in use: stop the program that listens there, or choose another address, as with -metrics :2\n",
+		syscall.EADDRNOTAVAIL: "name: cannot listen for -metrics: listen: cannot assign requested address\n",
+	} {
+		var out bytes.Buffer
+		if code := CannotListen("name", "-metrics", &net.OpError{Op: "listen", Err: err}, ":1", ":2", &out); code != 1 || out.String() != want {
+			t.Errorf("%v: code %d, %q", err, code, out.String())
+		}
+	}
+}

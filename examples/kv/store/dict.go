@@ -86,6 +86,24 @@ func window(cursor uint64, count, n int) (from, to int, next uint64) {
 	return from, to, uint64(from)
 }
 
+// small and short are of how many elements a collection is shown at once, however many were asked for,
+// and how long these are at most: so does redis-server, which has such a collection in one piece, and
+// some clients ask for no second step.
+const small, short = 128, 64
+
+// step is window for a dict that may be small. size is that of a value.
+func (d *dict[V]) step(cursor uint64, count int, size func(V) int) (from, to int, next uint64) {
+	if d.len() > small {
+		return window(cursor, count, d.len())
+	}
+	for i := range d.list.all() {
+		if len(i.key) > short || size(i.val) > short {
+			return window(cursor, count, d.len())
+		}
+	}
+	return 0, d.len(), 0
+}
+
 // sample returns up to n different places below size, at random.
 func sample(n, size int) []int {
 	if n >= size {

@@ -323,7 +323,7 @@ func hscan(x *Call) {
 	if !ok {
 		return
 	}
-	from, to, next := window(cursor, o.count, h.len())
+	from, to, next := h.step(cursor, o.count, func(v string) int { return len(v) })
 	n := 0
 	var elems []byte
 	for f := range h.list.part(from, to) {

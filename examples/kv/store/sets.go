@@ -211,7 +211,7 @@ func sscan(x *Call) {
 	if !ok {
 		return
 	}
-	from, to, next := window(cursor, o.count, s.len())
+	from, to, next := s.step(cursor, o.count, func(struct{}) int { return 0 })
 	n := 0
 	var elems []byte
 	for m := range s.list.part(from, to) {

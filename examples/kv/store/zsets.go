@@ -290,7 +290,7 @@ func zscan(x *Call) {
 	if !ok {
 		return
 	}
-	from, to, next := window(cursor, o.count, z.len())
+	from, to, next := z.scores.step(cursor, o.count, func(float64) int { return 0 })
 	n := 0
 	var elems []byte
 	for m := range z.scores.list.part(from, to) {

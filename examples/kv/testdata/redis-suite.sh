@@ -14,7 +14,7 @@ IFS=, read -ra ports <<<"$1"
 shift
 # The longest first, so that no server is left alone with one of them.
 [[ $# -gt 0 ]] || set -- unit/type/list unit/type/zset unit/expire unit/type/set unit/type/string \
-	unit/type/hash unit/multi unit/type/incr unit/pubsub
+	unit/type/hash unit/multi unit/type/incr unit/scan unit/pubsub
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
