@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const step = 20 * time.Millisecond
 		closed := make(chan error, 1)
-		var closing *net.TCPConn
+		var closing atomic.Pointer[net.TCPConn]
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, CloseTimeout: 4 * step, Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				if string(msg) == "close" {
@@ -59,8 +60,8 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 					c.Close()
 					return nil
 				}
-				_ = closing.SetLinger(0)
-				_ = closing.Close()
+				_ = closing.Load().SetLinger(0)
+				_ = closing.Load().Close()
 				for end := time.Now().Add(step); time.Now().Before(end); { // the loop is busy
 				}
 				return nil
@@ -69,11 +70,12 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 		startWith(t, ctx, srv)
 		other := dial(t, srv.LocalAddr())
 		for range 5 {
-			closing = dial(t, srv.LocalAddr()).(*net.TCPConn)
-			if _, err := closing.Write([]byte("close")); err != nil {
+			nc := dial(t, srv.LocalAddr()).(*net.TCPConn)
+			closing.Store(nc)
+			if _, err := nc.Write([]byte("close")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := closing.Read(make([]byte, 1)); err != nil { // the timeout runs
+			if _, err := nc.Read(make([]byte, 1)); err != nil { // the timeout runs
 				t.Fatal(err)
 			}
 			if _, err := other.Write([]byte("x")); err != nil {
