@@ -67,3 +67,32 @@ func TestPipeIdleWriteInALongTurn(t *testing.T) {
 		j.expect(t, "3s silent")
 	})
 }
+
+// The timeout of a pipe takes the place of both connections' own, also if it is none.
+func TestPipeWithoutATimeout(t *testing.T) {
+	var conns []*loop.Conn
+	srv := &loop.Server{IdleTimeout: time.Second, Accept: with(func(c *loop.Conn) { conns = append(conns, c) })}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		srv.Do(0, func(*loop.Loop) { loop.Pipe(conns[0], conns[1], loop.PipeConfig{}) })
+		if srv.Sleep(time.Hour); p.Closed() || q.Closed() {
+			t.Errorf("evicted: %v and %v", p.Reason(), q.Reason())
+		}
+	})
+}
+
+// Bytes that wait in a socket because the loop was late itself are no silence.
+func TestPipeTimeoutOfALateLoop(t *testing.T) {
+	none := func(_, _ *loop.Conn) {}
+	pipeOf(t, loop.PipeConfig{IdleTimeout: time.Second}, none, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+		resume := srv.Stall(0)
+		srv.Sleep(2 * time.Second) // the timer comes first
+		p.Send("x")
+		if resume(); q.Received() != "x" || p.Closed() || q.Closed() {
+			t.Errorf("ended with %v and %v", p.Reason(), q.Reason())
+		}
+		if srv.Sleep(1100 * time.Millisecond); !p.Closed() || !q.Closed() {
+			t.Error("the timeout is lost")
+		}
+	})
+}
