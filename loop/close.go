@@ -155,7 +155,9 @@ func (c *Conn) closeStep() {
 	switch {
 	case c.out.box == nil:
 		c.finish(false)
-	case c.sock == nil || end.drop || end.steps <= 0:
+	case end.drop: // it broke by itself
+		c.finish(true)
+	case end.steps <= 0:
 		c.cut()
 	default:
 		c.nextCloseStep()
@@ -234,17 +236,33 @@ func (c *Conn) endLinger() {
 	}
 }
 
+// loseSocket is told that the engine has given the socket up. The end of the turn closes c; until
+// then nothing of the wheel may come, which a turn advances before that.
+func (c *Conn) loseSocket() {
+	c.keepTLS()
+	c.sock = nil
+	if x := c.extras; x != nil {
+		c.loop.wheel.Stop(x.ending.timer)
+		c.loop.wheel.Stop(x.retries.timer)
+	}
+}
+
 func (c *Conn) closeSocket(hard bool) {
 	c.enter(stateClosed)
 	udp := c.isUDP()
 	if c.sock != nil {
-		if t, ok := c.sock.(*tlsconn.Conn); ok {
-			c.extras.tls = t
-		}
+		c.keepTLS()
 		c.sock.Close(hard)
 		c.sock = nil
 	}
 	c.loop.server.left(c, udp)
+}
+
+// keepTLS keeps what Conn.TLS returns, for OnClose.
+func (c *Conn) keepTLS() {
+	if t, ok := c.sock.(*tlsconn.Conn); ok {
+		c.more().tls = t
+	}
 }
 
 func (c *Conn) callOnClose(err error) {

@@ -63,7 +63,7 @@ func (c *Conn) peerClosed(err error) {
 			c.outlive(cause(err))
 			return
 		}
-		c.sock = nil
+		c.loseSocket()
 		if halfClosed && hasMore && c.isOpen() {
 			err = errInputLost
 		}

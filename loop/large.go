@@ -49,12 +49,8 @@ func (c *Conn) writeNow(head, body []byte) error {
 		return ErrClosed
 	}
 	c.touch()
-	l.count.bytesOut += uint64(n)
 	if n > 0 {
-		c.idle.lastWrite = l.now
-		if c.idle.watch != nil {
-			c.wroteExactly()
-		}
+		c.wrote(n)
 	}
 	if n == len(head)+len(body) {
 		return nil

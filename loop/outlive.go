@@ -1,7 +1,5 @@
 package loop
 
-import "github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-
 // waitsForShare reports whether there is input that only waits for its turn.
 func (c *Conn) waitsForShare() bool {
 	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForShare|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
@@ -13,9 +11,7 @@ func (c *Conn) waitsForShare() bool {
 func (c *Conn) outlive(err error) {
 	x := c.more()
 	x.broken = err
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
-		x.tls = t
-	}
+	c.keepTLS()
 	c.sock = goneSocket{}
 	c.in.ended = true
 	c.releaseOutput()

@@ -248,17 +248,12 @@ func (c *Conn) writeOut() {
 		c.breakOff(err)
 		return
 	}
-	l := c.loop
-	l.count.bytesOut += uint64(n)
 	if n > 0 {
-		c.idle.lastWrite = l.now
-		if c.idle.watch != nil {
-			c.wroteExactly()
-		}
+		c.wrote(n)
 	}
 	if n == b.Len() {
 		c.out.box = nil
-		l.store.Put(b)
+		c.loop.store.Put(b)
 		if c.out.ended || c.idle.watch != nil {
 			c.flushed()
 		}
@@ -268,8 +263,19 @@ func (c *Conn) writeOut() {
 	c.waitWritable(n > 0)
 }
 
+// wrote notes that the system has taken n bytes, more than none. It goes into its callers.
+func (c *Conn) wrote(n int) {
+	c.loop.count.bytesOut += uint64(n)
+	c.idle.lastWrite = c.loop.now
+	if c.idle.watch != nil {
+		c.wroteExactly()
+	}
+}
+
 // wroteExactly notes when output was written, if that is to be known to the instant: a callback may
 // have taken long.
+//
+//go:noinline
 func (c *Conn) wroteExactly() {
 	if c.idle.watch.exact {
 		c.idle.lastWrite = c.loop.clock()

@@ -173,8 +173,9 @@ func (s *pipeSide) send(p []byte) {
 			to.breakOff(err)
 			return
 		}
-		to.loop.count.bytesOut += uint64(n)
-		to.idle.lastWrite = to.loop.now
+		if n > 0 {
+			to.wrote(n)
+		}
 		if p = p[n:]; len(p) == 0 {
 			return
 		}
@@ -213,8 +214,7 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 	l.count.bytesIn += all
 	s.bytes += all
 	if n > 0 {
-		l.count.bytesOut += uint64(n)
-		to.idle.lastWrite = l.now
+		to.wrote(n)
 	}
 	if len(rest) > 0 {
 		to.appended(append(to.space(len(rest)), rest...))

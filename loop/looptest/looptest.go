@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ type Server struct {
 	log    testLog
 	cancel context.CancelFunc
 
-	asked   bool          // Stop was called
+	asked   atomic.Bool   // Stop was called
 	waiting chan struct{} // holds a value while a goroutine is in synctest.Wait, which only one may be
 }
 
@@ -85,9 +86,10 @@ func recording(accept loop.Accept) loop.Accept {
 	}
 }
 
-// Stop drains the server and returns what Wait returns, as often as it is called.
+// Stop drains the server and returns what Wait returns, as often as it is called. Any goroutine of the
+// test may call it.
 func (s *Server) Stop() error {
-	s.asked = true
+	s.asked.Store(true)
 	s.Shutdown()
 	defer s.log.end()
 	return s.Wait()
@@ -95,7 +97,7 @@ func (s *Server) Stop() error {
 
 // stopUnasked is Stop for a test that has not called it.
 func (s *Server) stopUnasked() {
-	if s.asked {
+	if s.asked.Load() {
 		return
 	}
 	if err := s.Stop(); err != nil {

@@ -1,0 +1,112 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// A storm of Tells on a loop that is blocked: as many as MaxMailbox are taken, each of these runs once,
+// and all others are refused. What the framework posts itself, here what follows offloaded jobs, is taken
+// all the same, and takes up nobody's room.
+func TestTellStorm(t *testing.T) {
+	const room, tellers, each, jobs = 100, 8, 50, 10
+	srv := &loop.Server{MaxMailbox: room}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		var ref loop.Ref
+		var thens int
+		tell(srv, p, func(c *loop.Conn) {
+			ref = c.Ref()
+			for range jobs {
+				_ = loop.Offload(c, takes(time.Second, ""), func(*loop.Conn, string) { thens++ })
+			}
+		})
+		for round := range 3 {
+			resume := srv.Stall(0)
+			srv.Sleep(jobs * time.Second) // in the first round jobs end meanwhile
+			var all sync.WaitGroup
+			var taken atomic.Int64
+			ran := 0 // touched on the loop only
+			for range tellers {
+				all.Go(func() {
+					for range each {
+						switch err := ref.Tell(func(*loop.Conn) { ran++ }); {
+						case err == nil:
+							taken.Add(1)
+						case !errors.Is(err, loop.ErrMailboxFull):
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			if resume(); taken.Load() != room || ran != room || thens != jobs {
+				t.Errorf("round %d: %d were taken and %d ran, want %d; %d jobs have their then, want %d",
+					round, taken.Load(), ran, room, thens, jobs)
+			}
+		}
+	})
+}
+
+// A server drains though the mailboxes of its loops are full.
+func TestDrainWithAFullMailbox(t *testing.T) {
+	bubble(t, &loop.Server{MaxMailbox: 3}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		resume := srv.Stall(0)
+		for srv.Loops()[0].Post(func() {}) == nil {
+		}
+		srv.Shutdown()
+		if resume(); !errors.Is(p.Reason(), loop.ErrServerClosed) {
+			t.Errorf("closed with %v", p.Reason())
+		}
+		if err := srv.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A loop that was given up, as a callback does not return: who offloads there then is told so. When it
+// goes on after all, its connection closes, which tells what was offloaded before by its context; that has
+// no then, and leaves nothing behind.
+func TestOffloadOnALoopGivenUp(t *testing.T) {
+	var ended, then atomic.Bool
+	var late error
+	release := make(chan struct{})
+	srv := &loop.Server{NumLoops: 1, DrainTimeout: time.Minute}
+	srv.Accept = func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
+			job := func(ctx context.Context) int { <-ctx.Done(); ended.Store(true); return 0 }
+			_ = loop.Offload(c, job, func(*loop.Conn, int) { then.Store(true) })
+			<-release
+			late = loop.Offload(c, job, func(*loop.Conn, int) { then.Store(true) })
+			return nil
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		release = make(chan struct{}) // of this bubble
+		s, err := looptest.TryStart(ignoreErrors{t}, srv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Open()
+		p.Send("x")
+		if err := s.Stop(); err == nil {
+			t.Error("Wait does not say that the loop is stuck")
+		}
+		close(release)
+		if wait(time.Second); !errors.Is(late, loop.ErrServerClosed) || then.Load() || !p.Ended() {
+			t.Errorf("Offload: %v; a then ran: %v; ended: %v", late, then.Load(), p.Ended())
+		}
+		if n := s.Stats().Offloaded; n != 0 || !ended.Load() {
+			t.Errorf("%d jobs run; the one before was told: %v", n, ended.Load())
+		}
+	})
+}
