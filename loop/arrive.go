@@ -285,19 +285,6 @@ func (s *inner) Rested() {
 	}
 }
 
-// watchRecord has FrameTimeout hold for records of TLS that do not end as well.
-func (c *Conn) watchRecord(partial bool) {
-	w := c.idle.watch
-	switch was := w != nil && w.partial; {
-	case partial && !was:
-		w = c.watched()
-		w.partial, w.begun = true, c.loop.now
-		c.refileIdle()
-	case !partial && was:
-		w.partial = c.in.decoder.Buffered() > 0
-	}
-}
-
 // inner is sink within a turn.
 type inner Conn
 

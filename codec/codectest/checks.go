@@ -35,6 +35,9 @@ func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
 		if len(d.data) > 0 {
 			return fmt.Errorf("%d bytes are left over behind the last frame", len(d.data))
 		}
+		if size, ok := unfinished(d.codec); ok {
+			return fmt.Errorf("Unfinished is true behind the last frame, with %d bytes", size)
+		}
 	}
 	return nil
 }
