@@ -280,8 +280,8 @@ func (s *inner) Rested() {
 	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 {
 		return
 	}
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
-		c.watchRecord(t.Partial())
+	if _, ok := c.sock.(*tlsconn.Conn); ok {
+		c.watchRecord(c.hasPartialRecord())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // frameGrace is how long the rest of a frame has that waits in the socket when the time is over.
@@ -107,6 +108,10 @@ func (c *Conn) checkFrame(now time.Duration) {
 	if due > now {
 		return
 	}
+	if !c.hasUnfinished() && !c.hasPartialRecord() { // the codec was told, outside of its input, not to wait
+		c.forgetFrame()
+		return
+	}
 	f := &c.idle.watch.frame
 	waits := c.in.pauses != 0 || !c.in.ended && c.sock.Pending()
 	late, more := now-due, frameGrace
@@ -119,6 +124,12 @@ func (c *Conn) checkFrame(now time.Duration) {
 		f.decoded = false
 	}
 	f.grace += late + more
+}
+
+// hasPartialRecord reports whether a record of TLS is unfinished.
+func (c *Conn) hasPartialRecord() bool {
+	t, ok := c.sock.(*tlsconn.Conn)
+	return ok && t.Partial()
 }
 
 // watchRecord has FrameTimeout hold for records of TLS that do not end as well.

@@ -174,6 +174,16 @@ func TestFrameTimeoutOfAFlood(t *testing.T) {
 	})
 }
 
+// What waits for its share may be the end.
+func TestFrameTimeoutBeforeTheEndInTheFlood(t *testing.T) {
+	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("+a\n" + strings.Repeat(".\n", 10_003) + "=b\n")
+		srv.Sleep(11 * time.Second)
+		expectOpen(t, p, "its end was there")
+	})
+}
+
 // Nor is it cut if it owes nothing.
 func TestFrameTimeoutOfAFloodOfNothing(t *testing.T) {
 	inMemory(t, partsServer(time.Millisecond), func(t *testing.T, srv *looptest.Server) {
@@ -222,7 +232,7 @@ func TestFrameTimeoutOfALateLoop(t *testing.T) {
 		}
 		srv.Sleep(5 * time.Second)
 		busy(srv, time.Minute)
-		ends.Send("+b\n", "+c\n", "+d\n", "=e\n")
+		ends.Send(strings.Repeat("+"+strings.Repeat("b", 20_000)+"\n", 20), "=c\n")
 		goesOn.Send("+b\n")
 		srv.Sleep(61 * time.Second)
 		expectSlowFrame(t, slow, "nothing had come")
