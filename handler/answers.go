@@ -37,7 +37,8 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //
 //	c.OnEOF(func() { answers.CloseAfter(io.EOF) })
 //
-// The methods must be called on the connection's loop.
+// The methods must be called on the connection's loop. Those of the zero Answers, which has no
+// connection, panic.
 type Answers struct {
 	c       *loop.Conn
 	max     int
@@ -70,6 +71,12 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	return &Answers{c: c, max: max, again: &locals.Get(c.Loop()).retells}
 }
 
+func (a *Answers) mustBeMade() {
+	if a.c == nil {
+		panic("handler: the zero Answers has no connection: use NewAnswers")
+	}
+}
+
 // Waiting returns how many answers are kept: those that are not ready or that the peer does not take
 // yet, and those behind them.
 func (a *Answers) Waiting() int { return len(a.waiting) }
@@ -77,6 +84,7 @@ func (a *Answers) Waiting() int { return len(a.waiting) }
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
 // that wait. p is copied.
 func (a *Answers) Write(p []byte) error {
+	a.mustBeMade()
 	if len(a.waiting) == 0 {
 		_, err := a.c.Write(p)
 		return err
@@ -94,6 +102,7 @@ func (a *Answers) Write(p []byte) error {
 // CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at
 // once if none does. One that is never Done keeps it open, until the idle timeout. err nil is Close.
 func (a *Answers) CloseAfter(err error) {
+	a.mustBeMade()
 	a.last, a.reason = true, err
 	a.flush()
 }
@@ -101,6 +110,7 @@ func (a *Answers) CloseAfter(err error) {
 // Later keeps the place of an answer that is not ready yet. Each one must be Done in the end, or
 // all behind it wait until the connection closes.
 func (a *Answers) Later() *Answer {
+	a.mustBeMade()
 	s := &Answer{answers: a}
 	a.add(s)
 	return s
@@ -158,12 +168,13 @@ func (a *Answers) hasRoom() bool {
 	return !a.stuck
 }
 
-// send sends the first answer.
+// send sends the first answer. It is none of those that wait before: OnHighWater's hook, which may
+// run within Write, may give answers, too.
 func (a *Answers) send(p []byte) {
-	_, _ = a.c.Write(p)
 	a.bytes -= len(a.waiting[0].data)
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
+	_, _ = a.c.Write(p)
 }
 
 // flush sends what is ready up to the first that is not, as far as the peer takes it.
@@ -192,6 +203,7 @@ func (a *Answers) Ask(l *loop.Loop, work func(dst []byte) []byte) error {
 // AskLater is Ask for an answer that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (a *Answers) AskLater(l *loop.Loop, work func(done func(p []byte))) error {
+	a.mustBeMade()
 	s, ref, again := &Answer{answers: a}, a.c.Ref(), a.again
 	done := func(p []byte) {
 		p = slices.Clone(p)
