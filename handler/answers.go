@@ -82,11 +82,16 @@ func (a *Answers) mustBeMade() {
 func (a *Answers) Waiting() int { return len(a.waiting) }
 
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
-// that wait. p is copied.
+// that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
+// Server.MaxOutbound bytes wait behind them already: what nobody has asked for is not held back, and
+// the answer before it may never come.
 func (a *Answers) Write(p []byte) error {
 	a.mustBeMade()
 	if len(a.waiting) == 0 {
 		_, err := a.c.Write(p)
+		return err
+	}
+	if err := a.room(); err != nil {
 		return err
 	}
 	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= maxTogether {
@@ -97,6 +102,18 @@ func (a *Answers) Write(p []byte) error {
 	a.bytes += len(p)
 	a.hold()
 	return nil
+}
+
+// room returns why nothing more is taken behind what waits, if so.
+func (a *Answers) room() error {
+	if _, err := a.c.Write(nil); err != nil {
+		return err
+	}
+	if a.bytes < a.c.MaxOutbound() {
+		return nil
+	}
+	a.c.CloseWithError(loop.ErrSlowConsumer)
+	return loop.ErrSlowConsumer
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at

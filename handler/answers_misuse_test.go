@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -33,6 +34,39 @@ func TestAnswersGivenWithinAWrite(t *testing.T) {
 		p.Send("?")
 		if got := p.Received(); got != "one2345" {
 			t.Errorf("received %q; closed: %v", got, p.Reason())
+		}
+	})
+}
+
+// What is pushed behind an answer that never comes is bounded as all output is, and so is what is
+// written behind the end.
+func TestAnswersPushedWithoutEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const limit, size = 1 << 20, 10_000
+		var got error
+		pushed := 0
+		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+			a := handler.NewAnswers(c, 0)
+			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+				a.Later()
+				if string(msg) == "close" {
+					c.Close()
+				}
+				for got = nil; got == nil && pushed < 4*limit; pushed += size {
+					got = a.Write(make([]byte, size))
+				}
+				return nil
+			})
+		}})
+		p := srv.Open()
+		p.Send("?")
+		if !errors.Is(got, loop.ErrSlowConsumer) || !errors.Is(p.Reason(), loop.ErrSlowConsumer) || pushed > limit+2*size {
+			t.Errorf("%d bytes were taken; then %v; closed with %v", pushed, got, p.Reason())
+		}
+		pushed = 0
+		srv.Open().Send("close")
+		if !errors.Is(got, loop.ErrClosed) {
+			t.Errorf("behind Close: %v", got)
 		}
 	})
 }
