@@ -139,7 +139,11 @@ func (c *Conn) watchRecord(partial bool) {
 	case partial && !was:
 		c.watched().frame = frameTime{running: true, begun: c.loop.now}
 		c.refileIdle()
-	case !partial && was && !c.hasUnfinished():
-		w.frame = frameTime{}
+	case !partial && was:
+		c.callHook(func() { // it asks the codec, which is user code
+			if !c.hasUnfinished() {
+				c.forgetFrame()
+			}
+		})
 	}
 }
