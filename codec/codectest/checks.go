@@ -36,7 +36,7 @@ func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
 			return fmt.Errorf("%d bytes are left over behind the last frame", len(d.data))
 		}
 		if size, ok := unfinished(d.codec); ok {
-			return fmt.Errorf("Unfinished is true behind the last frame, with %d bytes", size)
+			return fmt.Errorf("by Unfinished a message of %d bytes is unfinished behind the last frame", size)
 		}
 	}
 	return nil

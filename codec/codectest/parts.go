@@ -30,7 +30,7 @@ func (d *driver) held() error {
 // parts wants a message in parts to be held until it is whole, and the codec to say so.
 func parts(s *Suite) error {
 	if size, ok := unfinished(connection(s.New())); size != 0 || ok {
-		return fmt.Errorf("Unfinished of a new connection is %d, %t", size, ok)
+		return fmt.Errorf("of a new connection, Unfinished is %d, %t", size, ok)
 	}
 	if s.Parts == nil {
 		return nil
@@ -60,7 +60,7 @@ func (s *Suite) inParts(d *driver, frame []byte) error {
 		case last && len(d.data) > 0:
 			return fmt.Errorf("%d bytes are left over", len(d.data))
 		case last && ok:
-			return errors.New("Unfinished is true behind the last part")
+			return errors.New("behind the last part, Unfinished is true")
 		case last:
 			return s.same(got, [][]byte{frame})
 		case len(got) > 0:
