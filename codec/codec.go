@@ -120,6 +120,17 @@ type Sizer interface {
 	FrameSize(data []byte) (size int, ok bool)
 }
 
+// Assembler is implemented by a Stateful codec that takes a message in several frames and holds the
+// parts until the last one is there: fragments, chunks. To a Decoder they are consumed, so it is the
+// codec that tells who runs it what the peer has it hold, and that the peer owes it the rest.
+type Assembler interface {
+	// Unfinished returns how many bytes the codec holds of messages that have begun and not ended,
+	// and whether there is one: its parts may all have been empty so far. Without one it returns 0,
+	// false. It is called after a piece of input was decoded, and by whoever looks at a connection:
+	// it changes nothing.
+	Unfinished() (size int, ok bool)
+}
+
 // FrameKeyer is implemented by a Stateful codec whose AppendFrame gives the same bytes for many
 // connections, so that a broadcast is encoded once for all of them. WebSocket without compression
 // is an example. A codec that is not Stateful is its own key if it is comparable.

@@ -27,6 +27,7 @@
 //	Stateful    to have state for each connection
 //	Resumer     to search a long frame once, not once for each piece of it
 //	Sizer       to say early how long a frame is
+//	Assembler   to hold the parts of a message until it is whole
 //	Responder   to answer the peer by itself
 //	Farewell    to have a last word
 //	Validator   to be checked when a server starts

@@ -37,7 +37,8 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //
 //	c.OnEOF(func() { answers.CloseAfter(io.EOF) })
 //
-// The methods must be called on the connection's loop.
+// The methods must be called on the connection's loop. Those of the zero Answers, which has no
+// connection, panic.
 type Answers struct {
 	c       *loop.Conn
 	max     int
@@ -70,15 +71,27 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	return &Answers{c: c, max: max, again: &locals.Get(c.Loop()).retells}
 }
 
+func (a *Answers) mustBeMade() {
+	if a.c == nil {
+		panic("handler: the zero Answers has no connection: use NewAnswers")
+	}
+}
+
 // Waiting returns how many answers are kept: those that are not ready or that the peer does not take
 // yet, and those behind them.
 func (a *Answers) Waiting() int { return len(a.waiting) }
 
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
-// that wait. p is copied.
+// that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
+// Server.MaxOutbound bytes wait behind them already: what nobody has asked for is not held back, and
+// the answer before it may never come.
 func (a *Answers) Write(p []byte) error {
+	a.mustBeMade()
 	if len(a.waiting) == 0 {
 		_, err := a.c.Write(p)
+		return err
+	}
+	if err := a.room(); err != nil {
 		return err
 	}
 	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= maxTogether {
@@ -91,12 +104,25 @@ func (a *Answers) Write(p []byte) error {
 	return nil
 }
 
+// room returns why nothing more is taken behind what waits, if so.
+func (a *Answers) room() error {
+	if _, err := a.c.Write(nil); err != nil {
+		return err
+	}
+	if a.bytes < a.c.MaxOutbound() {
+		return nil
+	}
+	a.c.CloseWithError(loop.ErrSlowConsumer)
+	return loop.ErrSlowConsumer
+}
+
 // CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at
 // once if none does. One that is never Done keeps it open, until the idle timeout. err nil is Close.
 //
 // Requests behind this one are still delivered, and their answers waited for. Where it is the last,
 // as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
 func (a *Answers) CloseAfter(err error) {
+	a.mustBeMade()
 	a.last, a.reason = true, err
 	a.flush()
 }
@@ -104,6 +130,7 @@ func (a *Answers) CloseAfter(err error) {
 // Later keeps the place of an answer that is not ready yet. Each one must be Done in the end, or
 // all behind it wait until the connection closes.
 func (a *Answers) Later() *Answer {
+	a.mustBeMade()
 	s := &Answer{answers: a}
 	a.add(s)
 	return s
@@ -161,12 +188,13 @@ func (a *Answers) hasRoom() bool {
 	return !a.stuck
 }
 
-// send sends the first answer.
+// send sends the first answer. It is none of those that wait before: OnHighWater's hook, which may
+// run within Write, may give answers, too.
 func (a *Answers) send(p []byte) {
-	_, _ = a.c.Write(p)
 	a.bytes -= len(a.waiting[0].data)
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
+	_, _ = a.c.Write(p)
 }
 
 // flush sends what is ready up to the first that is not, as far as the peer takes it.
@@ -195,6 +223,7 @@ func (a *Answers) Ask(l *loop.Loop, work func(dst []byte) []byte) error {
 // AskLater is Ask for an answer that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (a *Answers) AskLater(l *loop.Loop, work func(done func(p []byte))) error {
+	a.mustBeMade()
 	s, ref, again := &Answer{answers: a}, a.c.Ref(), a.again
 	done := func(p []byte) {
 		p = slices.Clone(p)

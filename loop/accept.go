@@ -104,12 +104,13 @@ func (c *Conn) refuse() {
 	c.forget()
 }
 
-// lookAtCodec notes whether frames can be found and made without the codec, or it has something to
-// say by itself.
+// lookAtCodec notes whether frames can be found and made without the codec, or there is more to ask
+// it.
 func (c *Conn) lookAtCodec() {
 	c.in.plain = int32(c.in.decoder.Plain())
-	if _, ok := c.in.decoder.Codec().(codec.Responder); ok {
-		c.in.plain = replies
+	switch c.in.decoder.Codec().(type) {
+	case codec.Responder, codec.Assembler:
+		c.in.plain = asked
 	}
 }
 

@@ -280,21 +280,8 @@ func (s *inner) Rested() {
 	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 {
 		return
 	}
-	if t, ok := c.sock.(*tlsconn.Conn); ok {
-		c.watchRecord(t.Partial())
-	}
-}
-
-// watchRecord has FrameTimeout hold for records of TLS that do not end as well.
-func (c *Conn) watchRecord(partial bool) {
-	w := c.idle.watch
-	switch was := w != nil && w.partial; {
-	case partial && !was:
-		w = c.watched()
-		w.partial, w.begun = true, c.loop.now
-		c.refileIdle()
-	case !partial && was:
-		w.partial = c.in.decoder.Buffered() > 0
+	if _, ok := c.sock.(*tlsconn.Conn); ok {
+		c.watchRecord(c.hasPartialRecord())
 	}
 }
 

@@ -197,13 +197,9 @@ func (c *Conn) PauseRead() {
 	c.pause(pausedByUser)
 }
 
-// pause also forgets since when a frame has been unfinished: that the rest is not read is not the
-// peer's fault.
 func (c *Conn) pause(why pauses) {
 	c.in.pauses |= why
-	if w := c.idle.watch; w != nil {
-		w.partial = false
-	}
+	c.stopFrame()
 }
 
 // ResumeRead ends PauseRead, but not what a Pipe or handler.Answers holds back. Messages are
@@ -235,9 +231,6 @@ func (c *Conn) isPaused() bool { return c.in.pauses != 0 }
 // soon, so the socket is paused.
 func (c *Conn) keep(data []byte) {
 	c.in.decoder.Keep(data)
-	if w := c.idle.watch; w != nil {
-		w.partial = false
-	}
 	if len(data) > keptOpen {
 		c.pauseSocket()
 	}
@@ -245,6 +238,7 @@ func (c *Conn) keep(data []byte) {
 		c.decodeSoon()
 	} else {
 		c.in.pauses &^= pausedForShare // whoever takes the other reason away goes on
+		c.stopFrame()
 	}
 }
 

@@ -17,7 +17,7 @@ type ConnInfo struct {
 	LastRead  time.Time // when bytes came last, or it was opened
 	LastWrite time.Time // when the system took bytes last, or it was opened
 	Pending   int       // bytes of output that the system has not taken
-	Buffered  int       // bytes of input that are not a whole frame yet, or wait
+	Buffered  int       // bytes of input that are not a whole frame or message yet, or wait
 	Paused    bool      // it is not read: PauseRead, backpressure, or others come first
 	Closing   bool
 }
@@ -27,6 +27,7 @@ func (c *Conn) Info() ConnInfo {
 	c.loop.owner.Check("Conn.Info")
 	base := c.loop.server.base
 	opened := c.idle.opened
+	parts, _ := c.unfinished()
 	return ConnInfo{
 		ID:        c.id,
 		Remote:    c.ends.remote(),
@@ -35,7 +36,7 @@ func (c *Conn) Info() ConnInfo {
 		LastRead:  base.Add(max(opened, c.idle.lastRead)),
 		LastWrite: base.Add(max(opened, c.idle.lastWrite)),
 		Pending:   c.Pending(),
-		Buffered:  c.in.decoder.Buffered(),
+		Buffered:  c.in.decoder.Buffered() + parts,
 		Paused:    c.in.pauses != 0,
 		Closing:   c.isClosing(),
 	}

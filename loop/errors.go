@@ -17,7 +17,8 @@ var (
 	// Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
 
-	// ErrSlowFrame: the peer began a frame and did not finish it within Server.FrameTimeout.
+	// ErrSlowFrame: the peer began a frame, or a message of several, and did not finish it within
+	// Server.FrameTimeout.
 	ErrSlowFrame = errors.New("loop: frame timeout")
 
 	// ErrSlowConsumer: the peer does not take its output fast enough, and Server.MaxOutbound bytes

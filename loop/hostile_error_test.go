@@ -265,6 +265,7 @@ func TestHostileCodecOfAListener(t *testing.T) {
 		for way, cd := range map[string]codec.Codec{
 			"Decode": bad, "FrameSize": badSizer{quiet}, "AppendReply": badReply{quiet}, "Opening": badOpener{quiet},
 			"OpenTimeout": badTimeout{quiet}, "DecodeFrom": badResumer{quiet}, "New": badNew{quiet}, "AppendFarewell": badFarewell{quiet},
+			"Unfinished": badAssembler{quiet},
 		} {
 			accept := func(*loop.Conn) loop.Handler {
 				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
@@ -274,7 +275,7 @@ func TestHostileCodecOfAListener(t *testing.T) {
 					return c.Send(msg)
 				})
 			}
-			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Logger: zerolog.New(io.Discard),
+			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Logger: zerolog.New(io.Discard), FrameTimeout: time.Minute,
 				Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: cd, Accept: accept}}}
 			bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 				p, q := srv.OpenTo(1), srv.OpenTo(0)

@@ -150,6 +150,10 @@ type badSizer struct{ badCodec }
 func (badSizer) Decode([]byte) (int, []byte, error) { return 0, nil, nil }
 func (b badSizer) FrameSize([]byte) (int, bool)     { b.size(); return 0, false }
 
+type badAssembler struct{ badCodec }
+
+func (b badAssembler) Unfinished() (int, bool) { b.reply(); return 0, false }
+
 type badReply struct{ badCodec }
 
 func (b badReply) AppendReply(dst []byte) []byte { b.reply(); return dst }

@@ -7,13 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-const (
-	// notYet is when something was that has not been. Zero is a time like any other.
-	notYet = -1
-
-	// frameGrace is for a loop that was late itself.
-	frameGrace = 10 * time.Millisecond
-)
+// notYet is when something was that has not been. Zero is a time like any other.
+const notYet = -1
 
 // idle is what a connection has for its silences: stamps, and one timer for all of them, which is
 // due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it
@@ -38,8 +33,7 @@ type watch struct {
 	looked  time.Duration // when that was last looked at
 	unsent  int           // what the kernel held then, -1 if it does not tell
 	owed    int           // bytes that a peer had not taken when it was looked at, held back
-	partial bool          // a frame is unfinished
-	begun   time.Duration // since then
+	frame   frameTime
 }
 
 // watched returns c's watch, which is made when it is first needed.
@@ -220,45 +214,4 @@ func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 func (c *Conn) stopIdle() {
 	c.loop.wheel.Stop(c.idle.timer)
 	c.idle.timeout, c.idle.check, c.idle.watch = 0, nil, nil
-}
-
-// frameDue returns when the frame that has begun must be complete.
-func (c *Conn) frameDue() time.Duration {
-	if w := c.idle.watch; w != nil && w.partial {
-		return later(w.begun, c.loop.server.FrameTimeout)
-	}
-	return never
-}
-
-// watchFrame notes, after each piece of input, whether a frame is unfinished, and since when.
-// delivered: the piece ended a frame, so what is left over has just begun.
-func (c *Conn) watchFrame(delivered bool) {
-	if c.in.decoder.Buffered() == 0 {
-		if w := c.idle.watch; w != nil {
-			w.partial = false
-		}
-		return
-	}
-	w := c.watched()
-	was := w.partial
-	w.partial = true
-	if delivered || !was {
-		w.begun = c.loop.now
-	}
-	if !was {
-		c.refileIdle()
-	}
-}
-
-// checkFrame closes c if a frame has been unfinished for too long. Bytes that wait in the socket
-// might be the rest.
-func (c *Conn) checkFrame(now time.Duration) {
-	if c.frameDue() > now {
-		return
-	}
-	if !c.in.ended && c.sock.Pending() {
-		c.idle.watch.begun += frameGrace
-		return
-	}
-	c.shut(ErrSlowFrame)
 }

@@ -11,14 +11,15 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder codec.Decoder
-	plain   int32  // the decoder's Plain, or replies
+	plain   int32  // the decoder's Plain, or asked
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
 	queued  bool   // in loop.ready
 }
 
-// replies in place of a codec's Plain says that it is a Responder.
-const replies = -1
+// asked in place of a codec's Plain says that there is more to ask it than for frames: it is a
+// Responder, an Assembler, or both.
+const asked = -1
 
 // sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of
 // the loop.
@@ -109,7 +110,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			break
 		}
 	}
-	if l.server.FrameTimeout > 0 && c.isOpen() && c.in.pauses == 0 {
+	if l.server.FrameTimeout > 0 && c.isOpen() {
 		c.watchFrame(l.count.messages != before)
 	}
 	l.returned = true
@@ -134,7 +135,7 @@ func (c *Conn) plainFrame(data []byte) int {
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.in.plain == replies {
+	if c.in.plain == asked {
 		if c.sendReply(); !c.isOpen() {
 			return nil, nil, 0
 		}

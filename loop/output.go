@@ -134,11 +134,15 @@ func (c *Conn) pending() int {
 	return c.out.box.Len()
 }
 
-// sendReply sends what the codec has to say by itself. It is output like any other: who asks and
+// sendReply sends what the codec has to say by itself, if it is one that has. It is output like any other: who asks and
 // never reads the answers is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
+	r, ok := c.in.decoder.Codec().(codec.Responder)
+	if !ok {
+		return
+	}
 	before := c.pending()
-	tail := c.in.decoder.Codec().(codec.Responder).AppendReply(c.space(0))
+	tail := r.AppendReply(c.space(0))
 	if c.out.ended {
 		tail = nil
 	}

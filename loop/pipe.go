@@ -114,6 +114,7 @@ func (s *pipeSide) begin(back *pipeSide) {
 	}
 	c.in.decoder.SetCodec(nil)
 	c.lookAtCodec()
+	c.forgetFrame()
 	if !c.isClosing() {
 		c.setIdleTimeout(0)
 	}

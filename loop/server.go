@@ -159,8 +159,10 @@ type Server struct {
 	FirstByteTimeout time.Duration `zero:"when IdleTimeout is over"`
 
 	// FrameTimeout closes a connection, with ErrSlowFrame, that has begun a frame and not finished
-	// it after this long, however many bytes it sends meanwhile. After a PauseRead the time begins
-	// anew.
+	// it after this long, however many bytes it sends meanwhile. Where the codec takes a message in
+	// several frames (codec.Assembler), as WebSocket does, it is the time of the whole message. The
+	// time stands still while the connection is not read: because of PauseRead, or of output that
+	// the peer does not take. What is there when the time is over is decoded first.
 	FrameTimeout time.Duration `zero:"no limit"`
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with

@@ -35,6 +35,9 @@ func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
 		if len(d.data) > 0 {
 			return fmt.Errorf("%d bytes are left over behind the last frame", len(d.data))
 		}
+		if size, ok := unfinished(d.codec); ok {
+			return fmt.Errorf("by Unfinished a message of %d bytes is unfinished behind the last frame", size)
+		}
 	}
 	return nil
 }

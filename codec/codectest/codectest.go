@@ -53,6 +53,12 @@ type Suite struct {
 	// and codec.ErrMalformed.
 	TooLong, Malformed [][]byte
 
+	// Parts returns frame in three parts or more, each as the peer sends it: what comes of all of
+	// them is frame, and nothing before the last one. The second may come again and again, and makes
+	// the message longer. nil, or no parts, means that there is no such thing. It is for a
+	// codec.Assembler, and asked for the samples and for what Fill makes.
+	Parts func(frame []byte) [][]byte
+
 	// Unframed says that the codec, like codec.Raw, does not keep the boundaries between frames,
 	// only the bytes.
 	Unframed bool
@@ -88,6 +94,8 @@ var checks = []check{
 	{"Decoder", throughDecoder},
 	{"Resume", resume},
 	{"FrameSize", frameSize},
+	{"Parts", parts},
+	{"PartsFlood", partsFlood},
 	{"AppendFrame", appendFrame},
 	{"Limit", limits},
 	{"Refused", refused},

@@ -137,7 +137,9 @@ func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
 		err = c.control(h.OpCode, payload)
 	} else if c.phase == open {
 		frame, err = c.data(h, payload)
-	} // else the peer has not seen our close frame yet
+	} else {
+		c.fragmented = !h.Fin // the peer has not seen our close frame yet, and keeps the protocol
+	}
 	if err != nil {
 		return 0, nil, c.fail(err)
 	}
@@ -195,13 +197,15 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	if h.OpCode != ws.OpContinuation {
 		c.kind = Kind(h.OpCode)
 		c.compressed = h.Rsv1()
-		c.message, c.valid = nil, 0
+		c.valid = 0
 	}
 	if !h.Fin || c.fragmented {
 		c.message = append(c.message, payload...)
 		payload = c.message
 	}
-	c.fragmented = !h.Fin
+	if c.fragmented = !h.Fin; !c.fragmented {
+		c.message = nil // it is the handler's until OnMessage returns, and then nobody's
+	}
 	if c.compressed {
 		if c.fragmented {
 			return nil, nil
@@ -209,7 +213,6 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 		if payload, err = inflate(payload, c.config.maxMessage()); err != nil {
 			return nil, err
 		}
-		c.message = nil
 	}
 	if c.kind == Text && !c.checkText(payload, h.Fin) {
 		return nil, violation(StatusInvalidData, "%w", ErrInvalidUTF8)
@@ -295,6 +298,14 @@ func (c *Conn) AppendReply(dst []byte) []byte {
 	return dst
 }
 
+// Unfinished implements codec.Assembler: the fragments of a message whose last one has not come.
+func (c *Conn) Unfinished() (size int, ok bool) {
+	if c.phase != open { // fragments are dropped
+		return 0, false
+	}
+	return len(c.message), c.fragmented
+}
+
 // OpenTimeout implements codec.Opener.
 func (c *Conn) OpenTimeout() time.Duration {
 	return cmp.Or(c.config.HandshakeTimeout, DefaultHandshakeTimeout)
@@ -359,6 +370,7 @@ var (
 	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
+	_ codec.Assembler = (*Conn)(nil)
 
 	headEnd = []byte("\r\n\r\n")
 )

@@ -9,7 +9,8 @@
 //
 // Messages arrive at OnMessage whole, whatever fragments they came in, and Conn.Send sends one.
 // Pings are answered, closes are answered, and what breaks the protocol closes the connection with
-// the code that the RFC gives for it; none of that needs the handler.
+// the code that the RFC gives for it; none of that needs the handler. How long a peer may take for
+// a message, in however many fragments, is for Server.FrameTimeout to say.
 //
 // # The connection
 //

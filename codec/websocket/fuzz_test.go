@@ -37,11 +37,22 @@ func (c clientSide) AppendFrame(dst, msg []byte) ([]byte, error) {
 	return append(dst, wire...), err
 }
 
+// fragments returns a text as a client may send it, with a ping within.
+func fragments(msg []byte) [][]byte {
+	third := len(msg) / 3
+	return [][]byte{
+		begin(string(msg[:third])).wire(),
+		append(ping("x").wire(), more(string(msg[third:2*third])).wire()...),
+		last(string(msg[2*third:])).wire(),
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for _, cfg := range []*websocket.Codec{{}, {MaxMessage: 300}, {Compress: true, CompressMin: 1}} {
 		codectest.Suite{
 			New:       func() codec.Codec { return afterHandshake{cfg, t} },
 			Peer:      func() codec.Codec { return clientSide{opened(t, cfg)} },
+			Parts:     fragments,
 			TooLong:   [][]byte{[]byte("\x82\xff\x00\x00\x00\x00\x00\x01\x00\x01mask"), []byte("\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xffmask")},
 			Malformed: [][]byte{[]byte("\x83\x80mask"), []byte("\x81\x00"), []byte("\x80\x80mask"), []byte("\xc1\x80mask"), text("\xff").wire()},
 		}.Run(t)

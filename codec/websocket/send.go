@@ -90,7 +90,7 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 		c.CloseWithError(reply) // unless it closes already: its output has ended
 		return
 	}
-	w.phase, w.sent = closing, reply
+	w.phase, w.sent, w.message = closing, reply, nil
 	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })
 }
 
