@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,8 @@ type feed struct {
 
 // A subscription is what is wanted of a channel, and what was said about it on this connection.
 type subscription struct {
-	room      *room
+	room      *room // nil: it is not wanted
+	bucket    int
 	wanted    bool
 	on        bool // SUBSCRIBE was the last that was sent
 	sent      int  // SUBSCRIBEs
@@ -55,7 +57,7 @@ func (f *feed) want(r *room) {
 		f.subs[r.channel] = s
 	}
 	fresh := s.room != r
-	s.room, s.wanted, s.renewal = r, true, r.renewals()
+	s.room, s.bucket, s.wanted, s.renewal = r, r.bucket, true, r.renewals()
 	if s.on && s.confirmed == s.sent && fresh { // it had been dropped a moment ago
 		s.renewed = s.renewal
 		r.confirmed(s.renewed)
@@ -99,7 +101,12 @@ func (f *feed) drop(r *room) {
 	if s == nil || s.room != r {
 		return
 	}
-	s.wanted = false
+	s.room, s.wanted = nil, false
+	if !s.on && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
+		delete(f.subs, r.channel)
+		delete(f.todo, r.channel)
+		return
+	}
 	f.todo[r.channel] = s
 	f.signal()
 }
@@ -191,7 +198,7 @@ func (f *feed) session() error {
 		return err
 	}
 	f.link.hub.stats.connects.Add(1)
-	f.begin()
+	defer f.reset()
 	f.wire.Store(w)
 	defer f.wire.Store(nil)
 	ended := make(chan error, 1)
@@ -217,20 +224,20 @@ func (f *feed) session() error {
 	}
 }
 
-// begin has everything subscribed on a new connection.
-func (f *feed) begin() {
+// reset has everything subscribed on the next connection. What is not wanted is forgotten, and its
+// memory given back.
+func (f *feed) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	subs := make(map[string]*subscription)
 	for channel, s := range f.subs {
-		s.on, s.sent, s.confirmed = false, 0, 0
-		if !s.wanted {
-			delete(f.subs, channel)
-			delete(f.todo, channel)
-			continue
+		if s.wanted {
+			s.on, s.sent, s.confirmed = false, 0, 0
+			s.room.lostSubscription()
+			subs[channel] = s
 		}
-		s.room.lostSubscription()
-		f.todo[channel] = s
 	}
+	f.subs, f.todo = subs, maps.Clone(subs)
 	f.signal()
 }
 
@@ -265,10 +272,10 @@ func (f *feed) take() (on, off [][]string) {
 		case s.wanted && (!s.on || s.renewed != s.renewal):
 			s.on, s.renewed = true, s.renewal
 			s.sent++
-			ons[s.room.bucket] = append(ons[s.room.bucket], channel)
+			ons[s.bucket] = append(ons[s.bucket], channel)
 		case !s.wanted && s.on:
 			s.on = false
-			offs[s.room.bucket] = append(offs[s.room.bucket], channel)
+			offs[s.bucket] = append(offs[s.bucket], channel)
 			if s.sent == s.confirmed {
 				delete(f.subs, channel)
 			}

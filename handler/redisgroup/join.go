@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -34,8 +35,9 @@ type joining struct {
 	then  func(c *loop.Conn, a Arrival)
 	until time.Time
 
+	gone atomic.Bool // left, or closed; set with the room's lock held
+
 	// Guarded by the room's lock.
-	gone   bool // left, or closed
 	ready  bool // the past was read; the rest is what was read
 	fired  bool
 	tries  int      // that came too late
@@ -93,7 +95,7 @@ func (r *room) refuseAll() {
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j.gone = true
+	j.gone.Store(true)
 	r.end(j)
 }
 
@@ -102,7 +104,7 @@ func (r *room) end(j *joining) {
 	o := &r.order
 	delete(o.joins, j)
 	if len(o.joins) == 0 {
-		o.tail, o.tailBytes = nil, 0
+		o.joins, o.tail, o.tailBytes = nil, nil, 0
 	}
 }
 
@@ -163,7 +165,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()
 	o := &r.order
-	if j.gone {
+	if j.gone.Load() {
 		r.mu.Unlock()
 		return
 	}

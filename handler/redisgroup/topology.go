@@ -265,7 +265,11 @@ func (t *topology) all() []*link {
 func (t *topology) publish(o *outgoing) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.buckets[o.bucket].out.add(o)
+	err := t.buckets[o.bucket].out.add(o)
+	if errors.Is(err, ErrQueueFull) {
+		t.hub.stats.refused.Add(1)
+	}
+	return err
 }
 
 func (t *topology) subscribe(r *room)   { t.link(r.bucket).in.want(r) }
