@@ -2,14 +2,10 @@ package redisgroup
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
@@ -38,8 +34,10 @@ type subscription struct {
 	on        bool // SUBSCRIBE was the last that was sent
 	sent      int  // SUBSCRIBEs
 	confirmed int
-	renewal   int // of the room's, see order
-	renewed   int // that the last SUBSCRIBE was for
+	renewal   int  // of the room's, see order
+	renewed   int  // that the last SUBSCRIBE was for
+	alone     bool // it has a SUBSCRIBE of its own, as one with others was denied
+	denials   int  // in a row
 }
 
 func (f *feed) init(l *link) {
@@ -151,45 +149,13 @@ func (f *feed) run() {
 	}
 }
 
-var errOneDial = errors.New("redisgroup: a connection is not used again")
-
-// dial returns a connection, with the client that made it in its life: go-redis says who we are, and
-// is not used then. It would replace a broken one by itself, and subscribe to all its channels in
-// one command. When ctx ends the connection is closed: a read or write that Redis has no answer to
-// would last for as long as the client's timeouts.
-func (f *feed) dial(ctx context.Context) (*redis.Client, *wire, error) {
-	opt := quiet(f.link.client.Options())
-	opt.PoolSize, opt.MinIdleConns, opt.Protocol = 1, 0, 3
-	var conn net.Conn
-	inner := opt.Dialer
-	opt.Dialer = func(dialing context.Context, network, addr string) (net.Conn, error) {
-		if conn != nil {
-			return nil, errOneDial
-		}
-		c, err := inner(dialing, network, addr)
-		if err == nil {
-			conn = c
-			context.AfterFunc(ctx, func() { _ = c.Close() })
-		}
-		return c, err
-	}
-	client := redis.NewClient(opt)
-	if err := client.Ping(ctx).Err(); err != nil {
-		_ = client.Close()
-		return nil, nil, err
-	}
-	w := &wire{Conn: madeDirect(conn), patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil}
-	if w.patience <= 0 {
-		w.patience = (maxSilent + 1) * pingEvery
-	}
-	return client, w, nil
-}
-
 // session is the life of one connection.
 func (f *feed) session() error {
 	ctx, cancel := context.WithCancel(f.link.hub.ctx)
 	defer cancel()
-	client, w, err := f.dial(ctx)
+	who := newIdentity(f.link.hub)
+	defer who.close()
+	client, w, err := f.dial(ctx, who)
 	if err != nil {
 		return err
 	}
@@ -213,6 +179,9 @@ func (f *feed) session() error {
 			return err
 		case <-f.wake:
 			err = f.write(w)
+		case <-who.changed:
+			err = w.auth(who.take())
+			f.retryDenied()
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -267,11 +236,16 @@ func (f *feed) take() (on, off [][]string) {
 	defer f.mu.Unlock()
 	f.renew()
 	ons, offs := make(map[int][]string), make(map[int][]string)
+	var alone [][]string
 	for channel, s := range f.todo {
 		switch {
 		case s.wanted && (!s.on || s.renewed != s.renewal):
 			s.on, s.renewed = true, s.renewal
 			s.sent++
+			if s.alone {
+				alone = append(alone, []string{channel})
+				break
+			}
 			ons[s.bucket] = append(ons[s.bucket], channel)
 		case !s.wanted && s.on:
 			s.on = false
@@ -284,7 +258,7 @@ func (f *feed) take() (on, off [][]string) {
 		}
 	}
 	clear(f.todo)
-	return chunks(ons), chunks(offs)
+	return append(chunks(ons), alone...), chunks(offs)
 }
 
 // chunks divides lists into commands.
@@ -326,6 +300,7 @@ func (f *feed) answered(kind, channel string) {
 		switch {
 		case s.confirmed != s.sent:
 		case s.wanted && s.on:
+			s.alone, s.denials = false, 0
 			s.room.confirmed(s.renewed)
 		case !s.wanted && !s.on:
 			delete(f.subs, channel)
@@ -341,10 +316,15 @@ func (f *feed) answered(kind, channel string) {
 // moved has a subscription made anew where its slot is now: there may be a while until that is
 // known. f.mu is held.
 func (f *feed) moved(r *room) {
-	topo := f.link.hub.topo
 	r.lostSubscription()
-	topo.reload()
-	_, _ = f.link.hub.timers.AfterFunc(2*reloadWait, func() {
+	f.link.hub.topo.reload()
+	f.wantLater(r, 2*reloadWait)
+}
+
+// wantLater has r subscribed after a while, if it is still wanted here then.
+func (f *feed) wantLater(r *room, d time.Duration) {
+	topo := f.link.hub.topo
+	_, _ = f.link.hub.timers.AfterFunc(d, func() {
 		topo.hub.ifThere(r, func() {
 			if l := topo.link(r.bucket); l == f.link {
 				l.in.want(r)

@@ -71,6 +71,10 @@ func (r *room) read(j *joining) {
 		r.refuse(j, ErrClosed)
 		return
 	}
+	if r.order.denied != nil {
+		r.refuse(j, r.order.denied)
+		return
+	}
 	r.hub.topo.link(r.bucket).joins.add(j)
 }
 
