@@ -21,7 +21,7 @@ type Arrival struct {
 	Replay   int      // entries of the past that it gets now
 	Gap      *Gap     // not nil: not all of them are there any more
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil: it has not joined, as Redis is away, or the Hub was closed
+	Err      error    // not nil: it has not joined, as Redis is away or denies it, or the Hub was closed
 }
 
 // maxJoinTries is how often the past is read for one who joins a room that is too fast.
