@@ -18,11 +18,12 @@ func TestWireSilence(t *testing.T) {
 	for _, answered := range []int{0, 1, 10} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDialogue(t).begin()
-			began, pings := time.Now(), 0
+			began, counted := time.Now(), make(chan int, 1)
 			go func() {
-				buf := make([]byte, 100)
+				buf, pings := make([]byte, 100), 0
 				for {
 					if _, err := d.redis.Read(buf); err != nil {
+						counted <- pings
 						return
 					}
 					if pings++; pings <= answered {
@@ -35,6 +36,7 @@ func TestWireSilence(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 			want := time.Duration(answered+maxSilent+1) * pingEvery
+			pings := <-counted
 			if took := time.Since(began); took != want || pings != answered+maxSilent {
 				t.Errorf("%d pings answered: given up after %v and %d pings, want %v", answered, took, pings, want)
 			}
