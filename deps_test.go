@@ -79,7 +79,7 @@ var floors = map[string][]string{
 	"internal/inside":           {},
 	"internal/shortdir":         {},
 	"internal/seed":             {},
-	"internal/redisopt":         {},
+	"internal/redisopt":         {redisModule},
 }
 
 const (

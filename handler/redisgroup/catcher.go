@@ -20,7 +20,7 @@ type catcher struct {
 	*worklist[*room]
 }
 
-func (k *catcher) init(l *link) { k.link, k.worklist = l, newWorklist[*room]() }
+func (k *catcher) init(l *link) { k.link, k.worklist = l, newWorklist[*room](nil) }
 
 func (k *catcher) run() {
 	var delays backoff

@@ -63,8 +63,10 @@ type Config struct {
 	// away. 0 means DefaultPublishTimeout.
 	PublishTimeout time.Duration
 
-	// MaxQueue is how many bytes of messages may wait for one Redis server; then Broadcast returns
-	// ErrQueueFull. 0 means DefaultMaxQueue.
+	// MaxQueue is how many bytes of messages may wait for one Redis server, those on their way
+	// included; then Broadcast returns ErrQueueFull, and Stats.Refused counts it. While so much
+	// waits, users who come and go again before Redis could be told are not told at all. 0 means
+	// DefaultMaxQueue.
 	MaxQueue int
 
 	// MaxMessage is how long a message may be, in bytes. 0 means DefaultMaxMessage.
@@ -89,9 +91,10 @@ type Config struct {
 	// unnoticed.
 	OnGap func(c *loop.Conn, g *Gap)
 
-	// OnError is told of what was lost or went wrong and has no caller to return to: at most a few
-	// times per second, on goroutines of the Hub and on loops. No lock is held that a method of the
-	// Hub takes: it may call those that do not wait, as it must not block. nil logs it.
+	// OnError is told of what was lost or went wrong and has no caller to return to, such as a
+	// *LostError or a *SubscribeError: at most a few times per second, on goroutines of the Hub and
+	// on loops. No lock is held that a method of the Hub takes: it may call those that do not wait,
+	// as it must not block. nil logs it.
 	OnError func(err error)
 
 	// Logger is for what OnError is not told: connections lost and found. The zero Logger is

@@ -2,13 +2,10 @@ package redisgroup
 
 import (
 	"context"
-	"errors"
-	"net"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
 )
@@ -31,13 +28,16 @@ type feed struct {
 
 // A subscription is what is wanted of a channel, and what was said about it on this connection.
 type subscription struct {
-	room      *room
+	room      *room // nil: it is not wanted
+	bucket    int
 	wanted    bool
 	on        bool // SUBSCRIBE was the last that was sent
 	sent      int  // SUBSCRIBEs
 	confirmed int
-	renewal   int // of the room's, see order
-	renewed   int // that the last SUBSCRIBE was for
+	renewal   int  // of the room's, see order
+	renewed   int  // that the last SUBSCRIBE was for
+	alone     bool // it has a SUBSCRIBE of its own, as one with others was denied
+	denials   int  // in a row
 }
 
 func (f *feed) init(l *link) {
@@ -55,7 +55,7 @@ func (f *feed) want(r *room) {
 		f.subs[r.channel] = s
 	}
 	fresh := s.room != r
-	s.room, s.wanted, s.renewal = r, true, r.renewals()
+	s.room, s.bucket, s.wanted, s.renewal = r, r.bucket, true, r.renewals()
 	if s.on && s.confirmed == s.sent && fresh { // it had been dropped a moment ago
 		s.renewed = s.renewal
 		r.confirmed(s.renewed)
@@ -99,7 +99,12 @@ func (f *feed) drop(r *room) {
 	if s == nil || s.room != r {
 		return
 	}
-	s.wanted = false
+	s.room, s.wanted = nil, false
+	if !s.on && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
+		delete(f.subs, r.channel)
+		delete(f.todo, r.channel)
+		return
+	}
 	f.todo[r.channel] = s
 	f.signal()
 }
@@ -144,45 +149,13 @@ func (f *feed) run() {
 	}
 }
 
-var errOneDial = errors.New("redisgroup: a connection is not used again")
-
-// dial returns a connection, with the client that made it in its life: go-redis says who we are, and
-// is not used then. It would replace a broken one by itself, and subscribe to all its channels in
-// one command. When ctx ends the connection is closed: a read or write that Redis has no answer to
-// would last for as long as the client's timeouts.
-func (f *feed) dial(ctx context.Context) (*redis.Client, *wire, error) {
-	opt := quiet(f.link.client.Options())
-	opt.PoolSize, opt.MinIdleConns, opt.Protocol = 1, 0, 3
-	var conn net.Conn
-	inner := opt.Dialer
-	opt.Dialer = func(dialing context.Context, network, addr string) (net.Conn, error) {
-		if conn != nil {
-			return nil, errOneDial
-		}
-		c, err := inner(dialing, network, addr)
-		if err == nil {
-			conn = c
-			context.AfterFunc(ctx, func() { _ = c.Close() })
-		}
-		return c, err
-	}
-	client := redis.NewClient(opt)
-	if err := client.Ping(ctx).Err(); err != nil {
-		_ = client.Close()
-		return nil, nil, err
-	}
-	w := &wire{Conn: madeDirect(conn), patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil}
-	if w.patience <= 0 {
-		w.patience = (maxSilent + 1) * pingEvery
-	}
-	return client, w, nil
-}
-
 // session is the life of one connection.
 func (f *feed) session() error {
 	ctx, cancel := context.WithCancel(f.link.hub.ctx)
 	defer cancel()
-	client, w, err := f.dial(ctx)
+	who := newIdentity(f.link.hub)
+	defer who.close()
+	client, w, err := f.dial(ctx, who)
 	if err != nil {
 		return err
 	}
@@ -191,7 +164,7 @@ func (f *feed) session() error {
 		return err
 	}
 	f.link.hub.stats.connects.Add(1)
-	f.begin()
+	defer f.reset()
 	f.wire.Store(w)
 	defer f.wire.Store(nil)
 	ended := make(chan error, 1)
@@ -206,6 +179,9 @@ func (f *feed) session() error {
 			return err
 		case <-f.wake:
 			err = f.write(w)
+		case <-who.changed:
+			err = w.auth(who.take())
+			f.retryDenied()
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -217,20 +193,20 @@ func (f *feed) session() error {
 	}
 }
 
-// begin has everything subscribed on a new connection.
-func (f *feed) begin() {
+// reset has everything subscribed on the next connection. What is not wanted is forgotten, and its
+// memory given back.
+func (f *feed) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	subs := make(map[string]*subscription)
 	for channel, s := range f.subs {
-		s.on, s.sent, s.confirmed = false, 0, 0
-		if !s.wanted {
-			delete(f.subs, channel)
-			delete(f.todo, channel)
-			continue
+		if s.wanted {
+			s.on, s.sent, s.confirmed = false, 0, 0
+			s.room.lostSubscription()
+			subs[channel] = s
 		}
-		s.room.lostSubscription()
-		f.todo[channel] = s
 	}
+	f.subs, f.todo = subs, maps.Clone(subs)
 	f.signal()
 }
 
@@ -260,15 +236,20 @@ func (f *feed) take() (on, off [][]string) {
 	defer f.mu.Unlock()
 	f.renew()
 	ons, offs := make(map[int][]string), make(map[int][]string)
+	var alone [][]string
 	for channel, s := range f.todo {
 		switch {
 		case s.wanted && (!s.on || s.renewed != s.renewal):
 			s.on, s.renewed = true, s.renewal
 			s.sent++
-			ons[s.room.bucket] = append(ons[s.room.bucket], channel)
+			if s.alone {
+				alone = append(alone, []string{channel})
+				break
+			}
+			ons[s.bucket] = append(ons[s.bucket], channel)
 		case !s.wanted && s.on:
 			s.on = false
-			offs[s.room.bucket] = append(offs[s.room.bucket], channel)
+			offs[s.bucket] = append(offs[s.bucket], channel)
 			if s.sent == s.confirmed {
 				delete(f.subs, channel)
 			}
@@ -277,7 +258,7 @@ func (f *feed) take() (on, off [][]string) {
 		}
 	}
 	clear(f.todo)
-	return chunks(ons), chunks(offs)
+	return append(chunks(ons), alone...), chunks(offs)
 }
 
 // chunks divides lists into commands.
@@ -319,6 +300,7 @@ func (f *feed) answered(kind, channel string) {
 		switch {
 		case s.confirmed != s.sent:
 		case s.wanted && s.on:
+			s.alone, s.denials = false, 0
 			s.room.confirmed(s.renewed)
 		case !s.wanted && !s.on:
 			delete(f.subs, channel)
@@ -334,10 +316,15 @@ func (f *feed) answered(kind, channel string) {
 // moved has a subscription made anew where its slot is now: there may be a while until that is
 // known. f.mu is held.
 func (f *feed) moved(r *room) {
-	topo := f.link.hub.topo
 	r.lostSubscription()
-	topo.reload()
-	_, _ = f.link.hub.timers.AfterFunc(2*reloadWait, func() {
+	f.link.hub.topo.reload()
+	f.wantLater(r, 2*reloadWait)
+}
+
+// wantLater has r subscribed after a while, if it is still wanted here then.
+func (f *feed) wantLater(r *room, d time.Duration) {
+	topo := f.link.hub.topo
+	_, _ = f.link.hub.timers.AfterFunc(d, func() {
 		topo.hub.ifThere(r, func() {
 			if l := topo.link(r.bucket); l == f.link {
 				l.in.want(r)

@@ -180,6 +180,7 @@ func (h *Hub) forget(r *room, visits int) {
 		return
 	}
 	delete(h.rooms, r.channel)
+	r.forgotten.Store(true)
 	h.topo.unsubscribe(r)
 }
 
@@ -240,6 +241,7 @@ type Stats struct {
 	Queued    int    // messages that wait for Redis
 	Published uint64 // messages that Redis took
 	Lost      uint64 // messages that it did not take, or may not have
+	Refused   uint64 // messages that were not queued, with ErrQueueFull
 	Received  uint64 // from Redis
 	CaughtUp  uint64 // entries that were read because they had been missed
 	Gaps      uint64 // of which members were told
@@ -247,7 +249,7 @@ type Stats struct {
 }
 
 type counters struct {
-	published, lost, received, caughtUp, gaps, connects atomic.Uint64
+	published, lost, refused, received, caughtUp, gaps, connects atomic.Uint64
 }
 
 // Stats returns the Hub's numbers.
@@ -257,8 +259,8 @@ func (h *Hub) Stats() Stats {
 	h.mu.RUnlock()
 	return Stats{
 		Rooms: rooms, Queued: h.topo.queued(),
-		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Received: h.stats.received.Load(),
-		CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
+		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Refused: h.stats.refused.Load(),
+		Received: h.stats.received.Load(), CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
 	}
 }
 
@@ -300,6 +302,8 @@ type room struct {
 	local   handler.Group
 	holders int // members, and those who are joining; guarded by hub.mu
 	visits  int // guarded by hub.mu
+
+	forgotten atomic.Bool // another room may have its channel
 
 	mu      sync.Mutex
 	excepts map[uint64]excepted // by message of ours: who does not get it

@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -20,7 +21,7 @@ type Arrival struct {
 	Replay   int      // entries of the past that it gets now
 	Gap      *Gap     // not nil: not all of them are there any more
 	Who      []string // the users in the room at Position, not sorted
-	Err      error    // not nil: it has not joined, as Redis is away, or the Hub was closed
+	Err      error    // not nil: it has not joined, as Redis is away or denies it, or the Hub was closed
 }
 
 // maxJoinTries is how often the past is read for one who joins a room that is too fast.
@@ -34,8 +35,9 @@ type joining struct {
 	then  func(c *loop.Conn, a Arrival)
 	until time.Time
 
+	gone atomic.Bool // left, or closed; set with the room's lock held
+
 	// Guarded by the room's lock.
-	gone   bool // left, or closed
 	ready  bool // the past was read; the rest is what was read
 	fired  bool
 	tries  int      // that came too late
@@ -69,6 +71,10 @@ func (r *room) read(j *joining) {
 		r.refuse(j, ErrClosed)
 		return
 	}
+	if r.order.denied != nil {
+		r.refuse(j, r.order.denied)
+		return
+	}
 	r.hub.topo.link(r.bucket).joins.add(j)
 }
 
@@ -93,7 +99,7 @@ func (r *room) refuseAll() {
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j.gone = true
+	j.gone.Store(true)
 	r.end(j)
 }
 
@@ -102,7 +108,7 @@ func (r *room) end(j *joining) {
 	o := &r.order
 	delete(o.joins, j)
 	if len(o.joins) == 0 {
-		o.tail, o.tailBytes = nil, 0
+		o.joins, o.tail, o.tailBytes = nil, nil, 0
 	}
 }
 
@@ -163,7 +169,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()
 	o := &r.order
-	if j.gone {
+	if j.gone.Load() {
 		r.mu.Unlock()
 		return
 	}

@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -15,10 +16,13 @@ type joiner struct {
 	*worklist[*joining]
 }
 
-func (k *joiner) init(l *link) { k.link, k.worklist = l, newWorklist[*joining]() }
+func (k *joiner) init(l *link) { k.link, k.worklist = l, newWorklist((*joining).left) }
 
 // maxReads is for how many the past is read at once: their answers are in memory together.
 const maxReads = 64
+
+// errAway is why those have not joined who came behind others that Redis did not answer.
+var errAway = errors.New("redisgroup: Redis does not answer")
 
 func (k *joiner) run() {
 	var delays backoff
@@ -31,7 +35,10 @@ func (k *joiner) run() {
 		for todo := k.take(maxReads); len(todo) > 0; todo = k.take(maxReads) {
 			if k.readAll(todo) {
 				delays.reset()
-			} else if !k.link.hub.topo.pause(delays.next()) {
+				continue
+			}
+			k.fail(k.take(math.MaxInt), errAway) // nobody waits behind others for what will not come
+			if !k.link.hub.topo.pause(delays.next()) {
 				return
 			}
 		}
@@ -40,6 +47,7 @@ func (k *joiner) run() {
 
 // readAll reads the past for those who have not left, in one round trip.
 func (k *joiner) readAll(todo []*joining) bool {
+	todo = slices.DeleteFunc(todo, (*joining).left)
 	if k.link.client == nil {
 		return k.fail(todo, errors.New("the server is not known"))
 	}
@@ -78,7 +86,7 @@ func (k *joiner) fail(failed []*joining, err error) bool {
 	if err != nil {
 		k.learn(err)
 	}
-	for _, j := range failed {
+	for _, j := range slices.DeleteFunc(failed, (*joining).left) {
 		r := j.room
 		if time.Now().Before(j.until) {
 			k.link.hub.topo.link(r.bucket).joins.add(j)
@@ -90,6 +98,9 @@ func (k *joiner) fail(failed []*joining, err error) bool {
 	}
 	return false
 }
+
+// left reports whether j does not want to join any more.
+func (j *joining) left() bool { return j.gone.Load() }
 
 func (k *joiner) learn(err error) {
 	if k.link.client != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {

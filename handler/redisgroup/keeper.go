@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ type keeper struct {
 	mu     sync.Mutex
 	life   int
 	held   bool                // there was a lease in this life
+	untold bool                // what this node has was not told in this life
 	claims map[string]claimant // names that are ours
 }
 
@@ -118,8 +120,12 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	k.mu.Lock()
-	k.held = true
+	untold := k.untold
+	k.held, k.untold = true, false
 	k.mu.Unlock()
+	if untold {
+		k.retell(ctx)
+	}
 	if dead != "" {
 		if err := k.reap(ctx, dead); err != nil {
 			return 0, err
@@ -129,23 +135,29 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	return time.Duration(expires) * time.Millisecond, nil
 }
 
-// rise begins another life: all that this node has is told anew, under another name.
+// rise begins another life: all that this node has is told anew, under another name, once there is a
+// lease.
 func (k *keeper) rise() {
 	k.mu.Lock()
 	k.life++
-	k.held = false
-	claims := make(map[string]claimant, len(k.claims))
-	for name, c := range k.claims {
-		claims[name] = c
-	}
+	k.held, k.untold = false, true
 	k.mu.Unlock()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
-	if _, err := k.renew(k.hub.ctx); err != nil {
-		return // run tries again
-	}
+}
+
+// retell tells Redis all that this node has: with the next lease again, if it does not answer.
+func (k *keeper) retell(ctx context.Context) {
 	k.hub.reassertAll()
+	k.mu.Lock()
+	claims := maps.Clone(k.claims)
+	k.mu.Unlock()
 	for name, c := range claims {
-		if ok, err := k.claim(k.hub.ctx, "claim", name, c.owner); err == nil && !ok {
+		switch ok, err := k.claim(ctx, "claim", name, c.owner); {
+		case err != nil:
+			k.mu.Lock()
+			k.untold = true
+			k.mu.Unlock()
+		case !ok:
 			k.forgetClaim(name, c.owner)
 			k.hub.report(&LostError{Room: name, Err: ErrTaken})
 		}

@@ -29,8 +29,9 @@ type order struct {
 	server     string // that wrote the last entry; "" if that is not known
 	next       string // the id with which Redis gives the next one its number
 	subscribed bool
-	emptied    bool // the stream was empty when it was read last, and could not be begun: that was told
-	dirty      bool // something came that did not follow, since the room asked
+	denied     *SubscribeError // not nil: it cannot be, until Redis changes its mind
+	emptied    bool            // the stream was empty when it was read last, and could not be begun: that was told
+	dirty      bool            // something came that did not follow, since the room asked
 	asking     bool
 	renewals   int  // how often it has wanted to be subscribed anew
 	renewing   bool // it takes nothing until then
@@ -72,11 +73,12 @@ func (r *room) ask() {
 
 // confirmed is called when the room's subscription stands, which was made for that renewal.
 func (r *room) confirmed(renewal int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.order.denied = nil
 	if r.kind != orderedRoom {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if renewal != r.order.renewals {
 		return // the one that is wanted is on its way
 	}

@@ -27,13 +27,23 @@ type outgoing struct {
 	known    knowledge
 	deadline time.Time
 	unclear  bool   // an earlier attempt may have been taken
+	retold   bool   // of a user who has come: Redis may know already
 	sentTo   string // identity of the server that got it first
 	sentIn   uint64 // number of the first command that had it
 	done     func(p Position, err error)
 }
 
 // size is what o takes of MaxQueue.
-func (o *outgoing) size() int { return len(o.data) + 256 }
+func (o *outgoing) size() int {
+	n := len(o.data) + len(o.channel) + 256
+	if o.op == opPeek {
+		n += 768 // the room, which nobody else may need any more
+	}
+	return n
+}
+
+// message reports whether somebody has said o, who is told if it cannot be queued.
+func (o *outgoing) message() bool { return o.op <= opOrdered }
 
 // Bounds of what is sent at once.
 const (
@@ -43,26 +53,31 @@ const (
 
 // An outbox is the queue of what is to be published at one server.
 type outbox struct {
-	mu     sync.Mutex
-	queue  []*outgoing
-	size   int
-	max    int
-	busy   int // taken, and not done with
-	closed bool
-	wake   chan struct{}
+	mu      sync.Mutex
+	queue   []*outgoing
+	size    int // of what is queued
+	max     int
+	busy    int // taken, and not done with
+	flying  int // size of that
+	sweepAt int // how many are compacted next, if that is too much
+	closed  bool
+	wake    chan struct{}
 }
 
-func (b *outbox) init(limit int) { b.max, b.wake = limit, make(chan struct{}, 1) }
+func (b *outbox) init(limit int) { b.max, b.wake, b.sweepAt = limit, make(chan struct{}, 1), minSweep }
 
-// add queues o. Presence and peeks are bounded by the number of members, and are never refused.
+// add queues o. Presence and peeks are never refused: they are bounded by the number of members,
+// which is what compacting a queue sees to that is too long.
 func (b *outbox) add(o *outgoing) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return ErrClosed
 	}
-	if b.size > b.max && (o.op == opPlain || o.op == opOrdered) {
+	if full := b.size+b.flying > b.max; full && o.message() {
 		return ErrQueueFull
+	} else if full && len(b.queue) >= b.sweepAt {
+		b.compact()
 	}
 	b.queue = append(b.queue, o)
 	b.size += o.size()
@@ -89,11 +104,14 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	batch = slices.Clone(b.queue[:n])
 	clear(b.queue[:n])
 	b.queue = b.queue[n:]
-	if len(b.queue) == 0 && cap(b.queue) > 4*maxBatch {
-		b.queue = nil
+	if len(b.queue) == 0 {
+		b.sweepAt = minSweep
+		if cap(b.queue) > 4*maxBatch {
+			b.queue = nil
+		}
 	}
 	b.size -= size
-	b.busy = n
+	b.busy, b.flying = n, size
 	if len(b.queue) > 0 {
 		b.signal()
 	}
@@ -118,7 +136,7 @@ func (b *outbox) prepend(first []*outgoing) {
 func (b *outbox) done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.busy = 0
+	b.busy, b.flying = 0, 0
 }
 
 // extract removes what f chooses, and returns it in its order.

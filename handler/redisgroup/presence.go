@@ -33,23 +33,26 @@ func (r *room) change(user string, n int) {
 	r.users[user] += n
 	switch {
 	case r.users[user] == 0:
-		delete(r.users, user)
-		r.tell(opGo, user)
+		if delete(r.users, user); len(r.users) == 0 {
+			r.users = nil
+		}
+		r.tell(opGo, user, false)
 	case before == 0:
-		r.tell(opCome, user)
+		r.tell(opCome, user, false)
 	}
 }
 
-// tell has Redis told about a user. r.mu is held.
-func (r *room) tell(what op, user string) {
-	_ = r.hub.topo.publish(&outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user)})
+// tell has Redis told about a user, perhaps again. r.mu is held.
+func (r *room) tell(what op, user string, again bool) {
+	o := &outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user), retold: again}
+	_ = r.hub.topo.publish(o)
 }
 
 // reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
 // is no event. r.mu is held.
 func (r *room) reassert() {
 	for user := range r.users {
-		r.tell(opCome, user)
+		r.tell(opCome, user, true)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/loopwheel/loopwheel/internal/redisopt"
 )
@@ -40,13 +39,10 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 	case *redis.Client:
 		t.client = redis.NewClient(quiet(c.Options()))
 	case *redis.ClusterClient:
-		opt := *c.Options()
+		opt := redisopt.CopyCluster(c.Options())
 		opt.MaxRetries = -1
 		opt.ContextTimeoutEnabled = true
-		opt.ReadTimeout, opt.WriteTimeout = redisopt.Timeout(opt.ReadTimeout), redisopt.Timeout(opt.WriteTimeout)
-		opt.ReadOnly, opt.RouteByLatency, opt.RouteRandomly = false, false, false
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		t.cluster = redis.NewClusterClient(&opt)
+		t.cluster = redis.NewClusterClient(opt)
 		t.client = t.cluster
 		h.keys.buckets = clusterBuckets
 	default:
@@ -59,13 +55,11 @@ func newTopology(h *Hub, client redis.UniversalClient) (*topology, error) {
 // quiet returns options for a client that does not send anything twice, and waits for no longer than
 // a context allows.
 func quiet(opt *redis.Options) *redis.Options {
-	o := *opt
+	o := redisopt.Copy(opt)
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true
-	o.ReadTimeout, o.WriteTimeout = redisopt.Timeout(o.ReadTimeout), redisopt.Timeout(o.WriteTimeout)
 	o.DialerRetries = 1
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &o
+	return o
 }
 
 // start looks whether Redis is there, and begins to work also if it is not.
@@ -265,7 +259,11 @@ func (t *topology) all() []*link {
 func (t *topology) publish(o *outgoing) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.buckets[o.bucket].out.add(o)
+	err := t.buckets[o.bucket].out.add(o)
+	if errors.Is(err, ErrQueueFull) {
+		t.hub.stats.refused.Add(1)
+	}
+	return err
 }
 
 func (t *topology) subscribe(r *room)   { t.link(r.bucket).in.want(r) }

@@ -22,20 +22,15 @@ type wire struct {
 	net.Conn
 	patience time.Duration // of a write
 	shared   bool          // it may publish, too
+	// denied is told of a command that would subscribe to channels, or unsubscribe from them, for
+	// which the user has no right; the goroutine that reads calls it. nil: that ends the wire.
+	denied func(a *await, err error)
 
 	sending sync.Mutex // held while writing
 
 	mu      sync.Mutex
-	awaited []*await
+	awaited awaits
 	broken  error // no answer will come any more
-}
-
-// An await is what a command waits for. The wire's mu guards it until ended is closed.
-type await struct {
-	left    int           // answers that are to come
-	errs    []error       // of those that publish: what was answered
-	publish bool          // else it is a ping, or about subscriptions
-	ended   chan struct{} // of those that publish
 }
 
 var errBroken = errors.New("redisgroup: the connection was broken before")
@@ -68,13 +63,26 @@ func (w *wire) expect(a *await) bool {
 	if w.broken != nil {
 		return false
 	}
-	w.awaited = append(w.awaited, a)
+	w.awaited.push(a)
 	return true
 }
 
 // about sends a command about channels: SUBSCRIBE and the like.
 func (w *wire) about(command string, channels []string) error {
-	return w.send(resp.AppendCommand(nil, append([]string{command}, channels...)...), &await{left: len(channels)})
+	a := &await{kind: subscribing, left: len(channels), channels: channels}
+	if strings.HasSuffix(command, "UNSUBSCRIBE") {
+		a.kind = unsubscribing
+	}
+	return w.send(resp.AppendCommand(nil, append([]string{command}, channels...)...), a)
+}
+
+// auth says who we are now. If Redis does not want to know that, the wire ends.
+func (w *wire) auth(username, password string) error {
+	args := []string{"AUTH", username, password}
+	if username == "" {
+		args = []string{"AUTH", password}
+	}
+	return w.send(resp.AppendCommand(nil, args...), &await{kind: authenticating, left: 1})
 }
 
 // ping asks for a sign of life, unless somebody writes.
@@ -83,13 +91,13 @@ func (w *wire) ping() error {
 		return nil
 	}
 	defer w.sending.Unlock()
-	return w.sendLocked(resp.AppendCommand(nil, "PING"), &await{left: 1})
+	return w.sendLocked(resp.AppendCommand(nil, "PING"), &await{kind: pinging, left: 1})
 }
 
 // publish sends n commands that publish, and returns what to wait for; nil if the wire was broken
 // already, and nothing was sent.
 func (w *wire) publish(commands []byte, n int) *await {
-	a := &await{left: n, errs: make([]error, 0, n), publish: true, ended: make(chan struct{})}
+	a := &await{kind: publishing, left: n, errs: make([]error, 0, n), ended: make(chan struct{})}
 	if err := w.send(commands, a); errors.Is(err, errBroken) {
 		return nil
 	}
@@ -131,12 +139,11 @@ func (w *wire) fail(err error) {
 		return
 	}
 	w.broken = err
-	for _, a := range w.awaited {
-		if a.publish {
+	for a := w.awaited.pop(); a != nil; a = w.awaited.pop() {
+		if a.kind == publishing {
 			close(a.ended)
 		}
 	}
-	w.awaited = nil
 }
 
 // read hands what comes to take, until the connection breaks, or is silent in spite of pings.
@@ -181,75 +188,6 @@ func (w *wire) read(take func(said []resp.Value)) error {
 				return err
 			}
 		}
-	}
-}
-
-// took takes what has come whole.
-func (w *wire) took(frame []byte, take func(said []resp.Value)) error {
-	v, err := resp.Parse(frame)
-	if err != nil {
-		return err
-	}
-	switch v.Kind {
-	case '-', '!':
-		return w.refused(refusal{v.Err()})
-	case ':':
-		return w.answered(true)
-	case '+':
-		return w.answered(false)
-	case '>', '*': // an array: a server without RESP3 says it so
-		if len(v.Elems) == 0 {
-			return nil
-		}
-		switch string(v.Elems[0].Str) {
-		case "pong", "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe":
-			if err := w.answered(false); err != nil {
-				return err
-			}
-		}
-		take(v.Elems)
-	}
-	return nil
-}
-
-// answered takes the answer to a command that was carried out, which publishes or does not.
-func (w *wire) answered(publish bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case len(w.awaited) == 0 && !publish: // a slot has moved away
-		return nil
-	case len(w.awaited) == 0 || w.awaited[0].publish != publish:
-		return errAnswer
-	}
-	w.next(nil)
-	return nil
-}
-
-// refused takes an error. If it is not about publishing it ends the wire.
-func (w *wire) refused(err error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.awaited) == 0 || !w.awaited[0].publish {
-		return err
-	}
-	w.next(err)
-	return nil
-}
-
-// next notes an answer to the command that waits first. w.mu is held.
-func (w *wire) next(err error) {
-	a := w.awaited[0]
-	if a.publish {
-		a.errs = append(a.errs, err)
-	}
-	if a.left--; a.left > 0 {
-		return
-	}
-	w.awaited[0] = nil
-	w.awaited = w.awaited[1:]
-	if a.publish {
-		close(a.ended)
 	}
 }
 

@@ -109,10 +109,9 @@ func newWorker(q *Queue, h Handler) *worker {
 		messages: make(chan message, 256), beats: make(chan []string, 1), sightings: make(chan []sighting, 1),
 	}
 	if single, ok := q.client.(*redis.Client); ok {
-		options := *single.Options()
+		options := redisopt.Copy(single.Options())
 		options.MaxRetries = -1
-		options.ReadTimeout, options.WriteTimeout = redisopt.Timeout(options.ReadTimeout), redisopt.Timeout(options.WriteTimeout)
-		w.client, w.own = redis.NewClient(&options), true
+		w.client, w.own = redis.NewClient(options), true
 	}
 	w.flights.w, w.ends.w = w, w
 	w.ends.init()

@@ -1,0 +1,85 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"errors"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// liveHeap returns how much memory is in use.
+func liveHeap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what has finalizers, or is in a sync.Pool
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// restless is a client that joins and leaves rooms that nobody was in before, as a user that nobody
+// has seen before.
+func restless(n *node, times int) {
+	c := n.dial()
+	for i := range times {
+		c.say("bind u%d\nojoin r%d\noleave r%d\nhistory r%d 9\noleave r%d\njoin r%d\nleave r%d", i, i, i, i, i, i, i)
+		c.wants("bound")
+		for _, what := range []string{"joined", "left", "left", "joined", "left"} {
+			c.wants(what + " true")
+		}
+	}
+	c.Close()
+}
+
+// While Redis is stopped no more than MaxQueue waits for it, whatever is said, by whomever, and
+// however often clients come and go; who says something is told. LOOPWHEEL_SOAK is for how long.
+func TestMemoryWhileRedisIsStopped(t *testing.T) {
+	r := newRedis(t)
+	cfg := settled()
+	cfg.MaxQueue, cfg.Linger = 1<<20, time.Millisecond
+	cfg.OnError = func(error) {}
+	n := startNode(t, r.client(), cfg)
+	g, _ := n.hub.Group("plain")
+	o, _ := n.hub.Ordered("ordered")
+	restless(n, 10)
+	eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
+	before := liveHeap()
+	r.signal(syscall.SIGSTOP)
+	defer r.signal(syscall.SIGCONT)
+	stopped, refused, most := time.Now(), uint64(0), 0
+	for time.Since(stopped) < soakTime(t, 8*time.Second) {
+		restless(n, 500)
+		for range 2000 {
+			for _, err := range []error{o.Broadcast(make([]byte, 1000)), g.Broadcast(make([]byte, 1000))} {
+				if errors.Is(err, redisgroup.ErrQueueFull) {
+					refused++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		eventually(t, "rooms are forgotten", func() bool { return n.hub.Stats().Rooms == 0 })
+		most = max(most, liveHeap()-before)
+	}
+	t.Logf("%d KiB more than before at most, %d subscriptions; %+v", most>>10, redisgroup.Subscriptions(n.hub), n.hub.Stats())
+	if most > cfg.MaxQueue+4<<20 {
+		t.Errorf("%d KiB more than before, with a MaxQueue of %d KiB", most>>10, cfg.MaxQueue>>10)
+	}
+	if got := n.hub.Stats().Refused; refused == 0 || got != refused {
+		t.Errorf("%d found the queue full, and %d were counted", refused, got)
+	}
+	if got := redisgroup.Subscriptions(n.hub); got > 100 {
+		t.Errorf("%d subscriptions of rooms that are gone", got)
+	}
+	r.signal(syscall.SIGCONT)
+	c := n.dial()
+	c.say("history ordered 0")
+	c.until("arrived")
+	eventually(t, "Redis takes something", func() bool { return o.Broadcast([]byte("again")) == nil })
+	c.until("again")
+	eventually(t, "nothing waits", func() bool { return n.hub.Stats().Queued == 0 })
+}

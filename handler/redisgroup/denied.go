@@ -1,0 +1,101 @@
+package redisgroup
+
+import (
+	"fmt"
+	"time"
+)
+
+// A SubscribeError says that the Redis user has no right to subscribe to a room, or to a user's own
+// messages: this process hears nothing of it. It goes to Config.OnError when that is seen first, and
+// to those who are joining with JoinFrom, as Arrival.Err. All other rooms go on. The Hub tries again
+// after a while, longer each time, and when it gets other credentials; an ordered room then catches
+// up.
+type SubscribeError struct {
+	Room string // or the user's name
+	Err  error  // what Redis said
+}
+
+// Error implements error.
+func (e *SubscribeError) Error() string {
+	return fmt.Sprintf("redisgroup: cannot subscribe to %q: %v", e.Room, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *SubscribeError) Unwrap() error { return e.Err }
+
+// deniedRetry is when a subscription that was denied is tried again at first; then after twice the
+// time, up to deniedMost doublings.
+const (
+	deniedRetry = time.Second
+	deniedMost  = 7
+)
+
+// denied is told that Redis does not allow a command about channels. It does none of it then, and
+// does not say for which channel: so each is tried alone.
+func (f *feed) denied(a *await, err error) {
+	if a.kind == unsubscribing { // what comes is for nobody
+		f.link.hub.report(err)
+		return
+	}
+	for _, e := range f.deny(a.channels, err) {
+		f.link.hub.report(e)
+	}
+}
+
+// deny notes what was denied, and returns what is news.
+func (f *feed) deny(channels []string, err error) (news []error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, channel := range channels {
+		s := f.subs[channel]
+		if s == nil {
+			continue
+		}
+		if s.confirmed++; s.confirmed != s.sent {
+			continue // it was asked for again meanwhile
+		}
+		s.on = false
+		switch {
+		case !s.wanted:
+			delete(f.subs, channel)
+			delete(f.todo, channel)
+		case len(channels) > 1:
+			s.alone = true
+			f.todo[channel] = s
+		default:
+			s.alone = true
+			f.wantLater(s.room, deniedRetry<<min(s.denials, deniedMost))
+			s.denials++
+			e := &SubscribeError{Room: s.room.name, Err: err}
+			if s.room.deny(e) {
+				news = append(news, e)
+			}
+		}
+	}
+	f.signal()
+	return news
+}
+
+// retryDenied tries what was denied to who we were before.
+func (f *feed) retryDenied() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for channel, s := range f.subs {
+		if s.wanted && s.denials > 0 {
+			f.todo[channel] = s
+		}
+	}
+	f.signal()
+}
+
+// deny tells those who are joining that they cannot, and reports whether that is news.
+func (r *room) deny(e *SubscribeError) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news = r.order.denied == nil
+	r.order.denied = e
+	for j := range r.order.joins {
+		r.refuse(j, e)
+	}
+	return news
+}
