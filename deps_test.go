@@ -78,6 +78,7 @@ var floors = map[string][]string{
 	"internal/redistest":        {redisModule},
 	"internal/inside":           {},
 	"internal/shortdir":         {},
+	"internal/filelimit":        {sysModule},
 	"internal/seed":             {},
 	"internal/redisopt":         {redisModule},
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/stalls"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -153,6 +154,7 @@ func (n *census) accept(c *loop.Conn) loop.Handler {
 // T.
 func TestThousandsOfHeartbeats(t *testing.T) {
 	needSlow(t, "10,000 connections for half a minute")
+	filelimit.Need(t, 10_400)
 	const tries = 3 // lateness is the machine's, too; kicking early, or one that answers, is never forgiven
 	for try := 1; ; try++ {
 		late := heartbeats(t)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
 // directPair returns both ends of a connection.
@@ -32,7 +34,7 @@ func directPair(t *testing.T, network, addr string) (a, b net.Conn) {
 // A direct connection carries everything both ways at once, more than its socket holds too, and
 // then the end.
 func TestDirect(t *testing.T) {
-	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": t.TempDir() + "/s"} {
+	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": shortdir.Socket(t)} {
 		a, b := directPair(t, network, addr)
 		said := bytes.Repeat([]byte("0123456789abcde\n"), 1<<18) // 4 MiB
 		told := make(chan error, 2)

@@ -27,7 +27,8 @@ func TestLinger(t *testing.T) {
 	cfg := settled()
 	cfg.Linger = 300 * time.Millisecond
 	n := startNode(t, connect(), cfg)
-	subscribed := func() int { return len(connect().PubSubChannels(t.Context(), "*").Val()) }
+	witness := connect()
+	subscribed := func() int { return len(witness.PubSubChannels(t.Context(), "*").Val()) }
 	c := n.dial()
 	c.say("join room")
 	c.wants("joined true")
@@ -172,7 +173,8 @@ func TestFlappingConnections(t *testing.T) {
 	connect := startMini(t)
 	var flaps atomic.Int64
 	var enough atomic.Bool
-	opt := patient(connect().(*redis.Client).Options().Addr)
+	witness := connect()
+	opt := patient(witness.(*redis.Client).Options().Addr)
 	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return &flappingConn{c, &flaps, &enough}, err
@@ -194,7 +196,7 @@ func TestFlappingConnections(t *testing.T) {
 		t.Errorf("%d connections were made in 1.5 s", cut)
 	}
 	eventually(t, "it is subscribed", func() bool {
-		return len(connect().PubSubChannels(t.Context(), "*").Val()) == 1
+		return len(witness.PubSubChannels(t.Context(), "*").Val()) == 1
 	})
 	if err := g.Broadcast([]byte("well again")); err != nil {
 		t.Error(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 )
 
 // nodeEnv makes the test binary be a node on that Redis.
@@ -253,8 +254,9 @@ func quiet(all []*traveller) {
 // number exactly once, in order.
 func TestSoak(t *testing.T) {
 	needRedis(t)
-	r := newRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	const rooms, perChild = 20, 300
+	filelimit.Need(t, 3*perChild+300)
+	r := newRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	soak := soakTime(t, 6*time.Second)
 	var children []*child
 	for range 3 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
@@ -99,6 +100,7 @@ func browse(t *testing.T, chromium string, args ...string) string {
 // startCrowd runs a server with thousands of connections, of which some talk, one was slow, and one
 // does not read.
 func startCrowd(t *testing.T) *loop.Server {
+	filelimit.Need(t, 2*crowdSize+100)
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, IdleTimeout: time.Hour, MaxOutbound: 64 << 20,
 		Accept: func(c *loop.Conn) loop.Handler {
@@ -114,7 +116,7 @@ func startCrowd(t *testing.T) *loop.Server {
 	for i := range conns {
 		c, err := net.Dial("tcp", srv.LocalAddr().String())
 		if err != nil {
-			t.Fatalf("connection %d: %v (this needs ulimit -n of 12,000)", i+1, err)
+			t.Fatalf("connection %d: %v", i+1, err)
 		}
 		conns[i] = c
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -127,6 +128,7 @@ func readersChild() {
 func TestFaultDrainLosesNothing(t *testing.T) {
 	needSlow(t, "10,000 connections with a gigabyte of replies")
 	const conns, size, large = 10_000, 16 << 10, 7 << 20
+	filelimit.Need(t, conns+200)
 	server := startPuppet(t, "replies")
 	network, addr := server.address()
 	readers := startPuppet(t, "readers", "ADDR="+network+" "+addr,

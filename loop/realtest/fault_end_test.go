@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -266,6 +267,7 @@ func startingChild() {
 func TestFaultStartWithoutDescriptors(t *testing.T) {
 	needSlow(t, "dozens of servers in a process of its own")
 	needLinux(t)
+	filelimit.Need(t, 1000)
 	child := startPuppet(t, "start")
 	line := child.hear()
 	t.Logf("failed and succeeded: %s", line)

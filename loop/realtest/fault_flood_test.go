@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -63,6 +64,7 @@ func fewDescriptorsChild() {
 // what is possible, the system's own errors come as well.
 func TestFaultDescriptorsRunOut(t *testing.T) {
 	needSlow(t, "a thousand clients, five times, against few descriptors")
+	filelimit.Need(t, 1300)
 	for _, network := range []string{"tcp", "unix"} {
 		for _, maxConns := range []int{0, 1000} {
 			t.Run(fmt.Sprintf("%s/MaxConns %d", network, maxConns), func(t *testing.T) { flood(t, network, maxConns) })

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/stalls"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -272,6 +273,7 @@ func membersChild() {
 // soon as before.
 func TestFaultBroadcast(t *testing.T) {
 	needSlow(t, "a broadcast to a thousand connections")
+	filelimit.Need(t, 1300)
 	inTime(t, maxPause, func() time.Duration {
 		server := startPuppet(t, "broadcast")
 		network, addr := server.address()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -82,6 +83,7 @@ func (s *soak) manyPeers(srv *looptest.Server, r *rand.Rand, n int) (most int) {
 // goroutines touch one connection.
 func TestFaultSoak(t *testing.T) {
 	needSlow(t, "clients at random for as long as "+faultTimeEnv+" says, or 30 s")
+	filelimit.Need(t, 600)
 	s := &soak{second: 20 * time.Millisecond, maxSend: 20_000}
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", NumLoops: 4, Codec: codec.Lines{}, IdleTimeout: time.Second, IdleJitter: 100 * time.Millisecond,

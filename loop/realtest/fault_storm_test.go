@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -211,6 +212,7 @@ func TestFaultIdleStorm(t *testing.T) {
 	if overTLS() {
 		conns = 3000 // a busy machine takes a minute for 15,000 handshakes, and by then the first have been idle
 	}
+	filelimit.Need(t, conns+200)
 	inTime(t, maxPause, func() time.Duration { return idleStorm(t, conns) })
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -191,6 +192,7 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 
 // runHAProxy returns the address of its front.
 func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
+	filelimit.Need(t, 500) // HAProxy does not start with less
 	front := freeport.Addr(t)
 	config := "global\n  maxconn 200\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
 		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
@@ -218,7 +220,9 @@ func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
 			return front
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("haproxy does not listen")
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // it says nothing more
+			t.Fatalf("haproxy does not listen: %s", &out)
 		}
 	}
 }

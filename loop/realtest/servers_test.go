@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -121,6 +122,7 @@ func TestIdleTimeoutOnRealConnections(t *testing.T) {
 // idleRound returns by how much the silent connections outlived their timeout, and by how much
 // without what this process waited for a processor, or stood still.
 func idleRound(t *testing.T, conns int, timeout time.Duration) (late, own []time.Duration) {
+	filelimit.Need(t, 2*conns+100)
 	on := &onLoops{}
 	srv := &loop.Server{
 		NumLoops:    2,

@@ -121,7 +121,7 @@ func TestRepeatFails(t *testing.T) {
 			t.Errorf("%d attempts", n)
 		}
 		i, err := q.Get(ctx, "hourly")
-		if err != nil || i.Status != Scheduled || i.Due.Minute() != 0 {
+		if err != nil || i.Status != Scheduled || i.Due.UTC().Minute() != 0 {
 			t.Errorf("%+v, %v", i, err)
 		}
 	})
