@@ -58,7 +58,7 @@ var floors = map[string][]string{
 
 	// Floor 3: programs.
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule, "examples/internal/certs", "examples/internal/cli"},
-	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, isattyModule, "timing/rediswheel", "examples/internal/certs"},
+	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, "timing/rediswheel", "examples/internal/certs", "examples/internal/cli"},
 	"examples/internal/browser": {wsModule},
 	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule, "examples/internal/cli"},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule, "examples/internal/cli"},
@@ -72,6 +72,7 @@ var floors = map[string][]string{
 	"loop/scaletest":            {},
 	"examples/internal/certs":   {"internal/selfsigned"},
 	"examples/internal/cli":     {zerologModule},
+	"examples/internal/clitest": {},
 	"internal/freeport":         {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
@@ -91,7 +92,6 @@ const (
 	prometheusModule = "github.com/prometheus/client_golang/..."
 	miniredisModule  = "github.com/alicebob/miniredis/v2"
 	textModule       = "golang.org/x/text/..."
-	isattyModule     = "github.com/mattn/go-isatty"
 	btreeModule      = "github.com/tidwall/btree"
 	dequeModule      = "github.com/gammazero/deque"
 	netModule        = "golang.org/x/net/http/httpguts"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ func serveShared(t testing.TB, opt options, redis string) (srv *loop.Server, sto
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	opt.redis, opt.lease = redis, time.Minute // nobody is taken for dead because the machine stood still
-	srv, end, err := build(ctx, opt)
+	srv, end, err := build(ctx, opt, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func (l *liner) until(t testing.TB, say, want string) {
 func TestSharedNeedsRedis(t *testing.T) {
 	opt := testOptions()
 	opt.redis = "127.0.0.1:1"
-	if _, _, err := build(t.Context(), opt); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+	if _, _, err := build(t.Context(), opt, io.Discard); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("without a Redis: %v", err)
 	}
 }

@@ -9,88 +9,92 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/mattn/go-isatty"
-	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
-func main() {
-	var opt options
-	var origins, level, also string
-	flag.StringVar(&opt.web, "addr", "tcp://127.0.0.1:8080", "where to serve the page and WebSocket")
-	flag.StringVar(&opt.lines, "lines", "tcp://127.0.0.1:7000", "where to serve lines")
-	flag.DurationVar(&opt.idle, "idle", 10*time.Minute, "kick who says nothing for this long")
-	flag.DurationVar(&opt.ping, "ping", 15*time.Second, "ping browsers that are silent for this long")
-	flag.Float64Var(&opt.rate, "rate", 5, "messages per second that one may send in the long run")
-	flag.IntVar(&opt.history, "history", 50, "messages that a room remembers")
-	flag.IntVar(&opt.loops, "loops", 0, "event loops (0: one per CPU)")
-	flag.StringVar(&origins, "origins", "", "origins, separated by commas, whose pages may connect besides our own")
-	flag.StringVar(&opt.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
-	flag.StringVar(&opt.redis, "redis", "", "Redis server, or some of a cluster, separated by commas: all processes on it are one chat; embedded starts one, for trying")
-	flag.StringVar(&also, "also", "", "other servers of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT")
-	flag.DurationVar(&opt.lease, "lease", 10*time.Second, "with -redis: who was connected to a server that has died is gone after this long")
-	opt.certs.Register(flag.CommandLine)
-	flag.StringVar(&level, "log", "info", "log level")
-	flag.Parse()
-	if origins != "" {
-		opt.origins = strings.Split(origins, ",")
+func main() { cli.Main(run) }
+
+// run is the program: it serves until ctx is done, then drains, and returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	opt, err := parse(args, out)
+	if err != nil {
+		return cli.Refused("chat", err, errOut)
 	}
-	if also != "" {
-		opt.also = strings.Split(also, ",")
+	opt.logger = cli.Log(errOut, opt.level)
+	web, err := listenMetrics(opt.metrics)
+	if err != nil {
+		return cli.CannotListen("chat", "-metrics", err, opt.metrics, "127.0.0.1:9091", errOut)
 	}
-	if err := run(opt, level); err != nil {
-		fmt.Fprintln(os.Stderr, "chat:", err)
-		os.Exit(1)
+	srv, end, err := build(ctx, opt, out)
+	if err != nil {
+		fmt.Fprintf(errOut, "chat: %v\n", err)
+		return 1
+	}
+	if err := srv.Start(ctx); err != nil {
+		_ = end()
+		return cannotStart(err, opt, errOut)
+	}
+	fmt.Fprint(out, welcome(srv))
+	serveMetrics(srv, web, out)
+	err = cli.Wait(ctx, srv.Wait, func() {
+		fmt.Fprintf(errOut, "chat: going down: %d connections are told goodbye\n", srv.Stats().Conns)
+	})
+	if err = errors.Join(err, end()); err != nil {
+		fmt.Fprintf(errOut, "chat: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line. Help goes to out, with the error flag.ErrHelp.
+func parse(args []string, out io.Writer) (opt options, err error) {
+	fs := cli.Flags("chat")
+	fs.StringVar(&opt.web, "addr", "tcp://127.0.0.1:8080", "serve the page and WebSocket on this `address`, tcp://host:port")
+	fs.StringVar(&opt.lines, "lines", "tcp://127.0.0.1:7000", "serve lines on this `address`, tcp://host:port")
+	fs.DurationVar(&opt.idle, "idle", 10*time.Minute, "kick who says nothing for this `duration`")
+	fs.DurationVar(&opt.ping, "ping", 15*time.Second, "ping browsers that are silent for this `duration`")
+	fs.Float64Var(&opt.rate, "rate", 5, "`messages` per second that one may send in the long run")
+	fs.IntVar(&opt.history, "history", 50, "a room remembers this `number` of messages")
+	fs.IntVar(&opt.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
+	fs.Func("origins", "`origins`, separated by commas, whose pages may connect besides our own", list(&opt.origins))
+	fs.StringVar(&opt.metrics, "metrics", "", "serve Prometheus metrics and a live page on this `address`, such as 127.0.0.1:9090, for you and not for your users")
+	fs.StringVar(&opt.redis, "redis", "", "Redis `server`, or some of a cluster, separated by commas: all processes on it are one chat; embedded starts one, for trying")
+	fs.Func("also", "other `servers` of the same chat, separated by commas, that pages turn to when they lose this one, as http://HOST:PORT", list(&opt.also))
+	fs.DurationVar(&opt.lease, "lease", 10*time.Second, "with -redis: who was connected to a server that has died is gone after this `duration`")
+	opt.certs.Register(fs)
+	cli.LevelFlag(fs, &opt.level)
+	if err := cli.Parse(fs, args, "[flags]", out); err != nil {
+		return opt, err
+	}
+	return opt, opt.check()
+}
+
+// list is a flag of values with commas between them.
+func list(to *[]string) func(string) error {
+	return func(s string) error {
+		*to = strings.Split(s, ",")
+		return nil
 	}
 }
 
-// run serves until SIGINT or SIGTERM, then drains.
-func run(opt options, level string) error {
-	lvl, err := zerolog.ParseLevel(level)
-	if err != nil {
-		return err
+// cannotStart says why the server does not start, and returns the exit code.
+func cannotStart(err error, opt options, errOut io.Writer) int {
+	op, ok := errors.AsType[*net.OpError](err)
+	if ok && op.Addr != nil && strings.HasSuffix(opt.lines, "://"+op.Addr.String()) {
+		return cli.CannotListen("chat", "-lines", err, opt.lines, "tcp://127.0.0.1:7001", errOut)
 	}
-	if err := opt.check(); err != nil {
-		return err
-	}
-	console := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !isatty.IsTerminal(os.Stderr.Fd())}
-	opt.logger = zerolog.New(console).Level(lvl).With().Timestamp().Logger()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	srv, end, err := build(ctx, opt)
-	if err != nil {
-		return err
-	}
-	if err := srv.Start(ctx); err != nil {
-		return errors.Join(err, end())
-	}
-	fmt.Print(welcome(srv))
-	if err := serveMetrics(srv, opt.metrics); err != nil {
-		return errors.Join(err, end())
-	}
-	over := make(chan error, 1)
-	go func() { over <- srv.Wait() }()
-	select {
-	case err = <-over: // without being asked
-	case <-ctx.Done():
-		stop() // a second signal ends it at once
-		fmt.Fprintf(os.Stderr, "chat: going down: %d connections are told goodbye\n", srv.Stats().Conns)
-		err = <-over
-	}
-	return errors.Join(err, end())
+	return cli.CannotStart("chat", err, opt.web, "tcp://127.0.0.1:8081", errOut)
 }
 
 // welcome says how to reach the server.
@@ -103,23 +107,26 @@ func welcome(srv *loop.Server) string {
 	return fmt.Sprintf("page:  http://%s/\nlines: nc %s %s\n", page, host, port)
 }
 
-// serveMetrics serves what there is to see of srv on addr, if there is one.
-func serveMetrics(srv *loop.Server, addr string) error {
+// listenMetrics listens on the address of -metrics, if there is one.
+func listenMetrics(addr string) (net.Listener, error) {
 	if addr == "" {
-		return nil
+		return nil, nil
 	}
-	web, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("-metrics: %w", err)
+	return net.Listen("tcp", addr)
+}
+
+// serveMetrics serves what there is to see of srv, if somebody wants to.
+func serveMetrics(srv *loop.Server, web net.Listener, out io.Writer) {
+	if web == nil {
+		return
 	}
 	go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
-	fmt.Printf("live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
-	return nil
+	fmt.Fprintf(out, "live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
 }
 
 // build puts the server together, on Redis if that is wanted. end must be called when the server
 // has ended.
-func build(ctx context.Context, opt options) (srv *loop.Server, end func() error, err error) {
+func build(ctx context.Context, opt options, out io.Writer) (srv *loop.Server, end func() error, err error) {
 	ch := newChat(opt)
 	if opt.redis == "" {
 		return ch.serve(newLocalHouse(ch)), func() error { return nil }, nil
@@ -131,7 +138,7 @@ func build(ctx context.Context, opt options) (srv *loop.Server, end func() error
 			return nil, nil, err
 		}
 		addrs = []string{m.Addr()}
-		fmt.Printf("redis: %s (of this process: it keeps nothing)\n", m.Addr())
+		fmt.Fprintf(out, "redis: %s (of this process: it keeps nothing)\n", m.Addr())
 	}
 	h, err := openHouse(ctx, ch, addrs)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/examples/internal/certs"
+	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 )
@@ -36,6 +38,7 @@ type options struct {
 	redis      string
 	also       []string      // addresses of other servers of the same chat, for pages
 	lease      time.Duration // how long presence outlives a process
+	level      zerolog.Level
 	logger     zerolog.Logger
 
 	certs certs.Flags
@@ -47,8 +50,18 @@ func (o *options) check() (err error) {
 	if o.tls, err = o.certs.Config(); err != nil {
 		return err
 	}
-	if o.idle <= 0 || o.ping <= 0 || o.rate <= 0 || o.history < 0 {
-		return errors.New("-idle, -ping and -rate must be positive, and -history not negative")
+	for flag, addr := range map[string]string{"-addr": o.web, "-lines": o.lines} {
+		if err := cli.CheckAddr(addr, "tcp"); err != nil {
+			return fmt.Errorf("invalid value %q for flag %s: %w", addr, flag, err)
+		}
+	}
+	if o.metrics != "" {
+		if err := cli.CheckHostPort(o.metrics); err != nil {
+			return fmt.Errorf("invalid value %q for flag -metrics: %w", o.metrics, err)
+		}
+	}
+	if o.idle <= 0 || o.ping <= 0 || !(o.rate > 0) || o.lease < 0 || o.history < 0 || o.loops < 0 {
+		return errors.New("-idle, -ping and -rate must be positive, and -lease, -history and -loops not negative")
 	}
 	return nil
 }

@@ -40,11 +40,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	log := cli.Log(errOut, zerolog.InfoLevel)
 	if o.addr, err = fixPort(o.addr); err != nil {
-		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5354", errOut)
+		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5301", errOut)
 	}
 	srv := newServer(&o, log)
 	if err := srv.Start(ctx); err != nil {
-		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5354", errOut)
+		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5301", errOut)
 	}
 	fmt.Fprintf(out, "dns: listening on udp://%s and tcp://%s\n", srv.LocalAddr(), srv.LocalAddr())
 	err = cli.Wait(ctx, srv.Wait, func() { fmt.Fprintln(out, "dns: draining; Ctrl-C again ends at once") })
@@ -83,7 +83,7 @@ func fixPort(addr string) (string, error) {
 func parse(args []string, out io.Writer) (options, error) {
 	var o options
 	fs := cli.Flags("dns")
-	fs.StringVar(&o.addr, "addr", "udp://127.0.0.1:5353", "listen on this `address`, udp://host:port, by UDP and TCP")
+	fs.StringVar(&o.addr, "addr", "udp://127.0.0.1:5300", "listen on this `address`, udp://host:port, by UDP and TCP")
 	fs.Func("upstream", "ask these `servers`: host:port[,host:port...]", o.setUpstreams)
 	fs.DurationVar(&o.timeout, "timeout", time.Second, "give an upstream this `duration` to answer")
 	fs.IntVar(&o.retries, "tries", 2, "ask each upstream this `number` of times")
