@@ -123,6 +123,9 @@ type Sizer interface {
 // Assembler is implemented by a Stateful codec that takes a message in several frames and holds the
 // parts until the last one is there: fragments, chunks. To a Decoder they are consumed, so it is the
 // codec that tells who runs it what the peer has it hold, and that the peer owes it the rest.
+//
+// Each message that is delivered begins the time of the rest anew. So a codec that delivers messages
+// between the parts of another has to bound those by itself.
 type Assembler interface {
 	// Unfinished returns how many bytes the codec holds of messages that have begun and not ended,
 	// and whether there is one: its parts may all have been empty so far. Without one it returns 0,

@@ -166,7 +166,7 @@ func (c *Conn) holdBack() {
 		c.writeOut()
 	}
 	if l := c.loop; c.pending() > l.highWater && c.in.pauses&heldBack == 0 {
-		c.in.pauses |= heldBack
+		c.pause(heldBack)
 		l.count.heldBack++
 		l.rare = true
 	}
@@ -191,7 +191,8 @@ func (c *Conn) letOn() {
 // Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
 // are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
-// bytes wait, here or in the socket, they count as received.
+// bytes wait, here or in the socket, they count as received; unless there is output, too, of which
+// the peer takes nothing.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)

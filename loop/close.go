@@ -248,10 +248,13 @@ func (c *Conn) loseSocket() {
 }
 
 func (c *Conn) closeSocket(hard bool) {
+	lingered := c.at() == stateLingering // so OnClose has run, and c has forgotten all that it had
 	c.enter(stateClosed)
 	udp := c.isUDP()
 	if c.sock != nil {
-		c.keepTLS()
+		if !lingered {
+			c.keepTLS()
+		}
 		c.sock.Close(hard)
 		c.sock = nil
 	}

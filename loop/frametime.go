@@ -54,9 +54,10 @@ func (c *Conn) frameDue() time.Duration {
 	return never
 }
 
-// watchFrame notes, after each piece of input, whether a frame is unfinished, and since when.
-// delivered: the piece ended a frame, so what is left over has just begun.
-func (c *Conn) watchFrame(delivered bool) {
+// watchFrame notes, after a piece of input, whether a frame is unfinished, and since when. some: there
+// was one, and not only the end of a pause. delivered: it ended a frame, so what is left over has just
+// begun.
+func (c *Conn) watchFrame(some, delivered bool) {
 	was := false
 	if w := c.idle.watch; w != nil {
 		if was = w.frame.running; delivered {
@@ -67,7 +68,9 @@ func (c *Conn) watchFrame(delivered bool) {
 		return // the time stands still
 	}
 	if !c.hasUnfinished() {
-		c.forgetFrame()
+		if some || !c.hasPartialRecord() {
+			c.forgetFrame()
+		}
 		return
 	}
 	f := &c.watched().frame
@@ -137,7 +140,7 @@ func (c *Conn) watchRecord(partial bool) {
 	w := c.idle.watch
 	switch was := w != nil && w.frame.running; {
 	case partial && !was:
-		c.watched().frame = frameTime{running: true, begun: c.loop.now}
+		c.watched().frame.begin(c.loop.now)
 		c.refileIdle()
 	case !partial && was:
 		c.callHook(func() { // it asks the codec, which is user code

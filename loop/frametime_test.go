@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -213,6 +214,68 @@ func TestFrameTimeoutHeldBack(t *testing.T) {
 		srv.Sleep(2 * time.Millisecond)
 		expectSlowFrame(t, p, "after 10 s that were read")
 	})
+}
+
+// So it does for one that is held back by what follows its jobs, while a message had begun.
+func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
+	srv := partsServer(0)
+	srv.Accept = accepting(nil, func(c *loop.Conn, _ []byte) error {
+		return loop.Offload(c, func(context.Context) int { time.Sleep(time.Second); return 300 << 10 },
+			func(c *loop.Conn, n int) { _ = c.Send(make([]byte, n)) })
+	})
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		p.Send("=job\n+a\n")
+		srv.Sleep(time.Minute)
+		p.Unblock()
+		srv.Sleep(9*time.Second - time.Millisecond)
+		expectOpen(t, p, "early")
+		srv.Sleep(2 * time.Millisecond)
+		expectSlowFrame(t, p, "after 10 s that were read")
+	})
+}
+
+// And while many jobs are under way, whoever has asked for them.
+func TestFrameTimeoutOfWhoWaitsForJobs(t *testing.T) {
+	inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("+a\n")
+		tell(srv, p, func(c *loop.Conn) {
+			for range 16 { // half of them is a minute
+				_ = loop.Offload(c, func(context.Context) int { time.Sleep(7500 * time.Millisecond); return 0 }, func(*loop.Conn, int) {})
+			}
+		})
+		srv.Sleep(time.Minute)
+		srv.Sleep(10*time.Second - time.Millisecond)
+		expectOpen(t, p, "early")
+		srv.Sleep(2 * time.Millisecond)
+		expectSlowFrame(t, p, "after 10 s that were read")
+	})
+}
+
+// Pauses give a record of TLS no more time, whether something of it comes in them or not.
+func TestFrameTimeoutOfARecordStandsStill(t *testing.T) {
+	for _, within := range []string{"", "x"} {
+		srv := partsServer(0)
+		srv.TLS = serverTLS()
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.OpenTLS(nil)
+			p.Raw([]byte("\x17\x03\x03\x40\x00"))
+			for range 4 {
+				srv.Sleep(2 * time.Second)
+				tell(srv, p, (*loop.Conn).PauseRead)
+				p.Raw([]byte(within))
+				srv.Sleep(time.Minute)
+				tell(srv, p, (*loop.Conn).ResumeRead)
+			}
+			srv.Sleep(2*time.Second - time.Millisecond)
+			expectOpen(t, p, "early")
+			srv.Sleep(2 * time.Millisecond)
+			expectSlowFrame(t, p, "after 10 s that were read")
+			p.Hangup()
+		})
+	}
 }
 
 // busy keeps the loop in one turn until d has passed: what comes meanwhile waits behind the timers

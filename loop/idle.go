@@ -32,7 +32,8 @@ type watch struct {
 	stalled time.Duration // when that moved last, or began to wait
 	looked  time.Duration // when that was last looked at
 	unsent  int           // what the kernel held then, -1 if it does not tell
-	owed    int           // bytes that a peer had not taken when it was looked at, held back
+	owed    int           // bytes that a peer who does not read had not taken when it was looked at
+	wrote   time.Duration // lastWrite then
 	frame   frameTime
 }
 
@@ -181,7 +182,7 @@ func (c *Conn) checkIdle() {
 // while it was busy, or while the process was stopped; output that moved within the kernel. Input
 // that we do not decode yet counts alike, wherever it waits: that it does is not the peer's silence.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	if c.in.pauses&heldBack != 0 {
+	if c.waitsForReader() {
 		return c.lookAtReader(now)
 	}
 	if c.hasInput() || !c.in.ended && c.sock.Pending() { // the end itself is no sign of life
@@ -198,14 +199,21 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	return activity
 }
 
-// lookAtReader is lookAtSocket for a peer that is held back: its input waits because it does not
-// read. So what counts is whether it does: whether less waits for it than the last time.
+// waitsForReader reports whether input waits because the peer does not read: it is held back, or it
+// is paused, or waits for what is under way, and there is output that the socket does not take.
+func (c *Conn) waitsForReader() bool {
+	const underWay = pausedByUser | heldByJobs | heldFromInside
+	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
+}
+
+// lookAtReader is lookAtSocket for a peer whose input waits because it does not read. So what counts
+// is whether it does: whether the socket has taken something since the last look, or less waits.
 func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 	w := c.watched()
 	w.looked = now
 	n := c.untaken()
-	activity = w.owed == 0 || n < w.owed
-	if w.owed = n; activity {
+	activity = w.owed == 0 || n < w.owed || c.idle.lastWrite != w.wrote
+	if w.owed, w.wrote = n, c.idle.lastWrite; activity {
 		c.idle.lastRead, w.stalled = now, now
 	}
 	return activity

@@ -70,7 +70,7 @@ func (s *sink) Closed(err error) {
 // decode delivers the messages in data, which follows what was left over before, until end: what is
 // left then goes on in a turn of its own.
 func (c *Conn) decode(data []byte, end time.Duration) {
-	l, slice := c.loop, slice{end: end, left: firstLook}
+	l, slice, some := c.loop, slice{end: end, left: firstLook}, len(data) > 0
 	if b := c.out.box; b != nil && b.Len() > l.highWater {
 		if c.holdBack(); c.in.pauses != 0 {
 			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
@@ -111,7 +111,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
-		c.watchFrame(l.count.messages != before)
+		c.watchFrame(some, l.count.messages != before)
 	}
 	l.returned = true
 }

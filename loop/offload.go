@@ -71,7 +71,7 @@ func (c *Conn) offload(run func(context.Context)) error {
 		return err
 	}
 	if x.jobs.pending++; x.jobs.pending >= jobsAhead {
-		c.in.pauses |= heldByJobs
+		c.pause(heldByJobs)
 	}
 	return nil
 }

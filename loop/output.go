@@ -134,8 +134,8 @@ func (c *Conn) pending() int {
 	return c.out.box.Len()
 }
 
-// sendReply sends what the codec has to say by itself, if it is one that has. It is output like any other: who asks and
-// never reads the answers is a slow consumer. After CloseWrite nobody hears it.
+// sendReply sends what the codec has to say by itself, if it is one that has. It is output like any
+// other: who asks and never reads the answers is a slow consumer. After CloseWrite nobody hears it.
 func (c *Conn) sendReply() {
 	r, ok := c.in.decoder.Codec().(codec.Responder)
 	if !ok {
@@ -267,7 +267,7 @@ func (c *Conn) writeOut() {
 	c.waitWritable(n > 0)
 }
 
-// wrote notes that the system has taken n bytes, more than none. It goes into its callers.
+// wrote notes that the system has taken n bytes, more than none. It is inlined.
 func (c *Conn) wrote(n int) {
 	c.loop.count.bytesOut += uint64(n)
 	c.idle.lastWrite = c.loop.now

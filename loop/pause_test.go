@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -144,4 +145,52 @@ func heldInput(t *testing.T, hold func(c *loop.Conn), ended bool) {
 			t.Errorf("afterwards: reason %v", p.Reason())
 		}
 	})
+}
+
+// A peer that does not read its answers is silent, however much it has asked for before, and wherever
+// that waits. One that reads a little is not, also if more and more waits for it.
+func TestHeldInputOfWhoDoesNotRead(t *testing.T) {
+	for name, hold := range map[string]func(c *loop.Conn){
+		"paused":           (*loop.Conn).PauseRead,
+		"held from inside": func(c *loop.Conn) { inside.Hold(c, true) },
+		"many jobs": func(c *loop.Conn) {
+			for range 16 {
+				_ = loop.Offload(c, func(ctx context.Context) int { <-ctx.Done(); return 0 }, func(*loop.Conn, int) {})
+			}
+		},
+	} {
+		for _, more := range []string{"", strings.Repeat("more\n", 100_000)} { // that stays in the socket
+			t.Run(name, func(t *testing.T) {
+				srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Second, Accept: func(c *loop.Conn) loop.Handler {
+					return loop.HandlerFunc(func(c *loop.Conn, m []byte) error {
+						hold(c)
+						return c.Send(make([]byte, 1000))
+					})
+				}}
+				bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+					stuck, slow, fed := srv.Open(), srv.Open(), srv.Open()
+					for _, p := range []*looptest.Peer{stuck, slow, fed} {
+						p.Block(500)
+						p.Send("first\nsecond\n")
+						p.Send(more)
+					}
+					for range 20 {
+						slow.Take(10)
+						fed.Block(50)
+						tell(srv, fed, func(c *loop.Conn) { _ = c.Send(make([]byte, 100)) })
+						srv.Sleep(time.Second - time.Millisecond)
+					}
+					if !errors.Is(stuck.Reason(), loop.ErrIdle) {
+						t.Errorf("who reads nothing: %v", stuck.Reason())
+					}
+					for _, p := range []*looptest.Peer{slow, fed} {
+						if p.Ended() {
+							t.Errorf("who reads a little: %v", p.Reason())
+						}
+						p.Reset()
+					}
+				})
+			})
+		}
+	}
 }
