@@ -38,13 +38,14 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 //	c.OnEOF(func() { answers.CloseAfter(io.EOF) })
 //
 // The methods must be called on the connection's loop. Those of the zero Answers, which has no
-// connection, panic.
+// connection, panic, but for Waiting, which is 0.
 type Answers struct {
 	c       *loop.Conn
 	max     int
 	again   *retells
 	waiting []*Answer // the first is not ready, or the peer does not take it yet
 	bytes   int       // that those have which are ready
+	written int       // of these, by Write
 	held    bool      // it is not read
 	stuck   bool      // the first is ready, but for the peer
 	last    bool      // CloseAfter was called
@@ -83,8 +84,8 @@ func (a *Answers) Waiting() int { return len(a.waiting) }
 
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
-// Server.MaxOutbound bytes wait behind them already: what nobody has asked for is not held back, and
-// the answer before it may never come.
+// Server.MaxOutbound bytes of Write wait behind them already: what nobody has asked for is not held
+// back, and the answer before it may never come. Answers by Done or Ask do not count.
 func (a *Answers) Write(p []byte) error {
 	a.mustBeMade()
 	if len(a.waiting) == 0 {
@@ -100,16 +101,18 @@ func (a *Answers) Write(p []byte) error {
 		a.waiting = append(a.waiting, &Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
 	}
 	a.bytes += len(p)
+	a.written += len(p)
 	a.hold()
 	return nil
 }
 
-// room returns why nothing more is taken behind what waits, if so.
+// room returns why nothing more is taken behind what waits, if so. It leaves what waits as it is:
+// no hook of the connection, which may give answers, runs within it.
 func (a *Answers) room() error {
-	if _, err := a.c.Write(nil); err != nil {
+	if err := inside.MayWrite(a.c); err != nil {
 		return err
 	}
-	if a.bytes < a.c.MaxOutbound() {
+	if a.written < a.c.MaxOutbound() {
 		return nil
 	}
 	a.c.CloseWithError(loop.ErrSlowConsumer)
@@ -191,7 +194,11 @@ func (a *Answers) hasRoom() bool {
 // send sends the first answer. It is none of those that wait before: OnHighWater's hook, which may
 // run within Write, may give answers, too.
 func (a *Answers) send(p []byte) {
-	a.bytes -= len(a.waiting[0].data)
+	first := a.waiting[0]
+	a.bytes -= len(first.data)
+	if first.open {
+		a.written -= len(first.data)
+	}
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
 	_, _ = a.c.Write(p)

@@ -73,6 +73,9 @@ func TestAnswersPushedWithoutEnd(t *testing.T) {
 
 // The zero Answers says what is wrong with it, in place of a nil pointer somewhere.
 func TestZeroAnswers(t *testing.T) {
+	if n := new(handler.Answers).Waiting(); n != 0 {
+		t.Errorf("%d answers wait", n)
+	}
 	for name, f := range map[string]func(a *handler.Answers){
 		"Write":      func(a *handler.Answers) { _ = a.Write([]byte("x")) },
 		"Later":      func(a *handler.Answers) { a.Later() },

@@ -139,6 +139,11 @@ func init() {
 		c.out.atEnd |= waitedFor
 		return false
 	}
+	inside.MayWrite = func(conn any) error {
+		c := conn.(*Conn)
+		c.loop.owner.Check("Conn.Write")
+		return c.room() // a UDP session has no output that waits, so that only its end counts
+	}
 	inside.Socket = func(conn any) any {
 		sock := conn.(*Conn).sock
 		if over, ok := sock.(*tlsconn.Conn); ok {

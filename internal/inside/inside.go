@@ -11,6 +11,11 @@ var (
 	// not, f is called once when that is so, in a turn of its own, unless conn closes before.
 	Room func(conn any, f func()) bool
 
+	// MayWrite returns why Conn.Write would take nothing now, if so: conn closes, its output has
+	// ended, or MaxOutbound of it wait, after trying the socket, for which conn then closes as by
+	// Write. It appends nothing, and runs no hook of the user.
+	MayWrite func(conn any) error
+
 	// Socket returns the engine.Socket below conn, that of a layer of TLS below this: while it is
 	// open.
 	Socket func(conn any) any
