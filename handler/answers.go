@@ -120,7 +120,8 @@ func (a *Answers) room() error {
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no answer waits any more: at
-// once if none does. One that is never Done keeps it open, until the idle timeout. err nil is Close.
+// once if none does. One that is never Done keeps it open, until the idle timeout; for good, if more
+// requests wait than may be under way, as those count as received. err nil is Close.
 //
 // Requests behind this one are still delivered, and their answers waited for. Where it is the last,
 // as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
