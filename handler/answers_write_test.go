@@ -119,7 +119,7 @@ func TestAnswersOverUDP(t *testing.T) {
 		var a *handler.Answers
 		var first, third *handler.Answer
 		var conn *loop.Conn
-		srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		accept := func(c *loop.Conn) loop.Handler {
 			conn, a = c, handler.NewAnswers(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first = a.Later()
@@ -127,7 +127,8 @@ func TestAnswersOverUDP(t *testing.T) {
 				third = a.Later()
 				return errors.Join(err, a.Write([]byte("4")))
 			})
-		}})
+		}
+		srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, Accept: accept})
 		p := srv.OpenUDP(0)
 		p.Send("?")
 		if got := p.Received(); len(got) != 0 {
