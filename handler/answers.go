@@ -2,6 +2,7 @@ package handler
 
 import (
 	"errors"
+	"net"
 	"slices"
 
 	"github.com/loopwheel/loopwheel/internal/inside"
@@ -40,16 +41,17 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 // The methods must be called on the connection's loop. Those of the zero Answers, which has no
 // connection, panic, but for Waiting, which is 0.
 type Answers struct {
-	c       *loop.Conn
-	max     int
-	again   *retells
-	waiting []*Answer // the first is not ready, or the peer does not take it yet
-	bytes   int       // that those have which are ready
-	written int       // of these, by Write
-	held    bool      // it is not read
-	stuck   bool      // the first is ready, but for the peer
-	last    bool      // CloseAfter was called
-	reason  error     // what it was given
+	c        *loop.Conn
+	max      int
+	together int // bytes of what is written that go as one
+	again    *retells
+	waiting  []*Answer // the first is not ready, or the peer does not take it yet
+	bytes    int       // that those have which are ready
+	written  int       // of these, by Write
+	held     bool      // it is not read
+	stuck    bool      // the first is ready, but for the peer
+	last     bool      // CloseAfter was called
+	reason   error     // what it was given
 }
 
 // An Answer is the place of one answer among the others: see Answers.Later.
@@ -69,7 +71,11 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	if max == 0 {
 		max = DefaultMaxWaiting
 	}
-	return &Answers{c: c, max: max, again: &locals.Get(c.Loop()).retells}
+	a := &Answers{c: c, max: max, together: maxTogether, again: &locals.Get(c.Loop()).retells}
+	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
+		a.together = 0 // each is a datagram
+	}
+	return a
 }
 
 func (a *Answers) mustBeMade() {
@@ -95,7 +101,7 @@ func (a *Answers) Write(p []byte) error {
 	if err := a.room(); err != nil {
 		return err
 	}
-	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= maxTogether {
+	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= a.together {
 		last.data = append(last.data, p...)
 	} else {
 		a.waiting = append(a.waiting, &Answer{answers: a, data: slices.Clone(p), ready: true, open: true})

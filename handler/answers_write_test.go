@@ -125,7 +125,7 @@ func TestAnswersOverUDP(t *testing.T) {
 				first = a.Later()
 				err := a.Write([]byte("2"))
 				third = a.Later()
-				return errors.Join(err, a.Write([]byte("4")))
+				return errors.Join(err, a.Write([]byte("4")), a.Write([]byte("5")))
 			})
 		}
 		srv := looptest.Start(t, &loop.Server{Addr: "udp://127.0.0.1:0", NumLoops: 1, Accept: accept})
@@ -135,13 +135,13 @@ func TestAnswersOverUDP(t *testing.T) {
 			t.Errorf("while the first takes long: received %q", got)
 		}
 		srv.Do(0, func(*loop.Loop) { third.Done([]byte("3")); first.Done([]byte("1")) })
-		if got := p.Received(); !slices.Equal(got, []string{"1", "2", "3", "4"}) {
+		if got := p.Received(); !slices.Equal(got, []string{"1", "2", "3", "4", "5"}) {
 			t.Errorf("received %q", got)
 		}
 		srv.Do(0, func(*loop.Loop) {
 			a.Later()
 			conn.Close()
-			if err := a.Write([]byte("5")); !errors.Is(err, loop.ErrClosed) {
+			if err := a.Write([]byte("6")); !errors.Is(err, loop.ErrClosed) {
 				t.Errorf("behind Close: %v", err)
 			}
 		})
