@@ -83,7 +83,7 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = receive(t, closed, "OnClose") // by the timeout, if this goroutine was slow to say x
-			receive(t, handled, "x")           // which must not meet the next connection
+			receive(t, handled, "x")          // which must not meet the next connection
 		}
 		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
 		if n := srv.Stats().Panics; n != 0 {
