@@ -50,7 +50,7 @@ func TestResetInTheTurnOfACloseStep(t *testing.T) {
 func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const step = 20 * time.Millisecond
-		closed := make(chan error, 1)
+		closed, handled := make(chan error, 1), make(chan struct{}, 1)
 		var closing atomic.Pointer[net.TCPConn]
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, CloseTimeout: 4 * step, Accept: func(*loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
@@ -64,6 +64,7 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 				_ = closing.Load().Close()
 				for end := time.Now().Add(step); time.Now().Before(end); { // the loop is busy
 				}
+				handled <- struct{}{}
 				return nil
 			})
 		}}
@@ -81,7 +82,8 @@ func TestRealResetInTheTurnOfACloseStep(t *testing.T) {
 			if _, err := other.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			_ = receive(t, closed, "OnClose")
+			_ = receive(t, closed, "OnClose") // by the timeout, if this goroutine was slow to say x
+			receive(t, handled, "x")          // which must not meet the next connection
 		}
 		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
 		if n := srv.Stats().Panics; n != 0 {

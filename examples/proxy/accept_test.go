@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/filelimit"
 	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 
@@ -169,6 +170,7 @@ func TestBehindHAProxy(t *testing.T) {
 // runHAProxy runs it in front of a server, with its options, and returns where it listens.
 func runHAProxy(t *testing.T, haproxy, server string) string {
 	t.Helper()
+	filelimit.Need(t, 500) // HAProxy does not start with less
 	front := freeport.Addr(t)
 	config := filepath.Join(t.TempDir(), "haproxy.cfg")
 	text := "global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n" +

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
@@ -86,7 +87,9 @@ const noPerm = "-NOPERM No permissions to access a channel\r\n"
 
 // One answer says that a command about several channels is denied. What follows is answered as ever,
 // whatever a cluster says unasked between.
-func TestWireDenied(t *testing.T) {
+func TestWireDenied(t *testing.T) { synctest.Test(t, wireDenied) }
+
+func wireDenied(t *testing.T) {
 	d := newDialogue(t)
 	var denied []string
 	d.wire.denied = func(a *await, err error) {
@@ -141,16 +144,19 @@ func TestWireEnds(t *testing.T) {
 		{"PING", "+PONG\r\n:1\r\n", ping},
 		{"PING", "?\r\n", ping},
 	} {
-		d := newDialogue(t)
-		d.wire.denied = func(*await, error) { t.Errorf("%q: it was denied", c.answer) }
-		d.begin()
-		d.ask(c.what, c.answer, func() error { return c.say(d) })
-		select {
-		case <-d.ended:
-		case <-time.After(time.Minute):
-			t.Errorf("%q answered with %q: it goes on", c.what, c.answer)
-		}
-		_ = d.redis.Close()
+		synctest.Test(t, func(t *testing.T) {
+			d := newDialogue(t)
+			d.wire.denied = func(*await, error) { t.Errorf("%q: it was denied", c.answer) }
+			d.begin()
+			d.ask(c.what, c.answer, func() error { return c.say(d) })
+			synctest.Wait()
+			select {
+			case <-d.ended:
+			default:
+				t.Errorf("%q answered with %q: it goes on", c.what, c.answer)
+			}
+			_ = d.redis.Close()
+		})
 	}
 }
 

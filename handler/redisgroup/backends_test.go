@@ -103,6 +103,7 @@ func (s *redisServer) start() {
 	}, s.args...)
 	s.cmd = exec.Command("redis-server", args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	tie(s.cmd) // a stopped one would stay for ever
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -151,6 +151,7 @@ func TestCredentialsChange(t *testing.T) {
 		c.wants("joined true")
 	}
 	meet(t, "red", a, b)
+	before := one.hub.Stats().Connects // 1, unless the machine stood still
 	const said = 3000
 	var over atomic.Bool
 	var wg sync.WaitGroup
@@ -177,12 +178,12 @@ func TestCredentialsChange(t *testing.T) {
 	eventually(t, "it is bob's", func() bool {
 		return strings.Contains(r.cli("client", "list", "type", "pubsub"), "user=bob")
 	})
-	if got := one.hub.Stats(); got.Connects != 1 || got.Lost != 0 {
+	if got := one.hub.Stats(); got.Connects != before || got.Lost != 0 {
 		t.Errorf("%+v", got)
 	}
 	// What another connection is made with is the last one.
 	r.cli("client", "kill", "type", "pubsub")
-	eventually(t, "there is another", func() bool { return one.hub.Stats().Connects == 2 })
+	eventually(t, "there is another", func() bool { return one.hub.Stats().Connects > before })
 	r.cli("acl", "setuser", "bob", "off")
 	v.change("nobody") // which Redis refuses: the connection is made again, until there is somebody
 	v.change("ann")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
@@ -62,9 +63,12 @@ func (k *killer) kill() {
 	}
 }
 
-// during kills now and then until the time is over.
+// enough is how many connections a killer kills at least.
+const enough = 20
+
+// during kills now and then until the time is over, and until that was often enough.
 func (k *killer) during(d time.Duration) {
-	for over := time.Now().Add(d); time.Now().Before(over); {
+	for began := time.Now(); time.Since(began) < d || k.kills < enough && time.Since(began) < patience; {
 		k.kill()
 		time.Sleep(time.Duration(k.rng.Int64N(int64(60 * time.Millisecond))))
 	}
@@ -126,6 +130,7 @@ func heardNumbers(t *testing.T, c *client, last string) (heard int) {
 func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	cfg := settled()
 	cfg.OnError = func(error) {}
+	cfg.MaxQueue = 64 << 20 // all that may be said while Redis is stopped
 	one, two := startNode(t, r.named("one"), cfg), startNode(t, r.named("two"), settled())
 	a, b := one.dial(), two.dial()
 	for _, c := range []*client{a, b} {
@@ -136,8 +141,16 @@ func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	a.say("leave red") // so that nobody need hear all of it here
 	a.wants("left true")
 	heard := make(chan int, 1)
-	go func() { heard <- heardNumbers(t, b, "the end") }()
+	go func() {
+		defer close(heard)
+		heard <- heardNumbers(t, b, "the end")
+	}()
+	defer func() {
+		b.Close()
+		<-heard
+	}()
 	g, _ := one.hub.Group("red")
+	eventually(t, "what they met with is counted", func() bool { return one.hub.Stats().Queued == 0 })
 	before := one.hub.Stats()
 	said := whileSpeaking(func(i int) {
 		if err := g.Broadcast([]byte(strconv.Itoa(i))); err != nil {
@@ -150,13 +163,26 @@ func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	if taken+lost != said {
 		t.Errorf("%d said, but %d taken and %d lost", said, taken, lost)
 	}
-	for { // until it is heard
-		_ = g.Broadcast([]byte("the end"))
+	n := untilHeard(t, g, "the end", heard)
+	t.Logf("%d said, %d heard, %d lost or uncertain, %d connections", said, n, lost, after.Connects)
+	return said - n - lost
+}
+
+// untilHeard says the last thing until it is heard, and returns what heard brings.
+func untilHeard(t *testing.T, g *redisgroup.Group, last string, heard chan int) int {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		_ = g.Broadcast([]byte(last))
 		select {
-		case n := <-heard:
-			t.Logf("%d said, %d heard, %d lost or uncertain, %d connections", said, n, lost, after.Connects)
-			return said - n - lost
+		case n, ok := <-heard:
+			if !ok {
+				t.FailNow() // it has said why
+			}
+			return n
 		case <-time.After(50 * time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatalf("never heard: %s", last)
+			}
 		}
 	}
 }
@@ -171,7 +197,7 @@ func TestSpeakerKilledAtSpeed(t *testing.T) {
 	if secret > 0 {
 		t.Errorf("%d were lost and nobody was told", secret)
 	}
-	if k.kills < 20 {
+	if k.kills < enough {
 		t.Error("too few were killed")
 	}
 }
@@ -196,7 +222,7 @@ func TestOrderedKilledAtSpeed(t *testing.T) {
 	said := whileSpeaking(func(int) { sp.say(1, 20) }, func() { k.during(soakTime(t, 5*time.Second)) })
 	s.end(t, false)
 	t.Logf("%d said under fire, %d connections killed", said, k.kills)
-	if k.kills < 20 || len(sp.taken) < said/2 {
+	if k.kills < enough || len(sp.taken) < 100 {
 		t.Errorf("%d were killed, and %d of %d taken", k.kills, len(sp.taken), said)
 	}
 }

@@ -58,6 +58,7 @@ sentinel failover-timeout rooms 5000
 		t.Fatal(err)
 	}
 	cmd := exec.Command("redis-server", conf, "--sentinel")
+	tie(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,9 @@ func TestWireHears(t *testing.T) {
 }
 
 // A very long message comes whole, and its memory is given back.
-func TestWireGivesMemoryBack(t *testing.T) {
+func TestWireGivesMemoryBack(t *testing.T) { synctest.Test(t, wireGivesMemoryBack) }
+
+func wireGivesMemoryBack(t *testing.T) {
 	const long = 32 << 20
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -129,7 +129,7 @@ func TestCheckAddr(t *testing.T) {
 func TestCannotListen(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EADDRINUSE:    "name: :1 is in use: stop the program that listens there, or choose another address, as with -metrics :2\n",
-		syscall.EADDRNOTAVAIL: "name: cannot listen for -metrics: listen: cannot assign requested address\n",
+		syscall.EADDRNOTAVAIL: "name: cannot listen for -metrics: listen: " + syscall.EADDRNOTAVAIL.Error() + "\n",
 	} {
 		var out bytes.Buffer
 		if code := CannotListen("name", "-metrics", &net.OpError{Op: "listen", Err: err}, ":1", ":2", &out); code != 1 || out.String() != want {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A Program is an example's main without the process.
@@ -24,7 +25,13 @@ func Refuses(t *testing.T, name string, run Program, needed []string, addrs map[
 		t.Helper()
 		var out, errOut bytes.Buffer
 		args = append(append([]string{}, needed...), args...)
-		got := run(t.Context(), args, &out, &errOut)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		got := run(ctx, args, &out, &errOut)
+		if ctx.Err() != nil {
+			t.Errorf("%q: it serves, and does not end with %q", args, says)
+			return
+		}
 		line := errOut.String()
 		if got != code || !strings.HasPrefix(line, name+": ") || strings.Count(line, "\n") != 1 || !strings.Contains(line, says) || out.Len() > 0 {
 			t.Errorf("%q: code %d, %q, %q; want %d, %s", args, got, out.String(), line, code, says)
