@@ -36,6 +36,7 @@ func (g *claimGate) Claim(ctx context.Context, name, owner string) (err error) {
 	}
 	g.came <- struct{}{}
 	<-g.pass
+	defer func() { g.came <- struct{}{} }()
 	switch {
 	case g.err != nil:
 		return g.err
@@ -140,6 +141,9 @@ func TestFailedClaimLeavesTheName(t *testing.T) {
 		}
 		newer.Close()
 		hasConns(t, srv, left)
+		if n := len(h.holding("ann")); n != left {
+			t.Errorf("%d hold the name, want %d", n, left)
+		}
 		older.Close()
 		h.nobodyHas(t, "ann")
 	}
@@ -161,6 +165,7 @@ func TestClaimOfClosed(t *testing.T) {
 		}
 		hasConns(t, srv, 0)
 		close(gate.pass)
+		<-gate.came
 		h.nobodyHas(t, "bob")
 	}
 }
