@@ -237,7 +237,7 @@ func (k *lookup) answered(msg []byte, err error) {
 	if err == nil {
 		a, err = parseAnswer(msg, k.q.question)
 	}
-	if err != nil && k.f.next == k.turn() { // a failure may be of one name only
+	if err != nil && !isBare(msg) && k.f.next == k.turn() { // a failure may be of one name only
 		k.f.next = (k.f.next + 1) % len(k.f.udp) // somebody else first, from now on
 	}
 	if err != nil {

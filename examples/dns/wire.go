@@ -142,6 +142,9 @@ func sameQuestion(a, b []byte) bool {
 	return bytes.EqualFold(a[:name], b[:name]) && bytes.Equal(a[name:], b[name:])
 }
 
+// isBare reports whether a message has no question.
+func isBare(msg []byte) bool { return len(msg) >= headerLen && binary.BigEndian.Uint16(msg[4:]) == 0 }
+
 // isCut reports whether a message says that it was too long for its transport.
 func isCut(msg []byte) bool { return msg[2]&(bitTC>>8) != 0 }
 
