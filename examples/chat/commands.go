@@ -87,7 +87,7 @@ func (s *session) cmdNick(arg string) error {
 		return nil
 	}
 	old := s.nick
-	s.chat.house.claim(s, name, func(err error) {
+	s.claim(name, func(err error) {
 		switch {
 		case errors.Is(err, errTaken):
 			note(s.c, "%s is somebody else, or looks like somebody else", name)

@@ -16,10 +16,10 @@ import (
 // a while later.
 type house interface {
 	// claim makes nick the session's and the old one free, unless somebody else has it: then err is
-	// errTaken.
+	// errTaken. A session claims one at a time.
 	claim(s *session, nick string, then func(err error))
-	// release gives the session's nickname back.
-	release(s *session)
+	// release gives a nickname back that the session has, or claims: its connection has closed.
+	release(s *session, nick string)
 	// join sends what was said since, or the history if that is "", and who is here.
 	join(s *session, room, since string)
 	leave(s *session, why string)
@@ -76,8 +76,8 @@ func (h *localHouse) claim(s *session, nick string, then func(err error)) {
 	then(nil)
 }
 
-func (h *localHouse) release(s *session) {
-	h.nicks.removeIf(skeleton(s.nick), func(t tenant) bool { return t.ref == s.c.Ref() })
+func (h *localHouse) release(s *session, nick string) {
+	h.nicks.removeIf(skeleton(nick), func(t tenant) bool { return t.ref == s.c.Ref() })
 }
 
 func (h *localHouse) join(s *session, name, since string) {

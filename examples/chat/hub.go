@@ -20,10 +20,11 @@ import (
 type sharedHouse struct {
 	chat   *chat
 	hub    *redisgroup.Hub
+	names  claimer // the hub
 	client redis.UniversalClient
 
 	reminders *reminders
-	here      registry[loop.Ref] // the connection of this process that has a name, by owner: the last
+	here      holders // of names
 
 	mu   sync.Mutex
 	said map[string]int64 // messages by room, that Redis was not told of yet
@@ -49,7 +50,7 @@ func openHouse(ctx context.Context, ch *chat, addrs []string) (*sharedHouse, err
 		_ = h.client.Close()
 		return nil, err
 	}
-	h.hub = hub
+	h.hub, h.names = hub, hub
 	if h.reminders, err = openReminders(ctx, h.client, hub); err != nil {
 		return nil, errors.Join(err, hub.Close(ctx), h.client.Close())
 	}
@@ -84,67 +85,6 @@ func form(e redisgroup.Entry) []byte {
 }
 
 func gap(c *loop.Conn, g *redisgroup.Gap) { send(c, event{Type: "gap", Room: g.Room}) }
-
-// owner is how a nickname is claimed: by the secret of a page, or else by the connection.
-func owner(s *session, nick string) string {
-	if s.key != "" {
-		return s.key + " " + nick
-	}
-	return "conn" + strconv.FormatUint(s.c.ID(), 36) + "@" + s.chat.id + " " + nick
-}
-
-func (h *sharedHouse) claim(s *session, nick string, then func(err error)) {
-	old, now := s.nick, owner(s, nick)
-	before, me := owner(s, old), s.c.Ref()
-	h.here.put(now, me)
-	err := loop.Offload(s.c, func(ctx context.Context) error {
-		looksAlike := skeleton(old) == skeleton(nick)
-		if looksAlike && before != now && h.leaves(before, me) {
-			_ = h.hub.Release(ctx, skeleton(old), before)
-		}
-		err := h.hub.Claim(ctx, skeleton(nick), now)
-		if err == nil && !looksAlike && h.leaves(before, me) {
-			_ = h.hub.Release(ctx, skeleton(old), before)
-		}
-		return err
-	}, func(c *loop.Conn, err error) {
-		if err != nil && before != now {
-			h.leaves(now, me)
-		}
-		if errors.Is(err, redisgroup.ErrTaken) {
-			err = errTaken
-		}
-		if err == nil {
-			err = h.hub.Bind(c, nick)
-		}
-		then(err)
-	})
-	if err != nil {
-		then(err)
-	}
-}
-
-// leaves reports whether it was me who had a name here. If not, the page has come back on another
-// connection, which has it now.
-func (h *sharedHouse) leaves(owner string, me loop.Ref) (mine bool) {
-	h.here.removeIf(owner, func(r loop.Ref) bool { mine = r == me; return mine })
-	return mine
-}
-
-func (h *sharedHouse) release(s *session) {
-	nick, who := skeleton(s.nick), owner(s, s.nick)
-	if !h.leaves(who, s.c.Ref()) {
-		return
-	}
-	go func() { // s.c is closed: nothing can be offloaded
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = h.hub.Release(ctx, nick, who)
-		if _, back := h.here.get(who); back { // it may have claimed the name before we released it
-			_ = h.hub.Claim(ctx, nick, who)
-		}
-	}()
-}
 
 func (h *sharedHouse) join(s *session, name, since string) {
 	o, err := h.hub.Ordered(name)

@@ -112,8 +112,8 @@ func TestSharedNeedsRedis(t *testing.T) {
 	}
 }
 
-// pageOf opens a page's connection, and waits until the nickname is its own.
-func pageOf(t *testing.T, srv *loop.Server, query string) net.Conn {
+// dialPage opens a page's connection.
+func dialPage(t *testing.T, srv *loop.Server, query string) net.Conn {
 	t.Helper()
 	c, _, _, err := ws.Dialer{Timeout: time.Minute}.Dial(t.Context(), "ws://"+srv.Addrs()[0].String()+"/ws?"+query)
 	if err != nil {
@@ -121,6 +121,13 @@ func pageOf(t *testing.T, srv *loop.Server, query string) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// pageOf opens a page's connection, and waits until the nickname is its own.
+func pageOf(t *testing.T, srv *loop.Server, query string) net.Conn {
+	t.Helper()
+	c := dialPage(t, srv, query)
 	if _, err := wsutil.ReadServerText(c); err != nil {
 		t.Fatal(err)
 	}

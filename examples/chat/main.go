@@ -91,10 +91,22 @@ func list(to *[]string) func(string) error {
 // cannotStart says why the server does not start, and returns the exit code.
 func cannotStart(err error, opt options, errOut io.Writer) int {
 	op, ok := errors.AsType[*net.OpError](err)
-	if ok && op.Addr != nil && strings.HasSuffix(opt.lines, "://"+op.Addr.String()) {
+	if ok && op.Addr != nil && isAddr(opt.lines, op.Addr) {
 		return cli.CannotListen("chat", "-lines", err, opt.lines, "tcp://127.0.0.1:7001", errOut)
 	}
 	return cli.CannotStart("chat", err, opt.web, "tcp://127.0.0.1:8081", errOut)
+}
+
+// isAddr reports whether addr, tcp://host:port, means at.
+func isAddr(addr string, at net.Addr) bool {
+	scheme, host, _ := strings.Cut(addr, "://")
+	want, err := net.ResolveTCPAddr(scheme, host)
+	if err != nil {
+		return false
+	}
+	got, err := net.ResolveTCPAddr("tcp", at.String())
+	anyHost := func(ip net.IP) bool { return ip == nil || ip.IsUnspecified() }
+	return err == nil && want.Port == got.Port && (want.IP.Equal(got.IP) || anyHost(want.IP) && anyHost(got.IP))
 }
 
 // welcome says how to reach the server.

@@ -32,7 +32,7 @@ type session struct {
 	local  *room               // that room, in a localHouse
 	shared *redisgroup.Ordered // in a sharedHouse
 
-	wants     string // the nickname that is being claimed, when the session opens
+	wants     string // the nickname that is being claimed
 	line      string // what the page calls the line that is being taken
 	asked     bool   // for the list of rooms
 	reminders int
@@ -85,21 +85,25 @@ func (s *session) open(nick, room, since string) {
 	if guest {
 		nick = fmt.Sprintf("guest%d", s.c.ID())
 	}
+	s.claim(nick, func(err error) { s.claimed(nick, room, since, guest, err) })
+}
+
+// claim claims a nickname of the house. What is said meanwhile waits.
+func (s *session) claim(nick string, then func(err error)) {
 	done := false
 	s.wants = nick
 	s.chat.house.claim(s, nick, func(err error) {
-		done = true
-		s.claimed(nick, room, since, guest, err)
+		done, s.wants = true, ""
+		s.c.ResumeRead()
+		then(err)
 	})
 	if !done {
-		s.c.PauseRead() // what is said meanwhile waits
+		s.c.PauseRead()
 	}
 }
 
 // claimed goes on when it is known whether the nickname can be had.
 func (s *session) claimed(nick, room, since string, guest bool, err error) {
-	s.c.ResumeRead()
-	s.wants = ""
 	switch {
 	case errors.Is(err, errTaken) && guest:
 		s.open(fmt.Sprintf("guest%d", 1000+rand.IntN(999000)), room, since)
@@ -217,9 +221,7 @@ func (s *session) pong(data []byte) {
 // OnClose says goodbye to the others. A connection that only fetched the page has no session.
 func (s *session) OnClose(c *loop.Conn, err error) {
 	if s.wants != "" {
-		s.nick = s.wants
-		s.chat.house.release(s)
-		return
+		s.chat.house.release(s, s.wants)
 	}
 	if s.nick == "" {
 		return // a bad handshake is logged by the server, as all bad input is
@@ -231,7 +233,7 @@ func (s *session) OnClose(c *loop.Conn, err error) {
 		s.chat.flooded.Add(1)
 	}
 	s.leave(farewell(err))
-	s.chat.house.release(s)
+	s.chat.house.release(s, s.nick)
 	c.Log().Info().Str("nick", s.nick).AnErr("reason", err).Msg("gone")
 }
 

@@ -15,8 +15,8 @@ type cache struct {
 	loop    *loop.Loop
 	entries map[string]*entry
 	max     int
-	stale   time.Duration // for how long an entry is kept beyond its TTL
-	failing map[string]struct{}
+	stale   time.Duration  // for how long an entry is kept beyond its TTL
+	failing map[string]int // codes of failures
 }
 
 // An entry is an answer and when it came.
@@ -89,17 +89,18 @@ func (c *cache) put(key string, a answer) {
 	c.entries[key] = e
 }
 
-// failed keeps in mind that there was no answer: for failFor, nobody upstream is asked again.
-func (c *cache) failed(key string) {
+// failed keeps in mind that there was no answer, but a failure with this code: for failFor, nobody
+// upstream is asked again.
+func (c *cache) failed(key string, code int) {
 	if len(c.failing) >= c.max {
 		return
 	}
-	c.failing[key] = struct{}{}
+	c.failing[key] = code
 	c.loop.AfterFunc(failFor, func() { delete(c.failing, key) })
 }
 
-// isFailing reports whether there was no answer a short while ago.
-func (c *cache) isFailing(key []byte) bool {
-	_, failing := c.failing[string(key)]
-	return failing
+// isFailing reports whether there was no answer a short while ago, and the code of that failure.
+func (c *cache) isFailing(key []byte) (code int, failing bool) {
+	code, failing = c.failing[string(key)]
+	return code, failing
 }

@@ -153,7 +153,8 @@ func TestNegativeAnswersLast(t *testing.T) {
 		{dns.RcodeSuccess, nil, []dns.RR{rr("test. 300 IN NS ns.test.")}, 0},
 		{dns.RcodeSuccess, []dns.RR{rr("n.test. 4294967295 IN A 192.0.2.1")}, nil, 0},
 		{dns.RcodeSuccess, []dns.RR{rr("n.test. 2000000000 IN A 192.0.2.1")}, nil, maxTTL * time.Second},
-		{dns.RcodeRefused, nil, soa, 0},
+		{dns.RcodeRefused, nil, soa, failFor}, // RFC 9520
+		{dns.RcodeNotImplemented, nil, nil, failFor},
 	} {
 		asked := 0
 		answer := func(msg string) []string {

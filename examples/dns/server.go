@@ -82,7 +82,7 @@ func (s *stream) closeIfDone(c *loop.Conn) {
 func newForwarder(o *options, l *loop.Loop) forwarder {
 	f := forwarder{o: o, loop: l, pending: make(map[string]*lookup),
 		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale,
-			failing: make(map[string]struct{})}}
+			failing: make(map[string]int)}}
 	for _, addr := range o.upstreams {
 		f.udp = append(f.udp, newUpstream(l, addr, o.timeout))
 		f.tcp = append(f.tcp, newTCPUpstream(l, addr, o.timeout))
@@ -105,9 +105,9 @@ func (f *forwarder) serve(c *loop.Conn, s *stream, msg []byte) error {
 		q.key = string(key[len(key)-1:])
 		return f.reply(c, &q, &e.answer, age, 0)
 	}
-	failing := f.cache.isFailing(key)
+	code, failing := f.cache.isFailing(key)
 	if q.key = string(key); failing {
-		return f.replyFailing(c, &q)
+		return f.replyFailing(c, &q, code)
 	}
 	f.lookUp(c, s, q)
 	return nil
@@ -130,11 +130,11 @@ func (f *forwarder) refuse(c *loop.Conn, q *query, err error, stream bool) error
 }
 
 // replyFailing gives what was true a while ago (RFC 8767), or a failure.
-func (f *forwarder) replyFailing(c *loop.Conn, q *query) error {
+func (f *forwarder) replyFailing(c *loop.Conn, q *query, code int) error {
 	if e := f.cache.any(q.key); e != nil {
 		return f.reply(c, q, &e.answer, 0, staleTTL)
 	}
-	f.out = appendEmpty(f.out[:0], q, dns.RcodeServerFailure, false)
+	f.out = appendEmpty(f.out[:0], q, code, false)
 	return c.Send(f.out)
 }
 
@@ -154,9 +154,10 @@ type lookup struct {
 	clients []waiting
 	first   int // the upstream that is asked first
 	tries   int
-	refused int  // tries that ended with an answer that another try at the same server will not better
-	asked   bool // somebody
-	plain   bool // the one that is asked now knows no EDNS
+	failed  *answer // the last that was one, but told of a failure
+	refused []bool  // by upstream: it has answered what another try there will not better
+	asked   bool    // somebody
+	plain   bool    // the one that is asked now knows no EDNS
 }
 
 type waiting struct {
@@ -187,7 +188,7 @@ func (f *forwarder) lookUp(c *loop.Conn, s *stream, q query) {
 		_ = c.Send(f.out)
 		return
 	case k == nil:
-		k = &lookup{f: f, q: q, first: f.next}
+		k = &lookup{f: f, q: q, first: f.next, refused: make([]bool, len(f.udp))}
 	}
 	if s != nil {
 		s.asked++
@@ -199,11 +200,11 @@ func (f *forwarder) lookUp(c *loop.Conn, s *stream, q query) {
 	k.ask()
 }
 
-// ask tries one upstream after the other.
+// ask tries one upstream after the other, but for those that have refused.
 func (k *lookup) ask() {
 	for k.plain = false; k.tries < k.f.o.retries*len(k.f.udp); {
 		k.tries++
-		if k.askThis() {
+		if !k.refused[k.turn()] && k.askThis() {
 			return
 		}
 	}
@@ -236,31 +237,21 @@ func (k *lookup) answered(msg []byte, err error) {
 	if err == nil {
 		a, err = parseAnswer(msg, k.q.question)
 	}
-	if err != nil || a.isFailure() && k.mayDoBetter(&a) {
-		if k.f.next == k.turn() {
-			k.f.next = (k.f.next + 1) % len(k.f.udp) // somebody else first, from now on
-		}
+	if err != nil && !isBare(msg) && k.f.next == k.turn() { // a failure may be of one name only
+		k.f.next = (k.f.next + 1) % len(k.f.udp) // somebody else first, from now on
+	}
+	if err != nil {
+		k.ask()
+		return
+	}
+	if a.isFailure() {
+		k.failed = &a
+		k.refused[k.turn()] = a.rcode() != dns.RcodeServerFailure // that may pass
 		k.ask()
 		return
 	}
 	k.done(&a)
-	if k.f.cache.put(k.q.key, a); a.rcode() == dns.RcodeServerFailure {
-		k.f.cache.failed(k.q.key)
-	}
-}
-
-// mayDoBetter reports whether there is another way to an answer than to pass on this failure: what
-// was once known, somebody else, or, as a failure may pass, the same server again.
-func (k *lookup) mayDoBetter(a *answer) bool {
-	if k.f.cache.any(k.q.key) != nil {
-		return true
-	}
-	if a.rcode() != dns.RcodeServerFailure {
-		if k.refused++; k.refused >= len(k.f.udp) {
-			return false
-		}
-	}
-	return k.tries < k.f.o.retries*len(k.f.udp)
+	k.f.cache.put(k.q.key, a)
 }
 
 // askTCP asks for what is too long for UDP.
@@ -288,13 +279,22 @@ func (k *lookup) done(a *answer) {
 	}
 }
 
-// fail gives those who wait what there is without an answer.
+// fail gives those who wait what there is without an answer: what was once known, or the failure that
+// somebody told of.
 func (k *lookup) fail() {
 	delete(k.f.pending, k.q.key)
+	code := dns.RcodeServerFailure
+	if k.failed != nil {
+		code = k.failed.rcode()
+	}
 	if k.asked { // otherwise there is too much to do
-		k.f.cache.failed(k.q.key)
+		k.f.cache.failed(k.q.key, code)
+	}
+	if k.failed != nil && k.f.cache.any(k.q.key) == nil {
+		k.done(k.failed)
+		return
 	}
 	for _, w := range k.clients {
-		w.tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q) })
+		w.tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q, code) })
 	}
 }

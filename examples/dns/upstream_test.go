@@ -34,7 +34,8 @@ func TestAnotherUpstream(t *testing.T) {
 		{[]int{mute, dns.RcodeNameError}, "01", dns.RcodeNameError},
 		{[]int{dns.RcodeRefused}, "0", dns.RcodeRefused},
 		{[]int{dns.RcodeRefused, dns.RcodeNotImplemented}, "01", dns.RcodeNotImplemented},
-		{[]int{dns.RcodeRefused, mute}, "010", dns.RcodeRefused},
+		{[]int{dns.RcodeRefused, mute}, "011", dns.RcodeRefused},
+		{[]int{dns.RcodeRefused, dns.RcodeServerFailure}, "011", dns.RcodeServerFailure},
 		{[]int{dns.RcodeServerFailure, mute}, "0101", dns.RcodeServerFailure},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,6 +93,61 @@ func TestFailedUpstreamComesLast(t *testing.T) {
 			t.Errorf("asked %s", asked)
 		}
 	})
+}
+
+// An upstream that fails for one name is asked first for the others all the same.
+func TestFailureIsOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addrs := []string{"192.0.2.53:1", "192.0.2.53:2"}
+		srv := startAsking(t, addrs...)
+		asked, code := "", dns.RcodeRefused
+		srv.UDPBackend(addrs[0], func(msg string) []string {
+			if asked += "0"; code < 0 {
+				return []string{msg[:2] + "\x80\x04" + strings.Repeat("\x00", 8)} // NOTIMP, of whatever
+			}
+			return []string{replyWith(msg, code, nil, nil)}
+		})
+		srv.UDPBackend(addrs[1], func(msg string) []string {
+			asked += "1"
+			return []string{replyWith(msg, 0, good, nil)}
+		})
+		p := srv.OpenUDP(0)
+		ask(t, p, "refused.test.")
+		code = dns.RcodeServerFailure
+		ask(t, p, "failed.test.")
+		code = -1
+		ask(t, p, "bare.test.")
+		code = dns.RcodeSuccess
+		if ask(t, p, "n.test."); asked != "0101010" {
+			t.Errorf("asked %s", asked)
+		}
+	})
+}
+
+// What comes without a question is taken only from who has understood nothing: an id is all that
+// there is to guess of it.
+func TestWithoutQuestion(t *testing.T) {
+	for code, taken := range map[byte]bool{
+		dns.RcodeSuccess: false, dns.RcodeFormatError: true, dns.RcodeServerFailure: false, dns.RcodeNameError: false,
+		dns.RcodeNotImplemented: true, dns.RcodeRefused: false,
+	} {
+		for _, cut := range []byte{0, 2} {
+			asked := 0
+			answer := func(msg string) []string {
+				asked++
+				empty := msg[:2] + string([]byte{0x80 | cut, code}) + strings.Repeat("\x00", 8)
+				return []string{empty, replyWith(msg, 0, good, nil)}
+			}
+			forwardingTo(t, answer, func(t *testing.T, srv *looptest.Server) {
+				p := srv.OpenUDP(0)
+				p.Send(question("n.test.", dns.TypeA, 1))
+				srv.Sleep(3 * time.Second)
+				if got, want := asked == 1, !taken || cut != 0; got != want {
+					t.Errorf("code %d, %d: asked %d times", code, cut, asked)
+				}
+			})
+		}
+	}
 }
 
 // What cannot be refreshed is given as it was, also if an upstream answers with a refusal.

@@ -117,7 +117,7 @@ func refusedType(qtype uint16) (code int) {
 }
 
 // answers reports whether msg is an answer to a question. Who has understood nothing of it may leave
-// the question out, and has only an error to tell.
+// the question out, and say just that; as only the id says whom it is for, nothing else is taken of it.
 func answers(msg, question []byte) bool {
 	if len(msg) < headerLen || msg[2]&(bitQR>>8) == 0 {
 		return false
@@ -125,7 +125,7 @@ func answers(msg, question []byte) bool {
 	switch binary.BigEndian.Uint16(msg[4:]) {
 	case 0:
 		code := msg[3] & 15
-		return code != dns.RcodeSuccess && code != dns.RcodeNameError
+		return (code == dns.RcodeFormatError || code == dns.RcodeNotImplemented) && !isCut(msg)
 	case 1:
 		end := headerLen + len(question)
 		return end <= len(msg) && sameQuestion(msg[headerLen:end], question)
@@ -141,6 +141,9 @@ func sameQuestion(a, b []byte) bool {
 	name := len(a) - 4
 	return bytes.EqualFold(a[:name], b[:name]) && bytes.Equal(a[name:], b[name:])
 }
+
+// isBare reports whether a message has no question.
+func isBare(msg []byte) bool { return len(msg) >= headerLen && binary.BigEndian.Uint16(msg[4:]) == 0 }
 
 // isCut reports whether a message says that it was too long for its transport.
 func isCut(msg []byte) bool { return msg[2]&(bitTC>>8) != 0 }

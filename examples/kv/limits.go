@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -46,13 +47,25 @@ func (s *server) prepareTimeout(value string) (apply func(), why string) {
 	return func() {
 		s.idle.Store(n * int64(time.Second))
 		for _, sh := range s.shards {
-			_ = sh.loop.Post(func() {
-				for _, se := range sh.sessions {
-					se.watchSilence()
-				}
-			})
+			sh.watchSilence()
 		}
 	}, why
+}
+
+// postAgain is when what found a mailbox full is posted again.
+const postAgain = 10 * time.Millisecond
+
+// watchSilence has the timeout count for all clients of the shard, as soon as its loop gets to it. Any
+// goroutine may call it.
+func (sh *shard) watchSilence() {
+	err := sh.loop.Post(func() {
+		for _, se := range sh.sessions {
+			se.watchSilence()
+		}
+	})
+	if errors.Is(err, loop.ErrMailboxFull) {
+		time.AfterFunc(postAgain, sh.watchSilence)
+	}
 }
 
 // configInt reads a number, and says why it cannot be that, or "".
@@ -76,6 +89,10 @@ func (s *session) watchSilence() {
 		return
 	}
 	s.silence = s.conn.OnIdle(loop.IdleBoth, d, func(int) {
+		if time.Duration(s.server.idle.Load()) != d { // it has been set, and the loop not told yet
+			s.watchSilence()
+			return
+		}
 		if s.waiting == nil && s.subs.len() == 0 {
 			s.conn.CloseWithError(loop.ErrIdle)
 		}

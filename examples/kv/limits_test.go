@@ -83,6 +83,36 @@ func TestTimeoutOfTheCommandLine(t *testing.T) {
 	})
 }
 
+// A timeout that is set while a loop's mailbox is full counts for its clients, too, a moment later, and
+// the old one no more.
+func TestTimeoutIsSetInAFullMailbox(t *testing.T) {
+	for _, c := range []struct {
+		old, now string
+		ends     bool
+	}{{"0", "10", true}, {"10s", "0", false}} {
+		synctest.Test(t, func(t *testing.T) {
+			o, err := parse([]string{"-shards", "1", "-timeout", c.old}, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newServer(o, zerolog.Nop(), func() {})
+			srv := looptest.Start(t, s.net)
+			p, l := srv.Open(), s.shards[0].loop
+			if err := l.Post(func() {
+				for l.Post(func() {}) == nil { // until it is full
+				}
+				apply, _ := s.prepareTimeout(c.now)
+				apply()
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if srv.Sleep(11 * time.Second); p.Ended() != c.ends {
+				t.Errorf("from %s to %s: ended %v", c.old, c.now, p.Ended())
+			}
+		})
+	}
+}
+
 // Another maxclients counts from the next client on.
 func TestMaxClientsIsSet(t *testing.T) {
 	const refused = "-ERR max number of clients reached\r\n"

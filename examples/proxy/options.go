@@ -37,7 +37,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.Func("balance", "choose backends by `kind`: roundrobin or leastconn (default roundrobin)", o.setBalance)
 	fs.BoolVar(&o.proxied, "send-proxy", false, "tell backends the client's address: PROXY protocol, version 2")
 	fs.BoolFunc("accept-proxy", "clients say who they speak for: PROXY protocol, version 1 or 2; all of them, or as -accept-proxy=10.0.0.0/8,::1 "+
-		"those of `networks`, and others may not", o.setTrusted)
+		"those of `networks`, and others may not; at a unix:// address it is always all", o.setTrusted)
 	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "end a connection that is silent both ways for this `duration`; 0 means never")
 	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
 	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
