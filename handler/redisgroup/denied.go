@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -23,8 +24,8 @@ func (e *SubscribeError) Error() string {
 // Unwrap returns Err.
 func (e *SubscribeError) Unwrap() error { return e.Err }
 
-// deniedRetry is when a subscription that was denied is tried again at first; then after twice the
-// time, up to deniedMost doublings.
+// deniedRetry is about when a subscription that was denied is tried again at first, spread by a
+// quarter; then after twice the time, up to deniedMost doublings.
 const (
 	deniedRetry = time.Second
 	deniedMost  = 7
@@ -64,8 +65,7 @@ func (f *feed) deny(channels []string, err error) (news []error) {
 			f.todo[channel] = s
 		default:
 			s.alone = true
-			f.wantLater(s.room, deniedRetry<<min(s.denials, deniedMost))
-			s.denials++
+			f.retryLater(channel, s)
 			e := &SubscribeError{Room: s.room.name, Err: err}
 			if s.room.deny(e) {
 				news = append(news, e)
@@ -74,6 +74,30 @@ func (f *feed) deny(channels []string, err error) (news []error) {
 	}
 	f.signal()
 	return news
+}
+
+// retryLater has s, which was denied, tried again after a while. It has one deadline, whatever has it
+// tried before that: each connection tries it, too, and each try would go on for ever. f.mu is held.
+func (f *feed) retryLater(channel string, s *subscription) {
+	if s.retry.Pending() {
+		return
+	}
+	d := deniedRetry << min(s.denials, deniedMost)
+	s.denials++
+	s.retry, _ = f.link.hub.timers.AfterFunc(d*3/4+rand.N(d/2), func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.subs[channel] == s && s.wanted && s.denials > 0 {
+			f.todo[channel] = s
+			f.signal()
+		}
+	})
+}
+
+// allowed ends the tries of s, which Redis has allowed. f.mu is held.
+func (s *subscription) allowed() {
+	s.alone, s.denials = false, 0
+	s.retry.Stop()
 }
 
 // retryDenied tries what was denied to who we were before.
