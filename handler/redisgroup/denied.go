@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -99,6 +100,9 @@ func (s *subscription) allowed() {
 	s.alone, s.denials = false, 0
 	s.retry.Stop()
 }
+
+// isDenied reports whether Redis says that the user has no right to do that. It has done none of it.
+func isDenied(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
 
 // retryDenied tries what was denied to who we were before.
 func (f *feed) retryDenied() {
