@@ -39,15 +39,18 @@ func (f *feed) denied(a *await, err error) {
 		f.link.hub.report(err)
 		return
 	}
-	for _, e := range f.deny(a.channels, err) {
-		f.link.hub.report(e)
+	for r, e := range f.deny(a.channels, err) {
+		if !f.link.hub.report(e) {
+			r.untold(e)
+		}
 	}
 }
 
 // deny notes what was denied, and returns what is news.
-func (f *feed) deny(channels []string, err error) (news []error) {
+func (f *feed) deny(channels []string, err error) map[*room]*SubscribeError {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	news := make(map[*room]*SubscribeError)
 	for _, channel := range channels {
 		s := f.subs[channel]
 		if s == nil {
@@ -69,7 +72,7 @@ func (f *feed) deny(channels []string, err error) (news []error) {
 			f.retryLater(channel, s)
 			e := &SubscribeError{Room: s.room.name, Err: err}
 			if s.room.deny(e) {
-				news = append(news, e)
+				news[s.room] = e
 			}
 		}
 	}
@@ -120,10 +123,19 @@ func (f *feed) retryDenied() {
 func (r *room) deny(e *SubscribeError) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	news = r.order.denied == nil
-	r.order.denied = e
+	news = !r.order.deniedTold
+	r.order.denied, r.order.deniedTold = e, true
 	for j := range r.order.joins {
 		r.refuse(j, e)
 	}
 	return news
+}
+
+// untold has the next denial be news, as this one was not told.
+func (r *room) untold(e *SubscribeError) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.order.denied == e {
+		r.order.deniedTold = false
+	}
 }

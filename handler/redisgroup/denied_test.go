@@ -126,6 +126,26 @@ func TestDeniedRetriesDoNotMultiply(t *testing.T) {
 	eventually(t, "there is one timer", func() bool { return redisgroup.Timers(n.hub) == 1 })
 }
 
+// Each room that is denied is told once, also if they are too many to be told at once.
+func TestDeniedAreAllTold(t *testing.T) {
+	r := newRedis(t)
+	r.cli("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")
+	n := startNode(t, r.as("some"), settled())
+	c := n.dial()
+	const rooms = 12
+	for i := range rooms {
+		c.say("join bad%d", i)
+	}
+	eventually(t, "all are told", func() bool { return len(n.subscribeErrors()) == rooms })
+	before := r.refusedSubscribes()
+	eventually(t, "all are denied again", func() bool { return r.refusedSubscribes() >= before+rooms })
+	for room, times := range n.subscribeErrors() {
+		if times > 1 {
+			t.Errorf("%s was told %d times", room, times)
+		}
+	}
+}
+
 // A vault gives credentials, and tells those who listen when they change.
 type vault struct {
 	mu        sync.Mutex
