@@ -28,6 +28,7 @@ type outgoing struct {
 	deadline time.Time
 	unclear  bool   // an earlier attempt may have been taken
 	retold   bool   // of a user who has come: Redis may know already
+	denials  int    // of a peek
 	sentTo   string // identity of the server that got it first
 	sentIn   uint64 // number of the first command that had it
 	done     func(p Position, err error)
