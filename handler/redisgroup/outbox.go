@@ -105,11 +105,9 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	batch = slices.Clone(b.queue[:n])
 	clear(b.queue[:n])
 	b.queue = b.queue[n:]
-	if len(b.queue) == 0 {
-		b.sweepAt = minSweep
-		if cap(b.queue) > 4*maxBatch {
-			b.queue = nil
-		}
+	b.sweepAt = min(b.sweepAt, max(minSweep, 2*len(b.queue)))
+	if len(b.queue) == 0 && cap(b.queue) > 4*maxBatch {
+		b.queue = nil
 	}
 	b.size -= size
 	b.busy, b.flying = n, size
