@@ -61,6 +61,8 @@ func (f *feed) deny(channels []string, err error) map[*room]*SubscribeError {
 		}
 		s.on = false
 		switch {
+		case !s.wanted && s.stands:
+			f.todo[channel] = s
 		case !s.wanted:
 			delete(f.subs, channel)
 			delete(f.todo, channel)

@@ -33,6 +33,7 @@ type subscription struct {
 	bucket    int
 	wanted    bool
 	on        bool // SUBSCRIBE was the last that was sent
+	stands    bool // Redis has it: one more SUBSCRIBE may be denied, and changes nothing
 	sent      int  // SUBSCRIBEs
 	confirmed int
 	renewal   int         // of the room's, see order
@@ -103,7 +104,7 @@ func (f *feed) drop(r *room) {
 	}
 	s.room, s.wanted = nil, false
 	s.retry.Stop()
-	if !s.on && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
+	if !s.on && !s.stands && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
 		delete(f.subs, r.channel)
 		delete(f.todo, r.channel)
 		return
@@ -204,7 +205,7 @@ func (f *feed) reset() {
 	subs := make(map[string]*subscription)
 	for channel, s := range f.subs {
 		if s.wanted {
-			s.on, s.sent, s.confirmed = false, 0, 0
+			s.on, s.stands, s.sent, s.confirmed = false, false, 0, 0
 			s.room.lostSubscription()
 			subs[channel] = s
 		}
@@ -243,8 +244,8 @@ func (f *feed) take() (on, off [][]string) {
 				break
 			}
 			ons[s.bucket] = append(ons[s.bucket], channel)
-		case !s.wanted && s.on:
-			s.on = false
+		case !s.wanted && (s.on || s.stands):
+			s.on, s.stands = false, false
 			offs[s.bucket] = append(offs[s.bucket], channel)
 			if s.sent == s.confirmed {
 				delete(f.subs, channel)
@@ -293,6 +294,7 @@ func (f *feed) answered(kind, channel string) {
 	switch kind {
 	case "subscribe", "ssubscribe":
 		s.confirmed++
+		s.stands = s.stands || s.on
 		switch {
 		case s.confirmed != s.sent:
 		case s.wanted && s.on:
@@ -303,7 +305,7 @@ func (f *feed) answered(kind, channel string) {
 		}
 	case "sunsubscribe":
 		if s.wanted && s.on && s.confirmed == s.sent { // unasked: the slot is another server's now
-			s.on = false
+			s.on, s.stands = false, false
 			f.moved(s.room)
 		}
 	}
