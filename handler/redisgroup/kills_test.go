@@ -126,6 +126,7 @@ func heardNumbers(t *testing.T, c *client, last string) (heard int) {
 func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	cfg := settled()
 	cfg.OnError = func(error) {}
+	cfg.MaxQueue = 64 << 20 // 12 s at this rate are more than the usual
 	one, two := startNode(t, r.named("one"), cfg), startNode(t, r.named("two"), settled())
 	a, b := one.dial(), two.dial()
 	for _, c := range []*client{a, b} {
@@ -138,6 +139,7 @@ func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	heard := make(chan int, 1)
 	go func() { heard <- heardNumbers(t, b, "the end") }()
 	g, _ := one.hub.Group("red")
+	eventually(t, "what was heard is counted", func() bool { return one.hub.Stats().Queued == 0 })
 	before := one.hub.Stats()
 	said := whileSpeaking(func(i int) {
 		if err := g.Broadcast([]byte(strconv.Itoa(i))); err != nil {
