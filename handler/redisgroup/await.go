@@ -1,10 +1,6 @@
 package redisgroup
 
-import (
-	"strings"
-
-	"github.com/loopwheel/loopwheel/codec/resp"
-)
+import "github.com/loopwheel/loopwheel/codec/resp"
 
 // A kind of command says what is answered to it.
 type commandKind byte
@@ -136,7 +132,7 @@ func (w *wire) refused(err error) error {
 	case a.kind == publishing, a.kind == pinging: // a sign of life, too
 		w.next(err)
 		err = nil
-	case a.kind != authenticating && w.denied != nil && strings.HasPrefix(err.Error(), "NOPERM"):
+	case a.kind != authenticating && w.denied != nil && isDenied(err):
 		w.awaited.pop()
 		w.mu.Unlock()
 		w.denied(a, err)

@@ -1,6 +1,7 @@
 package redisgroup
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -204,5 +205,22 @@ func TestAwaits(t *testing.T) {
 	}
 	if cap(q.all) > keptAwaits {
 		t.Errorf("it has room for %d with one in it", cap(q.all))
+	}
+}
+
+// Commands about channels that must be alone are written together.
+func TestWireWritesTogether(t *testing.T) {
+	d := newDialogue(t).begin()
+	said := make(chan error, 1)
+	go func() { said <- d.wire.about("SUBSCRIBE", []string{"a"}, []string{"b"}) }()
+	buf := make([]byte, 4096)
+	n, _ := d.redis.Read(buf)
+	want := append(resp.AppendCommand(nil, "SUBSCRIBE", "a"), resp.AppendCommand(nil, "SUBSCRIBE", "b")...)
+	if err := <-said; err != nil || string(buf[:n]) != string(want) {
+		t.Fatalf("said %q, %v", buf[:n], err)
+	}
+	d.answer(push("subscribe", "a") + push("subscribe", "b"))
+	if err := d.end(); errors.Is(err, errAnswer) || len(d.heard) != 2 {
+		t.Errorf("heard %q, %v", d.heard, err)
 	}
 }

@@ -3,6 +3,8 @@ package redisgroup
 import (
 	"context"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,6 +20,7 @@ const (
 type catcher struct {
 	link *link
 	*worklist[*room]
+	alone loners
 }
 
 func (k *catcher) init(l *link) { k.link, k.worklist = l, newWorklist[*room](nil) }
@@ -52,22 +55,22 @@ func (k *catcher) ask(rooms []*room) (err error) {
 	if len(rooms) == 0 {
 		return nil
 	}
-	all := questions(rooms)
+	all := k.questions(rooms)
 	if k.link.client == nil {
 		for _, q := range all {
 			k.again(q)
 		}
 		return errAnswer
 	}
-	pipe := k.link.client.Pipeline()
-	for _, q := range all {
-		q.cmd = catchUpScript.EvalSha(context.Background(), pipe, q.keys, q.args...)
-	}
-	_, _ = pipe.Exec(context.Background())
-	for _, q := range all {
+	k.exchange(all)
+	for _, q := range k.divide(all) {
 		e := q.cmd.Err()
-		if e == nil {
+		switch {
+		case e == nil:
 			e = q.answer()
+		case keyDenied(e):
+			k.later(q)
+			continue
 		}
 		if e != nil {
 			err = e
@@ -78,9 +81,55 @@ func (k *catcher) ask(rooms []*room) (err error) {
 	return err
 }
 
+func (k *catcher) exchange(all []*question) {
+	pipe := k.link.client.Pipeline()
+	for _, q := range all {
+		q.cmd = catchUpScript.EvalSha(context.Background(), pipe, q.keys, q.args...)
+	}
+	_, _ = pipe.Exec(context.Background())
+}
+
+// divide asks again, for one room each, what was refused for many, and returns all questions as they
+// are then.
+func (k *catcher) divide(all []*question) (divided []*question) {
+	var again []*question
+	for _, q := range all {
+		if len(q.rooms) == 1 {
+			k.alone.learn(q.rooms[0].channel, q.cmd.Err())
+		}
+		if !keyDenied(q.cmd.Err()) || len(q.rooms) == 1 {
+			divided = append(divided, q)
+			continue
+		}
+		head := len(q.args) - len(q.rooms)
+		for i, r := range q.rooms {
+			args := append(slices.Clone(q.args[:head]), q.args[head+i])
+			again = append(again, &question{rooms: []*room{r}, from: q.from[i : i+1], keys: q.keys[i : i+1], args: args})
+		}
+	}
+	if len(again) > 0 {
+		k.exchange(again)
+	}
+	for _, q := range again {
+		k.alone.learn(q.rooms[0].channel, q.cmd.Err())
+	}
+	return append(divided, again...)
+}
+
+// deniedAsk is when a room asks again that may not.
+const deniedAsk = 5 * time.Second
+
+// later has the room of a question that is denied ask again after a while, if it is still there.
+func (k *catcher) later(q *question) {
+	r := q.rooms[0]
+	_, _ = k.link.hub.timers.AfterFunc(deniedAsk, func() {
+		k.link.hub.ifThere(r, func() { k.again(q) })
+	})
+}
+
 // questions divides rooms by bucket, and notes where each stands.
-func questions(rooms []*room) (all []*question) {
-	open := make(map[int]*question)
+func (k *catcher) questions(rooms []*room) (all []*question) {
+	open := make(map[lane]*question)
 	for _, r := range rooms {
 		r.mu.Lock()
 		o := &r.order
@@ -91,10 +140,11 @@ func questions(rooms []*room) (all []*question) {
 		if !ok {
 			continue // it asks when it is subscribed
 		}
-		q := open[r.bucket]
+		at := k.alone.lane(r.place)
+		q := open[at]
 		if q == nil || len(q.rooms) == maxAsk {
 			q = &question{args: r.hub.catchUpArgs(maxAskEntries)}
-			open[r.bucket] = q
+			open[at] = q
 			all = append(all, q)
 		}
 		q.rooms, q.from = append(q.rooms, r), append(q.from, from)

@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -19,13 +20,89 @@ func (k *keeper) claim(ctx context.Context, op, name, owner string) (bool, error
 	return n == 1, err
 }
 
-// forgetClaim has a name that is owner's not claimed again.
-func (k *keeper) forgetClaim(name, owner string) {
+// forgetClaim has a name that is owner's not claimed again, and reports whether it would have been.
+func (k *keeper) forgetClaim(name, owner string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.claims[name].owner == owner {
-		delete(k.claims, name)
+	if now, ok := k.claims[name]; !ok || now.owner != owner {
+		return false
 	}
+	delete(k.claims, name)
+	return true
+}
+
+// reclaim claims all names of this node in its life: with the next lease again, from the first on
+// that Redis does not answer.
+func (k *keeper) reclaim(ctx context.Context) {
+	k.mu.Lock()
+	claims, astray := maps.Clone(k.claims), maps.Clone(k.astray)
+	k.mu.Unlock()
+	err := eachClaim(ctx, astray, k.giveBack)
+	if err == nil {
+		err = eachClaim(ctx, claims, k.claimAgain)
+	}
+	if err != nil {
+		k.mu.Lock()
+		k.unclaimed = true
+		k.mu.Unlock()
+	}
+}
+
+// eachClaim calls f for each of claims, up to the first error.
+func eachClaim(ctx context.Context, claims map[string]claimant, f func(context.Context, string, claimant) error) error {
+	for name, c := range claims {
+		if err := f(ctx, name, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether a name is c's here.
+func (k *keeper) has(name string, c claimant) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, ok := k.claims[name]
+	return ok && now == c
+}
+
+// claimAgain claims a name again. It may be released meanwhile, and also while Redis does it.
+func (k *keeper) claimAgain(ctx context.Context, name string, c claimant) error {
+	if !k.has(name, c) {
+		return nil
+	}
+	ok, err := k.claim(ctx, "claim", name, c.owner)
+	if !k.has(name, c) && (ok || err != nil) {
+		return errors.Join(err, k.giveBack(ctx, name, c))
+	}
+	if err == nil && !ok && k.forgetClaim(name, c.owner) {
+		k.hub.report(&LostError{Room: name, Err: ErrTaken})
+	}
+	return err
+}
+
+// giveBack releases a name that was claimed though it had been released before: with the next lease
+// again, if Redis does not answer.
+func (k *keeper) giveBack(ctx context.Context, name string, c claimant) error {
+	k.mu.Lock()
+	now, ours := k.claims[name]
+	ours = ours && now == c // it was claimed once more
+	if ours {
+		delete(k.astray, name)
+	} else {
+		k.astray[name] = c
+	}
+	k.mu.Unlock()
+	if ours {
+		return nil
+	}
+	_, err := k.claim(ctx, "release", name, c.owner)
+	if err == nil {
+		k.mu.Lock()
+		delete(k.astray, name)
+		k.mu.Unlock()
+	}
+	return err
 }
 
 // Claim makes a name unique over all processes: a nickname, a job, a device that may be connected

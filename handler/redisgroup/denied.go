@@ -2,6 +2,8 @@ package redisgroup
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -23,8 +25,8 @@ func (e *SubscribeError) Error() string {
 // Unwrap returns Err.
 func (e *SubscribeError) Unwrap() error { return e.Err }
 
-// deniedRetry is when a subscription that was denied is tried again at first; then after twice the
-// time, up to deniedMost doublings.
+// deniedRetry is about when a subscription that was denied is tried again at first, spread by a
+// quarter; then after twice the time, up to deniedMost doublings.
 const (
 	deniedRetry = time.Second
 	deniedMost  = 7
@@ -37,15 +39,18 @@ func (f *feed) denied(a *await, err error) {
 		f.link.hub.report(err)
 		return
 	}
-	for _, e := range f.deny(a.channels, err) {
-		f.link.hub.report(e)
+	for r, e := range f.deny(a.channels, err) {
+		if !f.link.hub.report(e) {
+			r.untold(e)
+		}
 	}
 }
 
 // deny notes what was denied, and returns what is news.
-func (f *feed) deny(channels []string, err error) (news []error) {
+func (f *feed) deny(channels []string, err error) map[*room]*SubscribeError {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	news := make(map[*room]*SubscribeError)
 	for _, channel := range channels {
 		s := f.subs[channel]
 		if s == nil {
@@ -56,6 +61,8 @@ func (f *feed) deny(channels []string, err error) (news []error) {
 		}
 		s.on = false
 		switch {
+		case !s.wanted && s.stands:
+			f.todo[channel] = s
 		case !s.wanted:
 			delete(f.subs, channel)
 			delete(f.todo, channel)
@@ -64,17 +71,43 @@ func (f *feed) deny(channels []string, err error) (news []error) {
 			f.todo[channel] = s
 		default:
 			s.alone = true
-			f.wantLater(s.room, deniedRetry<<min(s.denials, deniedMost))
-			s.denials++
+			f.retryLater(channel, s)
 			e := &SubscribeError{Room: s.room.name, Err: err}
 			if s.room.deny(e) {
-				news = append(news, e)
+				news[s.room] = e
 			}
 		}
 	}
 	f.signal()
 	return news
 }
+
+// retryLater has s, which was denied, tried again after a while. It has one deadline, whatever has it
+// tried before that: each connection tries it, too, and each try would go on for ever. f.mu is held.
+func (f *feed) retryLater(channel string, s *subscription) {
+	if s.retry.Pending() {
+		return
+	}
+	d := deniedRetry << min(s.denials, deniedMost)
+	s.denials++
+	s.retry, _ = f.link.hub.timers.AfterFunc(d*3/4+rand.N(d/2), func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.subs[channel] == s && s.wanted && s.denials > 0 {
+			f.todo[channel] = s
+			f.signal()
+		}
+	})
+}
+
+// allowed ends the tries of s, which Redis has allowed. f.mu is held.
+func (s *subscription) allowed() {
+	s.alone, s.denials = false, 0
+	s.retry.Stop()
+}
+
+// isDenied reports whether Redis says that the user has no right to do that. It has done none of it.
+func isDenied(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
 
 // retryDenied tries what was denied to who we were before.
 func (f *feed) retryDenied() {
@@ -92,10 +125,19 @@ func (f *feed) retryDenied() {
 func (r *room) deny(e *SubscribeError) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	news = r.order.denied == nil
-	r.order.denied = e
+	news = !r.order.deniedTold
+	r.order.denied, r.order.deniedTold = e, true
 	for j := range r.order.joins {
 		r.refuse(j, e)
 	}
 	return news
+}
+
+// untold has the next denial be news, as this one was not told.
+func (r *room) untold(e *SubscribeError) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.order.denied == e {
+		r.order.deniedTold = false
+	}
 }

@@ -99,6 +99,53 @@ func TestSubscribeDenied(t *testing.T) {
 	d.until("hello")
 }
 
+// refusedSubscribes returns how many SSUBSCRIBEs Redis has refused.
+func (s *redisServer) refusedSubscribes() (n int) {
+	for _, line := range strings.Split(s.cli("info", "commandstats"), "\n") {
+		if stats, ok := strings.CutPrefix(line, "cmdstat_ssubscribe:"); ok {
+			_, stats, _ = strings.Cut(stats, "rejected_calls=")
+			_, _ = fmt.Sscan(stats, &n)
+		}
+	}
+	return n
+}
+
+// A room that is denied is tried again by one timer, however often the connection was lost.
+func TestDeniedRetriesDoNotMultiply(t *testing.T) {
+	r := newRedis(t)
+	r.cli("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")
+	n := startNode(t, r.as("some"), settled())
+	n.dial().say("join bad")
+	for i := range 8 {
+		eventually(t, "it is refused on this connection", func() bool { return r.refusedSubscribes() > i })
+		connects := n.hub.Stats().Connects
+		// What has subscribed to nothing is not of the type pubsub.
+		r.cli("client", "kill", "user", "some")
+		eventually(t, "it has another connection", func() bool { return n.hub.Stats().Connects > connects })
+	}
+	eventually(t, "there is one timer", func() bool { return redisgroup.Timers(n.hub) == 1 })
+}
+
+// Each room that is denied is told once, also if they are too many to be told at once.
+func TestDeniedAreAllTold(t *testing.T) {
+	r := newRedis(t)
+	r.cli("acl", "setuser", "some", "on", ">some", "~*", "+@all", "resetchannels")
+	n := startNode(t, r.as("some"), settled())
+	c := n.dial()
+	const rooms = 12
+	for i := range rooms {
+		c.say("join bad%d", i)
+	}
+	eventually(t, "all are told", func() bool { return len(n.subscribeErrors()) == rooms })
+	before := r.refusedSubscribes()
+	eventually(t, "all are denied again", func() bool { return r.refusedSubscribes() >= before+rooms })
+	for room, times := range n.subscribeErrors() {
+		if times > 1 {
+			t.Errorf("%s was told %d times", room, times)
+		}
+	}
+}
+
 // A vault gives credentials, and tells those who listen when they change.
 type vault struct {
 	mu        sync.Mutex

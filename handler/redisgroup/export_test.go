@@ -105,3 +105,6 @@ func Subscriptions(h *Hub) (n int) {
 	}
 	return n
 }
+
+// Timers returns how much h has to do later.
+func Timers(h *Hub) int { return h.timers.Len() }

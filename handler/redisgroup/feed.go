@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/timing"
 )
 
 // A feed is the connection of a link for subscriptions. It is made anew when it breaks, and all
@@ -32,12 +33,14 @@ type subscription struct {
 	bucket    int
 	wanted    bool
 	on        bool // SUBSCRIBE was the last that was sent
+	stands    bool // Redis has it: one more SUBSCRIBE may be denied, and changes nothing
 	sent      int  // SUBSCRIBEs
 	confirmed int
-	renewal   int  // of the room's, see order
-	renewed   int  // that the last SUBSCRIBE was for
-	alone     bool // it has a SUBSCRIBE of its own, as one with others was denied
-	denials   int  // in a row
+	renewal   int         // of the room's, see order
+	renewed   int         // that the last SUBSCRIBE was for
+	alone     bool        // it has a SUBSCRIBE of its own, as one with others was denied
+	denials   int         // in a row
+	retry     timing.Task // of what was denied
 }
 
 func (f *feed) init(l *link) {
@@ -100,7 +103,8 @@ func (f *feed) drop(r *room) {
 		return
 	}
 	s.room, s.wanted = nil, false
-	if !s.on && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
+	s.retry.Stop()
+	if !s.on && !s.stands && s.sent == s.confirmed { // nothing was said of it on this connection, or there is none
 		delete(f.subs, r.channel)
 		delete(f.todo, r.channel)
 		return
@@ -201,7 +205,7 @@ func (f *feed) reset() {
 	subs := make(map[string]*subscription)
 	for channel, s := range f.subs {
 		if s.wanted {
-			s.on, s.sent, s.confirmed = false, 0, 0
+			s.on, s.stands, s.sent, s.confirmed = false, false, 0, 0
 			s.room.lostSubscription()
 			subs[channel] = s
 		}
@@ -217,17 +221,10 @@ func (f *feed) write(w *wire) error {
 	if f.link.hub.topo.sharded.Load() {
 		sub, unsub = "SSUBSCRIBE", "SUNSUBSCRIBE"
 	}
-	for _, channels := range off {
-		if err := w.about(unsub, channels); err != nil {
-			return err
-		}
+	if err := w.about(unsub, off...); err != nil {
+		return err
 	}
-	for _, channels := range on {
-		if err := w.about(sub, channels); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.about(sub, on...)
 }
 
 // take takes what there is to do.
@@ -247,8 +244,8 @@ func (f *feed) take() (on, off [][]string) {
 				break
 			}
 			ons[s.bucket] = append(ons[s.bucket], channel)
-		case !s.wanted && s.on:
-			s.on = false
+		case !s.wanted && (s.on || s.stands):
+			s.on, s.stands = false, false
 			offs[s.bucket] = append(offs[s.bucket], channel)
 			if s.sent == s.confirmed {
 				delete(f.subs, channel)
@@ -297,34 +294,30 @@ func (f *feed) answered(kind, channel string) {
 	switch kind {
 	case "subscribe", "ssubscribe":
 		s.confirmed++
+		s.stands = s.stands || s.on
 		switch {
 		case s.confirmed != s.sent:
 		case s.wanted && s.on:
-			s.alone, s.denials = false, 0
+			s.allowed()
 			s.room.confirmed(s.renewed)
 		case !s.wanted && !s.on:
 			delete(f.subs, channel)
 		}
 	case "sunsubscribe":
 		if s.wanted && s.on && s.confirmed == s.sent { // unasked: the slot is another server's now
-			s.on = false
+			s.on, s.stands = false, false
 			f.moved(s.room)
 		}
 	}
 }
 
-// moved has a subscription made anew where its slot is now: there may be a while until that is
-// known. f.mu is held.
+// moved has a subscription made anew where its slot is now, if it is still wanted then: there may be
+// a while until that is known. f.mu is held.
 func (f *feed) moved(r *room) {
 	r.lostSubscription()
-	f.link.hub.topo.reload()
-	f.wantLater(r, 2*reloadWait)
-}
-
-// wantLater has r subscribed after a while, if it is still wanted here then.
-func (f *feed) wantLater(r *room, d time.Duration) {
 	topo := f.link.hub.topo
-	_, _ = f.link.hub.timers.AfterFunc(d, func() {
+	topo.reload()
+	_, _ = f.link.hub.timers.AfterFunc(2*reloadWait, func() {
 		topo.hub.ifThere(r, func() {
 			if l := topo.link(r.bucket); l == f.link {
 				l.in.want(r)

@@ -283,16 +283,20 @@ func (g *errorGate) pass() bool {
 	return g.n <= errorsPerSecond
 }
 
-// report tells of an error that has no caller.
-func (h *Hub) report(err error) {
-	if err == nil || errors.Is(err, context.Canceled) || !h.errors.pass() {
-		return
+// report tells of an error that has no caller, and reports false if there are too many now.
+func (h *Hub) report(err error) bool {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return true
+	}
+	if !h.errors.pass() {
+		return false
 	}
 	if h.cfg.OnError != nil {
 		h.cfg.OnError(err)
-		return
+	} else {
+		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
 	}
-	h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
+	return true
 }
 
 // A room is what a process has of a room in which it has members.

@@ -35,7 +35,8 @@ type joining struct {
 	then  func(c *loop.Conn, a Arrival)
 	until time.Time
 
-	gone atomic.Bool // left, or closed; set with the room's lock held
+	gone    atomic.Bool // left, or closed; set with the room's lock held
+	refused atomic.Bool // it is told that it has not joined; as gone
 
 	// Guarded by the room's lock.
 	ready  bool // the past was read; the rest is what was read
@@ -82,6 +83,7 @@ func (r *room) read(j *joining) {
 func (r *room) refuse(j *joining, err error) {
 	if !j.fired {
 		j.ready, j.fired, j.arrive = true, true, Arrival{Err: err}
+		j.refused.Store(true)
 		r.fire(j)
 	}
 }
@@ -174,6 +176,10 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		return
 	}
 	a := j.arrive
+	if a.Err == nil && o.denied != nil { // since it was fired
+		a = Arrival{Err: o.denied}
+		j.refused.Store(true)
+	}
 	var tail []Entry
 	if a.Err == nil {
 		var ok bool

@@ -70,7 +70,10 @@ func (k *joiner) readAll(todo []*joining) bool {
 		if e == nil {
 			e = j.read(cmds[i])
 		}
-		if e != nil {
+		switch {
+		case isDenied(e): // it will be
+			j.refuse(e)
+		case e != nil:
 			failed, err = append(failed, j), e
 		}
 	}
@@ -92,15 +95,19 @@ func (k *joiner) fail(failed []*joining, err error) bool {
 			k.link.hub.topo.link(r.bucket).joins.add(j)
 			continue
 		}
-		r.mu.Lock()
-		r.refuse(j, errors.Join(ErrTimeout, err))
-		r.mu.Unlock()
+		j.refuse(errors.Join(ErrTimeout, err))
 	}
 	return false
 }
 
-// left reports whether j does not want to join any more.
-func (j *joining) left() bool { return j.gone.Load() }
+func (j *joining) refuse(err error) {
+	j.room.mu.Lock()
+	defer j.room.mu.Unlock()
+	j.room.refuse(j, err)
+}
+
+// left reports whether the past need not be read for j any more.
+func (j *joining) left() bool { return j.gone.Load() || j.refused.Load() }
 
 func (k *joiner) learn(err error) {
 	if k.link.client != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -143,6 +150,9 @@ func (j *joining) read(cmd *redis.Cmd) error {
 	r := j.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if j.fired { // it was refused meanwhile
+		return nil
+	}
 	j.arrive, j.replay, j.upTo, j.ready = a, replay, end, true
 	if j.back == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
 		j.back = r.renewSoon()

@@ -2,7 +2,6 @@ package redisgroup
 
 import (
 	"context"
-	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -16,17 +15,20 @@ type keeper struct {
 	hub    *Hub
 	lostCh chan string
 
-	mu     sync.Mutex
-	life   int
-	held   bool                // there was a lease in this life
-	untold bool                // what this node has was not told in this life
-	claims map[string]claimant // names that are ours
+	mu        sync.Mutex
+	life      int
+	held      bool                // there was a lease in this life
+	untold    bool                // who is here was not told in this life
+	unclaimed bool                // some names were not claimed in this life
+	claims    map[string]claimant // names that are ours
+	astray    map[string]claimant // that were claimed though they had been released
 }
 
 type claimant struct{ owner string }
 
 func (k *keeper) init(h *Hub) {
-	k.hub, k.lostCh, k.claims = h, make(chan string, 1), make(map[string]claimant)
+	k.hub, k.lostCh = h, make(chan string, 1)
+	k.claims, k.astray = make(map[string]claimant), make(map[string]claimant)
 }
 
 // name is that of this node in this life.
@@ -120,11 +122,14 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	k.mu.Lock()
-	untold := k.untold
-	k.held, k.untold = true, false
+	untold, unclaimed := k.untold, k.unclaimed
+	k.held, k.untold, k.unclaimed = true, false, false
 	k.mu.Unlock()
 	if untold {
-		k.retell(ctx)
+		h.reassertAll()
+	}
+	if unclaimed {
+		k.reclaim(ctx)
 	}
 	if dead != "" {
 		if err := k.reap(ctx, dead); err != nil {
@@ -140,28 +145,9 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 func (k *keeper) rise() {
 	k.mu.Lock()
 	k.life++
-	k.held, k.untold = false, true
+	k.held, k.untold, k.unclaimed = false, true, true
 	k.mu.Unlock()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
-}
-
-// retell tells Redis all that this node has: with the next lease again, if it does not answer.
-func (k *keeper) retell(ctx context.Context) {
-	k.hub.reassertAll()
-	k.mu.Lock()
-	claims := maps.Clone(k.claims)
-	k.mu.Unlock()
-	for name, c := range claims {
-		switch ok, err := k.claim(ctx, "claim", name, c.owner); {
-		case err != nil:
-			k.mu.Lock()
-			k.untold = true
-			k.mu.Unlock()
-		case !ok:
-			k.forgetClaim(name, c.owner)
-			k.hub.report(&LostError{Room: name, Err: ErrTaken})
-		}
-	}
 }
 
 // reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can

@@ -26,6 +26,7 @@ type link struct {
 
 	sending sync.Mutex // held while a batch is on its way
 	server  string     // its identity, as of the last batch; guarded by sending
+	alone   loners     // guarded by sending
 }
 
 func newLink(h *Hub, addr string, client *redis.Client) *link {

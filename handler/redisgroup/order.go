@@ -30,8 +30,9 @@ type order struct {
 	next       string // the id with which Redis gives the next one its number
 	subscribed bool
 	denied     *SubscribeError // not nil: it cannot be, until Redis changes its mind
-	emptied    bool            // the stream was empty when it was read last, and could not be begun: that was told
-	dirty      bool            // something came that did not follow, since the room asked
+	deniedTold bool
+	emptied    bool // the stream was empty when it was read last, and could not be begun: that was told
+	dirty      bool // something came that did not follow, since the room asked
 	asking     bool
 	renewals   int  // how often it has wanted to be subscribed anew
 	renewing   bool // it takes nothing until then
@@ -75,7 +76,7 @@ func (r *room) ask() {
 func (r *room) confirmed(renewal int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.denied = nil
+	r.order.denied, r.order.deniedTold = nil, false
 	if r.kind != orderedRoom {
 		return
 	}

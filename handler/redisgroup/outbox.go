@@ -28,6 +28,7 @@ type outgoing struct {
 	deadline time.Time
 	unclear  bool   // an earlier attempt may have been taken
 	retold   bool   // of a user who has come: Redis may know already
+	denials  int    // of a peek
 	sentTo   string // identity of the server that got it first
 	sentIn   uint64 // number of the first command that had it
 	done     func(p Position, err error)
@@ -104,11 +105,9 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	batch = slices.Clone(b.queue[:n])
 	clear(b.queue[:n])
 	b.queue = b.queue[n:]
-	if len(b.queue) == 0 {
-		b.sweepAt = minSweep
-		if cap(b.queue) > 4*maxBatch {
-			b.queue = nil
-		}
+	b.sweepAt = min(b.sweepAt, max(minSweep, 2*len(b.queue)))
+	if len(b.queue) == 0 && cap(b.queue) > 4*maxBatch {
+		b.queue = nil
 	}
 	b.size -= size
 	b.busy, b.flying = n, size

@@ -80,15 +80,16 @@ type segment struct {
 	why   error
 }
 
-// segments divides a batch into commands. The order of what is in one bucket stays.
-func segments(batch []*outgoing) (all []*segment) {
-	open := make(map[int]*segment)
+// segments divides a batch into commands. The order of what is of one room stays.
+func (l *link) segments(batch []*outgoing) (all []*segment) {
+	open := make(map[lane]*segment)
 	for _, o := range batch {
-		s := open[o.bucket]
+		at := l.alone.lane(o.place)
+		s := open[at]
 		if s == nil || o.op == opPlain || !s.takes(o) {
 			s = &segment{op: o.op}
 			all = append(all, s)
-			open[o.bucket] = s
+			open[at] = s
 		}
 		s.items = append(s.items, o)
 	}
@@ -120,8 +121,9 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 	if err != nil {
 		return l.retry(nil, batch, err, later)
 	}
-	all := segments(batch)
+	all := l.segments(batch)
 	l.exchange(all)
+	all = l.divide(all)
 	for _, s := range all {
 		err := s.err
 		if err == nil {
@@ -244,13 +246,22 @@ func (l *link) abandon(items []*outgoing, err error) {
 	}
 }
 
-// peekEvery is when a room asks again where it stands, after Redis has refused that.
-const peekEvery = 200 * time.Millisecond
+// peekEvery is when a room asks again where it stands, after Redis has refused that. If it may not
+// ask, it is after twice the time each time, up to peekMost doublings.
+const (
+	peekEvery = 200 * time.Millisecond
+	peekMost  = 7
+)
 
 // peekLater has o tried again. Until it is answered its room takes nothing, and nobody joins.
 func (l *link) peekLater(o *outgoing, err error) {
 	l.hub.report(&LostError{Room: o.name, Err: err})
-	_, _ = l.hub.timers.AfterFunc(peekEvery, func() {
+	d := peekEvery
+	if isDenied(err) {
+		d <<= min(o.denials, peekMost)
+		o.denials++
+	}
+	_, _ = l.hub.timers.AfterFunc(d, func() {
 		if l.hub.find(o.channel) == o.room {
 			_ = l.hub.topo.publish(o) // fails once the Hub is closed
 		}

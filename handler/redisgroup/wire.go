@@ -37,15 +37,15 @@ var errBroken = errors.New("redisgroup: the connection was broken before")
 
 var errNoAnswer = errors.New("redisgroup: Redis has not answered in time")
 
-// send writes commands. a says what they wait for.
-func (w *wire) send(commands []byte, a *await) error {
+// send writes commands. all says what they wait for.
+func (w *wire) send(commands []byte, all ...*await) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	return w.sendLocked(commands, a)
+	return w.sendLocked(commands, all...)
 }
 
-func (w *wire) sendLocked(commands []byte, a *await) error {
-	if !w.expect(a) {
+func (w *wire) sendLocked(commands []byte, all ...*await) error {
+	if !w.expect(all) {
 		return errBroken
 	}
 	_ = w.SetWriteDeadline(time.Now().Add(w.patience))
@@ -57,23 +57,42 @@ func (w *wire) sendLocked(commands []byte, a *await) error {
 }
 
 // expect notes what is to be answered next, and reports whether the wire is whole.
-func (w *wire) expect(a *await) bool {
+func (w *wire) expect(all []*await) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != nil {
 		return false
 	}
-	w.awaited.push(a)
+	for _, a := range all {
+		w.awaited.push(a)
+	}
 	return true
 }
 
-// about sends a command about channels: SUBSCRIBE and the like.
-func (w *wire) about(command string, channels []string) error {
-	a := &await{kind: subscribing, left: len(channels), channels: channels}
+// maxWrite is about how long one write of many commands may be.
+const maxWrite = 64 << 10
+
+// about sends commands about channels: SUBSCRIBE and the like, one for each of lists, as few writes as
+// that takes.
+func (w *wire) about(command string, lists ...[]string) error {
+	kind := subscribing
 	if strings.HasSuffix(command, "UNSUBSCRIBE") {
-		a.kind = unsubscribing
+		kind = unsubscribing
 	}
-	return w.send(resp.AppendCommand(nil, append([]string{command}, channels...)...), a)
+	var commands []byte
+	var all []*await
+	for i, channels := range lists {
+		commands = resp.AppendCommand(commands, append([]string{command}, channels...)...)
+		all = append(all, &await{kind: kind, left: len(channels), channels: channels})
+		if len(commands) < maxWrite && i < len(lists)-1 {
+			continue
+		}
+		if err := w.send(commands, all...); err != nil {
+			return err
+		}
+		commands, all = commands[:0], nil
+	}
+	return nil
 }
 
 // auth says who we are now. If Redis does not want to know that, the wire ends.

@@ -39,7 +39,8 @@ func (w *worklist[T]) take(n int) []T {
 	n = min(n, len(w.todo))
 	first := slices.Clone(w.todo[:n])
 	if w.todo = slices.Delete(w.todo, 0, n); len(w.todo) == 0 {
-		w.todo, w.sweepAt = nil, minSweep // gives the memory of a burst back
+		w.todo = nil // gives the memory of a burst back
 	}
+	w.sweepAt = min(w.sweepAt, max(minSweep, 2*len(w.todo)))
 	return first
 }

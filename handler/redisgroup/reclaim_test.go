@@ -1,0 +1,66 @@
+package redisgroup
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// A slowConn keeps the first command of all that has what in it, while it is told to.
+type slowConn struct {
+	net.Conn
+	what []byte
+	keep chan chan struct{} // has one that the command waits for
+}
+
+func (c *slowConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, c.what) {
+		select {
+		case until := <-c.keep:
+			until <- struct{}{}
+			<-until
+		default:
+		}
+	}
+	return c.Conn.Write(b)
+}
+
+// A name that is released while it is claimed again is nobody's.
+func TestReleaseWhileClaimedAgain(t *testing.T) {
+	keep := make(chan chan struct{}, 1)
+	client := redis.NewClient(&redis.Options{
+		Addr: miniredis.RunT(t).Addr(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &slowConn{c, []byte("my-name"), keep}, err
+		},
+		ReadTimeout: time.Minute,
+	})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	if err := h.Claim(t.Context(), "my-name", "me"); err != nil {
+		t.Fatal(err)
+	}
+	until := make(chan struct{})
+	keep <- until
+	h.keeper.lost(h.keeper.name())
+	<-until // it is claimed again now
+	_ = h.Release(t.Context(), "my-name", "me")
+	until <- struct{}{}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if owner, taken, err := h.Owner(t.Context(), "my-name"); err == nil && !taken {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("it is %q's, %v", owner, err)
+		}
+	}
+}
