@@ -104,18 +104,23 @@ func (w *Wheel) moveToTicks(b block, m mask, budget int) (mask, int) {
 // there, as all are of its tick.
 func (w *Wheel) sortTicks(lap *list, first uint64, b block, m mask) (rest mask, full *list) {
 	perTick := w.perTick
-	for ; m != 0; m &= m - 1 {
-		e := b.entry(m.first())
-		when := e.when()
-		slot := unchecked(lap, uint32((uint64(when)-first)*perTick>>perTickBits))
-		at := slot.cursor
-		if at&offMask == 0 {
-			return m, slot
+	for m != 0 {
+		place := m.first()
+		end := place + m.run()
+		for ; place < end; place++ {
+			e := b.entry(place)
+			when := e.when()
+			slot := unchecked(lap, uint32((uint64(when)-first)*perTick>>perTickBits))
+			at := slot.cursor
+			if at&offMask == 0 {
+				return m.from(place), slot
+			}
+			slot.cursor = at + 1
+			index := e.index
+			slot.last.entry(at&offMask).set(index, when)
+			w.nodes.at(index).at = at
 		}
-		slot.cursor = at + 1
-		index := e.index
-		slot.last.entry(at&offMask).set(index, when)
-		w.nodes.at(index).at = at
+		m = m.from(end)
 	}
 	return 0, nil
 }
