@@ -44,7 +44,10 @@ func (w *Wheel) fireBlock(li *list, budget int) int {
 		}
 		e := b.entry(m.first())
 		if m &= m - 1; m == 0 {
+			*w.mask(i) = 0
 			w.dropBlock(li, i)
+			w.fire(e.index, e.when())
+			break
 		}
 		*w.mask(i) = m
 		index := e.index
