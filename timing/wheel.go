@@ -31,7 +31,8 @@ type Timer struct {
 // tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
-// and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
+// and do not allocate once the wheel has grown to its largest size: for as many timers, and, the
+// first time that many end, by up to 64 KB that note which are free. It keeps that memory for timers
 // to come; [Wheel.Drain] gives it back. An empty wheel takes 1 KB, one with a timer 9 KB, and one
 // with a million 29 MB; the handles are the caller's, 12 bytes each.
 type Wheel struct {
