@@ -30,10 +30,12 @@ const (
 	largeSize = 128 // bytes
 	largeBits = 3
 
-	// A chunk that grows is moved some thirty times on the way at most. From chunkSize*growStep
-	// elements on, chunks are whole from the beginning.
-	firstChunk = 32        // elements, and the least that the last chunk grows by
-	growStep   = 192       // that is what it grows by, of all that there is
+	// The last chunk grows by a part of all that there is, and is moved for that: ten times at most.
+	// What it leaves behind is work for the garbage collector, and memory that nothing was in yet
+	// costs the system a fault. From chunkSize*growStep elements on, chunks are whole from the
+	// beginning.
+	firstChunk = 64        // elements, and the least that the last chunk grows by
+	growStep   = 64        // which part that is
 	growPart   = 32        // what whole chunks are allocated at a time, of all that there are
 	batchBytes = 100 << 10 // but not more than that
 
@@ -86,8 +88,7 @@ func uncheckedIn[T any](s []T, i uint32) *T {
 }
 
 // grow makes room for more: for a part of what there is, in the last chunk or a new one. Chunks are
-// whole from the beginning where there are many or these are small. One that is not has an element
-// less than a multiple of step, for Go's word.
+// whole from the beginning where there are many or these are small.
 func (c *chunks[T]) grow() {
 	size := uint32(1) << c.shift()
 	have := c.room & (size - 1) // in the last chunk, if that is not whole
@@ -95,17 +96,27 @@ func (c *chunks[T]) grow() {
 		c.room++
 		have = 0
 	}
-	step := max(powerOfTwo(c.room/growStep), firstChunk)
-	switch to := have + 1 + step; {
-	case have > 0 && to >= size:
-		c.growLast(have, c.whole())
+	step := max(c.room/growStep, firstChunk)
+	switch {
 	case have > 0:
-		c.growLast(have, to&-step-1)
+		c.growLast(have, have+step)
 	case step < size:
-		c.add(make([]T, step-1))
+		c.add(c.atLeast(step - 1))
 	default:
 		c.addWhole(size)
 	}
+}
+
+// atLeast returns n elements for a chunk, and more of them if what Go rounds up has room: all there
+// may be, or an odd number. That is so with Go's word anyhow where elements are 8 bytes, so without
+// it there are as many: nodes and callbacks grow in step.
+func (c *chunks[T]) atLeast(n uint32) []T {
+	whole := c.whole()
+	chunk := slices.Grow([]T(nil), int(min(n, whole)))
+	if room := uint32(cap(chunk)); room < whole {
+		return chunk[:(room+1)&^1-1]
+	}
+	return chunk[:whole]
 }
 
 // powerOfTwo returns the largest power of two that is not above n: as Go rounds the size of what is
@@ -128,19 +139,19 @@ func (c *chunks[T]) add(chunk []T) {
 	c.room += uint32(len(chunk))
 }
 
-// growLast moves the last chunk to one that is larger.
-func (c *chunks[T]) growLast(from, to uint32) {
-	larger := make([]T, to)
+// growLast moves the last chunk, of so many elements, to one that is larger.
+func (c *chunks[T]) growLast(have, to uint32) {
+	larger := c.atLeast(to)
 	last := &c.list[len(c.list)-1]
-	copy(larger, unsafe.Slice(*last, from))
+	copy(larger, unsafe.Slice(*last, have))
 	*last = &larger[0]
-	c.room += to - from
+	c.room += uint32(len(larger)) - have
 }
 
-// appendTight is append that leaves less room: a thirtieth, and what Go rounds up.
+// appendTight is append that leaves less room: a sixteenth, and what Go rounds up.
 func appendTight[T any](s []T, v T) []T {
 	if len(s) == cap(s) {
-		s = append(slices.Grow([]T(nil), len(s)+len(s)/32+4), s...)
+		s = append(slices.Grow([]T(nil), len(s)+len(s)/16+4), s...)
 	}
 	return append(s, v)
 }
