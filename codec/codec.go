@@ -101,6 +101,27 @@ type Opener interface {
 	Opening() error
 }
 
+// Greeting is implemented by a codec whose side of the protocol has the first word: the request of a
+// handshake, a preface, a banner.
+type Greeting interface {
+	// AppendGreeting appends to dst what must be sent before all else, if anything. It is called
+	// once, when the codec gets its connection, which is before Accept if it begins with it. secure
+	// says that the connection is encrypted, by TLS. An error means that nothing is sent, and closes
+	// the connection: a password is not to be told to whoever listens, say. The bytes are sent as
+	// they are, not framed again.
+	//
+	// If the codec is an Opener as well, who dials waits for its handshake: see loop.Dialer.Codec.
+	AppendGreeting(dst []byte, secure bool) ([]byte, error)
+}
+
+// Handover is implemented by a codec whose handshake a loop.Dialer waits for, and that has something
+// to do when who dialled has got the connection, such as to forget the handshake.
+type Handover interface {
+	// HandedOver is called once, when the open function of the Dialer has returned a handler, and
+	// before any message. What it returns is as an error of Decode.
+	HandedOver() error
+}
+
 // Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the
 // stream.
 type Farewell interface {

@@ -29,6 +29,9 @@
 //	Sizer       to say early how long a frame is
 //	Assembler   to hold the parts of a message until it is whole
 //	Responder   to answer the peer by itself
+//	Opener      to have a limit on the time of a handshake
+//	Greeting    to have the first word
+//	Handover    to know when who dialled has the connection
 //	Farewell    to have a last word
 //	Validator   to be checked when a server starts
 //

@@ -168,9 +168,20 @@ func TestBrokenCodecsFail(t *testing.T) {
 	}
 }
 
+func TestBrokenGreetingsFail(t *testing.T) {
+	for name, c := range map[string]*usher{
+		"greets over what is there": {}, "greets, and does not": {err: errors.New("no")},
+	} {
+		s := Suite{New: func() codec.Codec { return c }, Samples: samples(c)}
+		if err := s.check(named(t, "Greeting")); err == nil {
+			t.Errorf("%s: passes", name)
+		}
+	}
+}
+
 // TestGoodCodecsPass would show a check that fails whatever it is given.
 func TestGoodCodecsPass(t *testing.T) {
-	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &ordinal{}} {
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}} {
 		Run(t, func() codec.Codec { return c }, samples(c)...)
 	}
 }
@@ -249,6 +260,30 @@ type parrot struct{ broken }
 
 func (c *parrot) New() codec.Codec              { return &parrot{broken{Lines: lines}} }
 func (c *parrot) AppendReply(dst []byte) []byte { return append(dst, "pong"...) }
+
+// usher greets over what is there, or in spite of an error.
+type usher struct {
+	broken
+	err error
+}
+
+func (c *usher) New() codec.Codec { return &usher{broken{Lines: lines}, c.err} }
+
+func (c *usher) AppendGreeting(dst []byte, _ bool) ([]byte, error) {
+	if c.err == nil {
+		dst = nil
+	}
+	return append(dst, "hello\n"...), c.err
+}
+
+// polite greets as it may.
+type polite struct{ broken }
+
+func (c *polite) New() codec.Codec { return &polite{broken{Lines: lines}} }
+
+func (c *polite) AppendGreeting(dst []byte, _ bool) ([]byte, error) {
+	return append(dst, "hello\n"...), nil
+}
 
 // good is a codec without any of the optional methods: a 2-byte length.
 type good struct{}

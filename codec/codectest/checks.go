@@ -21,6 +21,20 @@ func configuration(s *Suite) error {
 	return err
 }
 
+// greeting wants the first words behind what is in dst, or an error and no trace there.
+func greeting(s *Suite) error {
+	g, ok := connection(s.New()).(codec.Greeting)
+	if !ok {
+		return nil
+	}
+	const before = "what was there"
+	got, err := g.AppendGreeting([]byte(before), true)
+	if !bytes.HasPrefix(got, []byte(before)) || err != nil && len(got) > len(before) {
+		return fmt.Errorf("AppendGreeting (error %v) has made %s of what was in dst", err, show(got))
+	}
+	return nil
+}
+
 // expect feeds pieces and wants exactly these frames, with nothing left over, by Decode and by
 // DecodeFrom.
 func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {

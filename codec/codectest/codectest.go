@@ -87,6 +87,7 @@ type check struct {
 
 var checks = []check{
 	{"Configuration", configuration},
+	{"Greeting", greeting},
 	{"Alone", alone},
 	{"Together", together},
 	{"ByteByByte", byteByByte},
