@@ -68,17 +68,23 @@ func (c *Conn) accept(ln *listener) bool {
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
-	if c.handler = ln.accept(c); isNilFunc(c.handler) {
-		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
-	}
-	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
-		c.extras.pipe.takeOver()
-	}
+	c.greet()
+	c.ask(ln.accept)
 	returned = true
 	if c.handler != nil && c.at() == stateOpening {
 		c.enter(stateOpen)
 	}
 	return c.handler != nil
+}
+
+// ask has accept choose the handler: nil if it refuses.
+func (c *Conn) ask(accept Accept) {
+	if c.handler = accept(c); isNilFunc(c.handler) {
+		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
+	}
 }
 
 // refuse undoes what Accept did with a connection that it did not want in the end. A farewell is

@@ -119,7 +119,7 @@ func (c *Conn) lastWords() {
 		return
 	}
 	c.enter(stateSpeaking)
-	if f := c.loop.server.OnClosing; f != nil {
+	if f := c.loop.server.OnClosing; f != nil && c.in.plain != opening { // nobody has heard of c yet
 		c.callHook(func() { f(c, c.extras.ending.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {

@@ -31,6 +31,9 @@ const DefaultDialTimeout = 10 * time.Second
 type Dialer struct {
 	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
 	// datagram is a message whatever it is.
+	//
+	// A codec that begins with a handshake, a codec.Greeting that is a codec.Opener, too, such as
+	// websocket.Client, does that before the connection comes to life.
 	Codec codec.Codec
 
 	// TLS makes the connection speak TLS. The peer must be who the host in the address says, or
@@ -40,8 +43,8 @@ type Dialer struct {
 	// wait for anything.
 	TLS *tls.Config
 
-	// Timeout is how long it may take until the connection stands, names resolved and TLS settled.
-	// 0 means DefaultDialTimeout, 10 s.
+	// Timeout is how long it may take until the connection stands: names resolved, TLS settled, and
+	// the handshake of the codec done. 0 means DefaultDialTimeout, 10 s.
 	Timeout time.Duration
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer
@@ -59,9 +62,10 @@ type Dialer struct {
 //
 // An address that is written in digits is connected to on the loop. Names are resolved on a
 // goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
-// network says, with os.ErrDeadlineExceeded after Timeout; ErrTooManyConns; ErrServerClosed when
-// the server drains; and one that says what is wrong with addr or the Dialer. To return nil from
-// open refuses the connection: it is closed, and OnClose is not called.
+// network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
+// error is in it; ErrTooManyConns; ErrServerClosed when the server drains; and one that says what is
+// wrong with addr or the Dialer. To return nil from open refuses the connection: it is closed, and
+// OnClose is not called.
 //
 // cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
 // unless that has begun. After the loops have ended open is not called either. A nil l or open
@@ -280,17 +284,27 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 	if a.dialer.TLS != nil && !a.over && !a.canceled.Load() {
 		return a.handshake(sock, local, remote)
 	}
-	if !a.end() {
+	if a.gone() {
 		return nil
 	}
-	a.counted = false // from now on it is the connection's
 	return l.open(a.profile(), sock, l.server.lastID.Add(1), local, remote)
 }
 
 // profile is what a listener is to connections that are accepted.
 func (a *dialing) profile() *listener {
 	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
-		accept: func(c *Conn) Handler { return a.open(c, nil) }}
+		accept: a.accept}
+}
+
+// gone reports whether nobody waits for the connection that stands now. Otherwise what the attempt
+// counts against MaxConns is the connection's from now on.
+func (a *dialing) gone() bool {
+	if a.over || a.canceled.Load() {
+		a.end()
+		return true
+	}
+	a.counted, a.stop = false, nil
+	return false
 }
 
 // end ends the attempt, and reports whether it was under way. After cancel it is not.

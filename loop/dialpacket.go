@@ -95,11 +95,10 @@ func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
 	p.only = &udpSession{port: p}
-	if !a.end() {
+	if a.gone() {
 		to.Close()
 		return nil
 	}
-	a.counted = false
 	_, _ = l.begin(a.profile(), p.only, l.server.lastID.Add(1), p.local, net.UDPAddrFromAddrPort(remote))
 	return nil
 }

@@ -46,10 +46,9 @@ func (a *dialing) tlsConfig() *tls.Config {
 func (h *dialedTLS) Opened(t *tlsconn.Conn) engine.Sink {
 	l := h.loop
 	l.rare = true
-	if !h.end() {
+	if h.gone() {
 		return nil
 	}
-	h.counted = false
 	c, welcome := l.begin(h.profile(), t, l.server.lastID.Add(1), h.local, h.remote)
 	if !welcome && c.at() != stateLingering {
 		return nil

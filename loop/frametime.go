@@ -94,7 +94,7 @@ func (c *Conn) hasUnfinished() bool {
 
 // unfinished returns what the codec holds of messages that are not whole.
 func (c *Conn) unfinished() (size int, ok bool) {
-	if c.in.plain != asked {
+	if c.in.plain >= 0 {
 		return 0, false
 	}
 	if a, is := c.in.decoder.Codec().(codec.Assembler); is {

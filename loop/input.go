@@ -11,15 +11,17 @@ import (
 // input is what a connection receives, and how far that has got.
 type input struct {
 	decoder codec.Decoder
-	plain   int32  // the decoder's Plain, or asked
+	plain   int32  // the decoder's Plain, or asked, or opening
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
 	queued  bool   // in loop.ready
 }
 
-// asked in place of a codec's Plain says that there is more to ask it than for frames: it is a
-// Responder, an Assembler, or both.
-const asked = -1
+// These in place of a codec's Plain say that there is more to ask it than for frames.
+const (
+	asked   = -1 // it is a Responder, an Assembler, or both
+	opening = -2 // the same, and a Dialer waits for its handshake
+)
 
 // sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of
 // the loop.
@@ -135,8 +137,12 @@ func (c *Conn) plainFrame(data []byte) int {
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.in.plain == asked {
-		if c.sendReply(); !c.isOpen() {
+	if c.in.plain < 0 {
+		c.sendReply()
+		if c.in.plain == opening && err == nil {
+			c.lookAtHandshake()
+		}
+		if !c.isOpen() {
 			return nil, nil, 0
 		}
 	}

@@ -118,12 +118,13 @@ func (l *Loop) Now() time.Time {
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }
 
-// Conns yields the open connections of this loop. Connections may be closed meanwhile.
+// Conns yields the open connections of this loop. Connections may be closed meanwhile. One that is
+// dialled is not among them before the Dialer's open function has it.
 func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
-			if c.isOpen() && !yield(c) {
+			if c.isOpen() && c.in.plain != opening && !yield(c) {
 				return
 			}
 		}
