@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"unicode/utf8"
 
 	"github.com/gobwas/ws"
@@ -15,7 +16,7 @@ import (
 // for libraries, 4000 to 4999 are for the application's own use.
 type StatusCode = ws.StatusCode
 
-// The codes that are used by this package or are useful to a server.
+// The codes that are used by this package or are useful to others.
 const (
 	StatusNormal        StatusCode = 1000
 	StatusGoingAway     StatusCode = 1001
@@ -43,8 +44,8 @@ var (
 	// It is also codec.ErrEnd to errors.Is.
 	ErrHTTP error = httpError{}
 
-	// ErrTimeout is the reason of a connection whose handshake was not done in time. See
-	// OpenWithin.
+	// ErrTimeout is the reason of a connection whose handshake was not done in time: see
+	// Codec.HandshakeTimeout, Client.HandshakeTimeout and OpenWithin.
 	ErrTimeout = errors.New("websocket: no handshake in time")
 
 	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not
@@ -95,15 +96,37 @@ func (e *CloseError) Is(target error) bool {
 }
 
 // A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by
-// Codec.Check, it is what the peer is answered.
+// Codec.Check, it is what the peer is answered. Of a connection of a Client it is what the server has
+// answered: such a refusal is also codec.ErrEnd to errors.Is.
 type HandshakeError struct {
-	Status int // of the HTTP answer
+	Status int // of the HTTP answer, 0 if a server's is none
 	Reason string
+
+	// Header and Body are a server's answer to a Client: Location and WWW-Authenticate are in the
+	// Header, and the Body is the beginning of it, 1 KiB at most, and no more than has come with the
+	// Header.
+	Header http.Header
+	Body   []byte
+
+	// Err is what is wrong with a server's answer, if that is why there is no WebSocket; it wraps
+	// codec.ErrTooLong or codec.ErrMalformed.
+	Err error
 }
 
-// Error says what the peer was answered.
+// Error says what was answered, or what is wrong with that.
 func (e *HandshakeError) Error() string {
+	if e.Err != nil {
+		return "websocket: handshake failed: " + e.Err.Error()
+	}
 	return fmt.Sprintf("websocket: handshake refused: %d %s", e.Status, e.Reason)
+}
+
+// Unwrap returns Err.
+func (e *HandshakeError) Unwrap() error { return e.Err }
+
+// Is reports true for codec.ErrEnd if a server refused a Client.
+func (e *HandshakeError) Is(target error) bool {
+	return e.Err == nil && e.Header != nil && target == codec.ErrEnd
 }
 
 // violation returns the reason for closing a connection whose peer broke the protocol.

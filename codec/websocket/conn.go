@@ -1,7 +1,6 @@
 package websocket
 
 import (
-	"bytes"
 	"cmp"
 	"net/http"
 	"time"
@@ -34,7 +33,7 @@ type phase uint8
 
 const (
 	handshaking phase = iota
-	answered          // the handshake is accepted, and its last byte is still to be consumed
+	answered          // the handshake is done, but for its last byte, which is still to be consumed
 	open
 	closing // we sent a close frame and wait for the peer's
 	over    // nothing may be sent any more
@@ -55,6 +54,10 @@ type Conn struct {
 	// An error closes the connection: a *CloseError says with which code; any other is logged as
 	// bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an
 	// OnClose.
+	//
+	// With a Client, a Dialer's open function has an open WebSocket already, and need not set it; if
+	// it does, that is called when the function has returned. r is the request that was sent, and its
+	// Response the server's answer.
 	OnOpen func(r *http.Request) error
 
 	// OnPong is called for each pong, with what was given to Ping, unless the peer made it up. data
@@ -62,7 +65,7 @@ type Conn struct {
 	OnPong func(data []byte)
 
 	config   *Codec
-	request  *http.Request // until OnOpen
+	request  *http.Request // until OnOpen has returned
 	protocol string
 	phase    phase
 	deflate  bool // permessage-deflate was agreed on
@@ -81,10 +84,19 @@ type Conn struct {
 }
 
 // IsOpen reports whether the handshake is done and no close frame was sent or received.
-func (c *Conn) IsOpen() bool { return c.phase == open }
+func (c *Conn) IsOpen() bool { return c.phase == answered || c.phase == open }
 
 // Protocol returns the subprotocol that was agreed on, or "".
 func (c *Conn) Protocol() string { return c.protocol }
+
+// Response returns the server's answer to the request of a Client, without a body: in the open
+// function of the Dialer, and until OnOpen has returned. Otherwise it is nil.
+func (c *Conn) Response() *http.Response {
+	if c.request == nil {
+		return nil
+	}
+	return c.request.Response
+}
 
 // Compressed reports whether permessage-deflate was agreed on.
 func (c *Conn) Compressed() bool { return c.deflate }
@@ -132,7 +144,9 @@ func (c *Conn) decodeFrame(data []byte) (advance int, frame []byte, err error) {
 	}
 	advance = n + int(h.Length)
 	payload := data[n:advance]
-	ws.Cipher(payload, h.Mask, 0)
+	if h.Masked {
+		ws.Cipher(payload, h.Mask, 0)
+	}
 	if h.OpCode.IsControl() {
 		err = c.control(h.OpCode, payload)
 	} else if c.phase == open {
@@ -151,7 +165,7 @@ func (c *Conn) control(op ws.OpCode, payload []byte) error {
 	switch op {
 	case ws.OpPing:
 		if c.phase == open {
-			c.reply = appendFrame(c.reply, ws.OpPong, 0, payload)
+			c.reply = c.appendFrame(c.reply, ws.OpPong, 0, payload)
 		}
 	case ws.OpPong:
 		if c.OnPong != nil {
@@ -172,7 +186,7 @@ func (c *Conn) closed(payload []byte) error {
 	if c.phase == closing {
 		return c.sent
 	}
-	c.reply = appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
+	c.reply = c.appendFrame(c.reply, ws.OpClose, 0, payload[:min(len(payload), 2)])
 	c.phase = over
 	return &CloseError{Code: code, Reason: reason, ByPeer: true}
 }
@@ -253,8 +267,8 @@ func (c *Conn) checkText(text []byte, final bool) bool {
 	return true
 }
 
-// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec
-// says. Before the handshake is done it is kept, up to 64 KiB altogether.
+// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec or the
+// Client says. Before the handshake is done it is kept, up to 64 KiB altogether.
 func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 	kind := c.sendKind()
 	switch {
@@ -264,16 +278,16 @@ func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 		return dst, tooBig("message", len(frame), c.config.maxSend())
 	case kind == Text && !utf8.Valid(frame):
 		return dst, ErrInvalidUTF8
-	case c.phase != open:
+	case c.phase < answered:
 		if len(c.early)+len(frame) > maxEarly {
 			return dst, tooBig("backlog before the handshake", len(c.early)+len(frame), maxEarly)
 		}
-		c.early = appendFrame(c.early, ws.OpCode(kind), 0, frame)
+		c.early = c.appendFrame(c.early, ws.OpCode(kind), 0, frame)
 		return dst, nil
 	case c.deflate && len(frame) >= c.config.compressMin():
 		return c.appendDeflated(dst, ws.OpCode(kind), frame)
 	}
-	return appendFrame(dst, ws.OpCode(kind), 0, frame), nil
+	return c.appendFrame(dst, ws.OpCode(kind), 0, frame), nil
 }
 
 func (c *Conn) sendKind() Kind {
@@ -313,7 +327,7 @@ func (c *Conn) OpenTimeout() time.Duration {
 
 // Opening implements codec.Opener.
 func (c *Conn) Opening() error {
-	if c.phase < open {
+	if c.phase < answered {
 		return ErrTimeout
 	}
 	return nil
@@ -334,7 +348,7 @@ func (c *Conn) AppendFarewell(dst []byte, err error) []byte {
 
 func (c *Conn) appendClose(dst []byte, err error) []byte {
 	code, reason := c.config.status(err)
-	return appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
+	return c.appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
 }
 
 // FrameSize implements codec.Sizer.
@@ -371,15 +385,4 @@ var (
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
 	_ codec.Assembler = (*Conn)(nil)
-
-	headEnd = []byte("\r\n\r\n")
 )
-
-// headLength returns the length of an HTTP request's head, 0 if its end has not come.
-func headLength(data []byte, seen int) int {
-	from := max(0, seen-len(headEnd)+1)
-	if i := bytes.Index(data[from:], headEnd); i >= 0 {
-		return from + i + len(headEnd)
-	}
-	return 0
-}

@@ -86,9 +86,9 @@ func (c *Conn) appendDeflated(dst []byte, op ws.OpCode, payload []byte) ([]byte,
 		return dst, err
 	}
 	if len(d.sink.data) >= len(payload) {
-		return appendFrame(dst, op, 0, payload), nil
+		return c.appendFrame(dst, op, 0, payload), nil
 	}
-	return appendFrame(slim(dst, len(d.sink.data)), op, ws.Rsv(true, false, false), d.sink.data), nil
+	return c.appendFrame(slim(dst, len(d.sink.data)), op, ws.Rsv(true, false, false), d.sink.data), nil
 }
 
 // slim returns dst, or an empty slice of its own if dst is empty and far larger than n bytes need:

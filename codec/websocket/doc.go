@@ -1,11 +1,16 @@
-// Package websocket is the server's side of WebSocket, RFC 6455, as one codec among others: the
-// handler of a line protocol serves browsers, too, once its listener has this codec.
+// Package websocket is WebSocket, RFC 6455, as one codec among others: the handler of a line protocol
+// serves browsers, too, once its listener has a Codec of this package.
 //
 //	srv := &loop.Server{
 //		Addr:   "tcp://:8080",
 //		Codec:  &websocket.Codec{HTTP: http.FileServerFS(page)},
 //		Accept: accept,
 //	}
+//
+// And it speaks to the servers of others, if a loop.Dialer has a Client as its codec:
+//
+//	ws := &websocket.Client{URL: "wss://example.com/chat"}
+//	loop.Dialer{Codec: ws, TLS: ws.TLS()}.Dial(l, ws.Addr(), open)
 //
 // Messages arrive at OnMessage whole, whatever fragments they came in, and Conn.Send sends one.
 // Pings are answered, closes are answered, and what breaks the protocol closes the connection with
@@ -27,9 +32,28 @@
 //	}
 //
 // In OnMessage, Of(c).Kind() says whether the message is Text or Binary. To send: c.Send sends text
-// (or binary, if the Codec says so), SendText and SendBinary send what they say, Ping sends a ping,
-// Close closes with a code. What is sent before the handshake is done is kept, and goes out behind
-// the answer to it: a handler that greets from Accept greets browsers, too.
+// (or binary, if the Codec or the Client says so), SendText and SendBinary send what they say, Ping
+// sends a ping, Close closes with a code. What is sent before the handshake is done is kept, and
+// goes out behind it: a handler that greets from Accept greets browsers, too.
+//
+// # A client's connection
+//
+// A Dialer with a Client calls its open function when the handshake is done, or has failed:
+//
+//	open := func(c *loop.Conn, err error) loop.Handler {
+//		if e, ok := errors.AsType[*websocket.HandshakeError](err); ok && e.Status == 401 {
+//			... // it wants to know who we are
+//		}
+//		if err != nil {
+//			return nil
+//		}
+//		_ = c.Send([]byte("hello"))
+//		return &bot{}
+//	}
+//
+// So does handler.Redial, which comes back: a refusal is to it an attempt that has failed, and what it
+// keeps waits for a WebSocket that is open. A connection that runs, such as one through a proxy that
+// has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when it is one.
 //
 // # How it ends
 //

@@ -65,6 +65,9 @@ func headerSize(second byte) int {
 // sections 5.2 to 5.5).
 func (c *Conn) check(h ws.Header, n int) error {
 	state := ws.StateServerSide
+	if c.config.masked != 0 {
+		state = ws.StateClientSide
+	}
 	if c.fragmented {
 		state = state.Set(ws.StateFragmented)
 	}
@@ -113,16 +116,20 @@ func with(limit, slack int) int {
 // clamp is for error messages.
 func clamp(n int64) int { return int(min(n, 1<<31-1)) }
 
-// appendFrame appends a final frame, not masked.
-func appendFrame(dst []byte, op ws.OpCode, rsv byte, payload []byte) []byte {
+// appendFrame appends a final frame, masked if this is the client's side.
+func (c *Conn) appendFrame(dst []byte, op ws.OpCode, rsv byte, payload []byte) []byte {
+	masked := c.config.masked
 	dst = append(dst, 0x80|rsv<<4|byte(op))
 	switch n := len(payload); {
 	case n < 126:
-		dst = append(dst, byte(n))
+		dst = append(dst, masked|byte(n))
 	case n <= 0xffff:
-		dst = binary.BigEndian.AppendUint16(append(dst, 126), uint16(n))
+		dst = binary.BigEndian.AppendUint16(append(dst, masked|126), uint16(n))
 	default:
-		dst = binary.BigEndian.AppendUint64(append(dst, 127), uint64(n))
+		dst = binary.BigEndian.AppendUint64(append(dst, masked|127), uint64(n))
+	}
+	if masked != 0 {
+		return appendMasked(dst, payload)
 	}
 	return append(dst, payload...)
 }

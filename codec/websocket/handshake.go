@@ -18,6 +18,18 @@ import (
 	"github.com/gobwas/ws"
 )
 
+var headEnd = []byte("\r\n\r\n")
+
+// headLength returns the length of the head of an HTTP request, or of an answer; 0 if its end has not
+// come.
+func headLength(data []byte, seen int) int {
+	from := max(0, seen-len(headEnd)+1)
+	if i := bytes.Index(data[from:], headEnd); i >= 0 {
+		return from + i + len(headEnd)
+	}
+	return 0
+}
+
 // handshake reads an HTTP request, once all of its head is there, and answers it (RFC 6455 section
 // 4.2). Of a request that is accepted it leaves the last byte, so that the answer is on its way
 // before OnOpen is called.
@@ -54,16 +66,21 @@ func readRequest(head []byte) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r, checkNames(r.Header)
+}
+
+// checkNames returns an error if a name in a header is no token.
+func checkNames(h http.Header) error {
 	bad := ""
-	for name := range r.Header {
+	for name := range h {
 		if strings.ContainsFunc(name, notToken) && (bad == "" || name < bad) { // the same one each time
 			bad = name
 		}
 	}
 	if bad != "" {
-		return nil, fmt.Errorf("the header name %q", bad)
+		return fmt.Errorf("the header name %q", bad)
 	}
-	return r, nil
+	return nil
 }
 
 // notToken reports whether r cannot be in a token, RFC 9110 section 5.6.2.
@@ -180,8 +197,9 @@ func (c *Codec) allowsOrigin(r *http.Request) bool {
 
 // opened ends the handshake.
 func (c *Conn) opened() error {
+	c.phase = open
 	r := c.request
-	c.phase, c.request = open, nil
+	defer func() { c.request = nil }()
 	if c.OnOpen == nil {
 		return nil
 	}

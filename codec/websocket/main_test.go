@@ -98,10 +98,12 @@ func (s *server) reason(t testing.TB) error {
 	}
 }
 
-// A client is the peer, by hand: it can do what is wrong, too.
+// A client is the peer, by hand: it can do what is wrong, too. Where a Client of this package is
+// tested it is the server.
 type client struct {
 	net.Conn
-	in *bufio.Reader
+	in     *bufio.Reader
+	masked bool // what it reads must be
 }
 
 func (s *server) dial(t testing.TB) *client {
@@ -112,7 +114,7 @@ func (s *server) dial(t testing.TB) *client {
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	return &client{c, bufio.NewReader(c)}
+	return &client{Conn: c, in: bufio.NewReader(c)}
 }
 
 // request returns a right handshake, with lines changed: "Header: value" replaces or adds one,
@@ -122,6 +124,11 @@ func request(host string, changes ...string) string {
 		"GET /chat HTTP/1.1", "Host: " + host, "Upgrade: websocket", "Connection: Upgrade",
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
 	}
+	return edited(lines, changes)
+}
+
+// edited returns a head with changes as those of request.
+func edited(lines, changes []string) string {
 	for _, change := range changes {
 		name, value, header := strings.Cut(change, ":")
 		if !header || strings.Contains(name, " ") {
@@ -217,11 +224,12 @@ func closing(code ws.StatusCode, reason string) frame {
 // next reads a frame and shows it: `text "hello"`, `close 1000 "bye"`, or "EOF".
 func (c *client) next() string {
 	f, err := ws.ReadFrame(c.in)
+	ws.Cipher(f.Payload, f.Header.Mask, 0)
 	switch {
 	case err != nil:
 		return err.Error()
-	case f.Header.Masked || !f.Header.Fin || f.Header.Rsv != 0:
-		return fmt.Sprintf("a frame that no server sends: %+v", f.Header)
+	case f.Header.Masked != c.masked || !f.Header.Fin || f.Header.Rsv != 0:
+		return fmt.Sprintf("a frame that must not be sent: %+v", f.Header)
 	case f.Header.OpCode == ws.OpClose && len(f.Payload) == 0:
 		return "close"
 	case f.Header.OpCode == ws.OpClose:

@@ -28,8 +28,13 @@ type TimedLink[Timer any] interface {
 // Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be
 // called on c's loop.
 func Of(c interface{ Codec() codec.Codec }) *Conn {
-	w, _ := c.Codec().(*Conn)
-	return w
+	switch w := c.Codec().(type) {
+	case *Conn:
+		return w
+	case *clientConn:
+		return &w.Conn
+	}
+	return nil
 }
 
 // SendText sends msg as a text message, by the rules of Conn.Send. On a connection with another
@@ -64,8 +69,8 @@ func Ping(c Link, data []byte) error {
 	if len(data) > ws.MaxControlFramePayloadSize {
 		return tooBig("ping", len(data), ws.MaxControlFramePayloadSize)
 	}
-	var buf [ws.MaxControlFramePayloadSize + ws.MinHeaderSize]byte
-	_, err := c.Write(appendFrame(buf[:0], ws.OpPing, 0, data))
+	var buf [ws.MaxControlFramePayloadSize + ws.MaxHeaderSize]byte
+	_, err := c.Write(w.appendFrame(buf[:0], ws.OpPing, 0, data))
 	return err
 }
 
@@ -82,7 +87,7 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 	switch {
 	case w != nil && w.phase == closing:
 		return
-	case w == nil || !w.IsOpen():
+	case w == nil || w.phase != open:
 		c.CloseWithError(reply)
 		return
 	}
@@ -95,7 +100,7 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 }
 
 // OpenWithin closes c, with ErrTimeout, if its handshake is not done after d, where that is less
-// than Codec.HandshakeTimeout, which needs no call. Call it in Accept. It does nothing on a
+// than HandshakeTimeout, which needs no call. Call it in Accept. It does nothing on a
 // connection with another codec.
 func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
 	w := Of(c)
@@ -103,7 +108,7 @@ func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
 		return
 	}
 	c.AfterFunc(d, func() {
-		if w.phase < open {
+		if w.phase < answered {
 			c.CloseWithError(ErrTimeout)
 		}
 	})
