@@ -37,8 +37,8 @@ type Client struct {
 	// and no fragment.
 	URL string
 
-	// Header is what the request has besides, such as Authorization, Cookie, Origin or User-Agent.
-	// The fields of the handshake itself are not for it.
+	// Header is what the request has besides, such as Authorization, Cookie, Origin, or a User-Agent
+	// in place of net/http's. The fields of the handshake itself are not for it.
 	Header http.Header
 
 	// Prepare, if not nil, is called for each connection before its request is sent: for tokens that

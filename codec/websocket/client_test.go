@@ -289,6 +289,12 @@ func TestClientNotSecure(t *testing.T) {
 			t.Errorf("%s: %q, %v", url, wire, err)
 		}
 	}
+	cfg := &websocket.Client{URL: "ws://x", Prepare: func(r *http.Request) error { r.URL.Scheme = "wss"; return nil }}
+	for _, secure := range []bool{false, true} {
+		if wire, err := cfg.New().(codec.Greeting).AppendGreeting(nil, secure); errors.Is(err, websocket.ErrNotSecure) == secure || (len(wire) > 0) != secure {
+			t.Errorf("secure %t: %q, %v", secure, wire, err)
+		}
+	}
 }
 
 // What is sent before the handshake is done goes out behind it. More than 64 KiB are refused.
