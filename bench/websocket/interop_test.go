@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -234,12 +233,7 @@ func coderSend(t *testing.T, ctx context.Context, c *coder.Conn, kind coder.Mess
 
 // TestNode runs npm/client.mjs, with npm's ws as the client.
 func TestNode(t *testing.T) {
-	if _, err := os.Stat("npm/node_modules/ws"); err != nil {
-		if os.Getenv("LOOPWHEEL_SLOW") != "" {
-			t.Fatal("npm's ws is not installed: npm ci --prefix bench/websocket/npm")
-		}
-		t.Skip("npm's ws is not installed; npm ci --prefix bench/websocket/npm does that, as CI does")
-	}
+	needNode(t)
 	forEach(t, func(t *testing.T, compress bool) {
 		url, _ := serve(t, compress)
 		out, err := exec.CommandContext(t.Context(), "node", "npm/client.mjs", url, fmt.Sprint(compress)).CombinedOutput()
