@@ -98,9 +98,11 @@ func TestDialWaitsForHandshake(t *testing.T) {
 				if got := fmt.Sprint(g.log); got != "[first second]" {
 					t.Errorf("log %s", got)
 				}
-				if h, ok := loop.HandlerAs[*greeted](g.conn); !ok || h != g {
-					t.Error("the handler is not the one that open has returned")
-				}
+				g.srv.Do(0, func(*loop.Loop) {
+					if h, ok := loop.HandlerAs[*greeted](g.conn); !ok || h != g {
+						t.Error("the handler is not the one that open has returned")
+					}
+				})
 				p.Close()
 				if got := fmt.Sprint(g.log); !strings.HasSuffix(got, " closed: EOF]") {
 					t.Errorf("log %s", got)
