@@ -52,7 +52,7 @@ type Conn struct {
 }
 
 // isDialed reports whether this side began c.
-func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed }
+func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed != "" }
 
 // isUDP reports whether c is a session, and its end has not come.
 func (c *Conn) isUDP() bool {
@@ -62,8 +62,9 @@ func (c *Conn) isUDP() bool {
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
-	dialed  bool      // by a Dialer
+	dialed  string    // by a Dialer: the address
 	pipe    *pipeSide // where the input goes
+	start   *tlsStart // from StartTLS on, until the handshake is done
 	ending  ending
 	log     *zerolog.Logger
 	after   []func(err error)
