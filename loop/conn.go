@@ -105,7 +105,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
-// client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
+// client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It may
+// be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t, ok := c.sock.(*tlsconn.Conn)

@@ -3,6 +3,7 @@ package loop_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/smtp"
 	"strings"
@@ -78,30 +79,52 @@ func ExampleConn_StartTLS() {
 	// <nil>
 }
 
-// A client of PostgreSQL asks for TLS by eight bytes, and gets one for an answer. What is sent behind
-// StartTLS waits until the server is known to be who was dialled.
+// Both sides of PostgreSQL's beginning: the client asks for TLS by eight bytes, and gets one for an
+// answer. What it sends behind StartTLS waits until the server is known to be who was dialled.
 func ExampleConn_StartTLS_client() {
 	const sslRequest = "\x00\x00\x00\x08\x04\xd2\x16\x2f"
+	cert := looptest.Certificate("127.0.0.1")
+	trusted := x509.NewCertPool()
+	trusted.AddCert(cert.Leaf)
+	srv := &loop.Server{Codec: codec.Fixed{Size: len(sslRequest)}, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			if _, ok := c.TLS(); ok {
+				return c.Send([]byte("answer to " + string(msg)))
+			}
+			if string(msg) != sslRequest {
+				return errors.New("only by TLS")
+			}
+			_, _ = c.Write([]byte("S"))
+			err := c.StartTLS(&tls.Config{Certificates: []tls.Certificate{cert}}, nil)
+			c.SetCodec(codec.Lines{})
+			return err
+		})
+	}}
+	_, stop := serve(srv)
+	defer stop()
+
+	answers := make(chan string, 2)
 	dialer := loop.Dialer{Codec: codec.Fixed{Size: 1}}
-	connect := func(l *loop.Loop, startup []byte, answer loop.Handler) {
-		dialer.Dial(l, "tcp://db.example:5432", func(c *loop.Conn, err error) loop.Handler {
-			if err != nil {
+	dialer.Dial(srv.Loops()[0], "tcp://"+srv.LocalAddr().String(), func(c *loop.Conn, err error) loop.Handler {
+		if err != nil {
+			answers <- err.Error()
+			return nil
+		}
+		_, _ = c.Write([]byte(sslRequest))
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+			if st, ok := c.TLS(); ok {
+				answers <- tls.VersionName(st.Version) + ": " + string(msg)
 				return nil
 			}
-			_, _ = c.Write([]byte(sslRequest))
-			return loop.HandlerFunc(func(c *loop.Conn, b []byte) error {
-				if _, ok := c.TLS(); ok {
-					return answer.OnMessage(c, b)
-				}
-				if b[0] != 'S' {
-					return fmt.Errorf("the server speaks no TLS: %q", b)
-				}
-				err := c.StartTLS(&tls.Config{}, nil)
-				c.SetCodec(codec.Length{Offset: 1, Size: 4, Inclusive: true})
-				_, _ = c.Write(startup)
-				return err
-			})
+			if string(msg) != "S" {
+				return errors.New("the server speaks no TLS")
+			}
+			err := c.StartTLS(&tls.Config{RootCAs: trusted}, nil)
+			c.SetCodec(codec.Lines{})
+			_ = c.Send([]byte("select 1"))
+			return err
 		})
-	}
-	_ = connect
+	})
+	fmt.Println(<-answers)
+	// Output: TLS 1.3: answer to select 1
 }

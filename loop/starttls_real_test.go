@@ -211,7 +211,10 @@ func bothSides(t *testing.T, ctx context.Context, kind loop.Engine, reversed boo
 		}
 	}
 	for _, srv := range []*loop.Server{server, client} {
-		waitFor(t, func() bool { st := srv.Stats(); return st.Conns == 0 && st.Handshakes == n && st.HandshakesPending == 0 })
+		waitFor(t, func() bool {
+			st := srv.Stats()
+			return st.Conns == 0 && st.Handshakes == n && st.HandshakesPending == 0
+		})
 	}
 }
 
