@@ -79,7 +79,7 @@ func (c *Conn) beginEnd() {
 	c.stopIdle()
 	c.stopJobs()
 	if c.loop.decoding != c.id {
-		c.in.decoder.Release()
+		c.dropInput()
 	}
 }
 

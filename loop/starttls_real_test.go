@@ -116,6 +116,24 @@ func TestStartTLSOfClients(t *testing.T) {
 	}
 }
 
+// What was sent behind StartTLS before Close arrives, though the ClientHello was there already.
+func TestStartTLSThenCloseWithAnEarlyHello(t *testing.T) {
+	allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
+		for name, before := range map[string]string{"a line": "220 ready\n", "a full socket": strings.Repeat("before TLS", 800<<10)} {
+			srv := upgrading(before, func(c *loop.Conn) {
+				_ = c.Send([]byte("bye"))
+				c.Close()
+			})
+			srv.Engine = kind
+			startWith(t, ctx, srv)
+			c := tls.Client(&frugal{Conn: dialPlain(t, srv.LocalAddr()), n: 1 << 20, first: "STARTTLS\r\n", plain: len(before)}, clientTLS())
+			if got, err := io.ReadAll(c); err != nil || string(got) != "bye\n" {
+				t.Errorf("%s: got %q, %v", name, got, err)
+			}
+		}
+	})
+}
+
 // askQueued reads what waited for the handshake, and has a line echoed.
 func askQueued(c net.Conn) error {
 	if _, err := io.WriteString(c, "hello\n"); err != nil {

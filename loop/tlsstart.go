@@ -42,6 +42,21 @@ func (s *tlsStart) through(t *turnSink) engine.Sink {
 	return t
 }
 
+// keepEarly keeps the rest of a piece of input in which c was closed, for a handshake that is still to come.
+func (c *Conn) keepEarly(data []byte) {
+	if c.tlsStart() != nil {
+		c.in.decoder.Keep(data)
+	}
+}
+
+// dropInput drops what is left over, or gives it to the handshake, whose beginning it is.
+func (c *Conn) dropInput() {
+	if s := c.tlsStart(); s != nil {
+		s.early = append(s.early, c.in.decoder.LeftOver()...)
+	}
+	c.in.decoder.Release()
+}
+
 // goOn begins the handshake, as soon as all is out that goes before it. It is called when no message
 // is in hand any more, so that what is left of the input belongs to the handshake.
 func (s *tlsStart) goOn() {
@@ -49,8 +64,7 @@ func (s *tlsStart) goOn() {
 	if s.tls != nil || c.isOver() {
 		return
 	}
-	s.early = append(s.early, c.in.decoder.LeftOver()...)
-	c.in.decoder.Release()
+	c.dropInput()
 	end := c.isClosing() && (c.out.box == nil || c.extras.ending.drop) // nothing waits for the handshake
 	if s.plain == 0 && !end {
 		s.begin()

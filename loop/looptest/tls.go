@@ -47,8 +47,9 @@ func (p *Peer) speak(c *tls.Conn) {
 	p.settle()
 }
 
-// TLS returns what the handshake of OpenTLS, StartTLS or AcceptTLS has settled, and the error that ended it or what came
-// after it, io.EOF being the server's close_notify. The state is zero before the handshake is done.
+// TLS returns what the handshake of OpenTLS, StartTLS or AcceptTLS has settled, and the error that
+// ended it or what came after it, io.EOF being the server's close_notify. The state is zero before
+// the handshake is done.
 func (p *Peer) TLS() (tls.ConnectionState, error) {
 	t := p.tls
 	t.mu.Lock()
