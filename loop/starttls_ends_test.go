@@ -109,7 +109,7 @@ func TestStartTLSThenCloseOfAFullSocket(t *testing.T) {
 // CloseWrite ends the output behind the handshake.
 func TestStartTLSThenCloseWrite(t *testing.T) {
 	for _, queued := range []string{"", "bye\n"} {
-		post := &postman{}
+		post := &postman{mute: true}
 		post.begin = func(c *loop.Conn) error {
 			_ = c.Send([]byte("220 ready"))
 			err := post.start(c)

@@ -183,7 +183,12 @@ func TestFaultUnfinishedHandshakes(t *testing.T) {
 		{"a reset", func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 		{"who trusts nobody", func(_ *looptest.Server, p *looptest.Peer) { p.StartTLS(&tls.Config{ServerName: "x"}) }, "bad certificate"},
 		{"a full socket", func(srv *looptest.Server, p *looptest.Peer) { srv.Sleep(10 * time.Second) }, "loop: handshake timeout after 10s"},
-		{"the end behind a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Send("\x16\x03"); p.Close() }, "unexpected EOF"},
+		{"the end behind a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Close() }, "unexpected EOF"},
+		{"more, and the end, behind a full socket", func(srv *looptest.Server, p *looptest.Peer) {
+			p.Send("\x16\x03")
+			p.Close() // is not noticed, as the socket rests
+			srv.Sleep(10 * time.Second)
+		}, "loop: handshake timeout after 10s"},
 		{"a reset behind a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 	} {
 		post := &postman{}

@@ -24,7 +24,7 @@ var dialogues = map[string]dialogue{
 	"smtp":     {"220 test ESMTP\r\n", [][2]string{{"EHLO ", "250-test\r\n250 STARTTLS\r\n"}, {"STARTTLS\r\n", "220 ready\r\n"}}},
 	"pop3":     {"+OK\r\n", [][2]string{{"STLS\r\n", "+OK\r\n"}}},
 	"imap":     {"* OK\r\n", [][2]string{{". CAPABILITY\r\n", "* CAPABILITY IMAP4rev1 STARTTLS\r\n. OK\r\n"}, {". STARTTLS\r\n", ". OK\r\n"}}},
-	"ftp":      {"220 test\r\n", [][2]string{{"FEAT\r\n", "211-\r\n AUTH TLS\r\n211 End\r\n"}, {"AUTH TLS\r\n", "234 AUTH TLS\r\n"}}},
+	"ftp":      {"220 test\r\n", [][2]string{{"AUTH TLS\r\n", "234 AUTH TLS\r\n"}}},
 	"xmpp":     {"", [][2]string{{"version='1.0'>", "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:features>"}, {"<starttls ", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"}}},
 	"postgres": {"", [][2]string{{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "S"}}},
 	"mysql":    {mysqlGreeting, [][2]string{{"\x20\x00\x00\x01", ""}}},

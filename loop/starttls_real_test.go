@@ -19,10 +19,20 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// allEngines is bothEngines, and Go's net.
-func allEngines(t *testing.T, f func(t *testing.T, ctx context.Context, kind loop.Engine)) {
-	bothEngines(t, func(t *testing.T, ctx context.Context) { f(t, ctx, loop.EngineDefault) })
-	t.Run("net", func(t *testing.T) { f(t, context.Background(), loop.EngineNet) })
+// allEngines runs f with each engine that there is: run starts a server with it.
+func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) {
+	for name, engine := range map[string]func(srv *loop.Server) context.Context{
+		"default": func(*loop.Server) context.Context { return context.Background() },
+		"plain":   func(*loop.Server) context.Context { return withoutPollers(context.Background()) },
+		"net": func(srv *loop.Server) context.Context {
+			srv.Engine = loop.EngineNet
+			return context.Background()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f(t, func(srv *loop.Server) { startWith(t, engine(srv), srv) })
+		})
+	}
 }
 
 // upgrading is a server that says before, starts TLS at the first line, and echoes what comes then.
@@ -94,11 +104,10 @@ func dialPlain(t *testing.T, addr net.Addr) *net.TCPConn {
 func TestStartTLSOfClients(t *testing.T) {
 	for name, size := range map[string]int{"a line": 10, "a full socket": 8 << 20} {
 		t.Run(name, func(t *testing.T) {
-			allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
-				before := strings.Repeat("before TLS", size/10)
+			allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+				before := strings.Repeat("p", size)
 				srv := upgrading(before, func(c *loop.Conn) { _ = c.Send([]byte("queued")) })
-				srv.Engine = kind
-				startWith(t, ctx, srv)
+				run(srv)
 				for _, n := range []int{1, 7, 1 << 20} {
 					for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 						f := &frugal{Conn: dialPlain(t, srv.LocalAddr()), n: n, first: "STARTTLS\r\n", plain: size}
@@ -118,14 +127,13 @@ func TestStartTLSOfClients(t *testing.T) {
 
 // What was sent behind StartTLS before Close arrives, though the ClientHello was there already.
 func TestStartTLSThenCloseWithAnEarlyHello(t *testing.T) {
-	allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		for name, before := range map[string]string{"a line": "220 ready\n", "a full socket": strings.Repeat("before TLS", 800<<10)} {
 			srv := upgrading(before, func(c *loop.Conn) {
 				_ = c.Send([]byte("bye"))
 				c.Close()
 			})
-			srv.Engine = kind
-			startWith(t, ctx, srv)
+			run(srv)
 			c := tls.Client(&frugal{Conn: dialPlain(t, srv.LocalAddr()), n: 1 << 20, first: "STARTTLS\r\n", plain: len(before)}, clientTLS())
 			if got, err := io.ReadAll(c); err != nil || string(got) != "bye\n" {
 				t.Errorf("%s: got %q, %v", name, got, err)
@@ -148,10 +156,9 @@ func askQueued(c net.Conn) error {
 
 // Much that comes and goes by TLS behind the change is whole.
 func TestStartTLSEchoesMuch(t *testing.T) {
-	allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		srv := upgrading("220 ready\n", func(c *loop.Conn) { c.SetCodec(nil) })
-		srv.Engine = kind
-		startWith(t, ctx, srv)
+		run(srv)
 		var wg sync.WaitGroup
 		for seed := range uint64(4) {
 			raw := dialPlain(t, srv.LocalAddr())
@@ -168,14 +175,14 @@ func TestStartTLSEchoesMuch(t *testing.T) {
 func TestStartTLSOnBothSides(t *testing.T) {
 	for name, reversed := range map[string]bool{"": false, "reversed": true} {
 		t.Run(name, func(t *testing.T) {
-			allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
-				bothSides(t, ctx, kind, reversed)
+			allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+				bothSides(t, run, reversed)
 			})
 		})
 	}
 }
 
-func bothSides(t *testing.T, ctx context.Context, kind loop.Engine, reversed bool) {
+func bothSides(t *testing.T, run func(srv *loop.Server), reversed bool) {
 	certified, trust := ownCertificate()
 	trusting := &tls.Config{RootCAs: trust}
 	begin := func(c *loop.Conn, cfg *tls.Config) error { return c.StartTLS(cfg, nil) }
@@ -184,7 +191,7 @@ func bothSides(t *testing.T, ctx context.Context, kind loop.Engine, reversed boo
 		certified.ServerName = "localhost" // this side has dialled nobody
 		begin = func(c *loop.Conn, cfg *tls.Config) error { return c.StartTLSReversed(cfg, nil) }
 	}
-	server := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Engine: kind, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+	server := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
 			if _, ok := c.TLS(); ok {
 				return c.Send(line)
@@ -193,12 +200,12 @@ func bothSides(t *testing.T, ctx context.Context, kind loop.Engine, reversed boo
 			return begin(c, certified)
 		})
 	}}
-	startWith(t, ctx, server)
-	client := &loop.Server{NumLoops: 2, Engine: kind}
-	startWith(t, ctx, client)
+	run(server)
+	client := &loop.Server{NumLoops: 2}
+	run(client)
 	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
 	const n = 50
-	answers := make(chan string, n)
+	answers := make(chan string, 2*n)
 	for i := range n {
 		host := []string{"127.0.0.1", "localhost"}[i%2]
 		loop.Dialer{Codec: codec.Lines{}}.Dial(client.Loops()[i%2], "tcp://"+host+":"+port, func(c *loop.Conn, err error) loop.Handler {
@@ -270,10 +277,9 @@ func TestStartTLSWithABlockingHook(t *testing.T) {
 
 // Peers that go in the middle, in whatever way, leave nothing behind.
 func TestStartTLSOfPeersThatGo(t *testing.T) {
-	allEngines(t, func(t *testing.T, ctx context.Context, kind loop.Engine) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		srv := upgrading("220 ready\n", nil)
-		srv.Engine = kind
-		startWith(t, ctx, srv)
+		run(srv)
 		hello := clientHello()
 		for i := range 60 {
 			c := dialPlain(t, srv.LocalAddr())

@@ -26,6 +26,7 @@ type postman struct {
 	cfg    *tls.Config
 	begin  func(c *loop.Conn) error // in place of what STARTTLS does otherwise
 	done   func(c *loop.Conn)       // unless nil
+	mute   bool                     // it answers nothing
 }
 
 func (p *postman) OnMessage(c *loop.Conn, line []byte) error {
@@ -42,6 +43,8 @@ func (p *postman) OnMessage(c *loop.Conn, line []byte) error {
 			return err
 		}
 		return p.start(c)
+	case p.mute:
+		return nil
 	}
 	return c.Send(fmt.Appendf(nil, "250 %s%s", over, line))
 }
@@ -263,7 +266,7 @@ func TestStartTLSWithAnotherCodec(t *testing.T) {
 		_ = c.Send([]byte("queued"))
 		return err
 	}
-	post.done = func(c *loop.Conn) { c.SetCodec(codec.Fixed{Size: 3}) }
+	post.done = func(c *loop.Conn) { c.SetCodec(codec.Delimiter{Delim: ";"}) }
 	mail(t, post, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Send("STARTTLS\r\n")
@@ -271,8 +274,8 @@ func TestStartTLSWithAnotherCodec(t *testing.T) {
 			t.Errorf("in plain text: %q", got)
 		}
 		p.StartTLS(clientTLS())
-		p.Send("abc", "de", "f")
-		if got := p.Received(); got != "\x06queued" {
+		p.Send("abc;", "de", "f;")
+		if got := p.Received(); got != "\x06queued250 +abc;250 +def;" {
 			t.Errorf("by TLS: %q", got)
 		}
 	})
@@ -365,8 +368,13 @@ func TestStartTLSRefuses(t *testing.T) {
 		}
 	}
 	mail(t, post, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
-		secure(t, srv.Open())
 		p := srv.Open()
+		p.Send("STARTTLS\r\n")
+		p.Received()
+		if p.StartTLS(clientTLS()); post.ends != 1 || post.closed != nil {
+			t.Errorf("closed with %v", post.closed)
+		}
+		p = srv.Open()
 		tell(srv, p, func(c *loop.Conn) {
 			c.CloseWrite()
 			if err := c.StartTLS(serverTLS(), nil); err != loop.ErrClosed {
