@@ -283,3 +283,66 @@ func TestStartTLSPanics(t *testing.T) {
 		})
 	}
 }
+
+// What cannot be is refused, and changes nothing.
+func TestStartTLSRefuses(t *testing.T) {
+	bad := func(c *loop.Conn, cfg *tls.Config, what string) {
+		if err := c.StartTLS(cfg, nil); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want something with %q", err, what)
+		}
+	}
+	post := &postman{}
+	post.begin = func(c *loop.Conn) error {
+		mustPanicWith(t, "nil tls.Config", func() { _ = c.StartTLS(nil, nil) })
+		bad(c, &tls.Config{}, "certificate")
+		if err := c.StartTLSReversed(&tls.Config{}, nil); err == nil || !strings.Contains(err.Error(), "ServerName") {
+			t.Errorf("a client that trusts nobody in particular: %v", err)
+		}
+		renegotiates := &tls.Config{ServerName: "x", Renegotiation: tls.RenegotiateFreelyAsClient}
+		if err := c.StartTLSReversed(renegotiates, nil); err == nil || !strings.Contains(err.Error(), "Renegotiation") {
+			t.Errorf("with renegotiation: %v", err)
+		}
+		_ = c.Send([]byte("220 ready"))
+		if err := post.start(c); err != nil {
+			t.Error(err)
+		}
+		bad(c, serverTLS(), "already")
+		return nil
+	}
+	post.done = func(c *loop.Conn) {
+		bad(c, serverTLS(), "already")
+		c.CloseWrite()
+		c.Close()
+		if err := c.StartTLS(serverTLS(), nil); err != loop.ErrClosed {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	mail(t, post, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("STARTTLS\r\n")
+		p.Received()
+		if p.StartTLS(clientTLS()); post.ends != 1 || post.closed != nil {
+			t.Errorf("closed with %v", post.closed)
+		}
+		p = srv.Open()
+		tell(srv, p, func(c *loop.Conn) {
+			c.CloseWrite()
+			if err := c.StartTLS(serverTLS(), nil); err != loop.ErrClosed {
+				t.Errorf("after CloseWrite: %v", err)
+			}
+		})
+		a, b := srv.Open(), srv.Open()
+		var conns []*loop.Conn
+		for _, p := range []*looptest.Peer{a, b} {
+			tell(srv, p, func(c *loop.Conn) { conns = append(conns, c) })
+		}
+		srv.Do(0, func(*loop.Loop) {
+			loop.Pipe(conns[0], conns[1], loop.PipeConfig{})
+			mustPanicWith(t, "in a Pipe", func() { _ = conns[0].StartTLS(serverTLS(), nil) })
+		})
+	})
+	bubble(t, &loop.Server{Addr: "udp://127.0.0.1:0", Accept: func(c *loop.Conn) loop.Handler {
+		mustPanicWith(t, "no DTLS", func() { _ = c.StartTLS(serverTLS(), nil) })
+		return nil
+	}}, func(_ *testing.T, srv *looptest.Server) { srv.OpenUDP(0).Send("x") })
+}
