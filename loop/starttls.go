@@ -20,8 +20,9 @@ import (
 //
 // What was sent before goes out as it is, first and in order. What is sent from now on is encrypted,
 // and waits for the handshake. What the peer has sent behind the message in hand is the beginning of
-// the handshake and never a message: the next OnMessage is for what came by TLS. Who does something
-// else between that message and StartTLS, by Offload say, calls PauseRead in OnMessage.
+// the handshake and never a message: the next OnMessage is for what came by TLS. So the codec must find
+// the end of that message, which codec.Raw does not. Who does something else between that message and
+// StartTLS, by Offload say, calls PauseRead in OnMessage.
 //
 // done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS tells
 // what was settled, and what it sends goes behind what waited. If the handshake fails, or is not done

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A dialogue is what a protocol has before TLS: a greeting, and answers to what contains the
-// questions. TLS comes behind the last one.
+// A dialogue is what a protocol has before TLS: a greeting, and answers, each to what ends like this. TLS
+// comes behind the last one.
 type dialogue struct {
 	greeting string
 	steps    [][2]string
@@ -21,13 +21,13 @@ type dialogue struct {
 
 // dialogues are by the names that openssl has for them.
 var dialogues = map[string]dialogue{
-	"smtp":     {"220 test ESMTP\r\n", [][2]string{{"EHLO ", "250-test\r\n250 STARTTLS\r\n"}, {"STARTTLS\r\n", "220 ready\r\n"}}},
+	"smtp":     {"220 test ESMTP\r\n", [][2]string{{"EHLO mail.example.com\r\n", "250-test\r\n250 STARTTLS\r\n"}, {"STARTTLS\r\n", "220 ready\r\n"}}},
 	"pop3":     {"+OK\r\n", [][2]string{{"STLS\r\n", "+OK\r\n"}}},
 	"imap":     {"* OK\r\n", [][2]string{{". CAPABILITY\r\n", "* CAPABILITY IMAP4rev1 STARTTLS\r\n. OK\r\n"}, {". STARTTLS\r\n", ". OK\r\n"}}},
 	"ftp":      {"220 test\r\n", [][2]string{{"AUTH TLS\r\n", "234 AUTH TLS\r\n"}}},
-	"xmpp":     {"", [][2]string{{"version='1.0'>", "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:features>"}, {"<starttls ", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"}}},
+	"xmpp":     {"", [][2]string{{"version='1.0'>", "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:features>"}, {"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"}}},
 	"postgres": {"", [][2]string{{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "S"}}},
-	"mysql":    {mysqlGreeting, [][2]string{{"\x20\x00\x00\x01", ""}}},
+	"mysql":    {mysqlGreeting, [][2]string{{"\x21" + strings.Repeat("\x00", 23), ""}}},
 	"ldap":     {"", [][2]string{{"1.3.6.1.4.1.1466.20037", "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"}}},
 }
 
@@ -35,7 +35,8 @@ var dialogues = map[string]dialogue{
 const mysqlGreeting = "\x49\x00\x00\x00\x0a" + "8.0.0\x00" + "\x01\x00\x00\x00" + "12345678\x00" + "\xff\xff\x21\x02\x00\xff\xff\x15" +
 	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" + "123456789012\x00" + "mysql_native_password\x00"
 
-// accept returns the Handler that goes through d, and then says back a line, and by what it came.
+// accept returns the Handler that goes through d, byte by byte, as some clients do not wait for an
+// answer, and then says back a line, and by what it came.
 func (d dialogue) accept(c *loop.Conn) loop.Handler {
 	_, _ = c.Write([]byte(d.greeting))
 	heard, step := "", 0
@@ -45,7 +46,7 @@ func (d dialogue) accept(c *loop.Conn) loop.Handler {
 			return c.Send(fmt.Append(nil, string(msg), " by ", tls.VersionName(st.Version)))
 		}
 		heard += string(msg)
-		if !strings.Contains(heard, d.steps[step][0]) {
+		if !strings.HasSuffix(heard, d.steps[step][0]) {
 			return nil
 		}
 		_, _ = c.Write([]byte(d.steps[step][1]))
@@ -63,7 +64,7 @@ func TestStartTLSOfOpenSSL(t *testing.T) {
 	cert, _ := pemFiles(t)
 	for protocol, d := range dialogues {
 		t.Run(protocol, func(t *testing.T) {
-			srv := &loop.Server{Accept: d.accept}
+			srv := &loop.Server{Codec: codec.Fixed{Size: 1}, Accept: d.accept}
 			startPlain(t, srv)
 			out := askOpenSSL(t, openssl, []string{"s_client", "-connect", srv.LocalAddr().String(), "-starttls", protocol,
 				"-CAfile", cert, "-servername", "test", "-verify_return_error", "-ign_eof"})
