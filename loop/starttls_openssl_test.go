@@ -21,11 +21,14 @@ type dialogue struct {
 
 // dialogues are by the names that openssl has for them.
 var dialogues = map[string]dialogue{
-	"smtp":     {"220 test ESMTP\r\n", [][2]string{{"EHLO mail.example.com\r\n", "250-test\r\n250 STARTTLS\r\n"}, {"STARTTLS\r\n", "220 ready\r\n"}}},
-	"pop3":     {"+OK\r\n", [][2]string{{"STLS\r\n", "+OK\r\n"}}},
-	"imap":     {"* OK\r\n", [][2]string{{". CAPABILITY\r\n", "* CAPABILITY IMAP4rev1 STARTTLS\r\n. OK\r\n"}, {". STARTTLS\r\n", ". OK\r\n"}}},
-	"ftp":      {"220 test\r\n", [][2]string{{"AUTH TLS\r\n", "234 AUTH TLS\r\n"}}},
-	"xmpp":     {"", [][2]string{{"version='1.0'>", "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:features>"}, {"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"}}},
+	"smtp": {"220 test ESMTP\r\n", [][2]string{{"EHLO mail.example.com\r\n", "250-test\r\n250 STARTTLS\r\n"}, {"STARTTLS\r\n", "220 ready\r\n"}}},
+	"pop3": {"+OK\r\n", [][2]string{{"STLS\r\n", "+OK\r\n"}}},
+	"imap": {"* OK\r\n", [][2]string{{". CAPABILITY\r\n", "* CAPABILITY IMAP4rev1 STARTTLS\r\n. OK\r\n"}, {". STARTTLS\r\n", ". OK\r\n"}}},
+	"ftp":  {"220 test\r\n", [][2]string{{"AUTH TLS\r\n", "234 AUTH TLS\r\n"}}},
+	"xmpp": {"", [][2]string{
+		{"version='1.0'>", "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:features>"},
+		{"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"},
+	}},
 	"postgres": {"", [][2]string{{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "S"}}},
 	"mysql":    {mysqlGreeting, [][2]string{{"\x21" + strings.Repeat("\x00", 23), ""}}},
 	"ldap":     {"", [][2]string{{"1.3.6.1.4.1.1466.20037", "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"}}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -88,15 +89,15 @@ func (f *frugal) Read(p []byte) (int, error) {
 }
 
 // dialPlain connects to addr until the test ends.
-func dialPlain(t *testing.T, addr net.Addr) *net.TCPConn {
+func dialPlain(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr.String())
+	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	return c.(*net.TCPConn)
+	return c
 }
 
 // Clients of crypto/tls whose ClientHello comes in the same segment as the command, whole and in
@@ -154,14 +155,37 @@ func askQueued(c net.Conn) error {
 	return nil
 }
 
+// A client that says much in plain text, then STARTTLS, and begins, all at once, has its share of the
+// loop in between, and is answered in order.
+func TestStartTLSBehindAFlood(t *testing.T) {
+	const n = 20_000
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				if string(line) == "STARTTLS" {
+					return c.StartTLS(serverTLS(), func() { _ = c.Send([]byte("queued")) })
+				}
+				return c.Send(line)
+			})
+		}}
+		run(srv)
+		said := strings.Repeat("NOOP\n", n)
+		f := &frugal{Conn: dialPlain(t, srv.LocalAddr()), n: 1 << 20, first: said + "STARTTLS\n", plain: len(said)}
+		if err := askQueued(tls.Client(f, clientTLS())); err != nil || f.heard.String() != said {
+			t.Errorf("%v; %d bytes of plain text", err, f.heard.Len())
+		}
+	})
+}
+
 // Much that comes and goes by TLS behind the change is whole.
 func TestStartTLSEchoesMuch(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		srv := upgrading("220 ready\n", func(c *loop.Conn) { c.SetCodec(nil) })
+		srv.Listeners = []loop.Listener{{Addr: "unix://" + shortdir.Socket(t)}}
 		run(srv)
 		var wg sync.WaitGroup
 		for seed := range uint64(4) {
-			raw := dialPlain(t, srv.LocalAddr())
+			raw := dialPlain(t, srv.Addrs()[seed%2])
 			wg.Go(func() {
 				f := &frugal{Conn: raw, n: 1 << 20, first: "STARTTLS\n", plain: 10}
 				echoSizes(t, tls.Client(f, clientTLS()), rand.New(rand.NewPCG(seed, 1)))
@@ -282,7 +306,7 @@ func TestStartTLSOfPeersThatGo(t *testing.T) {
 		run(srv)
 		hello := clientHello()
 		for i := range 60 {
-			c := dialPlain(t, srv.LocalAddr())
+			c := dialPlain(t, srv.LocalAddr()).(*net.TCPConn)
 			_, _ = c.Write([]byte("STARTTLS\n"))
 			if i%3 > 0 {
 				_, _ = bufio.NewReader(c).ReadString('\n')
