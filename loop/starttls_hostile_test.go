@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,32 @@ func mailTo(t *testing.T, post *postman, f func(t *testing.T, srv *looptest.Serv
 		b := srv.Backend("tcp", "test:25")
 		srv.Sleep(time.Second)
 		f(t, srv, b.Accept())
+	})
+}
+
+// What is dialled with TLS from the beginning can be tested in virtual time, too.
+func TestDialTLSInVirtualTime(t *testing.T) {
+	var got []string
+	cfg := clientTLS()
+	cfg.ServerName = ""
+	dialer := loop.Dialer{Codec: codec.Lines{}, TLS: cfg}
+	srv := &loop.Server{OnStart: func(l *loop.Loop) {
+		l.AfterFunc(time.Second, func() {
+			dialer.Dial(l, "tcp://test:25", func(c *loop.Conn, err error) loop.Handler {
+				got = append(got, fmt.Sprint(err))
+				return script{Message: func(_ *loop.Conn, line []byte) error { got = append(got, string(line)); return nil }}
+			})
+		})
+	}}
+	mail(t, &postman{}, srv, func(t *testing.T, srv *looptest.Server) {
+		b := srv.Backend("tcp", "test:25")
+		srv.Sleep(time.Second)
+		p := b.Accept()
+		p.AcceptTLS(serverTLS())
+		p.Send("hello\n")
+		if want := []string{"<nil>", "hello"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	})
 }
 

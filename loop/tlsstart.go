@@ -42,7 +42,10 @@ func (s *tlsStart) through(t *turnSink) engine.Sink {
 	return t
 }
 
-// keepEarly keeps the rest of a piece of input in which c was closed, for a handshake that is still to come.
+// keepEarly keeps the rest of a piece of input in which c was closed, for a handshake that is still to
+// come.
+//
+//go:noinline
 func (c *Conn) keepEarly(data []byte) {
 	if c.tlsStart() != nil {
 		c.in.decoder.Keep(data)
