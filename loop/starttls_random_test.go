@@ -1,9 +1,14 @@
 package loop_test
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,4 +101,41 @@ func randomPeer(r *rand.Rand, srv *looptest.Server, p *looptest.Peer, f func(c *
 			[]func(){p.Close, p.CloseWrite, p.Reset}[r.IntN(3)]()
 		}
 	}
+}
+
+// The same with real sockets and real time, where handshakes are computed beside the loops while
+// something happens to their connections.
+func TestStartTLSDisturbed(t *testing.T) {
+	const clients, each = 8, 20
+	first := seed.Pick(t, 1)
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		var opened atomic.Uint64
+		srv := upgrading("220 ready\n", func(c *loop.Conn) {
+			r := rand.New(rand.NewPCG(first, opened.Add(1)))
+			c.AfterFunc(time.Duration(r.IntN(3000))*time.Microsecond, func() { disturb(r, c) })
+		})
+		srv.CloseTimeout, srv.IdleTimeout = time.Second, 2*time.Second
+		run(srv)
+		var wg sync.WaitGroup
+		for i := range clients {
+			raw := make([]net.Conn, each)
+			for j := range raw {
+				raw[j] = dialPlain(t, srv.LocalAddr())
+			}
+			wg.Go(func() {
+				for j, nc := range raw {
+					c := tls.Client(&frugal{Conn: nc, n: 1 + (i*each+j)*7%2000, first: "STARTTLS\n", plain: 10}, clientTLS())
+					if _, err := io.WriteString(c, "hello\n"); err == nil {
+						_, _ = c.Read(make([]byte, 1))
+					}
+					c.Close()
+				}
+			})
+		}
+		wg.Wait()
+		waitFor(t, func() bool { st := srv.Stats(); return st.Closed == clients*each && st.HandshakesPending == 0 })
+		if st := srv.Stats(); st.Panics != 0 || st.Handshakes == 0 {
+			t.Errorf("%d panics, %d handshakes, %d failed", st.Panics, st.Handshakes, st.HandshakesFailed)
+		}
+	})
 }
