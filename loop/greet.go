@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
 // greet sends the first words of the codec, if it is one that has them. They are made in a buffer of
@@ -16,9 +15,8 @@ func (c *Conn) greet() {
 	if !ok || c.isClosing() || c.out.ended {
 		return
 	}
-	_, secure := c.sock.(*tlsconn.Conn)
 	c.callHook(func() { // a panic closes c: who dialled it must hear of that
-		words, err := g.AppendGreeting(nil, secure)
+		words, err := g.AppendGreeting(nil, c.isTLS())
 		if err != nil {
 			c.shut(err)
 		} else if len(words) > 0 && !c.isClosing() {
