@@ -1,0 +1,129 @@
+package timing
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// visits is what a Drain calls its function with.
+type visits []time.Duration
+
+func (v *visits) add(when time.Duration) { *v = append(*v, when) }
+
+func (v *visits) want(t *testing.T, ms ...int) {
+	t.Helper()
+	want := visits{}
+	for _, ms := range ms {
+		want = append(want, at(ms))
+	}
+	if !slices.Equal(*v, want) {
+		t.Errorf("visited %v, want %v", *v, want)
+	}
+}
+
+// A function that moves a timer and then drains the wheel itself leaves the outer Drain nothing to
+// do, and no memory to look at that is not there.
+func TestDrainInADrain(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		w := New(Config{})
+		var v visits
+		w.At(at(1), func() {})
+		b := w.At(at(2), func() {})
+		w.At(at(3), func() {})
+		w.Drain(func(when time.Duration) {
+			if v.add(when); when != at(1) {
+				return
+			}
+			w.Reset(b, at(9))
+			defer func() { _ = recover() }()
+			w.Drain(func(when time.Duration) {
+				if v.add(when); panics {
+					w.Reset(b, at(8))
+					panic("the rest is for the outer Drain")
+				}
+			})
+		})
+		if panics {
+			v.want(t, 1, 3, 8)
+		} else {
+			v.want(t, 1, 3, 9)
+		}
+		if w.Len() != 0 || w.Stop(b) || len(w.nodes.list) != 0 {
+			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes.list))
+		}
+		w.validate(t)
+	}
+}
+
+// Who calls Advance in a Drain gets what is due then called, and the rest is visited, a periodic
+// timer at its next deadline.
+func TestAdvanceInADrain(t *testing.T) {
+	var l record
+	var v visits
+	w := New(Config{})
+	w.At(at(1), func() {})
+	w.At(at(2), l.add("two"))
+	w.Every(at(3), at(10), l.add("every"))
+	w.At(at(20), func() { t.Error("ran") })
+	w.Drain(func(when time.Duration) {
+		v.add(when)
+		w.Advance(at(5), 0)
+		w.validate(t)
+	})
+	l.want(t, "two", "every")
+	v.want(t, 1, 13, 20)
+	if w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
+	}
+}
+
+// A timer that is moved to where it was comes behind others with that deadline, as it would be
+// called.
+func TestDrainVisitsWhatWasResetLast(t *testing.T) {
+	w := New(Config{})
+	var order []int
+	timers := make([]Timer, 4)
+	note := func() {
+		for i, x := range timers {
+			if !w.Pending(x) && !slices.Contains(order, i) {
+				order = append(order, i)
+			}
+		}
+	}
+	w.At(at(1), func() {})
+	for i := range timers {
+		timers[i] = w.At(at(5), func() {})
+	}
+	w.Drain(func(when time.Duration) {
+		if note(); when == at(1) {
+			w.Reset(timers[0], at(7))
+			w.Reset(timers[1], at(5))
+			w.Reset(timers[0], at(5))
+		}
+	})
+	if want := []int{2, 3, 1, 0}; !slices.Equal(order, want) {
+		t.Errorf("visited %v, want %v", order, want)
+	}
+}
+
+// Of timers with one deadline that was passed when the last of them were added, too, the first comes
+// first.
+func TestDrainOfDeadlinesThatPassed(t *testing.T) {
+	w := New(Config{})
+	var v visits
+	late := at(10) + 200*time.Microsecond
+	first := w.At(late, func() {}) // due at 11 ms
+	w.Advance(at(10)+500*time.Microsecond, 0)
+	second := w.At(late, func() {}) // due at once
+	w.At(math.MinInt64, func() {})
+	w.Drain(func(when time.Duration) {
+		if v.add(when); w.Pending(first) && !w.Pending(second) {
+			t.Error("the second was visited before the first")
+		}
+	})
+	if want := (visits{math.MinInt64, late, late}); !slices.Equal(v, want) {
+		t.Errorf("visited %v, want %v", v, want)
+	}
+}
