@@ -15,24 +15,26 @@ type KeyedWheel[K comparable, V any] struct {
 	core    keyedCore[K, V]
 	owner   *Wheel
 	alarm   Timer
-	armed   time.Duration // when alarm is due
+	call    func()        // ring, made once
+	armed   time.Duration // when alarm is due; the end of time, if there is none
 	ringing bool
 	expire  func(expired []Entry[K, V])
 }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
 //
-// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time; then
-// the owner's other timers are called, and the owner's budget is looked at. The entries have been
-// removed, so their keys may be set again. The slice is only valid until expire returns. A panic
-// goes on through the owner's Advance; the rest of that batch is not offered again. expire may be
-// nil: then entries just go.
+// expire gets what has expired, in the order of the deadlines: up to 256 entries in each Advance of
+// the owner's, as one timer of its. If there are more, the owner's Next is not after its time, as
+// where a budget has run out: so go on until it is. The entries have been removed, so their keys may
+// be set again. The slice is only valid until expire returns. A panic goes on through the owner's
+// Advance; the rest of that batch is not offered again. expire may be nil: then entries just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	owner.mustBeMade()
 	k := &KeyedWheel[K, V]{owner: owner, expire: expire, armed: math.MaxInt64}
 	w := New(Config{Tick: owner.time(1)})
 	w.now, w.behind = owner.now, true
 	k.core.init(w)
+	k.call = k.ring
 	return k
 }
 
@@ -40,14 +42,18 @@ func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entr
 // one, both its value and its deadline are replaced. A when that is not after the owner's time has
 // passed: the entry expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
-	k.core.set(k.core.hash(key), key, value, when, math.MaxInt)
+	hash := k.core.hash(key)
+	when = k.dueAt(when)
+	k.core.set(hash, key, value, when, math.MaxInt)
 	k.wakeBy(when)
 }
 
 // Move has the entry of a key expire at when, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
-	if !k.core.move(k.core.hash(key), key, when) {
+	hash := k.core.hash(key)
+	when = k.dueAt(when)
+	if !k.core.move(hash, key, when) {
 		return false
 	}
 	k.wakeBy(when)
@@ -73,8 +79,8 @@ func (k *KeyedWheel[K, V]) Len() int {
 }
 
 // Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
-// be nil, and may set entries, which stay. It returns how many there were. An empty KeyedWheel has
-// no timer in its owner's Wheel, so there is nothing to stop.
+// be nil, and may set entries, which stay. It returns how many there were. A KeyedWheel that it has
+// emptied has no timer in its owner's Wheel, so there is nothing to stop.
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	k.core.mustBeMade()
 	all := k.core.takeAll()
@@ -88,9 +94,19 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	return len(all)
 }
 
+// dueAt returns the deadline for what is due at when: of one that has passed, the tick that the owner
+// has come to. Its own wheel may be behind that, and would round it up to a tick to come.
+func (k *KeyedWheel[K, V]) dueAt(when time.Duration) time.Duration {
+	if o := k.owner; when <= o.now {
+		return o.time(o.reached(o.now))
+	}
+	return when
+}
+
 // wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
 func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
-	if when < k.armed && !k.ringing {
+	sooner := when < k.armed || k.armed == math.MaxInt64 && !k.owner.Pending(k.alarm)
+	if sooner && !k.ringing {
 		k.arm()
 	}
 }
@@ -103,7 +119,7 @@ func (k *KeyedWheel[K, V]) arm() {
 	}
 	k.armed = when
 	if !k.owner.Reset(k.alarm, when) {
-		k.alarm = k.owner.At(when, k.ring)
+		k.alarm = k.owner.At(when, k.call)
 	}
 }
 
