@@ -53,8 +53,9 @@ type SchedulerConfig struct {
 //
 // Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only
 // while some are due; or on the Executor of the config. A Scheduler that is empty, or whose next
-// deadline is far off, makes no wake-ups and has no goroutine, so one that is forgotten is simply
-// collected.
+// deadline is far off, makes no wake-ups and has no goroutine. So one that is forgotten and empty is
+// simply collected, at the latest when the deadline of its last timer has passed; what is pending is
+// called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed, and the callback runs at once, but never before the call that
