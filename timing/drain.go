@@ -18,7 +18,6 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
 	d.all = d.rest
 	w.drain = &d
-	w.behind = true
 	w.forget() // so that Reset comes by file, which notes it
 	defer d.end()
 	for len(d.rest) > 0 {
@@ -51,7 +50,6 @@ func (d *drain) end() {
 	w := d.wheel
 	d.passOn()
 	w.drain = d.outer
-	w.behind = w.drain != nil || w.pos < w.reached(w.now)
 	if w.Len() == 0 && !w.advancing && w.drain == nil {
 		w.reset()
 	}

@@ -108,6 +108,28 @@ func TestDrainVisitsWhatWasResetLast(t *testing.T) {
 	}
 }
 
+// Nor does it matter that where it is moved to timers were added just now, which is a shorter way.
+func TestDrainVisitsWhatWasMovedBesideOthers(t *testing.T) {
+	for _, to := range []int{5, 6} {
+		var v visits
+		w := New(Config{})
+		for range 3 {
+			w.At(at(5), func() {})
+		}
+		x := w.At(at(4), func() {})
+		w.At(at(6), func() {})
+		w.At(at(1), func() {})
+		w.Drain(func(when time.Duration) {
+			if v.add(when); when == at(1) && !w.Reset(x, at(to)) {
+				t.Error("Reset: false")
+			}
+		})
+		if v.want(t, append([]int{1, 5, 5, 5}, map[int][]int{5: {5, 6}, 6: {6, 6}}[to]...)...); w.Len() != 0 {
+			t.Errorf("%d left", w.Len())
+		}
+	}
+}
+
 // Of timers with one deadline that was passed when the last of them were added, too, the first comes
 // first.
 func TestDrainOfDeadlinesThatPassed(t *testing.T) {

@@ -145,5 +145,4 @@ func (w *Wheel) freeNode(i uint32) { w.keep(i, 0) }
 func (w *Wheel) clear() {
 	w.reset()
 	w.collected = nil
-	w.behind = w.pos < w.reached(w.now)
 }

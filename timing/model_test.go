@@ -290,8 +290,8 @@ func (m *model) advance() {
 }
 
 func (m *model) checkAdvance(before Stats, fired, budget int, left *modelTimer, told time.Duration) {
-	if fired != m.ran {
-		m.t.Fatalf("Advance returned %d, ran %d", fired, m.ran)
+	if fired != m.ran || m.w.Now() != m.now {
+		m.t.Fatalf("Advance returned %d, ran %d; Now is %d, want %d", fired, m.ran, m.w.Now(), m.now)
 	}
 	after := m.w.Stats()
 	touched := int(after.Fired - before.Fired + after.Cascaded - before.Cascaded)
