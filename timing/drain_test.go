@@ -32,6 +32,7 @@ func TestDrainInADrain(t *testing.T) {
 		w.At(at(1), func() {})
 		b := w.At(at(2), func() {})
 		w.At(at(3), func() {})
+		d := w.At(at(4), func() {})
 		w.Drain(func(when time.Duration) {
 			if v.add(when); when != at(1) {
 				return
@@ -40,15 +41,15 @@ func TestDrainInADrain(t *testing.T) {
 			defer func() { _ = recover() }()
 			w.Drain(func(when time.Duration) {
 				if v.add(when); panics {
-					w.Reset(b, at(8))
+					w.Reset(d, at(8))
 					panic("the rest is for the outer Drain")
 				}
 			})
 		})
 		if panics {
-			v.want(t, 1, 3, 8)
+			v.want(t, 1, 3, 8, 9)
 		} else {
-			v.want(t, 1, 3, 9)
+			v.want(t, 1, 3, 4, 9)
 		}
 		if w.Len() != 0 || w.Stop(b) || len(w.nodes.list) != 0 {
 			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes.list))

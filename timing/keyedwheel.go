@@ -10,7 +10,7 @@ import (
 // with [NewKeyedWheel]: the methods of the zero KeyedWheel panic.
 //
 // It has one timer in the owner's Wheel, for its first deadline. Who drains that Wheel takes the
-// timer away: drain the KeyedWheel before.
+// timer away: drain the KeyedWheel before. With one entry it takes 28 KB.
 type KeyedWheel[K comparable, V any] struct {
 	core    keyedCore[K, V]
 	owner   *Wheel

@@ -81,6 +81,38 @@ func TestPanicLosesNeitherBatchNorPeriod(t *testing.T) {
 	w.validate(t)
 }
 
+// A callback that ends its goroutine leaves a wheel for the next one, as one that panics does.
+func TestGoexitLosesNeitherBatchNorPeriod(t *testing.T) {
+	var l record
+	w := New(Config{})
+	advance := func(now time.Duration) {
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			w.Advance(now, 0)
+		}()
+		<-ended
+	}
+	w.Every(at(5), at(5), func() { l.add("every")(); runtime.Goexit() })
+	w.At(at(5), runtime.Goexit)
+	w.At(at(5), l.add("neighbour"))
+	w.At(at(12), func() { w.Drain(func(time.Duration) { runtime.Goexit() }) })
+	for _, want := range []record{{"every"}, {}, {"neighbour"}} {
+		advance(at(5))
+		w.validate(t)
+		l.want(t, want...)
+	}
+	advance(at(10))
+	l.want(t, "every")
+	w.At(at(20), l.add("last"))
+	advance(at(12)) // drains one of two
+	w.validate(t)
+	advance(at(20))
+	if l.want(t, "last"); w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
+	}
+}
+
 func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
 	w := New(Config{})
 	var kept weak.Pointer[[1 << 20]byte]
@@ -291,7 +323,7 @@ func TestDrainReturnsMemory(t *testing.T) {
 		}
 	}
 	w.Drain(nil)
-	if n := len(w.nodes.list) + len(w.masks); n > 1 {
+	if n := len(w.nodes.list) + len(w.calls.list) + len(w.memory.list) + len(w.top) + len(w.masks); n > 1 {
 		t.Errorf("%d chunks are left", n)
 	}
 	for range 100 {

@@ -10,13 +10,14 @@ import (
 // say.
 const DefaultMaxPending = 1 << 24
 
-// Errors that a [Scheduler] returns.
+// Errors that a [Scheduler] returns; a [Keyed] returns the first.
 var (
-	ErrStopped    = errors.New("timing: scheduler is stopped")
+	ErrStopped    = errors.New("timing: it is stopped")
 	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
 )
 
-// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending.
+// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending, or an
+// entry more than KeyedConfig.MaxPending.
 type LimitError struct{ Max int }
 
 // Error names the limit.

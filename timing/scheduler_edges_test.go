@@ -2,8 +2,10 @@ package timing
 
 import (
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -150,6 +152,101 @@ func TestGoexitInExpire(t *testing.T) {
 			t.Errorf("%d expired: %v", len(got), got)
 		}
 	})
+}
+
+// safety counts what becomes of tasks that many goroutines add, each of which runs once or is stopped.
+type safety struct {
+	t                            *testing.T
+	s                            *Scheduler
+	added, ran, stopped, periods atomic.Int64
+}
+
+// add adds a task, and returns what stops it.
+func (m *safety) add(d time.Duration) (task Task, stop func()) {
+	var state atomic.Int32
+	task, err := m.s.AfterFunc(d, func() {
+		if n := state.Add(1); n != 1 {
+			m.t.Errorf("state %d: it has run twice, or after Stop", n)
+		}
+		m.ran.Add(1)
+	})
+	if err != nil {
+		return task, func() {}
+	}
+	m.added.Add(1)
+	return task, func() {
+		if task.Stop() {
+			if n := state.Add(100); n != 100 {
+				m.t.Errorf("state %d: stopped after it has run, or twice", n)
+			}
+			m.stopped.Add(1)
+		}
+	}
+}
+
+// drained runs what Drain or Stop has given back; what is periodic does not count.
+func (m *safety) drained(p Pending) { p.Func() }
+
+func (m *safety) work(r *rand.Rand) {
+	var tasks [8]Task
+	var stops [8]func()
+	every := must(m.s.Every(time.Millisecond, func() { m.periods.Add(1) }))
+	for range 2000 {
+		i := r.IntN(len(tasks))
+		d := time.Duration(r.IntN(3000)-500) * time.Microsecond
+		switch r.IntN(8) {
+		case 0, 1, 2:
+			tasks[i], stops[i] = m.add(d)
+		case 3:
+			if stops[i] != nil {
+				stops[i]()
+			}
+		case 4:
+			tasks[i].Reset(d)
+		case 5:
+			if _, ok := tasks[i].When(); !ok && tasks[i].Pending() {
+				m.t.Error("pending without a deadline, and nobody else has it")
+			}
+		case 6:
+			if r.IntN(100) == 0 {
+				m.s.Drain(m.drained)
+			}
+			every.Reset(time.Millisecond)
+		case 7:
+			wantSums(m.t, m.s)
+			runtime.Gosched()
+		}
+	}
+	every.Stop()
+}
+
+// Tasks of many goroutines that add, stop, move, drain and count at once.
+func TestSchedulerIsSafeForAnyGoroutine(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(3), "inline": func(f func()) { f() }} {
+		t.Run(name, func(t *testing.T) {
+			m := &safety{t: t, s: NewScheduler(SchedulerConfig{Executor: executor})}
+			var wg sync.WaitGroup
+			for g := range uint64(8) {
+				wg.Go(func() { m.work(rand.New(rand.NewPCG(g, 5))) })
+			}
+			wg.Wait()
+			for m.periods.Load() == 0 { // a machine that stood still
+				must(m.s.Every(1, func() { m.periods.Add(1) }))
+				runtime.Gosched()
+			}
+			for _, p := range m.s.Stop() {
+				m.drained(p)
+			}
+			for m.ran.Load()+m.stopped.Load() < m.added.Load() { // what had been started
+				runtime.Gosched()
+			}
+			if m.ran.Load()+m.stopped.Load() != m.added.Load() || m.stopped.Load() == 0 {
+				t.Errorf("%d ran and %d were stopped, of %d", m.ran.Load(), m.stopped.Load(), m.added.Load())
+			}
+			wantSums(t, m.s)
+			m.s.validate(t)
+		})
+	}
 }
 
 // One that is forgotten is collected, if nothing is to come; else what is to come comes.
