@@ -23,6 +23,89 @@ func (v *visits) want(t *testing.T, ms ...int) {
 	}
 }
 
+func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
+	w := New(Config{})
+	w.Advance(at(10), 0)
+	for _, ms := range []int{5_000_000, 20, 300, 11, 5, 5000, 20} {
+		w.At(at(ms), func() { t.Error("ran") })
+	}
+	x := w.Every(at(15), at(1), func() { t.Error("ran") })
+	var got []time.Duration
+	w.Drain(func(when time.Duration) { got = append(got, when) })
+	if want := []time.Duration{at(5), at(11), at(15), at(20), at(20), at(300), at(5000), at(5_000_000)}; !slices.Equal(got, want) {
+		t.Errorf("visited %v, want %v", got, want)
+	}
+	if w.Len() != 0 || w.Pending(x) {
+		t.Errorf("%d left", w.Len())
+	}
+	w.Drain(nil)
+	w.Advance(at(10_000_000), 0)
+	w.validate(t)
+}
+
+func TestDrainMayChangeTheWheel(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() {})
+	b := w.At(at(2), func() {})
+	visits := 0
+	w.Drain(func(time.Duration) {
+		visits++
+		w.Stop(b)
+		w.At(at(3), l.add("new"))
+	})
+	if visits != 1 || w.Len() != 1 {
+		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
+	}
+	w.Advance(at(3), 0)
+	l.want(t, "new")
+}
+
+func TestDrainFromACallback(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() { w.Drain(nil); w.At(at(2), l.add("after")) })
+	w.At(at(1), l.add("neighbour"))
+	w.At(at(9), l.add("far"))
+	w.Advance(at(1), 0)
+	w.validate(t)
+	w.Advance(at(10), 0)
+	l.want(t, "after")
+}
+
+func TestPanicInDrainKeepsTheRest(t *testing.T) {
+	w := New(Config{})
+	w.At(at(1), func() {})
+	w.At(at(2), func() {})
+	mustPanic(t, "stop", func() { w.Drain(func(time.Duration) { panic("stop") }) })
+	w.validate(t)
+	if w.Len() != 1 {
+		t.Errorf("Len %d, want 1", w.Len())
+	}
+}
+
+func TestDrainReturnsMemory(t *testing.T) {
+	w := New(Config{})
+	var first Timer
+	for i := range 100_000 {
+		x := w.At(at(i), func() {})
+		if i == 0 {
+			first = x
+		}
+	}
+	w.Drain(nil)
+	if n := len(w.nodes.list) + len(w.calls.list) + len(w.memory.list) + len(w.top) + len(w.masks); n > 1 {
+		t.Errorf("%d chunks are left", n)
+	}
+	for range 100 {
+		w.At(at(1), func() {})
+	}
+	if w.Pending(first) || w.Stop(first) {
+		t.Error("a handle from before Drain is pending")
+	}
+	w.validate(t)
+}
+
 // A function that moves a timer and then drains the wheel itself leaves the outer Drain nothing to
 // do, and no memory to look at that is not there.
 func TestDrainInADrain(t *testing.T) {
