@@ -321,6 +321,9 @@ func TestProgrammersErrorsPanic(t *testing.T) {
 	if w.Len() != 0 {
 		t.Errorf("Len %d", w.Len())
 	}
+	w.At(at(1), f) // another for the same slot takes a shorter way
+	mustPanic(t, "timing: At with a nil func", func() { w.At(at(1), nil) })
+	w.validate(t)
 }
 
 func mustPanic(t *testing.T, want string, f func()) {
