@@ -16,7 +16,7 @@ type KeyedWheel[K comparable, V any] struct {
 	owner   *Wheel
 	alarm   Timer
 	call    func()        // ring, made once
-	armed   time.Duration // when alarm is due; the end of time, if there is none
+	sooner  time.Duration // what is due up to this is due before alarm: all, if that is not set
 	ringing bool
 	expire  func(expired []Entry[K, V])
 }
@@ -30,7 +30,7 @@ type KeyedWheel[K comparable, V any] struct {
 // Advance; the rest of that batch is not offered again. expire may be nil: then entries just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	owner.mustBeMade()
-	k := &KeyedWheel[K, V]{owner: owner, expire: expire, armed: math.MaxInt64}
+	k := &KeyedWheel[K, V]{owner: owner, expire: expire, sooner: math.MaxInt64}
 	w := New(Config{Tick: owner.time(1)})
 	w.now, w.behind = owner.now, true
 	k.core.init(w)
@@ -43,7 +43,9 @@ func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entr
 // passed: the entry expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
 	hash := k.core.hash(key)
-	when = k.dueAt(when)
+	if when <= k.owner.now {
+		when = k.passed()
+	}
 	k.core.set(hash, key, value, when, math.MaxInt)
 	k.wakeBy(when)
 }
@@ -52,7 +54,9 @@ func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 	hash := k.core.hash(key)
-	when = k.dueAt(when)
+	if when <= k.owner.now {
+		when = k.passed()
+	}
 	if !k.core.move(hash, key, when) {
 		return false
 	}
@@ -85,7 +89,7 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	k.core.mustBeMade()
 	all := k.core.takeAll()
 	k.owner.Stop(k.alarm)
-	k.armed = math.MaxInt64
+	k.sooner = math.MaxInt64
 	if f != nil {
 		for _, e := range all {
 			f(e.Key, e.Value)
@@ -94,30 +98,25 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	return len(all)
 }
 
-// dueAt returns the deadline for what is due at when: of one that has passed, the tick that the owner
-// has come to. Its own wheel may be behind that, and would round it up to a tick to come.
-func (k *KeyedWheel[K, V]) dueAt(when time.Duration) time.Duration {
-	if o := k.owner; when <= o.now {
-		return o.time(o.reached(o.now))
-	}
-	return when
-}
+// passed returns the deadline in place of one that has passed: the tick that the owner has come to.
+// Its own wheel may be behind that, and would round the other up to a tick to come.
+func (k *KeyedWheel[K, V]) passed() time.Duration { return k.owner.time(k.owner.reached(k.owner.now)) }
 
 // wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
 func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
-	sooner := when < k.armed || k.armed == math.MaxInt64 && !k.owner.Pending(k.alarm)
-	if sooner && !k.ringing {
+	if when <= k.sooner && !k.ringing {
 		k.arm()
 	}
 }
 
+// arm sets the alarm for the first deadline.
 func (k *KeyedWheel[K, V]) arm() {
 	when, ok := k.core.wheel.Next()
 	if !ok {
-		k.armed = math.MaxInt64
+		k.sooner = math.MaxInt64
 		return
 	}
-	k.armed = when
+	k.sooner = when - 1
 	if !k.owner.Reset(k.alarm, when) {
 		k.alarm = k.owner.At(when, k.call)
 	}
