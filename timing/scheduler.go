@@ -10,13 +10,14 @@ import (
 // say.
 const DefaultMaxPending = 1 << 24
 
-// Errors that a [Scheduler] returns.
+// Errors that a [Scheduler] returns; a [Keyed] returns the first.
 var (
-	ErrStopped    = errors.New("timing: scheduler is stopped")
+	ErrStopped    = errors.New("timing: it is stopped")
 	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
 )
 
-// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending.
+// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending, or an
+// entry more than KeyedConfig.MaxPending.
 type LimitError struct{ Max int }
 
 // Error names the limit.
@@ -53,8 +54,9 @@ type SchedulerConfig struct {
 //
 // Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only
 // while some are due; or on the Executor of the config. A Scheduler that is empty, or whose next
-// deadline is far off, makes no wake-ups and has no goroutine, so one that is forgotten is simply
-// collected.
+// deadline is far off, makes no wake-ups and has no goroutine. So one that is forgotten and empty is
+// simply collected, at the latest when the deadline of its last timer has passed; what is pending is
+// called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed, and the callback runs at once, but never before the call that
