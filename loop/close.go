@@ -134,12 +134,14 @@ func (c *Conn) nextCloseStep() {
 // lastWords sends what the server, and then the codec, has to say at the end, if the peer may still
 // hear it.
 func (c *Conn) lastWords() {
-	if c.sock == nil || c.extras.ending.drop || c.in.ended || c.out.ended {
+	end := &c.extras.ending
+	peerClosed := c.in.ended && end.reason == ClosedByPeer // who has only ended its output still hears
+	if c.sock == nil || c.isBroken() || end.drop || peerClosed || c.out.ended {
 		return
 	}
 	c.enter(stateSpeaking)
 	if f := c.loop.server.OnClosing; f != nil {
-		c.callHook(func() { f(c, c.extras.ending.err) })
+		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
 		c.sayFarewell(f)
