@@ -157,8 +157,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is
 // attached to a connection but is not its handler. Functions run in the order they were added, also
-// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already,
-// f runs at once.
+// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already, as
+// it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	if f == nil {

@@ -313,9 +313,13 @@ func (c *Conn) waitWritable(progress bool) {
 		b.Blocked = true
 		c.outputWaits(progress)
 	}
-	if c.sock.NotifyWritable() {
-		return
+	if !c.sock.NotifyWritable() {
+		c.tryAgain(progress)
 	}
+}
+
+// tryAgain has writable called by the wheel: soon, if the last time has brought progress.
+func (c *Conn) tryAgain(progress bool) {
 	l, r := c.loop, &c.more().retries
 	r.in = min(max(minRetry, 2*r.in), maxRetry)
 	if progress {

@@ -139,7 +139,7 @@ type Server struct {
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
-	// the limit of open files leaves some for the program's own.
+	// the limit of open files leaves some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
 	// MaxConnsPerIP is how many of them may come from one IP address.

@@ -106,25 +106,6 @@ func heapGrowth() func() (bytes float64, objects int64) {
 	}
 }
 
-// A wheel that grows leaves little behind for the garbage collector: less than it keeps from some
-// thirty thousand timers on.
-func TestGrowthLeavesLittle(t *testing.T) {
-	for n, most := range map[int]float64{1000: 180, 10_000: 110, 100_000: 60, 1_000_000: 45} {
-		var before, after runtime.MemStats
-		w, f := New(Config{}), func() {}
-		runtime.ReadMemStats(&before)
-		for i := range n {
-			w.At(time.Minute+time.Duration(i)*time.Millisecond, f)
-		}
-		runtime.ReadMemStats(&after)
-		each := float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
-		t.Logf("%d timers: %.1f bytes each were allocated", n, each)
-		if each > most {
-			t.Errorf("%d timers: %.1f bytes each were allocated, want at most %.0f", n, each, most)
-		}
-	}
-}
-
 // Timers that are moved about at random leave gaps, but the wheel grows to no more than some twice
 // of what they take.
 func TestSizeAfterChurn(t *testing.T) {
