@@ -41,7 +41,7 @@ func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn,
 	}
 	return c.offload(func(ctx context.Context) {
 		v := job(ctx)
-		_ = c.loop.post(task{told: func(c *Conn) { c.jobDone(func() { then(c, v) }) }, c: c}, true)
+		_, _ = c.loop.post(task{told: func(c *Conn) { c.jobDone(func() { then(c, v) }) }, c: c}, true)
 	})
 }
 

@@ -39,7 +39,7 @@ func (s *Server) startLoops() error {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after
 		// that one's.
-		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
+		_, _ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
 	go s.watch.Run()
