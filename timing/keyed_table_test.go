@@ -58,6 +58,25 @@ func TestKeyedKeysOfOneHash(t *testing.T) {
 	}
 }
 
+// Chains that become longer at the same time, as their keys come in turn, have a line each.
+func TestKeyedChainsGrowTogether(t *testing.T) {
+	const n = 2000
+	for hashes := range uint32(40) {
+		var k keyedCore[int, int]
+		k.init(New(Config{}))
+		hash := func(key int) uint32 { return uint32(key) % (hashes + 1) }
+		for i := range n {
+			k.set(hash(i), i, -i, at(1), n)
+		}
+		k.validate(t)
+		for i := range n {
+			if v, ok := k.get(hash(i), i); v != -i || !ok {
+				t.Fatalf("%d hashes: got %d, %v for %d", hashes+1, v, ok, i)
+			}
+		}
+	}
+}
+
 // Each has its own hashes: whoever chooses keys cannot choose those that share a bucket.
 func TestKeyedSeedsDiffer(t *testing.T) {
 	w := New(Config{})
