@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 )
 
 // Drain and Stop give memory back while others work out hashes and deadlines, which is done without
@@ -123,6 +125,23 @@ func TestKeyedWheelTakesABatchInAnAdvance(t *testing.T) {
 	if gone != 3*keyedBatch || other != keyedBatch || advances < 3 {
 		t.Errorf("%d expired in %d Advances, %d of them before another timer", gone, advances, other)
 	}
+}
+
+// Nor does a Keyed keep alive what it has given to its expire function last.
+func TestKeyedForgetsItsLastBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewKeyed(KeyedConfig{}, func([]Entry[int, *[1 << 20]byte]) {})
+		defer k.Stop()
+		big := new([1 << 20]byte)
+		kept := weak.Make(big)
+		must(0, k.Set(1, big, at(1)))
+		big = nil
+		pass(at(1))
+		runtime.GC()
+		if kept.Value() != nil {
+			t.Error("the value of an entry that expired is kept")
+		}
+	})
 }
 
 // A key that cannot be hashed is the caller's mistake, and costs nobody else anything.

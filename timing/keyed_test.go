@@ -225,6 +225,10 @@ func TestKeyedWheelWhenItsOwnerAdvances(t *testing.T) {
 	if w.Advance(at(600), 0); calls != 4 {
 		t.Error("removed, and expired")
 	}
+	k.Set("k", 9, at(700))
+	if n := k.Drain(nil); n != 1 || k.Len() != 0 || w.Len() != 0 {
+		t.Errorf("Drain: %d, %d and %d left", n, k.Len(), w.Len())
+	}
 }
 
 func TestKeyedLimitAndErrors(t *testing.T) {

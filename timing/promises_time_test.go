@@ -47,6 +47,21 @@ func TestClockSteppingBackHarmsNothing(t *testing.T) {
 	l.want(t, "150")
 }
 
+// A deadline passes between two ticks, too, where nothing is due and the wheel has nothing to do.
+func TestDeadlineThatPassesWithinATick(t *testing.T) {
+	for _, passed := range []time.Duration{1, 2, 999, at(1) - 1} {
+		var l record
+		w := New(Config{})
+		w.At(at(1), func() {})
+		w.At(at(20), func() {})
+		w.Advance(passed, 0)
+		w.At(passed, l.add("now"))
+		w.At(passed+1, func() { t.Error("ran before its tick") })
+		w.Advance(passed, 0)
+		l.want(t, "now")
+	}
+}
+
 func TestSteppingBackDoesNotHideWorkLeftOver(t *testing.T) {
 	var l record
 	w := New(Config{})

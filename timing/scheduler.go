@@ -38,9 +38,10 @@ type SchedulerConfig struct {
 
 	// Executor runs callbacks elsewhere, so that a slow one delays nobody: a pool's submit
 	// function, or what [Workers] returns. It is called on the scheduler's goroutine, one call at a
-	// time, and should return soon; it must call f once, in time, or panic. Calls of a periodic
-	// timer may then overlap, but no more than one waits to be started: as long as one does,
-	// periods are skipped. nil means that callbacks run on the scheduler's goroutine.
+	// time, and should return soon; it must call f once, in time, or panic. What it drops waits for
+	// good, and counts towards MaxPending. Calls of a periodic timer may then overlap, but no more
+	// than one waits to be started: as long as one does, periods are skipped. nil means that
+	// callbacks run on the scheduler's goroutine.
 	Executor func(f func())
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it
@@ -64,9 +65,8 @@ type SchedulerConfig struct {
 // math.MaxInt64 for one, mean never.
 //
 // A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
-// counted. One that calls runtime.Goexit ends only itself. A nil callback and a period that is not
-// positive are programmer's errors: the call panics. Make one with [NewScheduler]: the methods of
-// the zero Scheduler panic.
+// counted. One that calls runtime.Goexit ends only itself. A nil callback, a period that is not
+// positive and the methods of the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
 	cfg     SchedulerConfig
