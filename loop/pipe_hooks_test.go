@@ -102,3 +102,19 @@ func TestPipeAfterEOF(t *testing.T) {
 		})
 	}
 }
+
+// A codec would take from what is passed on what is not in its frames.
+func TestPipeHasNoCodec(t *testing.T) {
+	setup := func(a, b *loop.Conn) {
+		for _, c := range []*loop.Conn{a, b} {
+			mustPanicWith(t, "Conn.SetCodec on a connection of a Pipe", func() { c.SetCodec(codec.Lines{}) })
+		}
+		a.PauseRead()
+	}
+	pipeOf(t, loop.PipeConfig{}, setup, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+		p.Send("a\nb\nc")
+		if tell(srv, p, (*loop.Conn).ResumeRead); q.Received() != "a\nb\nc" {
+			t.Error("other bytes were passed on")
+		}
+	})
+}
