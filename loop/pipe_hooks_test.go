@@ -118,3 +118,37 @@ func TestPipeHasNoCodec(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be piped says so.
+func TestPipeMistakes(t *testing.T) {
+	srv := &loop.Server{NumLoops: 2, Listeners: []loop.Listener{{Addr: "udp://127.0.0.1:0"}}}
+	var conns []*loop.Conn
+	srv.Accept = with(func(c *loop.Conn) { conns = append(conns, c) })
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for range 6 {
+			srv.Open()
+		}
+		u := srv.OpenUDP(1)
+		u.Send("x")
+		udp := conns[len(conns)-1]
+		var here, there []*loop.Conn
+		for _, c := range conns[:6] {
+			if c.Loop() == udp.Loop() {
+				here = append(here, c)
+			} else {
+				there = append(there, c)
+			}
+		}
+		srv.Do(udp.Loop().Index(), func(*loop.Loop) {
+			a, b, c := here[0], here[1], here[2]
+			mustPanicWith(t, "two connections of one loop", func() { loop.Pipe(a, a, loop.PipeConfig{}) })
+			mustPanicWith(t, "two connections of one loop", func() { loop.Pipe(a, there[0], loop.PipeConfig{}) })
+			mustPanicWith(t, "UDP session", func() { loop.Pipe(a, udp, loop.PipeConfig{}) })
+			mustPanicWith(t, "UDP session", func() { loop.Pipe(udp, a, loop.PipeConfig{}) })
+			mustPanicWith(t, "negative IdleTimeout", func() { loop.Pipe(a, b, loop.PipeConfig{IdleTimeout: -1}) })
+			loop.Pipe(a, b, loop.PipeConfig{})
+			mustPanicWith(t, "in one already", func() { loop.Pipe(a, c, loop.PipeConfig{}) })
+			mustPanicWith(t, "in one already", func() { loop.Pipe(c, a, loop.PipeConfig{}) })
+		})
+	})
+}
