@@ -91,13 +91,18 @@ func TestLivesInMemory(t *testing.T) {
 	}
 	for i := range rounds {
 		ls := newLives(t, first+i, time.Second)
-		bubble(t, ls.server(), func(t *testing.T, srv *looptest.Server) {
+		config, open := ls.server(), (*looptest.Server).Open
+		if i%2 == 1 {
+			config.TLS = serverTLS()
+			open = func(srv *looptest.Server) *looptest.Peer { return srv.OpenTLS(nil) }
+		}
+		bubble(t, config, func(t *testing.T, srv *looptest.Server) {
 			ls.t = t
 			r := rand.New(rand.NewPCG(first+i, 1))
 			var peers []*lifePeer
 			for began := time.Now(); time.Since(began) < lifeSeconds*time.Second; {
 				if wait(time.Duration(r.IntN(100)) * time.Millisecond); len(peers) == 0 || r.IntN(16) == 0 {
-					peers = append(peers, &lifePeer{Peer: srv.Open(), whole: r.IntN(4) == 0})
+					peers = append(peers, &lifePeer{Peer: open(srv), whole: r.IntN(4) == 0})
 				}
 				peers[max(0, len(peers)-1-r.IntN(12))].act(r)
 			}

@@ -31,9 +31,10 @@ func TestHistogram(t *testing.T) {
 	if got := h.Quantile(1); got < 4*time.Second {
 		t.Errorf("quantile 1: %v", got)
 	}
+	h.Sum = time.Second
 	h.Add(&h)
-	if h.Total() != 200 {
-		t.Errorf("%d durations", h.Total())
+	if h.Total() != 200 || h.Sum != 2*time.Second {
+		t.Errorf("%d durations, %v in all", h.Total(), h.Sum)
 	}
 }
 
