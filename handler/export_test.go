@@ -22,3 +22,10 @@ func Tracked(l *loop.Loop) (conns, memberships, actors int) {
 	}
 	return len(s.groups), memberships, len(s.actors)
 }
+
+// Registered returns how many connections a Registry keeps account of.
+func Registered[K comparable](r *Registry[K]) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.keys)
+}

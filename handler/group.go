@@ -55,8 +55,8 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
-// must be called on c's loop; Accept may call it, too.
+// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
+// was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
 	groups := locals.Get(c.Loop()).groups
 	if !g.join(c) {

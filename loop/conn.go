@@ -13,7 +13,9 @@ import (
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
-// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
+// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics. On
+// its loop they may be called when it has closed, too: then they do nothing, and those that return an
+// error return ErrClosed.
 //
 // Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the
 // same as a picture):

@@ -45,7 +45,8 @@ type Keyed[K comparable, V any] struct {
 // early, nor late by more than a tick and what calls before it take. The entries have been removed,
 // so their keys may be set again. The slice is only valid until expire returns. Calls run one at a
 // time, on a goroutine of the Keyed, without a lock. A panic is recovered and reported to OnPanic,
-// and the rest of that batch is not offered again. expire may be nil: then entries just go.
+// and the rest of that batch is not offered again: who calls functions of others there recovers for
+// each. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	if cfg.MaxPending < 0 {
 		panic("timing: NewKeyed with a negative MaxPending")

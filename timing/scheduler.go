@@ -118,7 +118,9 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 
 // At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
 // (from time.Now().Add) is exact; one without (from a database, from time.Date) is compared with
-// the wall clock as it is now, and does not follow it if it is set. The error is that of AfterFunc.
+// the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps. Who
+// has to follow it, as cron has, plans a minute ahead at most and looks again then. The error is that
+// of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
@@ -256,7 +258,8 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 }
 
 // Remove stops the timer with the key. True means that its callback will never run; false that
-// there is nothing to stop: no such timer, or its callback has been started.
+// there is nothing to stop: no such timer, or its callback has been started. One that sets its own
+// key again has to look by itself whether it still should.
 func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
