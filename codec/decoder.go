@@ -117,6 +117,15 @@ func (d *Decoder) Buffered() int {
 	return d.rest.size()
 }
 
+// LeftOver returns the bytes left over, for who goes on with them without the Decoder, and calls
+// Release then. They are valid until the next call of a method. nil: there are none, or they are lent.
+func (d *Decoder) LeftOver() []byte {
+	if d.Buffered() == 0 {
+		return nil
+	}
+	return d.rest.buf[d.rest.off:]
+}
+
 // Next takes one step: it decodes what was left over followed by data, and returns the part of data
 // that it has not used.
 //

@@ -316,3 +316,32 @@ func TestNewReturnsNil(t *testing.T) {
 type nobody struct{ Raw }
 
 func (nobody) New() Codec { return nil }
+
+// Who goes on without the Decoder gets what it had left over, whatever it knows of it, and once.
+func TestLeftOver(t *testing.T) {
+	var d Decoder
+	d.Init(Lines{}, nil)
+	if b := d.LeftOver(); b != nil {
+		t.Errorf("at first %q", b)
+	}
+	rest, frame, _, err := d.Next([]byte("one\ntwo\nthr"))
+	if string(frame) != "one" || err != nil {
+		t.Fatalf("%q, %v", frame, err)
+	}
+	d.Keep(rest)
+	_, frame, _, _ = d.Next(nil)
+	if got := string(d.LeftOver()); string(frame) != "two" || got != "thr" {
+		t.Errorf("behind %q: %q", frame, got)
+	}
+	if _, frame, more, err := d.Next([]byte("ee")); frame != nil || more || err != nil || string(d.LeftOver()) != "three" {
+		t.Errorf("of less than a frame: %q, %v", d.LeftOver(), err)
+	}
+	d.SetCodec(Raw{})
+	if lent := d.Lend(); string(lent) != "three" || d.LeftOver() != nil {
+		t.Errorf("lent %q, and %q is left over", lent, d.LeftOver())
+	}
+	d.Release()
+	if b := d.LeftOver(); b != nil {
+		t.Errorf("after Release %q", b)
+	}
+}

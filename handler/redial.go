@@ -28,6 +28,9 @@ var ErrAway = errors.New("handler: not connected")
 //	...
 //	link.Send([]byte("hello"))
 //
+// A connection that begins in plain text is open all the same: what was kept, and what is sent until
+// loop.Conn.StartTLS is called, is not encrypted.
+//
 // For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
 // not closed: Open is an Accept, so Chain puts one around it.
 type Redial struct {

@@ -24,6 +24,9 @@ func (l *Loop) openInTurn(ln *listener, sock engine.Socket, id uint64, local, re
 	if !welcome && c.at() != stateLingering {
 		return nil
 	}
+	if s := c.tlsStart(); s != nil {
+		return s.through(&turnSink{loop: l})
+	}
 	return (*sink)(c)
 }
 
@@ -32,7 +35,7 @@ func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote 
 	c = &Conn{loop: l, sock: sock, id: id, ends: l.endsOf(local, remote)}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
 	if ln.dials {
-		c.more().dialed = true
+		c.more().dialed = ln.address
 		c.idle.lastRead = l.now // FirstByteTimeout is for those that come to us
 	}
 	if s, ok := sock.(*udpSession); ok {

@@ -85,6 +85,8 @@ func (a *arrival) open(sock engine.Socket) {
 	case !welcome && c.at() != stateLingering:
 		a.turns.next = nowhere{}
 		sock.Close(false)
+	case c.tlsStart() != nil:
+		c.tlsStart().through(a.turns)
 	case len(a.ln.proxies) > 0 && !a.ln.trusts(a.remote):
 		a.turns.next = &headerGuard{turns: a.turns, conn: c}
 	default:

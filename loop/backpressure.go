@@ -9,7 +9,7 @@ import (
 )
 
 // pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
-type pauses uint8
+type pauses uint16
 
 const (
 	pausedByUser   pauses = 1 << iota // PauseRead
@@ -20,6 +20,7 @@ const (
 	pausedSocket                      // the socket does not read, for one of these reasons
 	heldByPipe                        // the other side of its pipe does not take what comes
 	heldFromInside                    // by another package: inside.Hold
+	startingTLS                       // StartTLS: what comes is the handshake's
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldFromInside
@@ -145,11 +146,14 @@ func init() {
 		return c.room() // a UDP session has no output that waits, so that only its end counts
 	}
 	inside.Socket = func(conn any) any {
-		sock := conn.(*Conn).sock
-		if over, ok := sock.(*tlsconn.Conn); ok {
-			return over.Raw()
+		switch sock := conn.(*Conn).sock.(type) {
+		case *tlsconn.Conn:
+			return sock.Raw()
+		case *tlsStart:
+			return sock.raw
+		default:
+			return sock
 		}
-		return sock
 	}
 	inside.MayLog = func(conn any) (more int, ok bool) {
 		return conn.(*Conn).loop.server.unsent.Pass(time.Now())
@@ -177,8 +181,11 @@ func (c *Conn) holdBack() {
 	}
 }
 
-// letOn ends holdBack.
+// letOn goes on with StartTLS, and ends holdBack.
 func (c *Conn) letOn() {
+	if s := c.tlsStart(); s != nil {
+		s.goOn()
+	}
 	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.highWater/2 || c.isClosing() {
 		return
 	}

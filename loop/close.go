@@ -80,7 +80,7 @@ func (c *Conn) beginEnd() {
 	c.stopIdle()
 	c.stopJobs()
 	if c.loop.decoding != c.id {
-		c.in.decoder.Release()
+		c.dropInput()
 	}
 }
 
@@ -227,7 +227,8 @@ func (c *Conn) forget() {
 // first, and what the peer still sends is thrown away until it ends, too, for a second at most.
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
-	if hard || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
+	handshaking := c.leaveTLS()
+	if hard || handshaking || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
 		c.closeSocket(hard)
 		return
 	}

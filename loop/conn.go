@@ -54,7 +54,7 @@ type Conn struct {
 }
 
 // isDialed reports whether this side began c.
-func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed }
+func (c *Conn) isDialed() bool { return c.extras != nil && c.extras.dialed != "" }
 
 // isUDP reports whether c is a session, and its end has not come.
 func (c *Conn) isUDP() bool {
@@ -64,8 +64,9 @@ func (c *Conn) isUDP() bool {
 
 // extras are what most connections never use, or only when they end.
 type extras struct {
-	dialed  bool      // by a Dialer
+	dialed  string    // by a Dialer: the address
 	pipe    *pipeSide // where the input goes
+	start   *tlsStart // from StartTLS on, until the handshake is done
 	ending  ending
 	log     *zerolog.Logger
 	after   []func(err error)
@@ -106,7 +107,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
-// client's certificates. False: c is plain. It may be called in Accept, and until OnClose returns.
+// client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It may
+// be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t, ok := c.sock.(*tlsconn.Conn)

@@ -290,7 +290,7 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 
 // profile is what a listener is to connections that are accepted.
 func (a *dialing) profile() *listener {
-	return &listener{server: a.loop.server, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
+	return &listener{server: a.loop.server, address: a.address, codec: a.codec, idleTimeout: a.dialer.IdleTimeout, dials: true,
 		accept: func(c *Conn) Handler { return a.open(c, nil) }}
 }
 

@@ -25,17 +25,17 @@ func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.S
 	defer l.leave()
 	l.rare = true
 	h := &dialedTLS{dialing: a, turns: &turnSink{loop: l}, local: local, remote: remote}
-	h.tls = tlsconn.New(l.needTLS(), tlsconn.Config{TLS: a.tlsConfig(), Client: true, Local: local, Remote: remote}, sock, h)
+	h.tls = tlsconn.New(l.needTLS(), tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}, sock, h)
 	h.turns.next, h.turns.tls = h.tls, h.tls
 	a.stop = func() { h.tls.Abort(cmp.Or(a.cause, net.ErrClosed)) }
 	h.tls.Start()
 	return h.turns
 }
 
-// tlsConfig returns the user's, with the name that was dialled as the one that the peer must have.
-func (a *dialing) tlsConfig() *tls.Config {
-	cfg := a.dialer.TLS
-	if host, _, err := net.SplitHostPort(a.address); err == nil && cfg.ServerName == "" {
+// named returns the user's cfg, with the name in the address that was dialled as the one that the
+// peer must have.
+func named(cfg *tls.Config, address string) *tls.Config {
+	if host, _, err := net.SplitHostPort(address); err == nil && cfg.ServerName == "" {
 		cfg = cfg.Clone()
 		cfg.ServerName = host
 	}

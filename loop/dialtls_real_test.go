@@ -104,6 +104,22 @@ func TestDialTLSHangs(t *testing.T) {
 	})
 }
 
+// A server that speaks plain text is found out by its first bytes, and not by a timeout.
+func TestDialTLSOfAPlainServer(t *testing.T) {
+	server := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		_, _ = c.Write([]byte("220 mail.test ESMTP\r\n"))
+		return script{}
+	}}
+	startPlain(t, server)
+	client := &loop.Server{NumLoops: 1}
+	startWith(t, context.Background(), client)
+	d := loop.Dialer{TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 10 * patience}
+	o := dialOn(t, d, client.Loops()[0], "tcp://"+server.LocalAddr().String())
+	if o.err == nil || !strings.Contains(o.err.Error(), "does not look like a TLS handshake") {
+		t.Errorf("got %v", o.err)
+	}
+}
+
 // puttingCache has put called where a session would be kept.
 type puttingCache struct{ put func() }
 

@@ -43,7 +43,8 @@ var (
 	ErrServerClosed = mailbox.ErrClosed
 
 	// ErrHandshakeTimeout: the TLS handshake, or the header of the PROXY protocol, was not done
-	// within Server.HandshakeTimeout. It appears in the log: there is no handler yet.
+	// within Server.HandshakeTimeout. It appears in the log, as there is no handler yet, but for a
+	// handshake that Conn.StartTLS has begun.
 	ErrHandshakeTimeout = errors.New("loop: handshake timeout")
 
 	// ErrTooManyConns: Server.MaxConns connections are open already, or Server.MaxConnsPerIP from
@@ -52,6 +53,8 @@ var (
 )
 
 var (
+	errTooEarly   = errors.New("more than 1 MiB of input before it could begin, and the socket cannot be paused")
+	errSpeaksTLS  = errors.New("loop: Conn.StartTLS: the connection speaks TLS already, or is about to")
 	errStarted    = errors.New("loop: Server.Start was called before: a Server runs once")
 	errInputLost  = errors.New("loop: the peer has closed, and no descriptor was left to keep its input until ResumeRead")
 	errGoexited   = errors.New("loop: a callback called runtime.Goexit (t.Fatal, t.FailNow?), which ended its event loop")

@@ -97,6 +97,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			break
 		}
 		if !c.isOpen() {
+			c.keepEarly(data)
 			break
 		}
 		if b := c.out.box; b != nil && b.Len() > l.highWater {
@@ -163,7 +164,7 @@ func (c *Conn) decoded() {
 	}
 	l.returned, l.decoding = false, 0
 	if !c.isOpen() {
-		c.in.decoder.Release()
+		c.dropInput()
 	}
 }
 

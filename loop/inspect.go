@@ -86,6 +86,8 @@ func (c *Conn) mustBeSound() {
 	c.require(c.idle.watch == nil || !c.idle.watch.frame.running || c.in.pauses&^(pausedForShare|pausedSocket) == 0, "the time of a frame runs while nothing is decoded")
 	c.require(c.in.ended == c.loop.inspection.ended[c].in, "that the peer has ended its output is not noted, or was not so")
 	c.require(c.out.ended == c.loop.inspection.ended[c].out, "that its output has ended is not noted, or was not so")
+	_, between := c.sock.(*tlsStart)
+	c.require(between == (c.tlsStart() != nil) && between == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {
 		c.mustFlush()
 		return

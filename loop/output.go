@@ -227,7 +227,7 @@ func (c *Conn) endTurn() {
 	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
 		c.checkWater()
 	}
-	if c.in.pauses&heldBack != 0 {
+	if c.in.pauses&(heldBack|startingTLS) != 0 {
 		c.letOn()
 	}
 	if c.isClosing() && !c.isOver() {

@@ -68,7 +68,7 @@ type Server struct {
 	TLS *tls.Config
 
 	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
-	// protocol and the TLS handshake together.
+	// protocol and the TLS handshake together. It is also for Conn.StartTLS.
 	HandshakeTimeout time.Duration `default:"10s"`
 
 	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside

@@ -178,6 +178,9 @@ func (s *socket) CloseWrite() {
 	s.tell()
 }
 
+// Divert implements engine.Divertible.
+func (s *socket) Divert(to engine.Sink) { s.sink = to }
+
 func (s *socket) Close(hard bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,20 +29,27 @@ func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 }
 
 // StartTLS begins a client's handshake on a connection that is plain until now: for what comes
-// before it, such as a header of the PROXY protocol. It waits until the handshake is done, or
-// cannot go on.
-func (p *Peer) StartTLS(cfg *tls.Config) {
+// before it, such as a header of the PROXY protocol, or for a server that calls loop.Conn.StartTLS.
+// It waits until the handshake is done, or cannot go on. What the server has sent in plain text must
+// have been Received.
+func (p *Peer) StartTLS(cfg *tls.Config) { p.speak(tls.Client((*peerConn)(p), cfg)) }
+
+// AcceptTLS is StartTLS for the server's end: of a connection that was dialled (see Server.Backend), by
+// a loop.Dialer with TLS, or that calls loop.Conn.StartTLS.
+func (p *Peer) AcceptTLS(cfg *tls.Config) { p.speak(tls.Server((*peerConn)(p), cfg)) }
+
+func (p *Peer) speak(c *tls.Conn) {
 	p.sock.mu.Lock()
 	p.sock.told = make(chan struct{}, 1)
 	p.sock.mu.Unlock()
-	p.tls = &tlsPeer{peer: p}
-	p.tls.conn = tls.Client((*peerConn)(p), cfg)
+	p.tls = &tlsPeer{peer: p, conn: c}
 	go p.tls.run()
 	p.settle()
 }
 
-// TLS returns what the handshake of OpenTLS has settled, and the error that ended it or what came
-// after it, io.EOF being the server's close_notify. The state is zero before the handshake is done.
+// TLS returns what the handshake of OpenTLS, StartTLS or AcceptTLS has settled, and the error that
+// ended it or what came after it, io.EOF being the server's close_notify. The state is zero before
+// the handshake is done.
 func (p *Peer) TLS() (tls.ConnectionState, error) {
 	t := p.tls
 	t.mu.Lock()

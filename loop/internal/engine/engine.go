@@ -116,6 +116,15 @@ type Aside interface {
 	WriteAside(p []byte) (int, error)
 }
 
+// A Divertible is a Socket whose Sink can be exchanged, as the sockets of all engines can be.
+type Divertible interface {
+	Socket
+
+	// Divert has what happens from now on told to another Sink. A method of the present one may call
+	// it, but not the function that is to return the first.
+	Divert(to Sink)
+}
+
 // Default says which engine servers have whose Engine is the default: Gnet, or what tests have set
 // before any server starts.
 var Default = func() string { return Gnet }

@@ -262,6 +262,9 @@ func (d *direct) Resume() {
 
 func (d *direct) CloseWrite() { _ = unix.Shutdown(d.fd, unix.SHUT_WR) }
 
+// Divert implements engine.Divertible.
+func (d *direct) Divert(to engine.Sink) { d.sink = to }
+
 func (d *direct) Linger() bool {
 	d.lingers = true
 	return true

@@ -143,6 +143,9 @@ func (s *socket) detach() error {
 	return nil
 }
 
+// Divert implements engine.Divertible.
+func (s *socket) Divert(to engine.Sink) { s.sink = to }
+
 // become changes the descriptor, and takes along what the watcher knows.
 func (s *socket) become(fd int, c gnet.Conn) {
 	s.unwatch()

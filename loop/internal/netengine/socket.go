@@ -307,6 +307,9 @@ func (s *socket) Linger() bool {
 	return !s.resets
 }
 
+// Divert implements engine.Divertible.
+func (s *socket) Divert(to engine.Sink) { s.sink = to }
+
 // Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.
 func (s *socket) Close(hard bool) {
 	if s.closed {

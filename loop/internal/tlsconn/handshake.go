@@ -145,7 +145,7 @@ func (c *Conn) goOn() {
 	h := c.hs
 	n := 0
 	if h.begun {
-		n = wholeRecords(c.in)
+		n = handshakeReady(c.in)
 	} else if n = helloReady(c.in); n > 0 {
 		n = c.splitHello(n)
 	}
@@ -172,7 +172,7 @@ func (c *Conn) work(n int) {
 		return
 	}
 	h.working, h.phase, h.aside = true, computing, nil
-	if len(c.out) == 0 && wholeRecords(c.in) == 0 && !c.eof { // or the loop must be told
+	if len(c.out) == 0 && handshakeReady(c.in) == 0 && !c.eof { // or the loop must be told
 		h.aside, _ = c.sock.(engine.Aside)
 	}
 	h.co.beside = h.worked
@@ -274,7 +274,7 @@ func (c *Conn) park() {
 	l.noticeAll()
 	l.parked.push(c.hs)
 	l.parkedChanged()
-	if c.unpause(); wholeRecords(c.in) > 0 {
+	if c.unpause(); handshakeReady(c.in) > 0 {
 		c.goOn()
 		return
 	}

@@ -45,7 +45,7 @@ func helloReady(b []byte) int {
 	need, got, done := -1, 0, 0 // bytes of the message, of which we have seen, in bytes of records
 	for {
 		rest := b[done:]
-		if len(rest) > 0 && rest[0] != typeHandshake || len(rest) > 1 && rest[1] != 3 {
+		if len(rest) > 0 && rest[0] != typeHandshake || len(rest) > 1 && rest[1] != majorVersion {
 			return notTLS(b)
 		}
 		n := recordSize(rest)

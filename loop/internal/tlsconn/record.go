@@ -7,6 +7,8 @@ const (
 	maxCipher  = maxPlain + 2048 // of TLS 1.2; 1.3 adds 256 at most
 	maxRecord  = headerSize + maxCipher
 
+	majorVersion = 3 // of all that is called TLS
+
 	typeHandshake   = 22
 	typeApplication = 23
 )
@@ -42,6 +44,16 @@ func wholeRecords(b []byte) int {
 		}
 		done += n
 	}
+}
+
+// handshakeReady returns how much of b crypto/tls can go on with in a handshake: whole records, or
+// what does not begin like a record, which it refuses for its header.
+func handshakeReady(b []byte) int {
+	n := wholeRecords(b)
+	if n == 0 && len(b) >= headerSize && b[1] != majorVersion {
+		return len(b)
+	}
+	return n
 }
 
 // sealed reports whether the server's output b has records that are encrypted. In a handshake that

@@ -1,0 +1,338 @@
+package loop_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/shortdir"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// allEngines runs f with each engine that there is: run starts a server with it.
+func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) {
+	for name, engine := range map[string]func(srv *loop.Server) context.Context{
+		"default": func(*loop.Server) context.Context { return context.Background() },
+		"plain":   func(*loop.Server) context.Context { return withoutPollers(context.Background()) },
+		"net": func(srv *loop.Server) context.Context {
+			srv.Engine = loop.EngineNet
+			return context.Background()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f(t, func(srv *loop.Server) { startWith(t, engine(srv), srv) })
+		})
+	}
+}
+
+// upgrading is a server that says before, starts TLS at the first line, and echoes what comes then.
+func upgrading(before string, more func(c *loop.Conn)) *loop.Server {
+	return &loop.Server{
+		Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: 1 << 20}, MaxOutbound: 64 << 20,
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				if _, ok := c.TLS(); ok {
+					return c.Send(line)
+				}
+				_, _ = c.Write([]byte(before))
+				err := c.StartTLS(serverTLS(), nil)
+				if more != nil {
+					more(c)
+				}
+				return err
+			})
+		},
+	}
+}
+
+// A frugal client writes n bytes at a time, what comes first together with what comes behind it, and
+// reads what is in plain text before it gives its bytes to crypto/tls.
+type frugal struct {
+	net.Conn
+	n     int
+	first string
+	plain int // bytes of plain text that the server says
+	heard bytes.Buffer
+}
+
+func (f *frugal) Write(p []byte) (int, error) {
+	all := append([]byte(f.first), p...)
+	f.first = ""
+	for len(all) > 0 {
+		n, err := f.Conn.Write(all[:min(f.n, len(all))])
+		if err != nil {
+			return 0, err
+		}
+		all = all[n:]
+	}
+	return len(p), nil
+}
+
+func (f *frugal) Read(p []byte) (int, error) {
+	if rest := f.plain - f.heard.Len(); rest > 0 {
+		if _, err := io.CopyN(&f.heard, f.Conn, int64(rest)); err != nil {
+			return 0, err
+		}
+	}
+	return f.Conn.Read(p)
+}
+
+// smallBuffer has a megabyte fill a socket whose peer does not read.
+const smallBuffer = 32 << 10
+
+// dialPlain connects to addr until the test ends.
+func dialPlain(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+// Clients of crypto/tls whose ClientHello comes in the same segment as the command, whole and in
+// single bytes, come through on all engines, and hear what was said in plain text before.
+func TestStartTLSOfClients(t *testing.T) {
+	for name, size := range map[string]int{"a line": 10, "a full socket": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+				before := strings.Repeat("p", size)
+				srv := upgrading(before, func(c *loop.Conn) { _ = c.Send([]byte("queued")) })
+				srv.TCP.SendBuffer = smallBuffer
+				run(srv)
+				for _, n := range []int{1, 7, 1 << 20} {
+					for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+						f := &frugal{Conn: dialPlain(t, srv.LocalAddr()), n: n, first: "STARTTLS\r\n", plain: size}
+						cfg := clientTLS()
+						cfg.MinVersion, cfg.MaxVersion = version, version
+						c := tls.Client(f, cfg)
+						if err := askQueued(c); err != nil || f.heard.String() != before {
+							t.Errorf("%d bytes at a time, %s: %v; heard %d bytes of plain text", n, tls.VersionName(version), err, f.heard.Len())
+						}
+						c.Close()
+					}
+				}
+			})
+		})
+	}
+}
+
+// What was sent behind StartTLS before Close arrives, though the ClientHello was there already.
+func TestStartTLSThenCloseWithAnEarlyHello(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		for name, before := range map[string]string{"a line": "220 ready\n", "a full socket": strings.Repeat("p", 1<<20)} {
+			srv := upgrading(before, func(c *loop.Conn) {
+				_ = c.Send([]byte("bye"))
+				c.Close()
+			})
+			srv.TCP.SendBuffer = smallBuffer
+			run(srv)
+			c := tls.Client(&frugal{Conn: dialPlain(t, srv.LocalAddr()), n: 1 << 20, first: "STARTTLS\r\n", plain: len(before)}, clientTLS())
+			if got, err := io.ReadAll(c); err != nil || string(got) != "bye\n" {
+				t.Errorf("%s: got %q, %v", name, got, err)
+			}
+		}
+	})
+}
+
+// askQueued reads what waited for the handshake, and has a line echoed.
+func askQueued(c net.Conn) error {
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		return err
+	}
+	got := make([]byte, len("queued\nhello\n"))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != "queued\nhello\n" {
+		return fmt.Errorf("got %q: %w", got, err)
+	}
+	return nil
+}
+
+// A client that says much in plain text, then STARTTLS, and begins, all at once, has its share of the
+// loop in between, and is answered in order.
+func TestStartTLSBehindAFlood(t *testing.T) {
+	const n = 20_000
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				if string(line) == "STARTTLS" {
+					return c.StartTLS(serverTLS(), func() { _ = c.Send([]byte("queued")) })
+				}
+				return c.Send(line)
+			})
+		}}
+		run(srv)
+		said := strings.Repeat("NOOP\n", n)
+		f := &frugal{Conn: dialPlain(t, srv.LocalAddr()), n: 1 << 20, first: said + "STARTTLS\n", plain: len(said)}
+		if err := askQueued(tls.Client(f, clientTLS())); err != nil || f.heard.String() != said {
+			t.Errorf("%v; %d bytes of plain text", err, f.heard.Len())
+		}
+	})
+}
+
+// Much that comes and goes by TLS behind the change is whole.
+func TestStartTLSEchoesMuch(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := upgrading("220 ready\n", func(c *loop.Conn) { c.SetCodec(nil) })
+		srv.Listeners = []loop.Listener{{Addr: "unix://" + shortdir.Socket(t)}}
+		run(srv)
+		var wg sync.WaitGroup
+		for seed := range uint64(4) {
+			raw := dialPlain(t, srv.Addrs()[seed%2])
+			wg.Go(func() {
+				f := &frugal{Conn: raw, n: 1 << 20, first: "STARTTLS\n", plain: 10}
+				echoSizes(t, tls.Client(f, clientTLS()), rand.New(rand.NewPCG(seed, 1)))
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// Both sides are ours: dialled by name, with several at a time, and with the parts exchanged.
+func TestStartTLSOnBothSides(t *testing.T) {
+	for name, reversed := range map[string]bool{"": false, "reversed": true} {
+		t.Run(name, func(t *testing.T) {
+			allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+				bothSides(t, run, reversed)
+			})
+		})
+	}
+}
+
+func bothSides(t *testing.T, run func(srv *loop.Server), reversed bool) {
+	certified, trust := ownCertificate()
+	trusting := &tls.Config{RootCAs: trust}
+	begin := func(c *loop.Conn, cfg *tls.Config) error { return c.StartTLS(cfg, nil) }
+	if reversed {
+		certified, trusting = trusting, certified
+		certified.ServerName = "localhost" // this side has dialled nobody
+		begin = func(c *loop.Conn, cfg *tls.Config) error { return c.StartTLSReversed(cfg, nil) }
+	}
+	server := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 2, Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+			if _, ok := c.TLS(); ok {
+				return c.Send(line)
+			}
+			_ = c.Send([]byte("ready"))
+			return begin(c, certified)
+		})
+	}}
+	run(server)
+	client := &loop.Server{NumLoops: 2}
+	run(client)
+	_, port, _ := net.SplitHostPort(server.LocalAddr().String())
+	const n = 50
+	answers := make(chan string, 2*n)
+	for i := range n {
+		host := []string{"127.0.0.1", "localhost"}[i%2]
+		loop.Dialer{Codec: codec.Lines{}}.Dial(client.Loops()[i%2], "tcp://"+host+":"+port, func(c *loop.Conn, err error) loop.Handler {
+			if err != nil {
+				answers <- err.Error()
+				return nil
+			}
+			_ = c.Send([]byte("STARTTLS"))
+			return script{Message: func(c *loop.Conn, line []byte) error {
+				if _, ok := c.TLS(); ok {
+					answers <- string(line)
+					c.Close()
+					return nil
+				}
+				err := begin(c, trusting)
+				_ = c.Send([]byte("secret"))
+				return err
+			}, Close: func(_ *loop.Conn, err error) {
+				if err != nil {
+					answers <- err.Error()
+				}
+			}}
+		})
+	}
+	for range n {
+		if got := receive(t, answers, "an answer"); got != "secret" {
+			t.Errorf("answered %q", got)
+		}
+	}
+	for _, srv := range []*loop.Server{server, client} {
+		waitFor(t, func() bool {
+			st := srv.Stats()
+			return st.Conns == 0 && st.Handshakes == n && st.HandshakesPending == 0
+		})
+	}
+}
+
+// A hook that takes its time does not hold up the loop.
+func TestStartTLSWithABlockingHook(t *testing.T) {
+	release := make(chan struct{})
+	var asked atomic.Int32
+	cfg := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		asked.Add(1)
+		<-release
+		pair := testCertificate()
+		return &pair, nil
+	}}
+	srv := &loop.Server{NumLoops: 1, HandshakeWorkers: 1, Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+			if string(line) != "STARTTLS" {
+				return c.Send(line)
+			}
+			return c.StartTLS(cfg, nil)
+		})
+	}}
+	startWith(t, context.Background(), srv)
+	first := dialPlain(t, srv.LocalAddr())
+	client := tls.Client(&frugal{Conn: first, n: 1 << 20, first: "STARTTLS\n"}, clientTLS())
+	handshake := make(chan error, 1)
+	go func() { handshake <- client.Handshake() }()
+	waitFor(t, func() bool { return asked.Load() == 1 })
+	mustEcho(t, dialPlain(t, srv.LocalAddr()), "hello\n")
+	close(release)
+	if err := receive(t, handshake, "the handshake"); err != nil {
+		t.Error(err)
+	}
+	mustEcho(t, client, "hello\n")
+}
+
+// Peers that go in the middle, in whatever way, leave nothing behind.
+func TestStartTLSOfPeersThatGo(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := upgrading("220 ready\n", nil)
+		run(srv)
+		hello := clientHello()
+		for i := range 60 {
+			c := dialPlain(t, srv.LocalAddr()).(*net.TCPConn)
+			_, _ = c.Write([]byte("STARTTLS\n"))
+			if i%3 > 0 {
+				_, _ = bufio.NewReader(c).ReadString('\n')
+			}
+			_, _ = c.Write(hello[:len(hello)*(i%7)/6])
+			switch i % 4 {
+			case 0:
+				_ = c.SetLinger(0)
+				_ = c.Close()
+			case 1:
+				_ = c.CloseWrite()
+			case 2:
+				_, _ = c.Write([]byte("garbage in place of what comes next\n"))
+				_ = c.CloseWrite()
+			default:
+				_ = c.Close()
+			}
+		}
+		waitFor(t, func() bool { st := srv.Stats(); return st.Conns == 0 && st.Closed == 60 && st.HandshakesPending == 0 })
+		if st := srv.Stats(); st.Messages > 60 || st.Handshakes != 0 || st.HandshakesFailed == 0 {
+			t.Errorf("%d messages, %d handshakes, %d failed", st.Messages, st.Handshakes, st.HandshakesFailed)
+		}
+	})
+}
