@@ -152,13 +152,20 @@ func (c *Conn) sendReply() {
 	}
 }
 
-// room returns why no more output is taken, if so.
-func (c *Conn) room() error {
-	speaking := c.at() == stateSpeaking
-	if c.isClosing() && !speaking || c.out.ended {
+// mute returns ErrClosed if no output will be taken ever again.
+func (c *Conn) mute() error {
+	if c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
-	limit := c.loop.maxOutbound
+	return nil
+}
+
+// room returns why no more output is taken, if so.
+func (c *Conn) room() error {
+	if err := c.mute(); err != nil {
+		return err
+	}
+	speaking, limit := c.at() == stateSpeaking, c.loop.maxOutbound
 	if c.pending() < limit {
 		return nil
 	}

@@ -25,6 +25,10 @@ var (
 	// Write. It appends nothing, and runs no hook of the user.
 	MayWrite func(conn any) error
 
+	// Mute returns loop.ErrClosed if Conn.Write will take nothing ever again: conn closes, or its
+	// output has ended.
+	Mute func(conn any) error
+
 	// Socket returns the engine.Socket below conn, that of a layer of TLS below this: while it is
 	// open.
 	Socket func(conn any) any
