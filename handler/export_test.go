@@ -29,3 +29,14 @@ func Registered[K comparable](r *Registry[K]) int {
 	defer r.mu.Unlock()
 	return len(r.keys)
 }
+
+// Asked returns how many questions an actor has not answered, and how many of l wait for an answer. It
+// must be called on l.
+func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	return len(r.a.questions), len(locals.Get(l).askers)
+}
+
+// ActorTimers returns how many timers an actor remembers. It must be called on its loop.
+func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }
