@@ -2,11 +2,13 @@ package handler_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/seed"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -50,7 +52,7 @@ func TestLargeGroupLeavesTheLoopToOthers(t *testing.T) {
 // who were there when it was made and are still there when it comes to them, once and in order.
 func TestLargeGroupChangesBetweenPieces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const members, says = 1500, 40
+		const members, says = 700, 40
 		var g handler.Group
 		srv, peers := startCrowd(t, &g, members, func(c *loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
@@ -97,11 +99,36 @@ func TestLargeGroupChangesBetweenPieces(t *testing.T) {
 	})
 }
 
+// Most of a crowd leaves while the loop is in the middle of it.
+func TestLargeGroupThatShrinks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const members, stay = 800, 5
+		var g handler.Group
+		srv, peers := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
+		visited := 0
+		_ = g.Each(func(*loop.Conn) { time.Sleep(time.Millisecond); visited++ })
+		_ = g.Broadcast([]byte("hello"))
+		for _, p := range peers[stay:] {
+			p.Close()
+		}
+		pass(members * time.Millisecond)
+		if n := srv.Stats().Panics; n != 0 || g.Len() != stay {
+			t.Errorf("%d panics, %d members", n, g.Len())
+		}
+		if visited >= members || visited < stay {
+			t.Errorf("%d were visited", visited)
+		}
+		for _, p := range peers[:stay] {
+			wantReceived(t, p, "hello\n")
+		}
+	})
+}
+
 // Broadcasts to a crowd that come faster than they are sent leave in one write for each member, as
 // those to few do.
 func TestLargeGroupSendsTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const members, says = 1000, 50
+		const members, says = 600, 50
 		var g handler.Group
 		srv, peers := startCrowd(t, &g, members, func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) })
 		resume := srv.Stall(0)
@@ -118,4 +145,75 @@ func TestLargeGroupSendsTogether(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A guest notes what a member has to get: broadcasts are numbered as they are made.
+type guest struct {
+	since int // the last one before it joined, or -1
+	stays [][2]int
+}
+
+// At random members come, go, speak and are visited, while the loop is in the middle of it. Of each
+// stay a member gets the broadcasts from its begin on, without a gap, and all of the last one.
+func TestLargeGroupAtRandom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const members, steps = 600, 300
+		random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
+		var g handler.Group
+		said := 0
+		guests := make(map[uint64]*guest)
+		srv, peers := startCrowd(t, &g, members, func(c *loop.Conn) loop.Handler {
+			me := &guest{}
+			guests[c.ID()] = me
+			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+				switch {
+				case string(msg) == "say":
+					said++
+					return g.Broadcast(fmt.Append(nil, said))
+				case string(msg) == "visit":
+					return g.Each(func(*loop.Conn) { time.Sleep(10 * time.Microsecond) })
+				case g.Leave(c):
+					me.stays = append(me.stays, [2]int{me.since, said})
+					me.since = -1
+				default:
+					g.Join(c)
+					me.since = said
+				}
+				return nil
+			})
+		})
+		for range steps {
+			p := peers[random.IntN(members)]
+			_, _ = p.Write([]byte([]string{"say\n", "say\n", "visit\n", "turn\n", "turn\n", "turn\n"}[random.IntN(6)]))
+			if random.IntN(4) == 0 {
+				time.Sleep(time.Duration(random.IntN(9000)) * time.Microsecond)
+			}
+		}
+		pass(time.Minute)
+		srv.Do(0, func(*loop.Loop) {
+			for i, p := range peers {
+				guests[uint64(i+1)].check(t, i, strings.Fields(p.Received()), said)
+			}
+		})
+	})
+}
+
+// check compares what a member got with its stays.
+func (me *guest) check(t *testing.T, i int, got []string, said int) {
+	for _, stay := range me.stays {
+		for n := stay[0] + 1; n <= stay[1] && len(got) > 0 && got[0] == fmt.Sprint(n); n++ {
+			got = got[1:]
+		}
+	}
+	if me.since >= 0 {
+		for n := me.since + 1; n <= said; n++ {
+			if len(got) == 0 || got[0] != fmt.Sprint(n) {
+				t.Fatalf("member %d, since %d: %q instead of %d", i, me.since, got, n)
+			}
+			got = got[1:]
+		}
+	}
+	if len(got) > 0 {
+		t.Fatalf("member %d, here %v and since %d: %q is too much", i, me.stays, me.since, got)
+	}
 }

@@ -121,6 +121,9 @@ func (s *shard) begin() bool {
 		s.batch, s.first = append(s.batch, j), j.next
 	}
 	s.group.mu.Unlock()
+	if len(s.batch) == 0 { // a Goexit has taken a task away: the loop ends
+		return false
+	}
 	s.from, s.along = len(s.members), len(s.batch)-1
 	for i := range s.batch {
 		s.encoder(i).begin(s.batch[i].msg)
