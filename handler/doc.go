@@ -13,6 +13,7 @@
 //	Ask, AskWait        a question to an actor, with a deadline, from a loop or from a goroutine
 //	Redial, Link        a connection that is kept: dialled again when it ends, later and later
 //	Calls, Pipeline     requests over one connection, each with a deadline, answered by id or in order
+//	Pool                calls over several connections that are kept
 //
 // A server is put together where its fields are set:
 //

@@ -256,6 +256,7 @@ func (w *worker) took(ctx context.Context, c claimed) {
 			}
 			failed = true
 		}
+		w.noteLoss(one)
 		w.plan(one)
 	}
 	w.loop.fails++
@@ -280,9 +281,6 @@ func (w *worker) plan(c *claim) {
 			w.wake(c.shard, w.now()+pause(w.loop.fails))
 		}
 		return
-	}
-	if c.fresh && s.known {
-		notify(w.losses)
 	}
 	s.offset, s.known, s.owner = c.offset, true, c.owner
 	refresh := w.q.cfg.Refresh

@@ -49,6 +49,13 @@ func (w *worker) keep(ctx context.Context) {
 	}
 }
 
+// noteLoss sees whether Redis knew nothing of a shard that was claimed, though it did before.
+func (w *worker) noteLoss(c *claim) {
+	if c.fresh && w.loop.shards[c.shard].known {
+		notify(w.losses)
+	}
+}
+
 // lost tells that Redis has lost something.
 func (w *worker) lost() {
 	err := fmt.Errorf("rediswheel: %w: shards of the queue %q are empty that were not", ErrLost, w.q.cfg.Name)
