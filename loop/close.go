@@ -214,11 +214,12 @@ func (c *Conn) finish(hard bool) {
 	c.forget()
 }
 
-// forget drops what a closed connection does not need: a Ref may keep it for long.
+// forget drops what a closed connection does not need: a Ref may keep it for long. One that lingers
+// is still counted, as what it was.
 func (c *Conn) forget() {
 	c.handler = nil
 	if c.extras != nil {
-		*c.extras = extras{ending: c.extras.ending}
+		*c.extras = extras{ending: c.extras.ending, dialed: c.extras.dialed}
 	}
 }
 
