@@ -74,6 +74,8 @@ var floors = map[string][]string{
 	"examples/internal/cli":     {zerologModule},
 	"examples/internal/clitest": {},
 	"internal/freeport":         {},
+	"internal/haproxytest":      {"internal/filelimit", "internal/freeport"},
+	"internal/listening":        {},
 	"internal/stalls":           {},
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},

@@ -68,6 +68,7 @@ func TestExtremesAreValid(t *testing.T) {
 		Delimiter{Delim: "long", Max: 1}, Delimiter{Delim: "y", Max: math.MaxInt},
 		Length{Max: math.MaxInt}, Length{Max: math.MaxInt, Offset: maxSetting, Strip: maxSetting, Size: 8},
 		Length{Max: math.MaxInt, Adjust: maxSetting}, Length{Max: math.MaxInt, Adjust: -maxSetting},
+		Length{Max: 4, Strip: StripNone}, // one frame, which is empty
 	} {
 		if err := c.(Validator).Validate(); err != nil {
 			t.Errorf("%+v: %v", c, err)

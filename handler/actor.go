@@ -101,8 +101,9 @@ type ActorRef[M any] struct{ a *Actor[M] }
 // before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
 // actor, with what it refers to: the bytes of a message must be copied.
 //
-// nil means queued; if the actor stops first, m is dropped. ErrStopped: it is stopped, or r is the
-// zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
+// nil means queued; if the actor stops first, m is dropped: who must know of it asks, by Ask.
+// ErrStopped: it is stopped, or r is the zero ActorRef. loop.ErrMailboxFull and
+// loop.ErrServerClosed are Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {

@@ -43,14 +43,15 @@ var errLost = errors.New("handler: an answer was lost, as the code that was aske
 type Answers struct {
 	c        *loop.Conn
 	max      int
+	half     int // of MaxOutbound
 	together int // bytes of what is written that go as one
 	again    *retells
 	waiting  []*Answer // the first is not ready, or the peer does not take it yet
 	bytes    int       // that those have which are ready
 	written  int       // of these, by Write
 	held     bool      // it is not read
-	stuck    bool      // the first is ready, but for the peer
-	last     bool      // CloseAfter was called
+	stuck    bool      // so much of what was sent waits for the peer that what is ready does, too
+	over     bool      // CloseAfter was called
 	reason   error     // what it was given
 }
 
@@ -71,7 +72,7 @@ func NewAnswers(c *loop.Conn, max int) *Answers {
 	if max == 0 {
 		max = DefaultMaxWaiting
 	}
-	a := &Answers{c: c, max: max, together: maxTogether, again: &locals.Get(c.Loop()).retells}
+	a := &Answers{c: c, max: max, half: c.MaxOutbound() / 2, together: maxTogether, again: &locals.Get(c.Loop()).retells}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		a.together = 0 // each is a datagram
 	}
@@ -91,17 +92,22 @@ func (a *Answers) Waiting() int { return len(a.waiting) }
 // Write answers at once: p is sent as it is, by the rules of loop.Conn.Write, behind the answers
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
 // Server.MaxOutbound bytes of Write wait behind them already: what nobody has asked for is not held
-// back, and the answer before it may never come. Answers by Done or Ask do not count.
+// back, and the answer before it may never come. Answers by Done or Ask do not count. Behind one
+// answer that has half of MaxOutbound or more, however it was given, what is written waits, too,
+// while the peer takes that.
 func (a *Answers) Write(p []byte) error {
 	a.mustBeMade()
-	if len(a.waiting) == 0 {
+	if len(a.waiting) == 0 && !a.stuck {
 		_, err := a.c.Write(p)
+		if len(p) >= a.half {
+			a.hasRoom() // or what is written next would find the limit passed by this alone
+		}
 		return err
 	}
 	if err := a.room(); err != nil {
 		return err
 	}
-	if last := a.waiting[len(a.waiting)-1]; last.open && len(last.data)+len(p) <= a.together {
+	if last := a.last(); last != nil && last.open && len(last.data)+len(p) <= a.together {
 		last.data = append(last.data, p...)
 	} else {
 		a.waiting = append(a.waiting, &Answer{answers: a, data: slices.Clone(p), ready: true, open: true})
@@ -112,10 +118,22 @@ func (a *Answers) Write(p []byte) error {
 	return nil
 }
 
+// last returns the one behind which the next would be, nil if none waits.
+func (a *Answers) last() *Answer {
+	if len(a.waiting) == 0 {
+		return nil
+	}
+	return a.waiting[len(a.waiting)-1]
+}
+
 // room returns why nothing more is taken behind what waits, if so. It leaves what waits as it is:
 // no hook of the connection, which may give answers, runs within it.
 func (a *Answers) room() error {
-	if err := inside.MayWrite(a.c); err != nil {
+	err := inside.Mute(a.c)
+	if err == nil && !a.stuck {
+		err = inside.MayWrite(a.c)
+	}
+	if err != nil {
 		return err
 	}
 	if a.written < a.c.MaxOutbound() {
@@ -133,7 +151,7 @@ func (a *Answers) room() error {
 // as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
 func (a *Answers) CloseAfter(err error) {
 	a.mustBeMade()
-	a.last, a.reason = true, err
+	a.over, a.reason = true, err
 	a.flush()
 }
 
@@ -154,7 +172,7 @@ func (a *Answers) add(s *Answer) {
 // hold stops reading if too much waits: whoever pipelines behind an answer that takes long must not
 // have the others pile up here.
 func (a *Answers) hold() {
-	if !a.held && (len(a.waiting) >= a.max || a.bytes > a.maxBytes()) {
+	if !a.held && (len(a.waiting) >= a.max || a.bytes > a.half) {
 		a.held = true
 		inside.Hold(a.c, true)
 	}
@@ -162,13 +180,11 @@ func (a *Answers) hold() {
 
 // letOn reads again when half of that has gone.
 func (a *Answers) letOn() {
-	if a.held && len(a.waiting) <= a.max/2 && a.bytes <= a.maxBytes()/2 {
+	if a.held && len(a.waiting) <= a.max/2 && a.bytes <= a.half/2 {
 		a.held = false
 		inside.Hold(a.c, false)
 	}
 }
-
-func (a *Answers) maxBytes() int { return a.c.MaxOutbound() / 2 }
 
 // Done answers with p, which is copied, and sends it if all before it are. It must be called on the
 // connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
@@ -209,6 +225,9 @@ func (a *Answers) send(p []byte) {
 	a.waiting[0] = nil
 	a.waiting = a.waiting[1:]
 	_, _ = a.c.Write(p)
+	if len(p) >= a.half {
+		a.hasRoom() // as in Write
+	}
 }
 
 // flush sends what is ready up to the first that is not, as far as the peer takes it.
@@ -216,7 +235,7 @@ func (a *Answers) flush() {
 	for len(a.waiting) > 0 && a.waiting[0].ready && a.hasRoom() {
 		a.send(a.waiting[0].data)
 	}
-	if a.last && len(a.waiting) == 0 {
+	if a.over && len(a.waiting) == 0 {
 		a.c.CloseWithError(a.reason)
 		return
 	}

@@ -48,14 +48,11 @@ func pushBehind(t *testing.T, size, n int) {
 	}})
 	p := srv.Open()
 	p.Send("?")
-	want := "first" + strings.Repeat(string(answer), n) + "push"
+	want := "first" + strings.Repeat(string(answer), n) + "pushpush"
 	p.Block(0)
 	srv.Do(0, func(*loop.Loop) {
 		first.Done([]byte("first"))
-		if size < limit { // or it is at the limit of Conn.Write when it is sent
-			push("while the peer reads")
-			want += "push"
-		}
+		push("while the peer reads")
 	})
 	p.Unblock()
 	var got strings.Builder
@@ -66,6 +63,69 @@ func pushBehind(t *testing.T, size, n int) {
 	if got.String() != want {
 		t.Errorf("%d bytes arrived, or not in order; want %d; closed: %v", got.Len(), len(want), p.Reason())
 	}
+}
+
+// One answer that is larger than all that may be pushed does not cost the connection when something
+// is pushed while the peer takes it, however it was given. What is pushed meanwhile is bounded as
+// ever.
+func TestAnswersPushedBehindALargeOne(t *testing.T) {
+	const limit = 1 << 20
+	large := bytes.Repeat([]byte{'x'}, 3*limit)
+	for name, answer := range map[string]func(a *handler.Answers, l *loop.Loop) error{
+		"Write": func(a *handler.Answers, _ *loop.Loop) error { return a.Write(large) },
+		"Done":  func(a *handler.Answers, _ *loop.Loop) error { a.Later().Done(large); return nil },
+		"Ask":   func(a *handler.Answers, l *loop.Loop) error { return a.Ask(l, func([]byte) []byte { return large }) },
+		"behind others": func(a *handler.Answers, _ *loop.Loop) error {
+			first := a.Later()
+			a.Later().Done(large)
+			first.Done(nil)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { pushBehindLarge(t, limit, large, answer) })
+		})
+	}
+}
+
+func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handler.Answers, l *loop.Loop) error) {
+	var a *handler.Answers
+	srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
+		a = handler.NewAnswers(c, 0)
+		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return answer(a, c.Loop()) })
+	}})
+	push := func(p []byte) (err error) {
+		srv.Do(0, func(*loop.Loop) { err = a.Write(p) })
+		return err
+	}
+	p := srv.Open()
+	p.Block(0)
+	p.Send("?")
+	for range 3 {
+		if err := push([]byte("push")); err != nil {
+			t.Errorf("it is pushed behind it: %v", err)
+		}
+	}
+	p.Unblock()
+	var got strings.Builder
+	for range 100 {
+		got.WriteString(p.Received())
+		pass(time.Second)
+	}
+	if want := string(large) + "pushpushpush"; got.String() != want {
+		t.Fatalf("%d bytes arrived, or not in order; want %d; closed: %v", got.Len(), len(want), p.Reason())
+	}
+	p.Block(0)
+	p.Send("?")
+	pushed := 0
+	for err := error(nil); err == nil && pushed <= 2*limit; pushed += 1 << 10 {
+		err = push(make([]byte, 1<<10))
+	}
+	if pushed < limit || pushed > limit+1<<10 {
+		t.Errorf("%d bytes were taken, want %d", pushed, limit)
+	}
+	pass(time.Minute) // in which what was asked for could be taken
+	wantReason(t, p, loop.ErrSlowConsumer)
 }
 
 // The bytes of Write that were sent count no more.

@@ -42,8 +42,8 @@ func (r Reply[A]) Fail(err error) bool {
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
 // loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Reply.Fail was
 // given. done is called exactly once, unless cancel is called before it; cancel, too, must be
-// called on l. It does not die with a connection: it should hold a Ref if it is about one. A
-// timeout of 0 or less means DefaultCallTimeout. A nil func panics.
+// called on l. It does not die with a connection, and may use one of l that has closed since: a Conn
+// does nothing then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Reply[A]) M, done func(answer A, err error)) (cancel func()) {
 	if message == nil || done == nil {

@@ -77,8 +77,9 @@ type CallStats struct {
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
 // connection closed. Its done function is called then (except by Cancel), on the connection's loop.
-// A panic in done closes the connection, like one in any of its callbacks. All methods must be
-// called on the connection's loop.
+// It is not under way any more then: Stats does not count it, and its place is free for another. A
+// panic in done closes the connection, like one in any of its callbacks. All methods must be called on
+// the connection's loop.
 //
 // A call costs no allocation at steady state. What many calls at once have taken is given back
 // some 10 to 60 s after there were that many. One timer of the loop's wheel serves all calls whose

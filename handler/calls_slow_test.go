@@ -12,48 +12,34 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/listening"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // twoThirds answers two of three questions of 8 bytes, by TCP.
 func twoThirds(t *testing.T) net.Listener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
+	return listening.TCP(t, func(c net.Conn) {
+		in, n := make([]byte, 8<<10), 0
 		for {
-			c, err := ln.Accept()
+			k, err := io.ReadAtLeast(c, in, 8)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				in, n := make([]byte, 8<<10), 0
-				for {
-					k, err := io.ReadAtLeast(c, in, 8)
-					if err != nil {
-						return
-					}
-					if _, err := io.ReadFull(c, in[k:k+(8-k%8)%8]); err != nil {
-						return
-					}
-					var out []byte
-					for at := 0; at < k; at += 8 {
-						if n++; n%3 != 0 {
-							out = append(out, in[at:at+8]...)
-						}
-					}
-					if _, err := c.Write(out); err != nil {
-						return
-					}
+			if _, err := io.ReadFull(c, in[k:k+(8-k%8)%8]); err != nil {
+				return
+			}
+			var out []byte
+			for at := 0; at < k; at += 8 {
+				if n++; n%3 != 0 {
+					out = append(out, in[at:at+8]...)
 				}
-			}()
+			}
+			if _, err := c.Write(out); err != nil {
+				return
+			}
 		}
-	}()
-	return ln
+	})
 }
 
 // Calls over 8 connections, a third of which is never answered: each ends once, none before its

@@ -22,3 +22,21 @@ func Tracked(l *loop.Loop) (conns, memberships, actors int) {
 	}
 	return len(s.groups), memberships, len(s.actors)
 }
+
+// Registered returns how many connections a Registry keeps account of.
+func Registered[K comparable](r *Registry[K]) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.keys)
+}
+
+// Asked returns how many questions an actor has not answered, and how many of l wait for an answer. It
+// must be called on l.
+func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	return len(r.a.questions), len(locals.Get(l).askers)
+}
+
+// ActorTimers returns how many timers an actor remembers. It must be called on its loop.
+func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }

@@ -16,9 +16,9 @@ import (
 //
 // A broadcast copies the message once, crosses to each loop that has members once, and is encoded
 // once per codec there, however many members there are. Members leave by themselves when they
-// close. One that is slow is closed by the limit of its own output, and disturbs no other. A loop
-// serves its members in one go, which takes a microsecond or two for each: tens of thousands of
-// them on one loop would hold up its other connections.
+// close. One that is slow is closed by the limit of its own output, and disturbs no other. A member
+// takes a loop some microseconds, so a crowd is served in pieces of 256, between which the loop has
+// time for its other connections; what is posted and told to it waits for the last.
 //
 // # Order
 //
@@ -55,8 +55,8 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
-// must be called on c's loop; Accept may call it, too.
+// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
+// was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
 	groups := locals.Get(c.Loop()).groups
 	if !g.join(c) {
@@ -75,7 +75,7 @@ func (g *Group) join(c *loop.Conn) bool {
 	defer g.mu.Unlock()
 	s := g.shard(c.Loop())
 	if s == nil {
-		s = &shard{loop: c.Loop(), place: make(map[*loop.Conn]int)}
+		s = newShard(g, c.Loop())
 		g.shards = append(g.shards, s)
 	}
 	if _, ok := s.place[c]; ok {
@@ -157,10 +157,7 @@ func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{
 // BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
 // excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
-	b := &broadcast{except: except, msg: bytes.Clone(msg)}
-	return g.post(func(s *shard, seq uint64) func() {
-		return func() { s.deliver(b, seq) }
-	})
+	return g.post(&saying{except: except, msg: bytes.Clone(msg)})
 }
 
 // Each has f called for each member, on the loop of that, so on several loops at once. Any
@@ -171,18 +168,17 @@ func (g *Group) Each(f func(c *loop.Conn)) error {
 	if f == nil {
 		panic("handler: Group.Each with a nil func")
 	}
-	return g.post(func(s *shard, seq uint64) func() {
-		return func() { s.visit(seq, f) }
-	})
+	return g.post(&saying{each: f})
 }
 
-// post posts a function to each loop with members: one of those that task returns.
-func (g *Group) post(task func(s *shard, seq uint64) func()) (err error) {
+// post posts what to each loop with members.
+func (g *Group) post(what *saying) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seq++
+	what.seq = g.seq
 	for _, s := range g.shards {
-		if e := s.loop.Post(task(s, g.seq)); e != nil {
+		if e := s.post(what); e != nil {
 			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
 		}
 	}

@@ -150,11 +150,14 @@ func TestGroupOrderWithTell(t *testing.T) {
 			for c := range l.Conns() {
 				c.Ref().Tell(func(c *loop.Conn) { c.Send([]byte("told")) })
 				g.Broadcast([]byte("broadcast"))
+				g.Broadcast([]byte("again"))
 				l.Post(func() { c.Send([]byte("posted")) })
+				g.Broadcast([]byte("last"))
+				c.Ref().Tell(func(c *loop.Conn) { c.Send([]byte("told at last")) })
 				c.Send([]byte("sent"))
 			}
 		})
-		wantReceived(t, p, "sent\ntold\nbroadcast\nposted\n")
+		wantReceived(t, p, "sent\ntold\nbroadcast\nagain\nposted\nlast\ntold at last\n")
 	})
 }
 

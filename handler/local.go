@@ -7,13 +7,13 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer  []byte
-	encoder encoder
-	groups  map[*loop.Conn][]*Group // where each connection is a member, so that it leaves when it closes
-	actors  map[*actor]struct{}     // that live
-	askers  map[waiter]struct{}     // that wait for an answer
-	links   map[*Link]struct{}      // that were not stopped
-	retells retells
+	buffer   []byte
+	encoders []*encoder              // of the broadcasts that a group sends together
+	groups   map[*loop.Conn][]*Group // where each connection is a member, so that it leaves when it closes
+	actors   map[*actor]struct{}     // that live
+	askers   map[waiter]struct{}     // that wait for an answer
+	links    map[*Link]struct{}      // that were not stopped
+	retells  retells
 }
 
 var locals *loop.Local[local]

@@ -58,8 +58,8 @@ type TypedHandler[T any] interface {
 	OnClose(c *loop.Conn, err error)
 }
 
-// Handler returns the handler that decodes messages for h. It belongs to one connection, unless h
-// can serve several: see Shared. A nil h or Decode panics.
+// Handler returns the handler that decodes messages for h, which loop.HandlerAs finds in it. It belongs
+// to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	t.needDecode("Handler")
 	if h == nil {

@@ -145,6 +145,7 @@ func init() {
 		c.loop.owner.Check("Conn.Write")
 		return c.room() // a UDP session has no output that waits, so that only its end counts
 	}
+	inside.Mute = func(conn any) error { return conn.(*Conn).mute() }
 	inside.Socket = func(conn any) any {
 		switch sock := conn.(*Conn).sock.(type) {
 		case *tlsconn.Conn:

@@ -20,6 +20,7 @@ type ending struct {
 	err    error         // the first cause
 	reason CloseReason   // what that is for counting
 	drop   bool          // output is not worth flushing
+	resets bool          // the peer is not to read an end, but a reset, behind the output
 	timer  timing.Timer  // ends flushing, or lingering
 	unsent int           // bytes that the peer had not taken when that was set
 	steps  int           // of the close timeout that are left
@@ -94,15 +95,33 @@ func (c *Conn) closeTurn() {
 	if b := c.out.box; b != nil && !b.Blocked && !end.drop {
 		c.writeOut()
 	}
-	if c.out.box == nil || end.drop || c.sock == nil {
+	switch {
+	case end.drop || c.sock == nil:
 		c.finish(end.drop)
 		return
+	case c.isFlushed():
+		c.finishFlushed()
+		return
+	case c.out.box == nil:
+		c.tryAgain(false)
 	}
 	if l := c.loop; !l.wheel.Pending(end.timer) {
 		end.unsent = c.untaken()
 		end.steps = closeSteps
 		c.nextCloseStep()
 	}
+}
+
+// isFlushed reports whether the system has taken all output; and the peer, if a reset is to follow,
+// since that would overtake what the kernel still has.
+func (c *Conn) isFlushed() bool {
+	return c.out.box == nil && (!c.extras.ending.resets || c.sock.Unsent() <= 0)
+}
+
+// finishFlushed finishes a connection that isFlushed. Where the kernel does not tell what it has, the
+// peer reads an end: it must not lose anything.
+func (c *Conn) finishFlushed() {
+	c.finish(c.extras.ending.resets && c.sock.Unsent() == 0)
 }
 
 func (c *Conn) nextCloseStep() {
@@ -115,12 +134,14 @@ func (c *Conn) nextCloseStep() {
 // lastWords sends what the server, and then the codec, has to say at the end, if the peer may still
 // hear it.
 func (c *Conn) lastWords() {
-	if c.sock == nil || c.extras.ending.drop || c.in.ended || c.out.ended {
+	end := &c.extras.ending
+	peerClosed := c.in.ended && end.reason == ClosedByPeer // who has only ended its output still hears
+	if c.sock == nil || c.isBroken() || end.drop || peerClosed || c.out.ended {
 		return
 	}
 	c.enter(stateSpeaking)
 	if f := c.loop.server.OnClosing; f != nil && c.in.plain != opening { // nobody has heard of c yet
-		c.callHook(func() { f(c, c.extras.ending.err) })
+		c.callHook(func() { f(c, end.err) })
 	}
 	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
 		c.sayFarewell(f)
@@ -153,10 +174,10 @@ func (c *Conn) closeStep() {
 		return
 	}
 	switch {
-	case c.out.box == nil:
-		c.finish(false)
 	case end.drop: // it broke by itself
 		c.finish(true)
+	case c.isFlushed():
+		c.finishFlushed()
 	case end.steps <= 0:
 		c.cut()
 	default:
@@ -193,11 +214,12 @@ func (c *Conn) finish(hard bool) {
 	c.forget()
 }
 
-// forget drops what a closed connection does not need: a Ref may keep it for long.
+// forget drops what a closed connection does not need: a Ref may keep it for long. One that lingers
+// is still counted, as what it was.
 func (c *Conn) forget() {
 	c.handler = nil
 	if c.extras != nil {
-		*c.extras = extras{ending: c.extras.ending}
+		*c.extras = extras{ending: c.extras.ending, dialed: c.extras.dialed}
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 )
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
-// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics.
+// elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics. On
+// its loop they may be called when it has closed, too: then they do nothing, and those that return an
+// error return ErrClosed.
 //
 // Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the
 // same as a picture):
@@ -145,9 +147,13 @@ func (c *Conn) Codec() codec.Codec {
 
 // SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
 // hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
-// anew, after the current callback. A nil codec means codec.Raw. A UDP session has no use for one.
+// anew, after the current callback. A nil codec means codec.Raw. A UDP session has no use for one, and
+// on a connection of a Pipe, which passes bytes on as they are, it panics.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
+	if c.extras != nil && c.extras.pipe != nil {
+		panic("loop: Conn.SetCodec on a connection of a Pipe, which passes bytes on as they are")
+	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
 	c.limitOpening()
@@ -160,8 +166,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is
 // attached to a connection but is not its handler. Functions run in the order they were added, also
-// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already,
-// f runs at once.
+// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already, as
+// it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	if f == nil {

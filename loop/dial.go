@@ -23,8 +23,8 @@ const DefaultDialTimeout = 10 * time.Second
 
 // A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
 // those that the Server accepts: the same Handler, the same rules, the same limits on output. They
-// count against Server.MaxConns, but not against MaxConnsPerIP, and FirstByteTimeout is not for
-// them.
+// count against Server.MaxConns, so a proxy needs two for each client; but not against MaxConnsPerIP,
+// and FirstByteTimeout is not for them.
 //
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
@@ -63,9 +63,9 @@ type Dialer struct {
 // An address that is written in digits is connected to on the loop. Names are resolved on a
 // goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
 // network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
-// error is in it; ErrTooManyConns; ErrServerClosed when the server drains; and one that says what is
-// wrong with addr or the Dialer. To return nil from open refuses the connection: it is closed, and
-// OnClose is not called.
+// error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it drains,
+// which say nothing of who was dialled; and one that says what is wrong with addr or the Dialer. To
+// return nil from open refuses the connection: it is closed, and OnClose is not called.
 //
 // cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
 // unless that has begun. After the loops have ended open is not called either. A nil l or open

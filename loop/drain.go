@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -121,12 +122,12 @@ func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
 	s.tellLoops((*Loop).beginDrain)
 	if timeout := time.After(s.DrainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
-		s.tellLoops((*Loop).cutAll)
+		s.cutLoops()
 	}
 	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
 	s.tellLoops(func(l *Loop) { l.ending = true })
 	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
-		return 0, errors.New("loop: a callback does not return, so its loop cannot end: " + s.notEnded())
+		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
 	s.newcomers.Wait()
 	return int(s.Stats().Cut - before), nil
@@ -137,6 +138,15 @@ func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
 		_ = l.urge(func() { f(l) })
 	}
+}
+
+// cutLoops has each loop cut what is still open, before what waits in its mailbox: that may take as
+// long as it likes, and is soon done when nobody is left whom it is for.
+func (s *Server) cutLoops() {
+	for _, l := range s.loops {
+		l.overdue.Store(true)
+	}
+	s.tellLoops(func(*Loop) {}) // which gives it a turn
 }
 
 // await waits for a channel of each loop, and reports whether all were closed in time.
@@ -156,21 +166,29 @@ func (s *Server) notEnded() (which string) {
 		select {
 		case <-l.ended:
 		default:
-			which += fmt.Sprintf("loop %d with %d connections; ", l.index, l.load.Load())
+			which += fmt.Sprintf("loop %d with %d connections, %d in its mailbox; ", l.index, l.load.Load(), l.mail.Len())
 		}
 	}
 	return which
 }
 
-// beginDrain closes the connections of a loop. Those that open from now on are refused.
+// beginDrain closes the connections of a loop.
 func (l *Loop) beginDrain() {
-	l.draining, l.checks = true, true
-	l.abortArrivals(ErrServerClosed)
-	l.endDials(ErrServerClosed)
+	if l.draining { // it was overdue, and has been cut
+		return
+	}
+	l.refuseAll()
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
 	l.closeSome(conns, every, batch)
+}
+
+// refuseAll refuses what opens from now on.
+func (l *Loop) refuseAll() {
+	l.draining, l.checks = true, true
+	l.abortArrivals(ErrServerClosed)
+	l.endDials(ErrServerClosed)
 }
 
 // spread returns how many of n connections to close at once, and how long to wait after that.
@@ -233,6 +251,18 @@ func (l *Loop) checkDrained() {
 	if l.draining && len(l.conns)+len(l.lingering) == 0 {
 		l.drainedOnce.Do(func() { close(l.drained) })
 	}
+}
+
+// cutOverdue is the end of the drain's time. Without a turn for what waits in the mailbox the drain
+// has not even begun.
+func (l *Loop) cutOverdue() {
+	if !l.draining {
+		l.refuseAll()
+		for _, c := range slices.Clone(l.conns) {
+			c.sayGoodbye()
+		}
+	}
+	l.cutAll()
 }
 
 // cutAll ends what is still flushing.
@@ -304,6 +334,7 @@ func (l *Loop) broke(err error) {
 type drainState struct {
 	draining    bool
 	ending      bool
+	overdue     atomic.Bool // cutOverdue is to be called, by the next turn
 	drainedOnce sync.Once
 	drained     chan struct{} // closed when draining and without connections
 	ended       chan struct{} // closed after OnStop

@@ -189,3 +189,21 @@ func TestProtocolEnd(t *testing.T) {
 		})
 	}
 }
+
+// Who has only ended its output, so that OnEOF keeps the connection open, still reads: it gets the last
+// words when this side closes.
+func TestLastWordsBehindAHalfClose(t *testing.T) {
+	srv := politeServer(func(*loop.Conn, []byte) error { return nil })
+	srv.OnClosing = func(c *loop.Conn, _ error) { _ = c.Send([]byte("closing")) }
+	srv.Accept = with(func(c *loop.Conn) {
+		c.OnEOF(func() { c.AfterFunc(time.Second, c.Close) })
+	})
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.CloseWrite()
+		srv.Sleep(time.Second)
+		if got := p.Received(); got != "closing\nbye\n" || !p.Ended() {
+			t.Errorf("received %q, ended: %v", got, p.Ended())
+		}
+	})
+}

@@ -58,6 +58,15 @@ func expectSlowFrame(t *testing.T, p *looptest.Peer, what string) {
 	}
 }
 
+// expectSlowFrameAfter wants it neither earlier nor later.
+func expectSlowFrameAfter(t *testing.T, srv *looptest.Server, p *looptest.Peer, d time.Duration, what string) {
+	t.Helper()
+	srv.Sleep(d - time.Millisecond)
+	expectOpen(t, p, "early")
+	srv.Sleep(2 * time.Millisecond)
+	expectSlowFrame(t, p, what)
+}
+
 func expectOpen(t *testing.T, p *looptest.Peer, what string) {
 	t.Helper()
 	if p.Ended() {
@@ -80,10 +89,7 @@ func TestFrameTimeoutOfAMessageInParts(t *testing.T) {
 						srv.Sleep(time.Second)
 						p.Send(meanwhile)
 					}
-					srv.Sleep(time.Second - time.Millisecond)
-					expectOpen(t, p, "early")
-					srv.Sleep(time.Millisecond)
-					expectSlowFrame(t, p, "after 10 s")
+					expectSlowFrameAfter(t, srv, p, time.Second, "after 10 s")
 				})
 			})
 		}
@@ -109,6 +115,18 @@ func TestFrameTimeoutOfMessagesThatEnd(t *testing.T) {
 	})
 }
 
+// pauseNowAndThen has p's connection read for eight seconds, in four parts, with a pause behind each, in
+// which something happens.
+func pauseNowAndThen(srv *looptest.Server, p *looptest.Peer, within func()) {
+	for range 4 {
+		srv.Sleep(2 * time.Second)
+		tell(srv, p, (*loop.Conn).PauseRead)
+		within()
+		srv.Sleep(time.Minute)
+		tell(srv, p, (*loop.Conn).ResumeRead)
+	}
+}
+
 // While a connection is not read its time stands still: a pause is not the peer's fault, and no
 // number of pauses gives it more.
 func TestFrameTimeoutStandsStill(t *testing.T) {
@@ -117,16 +135,8 @@ func TestFrameTimeoutStandsStill(t *testing.T) {
 			inMemory(t, partsServer(0), func(t *testing.T, srv *looptest.Server) {
 				p := srv.Open()
 				p.Send(rest)
-				for range 4 {
-					srv.Sleep(2 * time.Second)
-					tell(srv, p, (*loop.Conn).PauseRead)
-					srv.Sleep(time.Minute)
-					tell(srv, p, (*loop.Conn).ResumeRead)
-				}
-				srv.Sleep(2*time.Second - time.Millisecond)
-				expectOpen(t, p, "early")
-				srv.Sleep(2 * time.Millisecond)
-				expectSlowFrame(t, p, "after 10 s that were read")
+				pauseNowAndThen(srv, p, func() {})
+				expectSlowFrameAfter(t, srv, p, 2*time.Second, "after 10 s that were read")
 			})
 		})
 	}
@@ -143,10 +153,7 @@ func TestFrameTimeoutOfTheNextMessageAfterAPause(t *testing.T) {
 		p.Send("=b\n+c\n")
 		srv.Sleep(time.Minute)
 		tell(srv, p, (*loop.Conn).ResumeRead)
-		srv.Sleep(10*time.Second - time.Millisecond)
-		expectOpen(t, p, "early")
-		srv.Sleep(2 * time.Millisecond)
-		expectSlowFrame(t, p, "after 10 s")
+		expectSlowFrameAfter(t, srv, p, 10*time.Second, "after 10 s")
 	})
 }
 
@@ -209,10 +216,7 @@ func TestFrameTimeoutHeldBack(t *testing.T) {
 		p.Send(".\n")
 		srv.Sleep(time.Minute)
 		p.Unblock()
-		srv.Sleep(9*time.Second - time.Millisecond)
-		expectOpen(t, p, "early")
-		srv.Sleep(2 * time.Millisecond)
-		expectSlowFrame(t, p, "after 10 s that were read")
+		expectSlowFrameAfter(t, srv, p, 9*time.Second, "after 10 s that were read")
 	})
 }
 
@@ -229,10 +233,7 @@ func TestFrameTimeoutHeldBackByJobs(t *testing.T) {
 		p.Send("=job\n+a\n")
 		srv.Sleep(time.Minute)
 		p.Unblock()
-		srv.Sleep(9*time.Second - time.Millisecond)
-		expectOpen(t, p, "early")
-		srv.Sleep(2 * time.Millisecond)
-		expectSlowFrame(t, p, "after 10 s that were read")
+		expectSlowFrameAfter(t, srv, p, 9*time.Second, "after 10 s that were read")
 	})
 }
 
@@ -247,10 +248,7 @@ func TestFrameTimeoutOfWhoWaitsForJobs(t *testing.T) {
 			}
 		})
 		srv.Sleep(time.Minute)
-		srv.Sleep(10*time.Second - time.Millisecond)
-		expectOpen(t, p, "early")
-		srv.Sleep(2 * time.Millisecond)
-		expectSlowFrame(t, p, "after 10 s that were read")
+		expectSlowFrameAfter(t, srv, p, 10*time.Second, "after 10 s that were read")
 	})
 }
 
@@ -262,17 +260,8 @@ func TestFrameTimeoutOfARecordStandsStill(t *testing.T) {
 		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 			p := srv.OpenTLS(nil)
 			p.Raw([]byte("\x17\x03\x03\x40\x00"))
-			for range 4 {
-				srv.Sleep(2 * time.Second)
-				tell(srv, p, (*loop.Conn).PauseRead)
-				p.Raw([]byte(within))
-				srv.Sleep(time.Minute)
-				tell(srv, p, (*loop.Conn).ResumeRead)
-			}
-			srv.Sleep(2*time.Second - time.Millisecond)
-			expectOpen(t, p, "early")
-			srv.Sleep(2 * time.Millisecond)
-			expectSlowFrame(t, p, "after 10 s that were read")
+			pauseNowAndThen(srv, p, func() { p.Raw([]byte(within)) })
+			expectSlowFrameAfter(t, srv, p, 2*time.Second, "after 10 s that were read")
 			p.Hangup()
 		})
 	}

@@ -58,7 +58,7 @@ func (c *Conn) peerClosed(err error) {
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
-	case !halfClosed || dropped || c.out.box == nil && !hasMore || !c.sock.Linger():
+	case !halfClosed || dropped || c.out.box == nil && !hasMore && !c.resetsSoon() || !c.sock.Linger():
 		if c.waitsForShare() {
 			c.outlive(cause(err))
 			return
@@ -77,6 +77,9 @@ func (c *Conn) peerClosed(err error) {
 	c.shut(cause(err))
 	c.touch()
 }
+
+// resetsSoon reports whether c ends by a reset: what the kernel still has of its output is waited for.
+func (c *Conn) resetsSoon() bool { return c.extras != nil && c.extras.ending.resets }
 
 func (c *Conn) wantsEOF() bool {
 	return c.extras != nil && (c.extras.halves.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)

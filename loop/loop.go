@@ -43,7 +43,8 @@ type Loop struct {
 	spare     *record // records of timers that may be used again
 	spares    int
 
-	mail *mailbox.Mailbox[task]
+	mail       *mailbox.Mailbox[task]
+	unfinished bool // the task that runs has more to do: inside.Unfinished
 
 	// Connections.
 	conns       []*Conn

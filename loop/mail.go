@@ -1,6 +1,10 @@
 package loop
 
-import "time"
+import (
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/inside"
+)
 
 // mailBatch is how many tasks of the mailbox run between two looks at the clock.
 const mailBatch = 64
@@ -22,18 +26,26 @@ func (l *Loop) Post(f func()) error {
 	if f == nil {
 		panic("loop: Loop.Post with a nil func")
 	}
-	return l.post(task{f: f}, false)
+	_, err := l.post(task{f: f}, false)
+	return err
 }
 
 // urge posts a task of the framework's own, which no limit stops.
-func (l *Loop) urge(f func()) error { return l.post(task{f: f}, true) }
+func (l *Loop) urge(f func()) error {
+	_, err := l.post(task{f: f}, true)
+	return err
+}
 
-func (l *Loop) post(t task, urgent bool) error {
-	if err := l.mail.Put(t, urgent); err != nil {
-		return err
+func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
+	if number, err = l.mail.Put(t, urgent); err == nil {
+		l.schedule()
 	}
-	l.schedule()
-	return nil
+	return number, err
+}
+
+func init() {
+	inside.Post = func(loop any, f func()) (uint64, error) { return loop.(*Loop).post(task{f: f}, false) }
+	inside.Unfinished = func(loop any) { loop.(*Loop).unfinished = true }
 }
 
 // schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop.
@@ -69,9 +81,10 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)
-		for l.mail.Left() > stop {
+		for l.mail.Left() > stop && !l.unfinished {
 			l.runTasks(stop)
 		}
+		l.unfinished = false
 		l.settle()
 		if l.clock() >= end {
 			break
@@ -81,15 +94,18 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	return l.mail.Left() > 0
 }
 
-// runTasks runs tasks until so many are left, or one panics.
+// runTasks runs tasks until so many are left, or one panics, or has more to do: that one is the next
+// again.
 func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
-	for l.mail.Left() > stop {
+	for l.mail.Left() > stop && !l.unfinished {
 		t := l.mail.Next()
 		l.current = t.c
 		switch {
 		case t.c == nil:
-			t.f()
+			if t.f(); l.unfinished {
+				l.mail.Back(t)
+			}
 		case t.c.isOpen():
 			t.told(t.c)
 		}

@@ -110,3 +110,33 @@ func TestOffloadOnALoopGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// What waits in the mailbox, here for 50 s, does not put off the end beyond DrainTimeout: then the
+// connection is closed, with a goodbye, and what it was told and has not come to it is dropped.
+func TestDrainBehindABacklog(t *testing.T) {
+	const each, tells = time.Millisecond, 50_000
+	srv := &loop.Server{NumLoops: 1, OnDrain: func(c *loop.Conn) { _ = c.Send([]byte("bye")) }}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, ran := srv.Open(), 0
+		var ref loop.Ref
+		tell(srv, p, func(c *loop.Conn) { ref = c.Ref() })
+		for range tells {
+			if err := ref.Tell(func(*loop.Conn) { time.Sleep(each); ran++ }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		if err := srv.Stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < srv.DrainTimeout || took > srv.DrainTimeout+time.Second {
+			t.Errorf("it took %v, want the DrainTimeout, %v", took, srv.DrainTimeout)
+		}
+		if got := p.Received(); got != "bye" || !errors.Is(p.Reason(), loop.ErrServerClosed) {
+			t.Errorf("it received %q, and was closed with %v", got, p.Reason())
+		}
+		if want := int(srv.DrainTimeout / each); ran < want || ran > want+1000 {
+			t.Errorf("%d of what it was told ran, want %d", ran, want)
+		}
+	})
+}

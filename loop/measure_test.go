@@ -1,12 +1,15 @@
 package loop_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
@@ -28,9 +31,10 @@ func TestHistogram(t *testing.T) {
 	if got := h.Quantile(1); got < 4*time.Second {
 		t.Errorf("quantile 1: %v", got)
 	}
+	h.Sum = time.Second
 	h.Add(&h)
-	if h.Total() != 200 {
-		t.Errorf("%d durations", h.Total())
+	if h.Total() != 200 || h.Sum != 2*time.Second {
+		t.Errorf("%d durations, %v in all", h.Total(), h.Sum)
 	}
 }
 
@@ -173,6 +177,24 @@ func TestClosedBy(t *testing.T) {
 			if sum != after.Closed {
 				t.Errorf("%v: %d closed, %d by reason", tc.reason, after.Closed, sum)
 			}
+		}
+	})
+}
+
+// A datagram that its handler refuses counts, and is logged, as any other message.
+func TestReasonOfARefusedDatagram(t *testing.T) {
+	var log bytes.Buffer
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", Logger: zerolog.New(&log)}
+	srv.Accept = func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(*loop.Conn, []byte) error { return errOwn })
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.OpenUDP(0).Send("x")
+		if n := srv.Stats().ClosedBy[loop.ClosedForInput]; n != 1 {
+			t.Errorf("%d closed for their input, want 1", n)
+		}
+		if !strings.Contains(log.String(), "a message was refused") {
+			t.Errorf("logged %q", log.String())
 		}
 	})
 }

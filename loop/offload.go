@@ -30,6 +30,10 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // the last then has returned, which may offload more; it is not read any more meanwhile. At
 // Server.DrainTimeout it is cut.
 //
+// A job that may never end needs a time limit of its own. While 16 of c are under way, messages
+// behind them wait; and since what a peer sent before it closed is delivered, c stays for as long as
+// that takes, idle timeout or not.
+//
 // nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or
 // 1,024 of c, or as many of c as there is room left for others; nothing was queued.
 // ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil
@@ -41,7 +45,7 @@ func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn,
 	}
 	return c.offload(func(ctx context.Context) {
 		v := job(ctx)
-		_ = c.loop.post(task{told: func(c *Conn) { c.jobDone(func() { then(c, v) }) }, c: c}, true)
+		_, _ = c.loop.post(task{told: func(c *Conn) { c.jobDone(func() { then(c, v) }) }, c: c}, true)
 	})
 }
 

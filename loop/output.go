@@ -152,13 +152,20 @@ func (c *Conn) sendReply() {
 	}
 }
 
-// room returns why no more output is taken, if so.
-func (c *Conn) room() error {
-	speaking := c.at() == stateSpeaking
-	if c.isClosing() && !speaking || c.out.ended {
+// mute returns ErrClosed if no output will be taken ever again.
+func (c *Conn) mute() error {
+	if c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
 	}
-	limit := c.loop.maxOutbound
+	return nil
+}
+
+// room returns why no more output is taken, if so.
+func (c *Conn) room() error {
+	if err := c.mute(); err != nil {
+		return err
+	}
+	speaking, limit := c.at() == stateSpeaking, c.loop.maxOutbound
 	if c.pending() < limit {
 		return nil
 	}
@@ -313,9 +320,13 @@ func (c *Conn) waitWritable(progress bool) {
 		b.Blocked = true
 		c.outputWaits(progress)
 	}
-	if c.sock.NotifyWritable() {
-		return
+	if !c.sock.NotifyWritable() {
+		c.tryAgain(progress)
 	}
+}
+
+// tryAgain has writable called by the wheel: soon, if the last time has brought progress.
+func (c *Conn) tryAgain(progress bool) {
 	l, r := c.loop, &c.more().retries
 	r.in = min(max(minRetry, 2*r.in), maxRetry)
 	if progress {

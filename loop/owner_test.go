@@ -4,13 +4,37 @@ package loop_test
 
 import (
 	"context"
+	"maps"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
+
+// anywhere are the methods that any goroutine may call.
+var anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.MaxOutbound", "Conn.Ref", "Conn.RemoteAddr",
+	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.SlowTurns"}
+
+// methods returns what calls each method of v on the wrong goroutine, by its name. They do not get as
+// far as to look at their arguments.
+func methods(of string, v any) map[string]func() {
+	calls := make(map[string]func())
+	for m, call := range reflect.ValueOf(v).Methods() {
+		name := of + "." + m.Name
+		if slices.Contains(anywhere, name) {
+			continue
+		}
+		args := make([]reflect.Value, call.Type().NumIn())
+		for i := range args {
+			args[i] = reflect.Zero(call.Type().In(i))
+		}
+		calls[name] = func() { call.Call(args) }
+	}
+	return calls
+}
 
 // In builds with the race detector each method that must be called on the loop says so when it is
 // not, by name.
@@ -19,44 +43,28 @@ func TestWrongGoroutine(t *testing.T) {
 		p := srv.Open()
 		var c *loop.Conn
 		var timer, ofConn loop.Timer
+		var keyed *loop.Keyed[int, int]
 		tell(srv, p, func(conn *loop.Conn) {
 			c = conn
 			timer, ofConn = c.Loop().AfterFunc(time.Hour, func() {}), c.AfterFunc(time.Hour, func() {})
+			keyed = loop.NewKeyed[int, int](c.Loop(), nil)
 		})
-		l, f := c.Loop(), func() {}
 		local := loop.NewLocal(func(*loop.Loop) int { return 0 })
-		for name, call := range map[string]func(){
-			"Loop.AfterFunc":      func() { l.AfterFunc(1, f) },
-			"Loop.Every":          func() { l.Every(1, f) },
-			"Loop.Conns":          func() { l.Conns() },
-			"Loop.NumConns":       func() { l.NumConns() },
-			"Loop.WheelStats":     func() { l.WheelStats() },
-			"Loop.Try":            func() { _ = l.Try(f) },
-			"Loop.AfterStop":      func() { l.AfterStop(f) },
-			"Offload":             func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
-			"Conn.Send":           func() { c.Send(nil) },
-			"Conn.Write":          func() { c.Write(nil) },
-			"Conn.Pending":        func() { c.Pending() },
-			"Conn.Close ":         func() { c.Close() },
-			"Conn.CloseWithError": func() { c.CloseWithError(nil) },
-			"Conn.AfterFunc":      func() { c.AfterFunc(1, f) },
-			"Conn.Every":          func() { c.Every(1, f) },
-			"Conn.OnIdle":         func() { c.OnIdle(loop.IdleRead, 1, func(int) {}) },
-			"Conn.SetIdleTimeout": func() { c.SetIdleTimeout(1) },
-			"Conn.IdleDeadline":   func() { c.IdleDeadline() },
-			"Conn.SetCodec":       func() { c.SetCodec(codec.Raw{}) },
-			"Conn.Codec":          func() { c.Codec() },
-			"Conn.Log":            func() { c.Log() },
-			"Conn.AfterClose":     func() { c.AfterClose(func(error) {}) },
-			"Conn.PauseRead":      func() { c.PauseRead() },
-			"Conn.ResumeRead":     func() { c.ResumeRead() },
-			"Conn.OnHighWater":    func() { c.OnHighWater(1, f) },
-			"Conn.OnFlushed":      func() { c.OnFlushed(f) },
-			"Timer.Stop":          func() { timer.Stop() },
-			"Timer.Reset":         func() { ofConn.Reset(1) },
-			"Local.Get":           func() { local.Get(l) },
-		} {
-			mustPanicWith(t, name, call)
+		calls := map[string]func(){
+			"Offload":   func() { _ = loop.Offload(c, func(context.Context) int { return 0 }, func(*loop.Conn, int) {}) },
+			"HandlerAs": func() { loop.HandlerAs[loop.Handler](c) },
+			"Pipe":      func() { loop.Pipe(c, c, loop.PipeConfig{}) },
+			"NewKeyed":  func() { loop.NewKeyed[int, int](c.Loop(), nil) },
+			"Local.Get": func() { local.Get(c.Loop()) },
+		}
+		for of, v := range map[string]any{"Conn": c, "Loop": c.Loop(), "Timer": timer, "Keyed": keyed} {
+			maps.Copy(calls, methods(of, v))
+		}
+		for name, call := range calls {
+			mustPanicWith(t, name+" called on goroutine", call)
+		}
+		for name, call := range methods("Timer", ofConn) {
+			mustPanicWith(t, name+" called on goroutine", call)
 		}
 		if p.Ended() || srv.Stats().Timers != 2 {
 			t.Error("a refused call had an effect")

@@ -119,7 +119,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	l.count.messages++
 	l.current = c
 	if err := c.handler.OnMessage(c, d.Data); err != nil {
-		c.shut(err)
+		c.refuseInput(err, "a message was refused")
 	}
 }
 

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"net"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -36,9 +37,15 @@ type PipeConfig struct {
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, behind all
 // that came before, and the other direction goes on. When one closes or breaks, the other is closed
-// with the same reason, after what is left for it: its peer reads an end, also where the first one
-// was reset. Where much comes at once, plain TCP on Linux is passed on by splice(2), without a copy.
-// A connection that is closing already ends the pipe at once.
+// with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
+// passed on by splice(2), without a copy. A connection that is closing already ends the pipe at once.
+//
+// What breaks before it has ended its output, as by a reset, breaks the other one, too: that one's
+// peer reads what came, and then not an end, which might look as if that were all, but a reset. It is
+// sent when the peer's system has acknowledged everything, or CloseTimeout is over; on TCP, where ours
+// tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a program read what came
+// before a reset; others may drop what it has not read by then, as without a proxy. An end of TLS
+// without close_notify is no reset: too many end like that.
 //
 // Who dials b when a is there already calls a.PauseRead before that, and a.ResumeRead after Pipe.
 //
@@ -269,7 +276,18 @@ func (s *pipeSide) closed(err error) {
 	if s.from.extras.ending.reason != ClosedByPeer { // err itself was looked at once, when the close began
 		p.err = err
 	}
+	if !s.to.isClosing() && s.mayLack(err) {
+		s.to.extras.ending.resets = true
+	}
 	s.to.shut(err)
+}
+
+// mayLack reports whether to's peer would take what it got for whole, if it read an end, though the
+// rest of it may be missing: from has broken before its end. Nobody can reset a unix socket.
+func (s *pipeSide) mayLack(err error) bool {
+	_, isUnix := s.to.LocalAddr().(*net.UnixAddr)
+	broken := s.from.extras.ending.reason == ClosedByNetwork || err == errInputLost
+	return broken && !s.to.out.ended && !isUnix
 }
 
 // watch ends the pipe when both sides have been silent. Bytes only stamp a time, as for Conn's own

@@ -102,3 +102,53 @@ func TestPipeAfterEOF(t *testing.T) {
 		})
 	}
 }
+
+// A codec would take from what is passed on what is not in its frames.
+func TestPipeHasNoCodec(t *testing.T) {
+	setup := func(a, b *loop.Conn) {
+		for _, c := range []*loop.Conn{a, b} {
+			mustPanicWith(t, "Conn.SetCodec on a connection of a Pipe", func() { c.SetCodec(codec.Lines{}) })
+		}
+		a.PauseRead()
+	}
+	pipeOf(t, loop.PipeConfig{}, setup, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+		p.Send("a\nb\nc")
+		if tell(srv, p, (*loop.Conn).ResumeRead); q.Received() != "a\nb\nc" {
+			t.Error("other bytes were passed on")
+		}
+	})
+}
+
+// What cannot be piped says so.
+func TestPipeMistakes(t *testing.T) {
+	srv := &loop.Server{NumLoops: 2, Listeners: []loop.Listener{{Addr: "udp://127.0.0.1:0"}}}
+	var conns []*loop.Conn
+	srv.Accept = with(func(c *loop.Conn) { conns = append(conns, c) })
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for range 6 {
+			srv.Open()
+		}
+		u := srv.OpenUDP(1)
+		u.Send("x")
+		udp := conns[len(conns)-1]
+		var here, there []*loop.Conn
+		for _, c := range conns[:6] {
+			if c.Loop() == udp.Loop() {
+				here = append(here, c)
+			} else {
+				there = append(there, c)
+			}
+		}
+		srv.Do(udp.Loop().Index(), func(*loop.Loop) {
+			a, b, c := here[0], here[1], here[2]
+			mustPanicWith(t, "two connections of one loop", func() { loop.Pipe(a, a, loop.PipeConfig{}) })
+			mustPanicWith(t, "two connections of one loop", func() { loop.Pipe(a, there[0], loop.PipeConfig{}) })
+			mustPanicWith(t, "UDP session", func() { loop.Pipe(a, udp, loop.PipeConfig{}) })
+			mustPanicWith(t, "UDP session", func() { loop.Pipe(udp, a, loop.PipeConfig{}) })
+			mustPanicWith(t, "negative IdleTimeout", func() { loop.Pipe(a, b, loop.PipeConfig{IdleTimeout: -1}) })
+			loop.Pipe(a, b, loop.PipeConfig{})
+			mustPanicWith(t, "in one already", func() { loop.Pipe(a, c, loop.PipeConfig{}) })
+			mustPanicWith(t, "in one already", func() { loop.Pipe(c, a, loop.PipeConfig{}) })
+		})
+	})
+}

@@ -19,7 +19,8 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	return r.c.loop.post(task{told: f, c: r.c}, false)
+	_, err := r.c.loop.post(task{told: f, c: r.c}, false)
+	return err
 }
 
 // ID returns Conn.ID, or 0 for the zero Ref. Any goroutine may call it.

@@ -139,7 +139,7 @@ type Server struct {
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
-	// the limit of open files leaves some for the program's own.
+	// the limit of open files leaves some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
 	// MaxConnsPerIP is how many of them may come from one IP address.
@@ -345,8 +345,9 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
-// connections were. Another error says why the engine ended without being asked, or that a callback
-// did not return, whose loop is left behind. Any number of goroutines may call it, after Start.
+// connections were. Another error says why the engine ended without being asked, or which loops were
+// left behind, as a callback did not return or what was posted there takes too long. Any number of
+// goroutines may call it, after Start.
 //
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {

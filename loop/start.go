@@ -12,11 +12,15 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
+// maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is none,
+// or a thousand million, and without any other a flood of connections would take all memory.
+const maxDefaultConns = 1_000_000
+
 // limitConns fills in what follows from the limits of the system.
 func (s *Server) limitConns() {
 	capacity := s.engine.Capacity(s.NumLoops)
 	if s.MaxConns == 0 {
-		s.MaxConns = capacity
+		s.MaxConns = min(capacity, maxDefaultConns)
 	}
 	if s.MaxConns > capacity {
 		s.Logger.Warn().Int("MaxConns", s.MaxConns).Int("possible", capacity).
@@ -35,7 +39,7 @@ func (s *Server) startLoops() error {
 		l := newLoop(s, i)
 		// Before anybody can post anything: what OnStart of one loop posts to another comes after
 		// that one's.
-		_ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
+		_, _ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
 	go s.watch.Run()

@@ -31,7 +31,8 @@ type TCPOptions struct {
 
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
 	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the
-	// connection, which is usually better.
+	// connection, which is usually better. With a small SendBuffer a peer that is sent little at a
+	// time, and does not read, is found sooner: only what the system does not take waits here.
 	SendBuffer, ReceiveBuffer int
 
 	// ReusePort lets several processes listen on the port, if all of them ask for it

@@ -44,6 +44,9 @@ func (l *Loop) turn() {
 	l.published = never
 	l.bell.Clear()
 	end := later(l.now, l.server.TurnBudget)
+	if l.overdue.Load() && l.overdue.Swap(false) {
+		l.cutOverdue()
+	}
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more

@@ -77,7 +77,7 @@ func (w *Wheel) advance(now time.Duration, budget int) (fired int) {
 func (w *Wheel) endAdvance() {
 	w.advancing = false
 	w.forget()
-	w.behind = w.drain != nil || w.pos < w.reached(w.now)
+	w.behind = w.pos < w.reached(w.now)
 	w.wakeTick = w.nextWake()
 	w.wake = w.time(w.wakeTick)
 	if w.wake <= w.now || w.late.head != 0 {

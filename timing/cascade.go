@@ -215,6 +215,9 @@ func (w *Wheel) fileAhead(i uint32, when time.Duration) {
 		w.makeRoom(li, 0) // it is not in the budget, so it moves no others
 	}
 	w.node(i).at = w.push(li, i, when)
+	if w.drain != nil { // Advance was called by its function
+		w.drain.moved = append(w.drain.moved, i)
+	}
 }
 
 // relink moves the first block of a slot down as it is, without touching its timers, and reports

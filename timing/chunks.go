@@ -30,10 +30,9 @@ const (
 	largeSize = 128 // bytes
 	largeBits = 3
 
-	// The last chunk grows by a part of all that there is, and is moved for that: ten times at most.
-	// What it leaves behind is work for the garbage collector, and memory that nothing was in yet
-	// costs the system a fault. From chunkSize*growStep elements on, chunks are whole from the
-	// beginning.
+	// The last chunk grows by a part of all that there is, and is moved for that: some ten times. What
+	// it leaves behind is work for the garbage collector, and memory that nothing was in yet costs the
+	// system a fault. From chunkSize*growStep elements on, chunks are whole from the beginning.
 	firstChunk = 64        // elements, and the least that the last chunk grows by
 	growStep   = 64        // which part that is
 	growPart   = 32        // what whole chunks are allocated at a time, of all that there are
@@ -108,11 +107,11 @@ func (c *chunks[T]) grow() {
 }
 
 // atLeast returns n elements for a chunk, and more of them if what Go rounds up has room: all there
-// may be, or an odd number. That is so with Go's word anyhow where elements are 8 bytes, so without
-// it there are as many: nodes and callbacks grow in step.
+// may be, or an odd number. Of 8 bytes each that is what Go's word leaves of what it is rounded to.
+// Without the word there is one more, which is not used: so nodes and callbacks grow in step.
 func (c *chunks[T]) atLeast(n uint32) []T {
 	whole := c.whole()
-	chunk := slices.Grow([]T(nil), int(min(n, whole)))
+	chunk := slices.Grow([]T(nil), int(min(n|1, whole)))
 	if room := uint32(cap(chunk)); room < whole {
 		return chunk[:(room+1)&^1-1]
 	}
@@ -126,7 +125,8 @@ func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(n) >> 1 }
 // addWhole adds a chunk, which is allocated together with others if there are many.
 func (c *chunks[T]) addWhole(size uint32) {
 	if len(c.batch) == 0 {
-		most := max(batchBytes/(size*uint32(unsafe.Sizeof(*new(T)))), 1)
+		bytes := uintptr(size) * unsafe.Sizeof(*c.list[0])
+		most := uint32(batchBytes / max(bytes, 1)) // elements may be nothing, such as those of a set of struct{}
 		n := max(powerOfTwo(min(uint32(len(c.list))/growPart, most)), 1)
 		c.batch = make([]T, (n-1)*size+c.whole())
 	}

@@ -8,7 +8,7 @@ import (
 
 // Drain empties the wheel: it removes every pending timer, in the order of their deadlines, and
 // calls f with each deadline. f may be nil. Deadlines are as they were given, not rounded up to a
-// tick; of timers with the same one, those that Advance would run first come first.
+// tick; timers with the same one come in the order they were added or reset.
 //
 // Timers that f stops are not visited. A timer that f moves is visited once, at its new deadline.
 // Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
@@ -18,7 +18,6 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
 	d.all = d.rest
 	w.drain = &d
-	w.behind = true
 	w.forget() // so that Reset comes by file, which notes it
 	defer d.end()
 	for len(d.rest) > 0 {
@@ -42,17 +41,26 @@ type drain struct {
 	all   []pending // when it began
 	rest  []pending // to be visited, in order
 	known map[Timer]bool
-	moved []uint32 // nodes that the function filed: timers that it moved or added
+	moved []uint32 // nodes that were filed meanwhile: of timers that the function moved or added
 }
 
-// end gives memory back, also if the function has panicked.
+// end gives memory back, also if the function has panicked. A Drain around this one still has nodes
+// to look at.
 func (d *drain) end() {
 	w := d.wheel
+	d.passOn()
 	w.drain = d.outer
-	w.behind = w.drain != nil || w.pos < w.reached(w.now)
-	if w.Len() == 0 && !w.advancing {
+	if w.Len() == 0 && !w.advancing && w.drain == nil {
 		w.reset()
 	}
+}
+
+// passOn forgets what was moved, but tells a Drain around this one, which has it at its old place.
+func (d *drain) passOn() {
+	if d.outer != nil {
+		d.outer.moved = append(d.outer.moved, d.moved...)
+	}
+	d.moved = d.moved[:0]
 }
 
 // takeMoved finds the new places of timers that the function has moved.
@@ -63,15 +71,27 @@ func (d *drain) takeMoved() {
 		if !ok || !d.knows(t) {
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(d.rest, when, func(p pending, when time.Duration) int {
-			if p.when <= when {
-				return -1
-			}
-			return 1
-		})
-		d.rest = slices.Insert(d.rest, at, pending{when, t})
+		d.insert(pending{when, t})
 	}
-	d.moved = d.moved[:0]
+	d.passOn()
+}
+
+// insert has a timer visited after those with the same deadline.
+func (d *drain) insert(p pending) {
+	at, _ := slices.BinarySearchFunc(d.rest, p.when, func(p pending, when time.Duration) int {
+		if p.when <= when {
+			return -1
+		}
+		return 1
+	})
+	for k := at - 1; k >= 0 && d.rest[k].when == p.when; k-- {
+		if d.rest[k].timer == p.timer { // its deadline is what it was
+			copy(d.rest[k:at-1], d.rest[k+1:at])
+			d.rest[at-1] = p
+			return
+		}
+	}
+	d.rest = slices.Insert(d.rest, at, p)
 }
 
 // knows reports whether t was pending when the Drain began.

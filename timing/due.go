@@ -41,22 +41,22 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 		return nil, true
 	}
 	s.counts.late(now - d.when)
-	return s.handOver(&d), true
+	return s.handOver(d), true
 }
 
 // handOver returns what gives a callback to the Executor. From now on, until it is started, it can
 // be stopped, and Stop returns it as pending.
-func (s *Scheduler) handOver(d *due) func() {
-	s.waiting[d.timer] = d
+func (s *Scheduler) handOver(d due) func() {
+	s.waiting[d.timer] = &d // d is by value, so that only what waits is on the heap
 	return func() {
 		taken := false
 		defer func() {
 			if !taken { // it has panicked
-				s.claim(d, &s.counts.refused)
+				s.claim(&d, &s.counts.refused)
 			}
 		}()
 		s.cfg.Executor(func() {
-			if s.claim(d, &s.counts.fired) {
+			if s.claim(&d, &s.counts.fired) {
 				s.call(d.f)
 			}
 		})

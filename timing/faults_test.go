@@ -291,9 +291,7 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 		t.Errorf("%d fired, %d removed", fired.Load(), removed.Load())
 	}
 	t.Logf("%d fired, %d removed, %+v", fired.Load(), removed.Load(), s.Stats())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wheel.validate(t)
+	s.validate(t)
 }
 
 // What nobody has made says so: the indices of a Wheel and a Keyed are not checked, so that they

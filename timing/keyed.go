@@ -26,10 +26,12 @@ type KeyedConfig struct {
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size, and an entry takes some 36 bytes besides its key and value. Keys are compared
-// with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found.
+// with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found. A key
+// of an interface type whose value cannot be compared, a slice say, panics, as in a map.
 //
 // As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
-// is due, and one that is forgotten with nothing in it is simply collected.
+// is due, and one that is forgotten with nothing in it is simply collected, at the latest when the
+// deadline of its last entry has passed.
 type Keyed[K comparable, V any] struct {
 	driver
 	core   keyedCore[K, V]
@@ -43,7 +45,8 @@ type Keyed[K comparable, V any] struct {
 // early, nor late by more than a tick and what calls before it take. The entries have been removed,
 // so their keys may be set again. The slice is only valid until expire returns. Calls run one at a
 // time, on a goroutine of the Keyed, without a lock. A panic is recovered and reported to OnPanic,
-// and the rest of that batch is not offered again. expire may be nil: then entries just go.
+// and the rest of that batch is not offered again: who calls functions of others there recovers for
+// each. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	if cfg.MaxPending < 0 {
 		panic("timing: NewKeyed with a negative MaxPending")

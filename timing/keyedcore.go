@@ -18,14 +18,14 @@ const keyedBatch = 256
 // due are nodes, which are the items of the table.
 type keyedCore[K comparable, V any] struct {
 	wheel *Wheel
+	seed  maphash.Seed // set once: keys are hashed before the lock is taken
 	table keyedTable[K, V]
 	batch []Entry[K, V] // what takeDue returned last
 }
 
 func (k *keyedCore[K, V]) init(w *Wheel) {
 	w.collects = true
-	k.wheel = w
-	k.table.seed = maphash.MakeSeed() // for good: keys are hashed before the lock is taken
+	k.wheel, k.seed = w, maphash.MakeSeed()
 	k.table.init(&w.slab)
 }
 
@@ -40,7 +40,7 @@ func (k *keyedCore[K, V]) mustBeMade() {
 // hash is what the other methods want to have of a key.
 func (k *keyedCore[K, V]) hash(key K) uint32 {
 	k.mustBeMade()
-	return uint32(maphash.Comparable(k.table.seed, key))
+	return uint32(maphash.Comparable(k.seed, key))
 }
 
 // set adds an entry, or replaces the one with its key, if that keeps to the limit.
@@ -140,10 +140,9 @@ func (w *Wheel) addNode(when time.Duration) (i uint32) {
 // freeNode gives back a node that is in no slot, and that nobody has a handle of.
 func (w *Wheel) freeNode(i uint32) { w.keep(i, 0) }
 
-// clear removes all nodes, without a look at them. Not while Advance runs.
+// clear removes all nodes, without a look at them. Not while Advance runs. It leaves the ticker
+// alone, which is read without the lock.
 func (w *Wheel) clear() {
-	*w = Wheel{ticker: w.ticker, pos: w.pos, now: w.now, told: w.told, collects: w.collects,
-		fired: w.fired, cascaded: w.cascaded}
 	w.reset()
-	w.behind = w.pos < w.reached(w.now)
+	w.collected = nil
 }

@@ -2,7 +2,6 @@ package timing
 
 import (
 	"encoding/binary"
-	"hash/maphash"
 	"math/bits"
 )
 
@@ -16,7 +15,6 @@ import (
 // how it is found when it is due; and the node keeps the hash, as it needs no generation without
 // handles.
 type keyedTable[K comparable, V any] struct {
-	seed  maphash.Seed
 	lines chunks[line] // bucket b is at lines[b]
 	extra chunks[line] // what did not fit
 	n     uint32       // buckets
@@ -69,7 +67,7 @@ func placeOf(m uint64) int {
 }
 
 func (t *keyedTable[K, V]) init(nodes *slab) {
-	*t = keyedTable[K, V]{seed: t.seed, n: 1, half: 1, used: 1, nodes: nodes}
+	*t = keyedTable[K, V]{n: 1, half: 1, used: 1, nodes: nodes}
 	t.lines.grow()
 }
 

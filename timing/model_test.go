@@ -290,8 +290,8 @@ func (m *model) advance() {
 }
 
 func (m *model) checkAdvance(before Stats, fired, budget int, left *modelTimer, told time.Duration) {
-	if fired != m.ran {
-		m.t.Fatalf("Advance returned %d, ran %d", fired, m.ran)
+	if fired != m.ran || m.w.Now() != m.now {
+		m.t.Fatalf("Advance returned %d, ran %d; Now is %d, want %d", fired, m.ran, m.w.Now(), m.now)
 	}
 	after := m.w.Stats()
 	touched := int(after.Fired - before.Fired + after.Cascaded - before.Cascaded)
@@ -323,10 +323,12 @@ func (m *model) drain() {
 	rest := slices.Clone(m.timers) // what is to be visited
 	changes := m.c.uint64n(2)
 	m.w.Drain(func(when time.Duration) {
-		next := slices.MinFunc(rest, func(a, b *modelTimer) int { return cmp.Compare(a.when, b.when) }).when
+		next := slices.MinFunc(rest, func(a, b *modelTimer) int {
+			return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.seq, b.seq))
+		})
 		gone := slices.IndexFunc(rest, func(x *modelTimer) bool { return !m.w.Pending(x.handle) })
-		if when != next || gone < 0 || rest[gone].when != when {
-			m.t.Fatalf("Drain visited %d, want %d", when, next)
+		if when != next.when || gone < 0 || rest[gone] != next {
+			m.t.Fatalf("Drain visited %d, want %d", when, next.when)
 		}
 		m.remove(rest[gone])
 		m.gone = append(m.gone, rest[gone].handle)

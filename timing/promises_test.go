@@ -68,18 +68,20 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	every := w.Every(at(1), at(1), f)
 	now := time.Duration(0)
 	n := 0
-	allocs := testing.AllocsPerRun(10_000, func() {
-		n++
-		now += time.Millisecond
-		w.Stop(w.At(now+at(n), f))
-		w.At(now+at(n%100), f)
-		w.Reset(pending[n%1000], now+at(n*n%1_000_003))
-		w.Stop(every)
-		every = w.Every(now, at(1), f)
-		w.Advance(now, 0)
+	allocs := testing.AllocsPerRun(1, func() {
+		for range 10_000 {
+			n++
+			now += time.Millisecond
+			w.Stop(w.At(now+at(n), f))
+			w.At(now+at(n%100), f)
+			w.Reset(pending[n%1000], now+at(n*n%1_000_003))
+			w.Stop(every)
+			every = w.Every(now, at(1), f)
+			w.Advance(now, 0)
+		}
 	})
-	if allocs != 0 {
-		t.Errorf("%v allocations per round", allocs)
+	if allocs > 10 { // of growing
+		t.Errorf("%v allocations in 10,000 rounds", allocs)
 	}
 	w.validate(t)
 }

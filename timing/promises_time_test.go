@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 	"weak"
@@ -41,8 +40,26 @@ func TestClockSteppingBackHarmsNothing(t *testing.T) {
 	w.Advance(-at(1), 0)
 	w.Advance(at(120), 0)
 	l.want(t, "120")
+	if w.Now() != at(120) {
+		t.Errorf("the wheel's time is %v", w.Now())
+	}
 	w.Advance(at(150), 0)
 	l.want(t, "150")
+}
+
+// A deadline passes between two ticks, too, where nothing is due and the wheel has nothing to do.
+func TestDeadlineThatPassesWithinATick(t *testing.T) {
+	for _, passed := range []time.Duration{1, 2, 999, at(1) - 1} {
+		var l record
+		w := New(Config{})
+		w.At(at(1), func() {})
+		w.At(at(20), func() {})
+		w.Advance(passed, 0)
+		w.At(passed, l.add("now"))
+		w.At(passed+1, func() { t.Error("ran before its tick") })
+		w.Advance(passed, 0)
+		l.want(t, "now")
+	}
 }
 
 func TestSteppingBackDoesNotHideWorkLeftOver(t *testing.T) {
@@ -76,6 +93,38 @@ func TestPanicLosesNeitherBatchNorPeriod(t *testing.T) {
 	mustPanic(t, "every", func() { w.Advance(at(10), 0) })
 	l.want(t, "every")
 	w.validate(t)
+}
+
+// A callback that ends its goroutine leaves a wheel for the next one, as one that panics does.
+func TestGoexitLosesNeitherBatchNorPeriod(t *testing.T) {
+	var l record
+	w := New(Config{})
+	advance := func(now time.Duration) {
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			w.Advance(now, 0)
+		}()
+		<-ended
+	}
+	w.Every(at(5), at(5), func() { l.add("every")(); runtime.Goexit() })
+	w.At(at(5), runtime.Goexit)
+	w.At(at(5), l.add("neighbour"))
+	w.At(at(12), func() { w.Drain(func(time.Duration) { runtime.Goexit() }) })
+	for _, want := range []record{{"every"}, {}, {"neighbour"}} {
+		advance(at(5))
+		w.validate(t)
+		l.want(t, want...)
+	}
+	advance(at(10))
+	l.want(t, "every")
+	w.At(at(20), l.add("last"))
+	advance(at(12)) // drains one of two
+	w.validate(t)
+	advance(at(20))
+	if l.want(t, "last"); w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
+	}
 }
 
 func TestStoppedTimerIsFreedAtOnce(t *testing.T) {
@@ -217,89 +266,6 @@ func places(w *Wheel) (at []uint32) {
 // mostBlocks is how many blocks a wheel may have made that never had more than n timers.
 func mostBlocks(n int) int { return smallBlocks + 2 + 2*n/sparse }
 
-func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
-	w := New(Config{})
-	w.Advance(at(10), 0)
-	for _, ms := range []int{5_000_000, 20, 300, 11, 5, 5000, 20} {
-		w.At(at(ms), func() { t.Error("ran") })
-	}
-	x := w.Every(at(15), at(1), func() { t.Error("ran") })
-	var got []time.Duration
-	w.Drain(func(when time.Duration) { got = append(got, when) })
-	if want := []time.Duration{at(5), at(11), at(15), at(20), at(20), at(300), at(5000), at(5_000_000)}; !slices.Equal(got, want) {
-		t.Errorf("visited %v, want %v", got, want)
-	}
-	if w.Len() != 0 || w.Pending(x) {
-		t.Errorf("%d left", w.Len())
-	}
-	w.Drain(nil)
-	w.Advance(at(10_000_000), 0)
-	w.validate(t)
-}
-
-func TestDrainMayChangeTheWheel(t *testing.T) {
-	var l record
-	w := New(Config{})
-	w.At(at(1), func() {})
-	b := w.At(at(2), func() {})
-	visits := 0
-	w.Drain(func(time.Duration) {
-		visits++
-		w.Stop(b)
-		w.At(at(3), l.add("new"))
-	})
-	if visits != 1 || w.Len() != 1 {
-		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
-	}
-	w.Advance(at(3), 0)
-	l.want(t, "new")
-}
-
-func TestDrainFromACallback(t *testing.T) {
-	var l record
-	w := New(Config{})
-	w.At(at(1), func() { w.Drain(nil); w.At(at(2), l.add("after")) })
-	w.At(at(1), l.add("neighbour"))
-	w.At(at(9), l.add("far"))
-	w.Advance(at(1), 0)
-	w.validate(t)
-	w.Advance(at(10), 0)
-	l.want(t, "after")
-}
-
-func TestPanicInDrainKeepsTheRest(t *testing.T) {
-	w := New(Config{})
-	w.At(at(1), func() {})
-	w.At(at(2), func() {})
-	mustPanic(t, "stop", func() { w.Drain(func(time.Duration) { panic("stop") }) })
-	w.validate(t)
-	if w.Len() != 1 {
-		t.Errorf("Len %d, want 1", w.Len())
-	}
-}
-
-func TestDrainReturnsMemory(t *testing.T) {
-	w := New(Config{})
-	var first Timer
-	for i := range 100_000 {
-		x := w.At(at(i), func() {})
-		if i == 0 {
-			first = x
-		}
-	}
-	w.Drain(nil)
-	if n := len(w.nodes.list) + len(w.masks); n > 1 {
-		t.Errorf("%d chunks are left", n)
-	}
-	for range 100 {
-		w.At(at(1), func() {})
-	}
-	if w.Pending(first) || w.Stop(first) {
-		t.Error("a handle from before Drain is pending")
-	}
-	w.validate(t)
-}
-
 func TestTheEndOfTime(t *testing.T) {
 	for _, tick := range []time.Duration{1, time.Millisecond, time.Hour, math.MaxInt64} {
 		var l record
@@ -370,6 +336,9 @@ func TestProgrammersErrorsPanic(t *testing.T) {
 	if w.Len() != 0 {
 		t.Errorf("Len %d", w.Len())
 	}
+	w.At(at(1), f) // another for the same slot takes a shorter way
+	mustPanic(t, "timing: At with a nil func", func() { w.At(at(1), nil) })
+	w.validate(t)
 }
 
 func mustPanic(t *testing.T, want string, f func()) {

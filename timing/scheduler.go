@@ -10,13 +10,14 @@ import (
 // say.
 const DefaultMaxPending = 1 << 24
 
-// Errors that a [Scheduler] returns.
+// Errors that a [Scheduler] returns; a [Keyed] returns the first.
 var (
-	ErrStopped    = errors.New("timing: scheduler is stopped")
+	ErrStopped    = errors.New("timing: it is stopped")
 	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
 )
 
-// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending.
+// LimitError is returned for a timer that would be one more than SchedulerConfig.MaxPending, or an
+// entry more than KeyedConfig.MaxPending.
 type LimitError struct{ Max int }
 
 // Error names the limit.
@@ -37,9 +38,10 @@ type SchedulerConfig struct {
 
 	// Executor runs callbacks elsewhere, so that a slow one delays nobody: a pool's submit
 	// function, or what [Workers] returns. It is called on the scheduler's goroutine, one call at a
-	// time, and should return soon; it must call f once, in time, or panic. Calls of a periodic
-	// timer may then overlap, but no more than one waits to be started: as long as one does,
-	// periods are skipped. nil means that callbacks run on the scheduler's goroutine.
+	// time, and should return soon; it must call f once, in time, or panic. What it drops waits for
+	// good, and counts towards MaxPending. Calls of a periodic timer may then overlap, but no more
+	// than one waits to be started: as long as one does, periods are skipped. nil means that
+	// callbacks run on the scheduler's goroutine.
 	Executor func(f func())
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it
@@ -53,8 +55,9 @@ type SchedulerConfig struct {
 //
 // Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only
 // while some are due; or on the Executor of the config. A Scheduler that is empty, or whose next
-// deadline is far off, makes no wake-ups and has no goroutine, so one that is forgotten is simply
-// collected.
+// deadline is far off, makes no wake-ups and has no goroutine. So one that is forgotten and empty is
+// simply collected, at the latest when the deadline of its last timer has passed; what is pending is
+// called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed, and the callback runs at once, but never before the call that
@@ -62,9 +65,8 @@ type SchedulerConfig struct {
 // math.MaxInt64 for one, mean never.
 //
 // A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
-// counted. One that calls runtime.Goexit ends only itself. A nil callback and a period that is not
-// positive are programmer's errors: the call panics. Make one with [NewScheduler]: the methods of
-// the zero Scheduler panic.
+// counted. One that calls runtime.Goexit ends only itself. A nil callback, a period that is not
+// positive and the methods of the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
 	cfg     SchedulerConfig
@@ -116,7 +118,9 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 
 // At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
 // (from time.Now().Add) is exact; one without (from a database, from time.Date) is compared with
-// the wall clock as it is now, and does not follow it if it is set. The error is that of AfterFunc.
+// the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps. Who
+// has to follow it, as cron has, plans a minute ahead at most and looks again then. The error is that
+// of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
@@ -254,7 +258,8 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 }
 
 // Remove stops the timer with the key. True means that its callback will never run; false that
-// there is nothing to stop: no such timer, or its callback has been started.
+// there is nothing to stop: no such timer, or its callback has been started. One that sets its own
+// key again has to look by itself whether it still should.
 func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()

@@ -129,6 +129,28 @@ func TestMoveOfWhatWaitsForTheExecutor(t *testing.T) {
 	})
 }
 
+// What waits for the Executor counts: it is what fills up when that is slow.
+func TestMaxPendingOfWhatWaits(t *testing.T) {
+	l := &queue{}
+	inBubble(t, SchedulerConfig{MaxPending: 2, Executor: l.execute}, func(t *testing.T, s *Scheduler) {
+		f := func() {}
+		must(0, s.Set("a", at(1), f))
+		must(s.AfterFunc(time.Hour, f))
+		pass(at(1))
+		var limit *LimitError
+		if _, err := s.AfterFunc(at(1), f); !errors.As(err, &limit) {
+			t.Errorf("a third timer, one that waits included: %v", err)
+		}
+		must(0, s.Set("a", time.Hour, f)) // in place of the one that waits
+		must(0, s.Move("a", at(1)))
+		pass(at(1))
+		must(0, s.Move("a", at(1)))
+		pass(at(1))
+		l.runAll()
+		must(s.AfterFunc(at(1), f))
+	})
+}
+
 func TestTaskPendingAndWhen(t *testing.T) {
 	l := &queue{}
 	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {

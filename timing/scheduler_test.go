@@ -171,6 +171,9 @@ func TestMoveAndRemove(t *testing.T) {
 		if !s.Remove("removed") || s.Remove("removed") || s.Has("removed") {
 			t.Error("Remove: want true, then false")
 		}
+		if len(s.keys) != 2 {
+			t.Errorf("%d keys are kept, of two timers", len(s.keys))
+		}
 		pass(2 * time.Hour)
 		if len(ran) != 2 || ran["earlier"] != at(7) || ran["later"] != at(5001) {
 			t.Errorf("ran %v", ran)
@@ -218,6 +221,40 @@ func TestOldCallbackOfAKeyLeavesItsNewTimerAlone(t *testing.T) {
 		pass(at(1))
 		started[1]()
 		r.want(t, "new")
+	})
+}
+
+// Nor does one that has been taken up, but has not yet looked at its key.
+func TestCallbackTakenUpLeavesANewTimerAlone(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		var r record
+		s.running = true // what is due is ours
+		must(0, s.Set("k", 0, r.add("old")))
+		old, _ := s.takeNext()
+		if s.Has("k") || s.Remove("k") {
+			t.Error("a key whose callback was taken up is pending")
+		}
+		must(0, s.Set("k", at(1), r.add("new")))
+		old()
+		r.want(t, "old")
+		if !s.Has("k") {
+			t.Error("the old callback took the new timer's key")
+		}
+		s.endRun()
+		pass(at(1))
+		r.want(t, "new")
+	})
+}
+
+// A period may be as short as can be: then there is a call in each tick.
+func TestEveryNanosecond(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		n := 0
+		must(s.Every(1, func() { n++ }))
+		pass(at(10))
+		if st := s.Stats(); n != 10 || st.Skipped != 10*uint64(at(1))-10 {
+			t.Errorf("%d calls, %+v", n, st)
+		}
 	})
 }
 

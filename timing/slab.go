@@ -9,7 +9,7 @@ import (
 const (
 	periodicBit = 1 << 31         // in a generation: the timer has a period
 	lastGen     = periodicBit - 1 // a node that gets there is never used again
-	maxNodes    = 1 << 31
+	maxNodes    = 1<<31 - 1       // there is no node with that number: it would be the last of a chunk
 )
 
 // node is what a handle points to. Node 0 is not used: as an index, 0 means none.
@@ -81,7 +81,7 @@ func (s *slab) fillTop() {
 
 // grow puts nodes on the stack that were never used.
 func (s *slab) grow() {
-	if s.used == maxNodes {
+	if s.used == maxNodes { // before the next chunk, whose first number is beyond it
 		panic("timing: more than two billion timers in one Wheel")
 	}
 	if s.used == s.nodes.len() {

@@ -12,8 +12,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// settleTimeout is how long Redis has to take a name back.
-const settleTimeout = 5 * time.Second
+// settleTimeout is how long Redis has to take a name back, or to give it. What it has not taken
+// back by then, the Hub gives back later; what it has not given is claimed again after claimEvery.
+const (
+	settleTimeout = 5 * time.Second
+	claimEvery    = time.Second
+)
 
 // A claimer makes names unique over all processes: a Hub, see there.
 type claimer interface {
@@ -103,19 +107,31 @@ func (h *sharedHouse) giveUp(owner, nick string, me loop.Ref) {
 // settle has a name claimed in Redis if somebody here holds it, and else released: until that is
 // still so afterwards, as claims and releases of others may come in between. It blocks.
 func (h *sharedHouse) settle(nick, owner string) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
-	defer cancel()
 	for {
 		held := h.here.has(owner)
-		if held {
-			_ = h.names.Claim(ctx, skeleton(nick), owner)
-		} else {
-			_ = h.names.Release(ctx, skeleton(nick), owner)
-		}
-		if h.here.has(owner) == held {
+		err := h.set(held, skeleton(nick), owner)
+		switch {
+		case h.here.has(owner) != held:
+		case !held || err == nil || errors.Is(err, redisgroup.ErrTaken):
 			return
+		default:
+			select {
+			case <-h.ended:
+				return
+			case <-time.After(claimEvery):
+			}
 		}
 	}
+}
+
+// set claims a name, or releases it.
+func (h *sharedHouse) set(held bool, name, owner string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	if held {
+		return h.names.Claim(ctx, name, owner)
+	}
+	return h.names.Release(ctx, name, owner)
 }
 
 // holders are the connections of this process that have a name or claim it, by its owner. There are

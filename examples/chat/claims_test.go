@@ -18,6 +18,9 @@ import (
 // known what came of them.
 type claimGate struct {
 	claimer
+	redis    *miniredis.Miniredis
+	released atomic.Bool // Release has returned
+
 	name   string
 	before bool
 	shut   atomic.Bool
@@ -46,6 +49,11 @@ func (g *claimGate) Claim(ctx context.Context, name, owner string) (err error) {
 	return err
 }
 
+func (g *claimGate) Release(ctx context.Context, name, owner string) error {
+	defer g.released.Store(true)
+	return g.claimer.Release(ctx, name, owner)
+}
+
 // houseOf runs a chat on a Redis whose claims go through gate, until the test ends.
 func houseOf(t *testing.T, gate *claimGate) (*sharedHouse, *loop.Server) {
 	t.Helper()
@@ -53,7 +61,8 @@ func houseOf(t *testing.T, gate *claimGate) (*sharedHouse, *loop.Server) {
 	opt.lease = time.Minute
 	ch := newChat(opt)
 	ctx, cancel := context.WithCancel(context.Background())
-	h, err := openHouse(ctx, ch, []string{miniredis.RunT(t).Addr()})
+	gate.redis = miniredis.RunT(t)
+	h, err := openHouse(ctx, ch, []string{gate.redis.Addr()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +156,46 @@ func TestFailedClaimLeavesTheName(t *testing.T) {
 		older.Close()
 		h.nobodyHas(t, "ann")
 	}
+}
+
+// A name whose last holder goes while Redis is away is free once Redis is back, however long that
+// takes.
+func TestNameOfOneWhoGoesWhileRedisIsAway(t *testing.T) {
+	gate := &claimGate{}
+	h, srv := houseOf(t, gate)
+	page := pageOf(t, srv, annsPage)
+	gate.redis.SetError("LOADING it is away")
+	page.Close()
+	hasConns(t, srv, 0)
+	eventually(t, "the name is not given up", func() bool { return gate.released.Load() })
+	gate.redis.SetError("")
+	h.nobodyHas(t, "ann")
+}
+
+// A name that somebody has here is claimed until Redis says that it is.
+func TestNameOfOneWhoStaysWhileRedisIsAway(t *testing.T) {
+	gate := &claimGate{name: "ann"}
+	h, _ := houseOf(t, gate)
+	const owner = "secret ann"
+	h.here.add(owner, loop.Ref{})
+	gate.redis.SetError("LOADING it is away")
+	gate.shut.Store(true)
+	settled := make(chan struct{})
+	go func() {
+		h.settle("ann", owner)
+		close(settled)
+	}()
+	<-gate.came // Redis has refused it
+	gate.shut.Store(false)
+	gate.redis.SetError("")
+	close(gate.pass)
+	<-settled
+	if who, _, err := h.hub.Owner(t.Context(), skeleton("ann")); who != owner {
+		t.Errorf("it is %q's: %v", who, err)
+	}
+	h.here.remove(owner, loop.Ref{})
+	h.settle("ann", owner)
+	h.nobodyHas(t, "ann")
 }
 
 // A name that is claimed while the connection closes is nobody's: whether Redis has granted it

@@ -8,46 +8,29 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/haproxytest"
+	"github.com/loopwheel/loopwheel/internal/listening"
 )
 
 // headerBackend is a backend that says the PROXY header that it got, version 2, and then all else.
 func headerBackend(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				head := make([]byte, 16)
-				if _, err := io.ReadFull(c, head); err != nil {
-					return
-				}
-				addrs := make([]byte, int(head[14])<<8|int(head[15]))
-				if _, err := io.ReadFull(c, addrs); err != nil {
-					return
-				}
-				fmt.Fprintf(c, "%x %x\n", head[12:14], addrs)
-				_, _ = io.Copy(c, c)
-			}()
+	return listening.TCP(t, func(c net.Conn) {
+		head := make([]byte, 16)
+		if _, err := io.ReadFull(c, head); err != nil {
+			return
 		}
-	}()
-	return ln.Addr().String()
+		addrs := make([]byte, int(head[14])<<8|int(head[15]))
+		if _, err := io.ReadFull(c, addrs); err != nil {
+			return
+		}
+		fmt.Fprintf(c, "%x %x\n", head[12:14], addrs)
+		_, _ = io.Copy(c, c)
+	}).Addr().String()
 }
 
 const (
@@ -140,13 +123,9 @@ func TestBehindHAProxy(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") == "" {
 		t.Skip("it starts HAProxy; to run it set LOOPWHEEL_SLOW=1, as CI does")
 	}
-	haproxy, err := exec.LookPath("haproxy")
-	if err != nil {
-		t.Skip("haproxy is not installed (Debian: apt-get install haproxy)")
-	}
 	addr, _ := start(t, "-to", headerBackend(t), "-send-proxy", "-accept-proxy", "-check", "0")
 	for _, send := range []string{"send-proxy", "send-proxy-v2"} {
-		front := runHAProxy(t, haproxy, addr+" "+send)
+		front := behindHAProxy(t, addr+" "+send)
 		for i := range 20 {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}, Timeout: time.Minute}
 			c, err := d.Dial("tcp", front)
@@ -167,34 +146,9 @@ func TestBehindHAProxy(t *testing.T) {
 	}
 }
 
-// runHAProxy runs it in front of a server, with its options, and returns where it listens.
-func runHAProxy(t *testing.T, haproxy, server string) string {
+// behindHAProxy is HAProxy in front of a server, with its options.
+func behindHAProxy(t *testing.T, server string) (front string) {
 	t.Helper()
-	filelimit.Need(t, 500) // HAProxy does not start with less
-	front := freeport.Addr(t)
-	config := filepath.Join(t.TempDir(), "haproxy.cfg")
-	text := "global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n" +
-		"listen f\n  bind " + front + "\n  server s " + server + "\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(haproxy, "-db", "-f", config)
-	var out output
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("tcp", front); err == nil {
-			c.Close()
-			return front
-		}
-		if time.Now().After(end) {
-			t.Fatalf("haproxy does not listen: %s", out.String())
-		}
-	}
+	return haproxytest.Run(t, "  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n"+
+		"listen f\n  bind "+haproxytest.Front+"\n  server s "+server+"\n")
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/listening"
 )
 
 // output is what the program prints.
@@ -67,25 +69,10 @@ func startShown(t *testing.T, shown *func() string, flags ...string) (addr strin
 // backend is a server that says its name, then the lines that it gets.
 func newBackend(t *testing.T, name string) net.Listener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				fmt.Fprintln(c, name)
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-	return ln
+	return listening.TCP(t, func(c net.Conn) {
+		fmt.Fprintln(c, name)
+		_, _ = io.Copy(c, c)
+	})
 }
 
 func dial(t *testing.T, addr string) *net.TCPConn {

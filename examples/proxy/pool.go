@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -60,8 +61,17 @@ func (p *proxy) watch(l *loop.Loop) {
 	}
 }
 
+// isOurs reports whether it is the proxy that cannot dial: it is full, or drains. No backend is to
+// blame.
+func isOurs(err error) bool {
+	return errors.Is(err, loop.ErrTooManyConns) || errors.Is(err, loop.ErrServerClosed)
+}
+
 // mark notes whether b accepts.
 func (p *proxy) mark(b *backend, err error) {
+	if isOurs(err) {
+		return
+	}
 	up := err == nil
 	if b.up.Swap(up) == up {
 		return

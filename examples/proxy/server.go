@@ -74,14 +74,18 @@ func (k *client) dial() {
 	d := loop.Dialer{Timeout: p.o.connect}
 	stop := d.Dial(k.conn.Loop(), "tcp://"+b.addr, func(c *loop.Conn, err error) loop.Handler {
 		k.cancel = nil
-		if err != nil {
-			b.conns.Add(-1)
-			b.failed.Add(1)
-			p.mark(b, err)
-			k.dial()
+		if err == nil {
+			return k.join(c, b)
+		}
+		b.conns.Add(-1)
+		if isOurs(err) {
+			k.conn.CloseWithError(err)
 			return nil
 		}
-		return k.join(c, b)
+		b.failed.Add(1)
+		p.mark(b, err)
+		k.dial()
+		return nil
 	})
 	k.cancel = func() {
 		stop()

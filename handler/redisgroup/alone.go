@@ -43,11 +43,59 @@ func (l *loners) learn(channel string, err error) {
 // as may be if a command in it is denied.
 func keyDenied(err error) bool { return isDenied(err) && !strings.Contains(err.Error(), "script") }
 
+// waves divides segments into what may go out together. One that is for several rooms may be refused
+// because of another's, and is then sent again: so what follows in its rooms waits until that is
+// known, or it would overtake it.
+func waves(all []*segment) (divided [][]*segment) {
+	var wave, several []*segment
+	var rooms map[string]struct{} // of several, once that was needed
+	for _, s := range all {
+		if s.op != opPlain && len(several) > 0 {
+			rooms = roomsOf(several, rooms)
+			several = several[:0]
+		}
+		if s.op != opPlain && s.isIn(rooms) {
+			divided = append(divided, wave)
+			wave, rooms = nil, nil
+		}
+		if wave = append(wave, s); s.forSeveral() {
+			several = append(several, s)
+		}
+	}
+	return append(divided, wave)
+}
+
+// roomsOf adds the rooms of segments to rooms.
+func roomsOf(all []*segment, rooms map[string]struct{}) map[string]struct{} {
+	if rooms == nil {
+		rooms = make(map[string]struct{})
+	}
+	for _, s := range all {
+		for _, o := range s.items {
+			rooms[o.channel] = struct{}{}
+		}
+	}
+	return rooms
+}
+
+// isIn reports whether s is for one of rooms.
+func (s *segment) isIn(rooms map[string]struct{}) bool {
+	return len(rooms) > 0 && slices.ContainsFunc(s.items, func(o *outgoing) bool {
+		_, in := rooms[o.channel]
+		return in
+	})
+}
+
+// forSeveral reports whether s is a script for several rooms.
+func (s *segment) forSeveral() bool {
+	return s.op != opPlain && slices.ContainsFunc(s.items, func(o *outgoing) bool { return o.channel != s.items[0].channel })
+}
+
 // divide sends again, for one room each, what was refused for many, and returns all segments as they
-// are then. What was overtaken by a later message of its room is not sent: it would be out of order.
+// are then.
 func (l *link) divide(all []*segment) []*segment {
 	var divided, again []*segment
-	for i, s := range all {
+	for _, s := range all {
 		if s.op == opPlain || !keyDenied(s.err) {
 			if s.err == nil {
 				delete(l.alone, s.items[0].channel) // it is allowed now
@@ -57,13 +105,10 @@ func (l *link) divide(all []*segment) []*segment {
 		}
 		parts := s.rooms()
 		divided = append(divided, parts...)
-		for _, part := range parts {
-			switch {
-			case len(parts) == 1:
-				l.alone.learn(part.items[0].channel, part.err)
-			case !part.overtaken(all[i+1:]):
-				again = append(again, part)
-			}
+		if len(parts) > 1 {
+			again = append(again, parts...)
+		} else {
+			l.alone.learn(parts[0].items[0].channel, parts[0].err)
 		}
 	}
 	if len(again) > 0 {
@@ -88,13 +133,4 @@ func (s *segment) rooms() (parts []*segment) {
 		part.items = append(part.items, o)
 	}
 	return parts
-}
-
-// overtaken reports whether one of later, which was run, is about the same room.
-func (s *segment) overtaken(later []*segment) bool {
-	return slices.ContainsFunc(later, func(l *segment) bool {
-		return l.err == nil && slices.ContainsFunc(l.items, func(o *outgoing) bool {
-			return o.channel == s.items[0].channel
-		})
-	})
 }

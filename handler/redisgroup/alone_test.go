@@ -4,6 +4,7 @@ package redisgroup_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -66,6 +67,50 @@ func TestDeniedRoomIsRefusedAlone(t *testing.T) {
 	}
 }
 
+// A message that went along with one to a room that is denied is taken, in order, though more of
+// its own room follows in the same batch.
+func TestDeniedRoomHasNothingOvertaken(t *testing.T) {
+	r := newRedis(t)
+	for range 5 { // which is denied is known afterwards
+		r.okUser("some")
+		n := startNode(t, r.as("some"), settled())
+		c, watch := n.dial(), n.dial()
+		c.say("bind ann")
+		c.wants("bound")
+		var wg sync.WaitGroup
+		say := func(name, what string) {
+			room, err := n.hub.Ordered(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Add(1)
+			err = room.BroadcastThen([]byte(what), func(_ redisgroup.Position, err error) {
+				defer wg.Done()
+				if denied := err != nil && strings.HasPrefix(err.Error(), "NOPERM"); denied != (name == "bad") {
+					t.Errorf("%s, said in %s: %v", what, name, err)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		watch.say("history ok1 0")
+		watch.until("arrived")
+		redisgroup.Together(n.hub, func() {
+			say("ok1", "first")
+			say("bad", "nothing")
+			c.say("ojoin ok1")
+			c.wants("joined true")
+			say("ok1", "second")
+		})
+		wg.Wait()
+		if got := strings.Join(watch.until("second"), " "); !regexp.MustCompile("first.* in ok1 .* ann .*second").MatchString(got) {
+			t.Errorf("heard %q", got)
+		}
+		n.stop()
+	}
+}
+
 // One who joins a room that is denied is told so at once, and has nobody else wait who joins together
 // with it, or whose room catches up.
 func TestDeniedRoomIsReadAlone(t *testing.T) {
@@ -93,10 +138,10 @@ func TestDeniedRoomIsReadAlone(t *testing.T) {
 	}
 	r.cli("acl", "setuser", "some", "allkeys")
 	d := n.dial()
-	d.say("history bad 0")
-	for !strings.HasSuffix(d.hear(), "err=<nil>") {
+	eventually(t, "it is allowed", func() bool {
 		d.say("history bad 0")
-	}
+		return strings.HasSuffix(d.hear(), "err=<nil>")
+	})
 	eventually(t, "all are live", func() bool { return redisgroup.Live(n.hub) == len(lines) })
 	r.okUser("some")
 	connects := n.hub.Stats().Connects

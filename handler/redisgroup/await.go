@@ -134,6 +134,7 @@ func (w *wire) refused(err error) error {
 		err = nil
 	case a.kind != authenticating && w.denied != nil && isDenied(err):
 		w.awaited.pop()
+		w.told(a.left)
 		w.mu.Unlock()
 		w.denied(a, err)
 		return nil
@@ -147,6 +148,9 @@ func (w *wire) next(err error) {
 	a := w.awaited.head()
 	if a.kind == publishing {
 		a.errs = append(a.errs, err)
+	}
+	if a.channels != nil {
+		w.told(1)
 	}
 	if a.left--; a.left > 0 {
 		return

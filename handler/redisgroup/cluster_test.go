@@ -98,16 +98,17 @@ func moveSlot(t *testing.T, c *redisCluster, slot int, from, to *redisServer, fr
 	to.cli("cluster", "setslot", n, "importing", fromID)
 	from.cli("cluster", "setslot", n, "migrating", toID)
 	time.Sleep(100 * time.Millisecond)
-	for {
+	eventually(t, "all keys have moved", func() bool {
 		keys := strings.Fields(from.cli("cluster", "getkeysinslot", n, "100"))
 		if len(keys) == 0 {
-			break
+			return true
 		}
 		args := append([]string{"migrate", "127.0.0.1", strconv.Itoa(to.port), "", "0", "5000", "keys"}, keys...)
 		if out := from.cli(args...); out != "OK" && out != "NOKEY" {
 			t.Errorf("migrate: %s", out)
 		}
-	}
+		return false
+	})
 	to.cli("cluster", "setslot", n, "node", toID)
 	from.cli("cluster", "setslot", n, "node", toID)
 	for _, node := range c.nodes {

@@ -42,6 +42,7 @@ func (f *feed) dial(ctx context.Context, who *identity) (*redis.Client, *wire, e
 	}
 	w := &wire{
 		Conn: madeDirect(conn), patience: opt.WriteTimeout, shared: f.link.hub.topo.cluster == nil, denied: f.denied,
+		answers: make(chan struct{}, 1),
 	}
 	if w.patience <= 0 {
 		w.patience = (maxSilent + 1) * pingEvery

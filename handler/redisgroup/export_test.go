@@ -53,6 +53,14 @@ func Unclear(h *Hub) (n int) {
 	return n
 }
 
+// Together has what f publishes go out in one batch, of a Hub on one server.
+func Together(h *Hub, f func()) {
+	l := h.topo.link(0)
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	f()
+}
+
 // Held reports whether h has a lease.
 func Held(h *Hub) bool {
 	h.keeper.mu.Lock()
@@ -65,6 +73,13 @@ func Claimed(h *Hub, name string) string {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
 	return h.keeper.claims[name].owner
+}
+
+// Owed returns how many names h has to give back.
+func Owed(h *Hub) int {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	return len(h.keeper.debts.owed)
 }
 
 // Excepts returns how many messages are noted that are not for all.

@@ -50,14 +50,7 @@ func (s *scene) begin(t *testing.T, one, two redis.UniversalClient) {
 // heard says one thing more, until Redis takes it, and waits until all have heard that.
 func (s *scene) heard(t *testing.T) {
 	t.Helper()
-	for {
-		before := s.speaker.settled(t)
-		s.speaker.say(1, 20)
-		if s.speaker.settled(t) > before {
-			break
-		}
-	}
-	s.all(t, fmt.Sprintf("s:%d", s.speaker.said))
+	s.all(t, s.speaker.insist(t))
 }
 
 func (s *scene) all(t *testing.T, what string) {

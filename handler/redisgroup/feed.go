@@ -183,6 +183,8 @@ func (f *feed) session() error {
 			return err
 		case <-f.wake:
 			err = f.write(w)
+		case <-w.answers:
+			err = f.write(w)
 		case <-who.changed:
 			err = w.auth(who.take())
 			f.retryDenied()
@@ -214,8 +216,12 @@ func (f *feed) reset() {
 	f.signal()
 }
 
-// write sends what there is to do, in commands of many channels; in a cluster, of one bucket each.
+// write sends what there is to do, in commands of many channels; in a cluster, of one bucket each. If
+// too much was asked already, it waits for answers.
 func (f *feed) write(w *wire) error {
+	if !w.mayAsk() {
+		return nil
+	}
 	on, off := f.take()
 	sub, unsub := "SUBSCRIBE", "UNSUBSCRIBE"
 	if f.link.hub.topo.sharded.Load() {

@@ -17,26 +17,27 @@ type keeper struct {
 
 	mu        sync.Mutex
 	life      int
-	held      bool                // there was a lease in this life
-	untold    bool                // who is here was not told in this life
-	unclaimed bool                // some names were not claimed in this life
-	claims    map[string]claimant // names that are ours
-	astray    map[string]claimant // that were claimed though they had been released
+	held      bool               // there was a lease in this life
+	untold    bool               // who is here was not told in this life
+	unclaimed bool               // some names were not claimed in this life
+	claims    map[string]claimed // names that are ours
+	debts     debts
 }
-
-type claimant struct{ owner string }
 
 func (k *keeper) init(h *Hub) {
 	k.hub, k.lostCh = h, make(chan string, 1)
-	k.claims, k.astray = make(map[string]claimant), make(map[string]claimant)
+	k.claims = make(map[string]claimed)
+	k.debts.init()
 }
 
 // name is that of this node in this life.
 func (k *keeper) name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.hub.node + "." + strconv.Itoa(k.life)
+	return k.nameLocked()
 }
+
+func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.life) }
 
 // lost is told that a name of this node was declared dead.
 func (k *keeper) lost(name string) {
@@ -76,6 +77,10 @@ func (k *keeper) run() {
 		case dead := <-k.lostCh:
 			if dead == k.name() {
 				k.rise()
+			}
+		case <-k.debts.fresh:
+			if !k.hub.topo.pause(min(keepRetry, wait)) {
+				return
 			}
 		case <-time.After(wait):
 		}
@@ -122,11 +127,14 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	k.mu.Lock()
-	untold, unclaimed := k.untold, k.unclaimed
+	untold, unclaimed, owing := k.untold, k.unclaimed, len(k.debts.owed) > 0
 	k.held, k.untold, k.unclaimed = true, false, false
 	k.mu.Unlock()
 	if untold {
 		h.reassertAll()
+	}
+	if owing {
+		k.pay(ctx)
 	}
 	if unclaimed {
 		k.reclaim(ctx)

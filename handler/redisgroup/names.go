@@ -70,6 +70,9 @@ func (k keys) reaping() string            { return "{" + k.prefix + ":nodes}reap
 func (k keys) claims() string             { return "{" + k.prefix + ":nodes}names" }
 func (k keys) claimed(node string) string { return "{" + k.prefix + ":nodes}names:" + node }
 
+// claimFence holds the number of the question before which those of a node about names are void.
+func (k keys) claimFence(node string) string { return "{" + k.prefix + ":nodes}fence:" + node }
+
 // checkName returns why a name will not do.
 func checkName(what, name string) error {
 	if len(name) == 0 || len(name) > MaxName {

@@ -105,7 +105,7 @@ func (s *segment) takes(o *outgoing) bool {
 
 func presence(o op) bool { return o == opCome || o == opGo }
 
-// publishBatch sends a batch in one round trip, and returns what has to be sent again.
+// publishBatch sends a batch, in one round trip most often, and returns what has to be sent again.
 func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 	if l.client == nil {
 		l.hub.topo.reload()
@@ -121,9 +121,23 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 	if err != nil {
 		return l.retry(nil, batch, err, later)
 	}
-	all := l.segments(batch)
-	l.exchange(all)
-	all = l.divide(all)
+	for _, wave := range waves(l.segments(batch)) {
+		if err != nil { // what has to be sent again comes first
+			again = l.retry(again, itemsOf(wave), err, later)
+			continue
+		}
+		l.exchange(wave)
+		again, err = l.judgeAll(again, l.divide(wave))
+	}
+	if len(again) == 0 {
+		l.delays.reset()
+	}
+	return again
+}
+
+// judgeAll does what the answers ask for. It adds to again what has to be sent again, and returns why
+// the last of that has, nil if nothing has.
+func (l *link) judgeAll(again []*outgoing, all []*segment) (_ []*outgoing, why error) {
 	for _, s := range all {
 		err := s.err
 		if err == nil {
@@ -131,18 +145,24 @@ func (l *link) publishBatch(batch []*outgoing) (again []*outgoing) {
 		}
 		switch what := judge(err); what {
 		case done:
-			again = l.retry(again, s.again, s.why, later)
+			if len(s.again) > 0 {
+				again, why = l.retry(again, s.again, s.why, later), s.why
+			}
 		case refused:
 			l.abandon(s.items, err)
 		default:
 			l.learn(err)
-			again = l.retry(again, s.items, err, what)
+			again, why = l.retry(again, s.items, err, what), err
 		}
 	}
-	if len(again) == 0 {
-		l.delays.reset()
+	return again, why
+}
+
+func itemsOf(all []*segment) (items []*outgoing) {
+	for _, s := range all {
+		items = append(items, s.items...)
 	}
-	return again
+	return items
 }
 
 // exchange sends commands, and notes what was answered to each. Plain messages go along on the

@@ -30,7 +30,9 @@ type wire struct {
 
 	mu      sync.Mutex
 	awaited awaits
-	broken  error // no answer will come any more
+	asked   int           // channels of which an answer tells that is to come
+	answers chan struct{} // has a token when asked has come down to maxAsked
+	broken  error         // no answer will come any more
 }
 
 var errBroken = errors.New("redisgroup: the connection was broken before")
@@ -65,8 +67,32 @@ func (w *wire) expect(all []*await) bool {
 	}
 	for _, a := range all {
 		w.awaited.push(a)
+		w.asked += len(a.channels)
 	}
 	return true
+}
+
+// maxAsked is how many channels answers are to come of before no more is asked. What is joined and
+// left meanwhile is never told to Redis, so that one that stands still costs no memory for it.
+const maxAsked = 8 * maxChannels
+
+// mayAsk reports whether commands about channels may be sent. If not, answers gets a token later.
+func (w *wire) mayAsk() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked <= maxAsked
+}
+
+// told notes that answers have come of n channels. w.mu is held.
+func (w *wire) told(n int) {
+	before := w.asked
+	if w.asked -= n; before <= maxAsked || w.asked > maxAsked {
+		return
+	}
+	select {
+	case w.answers <- struct{}{}:
+	default:
+	}
 }
 
 // maxWrite is about how long one write of many commands may be.

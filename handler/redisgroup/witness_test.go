@@ -88,6 +88,18 @@ func (s *speaker) settled(t testing.TB) int {
 	return n
 }
 
+// insist says one thing more until Redis takes one, and returns what that was.
+func (s *speaker) insist(t testing.TB) (what string) {
+	t.Helper()
+	eventually(t, "Redis takes something", func() bool {
+		before := s.settled(t)
+		s.say(1, 20)
+		what = fmt.Sprintf("%s:%d", s.name, s.said)
+		return s.settled(t) > before
+	})
+	return what
+}
+
 // A witness is a member of an ordered room that sees whether each thing comes once and in order.
 type witness struct {
 	c    *client

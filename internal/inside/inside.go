@@ -11,10 +11,23 @@ var (
 	// not, f is called once when that is so, in a turn of its own, unless conn closes before.
 	Room func(conn any, f func()) bool
 
+	// Post is Post of l, a *loop.Loop, and numbers what is put into its mailbox: what is behind number
+	// n has n+1. Any goroutine may call it.
+	Post func(l any, f func()) (number uint64, err error)
+
+	// Unfinished says, within what Post was given, that it has more to do: it is called again, before
+	// what is behind it in the mailbox, when l has written what was sent and, if TurnBudget is
+	// spent, has looked at its sockets and timers.
+	Unfinished func(l any)
+
 	// MayWrite returns why Conn.Write would take nothing now, if so: conn closes, its output has
 	// ended, or MaxOutbound of it wait, after trying the socket, for which conn then closes as by
 	// Write. It appends nothing, and runs no hook of the user.
 	MayWrite func(conn any) error
+
+	// Mute returns loop.ErrClosed if Conn.Write will take nothing ever again: conn closes, or its
+	// output has ended.
+	Mute func(conn any) error
 
 	// Socket returns the engine.Socket below conn, that of a layer of TLS below this: while it is
 	// open.

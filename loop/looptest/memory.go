@@ -3,6 +3,7 @@ package looptest
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -98,8 +99,8 @@ func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 	}
 }
 
-// Capacity implements engine.Engine: memory has room for a million.
-func (m *memory) Capacity(int) int { return 1 << 20 }
+// Capacity implements engine.Engine: there are no files.
+func (m *memory) Capacity(int) int { return math.MaxInt32 }
 
 // Start implements engine.Engine.
 func (m *memory) Start(n int, h engine.Host) error {

@@ -79,6 +79,29 @@ func TestCompressedPushesToASilentReader(t *testing.T) {
 	}
 }
 
+// Who is sent little at a time and reads nothing is found when the buffers of the system are full: of
+// some megabytes by themselves, and soon with a small SendBuffer.
+func TestSmallSendBufferFindsSilentReaders(t *testing.T) {
+	const state, most = 200, 1 << 20 // bytes
+	sent, reason := 0, make(chan error, 1)
+	srv := &loop.Server{NumLoops: 1, MaxOutbound: 16 << 10, TCP: loop.TCPOptions{SendBuffer: 16 << 10}}
+	srv.Accept = func(c *loop.Conn) loop.Handler {
+		c.Every(time.Millisecond, func() {
+			for range 10 {
+				if sent += state; c.Send(make([]byte, state)) != nil || sent > most {
+					c.Close()
+				}
+			}
+		})
+		return script{Close: func(_ *loop.Conn, err error) { reason <- err }}
+	}
+	dial(t, start(t, srv))
+	if err := <-reason; !errors.Is(err, loop.ErrSlowConsumer) {
+		t.Errorf("closed with %v after %d KiB", err, sent>>10)
+	}
+	t.Logf("%d states of %d bytes", sent/state, state)
+}
+
 // pushedToSilence returns how much the heap grew.
 func pushedToSilence(t *testing.T, d *dialect, msg []byte) (heap uint64) {
 	reason, begin := make(chan error, 1), make(chan struct{})

@@ -57,7 +57,7 @@ func TestEveryInRealTime(t *testing.T) {
 func everyInRealTime(t *testing.T, l *loop.Loop, lasts time.Duration, done chan bool) {
 	begin := time.Now()
 	var paces []*pace
-	for _, period := range []time.Duration{10, 15, 20, 100} {
+	for _, period := range []time.Duration{10, 15, 20, 100, 10_000} {
 		p := &pace{period: period * time.Millisecond / 10, begin: time.Now(), next: 1}
 		paces = append(paces, p)
 		l.Every(p.period, func() { p.called(t) })

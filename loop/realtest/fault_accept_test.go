@@ -44,7 +44,7 @@ func newcomers(t *testing.T, k, loops int, block time.Duration) (p99 time.Durati
 	_ = srv.Loops()[k].Post(func() { close(blocked); <-goingOn })
 	<-blocked
 	control := dialPlainEcho(t)
-	p := &prober{stop: make(chan struct{})}
+	p := &prober{ran: cpuTime, stop: make(chan struct{})}
 	p.done.Go(func() { p.control, p.errs[1] = p.ask(control) })
 	const bursts, each = 40, 50
 	// Those that come within 10 ms may set out for the loop before it counts as stuck: their share

@@ -2,12 +2,17 @@ package realtest_test
 
 import (
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // threadID returns the system's number of the calling thread.
 func threadID() int { return unix.Gettid() }
+
+// threadTime is for how long a thread of this process has run, by the clock that
+// pthread_getcpuclockid(3) would name.
+func threadTime(id int) time.Duration { return clock(^int32(id)<<3 | 6) }
 
 func setSoftLimit(n int) {
 	var lim syscall.Rlimit

@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,21 +14,16 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/filelimit"
-	"github.com/loopwheel/loopwheel/internal/freeport"
+	"github.com/loopwheel/loopwheel/internal/haproxytest"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 // A real HAProxy in TCP mode stands in front of two servers and says by send-proxy-v2 who its
 // clients are. One server is drained under load, and then the other is all there is.
 func TestHAProxy(t *testing.T) {
-	haproxy, err := exec.LookPath("haproxy")
-	if err != nil {
-		t.Skip("haproxy is not installed (apt-get install haproxy); CI has it")
-	}
 	first, firstHealth, stopFirst := behindHAProxy(t)
 	second, secondHealth, _ := behindHAProxy(t)
-	front := runHAProxy(t, haproxy, [][2]string{
+	front := runHAProxy(t, [][2]string{
 		{first.LocalAddr().String(), firstHealth.String()}, {second.LocalAddr().String(), secondHealth.String()}})
 
 	t.Run("addresses of 1,000 clients", func(t *testing.T) {
@@ -91,14 +84,10 @@ func TestHAProxy(t *testing.T) {
 // system has cleared it away is served by the other one. (Until then it closes one socket after the
 // other: who comes back at once may still find it listening, and fail twice.)
 func TestHAProxyAndAServerThatIsKilled(t *testing.T) {
-	haproxy, err := exec.LookPath("haproxy")
-	if err != nil {
-		t.Skip("haproxy is not installed (apt-get install haproxy); CI has it")
-	}
 	victim := startChild(t, "behind-haproxy")
 	addr, health, _ := strings.Cut(victim.addr, " ")
 	survivor, itsHealth, _ := behindHAProxy(t)
-	front := runHAProxy(t, haproxy, [][2]string{{addr, health}, {survivor.LocalAddr().String(), itsHealth.String()}})
+	front := runHAProxy(t, [][2]string{{addr, health}, {survivor.LocalAddr().String(), itsHealth.String()}})
 	var asked, underWay atomic.Int64
 	var killed, gone atomic.Bool
 	stop := make(chan struct{})
@@ -191,40 +180,16 @@ func newBehindHAProxy() (srv *loop.Server, health net.Addr, stop func(), err err
 }
 
 // runHAProxy returns the address of its front.
-func runHAProxy(t *testing.T, haproxy string, servers [][2]string) string {
-	filelimit.Need(t, 500) // HAProxy does not start with less
-	front := freeport.Addr(t)
-	config := "global\n  maxconn 200\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
-		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + front + "\n  default_backend b\nbackend b\n  balance roundrobin\n"
+func runHAProxy(t *testing.T, servers [][2]string) string {
+	t.Helper()
+	config := "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\n" +
+		"  timeout check 10s\n  retries 3\n  option redispatch 1\nfrontend f\n  bind " + haproxytest.Front +
+		"\n  default_backend b\nbackend b\n  balance roundrobin\n"
 	for i, s := range servers {
 		_, health, _ := net.SplitHostPort(s[1])
 		config += fmt.Sprintf("  server s%d %s send-proxy-v2 check port %s inter 100ms fall 2\n", i, s[0], health)
 	}
-	file := filepath.Join(t.TempDir(), "haproxy.cfg")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(haproxy, "-db", "-f", file)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("tcp", front); err == nil {
-			c.Close()
-			return front
-		}
-		if time.Now().After(deadline) {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // it says nothing more
-			t.Fatalf("haproxy does not listen: %s", &out)
-		}
-	}
+	return haproxytest.Run(t, config)
 }
 
 // sayWhere connects from an address, and fails unless the server sees that one.

@@ -223,7 +223,8 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	if network == "unix" {
 		addr = "unix://" + shortdir.Socket(t)
 	}
-	srv := &loop.Server{Addr: addr, NumLoops: 1, Codec: d.codec, Accept: accept,
+	var wired wiredLoop
+	srv := &loop.Server{Addr: addr, NumLoops: 1, OnStart: wired.wire, Codec: d.codec, Accept: accept,
 		Listeners: []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Raw{},
 			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}}}
 	start(t, srv)
@@ -236,7 +237,7 @@ func pipelined(t *testing.T, network, handler, dialect string) (waited time.Dura
 	mustEcho(t, other, "x")
 	count, silence := asked(dialect)
 	requests := d.requests(count)
-	peak, p := heapPeak(t, mostHeap), startProber(t, other)
+	peak, p := heapPeak(t, mostHeap), startProber(t, other, &wired)
 	go func() { _, _ = c.Write(requests) }()
 	time.Sleep(silence) // which is what is tested
 	d.readAnswers(t, c, count)

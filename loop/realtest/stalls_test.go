@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A stretch is how long something took, when that was, and how long this process ran meanwhile.
+// A stretch is how long something took, when that was, and how long a loop ran meanwhile, or whoever
+// is to blame for it.
 type stretch struct {
 	from, to time.Time
 	cpu      time.Duration
@@ -25,18 +28,30 @@ const machineStall = 3 * time.Millisecond
 
 // A prober asks on a connection of its own, again and again, and notes how long each answer took.
 // Beside it another one, its control, asks a goroutine on package net, in the same process: when
-// both have to wait, or when the process hardly runs meanwhile, it is the machine that was busy.
+// both have to wait, or when the loop hardly runs meanwhile, it is the machine that was busy.
 type prober struct {
+	ran           func() time.Duration // for how long the loop has
 	stop          chan struct{}
 	done          sync.WaitGroup
 	ours, control []stretch
 	errs          [2]error
 }
 
-// startProber probes c, at whose other end is an echo, until verdict.
-func startProber(t *testing.T, c net.Conn) *prober {
+// A wiredLoop is a loop whose thread runs nothing else, so that it can be told for how long it ran.
+type wiredLoop struct{ thread atomic.Int64 }
+
+// wire is for Server.OnStart.
+func (w *wiredLoop) wire(*loop.Loop) {
+	runtime.LockOSThread()
+	w.thread.Store(int64(threadID()))
+}
+
+func (w *wiredLoop) ran() time.Duration { return threadTime(int(w.thread.Load())) }
+
+// startProber probes c, at whose other end is an echo of a loop, until verdict.
+func startProber(t *testing.T, c net.Conn, l *wiredLoop) *prober {
 	t.Helper()
-	p := &prober{stop: make(chan struct{})}
+	p := &prober{ran: l.ran, stop: make(chan struct{})}
 	control := dialPlainEcho(t)
 	p.done.Go(func() { p.ours, p.errs[0] = p.ask(c) })
 	p.done.Go(func() { p.control, p.errs[1] = p.ask(control) })
@@ -53,7 +68,7 @@ func (p *prober) ask(c net.Conn) (all []stretch, err error) {
 			return all, nil
 		case <-tick.C:
 		}
-		s := stretch{from: time.Now(), cpu: -cpuTime()}
+		s := stretch{from: time.Now(), cpu: -p.ran()}
 		if _, err := c.Write(b); err != nil {
 			return all, err
 		}
@@ -61,7 +76,7 @@ func (p *prober) ask(c net.Conn) (all []stretch, err error) {
 			return all, err
 		}
 		s.to = time.Now()
-		s.cpu += cpuTime()
+		s.cpu += p.ran()
 		all = append(all, s)
 	}
 }
@@ -83,8 +98,8 @@ func (p *prober) verdict(t *testing.T) (own, worst time.Duration) {
 	return own, worst
 }
 
-// withoutStalls takes from each stretch what control stood still meanwhile, and what this process
-// did not run. It returns the longest of what is left, and of all.
+// withoutStalls takes from each stretch what control stood still meanwhile, and what the loop did not
+// run. It returns the longest of what is left, and of all.
 func withoutStalls(ours, control []stretch) (own, worst time.Duration) {
 	stalls := slices.DeleteFunc(slices.Clone(control), func(s stretch) bool { return s.length() < machineStall })
 	for _, s := range ours {
@@ -169,11 +184,12 @@ func tries(t *testing.T, f func(t *testing.T) (waited time.Duration, heap uint64
 // The prober sees a loop that is busy for 200 ms, on a busy machine, too, and does not blame a
 // loop for what the control saw as well.
 func TestProberSeesABlockedLoop(t *testing.T) {
-	srv := &loop.Server{NumLoops: 1, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
-	p := startProber(t, dial(t, start(t, srv)))
+	var wired wiredLoop
+	srv := &loop.Server{NumLoops: 1, OnStart: wired.wire, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	p := startProber(t, dial(t, start(t, srv)), &wired)
 	done := make(chan struct{})
 	_ = srv.Loops()[0].Post(func() {
-		for began := cpuTime(); cpuTime()-began < 200*time.Millisecond; {
+		for began := wired.ran(); wired.ran()-began < 200*time.Millisecond; {
 		}
 		close(done)
 	})

@@ -41,6 +41,7 @@ type claim struct {
 	done   []ended // that go along
 	err    error
 	owner  string
+	fresh  bool          // Redis knew nothing of the shard
 	till   time.Duration // by the worker's clock, as all here
 	next   time.Duration // forever if there is none
 	offset time.Duration
@@ -222,6 +223,9 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 		return time.Duration(toInt(ms))*time.Millisecond - c.offset
 	}
 	c.owner, c.till = f[2], local(f[3])
+	if c.fresh = c.owner == "" && c.mode != "help"; c.fresh {
+		c.owner = w.id
+	}
 	c.next = min(local(f[4]), local(f[5]))
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
@@ -252,6 +256,7 @@ func (w *worker) took(ctx context.Context, c claimed) {
 			}
 			failed = true
 		}
+		w.noteLoss(one)
 		w.plan(one)
 	}
 	w.loop.fails++

@@ -18,6 +18,7 @@ var (
 	ErrNotFound = errors.New("no such task")                          // it was never added, is over, or was cancelled
 	ErrRunning  = errors.New("the task is running")                   // too late to move it
 	ErrConfig   = errors.New("bad config")                            // the text names the field, or Redis' own setting
+	ErrLost     = errors.New("redis has lost tasks")                  // for Config.OnError: shards are empty that were not
 )
 
 // Causes that the context of a [Handler] ends with besides its timeout; see context.Cause.

@@ -78,9 +78,17 @@ type Config struct {
 	// theirs. 0 means DefaultStopTimeout.
 	StopTimeout time.Duration
 
+	// Repeating are tasks with Every or Cron that the queue always has: Run adds those that are not
+	// there when it begins, and again when it finds that Redis has lost them (ErrLost). One that is
+	// there stays as it is, whatever its OnConflict says: to change it, Add it. One that was
+	// cancelled is not there, and so comes back unless it is taken out of here.
+	Repeating []Task
+
 	// OnError is told of every attempt that failed, with its task, and with the zero Task of what
-	// keeps a worker from working: Redis is away, for one. It is called on many goroutines, and
-	// should return soon. nil means that errors are only counted.
+	// keeps a worker from working: Redis is away, for one. So it is when Redis has lost what it had
+	// (ErrLost), by a FLUSHALL or as it came back empty, which owners of shards find out within
+	// Refresh; not with an old file, which nobody can tell from a new one. It is called on many
+	// goroutines, and should return soon. nil means that errors are only counted, and losses logged.
 	OnError func(t Task, err error)
 }
 
@@ -126,7 +134,7 @@ func (c *Config) setDefaults() error {
 	case c.StopTimeout < 0:
 		return badConfig("StopTimeout %v is negative", c.StopTimeout)
 	}
-	return nil
+	return c.checkRepeating()
 }
 
 func orDefault[T comparable](v *T, def T) {
@@ -197,6 +205,15 @@ func (q *Queue) settleShards(ctx context.Context) (int, error) {
 			shards = DefaultClusterShards
 		}
 	}
+	settled, err := q.agree(ctx, shards)
+	if err == nil && q.cfg.Shards != 0 && q.cfg.Shards != settled {
+		err = badConfig("Shards is %d, but the queue %q has %d", q.cfg.Shards, q.cfg.Name, settled)
+	}
+	return settled, err
+}
+
+// agree returns how many shards there are: as many as that, if nobody has said so before.
+func (q *Queue) agree(ctx context.Context, shards int) (int, error) {
 	key := q.cfg.Name + ":conf"
 	mine := layout + " " + strconv.Itoa(shards)
 	there, err := q.client.Get(ctx, key).Result()
@@ -213,9 +230,6 @@ func (q *Queue) settleShards(ctx context.Context) (int, error) {
 	settled, err := strconv.Atoi(number)
 	if version != layout || err != nil || settled < 1 || settled > 1024 {
 		return 0, badConfig("the key %s holds %q, which is not of this version", key, there)
-	}
-	if q.cfg.Shards != 0 && q.cfg.Shards != settled {
-		return 0, badConfig("Shards is %d, but the queue %q has %d", q.cfg.Shards, q.cfg.Name, settled)
 	}
 	return settled, nil
 }

@@ -44,7 +44,7 @@ const (
 type Task struct {
 	Key   string        // any bytes but none, at most MaxKey
 	Delay time.Duration // from now, by Redis' clock; zero and less is now
-	At    time.Time     // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	At    time.Time     // in place of Delay, which is 0 then; a time that has passed is now. Rounded up to a millisecond
 	Body  []byte        // for the handler; at most Config.MaxBody
 
 	OnConflict  Policy

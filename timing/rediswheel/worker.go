@@ -78,6 +78,7 @@ type worker struct {
 	messages  chan message
 	beats     chan []string
 	sightings chan []sighting // of shards of others
+	losses    chan struct{}   // has a token when Redis has lost a shard
 	crowd     atomic.Int64    // how many workers there are
 
 	loop struct {
@@ -107,6 +108,7 @@ func newWorker(q *Queue, h Handler) *worker {
 		q: q, id: rand.Text()[:12], client: q.client, handler: h, start: time.Now(), free: q.cfg.Concurrency,
 		claimed: make(chan claimed, len(q.keys)), freed: make(chan struct{}, 1),
 		messages: make(chan message, 256), beats: make(chan []string, 1), sightings: make(chan []sighting, 1),
+		losses: make(chan struct{}, 1),
 	}
 	if single, ok := q.client.(*redis.Client); ok {
 		options := redisopt.Copy(single.Options())
@@ -150,6 +152,7 @@ func (w *worker) run(ctx context.Context) error {
 	var hearing sync.WaitGroup
 	hearing.Go(func() { w.ears.listen(ears) })
 	hearing.Go(func() { w.beat(ears) })
+	hearing.Go(func() { w.keep(ears) })
 
 	w.work(ctx)
 	endEars()

@@ -1,7 +1,9 @@
--- Claims and releases names. KEYS: names, leases, the node's names, nodes that are being reaped. ARGV:
--- claim, release or bury; node; name; owner. Returns 1 if that was done, 0 if the name is another's.
--- A name is free if the lease of its node is gone or has run out. Its owner may claim it again from
--- another node: a client that has lost its server.
+-- Claims and releases names. KEYS: names, leases, the node's names, nodes that are being reaped,
+-- fence. ARGV: claim, release or bury; node; name; owner; number of this command, which is larger
+-- than of those before; 1 if one about the name was not answered: it may still be on its way, and
+-- is void. Returns 1 if that was done, 0 if the name is another's. A name is free if the lease of
+-- its node is gone or has run out. Its owner may claim it again from another node: a client that
+-- has lost its server.
 local op, node, name = ARGV[1], ARGV[2], ARGV[3]
 if op == 'bury' then -- the node was reaped: nothing of it is left
   for _, n in ipairs(redis.call('SMEMBERS', KEYS[3])) do
@@ -13,6 +15,11 @@ if op == 'bury' then -- the node was reaped: nothing of it is left
   redis.call('ZREM', KEYS[2], node)
   return 1
 end
+local fence = redis.call('GET', KEYS[5])
+if fence and tonumber(fence) > tonumber(ARGV[5]) then
+  return redis.error_reply('STALE a later command was here')
+end
+if ARGV[6] == '1' then redis.call('SET', KEYS[5], ARGV[5], 'PX', 3600000) end
 local mine, held = node .. ' ' .. ARGV[4], redis.call('HGET', KEYS[1], name)
 if op == 'release' then
   if held ~= mine then return 0 end

@@ -116,3 +116,24 @@ func TestOnlyEarlierDeadlinesWake(t *testing.T) {
 		t.Error("a deadline that was cleared is still there")
 	}
 }
+
+// A deadline that is published while the alarm looks at its bells, and has passed this one, is not
+// missed: it does not kick, as the alarm's plan is still the one that has just come true.
+func TestDeadlineWithinALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		clock := func() time.Duration { return time.Since(began) }
+		a := New(clock)
+		var rang []time.Duration
+		first := a.Bell(func() { rang = append(rang, clock()) })
+		second := a.Bell(func() { first.Publish(11 * time.Second) })
+		first.Publish(time.Hour)
+		second.Publish(10 * time.Second)
+		go a.Run()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if a.Stop(); len(rang) != 1 || rang[0] != 11*time.Second {
+			t.Errorf("it rang at %v, want 11s", rang)
+		}
+	})
+}

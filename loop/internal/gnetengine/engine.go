@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -95,14 +96,10 @@ type eventLoop struct {
 // listeners, logs and the program's own files, and a share for sockets that are being accepted,
 // which have two descriptors for a moment.
 func (*Engine) Capacity(loops int) int {
-	const unlimited = 1 << 20
+	n := math.MaxInt32
 	var lim unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-		return unlimited
-	}
-	n := unlimited
-	if uint64(lim.Cur) < unlimited {
-		n = int(lim.Cur)
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
+		n = int(min(uint64(lim.Cur), math.MaxInt32))
 	}
 	return max(1, n-n/16-32-10*loops)
 }

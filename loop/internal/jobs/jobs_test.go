@@ -127,3 +127,29 @@ func TestStop(t *testing.T) {
 		}
 	})
 }
+
+// Jobs of one queue do not overlap, though there are goroutines for all of them, and Stop is over when
+// the last one is.
+func TestOneAfterAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(Pool)
+		p.Init(3, 10)
+		q := p.NewQueue(never(t))
+		began := time.Now()
+		var ends []time.Duration
+		for range 3 {
+			_ = q.Put(func(context.Context) {
+				time.Sleep(time.Second)
+				ends = append(ends, time.Since(began))
+			})
+		}
+		time.Sleep(2500 * time.Millisecond)
+		n := p.Stop(time.Minute)
+		if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}; n != 0 || !slices.Equal(ends, want) {
+			t.Errorf("the jobs ended at %v, and %d are left", ends, n)
+		}
+		if d := time.Since(began); d != 3*time.Second {
+			t.Errorf("Stop returned after %v", d)
+		}
+	})
+}

@@ -25,6 +25,7 @@ type Mailbox[T any] struct {
 
 	mu     sync.Mutex
 	queue  []T
+	puts   uint64        // tasks that were put
 	urgent int           // of these
 	since  time.Duration // when the first of the queue was put
 	taken  int           // of the last batch, as far as the owner has told
@@ -43,23 +44,24 @@ func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 }
 
 // Put appends t, from any goroutine. An urgent one is taken though the mailbox is full, and takes up
-// nobody's room.
-func (m *Mailbox[T]) Put(t T, urgent bool) error {
+// nobody's room. Tasks are numbered: the one behind number n is n+1.
+func (m *Mailbox[T]) Put(t T, urgent bool) (number uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.closed:
-		return ErrClosed
+		return 0, ErrClosed
 	case urgent:
 		m.urgent++
 	case len(m.queue)-m.urgent+m.taken-m.spared >= m.max:
-		return ErrFull
+		return 0, ErrFull
 	}
 	if len(m.queue) == 0 {
 		m.since = m.clock()
 	}
 	m.queue = append(m.queue, t)
-	return nil
+	m.puts++
+	return m.puts, nil
 }
 
 // Len returns how many tasks wait. Any goroutine may call it.
@@ -98,6 +100,12 @@ func (m *Mailbox[T]) Next() (t T) {
 	t, m.batch[m.next] = m.batch[m.next], t // what it refers to may be large
 	m.next++
 	return t
+}
+
+// Back makes t, which Next has returned last, the next task again.
+func (m *Mailbox[T]) Back(t T) {
+	m.next--
+	m.batch[m.next] = t
 }
 
 // Left returns how many tasks of the batch are left.

@@ -20,7 +20,7 @@ func TestOrderAndAge(t *testing.T) {
 	}
 	for i := range 3 {
 		*now = time.Duration(i + 5)
-		if err := m.Put(i, false); err != nil {
+		if _, err := m.Put(i, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestOrderAndAge(t *testing.T) {
 		t.Errorf("%d tasks since %d, want 3 since 5", n, since)
 	}
 	*now = 20
-	_ = m.Put(3, false)
+	_, _ = m.Put(3, false)
 	for i := range 3 {
 		if got := m.Next(); got != i || m.Left() != 2-i {
 			t.Errorf("task %d, %d left; want %d, %d", got, m.Left(), i, 2-i)
@@ -43,16 +43,17 @@ func TestOrderAndAge(t *testing.T) {
 // What was taken and not gone through counts as waiting; urgent tasks come in all the same.
 func TestLimit(t *testing.T) {
 	m, _ := newTest(2)
-	_, _ = m.Put(1, false), m.Put(2, false)
-	if err := m.Put(3, false); !errors.Is(err, ErrFull) || m.Len() != 2 {
+	_, _ = m.Put(1, false)
+	_, _ = m.Put(2, false)
+	if _, err := m.Put(3, false); !errors.Is(err, ErrFull) || m.Len() != 2 {
 		t.Errorf("a third of two: %v, %d wait", err, m.Len())
 	}
 	m.Refill()
 	m.Next()
-	if err := m.Put(3, false); !errors.Is(err, ErrFull) {
+	if _, err := m.Put(3, false); !errors.Is(err, ErrFull) {
 		t.Errorf("while the batch is gone through: %v", err)
 	}
-	if err := m.Put(4, true); err != nil || m.Len() != 3 {
+	if _, err := m.Put(4, true); err != nil || m.Len() != 3 {
 		t.Errorf("an urgent one: %v, %d wait", err, m.Len())
 	}
 	if n, _ := m.Refill(); n != 1 {
@@ -60,7 +61,7 @@ func TestLimit(t *testing.T) {
 	}
 	m.Next()
 	m.Settle()
-	if err := m.Put(5, false); err != nil || m.Len() != 2 {
+	if _, err := m.Put(5, false); err != nil || m.Len() != 2 {
 		t.Errorf("when there is room: %v, %d wait", err, m.Len())
 	}
 }
@@ -68,13 +69,13 @@ func TestLimit(t *testing.T) {
 // Urgent tasks take up nobody's room, whether they wait, are gone through, or have been.
 func TestUrgentTasksTakeNoRoom(t *testing.T) {
 	m, _ := newTest(1)
-	_ = m.Put(1, true)
-	if err := m.Put(2, false); err != nil {
+	_, _ = m.Put(1, true)
+	if _, err := m.Put(2, false); err != nil {
 		t.Fatalf("beside an urgent one that waits: %v", err)
 	}
 	full := func(when string) {
 		t.Helper()
-		if err := m.Put(0, false); !errors.Is(err, ErrFull) {
+		if _, err := m.Put(0, false); !errors.Is(err, ErrFull) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
@@ -84,10 +85,10 @@ func TestUrgentTasksTakeNoRoom(t *testing.T) {
 	m.Next()
 	m.Next()
 	m.Settle()
-	_ = m.Put(3, true)
+	_, _ = m.Put(3, true)
 	m.Refill()
 	m.Next()
-	if err := m.Put(4, false); err != nil {
+	if _, err := m.Put(4, false); err != nil {
 		t.Errorf("while an urgent one runs: %v", err)
 	}
 	full("behind that")
@@ -98,9 +99,9 @@ func TestUrgentTasksTakeNoRoom(t *testing.T) {
 // What is in a mailbox when it is closed stays in it.
 func TestClose(t *testing.T) {
 	m, _ := newTest(2)
-	_ = m.Put(1, false)
+	_, _ = m.Put(1, false)
 	m.Close()
-	if err := m.Put(2, true); !errors.Is(err, ErrClosed) {
+	if _, err := m.Put(2, true); !errors.Is(err, ErrClosed) {
 		t.Errorf("Put after Close: %v", err)
 	}
 	if n, _ := m.Refill(); n != 1 || m.Next() != 1 {
@@ -113,7 +114,7 @@ func TestMemory(t *testing.T) {
 	m, _ := newTest(1 << 20)
 	run := func(n int) {
 		for i := range n {
-			_ = m.Put(i, false)
+			_, _ = m.Put(i, false)
 		}
 		for range n {
 			m.Refill()
@@ -140,7 +141,7 @@ func TestManySenders(t *testing.T) {
 	for s := range senders {
 		wg.Go(func() {
 			for i := 0; i < each; {
-				if m.Put(s*each+i, i%100 == 0) == nil {
+				if _, err := m.Put(s*each+i, i%100 == 0); err == nil {
 					i++
 				} else {
 					runtime.Gosched() // with one processor the others would wait for the end of this one's time
@@ -164,5 +165,31 @@ func TestManySenders(t *testing.T) {
 	wg.Wait()
 	if m.Len() != 0 {
 		t.Errorf("%d are left", m.Len())
+	}
+}
+
+// Tasks that were put one behind the other, whoever put them, have numbers that follow each other. One
+// that is put back is the next again, and has not left.
+func TestNumbersAndBack(t *testing.T) {
+	m, _ := newTest(2)
+	first, _ := m.Put(1, false)
+	second, _ := m.Put(2, true)
+	third, _ := m.Put(3, false)
+	if _, err := m.Put(4, false); err == nil {
+		t.Error("it is not full")
+	}
+	if second != first+1 || third != second+1 {
+		t.Errorf("numbers %d, %d, %d", first, second, third)
+	}
+	m.Refill()
+	for range 3 {
+		m.Back(m.Next())
+	}
+	if got := m.Next(); got != 1 || m.Left() != 2 {
+		t.Errorf("%d is next, and %d are left behind it", got, m.Left())
+	}
+	m.Settle()
+	if fourth, err := m.Put(5, false); err != nil || fourth != third+1 {
+		t.Errorf("number %d, %v", fourth, err)
 	}
 }

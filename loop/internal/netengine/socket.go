@@ -270,11 +270,15 @@ func (s *socket) hasArrived() bool {
 	return s.arrived
 }
 
-// Unsent implements engine.Socket: what the kernel has besides is not known.
+// Unsent implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
 func (s *socket) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.out) + s.flight
+	here, there := len(s.out)+s.flight, kernelHas(s.conn)
+	if here > 0 {
+		return here + max(0, there)
+	}
+	return there
 }
 
 // Pause implements engine.Socket. What the reader has read ahead waits, and so does the reader.

@@ -4,6 +4,7 @@ package netengine
 
 import (
 	"context"
+	"math"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -20,11 +21,10 @@ func listen(ctx context.Context, lc net.ListenConfig, network, address string) (
 
 // capacity is the limit of open files, less what the program itself needs.
 func capacity() int {
-	const unlimited = 1 << 20
+	n := math.MaxInt32
 	var lim unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil || uint64(lim.Cur) > unlimited {
-		return unlimited
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
+		n = int(min(uint64(lim.Cur), math.MaxInt32))
 	}
-	n := int(lim.Cur)
 	return max(1, n-n/16-32)
 }

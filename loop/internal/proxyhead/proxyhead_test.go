@@ -32,6 +32,7 @@ func TestParseInPieces(t *testing.T) {
 		{"v1", header(t, 1, from4, to4), "192.0.2.7:40000", "198.51.100.1:443"},
 		{"v1 of IPv6", header(t, 1, from6, to6), "[2001:db8::7]:40000", "[2001:db8::1]:443"},
 		{"v1 unknown", "PROXY UNKNOWN\r\n", "", ""},
+		{"v1 as long as may be", "PROXY UNKNOWN " + strings.Repeat("f", maxV1-16) + "\r\n", "", ""},
 		{"v1 unknown with more", "PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "", ""},
 		{"v2", header(t, 2, from4, to4), "192.0.2.7:40000", "198.51.100.1:443"},
 		{"v2 of IPv6", header(t, 2, from6, to6), "[2001:db8::7]:40000", "[2001:db8::1]:443"},
@@ -39,6 +40,8 @@ func TestParseInPieces(t *testing.T) {
 		{"v2 local", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "", ""},
 		{"v2 with TLV", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x10\x01\x02\x03\x04\x05\x06\x07\x08\x00\x50\x01\xbb\x04\x00\x01x",
 			"1.2.3.4:80", "5.6.7.8:443"},
+		{"v2 as long as may be", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x0f\xf0\x01\x02\x03\x04\x05\x06\x07\x08\x00\x50\x01\xbb\x04\x0f\xe1" +
+			strings.Repeat("x", 0xfe1), "1.2.3.4:80", "5.6.7.8:443"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for k := range len(tt.head) {
@@ -69,10 +72,13 @@ func TestBadHeaders(t *testing.T) {
 		{"none", "hello", "no header"},
 		{"almost", "PROXX TCP4 ", "no header"},
 		{"v1 without end", "PROXY TCP4 " + strings.Repeat("1", 100), "does not end"},
+		{"v1 that has no end in time", "PROXY UNKNOWN " + strings.Repeat("f", maxV1-14), "does not end"},
+		{"v1 that ends too late", "PROXY UNKNOWN " + strings.Repeat("f", maxV1-15) + "\r\n", "does not end"},
 		{"v1 with a bad port", "PROXY TCP4 1.2.3.4 5.6.7.8 99999 1\r\n", "port"},
 		{"v1 with a bad address", "PROXY TCP4 1.2.3 5.6.7.8 1 1\r\n", "address"},
 		{"v1 of nothing", "PROXY\r\n", "PROXY protocol"},
 		{"v2 too long", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\xff\xff", "at most 4096"},
+		{"v2 too long by a byte", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x0f\xf1", "at most 4096"},
 		{"v2 too short", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x02xx", "length"},
 		{"v2 of another version", "\r\n\r\n\x00\r\nQUIT\n\x31\x11\x00\x00", "version"},
 		{"v2 of datagrams", "\r\n\r\n\x00\r\nQUIT\n\x21\x12\x00\x0c" + strings.Repeat("x", 12), "datagrams"},

@@ -4,7 +4,8 @@
 -- were done, as done.lua says. Renewing is refused while another worker owns the shard; what was
 -- done is done. Returns: seconds, microseconds, owner, owned until, next due or '', next lease or
 -- '', put back, dead, done.lua's letters; and if there are tasks their token, their batch as
--- batch.lua says, and their records.
+-- batch.lua says, and their records. The owner is '' in place of the worker if Redis knew nothing of
+-- the shard: it is new, or has been lost.
 local digits, us, sec, usec = clock(ARGV[1])
 local worker, mode, most, now = ARGV[2], ARGV[3], ARGV[4] + 0, digits + 0
 local letters, first = '', nil
@@ -71,4 +72,4 @@ else
   till = now + owned
   call('HSET', own, 'worker', worker, 'until', string.format('%d', till), 'back', again, 'token', token, 'ends', ends)
 end
-return {sec, usec, worker, till, next or '', ends, back, died, letters, token, text, records}
+return {sec, usec, held[3] and worker or '', till, next or '', ends, back, died, letters, token, text, records}

@@ -1,0 +1,74 @@
+package loop
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+)
+
+// The places at which code panics are told apart in the log, as long as they are not too many: the rest
+// shares one line a second.
+func TestPanicLogIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p panicLog
+		for place := range uintptr(maxPlaces) {
+			if _, ok := p.pass(place + 1); !ok {
+				t.Fatalf("place %d is not told", place)
+			}
+		}
+		passed := 0
+		for place := range uintptr(1000) {
+			if _, ok := p.pass(maxPlaces + 1 + place); ok {
+				passed++
+			}
+		}
+		if _, again := p.pass(1); passed != 1 || again || len(p.places) > maxPlaces+1 {
+			t.Errorf("%d lines for the rest; one place twice: %v; %d places are kept", passed, again, len(p.places))
+		}
+	})
+}
+
+// Addresses are shared only if they look the same to who asks.
+func TestSameTCP(t *testing.T) {
+	addr := func(ip net.IP, port int, zone string) *net.TCPAddr {
+		return &net.TCPAddr{IP: ip, Port: port, Zone: zone}
+	}
+	a := addr(net.ParseIP("fe80::1"), 80, "eth0")
+	v4 := net.IPv4(127, 0, 0, 1)
+	var none *net.TCPAddr
+	for _, c := range []struct {
+		a, b net.Addr
+		want bool
+	}{
+		{a, addr(net.ParseIP("fe80::1"), 80, "eth0"), true},
+		{a, addr(net.ParseIP("fe80::1"), 81, "eth0"), false},
+		{a, addr(net.ParseIP("fe80::1"), 80, "eth1"), false},
+		{a, addr(net.ParseIP("fe80::2"), 80, "eth0"), false},
+		{addr(v4.To4(), 80, ""), addr(v4.To4(), 80, ""), true},
+		{addr(v4.To4(), 80, ""), addr(v4.To16(), 80, ""), false},
+		{a, none, false}, {none, a, false}, {a, nil, false}, {nil, a, false},
+		{a, &net.UnixAddr{Name: "x"}, false}, {&net.UnixAddr{Name: "x"}, a, false},
+	} {
+		if got := sameTCP(c.a, c.b); got != c.want {
+			t.Errorf("%v and %v: %v", c.a, c.b, got)
+		}
+	}
+	l := &Loop{}
+	if e := l.endsOf(a, none); e.remote() != net.Addr(none) || e.local() != net.Addr(a) {
+		t.Errorf("%v and %v", e.local(), e.remote())
+	}
+}
+
+// A brokenWrap panics when it is looked through.
+type brokenWrap struct{ Handler }
+
+func (brokenWrap) Unwrap() any { panic("on purpose") }
+
+// What is told of a handler that cannot be looked through is its own type.
+func TestInfoOfABrokenHandler(t *testing.T) {
+	r := newRig(t, &Server{}, brokenWrap{HandlerFunc(echoAll)})
+	c, _, _ := r.connect()
+	if got := c.Info().Handler; got != "loop.brokenWrap" {
+		t.Errorf("the handler is %q", got)
+	}
+}

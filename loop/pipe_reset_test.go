@@ -1,0 +1,133 @@
+package loop_test
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+func untouched(_, _ *loop.Conn) {}
+
+// Who was not told an end must not read one: a reset of one side is one of the other side, behind all
+// that came before.
+func TestPipePassesAResetOn(t *testing.T) {
+	pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+		p.Send("half of it")
+		p.Reset()
+		if got := q.Received(); got != "half of it" || !q.WasReset() || !errors.Is(q.Reason(), syscall.ECONNRESET) {
+			t.Errorf("received %q, was reset: %v, with %v", got, q.WasReset(), q.Reason())
+		}
+		if s := srv.Stats(); s.Conns != 0 || s.Cut != 0 || s.Timers != 0 {
+			t.Errorf("%d connections are left, %d were cut, %d timers", s.Conns, s.Cut, s.Timers)
+		}
+	})
+}
+
+// What ends in order, ends in order for the other side, whatever the reason is.
+func TestPipePassesNoEndOnAsAReset(t *testing.T) {
+	var conns [2]*loop.Conn
+	setup := func(a, b *loop.Conn) { conns = [2]*loop.Conn{a, b} }
+	for name, end := range map[string]func(p *looptest.Peer){
+		"the peer closes":           (*looptest.Peer).Close,
+		"it ends, and then resets":  func(p *looptest.Peer) { p.CloseWrite(); conns[0].Ref().Tell(func(c *loop.Conn) { p.Reset() }) },
+		"a handler closes":          func(*looptest.Peer) { conns[0].Ref().Tell((*loop.Conn).Close) },
+		"a handler gives a reason":  func(*looptest.Peer) { conns[0].Ref().Tell(func(c *loop.Conn) { c.CloseWithError(loop.ErrIdle) }) },
+		"a callback of it panics":   func(*looptest.Peer) { conns[0].Ref().Tell(func(c *loop.Conn) { panic("on purpose") }) },
+		"the other side has closed": func(*looptest.Peer) { conns[1].Ref().Tell(func(c *loop.Conn) { c.Close(); conns[0].Close() }) },
+	} {
+		pipeOf(t, loop.PipeConfig{}, setup, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+			p.Send("all of it")
+			end(p)
+			srv.Sleep(0)
+			if got := q.Received(); got != "all of it" || !q.Closed() || q.WasReset() {
+				t.Errorf("%s: received %q, closed: %v, reset: %v", name, got, q.Closed(), q.WasReset())
+			}
+			q.Close()
+			srv.Sleep(2 * time.Second)
+			if n := srv.Stats().Conns; n != 0 || q.WasReset() {
+				t.Errorf("%s: %d connections are left; reset: %v", name, n, q.WasReset())
+			}
+		})
+	}
+}
+
+// A peer that takes its time gets all that came before the reset, for as long as a close may take,
+// also what its socket has taken already; and the reset then.
+func TestPipeResetWaitsForWhatIsLeft(t *testing.T) {
+	const in, waits = 1000, 4000 // in the socket, and behind it
+	for name, step := range map[string]func(t *testing.T, srv *looptest.Server, q *looptest.Peer){
+		"all at once": func(_ *testing.T, _ *looptest.Server, q *looptest.Peer) { q.Unblock() },
+		"the socket's first": func(t *testing.T, srv *looptest.Server, q *looptest.Peer) {
+			q.Take(in)
+			srv.Sleep(time.Second)
+			q.Unblock()
+		},
+		"the socket's last": func(t *testing.T, srv *looptest.Server, q *looptest.Peer) {
+			q.Block(waits)
+			srv.Sleep(time.Second)
+			if q.Take(in); q.WasReset() {
+				t.Errorf("reset before all was taken")
+			}
+			q.Take(waits)
+			srv.Sleep(100 * time.Millisecond)
+		},
+		"its end comes meanwhile": func(t *testing.T, srv *looptest.Server, q *looptest.Peer) {
+			q.Block(waits)
+			q.CloseWrite()
+			srv.Sleep(time.Second)
+			if q.Closed() {
+				t.Errorf("ended before all was taken")
+			}
+			q.Take(in + waits)
+			srv.Sleep(100 * time.Millisecond)
+		},
+	} {
+		pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+			q.Block(in)
+			p.Send(strings.Repeat("x", in+waits))
+			if p.Reset(); q.Closed() {
+				t.Fatalf("%s: closed before all was taken", name)
+			}
+			srv.Sleep(time.Second)
+			step(t, srv, q)
+			if got := len(q.Received()); got != in+waits || !q.WasReset() {
+				t.Errorf("%s: received %d bytes, reset: %v", name, got, q.WasReset())
+			}
+			if s := srv.Stats(); s.Conns != 0 || s.Cut != 0 || s.Timers != 0 {
+				t.Errorf("%s: %d connections are left, %d were cut, %d timers", name, s.Conns, s.Cut, s.Timers)
+			}
+		})
+	}
+}
+
+// Who takes nothing is cut when the close timeout is over, as ever, and if it resets before there is
+// nobody to wait for.
+func TestPipeResetOfWhoTakesNothing(t *testing.T) {
+	for _, resets := range []bool{false, true} {
+		pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
+			q.Block(10)
+			p.Send("0123456789") // all of it is in the socket
+			p.Reset()
+			if srv.Sleep(4 * time.Second); q.Closed() {
+				t.Fatal("closed before the close timeout")
+			}
+			cut := uint64(1)
+			if resets {
+				cut = 0
+				q.Reset()
+			}
+			srv.Sleep(1100 * time.Millisecond)
+			if s := srv.Stats(); s.Conns != 0 || s.Cut != cut || s.Timers != 0 {
+				t.Errorf("%d connections are left, %d were cut, want %d; %d timers", s.Conns, s.Cut, cut, s.Timers)
+			}
+			if !resets && !q.WasReset() {
+				t.Error("it was not reset")
+			}
+		})
+	}
+}

@@ -1,0 +1,283 @@
+package loop_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/listening"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// FirstByteTimeout is for those that come to us, and not for what is dialled.
+func TestDialedHasNoFirstByteTimeout(t *testing.T) {
+	bubble(t, &loop.Server{FirstByteTimeout: time.Second}, func(t *testing.T, srv *looptest.Server) {
+		b := srv.Backend("tcp", "quiet:1")
+		var closed []error
+		loop.Dialer{}.Dial(srv.Loops()[0], "tcp://quiet:1", func(c *loop.Conn, err error) loop.Handler {
+			return script{Close: func(_ *loop.Conn, err error) { closed = append(closed, err) }}
+		})
+		p, came := b.Accept(), srv.Open()
+		if srv.Sleep(time.Hour); p == nil || len(closed) > 0 || came.Reason() != loop.ErrIdle {
+			t.Errorf("dialled: %v, closed with %v; who came was closed with %v", p, closed, came.Reason())
+		}
+	})
+}
+
+// MaxConnsPerIP neither counts what is dialled nor gives a place back for it, when its peer has seen
+// the end, too.
+func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		ln := listening.TCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, MaxConnsPerIP: 1,
+			Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+		startWith(t, ctx, srv)
+		mustEcho(t, dial(t, srv.LocalAddr()), "x")
+		o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "tcp://"+ln.Addr().String())
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		_ = o.conn.Ref().Tell((*loop.Conn).Close)
+		_ = receive(t, o.closed, "the end of what was dialled")
+		waitFor(t, func() bool { return srv.Stats().Conns == 1 })
+		refused := srv.Stats().Refused
+		if second, err := net.Dial("tcp", srv.LocalAddr().String()); err == nil { // else it was reset at once
+			defer second.Close()
+		}
+		waitFor(t, func() bool { return srv.Stats().Refused == refused+1 })
+	})
+}
+
+// What is set within a message has its time, though nothing else wakes the loop.
+func TestKeyedInAMessage(t *testing.T) {
+	j := newJournal()
+	var keys *loop.Keyed[string, int]
+	srv := &loop.Server{
+		OnStart: func(l *loop.Loop) {
+			keys = loop.NewKeyed(l, func(expired []timing.Entry[string, int]) { j.at(expired[0].Key) })
+		},
+		Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+				switch string(msg) {
+				case "set":
+					keys.Set("a", 1, 3*time.Second)
+				case "sooner":
+					keys.Move("a", time.Second)
+				}
+				return nil
+			})
+		},
+	}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		j.began = time.Now()
+		p := srv.Open()
+		p.Send("set")
+		srv.Sleep(4 * time.Second)
+		p.Send("set", "sooner")
+		srv.Sleep(time.Hour)
+		j.expect(t, "3s a", "5s a")
+	})
+}
+
+// OnHighWater is for more than so many bytes, whoever makes the frames, and OnFlushed comes when they
+// have gone, also if the first write took all.
+func TestHighWaterIsForMore(t *testing.T) {
+	for name, cd := range map[string]codec.Codec{"plain": codec.Length{}, "by the codec": codec.Length{Size: 2}} {
+		high, flushed := 0, 0
+		srv := &loop.Server{Codec: cd, Accept: with(func(c *loop.Conn) {
+			c.OnHighWater(100, func() { high++ })
+			c.OnFlushed(func() { flushed++ })
+		})}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.Open()
+			frame, _ := cd.AppendFrame(nil, nil)
+			head := len(frame)
+			for more := range 2 {
+				tell(srv, p, func(c *loop.Conn) {
+					_ = c.Send(make([]byte, 40-head))
+					_ = c.Send(make([]byte, 60-head+more))
+				})
+				if high != more || flushed != more {
+					t.Errorf("%s: of %d bytes OnHighWater was told %d times, OnFlushed %d times", name, 100+more, high, flushed)
+				}
+			}
+		})
+	}
+}
+
+// Who asks for much and reads it is not held back.
+func TestReaderIsNotHeldBack(t *testing.T) {
+	srv := &loop.Server{HighWater: 1000, Codec: codec.Lines{}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+		return c.Send(make([]byte, 2000))
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send(strings.Repeat("\n", 20))
+		if got, s := len(p.Received()), srv.Stats(); got != 20*2001 || s.HeldBack != 0 {
+			t.Errorf("received %d bytes; held back %d times", got, s.HeldBack)
+		}
+	})
+}
+
+// What is to follow a job waits while too much output does, and comes when that has gone.
+func TestJobsBehindMuchOutput(t *testing.T) {
+	done := 0
+	srv := &loop.Server{HighWater: 1000, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+		return loop.Offload(c, func(context.Context) int { return 2000 }, func(c *loop.Conn, n int) {
+			done++
+			_ = c.Send(make([]byte, n))
+		})
+	})}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Block(0)
+		p.Send("x", "x", "x")
+		if done != 1 {
+			t.Errorf("%d were followed while output waits, want 1", done)
+		}
+		if p.Unblock(); done != 3 || len(p.Received()) != 6000 {
+			t.Errorf("%d were followed", done)
+		}
+	})
+}
+
+// A closing connection has CloseTimeout, however its peer dawdles. In the drain it has as long as the
+// peer goes on, up to DrainTimeout.
+func TestCloseTimeoutOfADawdler(t *testing.T) {
+	for _, drains := range []bool{false, true} {
+		srv := &loop.Server{CloseTimeout: 4 * time.Second, DrainTimeout: time.Minute}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			p := srv.Open()
+			p.Block(0)
+			send(srv, p, 20)
+			if drains {
+				srv.Shutdown()
+			} else {
+				tell(srv, p, (*loop.Conn).Close)
+			}
+			for range 10 { // a byte each second
+				srv.Sleep(time.Second)
+				p.Take(1)
+				p.Block(1)
+			}
+			want := uint64(1)
+			if drains {
+				want = 0
+			}
+			if s := srv.Stats(); s.Cut != want || p.WasReset() == drains {
+				t.Errorf("drains: %v; %d cut, reset: %v", drains, s.Cut, p.WasReset())
+			}
+			p.Unblock()
+			srv.Sleep(time.Second)
+			if got := len(p.Received()); drains && got != 20 {
+				t.Errorf("%d bytes arrived", got)
+			}
+		})
+	}
+}
+
+// A server that ends says so, with or without DrainDelay.
+func TestDrainingInTheDrain(t *testing.T) {
+	var in, before bool
+	srv := &loop.Server{}
+	srv.OnDrain = func(*loop.Conn) { in = srv.Draining() }
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.Open()
+		before = srv.Draining()
+		_ = srv.Stop()
+		if before || !in {
+			t.Errorf("draining before: %v, in the drain: %v", before, in)
+		}
+	})
+}
+
+// The drain closes in random order.
+func TestDrainOrderIsRandom(t *testing.T) {
+	const n = 30
+	var closed []uint64
+	srv := &loop.Server{DrainWindow: time.Second, Accept: func(*loop.Conn) loop.Handler {
+		return script{Close: func(c *loop.Conn, _ error) { closed = append(closed, c.ID()) }}
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		for range n {
+			srv.Open()
+		}
+		_ = srv.Stop()
+		sorted := slices.IsSorted(closed)
+		slices.Reverse(closed)
+		if sorted || slices.IsSorted(closed) || len(closed) != n {
+			t.Errorf("closed in this order: %v", closed)
+		}
+	})
+}
+
+// What a loop, and the server, say when they end unasked.
+func TestEndIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	bubble(t, &loop.Server{Logger: zerolog.New(&log)}, func(t *testing.T, srv *looptest.Server) {
+		srv.BreakLoop(0, errOwn)
+		_ = srv.Stop()
+		if !strings.Contains(log.String(), errOwn.Error()) || !strings.Contains(log.String(), "the server drains") {
+			t.Errorf("logged %s", &log)
+		}
+	})
+}
+
+// The handler of a connection that is piped is told of its end, as ever.
+func TestPipeEndsAreTold(t *testing.T) {
+	j := newJournal()
+	var conns []*loop.Conn
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		conns = append(conns, c)
+		return script{Close: func(c *loop.Conn, err error) { j.add(fmt.Sprint(c.ID(), " ", err)) }}
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		srv.Open()
+		srv.Open()
+		srv.Do(0, func(*loop.Loop) {
+			loop.Pipe(conns[0], conns[1], loop.PipeConfig{IdleTimeout: time.Hour})
+			conns[1].CloseWithError(errOwn)
+		})
+		j.expect(t, "2 "+errOwn.Error(), "1 "+errOwn.Error())
+		srv.Sleep(2 * time.Second) // they linger
+		if n := srv.Stats().Timers; n != 0 {
+			t.Errorf("%d timers are left", n)
+		}
+	})
+}
+
+// What there is to see of a connection.
+func TestInfoOfTimes(t *testing.T) {
+	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		opened := time.Now()
+		srv.Sleep(time.Second)
+		look := func(written time.Time) {
+			t.Helper()
+			tell(srv, p, func(c *loop.Conn) {
+				i := c.Info()
+				if !i.Opened.Equal(opened) || !i.LastRead.Equal(opened) || !i.LastWrite.Equal(written) {
+					t.Errorf("opened %v, read %v, written %v; want %v, the same, %v", i.Opened, i.LastRead, i.LastWrite, opened, written)
+				}
+				if state, ok := c.TLS(); ok || state.Version != (tls.ConnectionState{}).Version {
+					t.Error("a plain connection has TLS")
+				}
+			})
+		}
+		look(opened)
+		send(srv, p, 1)
+		look(opened.Add(time.Second))
+	})
+}

@@ -1,0 +1,235 @@
+package timing
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// visits is what a Drain calls its function with.
+type visits []time.Duration
+
+func (v *visits) add(when time.Duration) { *v = append(*v, when) }
+
+func (v *visits) want(t *testing.T, ms ...int) {
+	t.Helper()
+	want := visits{}
+	for _, ms := range ms {
+		want = append(want, at(ms))
+	}
+	if !slices.Equal(*v, want) {
+		t.Errorf("visited %v, want %v", *v, want)
+	}
+}
+
+func TestDrainVisitsTheRestOnceInOrder(t *testing.T) {
+	w := New(Config{})
+	w.Advance(at(10), 0)
+	for _, ms := range []int{5_000_000, 20, 300, 11, 5, 5000, 20} {
+		w.At(at(ms), func() { t.Error("ran") })
+	}
+	x := w.Every(at(15), at(1), func() { t.Error("ran") })
+	var got []time.Duration
+	w.Drain(func(when time.Duration) { got = append(got, when) })
+	if want := []time.Duration{at(5), at(11), at(15), at(20), at(20), at(300), at(5000), at(5_000_000)}; !slices.Equal(got, want) {
+		t.Errorf("visited %v, want %v", got, want)
+	}
+	if w.Len() != 0 || w.Pending(x) {
+		t.Errorf("%d left", w.Len())
+	}
+	w.Drain(nil)
+	w.Advance(at(10_000_000), 0)
+	w.validate(t)
+}
+
+func TestDrainMayChangeTheWheel(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() {})
+	b := w.At(at(2), func() {})
+	visits := 0
+	w.Drain(func(time.Duration) {
+		visits++
+		w.Stop(b)
+		w.At(at(3), l.add("new"))
+	})
+	if visits != 1 || w.Len() != 1 {
+		t.Fatalf("%d visits, %d left; want 1 and 1", visits, w.Len())
+	}
+	w.Advance(at(3), 0)
+	l.want(t, "new")
+}
+
+func TestDrainFromACallback(t *testing.T) {
+	var l record
+	w := New(Config{})
+	w.At(at(1), func() { w.Drain(nil); w.At(at(2), l.add("after")) })
+	w.At(at(1), l.add("neighbour"))
+	w.At(at(9), l.add("far"))
+	w.Advance(at(1), 0)
+	w.validate(t)
+	w.Advance(at(10), 0)
+	l.want(t, "after")
+}
+
+func TestPanicInDrainKeepsTheRest(t *testing.T) {
+	w := New(Config{})
+	w.At(at(1), func() {})
+	w.At(at(2), func() {})
+	mustPanic(t, "stop", func() { w.Drain(func(time.Duration) { panic("stop") }) })
+	w.validate(t)
+	if w.Len() != 1 {
+		t.Errorf("Len %d, want 1", w.Len())
+	}
+}
+
+func TestDrainReturnsMemory(t *testing.T) {
+	w := New(Config{})
+	var first Timer
+	for i := range 100_000 {
+		x := w.At(at(i), func() {})
+		if i == 0 {
+			first = x
+		}
+	}
+	w.Drain(nil)
+	if n := len(w.nodes.list) + len(w.calls.list) + len(w.memory.list) + len(w.top) + len(w.masks); n > 1 {
+		t.Errorf("%d chunks are left", n)
+	}
+	for range 100 {
+		w.At(at(1), func() {})
+	}
+	if w.Pending(first) || w.Stop(first) {
+		t.Error("a handle from before Drain is pending")
+	}
+	w.validate(t)
+}
+
+// A function that moves a timer and then drains the wheel itself leaves the outer Drain nothing to
+// do, and no memory to look at that is not there.
+func TestDrainInADrain(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		w := New(Config{})
+		var v visits
+		w.At(at(1), func() {})
+		b := w.At(at(2), func() {})
+		w.At(at(3), func() {})
+		d := w.At(at(4), func() {})
+		w.Drain(func(when time.Duration) {
+			if v.add(when); when != at(1) {
+				return
+			}
+			w.Reset(b, at(9))
+			defer func() { _ = recover() }()
+			w.Drain(func(when time.Duration) {
+				if v.add(when); panics {
+					w.Reset(d, at(8))
+					panic("the rest is for the outer Drain")
+				}
+			})
+		})
+		if panics {
+			v.want(t, 1, 3, 8, 9)
+		} else {
+			v.want(t, 1, 3, 4, 9)
+		}
+		if w.Len() != 0 || w.Stop(b) || len(w.nodes.list) != 0 {
+			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes.list))
+		}
+		w.validate(t)
+	}
+}
+
+// Who calls Advance in a Drain gets what is due then called, and the rest is visited, a periodic
+// timer at its next deadline.
+func TestAdvanceInADrain(t *testing.T) {
+	var l record
+	var v visits
+	w := New(Config{})
+	w.At(at(1), func() {})
+	w.At(at(2), l.add("two"))
+	w.Every(at(3), at(10), l.add("every"))
+	w.At(at(20), func() { t.Error("ran") })
+	w.Drain(func(when time.Duration) {
+		v.add(when)
+		w.Advance(at(5), 0)
+		w.validate(t)
+	})
+	l.want(t, "two", "every")
+	v.want(t, 1, 13, 20)
+	if w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
+	}
+}
+
+// A timer that is moved to where it was comes behind others with that deadline, as it would be
+// called.
+func TestDrainVisitsWhatWasResetLast(t *testing.T) {
+	w := New(Config{})
+	var order []int
+	timers := make([]Timer, 4)
+	note := func() {
+		for i, x := range timers {
+			if !w.Pending(x) && !slices.Contains(order, i) {
+				order = append(order, i)
+			}
+		}
+	}
+	w.At(at(1), func() {})
+	for i := range timers {
+		timers[i] = w.At(at(5), func() {})
+	}
+	w.Drain(func(when time.Duration) {
+		if note(); when == at(1) {
+			w.Reset(timers[0], at(7))
+			w.Reset(timers[1], at(5))
+			w.Reset(timers[0], at(5))
+		}
+	})
+	if want := []int{2, 3, 1, 0}; !slices.Equal(order, want) {
+		t.Errorf("visited %v, want %v", order, want)
+	}
+}
+
+// Nor does it matter that where it is moved to timers were added just now, which is a shorter way.
+func TestDrainVisitsWhatWasMovedBesideOthers(t *testing.T) {
+	for _, to := range []int{5, 6} {
+		var v visits
+		w := New(Config{})
+		for range 3 {
+			w.At(at(5), func() {})
+		}
+		x := w.At(at(4), func() {})
+		w.At(at(6), func() {})
+		w.At(at(1), func() {})
+		w.Drain(func(when time.Duration) {
+			if v.add(when); when == at(1) && !w.Reset(x, at(to)) {
+				t.Error("Reset: false")
+			}
+		})
+		if v.want(t, append([]int{1, 5, 5, 5}, map[int][]int{5: {5, 6}, 6: {6, 6}}[to]...)...); w.Len() != 0 {
+			t.Errorf("%d left", w.Len())
+		}
+	}
+}
+
+// Of timers with one deadline that was passed when the last of them were added, too, the first comes
+// first.
+func TestDrainOfDeadlinesThatPassed(t *testing.T) {
+	w := New(Config{})
+	var v visits
+	late := at(10) + 200*time.Microsecond
+	first := w.At(late, func() {}) // due at 11 ms
+	w.Advance(at(10)+500*time.Microsecond, 0)
+	second := w.At(late, func() {}) // due at once
+	w.At(math.MinInt64, func() {})
+	w.Drain(func(when time.Duration) {
+		if v.add(when); w.Pending(first) && !w.Pending(second) {
+			t.Error("the second was visited before the first")
+		}
+	})
+	if want := (visits{math.MinInt64, late, late}); !slices.Equal(v, want) {
+		t.Errorf("visited %v, want %v", v, want)
+	}
+}

@@ -1,0 +1,104 @@
+package timing
+
+import (
+	"bytes"
+	"errors"
+	"log"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whatever others add while a callback runs waits for it, and so does what an alarm rings for that
+// was too late to be stopped.
+func TestNothingRunsBesideACallback(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+		start := time.Now()
+		var ran []time.Duration
+		note := func() { ran = append(ran, time.Since(start)) }
+		must(s.AfterFunc(at(1), func() {
+			time.Sleep(at(10))
+			s.run() // the alarm's
+			if len(ran) != 0 {
+				t.Errorf("ran at %v beside the callback", ran)
+			}
+			note()
+		}))
+		must(s.AfterFunc(at(1), note))
+		must(s.AfterFunc(at(7), note))
+		time.Sleep(at(5))
+		must(s.AfterFunc(0, note))
+		must(s.AfterFunc(at(1), note))
+		pass(time.Second)
+		if want := slices.Repeat([]time.Duration{at(11)}, 5); !slices.Equal(ran, want) {
+			t.Errorf("ran at %v, want %v", ran, want)
+		}
+		s.Stop()
+		s.run() // finds nothing, and leaves the lock to others
+		s.Len()
+	})
+}
+
+// Lateness is what a call waits to be taken up, be it for the Executor or for other callbacks.
+func TestLateness(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "executor": func(f func()) { f() }} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+				must(s.AfterFunc(at(5), func() { time.Sleep(at(80)) }))
+				must(s.AfterFunc(at(6), func() {}))
+				pass(time.Second)
+				if st := s.Stats(); st.LatenessMax != at(79) || st.LatenessP99 < at(79) || st.LatenessP99 > at(79)*9/8 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}
+
+// logged returns what the standard log package is told while f runs.
+func logged(f func()) string {
+	var b bytes.Buffer
+	was := log.Writer()
+	log.SetOutput(&b)
+	defer log.SetOutput(was)
+	f()
+	return b.String()
+}
+
+// Without OnPanic a panic is printed, with its stack, and so is one of OnPanic's own.
+func TestPanicsArePrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := logged(func() {
+			s := NewScheduler(SchedulerConfig{})
+			defer s.Stop()
+			must(s.AfterFunc(at(1), func() { panic(errors.New("the callback's")) }))
+			k := NewKeyed(KeyedConfig{}, func([]Entry[int, int]) { panic("of expire") })
+			defer k.Stop()
+			must(0, k.Set(1, 1, at(1)))
+			pass(at(2))
+		})
+		for _, want := range []string{"timing: callback panicked: the callback's\n", "timing: callback panicked: of expire\n", "TestPanicsArePrinted.func"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in %q", want, out)
+			}
+		}
+		var panics any
+		out = logged(func() {
+			s := NewScheduler(SchedulerConfig{OnPanic: func(v any, _ []byte) {
+				if panics = v; v == "twice" {
+					panic("its own")
+				}
+			}})
+			defer s.Stop()
+			must(s.AfterFunc(at(1), func() { panic("once") }))
+			pass(at(1))
+			must(s.AfterFunc(at(1), func() { panic("twice") }))
+			pass(at(1))
+		})
+		if !strings.HasSuffix(out, "timing: OnPanic panicked: its own\n") || strings.Count(out, "\n") != 1 || panics != "twice" {
+			t.Errorf("printed %q; OnPanic was told %v last", out, panics)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package rediswheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// complaints are what Config.OnError was told.
+type complaints struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (c *complaints) take(_ Task, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs = append(c.errs, err)
+}
+
+// count returns how many were of that kind.
+func (c *complaints) count(kind error) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range c.errs {
+		if errors.Is(err, kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// A FLUSHALL is told, once for each worker, and a repeating task that is declared goes on: once for
+// each of its times, however many workers there are. One that was only added is gone.
+func TestRepeatingSurvivesFlushAll(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		m, client := embeddedServer(t)
+		var told complaints
+		cfg := Config{Shards: 4, OnError: told.take, Repeating: []Task{{Key: "tick", Every: time.Minute, Body: []byte("x")}}}
+		r := newRecorder()
+		for range 2 {
+			q := open(t, client, cfg)
+			defer start(t, q, r)()
+		}
+		must(t, open(t, client, Config{}).Add(ctx, Task{Key: "added", Every: time.Minute}))
+		time.Sleep(2*time.Minute + time.Second)
+		if n := len(r.got()); n != 4 || told.count(ErrLost) != 0 {
+			t.Fatalf("%d runs, %d losses", n, told.count(ErrLost))
+		}
+		for range 3 {
+			before, losses := len(r.got()), told.count(ErrLost)
+			m.FlushAll()
+			time.Sleep(3*time.Minute + 10*time.Second)
+			for _, task := range r.got()[before:] {
+				if task.Key != "tick" || string(task.Body) != "x" {
+					t.Errorf("%q ran", task.Key)
+				}
+			}
+			if n := len(r.got()) - before; n != 3 {
+				t.Errorf("%d runs in three minutes", n)
+			}
+			if n := told.count(ErrLost) - losses; n < 1 || n > 2 {
+				t.Errorf("it was told %d times by two workers", n)
+			}
+		}
+		if got, _ := m.Get(DefaultName + ":conf"); got != layout+" 4" {
+			t.Errorf("the number of shards is %q", got)
+		}
+	})
+}
+
+// Real servers lose what they have in the same way.
+func TestRepeatingSurvivesFlushAllEverywhere(t *testing.T) {
+	backends(t, func(t *testing.T, client redis.UniversalClient) {
+		var told complaints
+		cfg := Config{Refresh: 200 * time.Millisecond, OnError: told.take}
+		for i := range 10 {
+			cfg.Repeating = append(cfg.Repeating, Task{Key: fmt.Sprint("tick", i), Every: 100 * time.Millisecond})
+		}
+		r := newRecorder()
+		defer start(t, open(t, client, cfg), r)()
+		all := func() bool {
+			keys := make(map[string]bool)
+			for _, task := range r.got() {
+				keys[task.Key] = true
+			}
+			return len(keys) == len(cfg.Repeating)
+		}
+		wait(t, "all have run", all)
+		if cluster, ok := client.(*redis.ClusterClient); ok {
+			must(t, cluster.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() }))
+		} else {
+			must(t, client.FlushAll(t.Context()).Err())
+		}
+		wait(t, "it is told", func() bool { return told.count(ErrLost) > 0 })
+		r.lock.Lock()
+		r.tasks = nil
+		r.lock.Unlock()
+		wait(t, "all run again", all)
+	})
+}
+
+// What is there stays as it is, and what is declared is added once Redis is there, with the time that
+// its beginning says.
+func TestRepeatingIsAdded(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx, began := context.Background(), time.Now()
+		m, client := embeddedServer(t)
+		cfg := Config{Shards: 4, OnError: func(Task, error) {}, Repeating: []Task{
+			{Key: "there", Every: time.Hour, Body: []byte("new"), OnConflict: Replace},
+			{Key: "begun", Every: 24 * time.Hour, At: began.Add(-36 * time.Hour)},
+			{Key: "to begin", Every: 24 * time.Hour, At: began.Add(time.Hour)},
+			{Key: "cron", Cron: "@daily", At: began.Add(-36 * time.Hour)},
+		}}
+		q := open(t, client, cfg)
+		must(t, q.Add(ctx, Task{Key: "there", Every: time.Minute, Body: []byte("old")}))
+		m.SetError("LOADING it is away")
+		defer start(t, q, newRecorder())()
+		time.Sleep(30 * time.Second)
+		m.SetError("")
+		time.Sleep(5 * time.Second)
+		for key, due := range map[string]time.Time{
+			"there": began.Add(time.Minute), "begun": began.Add(12 * time.Hour), "to begin": began.Add(time.Hour),
+			"cron": began.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour),
+		} {
+			i, err := q.Get(ctx, key)
+			if off := i.Due.Sub(due); err != nil || off < 0 || off > time.Second {
+				t.Errorf("%s is due at %v, want %v: %v", key, i.Due, due, err)
+			}
+			if key == "there" && string(i.Body) != "old" {
+				t.Errorf("its body is %q", i.Body)
+			}
+		}
+	})
+}
+
+// If the queue was made anew with another number of shards before it was noticed that it was lost,
+// that is told, and nothing is added where nobody else would look for it.
+func TestLostAndMadeAnew(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		m, client := embeddedServer(t)
+		var told complaints
+		q := open(t, client, Config{Shards: 4, OnError: told.take, Repeating: []Task{{Key: "tick", Every: time.Hour}}})
+		defer start(t, q, newRecorder())()
+		time.Sleep(10 * time.Second)
+		m.FlushAll()
+		other := open(t, client, Config{Shards: 3})
+		time.Sleep(10 * time.Second)
+		if told.count(ErrLost) != 1 || told.count(ErrConfig) == 0 {
+			t.Errorf("it was told %v", told.errs)
+		}
+		if _, err := q.Get(t.Context(), "tick"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("it was added: %v", err)
+		}
+		must(t, other.Add(t.Context(), Task{Key: "tick", Every: time.Hour}))
+	})
+}
+
+func TestBadRepeating(t *testing.T) {
+	for want, tasks := range map[string][]Task{
+		"neither Every nor Cron": {{Key: "once"}},
+		"its Key is empty":       {{Every: time.Hour}},
+		"two with the key":       {{Key: "a", Every: time.Hour}, {Key: "a", Cron: "@daily"}},
+	} {
+		_, err := Open(t.Context(), embedded(t), Config{Repeating: tasks})
+		if !errors.Is(err, ErrConfig) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

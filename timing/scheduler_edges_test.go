@@ -1,0 +1,317 @@
+package timing
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+)
+
+// What an Executor may do wrong: each call still has one place, and none runs twice.
+func TestExecutorsThatAreWrong(t *testing.T) {
+	for name, executor := range map[string]func(f func()){
+		"drops":              func(func()) {},
+		"runs inline":        func(f func()) { f() },
+		"runs twice":         func(f func()) { f(); f() },
+		"runs twice late":    func(f func()) { go func() { time.Sleep(at(25)); f(); f() }() },
+		"panics":             func(func()) { panic("full") },
+		"runs and panics":    func(f func()) { f(); panic("full") },
+		"exits":              func(func()) { runtime.Goexit() },
+		"runs and exits":     func(f func()) { f(); runtime.Goexit() },
+		"runs twice at once": func(f func()) { go f(); go f() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var panics atomic.Int32
+			cfg := SchedulerConfig{Executor: executor, OnPanic: func(any, []byte) { panics.Add(1) }}
+			inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+				var once, every, key atomic.Int32
+				task := must(s.AfterFunc(at(1), func() { once.Add(1) }))
+				must(s.Every(at(10), func() { every.Add(1) }))
+				must(0, s.Set("k", at(1), func() { key.Add(1); panic("the callback's own") }))
+				pass(at(5))
+				wantSums(t, s)
+				pass(at(95))
+				wantSums(t, s)
+				st := s.Stats()
+				if n := once.Load() + every.Load() + key.Load(); uint64(n) != st.Fired || once.Load() > 1 || key.Load() > 1 || every.Load() > 10 {
+					t.Errorf("%d, %d and %d calls, %+v", once.Load(), every.Load(), key.Load(), st)
+				}
+				if st.Panics != uint64(panics.Load()) {
+					t.Errorf("%d panics were reported, %+v", panics.Load(), st)
+				}
+				waits := name == "drops"
+				if task.Pending() != waits || s.Has("k") != waits || (st.Waiting == 3) != waits {
+					t.Errorf("pending %v and %v, %+v", task.Pending(), s.Has("k"), st)
+				}
+				if refuses := name == "panics" || name == "exits"; refuses != (st.Refused == 12) || !refuses && st.Refused != 0 {
+					t.Errorf("%+v", st)
+				}
+				s.Stop()
+				pass(at(100)) // what is late finds nothing
+				wantSums(t, s)
+			})
+		})
+	}
+}
+
+// Stop and Drain may come from wherever the user's code is called.
+func TestStopAndDrainFromWithin(t *testing.T) {
+	var s *Scheduler
+	left := 0
+	enders := map[string]func(){
+		"Stop":  func() { left += len(s.Stop()) },
+		"Drain": func() { left += s.Drain(func(Pending) { left += 10 * len(s.Stop()) }) },
+	}
+	for name, end := range enders {
+		for place, cfg := range map[string]SchedulerConfig{
+			"callback":          {},
+			"executor's":        {Executor: func(f func()) { f() }},
+			"worker's callback": {Executor: Workers(1)},
+			"executor":          {Executor: func(f func()) { end(); f() }},
+			"OnPanic":           {OnPanic: func(any, []byte) { end() }},
+		} {
+			t.Run(name+" in "+place, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					left = 0
+					s = NewScheduler(cfg)
+					defer s.Stop()
+					must(s.AfterFunc(at(1), func() {
+						switch place {
+						case "OnPanic":
+							panic(place)
+						case "executor": // it has ended before this
+							if name == "Stop" {
+								t.Error("started after Stop")
+							}
+						default:
+							end()
+						}
+					}))
+					for range 3 {
+						must(s.AfterFunc(time.Hour, func() { t.Error("ran") }))
+					}
+					must(0, s.Set("k", time.Hour, func() { t.Error("ran") }))
+					pass(2 * time.Hour)
+					want := 4
+					if place == "executor" { // Stop gives back what is on its way to it, and Drain does not
+						want += map[string]int{"Stop": 1, "Drain": 10}[name]
+					}
+					if left != want || s.Len() != 0 {
+						t.Errorf("%d were left, want %d; Len %d", left, want, s.Len())
+					}
+					wantSums(t, s)
+				})
+			})
+		}
+	}
+}
+
+// A callback, or OnPanic, that ends its goroutine takes nobody with it, wherever it runs.
+func TestGoexitInOnPanic(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(1), "inline": func(f func()) { f() }} {
+		t.Run(name, func(t *testing.T) {
+			cfg := SchedulerConfig{Executor: executor, OnPanic: func(any, []byte) { runtime.Goexit() }}
+			inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+				var ran atomic.Int32
+				must(s.Every(at(1), func() { ran.Add(1); panic("again") }))
+				must(s.Every(at(1), func() { ran.Add(1); runtime.Goexit() }))
+				must(s.AfterFunc(at(1), func() { ran.Add(1) }))
+				pass(at(10))
+				if st := s.Stats(); ran.Load() != 21 || st.Fired != 21 || st.Panics != 10 || st.Refused != 0 {
+					t.Errorf("ran %d, %+v", ran.Load(), st)
+				}
+				wantSums(t, s)
+			})
+		})
+	}
+}
+
+// A Keyed's expire function that ends its goroutine, too.
+func TestGoexitInExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []int
+		k := NewKeyed(KeyedConfig{}, func(gone []Entry[int, int]) {
+			for _, e := range gone {
+				got = append(got, e.Key)
+			}
+			runtime.Goexit()
+		})
+		defer k.Stop()
+		for i := range 2*keyedBatch + 1 {
+			must(0, k.Set(i, i, at(1)))
+		}
+		must(0, k.Set(-1, 0, at(5)))
+		pass(at(10))
+		if n := 2*keyedBatch + 2; len(got) != n || got[n-1] != -1 || !slices.IsSorted(got[:n-1]) {
+			t.Errorf("%d expired: %v", len(got), got)
+		}
+	})
+}
+
+// safety counts what becomes of tasks that many goroutines add, each of which runs once or is stopped.
+type safety struct {
+	t                            *testing.T
+	s                            *Scheduler
+	added, ran, stopped, periods atomic.Int64
+}
+
+// add adds a task, and returns what stops it.
+func (m *safety) add(d time.Duration) (task Task, stop func()) {
+	var state atomic.Int32
+	task, err := m.s.AfterFunc(d, func() {
+		if n := state.Add(1); n != 1 {
+			m.t.Errorf("state %d: it has run twice, or after Stop", n)
+		}
+		m.ran.Add(1)
+	})
+	if err != nil {
+		return task, func() {}
+	}
+	m.added.Add(1)
+	return task, func() {
+		if task.Stop() {
+			if n := state.Add(100); n != 100 {
+				m.t.Errorf("state %d: stopped after it has run, or twice", n)
+			}
+			m.stopped.Add(1)
+		}
+	}
+}
+
+// drained runs what Drain or Stop has given back; what is periodic does not count.
+func (m *safety) drained(p Pending) { p.Func() }
+
+func (m *safety) work(r *rand.Rand) {
+	var tasks [8]Task
+	var stops [8]func()
+	every := must(m.s.Every(time.Millisecond, func() { m.periods.Add(1) }))
+	for range 2000 {
+		i := r.IntN(len(tasks))
+		d := time.Duration(r.IntN(3000)-500) * time.Microsecond
+		switch r.IntN(8) {
+		case 0, 1, 2:
+			tasks[i], stops[i] = m.add(d)
+		case 3:
+			if stops[i] != nil {
+				stops[i]()
+			}
+		case 4:
+			tasks[i].Reset(d)
+		case 5:
+			if _, ok := tasks[i].When(); !ok && tasks[i].Pending() {
+				m.t.Error("pending without a deadline, and nobody else has it")
+			}
+		case 6:
+			if r.IntN(100) == 0 {
+				m.s.Drain(m.drained)
+			}
+			every.Reset(time.Millisecond)
+		case 7:
+			wantSums(m.t, m.s)
+			runtime.Gosched()
+		}
+	}
+	every.Stop()
+}
+
+// Tasks of many goroutines that add, stop, move, drain and count at once.
+func TestSchedulerIsSafeForAnyGoroutine(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(3), "inline": func(f func()) { f() }} {
+		t.Run(name, func(t *testing.T) {
+			m := &safety{t: t, s: NewScheduler(SchedulerConfig{Executor: executor})}
+			var wg sync.WaitGroup
+			for g := range uint64(8) {
+				wg.Go(func() { m.work(rand.New(rand.NewPCG(g, 5))) })
+			}
+			wg.Wait()
+			for m.periods.Load() == 0 { // a machine that stood still
+				must(m.s.Every(1, func() { m.periods.Add(1) }))
+				runtime.Gosched()
+			}
+			for _, p := range m.s.Stop() {
+				m.drained(p)
+			}
+			for m.ran.Load()+m.stopped.Load() < m.added.Load() { // what had been started
+				runtime.Gosched()
+			}
+			if m.ran.Load()+m.stopped.Load() != m.added.Load() || m.stopped.Load() == 0 {
+				t.Errorf("%d ran and %d were stopped, of %d", m.ran.Load(), m.stopped.Load(), m.added.Load())
+			}
+			wantSums(t, m.s)
+			m.s.validate(t)
+		})
+	}
+}
+
+// One that is forgotten is collected, if nothing is to come; else what is to come comes.
+func TestForgottenIsCollected(t *testing.T) {
+	done := make(chan bool)
+	call := func() { done <- true }
+	for name, use := range map[string]func(s *Scheduler){
+		"new":         func(*Scheduler) {},
+		"has run":     func(s *Scheduler) { must(s.AfterFunc(0, call)); <-done },
+		"with a key":  func(s *Scheduler) { must(0, s.Set("k", 0, call)); <-done },
+		"never due":   func(s *Scheduler) { must(s.AfterFunc(math.MaxInt64, call)) },
+		"is stopped":  func(s *Scheduler) { must(s.AfterFunc(time.Hour, call)); s.Stop() },
+		"is drained":  func(s *Scheduler) { must(s.AfterFunc(0, call)); <-done; s.Drain(nil) },
+		"had workers": func(s *Scheduler) { s.cfg.Executor = Workers(1); must(s.AfterFunc(0, call)); <-done },
+	} {
+		s := NewScheduler(SchedulerConfig{})
+		use(s)
+		kept := weak.Make(s)
+		s = nil
+		if !collected(kept) {
+			t.Errorf("a Scheduler that %s is kept", name)
+		}
+	}
+	k := NewKeyed(KeyedConfig{}, func([]Entry[int, int]) { done <- true })
+	must(0, k.Set(1, 1, 0))
+	<-done
+	kept := weak.Make(k)
+	k = nil
+	if !collected(kept) {
+		t.Error("a Keyed that is empty is kept")
+	}
+	must(NewScheduler(SchedulerConfig{}).AfterFunc(at(20), call))
+	runtime.GC()
+	<-done // or the test hangs
+}
+
+// collected reports whether an object goes, if its last goroutine is given the time to end.
+func collected[T any](kept weak.Pointer[T]) bool {
+	for range 1000 {
+		runtime.GC()
+		if kept.Value() == nil {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// Calling what is due takes no memory either.
+func TestCallsOfASchedulerDoNotAllocate(t *testing.T) {
+	s := NewScheduler(SchedulerConfig{})
+	defer s.Stop()
+	s.running = true // what is due is ours
+	n := 0
+	f := func() { n++ }
+	must(s.Every(time.Nanosecond, f))
+	rounds := func() {
+		for range 1000 {
+			must(s.AfterFunc(0, f))
+			for s.runDue() {
+			}
+		}
+	}
+	rounds()
+	if allocs := testing.AllocsPerRun(1, rounds); allocs > 0 || n < 1000 {
+		t.Errorf("%v allocations in %d calls", allocs, n)
+	}
+}

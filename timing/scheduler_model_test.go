@@ -1,0 +1,224 @@
+package timing
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/internal/seed"
+)
+
+// taskModel is the obvious Scheduler of tasks without keys: a slice that is looked through each time.
+type taskModel struct {
+	t       *testing.T
+	r       *rand.Rand
+	s       *Scheduler
+	l       *queue // nil: callbacks run on the Scheduler's goroutine
+	tasks   []*modelTask
+	calls   int // that had to be made
+	made    int
+	panics  int
+	drained int
+	periods int
+}
+
+type modelTask struct {
+	task    Task
+	when    time.Duration // of the next call, if it is pending
+	period  time.Duration
+	pending bool
+	waits   bool // a call of it waits for the Executor
+	waited  time.Duration
+}
+
+func (m *taskModel) now() time.Duration { return time.Since(m.s.start) }
+
+// tickTime returns the time of the tick of a deadline.
+func tickTime(when time.Duration) time.Duration { return (when + at(1) - 1) / at(1) * at(1) }
+
+// deadline returns what a delay comes to: one that has passed is not rounded up.
+func (m *taskModel) deadline(d time.Duration) time.Duration {
+	if d <= 0 {
+		return m.now() / at(1) * at(1)
+	}
+	return m.now() + d
+}
+
+func (m *taskModel) add(d, period time.Duration) {
+	x := &modelTask{period: period, pending: true, when: m.deadline(d)}
+	f := func() {
+		if m.made++; m.made%5 == 0 {
+			panic(m)
+		}
+	}
+	if period > 0 {
+		x.task = must(m.s.Every(period, f))
+		x.when = m.deadline(period)
+	} else {
+		x.task = must(m.s.AfterFunc(d, f))
+	}
+	m.tasks = append(m.tasks, x)
+}
+
+// settle lets time pass, and does to the tasks what that does.
+func (m *taskModel) settle(d time.Duration) {
+	pass(d)
+	for _, x := range m.tasks {
+		for x.pending && tickTime(x.when) <= m.now() {
+			m.due(x)
+		}
+	}
+	if m.l == nil && m.made != m.calls {
+		m.t.Fatalf("%d calls, want %d", m.made, m.calls)
+	}
+}
+
+// due takes the next call of a task.
+func (m *taskModel) due(x *modelTask) {
+	switch {
+	case m.l == nil:
+		m.calls++
+	case !x.waits:
+		x.waits, x.waited = true, x.when
+	}
+	if x.period == 0 {
+		x.pending = false
+		return
+	}
+	m.periods++
+	for reached := tickTime(x.when); x.when <= reached; { // of what is in one tick, one is called
+		x.when += x.period
+	}
+}
+
+// runAll starts what waits for the Executor.
+func (m *taskModel) runAll() {
+	m.l.runAll()
+	for _, x := range m.tasks {
+		if x.waits {
+			x.waits = false
+			m.calls++
+		}
+	}
+	if m.made != m.calls {
+		m.t.Fatalf("%d calls, want %d", m.made, m.calls)
+	}
+}
+
+func (m *taskModel) drain() {
+	var want []time.Duration
+	for _, x := range m.tasks {
+		if x.pending {
+			want = append(want, x.when)
+			x.pending = false
+		}
+	}
+	slices.Sort(want)
+	var got []time.Duration
+	n := m.s.Drain(func(p Pending) { got = append(got, p.When.Sub(m.s.start)) })
+	if n != len(want) || !slices.Equal(got, want) {
+		m.t.Fatalf("Drain: %d, %v, want %v", n, got, want)
+	}
+	m.drained += n
+}
+
+// check compares a task with what the Scheduler says of it.
+func (m *taskModel) check(x *modelTask) {
+	want := x.when
+	if !x.pending {
+		want = x.waited
+	}
+	when, ok := x.task.When()
+	if is := x.pending || x.waits; ok != is || x.task.Pending() != is || is && when.Sub(m.s.start) != want {
+		m.t.Fatalf("When: %v, %v, want %+v", when.Sub(m.s.start), ok, x)
+	}
+}
+
+func (m *taskModel) step() {
+	d := time.Duration(m.r.IntN(200)-20) * at(1) / 4
+	if len(m.tasks) == 0 {
+		m.add(d, 0)
+	}
+	x := m.tasks[m.r.IntN(len(m.tasks))]
+	switch m.r.IntN(10) {
+	case 0, 1, 2:
+		m.add(d, 0)
+	case 3:
+		if m.r.IntN(4) == 0 {
+			m.add(0, max(d, 0)+at(1)/3)
+		}
+	case 4, 5:
+		if got, want := x.task.Stop(), x.pending || x.waits; got != want {
+			m.t.Fatalf("Stop: %v, of %+v", got, x)
+		}
+		x.pending, x.waits = false, false
+	case 6:
+		if got := x.task.Reset(d); got != x.pending {
+			m.t.Fatalf("Reset: %v, of %+v", got, x)
+		}
+		if x.pending {
+			x.when = m.deadline(d)
+		}
+	case 7:
+		if m.l != nil {
+			m.runAll()
+		}
+	case 8:
+		m.settle(max(d, 0))
+	case 9:
+		if m.r.IntN(50) == 0 {
+			m.drain()
+		}
+	}
+	m.settle(0)
+	m.check(x)
+	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelTask) bool { return !x.pending && !x.waits && m.r.IntN(8) == 0 })
+}
+
+func (s *Scheduler) validate(t testing.TB) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wheel.validate(t)
+}
+
+// Tasks against the model, which panic, are stopped and moved, drained and, with an Executor, wait.
+func TestTasksAgainstModel(t *testing.T) {
+	first := seed.Pick(t, 0)
+	for i := range uint64(4) {
+		m := &taskModel{r: rand.New(rand.NewPCG(first+i, 11))}
+		cfg := SchedulerConfig{OnPanic: func(any, []byte) { m.panics++ }}
+		if i%2 == 1 {
+			m.l = &queue{}
+			cfg.Executor = m.l.execute
+		}
+		inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+			m.t, m.s = t, s
+			for i := range 5000 {
+				m.step()
+				if wantSums(t, s); i%100 == 0 {
+					s.validate(t)
+				}
+			}
+			pending := 0
+			for _, x := range m.tasks {
+				m.check(x)
+				if x.pending {
+					pending++
+				}
+				if x.waits {
+					pending++
+				}
+			}
+			st := s.Stats()
+			if n := len(s.Stop()); n != pending {
+				t.Errorf("Stop returned %d, want %d", n, pending)
+			}
+			wantSums(t, s)
+			if st.Fired != uint64(m.calls) || m.panics != m.calls/5 || m.calls < 300 || m.drained == 0 || m.periods < 100 {
+				t.Errorf("%d calls, %d panics, %d drained, %d periods: %+v", m.calls, m.panics, m.drained, m.periods, st)
+			}
+		})
+	}
+}
