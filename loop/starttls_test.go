@@ -282,6 +282,36 @@ func TestStartTLSWithAnotherCodec(t *testing.T) {
 	post.expect(t, "STARTTLS", "+abc", "+def")
 }
 
+// The first words of a codec go out by TLS if it is set from StartTLS on, and it knows.
+func TestStartTLSWithACodecThatGreets(t *testing.T) {
+	for name, set := range map[string]func(p *postman, cd codec.Codec){
+		"meanwhile": func(p *postman, cd codec.Codec) {
+			p.begin = func(c *loop.Conn) error {
+				defer c.SetCodec(cd)
+				_ = c.Send([]byte("220 ready"))
+				return p.start(c)
+			}
+		},
+		"when it is done": func(p *postman, cd codec.Codec) {
+			p.done = func(c *loop.Conn) { c.SetCodec(cd) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			post := &postman{}
+			set(post, &greeter{secret: true})
+			mail(t, post, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				secure(t, p)
+				p.Send("welcome\n", "a message\n")
+				if got := p.Received(); got != "hello\nthanks\n250 +a message\n" {
+					t.Errorf("by TLS: %q", got)
+				}
+			})
+			post.expect(t, "STARTTLS", "+a message")
+		})
+	}
+}
+
 // A connection may speak TLS from Accept on, behind a greeting, a PROXY header, and not at all if it
 // is refused.
 func TestStartTLSInAccept(t *testing.T) {
