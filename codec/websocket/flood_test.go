@@ -72,7 +72,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 
 // What the fragments take is given back with the message, and not only when the next one comes.
 func TestFragmentsAreGivenBack(t *testing.T) {
-	const conns, size = 64, 1 << 20
+	const conns, size = 16, 1 << 20
 	cfg := &websocket.Codec{MaxMessage: size, Binary: true}
 	held := make([]*websocket.Conn, conns)
 	before := heap()
