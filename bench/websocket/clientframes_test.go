@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -52,7 +51,10 @@ func (a *answering) Write(p []byte) (int, error) {
 func BenchmarkClientInMemory(b *testing.B) {
 	for _, n := range []int{0, 2, 16, 100} {
 		b.Run(fmt.Sprintf("bytes=%d/gorilla", n), func(b *testing.B) {
-			c, _, err := gorilla.NewClient(&answering{memory: memory{wire: bare(n)}, b: b}, &url.URL{Scheme: "ws", Host: "x"}, nil, 0, 0)
+			dialer := gorilla.Dialer{NetDial: func(_, _ string) (net.Conn, error) {
+				return &answering{memory: memory{wire: bare(n)}, b: b}, nil
+			}}
+			c, _, err := dialer.Dial("ws://x", nil)
 			if err != nil {
 				b.Fatal(err)
 			}

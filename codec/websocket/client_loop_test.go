@@ -100,7 +100,7 @@ func TestClientEnds(t *testing.T) {
 		if e, ok := errors.AsType[*websocket.CloseError](*closed); !ok || e.Code != 4000 || !p.Closed() {
 			t.Errorf("closed with %v", *closed)
 		}
-		p, closed = dial(later(func(c *loop.Conn) { websocket.Close(c, 4000, "bye") }))
+		_, closed = dial(later(func(c *loop.Conn) { websocket.Close(c, 4000, "bye") }))
 		if s.Sleep(2*time.Second + websocket.CloseWait); *closed == nil {
 			t.Error("it waits for ever")
 		}
