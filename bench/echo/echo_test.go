@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -59,6 +61,31 @@ func TestPeers(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A server that does not answer is killed, and another one starts in its place.
+func TestStuckServer(t *testing.T) {
+	before := patience
+	t.Cleanup(func() { patience = before })
+	server, err := startServer("gnet", setup{loops: 1, timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { server.stop() }()
+	if err := server.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	patience = time.Millisecond
+	if _, err := server.ask("usage"); !errors.Is(err, errStuck) {
+		t.Fatal(err)
+	}
+	patience = before
+	if err := server.again(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.ask("usage"); err != nil {
+		t.Error(err)
 	}
 }
 

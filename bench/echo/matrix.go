@@ -103,11 +103,19 @@ func (c cell) matches(list string) bool {
 	return false
 }
 
-// measure measures again if no message came back: the machine may have stood still all the time.
+// measure measures again if no message came back: the machine may have stood still all the time. So it
+// does if another's server is stuck, but not if it is ours.
 func (o *options) measure(server *process, c cell) (r result, err error) {
 	for range 5 {
-		if r, err = o.measureOnce(server, c); !errors.Is(err, errNothing) {
-			break
+		r, err = o.measureOnce(server, c)
+		switch {
+		case errors.Is(err, errStuck) && !server.isOurs():
+			fmt.Fprintf(os.Stderr, "%s: %v; once more\n", c, err)
+			if err := server.again(); err != nil {
+				return r, err
+			}
+		case !errors.Is(err, errNothing):
+			return r, err
 		}
 	}
 	return r, err
@@ -170,7 +178,7 @@ func (o *options) idleCosts(servers []*process) (costs []idleCost, err error) {
 	for _, server := range servers {
 		progress("%d idle connections: %s", o.idlers, server.name)
 		cost, err := o.idleCost(server)
-		for tries := 1; err != nil && tries < 3 && !strings.HasPrefix(server.name, "loopwheel"); tries++ {
+		for tries := 1; err != nil && tries < 3 && !server.isOurs(); tries++ {
 			fmt.Fprintf(os.Stderr, "%s, idle connections: %v; once more\n", server.name, err)
 			cost, err = o.idleCost(server)
 		}

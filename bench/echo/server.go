@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -98,11 +99,12 @@ func resident() int {
 
 // A process is a server, seen from the driver.
 type process struct {
-	name string
-	addr string
-	cmd  *exec.Cmd
-	in   *os.File
-	out  *bufio.Reader
+	name  string
+	setup setup
+	addr  string
+	cmd   *exec.Cmd
+	in    *os.File
+	out   *bufio.Reader
 }
 
 // startServer runs this program again, as the server of a peer.
@@ -116,7 +118,7 @@ func startServer(name string, s setup) (*process, error) {
 		return nil, err
 	}
 	defer r.Close()
-	p := &process{name: name, in: w, cmd: exec.Command(exe, "-serve", name)}
+	p := &process{name: name, setup: s, in: w, cmd: exec.Command(exe, "-serve", name)}
 	p.cmd.Stdin, p.cmd.Stderr = r, os.Stderr
 	p.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.loops),
 		fmt.Sprintf("%s=%d", loopsEnv, s.loops), fmt.Sprintf("%s=%v", timeoutEnv, s.timeout))
@@ -137,8 +139,20 @@ func startServer(name string, s setup) (*process, error) {
 	return p, nil
 }
 
+// patience is how long a server may take to say what it has used. One of a peer was seen to turn in a
+// circle for an hour.
+var patience = time.Minute
+
+var errStuck = errors.New("it does not answer, and was killed")
+
 // ask returns the server's usage, after what it is told to do.
 func (p *process) ask(what string) (u usage, err error) {
+	stuck := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer func() {
+		if !stuck.Stop() {
+			err = fmt.Errorf("%s: %w", p.name, errStuck)
+		}
+	}()
 	if _, err = fmt.Fprintln(p.in, what); err != nil {
 		return u, fmt.Errorf("%s: %w", p.name, err)
 	}
@@ -150,6 +164,18 @@ func (p *process) ask(what string) (u usage, err error) {
 		return u, fmt.Errorf("%s has ended: %w", p.name, err)
 	}
 	return u, nil
+}
+
+func (p *process) isOurs() bool { return strings.HasPrefix(p.name, "loopwheel") }
+
+// again starts the server anew.
+func (p *process) again() error {
+	p.stop()
+	fresh, err := startServer(p.name, p.setup)
+	if err == nil {
+		*p = *fresh
+	}
+	return err
 }
 
 func (p *process) stop() {
