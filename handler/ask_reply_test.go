@@ -138,8 +138,9 @@ func TestActorForgetsTimers(t *testing.T) {
 			}
 		})
 		for n := range all {
+			gap := time.Duration(r.IntN(10)) * time.Millisecond // r is the loop's, too
 			_ = a.Tell(n)
-			pass(time.Duration(r.IntN(10)) * time.Millisecond)
+			pass(gap)
 		}
 		if got := srv.Stats().Timers; got != len(pending) || fired == 0 || len(pending) == 0 {
 			t.Errorf("%d timers are pending, want %d; %d fired", got, len(pending), fired)
