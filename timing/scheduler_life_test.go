@@ -79,8 +79,8 @@ func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
 		must(0, s.Set("b", at(2), r.add("old b")))
 		pass(at(2))
 		must(0, s.Set("b", at(3), r.add("b")))
-		if n := s.Drain(nil); n != 1 || len(s.keys) != 1 {
-			t.Errorf("Drain returned %d, and kept %d keys; want 1 and that of a", n, len(s.keys))
+		if n := s.Drain(nil); n != 1 || keysOf(s) != 1 {
+			t.Errorf("Drain returned %d, and kept %d keys; want 1 and that of a", n, keysOf(s))
 		}
 		must(0, s.Set("b", at(3), r.add("b")))
 		var keys []string
@@ -189,8 +189,8 @@ func TestMaxPending(t *testing.T) {
 		if err := s.Set("a", at(1), f); err != nil {
 			t.Errorf("replacing one at the limit: %v", err)
 		}
-		if len(s.keys) != 1 {
-			t.Errorf("%d keys are kept, of one timer", len(s.keys))
+		if keysOf(s) != 1 {
+			t.Errorf("%d keys are kept, of one timer", keysOf(s))
 		}
 		pass(at(1))
 		if err := s.Set("b", at(1), f); err != nil {

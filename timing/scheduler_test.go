@@ -11,6 +11,13 @@ import (
 	"time"
 )
 
+// keysOf returns how many keys s keeps.
+func keysOf(s *Scheduler) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.keys)
+}
+
 // inBubble runs f in virtual time, with a Scheduler that is stopped at the end.
 func inBubble(t *testing.T, cfg SchedulerConfig, f func(t *testing.T, s *Scheduler)) {
 	t.Helper()
@@ -145,7 +152,7 @@ func TestSetReplaces(t *testing.T) {
 		}
 		pass(time.Second)
 		r.want(t, "3")
-		if s.Has("k") || len(s.keys) != 0 {
+		if s.Has("k") || keysOf(s) != 0 {
 			t.Error("the key outlives its timer")
 		}
 	})
@@ -171,8 +178,8 @@ func TestMoveAndRemove(t *testing.T) {
 		if !s.Remove("removed") || s.Remove("removed") || s.Has("removed") {
 			t.Error("Remove: want true, then false")
 		}
-		if len(s.keys) != 2 {
-			t.Errorf("%d keys are kept, of two timers", len(s.keys))
+		if keysOf(s) != 2 {
+			t.Errorf("%d keys are kept, of two timers", keysOf(s))
 		}
 		pass(2 * time.Hour)
 		if len(ran) != 2 || ran["earlier"] != at(7) || ran["later"] != at(5001) {
