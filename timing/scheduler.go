@@ -126,8 +126,10 @@ func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
 }
 
 // Every has f called d from now and then each d, at a fixed rate that does not drift. Periods that
-// were missed, as f or another callback took too long, are skipped and counted. It is Task.Stop
-// that ends it.
+// were missed are skipped and counted: f or another callback took too long, or the scheduler was
+// woken too late. It is woken as a time.Ticker is. On Linux a program that is idle sleeps for whole
+// milliseconds, so of periods of a millisecond about one in eight is missed there; of those of 2 ms
+// few are, and a loop's Every has a more exact clock. It is Task.Stop that ends it.
 func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
 	if f == nil {
 		panic("timing: Every with a nil func")
