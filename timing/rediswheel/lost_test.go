@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -149,7 +150,8 @@ func TestLostAndMadeAnew(t *testing.T) {
 		var told complaints
 		q := open(t, client, Config{Shards: 4, OnError: told.take, Repeating: []Task{{Key: "tick", Every: time.Hour}}})
 		defer start(t, q, newRecorder())()
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + 123*time.Microsecond) // no worker looks just now: one would make it anew itself
+		synctest.Wait()
 		m.FlushAll()
 		other := open(t, client, Config{Shards: 3})
 		time.Sleep(10 * time.Second)
