@@ -34,8 +34,9 @@ type load struct {
 
 // connect opens n connections. They will be reset when they close, so that no port has to wait.
 func connect(addr string, n int) (conns []net.Conn, err error) {
+	dialer := net.Dialer{Deadline: time.Now().Add(patience)}
 	for len(conns) < n {
-		c, err := net.DialTimeout("tcp", addr, time.Minute)
+		c, err := dialer.Dial("tcp", addr)
 		if err != nil {
 			closeAll(conns)
 			return nil, err

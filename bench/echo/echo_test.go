@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,72 @@ func TestStuckServer(t *testing.T) {
 	}
 	if _, err := server.ask("usage"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who goes away in the middle of a frame leaves nothing to do.
+func TestHalfFrames(t *testing.T) {
+	for _, name := range names(cellPeers) {
+		t.Run(name, func(t *testing.T) {
+			server, err := startServer(name, setup{loops: 1, timeout: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.stop()
+			for range 20 {
+				c, err := net.Dial("tcp", server.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				frame := make([]byte, header+smallSize)
+				binary.BigEndian.PutUint32(frame, smallSize)
+				if _, err := c.Write(frame[:header+1]); err != nil {
+					t.Fatal(err)
+				}
+				c.Close()
+			}
+			rested := 0 // a tenth of a second, so often
+			for tries := 0; rested < 5; tries++ {
+				before, err := server.ask("usage")
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				after, err := server.ask("usage")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rested++; after.CPU-before.CPU > 30*time.Millisecond {
+					rested = 0
+				}
+				if tries > 100 {
+					t.Fatalf("it took %v of the last 100 ms", after.CPU-before.CPU)
+				}
+			}
+		})
+	}
+}
+
+// Another's server that fails is started anew, and left out at last; ours fails the run.
+func TestAttempt(t *testing.T) {
+	for name, ours := range map[string]bool{"net": false, "loopwheel": true} {
+		server, err := startServer(name, setup{loops: 1, timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tries, wrong, first := 0, errors.New("wrong"), server.addr
+		ok, err := attempt(server, "test", func() error { tries++; return wrong })
+		if ok || errors.Is(err, wrong) != ours || (err == nil) == ours || (tries == 1) != ours || (server.addr == first) != ours {
+			t.Errorf("%s: %v, %v, tried %d times", name, ok, err, tries)
+		}
+		if ok, err := attempt(server, "test", func() error { return nil }); !ok || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+		server.stop()
+	}
+	rows := summarize([]result{{cell: "a", peer: "loopwheel", cpu: 1}}, []string{"loopwheel", "net"})
+	if len(rows) != 1 || rows[0].peer != "loopwheel" {
+		t.Errorf("%+v", rows)
 	}
 }
 

@@ -171,13 +171,14 @@ func (c *crowd) read(i int) {
 	}
 }
 
-// greet sends one message on each connection and waits for the answers.
+// greet sends one message on each connection and waits for the answers, for a while.
 func greet(conns []net.Conn) error {
+	deadline := time.Now().Add(patience)
 	frame := make([]byte, header+smallSize)
 	binary.BigEndian.PutUint32(frame, smallSize)
 	answer := make([]byte, len(frame))
 	for _, c := range conns {
-		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		_ = c.SetDeadline(deadline)
 		if _, err := c.Write(frame); err != nil {
 			return err
 		}

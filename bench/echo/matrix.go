@@ -50,12 +50,18 @@ func (o *options) matrix(only string) error {
 			for i := range servers {
 				server := servers[(i+round)%len(servers)] // nobody is always the first
 				progress("round %d of %d, %s: %s (%d of %d, %v left)", round+1, o.rounds, c, server.name, done, all, left(begun, done, all))
-				r, err := o.measure(server, c)
+				var r result
+				ok, err := attempt(server, c.String(), func() (err error) {
+					r, err = o.measure(server, c)
+					return err
+				})
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", server.name, c, err)
+					return err
 				}
-				r.round = round
-				results = append(results, r)
+				if ok {
+					r.round = round
+					results = append(results, r)
+				}
 				done++
 			}
 		}
@@ -103,19 +109,31 @@ func (c cell) matches(list string) bool {
 	return false
 }
 
-// measure measures again if no message came back: the machine may have stood still all the time. So it
-// does if another's server is stuck, but not if it is ours.
+// attempt has what is measured tried three times if another's server fails, with a new process each
+// time, and then left out: ok is false. Ours may not fail.
+func attempt(server *process, what string, measure func() error) (ok bool, err error) {
+	for range 3 {
+		err := measure()
+		if err == nil {
+			return true, nil
+		}
+		if server.isOurs() {
+			return false, fmt.Errorf("%s, %s: %w", server.name, what, err)
+		}
+		fmt.Fprintf(os.Stderr, "\n%s, %s: %v\n", server.name, what, err)
+		if err := server.again(); err != nil {
+			return false, err
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s, %s: left out\n", server.name, what)
+	return false, nil
+}
+
+// measure measures again if no message came back: the machine may have stood still all the time.
 func (o *options) measure(server *process, c cell) (r result, err error) {
 	for range 5 {
-		r, err = o.measureOnce(server, c)
-		switch {
-		case errors.Is(err, errStuck) && !server.isOurs():
-			fmt.Fprintf(os.Stderr, "%s: %v; once more\n", c, err)
-			if err := server.again(); err != nil {
-				return r, err
-			}
-		case !errors.Is(err, errNothing):
-			return r, err
+		if r, err = o.measureOnce(server, c); !errors.Is(err, errNothing) {
+			break
 		}
 	}
 	return r, err
@@ -172,20 +190,21 @@ type idleCost struct {
 	cpu    float64 // percent of a core, for all of them
 }
 
-// idleCosts opens many connections that say one message and then nothing. Others' servers may try
-// again, as one of them leaves a connection without an answer now and then; ours may not.
+// idleCosts opens many connections that say one message and then nothing.
 func (o *options) idleCosts(servers []*process) (costs []idleCost, err error) {
 	for _, server := range servers {
 		progress("%d idle connections: %s", o.idlers, server.name)
-		cost, err := o.idleCost(server)
-		for tries := 1; err != nil && tries < 3 && !server.isOurs(); tries++ {
-			fmt.Fprintf(os.Stderr, "%s, idle connections: %v; once more\n", server.name, err)
+		var cost idleCost
+		ok, err := attempt(server, "idle connections", func() (err error) {
 			cost, err = o.idleCost(server)
-		}
+			return err
+		})
 		if err != nil {
-			return nil, fmt.Errorf("%s, idle connections: %w", server.name, err)
+			return nil, err
 		}
-		costs = append(costs, cost)
+		if ok {
+			costs = append(costs, cost)
+		}
 	}
 	return costs, nil
 }

@@ -171,9 +171,18 @@ func serveNetpoll(s setup) error {
 	return e.Serve(ln)
 }
 
-// echoNetpoll runs on a goroutine of netpoll's for as long as there is input.
+// echoNetpoll runs on a goroutine of netpoll's, which calls it again for as long as there is input that
+// it has not read: so it has to close the connection of which the rest of a frame will not come.
 func echoNetpoll(_ context.Context, c netpoll.Connection) error {
-	in, out := c.Reader(), c.Writer()
+	err := echoFrames(c.Reader(), c.Writer())
+	if err != nil {
+		_ = c.Close()
+	}
+	return err
+}
+
+// echoFrames returns when all frames that have come have been echoed.
+func echoFrames(in netpoll.Reader, out netpoll.Writer) error {
 	for {
 		head, err := in.Peek(header)
 		if err != nil {

@@ -50,6 +50,9 @@ func summarize(results []result, peers []string) (rows []summary) {
 					all.merge(&r.latency)
 				}
 			}
+			if len(cpu) == 0 {
+				continue // it was left out
+			}
 			rows = append(rows, summary{
 				ratio: ratioTo(results, c, p, peers[0]),
 				cell:  c, peer: p, rate: spreadOf(rate).median, cpu: spreadOf(cpu), rss: spreadOf(rss).median,

@@ -131,7 +131,10 @@ func startServer(name string, s setup) (*process, error) {
 		return nil, err
 	}
 	p.out = bufio.NewReader(out)
-	if p.addr, err = p.out.ReadString('\n'); err != nil {
+	late := p.killLater()
+	p.addr, err = p.out.ReadString('\n')
+	late.Stop()
+	if err != nil {
 		p.stop()
 		return nil, fmt.Errorf("%s does not say where it listens: %w", name, err)
 	}
@@ -139,15 +142,15 @@ func startServer(name string, s setup) (*process, error) {
 	return p, nil
 }
 
-// patience is how long a server may take to say what it has used. One of a peer was seen to turn in a
-// circle for an hour.
+// patience is how long a server may take to answer: with its address, with what it has used, and to
+// all who connect.
 var patience = time.Minute
 
 var errStuck = errors.New("it does not answer, and was killed")
 
 // ask returns the server's usage, after what it is told to do.
 func (p *process) ask(what string) (u usage, err error) {
-	stuck := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	stuck := p.killLater()
 	defer func() {
 		if !stuck.Stop() {
 			err = fmt.Errorf("%s: %w", p.name, errStuck)
@@ -164,6 +167,11 @@ func (p *process) ask(what string) (u usage, err error) {
 		return u, fmt.Errorf("%s has ended: %w", p.name, err)
 	}
 	return u, nil
+}
+
+// killLater ends the server when patience does, unless it is stopped.
+func (p *process) killLater() *time.Timer {
+	return time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 }
 
 func (p *process) isOurs() bool { return strings.HasPrefix(p.name, "loopwheel") }
