@@ -153,20 +153,20 @@ func TestEveryKeepsEachPeriodInRealTime(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		periods = 10_000
 	} else {
-		t.Log("200 periods; set LOOPWHEEL_SLOW=1 for 10,000, which take 100 s")
+		t.Log("200 periods; set LOOPWHEEL_SLOW=1 for 10,000, which take a minute")
 	}
 	var all []chan bool
 	for _, c := range []struct{ tick, period time.Duration }{
-		{5 * time.Millisecond, 5 * time.Millisecond},
-		{5 * time.Millisecond, 7500 * time.Microsecond},
-		{5 * time.Millisecond, 10 * time.Millisecond},
-		{500 * time.Microsecond, 5 * time.Millisecond}, // 10 ticks
-		{5 * time.Microsecond, 5 * time.Millisecond},   // 1,000
+		{3 * time.Millisecond, 3 * time.Millisecond},
+		{3 * time.Millisecond, 4500 * time.Microsecond},
+		{3 * time.Millisecond, 6 * time.Millisecond},
+		{300 * time.Microsecond, 3 * time.Millisecond}, // 10 ticks
+		{3 * time.Microsecond, 3 * time.Millisecond},   // 1,000
 		{time.Millisecond, time.Millisecond},           // more than the runtime keeps
 	} {
 		all = append(all, everyInRealTime(t, c.tick, c.period, periods))
 	}
-	for _, period := range []time.Duration{5 * time.Millisecond, time.Millisecond} {
+	for _, period := range []time.Duration{3 * time.Millisecond, time.Millisecond} {
 		all = append(all, tickerInRealTime(t, period, periods))
 	}
 	for _, done := range all { // all at once, as most of it is waiting

@@ -18,40 +18,68 @@ func (k *keeper) claimKeys(node string) []string {
 // An ask is one call of claim.lua, and its answer.
 type ask struct {
 	claimed
-	keys []string
-	args []any
-	ok   bool
-	err  error
+	number uint64
+	keys   []string
+	args   []any
+	ok     bool
+	err    error
 }
 
-// newAsk makes a question, and gives it its number: it is void if a later one was there with again.
-// That is for a name of which Redis was asked before without an answer: the question may still be
-// on its way.
-func (k *keeper) newAsk(op string, c claimed, again bool) ask {
+// newAsk makes a question, and gives it its number. If others about c are on their way, or may be, they
+// are void once this one was there. It has to be exchanged, and its answer told to the debts.
+func (k *keeper) newAsk(op string, c claimed) *ask {
 	node := k.nameLocked()
-	return ask{claimed: c, keys: k.claimKeys(node), args: []any{op, node, c.name, c.owner, k.hub.commands.Add(1), again}}
+	a := &ask{claimed: c, number: k.hub.commands.Add(1), keys: k.claimKeys(node)}
+	a.args = []any{op, node, c.name, c.owner, a.number, k.debts.ask(c)}
+	return a
 }
 
-// exchange asks all in one round trip.
-func (k *keeper) exchange(ctx context.Context, asks []ask) {
+// exchange asks all in one round trip, or in two if Redis does not know the script yet.
+func (k *keeper) exchange(ctx context.Context, asks []*ask) {
+	if len(asks) == 0 {
+		return
+	}
+	k.send(ctx, "evalsha", claimScript.Hash(), asks)
+	var unknown []*ask
+	for _, a := range asks {
+		if redis.HasErrorPrefix(a.err, "NOSCRIPT") {
+			unknown = append(unknown, a)
+		}
+	}
+	k.send(ctx, "eval", claimLua, unknown)
+}
+
+// send sends each question once, and takes the answers.
+func (k *keeper) send(ctx context.Context, command, script string, asks []*ask) {
 	if len(asks) == 0 {
 		return
 	}
 	pipe := k.hub.topo.client.Pipeline()
-	cmds := make([]*redis.Cmd, len(asks))
+	cmds := make([]once, len(asks))
 	for i, a := range asks {
-		cmds[i] = claimScript.EvalSha(ctx, pipe, a.keys, a.args...)
+		args := []any{command, script, len(a.keys)}
+		for _, key := range a.keys {
+			args = append(args, key)
+		}
+		cmds[i] = once{redis.NewCmd(ctx, append(args, a.args...)...)}
+		cmds[i].SetFirstKeyPos(3)
+		_ = pipe.Process(ctx, cmds[i]) // it waits for Exec
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i := range asks {
-		a, cmd := &asks[i], cmds[i]
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmd = claimScript.Run(ctx, k.hub.topo.client, a.keys, a.args...)
-		}
-		n, err := cmd.Int()
+	for i, a := range asks {
+		n, err := cmds[i].Int()
 		a.ok, a.err = n == 1, err
 	}
 }
+
+// A once is a command that the client of a cluster does not send again either when it is not
+// answered: the first one may arrive after what is asked next.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// lost reports whether a question was not answered, and may have been there.
+func (a *ask) lost() bool { return judge(a.err) == unclear && !isVoid(a.err) }
 
 // isVoid reports whether a question came behind a later one: it was about another name, and this
 // one is to be asked once more, unless that was done meanwhile.
@@ -76,10 +104,10 @@ func (k *keeper) reclaim(ctx context.Context) {
 // claimAgain claims names again. They may be released meanwhile, and also while Redis does it.
 func (k *keeper) claimAgain(ctx context.Context, all []claimed) (err error) {
 	k.mu.Lock()
-	var asks []ask
+	var asks []*ask
 	for _, c := range all {
 		if k.claims[c.name] == c {
-			asks = append(asks, k.newAsk("claim", c, false))
+			asks = append(asks, k.newAsk("claim", c))
 		}
 	}
 	k.mu.Unlock()
@@ -87,11 +115,12 @@ func (k *keeper) claimAgain(ctx context.Context, all []claimed) (err error) {
 	var released, taken []claimed
 	k.mu.Lock()
 	for _, a := range asks {
+		later := k.debts.answer(a)
 		switch ours := k.claims[a.name] == a.claimed; {
 		case !ours && (a.ok || a.err != nil):
 			k.debts.add(a.claimed, false)
 			released = append(released, a.claimed)
-		case ours && a.err == nil && !a.ok:
+		case ours && a.err == nil && !a.ok && !later:
 			delete(k.claims, a.name)
 			taken = append(taken, a.claimed)
 		}
@@ -127,93 +156,109 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 		if !ok {
 			return errAway
 		}
-		k.exchange(ctx, one)
-		k.endClaim(c, one[0])
-		switch {
-		case isVoid(one[0].err):
-		case one[0].err == nil && !one[0].ok:
+		k.exchange(ctx, []*ask{one})
+		switch again := k.endClaim(one); {
+		case again:
+		case one.err == nil && !one.ok:
 			return ErrTaken
 		default:
-			return one[0].err
+			return one.err
 		}
 	}
 }
 
 // beginClaim makes the question of a claim, and reports whether it may be asked.
-func (k *keeper) beginClaim(c claimed) (one []ask, ok bool) {
+func (k *keeper) beginClaim(c claimed) (one *ask, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.debts.begin(c) {
+	if !k.debts.mayAsk() {
 		return nil, false
 	}
-	return []ask{k.newAsk("claim", c, k.debts.has(c))}, true
+	return k.newAsk("claim", c), true
 }
 
-// endClaim takes what Redis has said to a claim.
-func (k *keeper) endClaim(c claimed, a ask) {
+// endClaim takes what Redis has said to a claim, and reports whether it is to be asked once more: it
+// was void, or it was granted and there is a release behind it.
+func (k *keeper) endClaim(a *ask) (again bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.debts.end(c)
+	c, later := a.claimed, k.debts.answer(a)
+	ours := k.claims[c.name] == c
 	switch {
+	case isVoid(a.err), a.ok && later && !ours:
+		return true
 	case a.ok:
 		k.claims[c.name] = c
 		k.debts.remove(c)
-	case !isVoid(a.err) && judge(a.err) == unclear && k.claims[c.name] != c:
+	case a.lost() && !later && !ours:
 		k.debts.add(c, true)
 	}
+	return false
 }
 
-// Release gives back a name that owner has claimed. ErrTaken: it is not owner's, or has been
-// claimed by another process since. It asks Redis, as Claim does: for a connection that has closed,
-// where Offload does not run any more, on a goroutine of yours, with a timeout. With another error
-// it was not given back yet: the Hub does that once Redis answers, unless it is claimed again
+// Release gives back a name that owner has claimed in this process. ErrTaken: it has not, or it has
+// been claimed by another process since. It asks Redis, as Claim does: for a connection that has
+// closed, where Offload does not run any more, on a goroutine of yours, with a timeout. With another
+// error it was not given back yet: the Hub does that once Redis answers, unless it is claimed again
 // before.
 //
 // What one owner has claimed twice in a process is released at once: if a client's new connection
 // claims the name of its old one, the old one must not release it.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	c, k := claimed{name, owner}, &h.keeper
-	for again := false; ; again = true {
-		one := k.beginRelease(c, again)
-		if len(one) == 0 {
-			return nil // it was claimed meanwhile
+	for first := true; ; first = false {
+		one := k.beginRelease(c, first)
+		switch {
+		case one == nil && first:
+			return ErrTaken
+		case one == nil:
+			return nil // the Hub has given it back, or it was claimed meanwhile
 		}
-		k.exchange(ctx, one)
-		switch a := one[0]; {
-		case isVoid(a.err):
-		case a.err != nil:
-			return a.err
+		k.exchange(ctx, []*ask{one})
+		k.endRelease(one)
+		switch {
+		case isVoid(one.err):
+		case one.err == nil && !one.ok:
+			return ErrTaken
 		default:
-			k.settled(c)
-			if !a.ok {
-				return ErrTaken
-			}
-			return nil
+			return one.err
 		}
 	}
 }
 
-// beginRelease makes the question of a release, and notes that it is owed until it is answered, if
-// Redis may have it; none if it was made before, and c is claimed once more.
-func (k *keeper) beginRelease(c claimed, again bool) []ask {
+// beginRelease makes the question of a release, and notes that it is owed until it is answered; nil
+// if Redis has nothing of c from here. The first takes c away from who has it, the next ones only
+// see whether that was done.
+func (k *keeper) beginRelease(c claimed, first bool) *ask {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if again && (k.claims[c.name] == c || k.debts.asking[c] > 0) {
-		return nil
-	}
-	one := []ask{k.newAsk("release", c, k.debts.has(c))}
-	if k.claims[c.name] == c {
+	ours := k.claims[c.name] == c
+	switch {
+	case ours && first:
 		delete(k.claims, c.name)
 		k.debts.add(c, false)
+	case ours, !k.debts.has(c):
+		return nil
 	}
-	return one
+	return k.newAsk("release", c)
 }
 
-// settled notes that c was released.
-func (k *keeper) settled(c claimed) {
+// endRelease takes what Redis has said to a release. If nothing was asked later that counts more, c is
+// nobody's now, also if a claim from before was answered meanwhile, or it is owed.
+func (k *keeper) endRelease(a *ask) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.debts.remove(c)
+	c, later := a.claimed, k.debts.answer(a)
+	if ours := k.claims[c.name] == c; ours && !later && (a.err == nil || a.lost()) {
+		delete(k.claims, c.name)
+		k.debts.owe(c, false)
+	}
+	if !later && a.err == nil {
+		k.debts.remove(c)
+	}
+	if k.debts.has(c) {
+		k.debts.wake()
+	}
 }
 
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.

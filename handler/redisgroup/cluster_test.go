@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,4 +147,45 @@ func TestFailover(t *testing.T) {
 	for _, w := range s.ws {
 		t.Logf("%d said, %d taken, %d gaps", s.speaker.said, len(s.speaker.taken), w.verdict(t, s.speaker))
 	}
+}
+
+// A question about a name that is not answered is not asked again behind the caller's back: the first
+// one may come behind what is asked next.
+func TestClusterIsAskedOnce(t *testing.T) {
+	c := newCluster(t, 0)
+	h, err := redisgroup.Open(t.Context(), c.quick(), redisgroup.Config{OnError: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close(t.Context()) })
+	if err := h.Claim(t.Context(), "first", "me"); err != nil {
+		t.Fatal(err)
+	}
+	slot, err := strconv.Atoi(c.nodes[0].cli("cluster", "keyslot", redisgroup.ClaimsOf(h)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := c.master(slot)
+	before := hsets(t, s)
+	s.signal(syscall.SIGSTOP)
+	err = h.Claim(t.Context(), "second", "me")
+	s.signal(syscall.SIGCONT)
+	if err == nil {
+		t.Error("a server that stands still has answered")
+	}
+	eventually(t, "nothing is owed", func() bool { return redisgroup.Owed(h) == 0 })
+	if n := hsets(t, s) - before; n != 1 {
+		t.Errorf("%d claims have arrived", n)
+	}
+}
+
+// hsets returns how often a server has set fields of hashes.
+func hsets(t *testing.T, s *redisServer) int {
+	_, calls, _ := strings.Cut(s.cli("info", "commandstats"), "cmdstat_hset:calls=")
+	calls, _, _ = strings.Cut(calls, ",")
+	n, err := strconv.Atoi(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -129,7 +129,8 @@ func TestLateQuestionsAreVoid(t *testing.T) {
 			t.Errorf("it is claimed: %v", there)
 		}
 	}
-	ask(h.Release, ErrTaken) // which has Redis know the script
+	ask(h.Claim, nil) // which has Redis know the script
+	ask(h.Release, nil)
 	arrive := loses(h.Claim)
 	ask(h.Release, ErrTaken) // it is not there yet
 	arrive()
@@ -140,6 +141,12 @@ func TestLateQuestionsAreVoid(t *testing.T) {
 	arrive()
 	has(true)
 	ask(h.Release, nil)
+	has(false)
+	ask(h.Release, ErrTaken) // it is nobody's
+	ask(h.Claim, nil)
+	arrive = loses(h.Claim) // it is ours whether or not
+	ask(h.Release, nil)
+	arrive()
 	has(false)
 }
 
@@ -231,11 +238,7 @@ func (c *lateConn) Close() error {
 // the process agree on whose each name is.
 func TestNamesOnALateNetwork(t *testing.T) {
 	m := miniredis.RunT(t)
-	late := &lateNet{rng: rand.New(rand.NewPCG(seed.Pick(t, 1), 1))}
-	h := openOn(t, m, redis.Options{Dialer: late.dial, ReadTimeout: 50 * time.Millisecond})
-	late.mu.Lock()
-	late.wild = true
-	late.mu.Unlock()
+	h, late := openLate(t, m)
 	const names, steps = 40, 6
 	has := make([]bool, names) // as the one who claims has been told
 	var wg sync.WaitGroup
@@ -261,5 +264,48 @@ func TestNamesOnALateNetwork(t *testing.T) {
 		if there := m.HGet(h.keys.claims(), name) != ""; there != has || (Claimed(h, name) != "") != has {
 			t.Errorf("%s is claimed: %v, by the process: %v, by Redis: %v", name, has, Claimed(h, name) != "", there)
 		}
+	}
+}
+
+// openLate opens a Hub on m whose network loses commands for a while, from now on.
+func openLate(t *testing.T, m *miniredis.Miniredis) (*Hub, *lateNet) {
+	late := &lateNet{rng: rand.New(rand.NewPCG(seed.Pick(t, 1), 1))}
+	h := openOn(t, m, redis.Options{Dialer: late.dial, ReadTimeout: 50 * time.Millisecond})
+	late.mu.Lock()
+	defer late.mu.Unlock()
+	late.wild = true
+	return h, late
+}
+
+// So they do if many ask for the same at the same time.
+func TestNamesOfManyOnALateNetwork(t *testing.T) {
+	m := miniredis.RunT(t)
+	h, late := openLate(t, m)
+	const names, askers, steps = 20, 3, 6
+	var wg sync.WaitGroup
+	for i := range names * askers {
+		rng := rand.New(rand.NewPCG(seed.Pick(t, 3), uint64(i)))
+		name := fmt.Sprint("name", i%names)
+		wg.Go(func() {
+			for range steps {
+				if rng.IntN(2) == 0 {
+					_ = h.Claim(t.Context(), name, "me")
+				} else {
+					_ = h.Release(t.Context(), name, "me")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	late.tame()
+	soon(t, "nothing is owed", func() bool { return Owed(h) == 0 })
+	for i := range names {
+		name := fmt.Sprint("name", i)
+		if there := m.HGet(h.keys.claims(), name) != ""; (Claimed(h, name) != "") != there {
+			t.Errorf("%s is claimed by the process: %v, by Redis: %v", name, !there, there)
+		}
+	}
+	if n := Asked(h); n > names {
+		t.Errorf("%d names are remembered", n)
 	}
 }

@@ -82,6 +82,16 @@ func Owed(h *Hub) int {
 	return len(h.keeper.debts.owed)
 }
 
+// ClaimsOf returns the key of all names that are claimed.
+func ClaimsOf(h *Hub) string { return h.keys.claims() }
+
+// Asked returns how many names h has questions about that may be on their way.
+func Asked(h *Hub) int {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	return len(h.keeper.debts.asked)
+}
+
 // Excepts returns how many messages are noted that are not for all.
 func Excepts(h *Hub) (n int) {
 	for _, r := range h.all() {
