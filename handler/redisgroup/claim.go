@@ -36,9 +36,6 @@ func (k *keeper) newAsk(op string, c claimed) *ask {
 
 // exchange asks all in one round trip, or in two if Redis does not know the script yet.
 func (k *keeper) exchange(ctx context.Context, asks []*ask) {
-	if len(asks) == 0 {
-		return
-	}
 	k.send(ctx, "evalsha", claimScript.Hash(), asks)
 	var unknown []*ask
 	for _, a := range asks {
@@ -81,8 +78,8 @@ func (once) NoRetry() bool { return true }
 // lost reports whether a question was not answered, and may have been there.
 func (a *ask) lost() bool { return judge(a.err) == unclear && !isVoid(a.err) }
 
-// isVoid reports whether a question came behind a later one: it was about another name, and this
-// one is to be asked once more, unless that was done meanwhile.
+// isVoid reports whether a question came behind a later one that voids all before it. That may have
+// been about another name: this one is to be asked once more, unless that was done meanwhile.
 func isVoid(err error) bool { return redis.HasErrorPrefix(err, "STALE") }
 
 // reclaim claims all names of this node in its life: with the next lease again, from the first on
