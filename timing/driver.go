@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,7 +19,8 @@ type driver struct {
 	line    sync.Mutex // callers wait here for mu; see lock
 	mu      sync.Mutex // of all below
 	wheel   *Wheel
-	alarm   *time.Timer   // starts run
+	alarm   *time.Timer   // rings the bell
+	bell    *bell         // starts run
 	armed   time.Duration // when alarm goes off
 	running bool          // run is
 	stopped bool
@@ -87,7 +89,9 @@ func (d *driver) arm() {
 	}
 	d.armed = when
 	if d.alarm == nil {
-		d.alarm = time.AfterFunc(when-d.now(), d.run)
+		d.bell = &bell{}
+		d.bell.of.Store(d)
+		d.alarm = time.AfterFunc(when-d.now(), d.bell.ring)
 	} else {
 		d.alarm.Reset(when - d.now())
 	}
@@ -98,6 +102,17 @@ func (d *driver) disarm() {
 	d.stopped = true
 	if d.alarm != nil {
 		d.alarm.Stop()
+		d.bell.of.Store(nil)
+	}
+}
+
+// A bell is what the runtime knows of a driver: it may keep a timer that was stopped until its time,
+// but not the driver along with it.
+type bell struct{ of atomic.Pointer[driver] }
+
+func (b *bell) ring() {
+	if d := b.of.Load(); d != nil {
+		d.run()
 	}
 }
 
