@@ -246,8 +246,10 @@ func (k *keeper) endRelease(a *ask) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c, later := a.claimed, k.debts.answer(a)
-	if ours := k.claims[c.name] == c; ours && !later && (a.err == nil || a.lost()) {
-		delete(k.claims, c.name)
+	if !later && (a.err == nil || a.lost()) {
+		if k.claims[c.name] == c {
+			delete(k.claims, c.name)
+		}
 		k.debts.owe(c, false)
 	}
 	if !later && a.err == nil {

@@ -85,11 +85,16 @@ func Owed(h *Hub) int {
 // ClaimsOf returns the key of all names that are claimed.
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
 
-// Asked returns how many names h has questions about that may be on their way.
-func Asked(h *Hub) int {
+// Asked returns how many names that are not claimed h remembers questions about.
+func Asked(h *Hub) (n int) {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
-	return len(h.keeper.debts.asked)
+	for c := range h.keeper.debts.asked {
+		if h.keeper.claims[c.name] != c {
+			n++
+		}
+	}
+	return n
 }
 
 // Excepts returns how many messages are noted that are not for all.
