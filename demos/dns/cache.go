@@ -1,0 +1,106 @@
+package main
+
+import (
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// failFor is how long a failure is passed on, or what is stale is given, without asking again: many
+// ask again at once, and those who cannot answer must not be asked more for it (RFC 9520).
+const failFor = 5 * time.Second
+
+// A cache is one loop's. The loop's wheel ends its entries.
+type cache struct {
+	loop    *loop.Loop
+	entries map[string]*entry
+	max     int
+	stale   time.Duration  // for how long an entry is kept beyond its TTL
+	failing map[string]int // codes of failures
+}
+
+// An entry is an answer and when it came.
+type entry struct {
+	answer
+	since time.Time
+	timer loop.Timer
+}
+
+// fresh returns what may be given without asking, and how old it is, or nil: an answer to the
+// question, or that there is no such name, which answers for each type (RFC 2308, section 5). key
+// is as it was when fresh returns.
+func (c *cache) fresh(key []byte) (*entry, time.Duration) {
+	now := c.loop.Now()
+	if e := c.entries[string(key)]; e != nil && now.Sub(e.since) < e.ttl {
+		return e, now.Sub(e.since)
+	}
+	kind := typeOf(key)
+	was := [2]byte(kind)
+	clear(kind)
+	e := c.entries[string(key)]
+	copy(kind, was[:])
+	if e != nil && now.Sub(e.since) < e.ttl {
+		return e, now.Sub(e.since)
+	}
+	return nil, 0
+}
+
+// any returns what there is, fresh or stale, or nil.
+func (c *cache) any(key string) *entry {
+	if e := c.entries[key]; e != nil {
+		return e
+	}
+	return c.entries[anyType(key)]
+}
+
+// typeOf is where a key has its type, behind which are a class and bits.
+func typeOf(key []byte) []byte { return key[len(key)-5 : len(key)-3] }
+
+// anyType is the key under which it is kept that there is no such name.
+func anyType(key string) string {
+	b := []byte(key)
+	clear(typeOf(b))
+	return string(b)
+}
+
+// put keeps an answer, if it may be kept. Of a full cache an arbitrary entry goes.
+func (c *cache) put(key string, a answer) {
+	if a.ttl == 0 {
+		return
+	}
+	if a.gone {
+		if old := c.entries[key]; old != nil { // it must not be given when this is no longer fresh
+			old.timer.Stop()
+			delete(c.entries, key)
+		}
+		key = anyType(key)
+	}
+	if old := c.entries[key]; old != nil {
+		old.timer.Stop()
+	} else if len(c.entries) >= c.max {
+		for k, e := range c.entries {
+			e.timer.Stop()
+			delete(c.entries, k)
+			break
+		}
+	}
+	e := &entry{answer: a, since: c.loop.Now()}
+	e.timer = c.loop.AfterFunc(a.ttl+c.stale, func() { delete(c.entries, key) })
+	c.entries[key] = e
+}
+
+// failed keeps in mind that there was no answer, but a failure with this code: for failFor, nobody
+// upstream is asked again.
+func (c *cache) failed(key string, code int) {
+	if len(c.failing) >= c.max {
+		return
+	}
+	c.failing[key] = code
+	c.loop.AfterFunc(failFor, func() { delete(c.failing, key) })
+}
+
+// isFailing reports whether there was no answer a short while ago, and the code of that failure.
+func (c *cache) isFailing(key []byte) (code int, failing bool) {
+	code, failing = c.failing[string(key)]
+	return code, failing
+}
