@@ -42,7 +42,7 @@ var floors = map[string][]string{
 	"handler":            {"codec", "loop", "timing", zerologModule, "internal/inside"},
 	"handler/redisgroup": {"internal/redisopt", "codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule}, // a leaf: go-redis is for those who want it
 
-	"loop/loopmetrics": {"loop", "timing", prometheusModule}, // another, for Prometheus
+	"loop/loopmetrics": {"internal/hostguard", "loop", "timing", prometheusModule}, // another, for Prometheus
 	"loop/looptest":    {"codec", "loop", "loop/internal/engine", "timing", zerologModule, "internal/inside", "internal/selfsigned"},
 
 	// Beside floor 1: a codec that needs a library.
@@ -60,7 +60,7 @@ var floors = map[string][]string{
 	"examples/echo":             {"codec", "handler", "loop", "loop/loopmetrics", zerologModule, tableflipModule, "examples/internal/certs", "examples/internal/cli"},
 	"examples/chat":             {"codec", "codec/websocket", "handler", "loop", "loop/loopmetrics", zerologModule, "handler/redisgroup", redisModule, miniredisModule, textModule, "timing/rediswheel", "examples/internal/certs", "examples/internal/cli"},
 	"examples/internal/browser": {wsModule},
-	"examples/delay":            {"timing/rediswheel", redisModule, miniredisModule, zerologModule, "examples/internal/cli"},
+	"examples/delay":            {netModule, "internal/hostguard", "timing/rediswheel", redisModule, miniredisModule, zerologModule, "examples/internal/cli"},
 	"examples/kv":               {"codec/resp", "examples/kv/aof", "examples/kv/store", "handler", "loop", zerologModule, "examples/internal/cli"},
 	"examples/kv/aof":           {"codec/resp", sysModule},
 	"examples/kv/store":         {"codec/resp", "loop", btreeModule, dequeModule},
@@ -80,6 +80,7 @@ var floors = map[string][]string{
 	"internal/selfsigned":       {},
 	"internal/redistest":        {redisModule},
 	"internal/inside":           {},
+	"internal/hostguard":        {},
 	"internal/shortdir":         {},
 	"internal/filelimit":        {sysModule},
 	"internal/seed":             {},
