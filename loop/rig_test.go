@@ -30,7 +30,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	eng := &rigEngine{}
 	s.engine, s.base = eng, time.Now()
 	s.makeClocks() // which do not run
-	s.gate = gate.New(0, 0)
+	s.gate = gate.New(0, 64, 0)
 	l := newLoop(s, 0)
 	l.bell = s.alarm.Bell(l.schedule)
 	s.loops = []*Loop{l}
