@@ -1,17 +1,22 @@
 package handler
 
-import "github.com/loopwheel/loopwheel/loop"
+import (
+	"unsafe"
 
-// Marks returns how many deadlines are kept for calls, but for those that have timers of their own.
-func Marks[A any](calls *Calls[A]) int { return calls.marks.len() }
+	"github.com/loopwheel/loopwheel/loop"
+)
 
 // CallBytes returns how much memory is kept for calls, about.
 func CallBytes[A any](calls *Calls[A]) int {
-	return 16*len(calls.ring.slots) + 24*cap(calls.marks.list)
+	n := 24 * calls.peak // of the map
+	for k := calls.spare; k != nil; k = k.next {
+		n += int(unsafe.Sizeof(*k))
+	}
+	return n
 }
 
 // PipelineBytes is CallBytes of a Pipeline.
-func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*len(p.order) }
+func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*cap(p.order) }
 
 // Tracked returns how many memberships and actors this package keeps account of on l. It must be
 // called on l.

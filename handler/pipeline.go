@@ -20,33 +20,29 @@ import (
 // peer that has lost an answer is not heard again in order, and the connection is best closed.
 type Pipeline[A any] struct {
 	calls *Calls[A]
-	order []uint64 // a ring of ids, its length a power of two
+	order []uint64 // the ids of calls whose answers are to come, from first on
 	first int
-	len   int
 }
 
 // NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
 func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
 	limits.IDBits = 64
-	p := &Pipeline[A]{calls: NewCalls[A](c, limits)}
-	p.calls.less = p.shrink
-	return p
+	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
 }
 
 // Begin opens a call; its request must be sent before Begin is called again. What it returns is for
 // Cancel. See Calls.Begin.
 func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	if p.len >= p.calls.max {
+	if p.Unanswered() >= p.calls.max {
 		return 0, p.calls.refusal()
 	}
 	if id, err = p.calls.Begin(timeout, done); err != nil {
 		return 0, err
 	}
-	if p.len == len(p.order) {
-		p.grow()
+	if len(p.order) == cap(p.order) && p.first >= len(p.order)/2 {
+		p.order, p.first = p.order[:copy(p.order, p.order[p.first:])], 0
 	}
-	p.order[(p.first+p.len)&(len(p.order)-1)] = id
-	p.len++
+	p.order = append(p.order, id)
 	return id, nil
 }
 
@@ -54,10 +50,15 @@ func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error
 // none was under way.
 func (p *Pipeline[A]) Answer(answer A) bool {
 	var id uint64 // none has 0
-	if p.len > 0 {
+	if p.Unanswered() > 0 {
 		id = p.order[p.first]
-		p.first = (p.first + 1) & (len(p.order) - 1)
-		p.len--
+		p.first++
+	}
+	if p.first == len(p.order) {
+		p.order, p.first = p.order[:0], 0
+		if cap(p.order) > p.calls.peak+keptCalls {
+			p.order = nil // of a burst whose memory calls have given back
+		}
 	}
 	return p.calls.Answer(id, answer)
 }
@@ -67,29 +68,7 @@ func (p *Pipeline[A]) Answer(answer A) bool {
 func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
 
 // Unanswered returns how many answers are still to come, those of calls that have ended included.
-func (p *Pipeline[A]) Unanswered() int { return p.len }
+func (p *Pipeline[A]) Unanswered() int { return len(p.order) - p.first }
 
 // Stats returns the numbers up to now.
 func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }
-
-func (p *Pipeline[A]) grow() {
-	p.move(max(8, 2*len(p.order)))
-}
-
-// shrink gives up memory that is not used.
-func (p *Pipeline[A]) shrink() {
-	size := len(p.order)
-	for size > 8 && p.len <= size/4 {
-		size /= 2
-	}
-	p.move(size)
-}
-
-// move has the order in a ring of that size.
-func (p *Pipeline[A]) move(size int) {
-	order := make([]uint64, size)
-	for i := range p.len {
-		order[i] = p.order[(p.first+i)&(len(p.order)-1)]
-	}
-	p.order, p.first = order, 0
-}

@@ -137,7 +137,7 @@ func (p *Pool[A]) pick() (best *line[A]) {
 	p.turn++
 	for i := range p.lines {
 		ln := &p.lines[(p.turn+i)%len(p.lines)]
-		if ln.conn != nil && !ln.ends && (best == nil || ln.calls.ring.used < best.calls.ring.used) {
+		if ln.conn != nil && !ln.ends && (best == nil || len(ln.calls.calls) < len(best.calls.calls)) {
 			best = ln
 		}
 	}
