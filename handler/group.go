@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -16,9 +19,15 @@ import (
 //
 // A broadcast copies the message once, crosses to each loop that has members once, and is encoded
 // once per codec there, however many members there are. Members leave by themselves when they
-// close. One that is slow is closed by the limit of its own output, and disturbs no other. A member
-// takes a loop some microseconds, so a crowd is served in pieces of 256, between which the loop has
-// time for its other connections; what is posted and told to it waits for the last.
+// close. A member takes a loop some microseconds, so a crowd is served in pieces of 256, between
+// which the loop has time for its other connections; what is posted and told to it waits for the
+// last.
+//
+// # Slow members
+//
+// One that is slow disturbs no other. By default the limit of its own output closes it. With Keep,
+// messages wait for it apart, and the oldest are dropped; of those with one key, see BroadcastKey,
+// only the newest waits.
 //
 // # Order
 //
@@ -33,10 +42,17 @@ import (
 // among all that is posted and told to a loop. So what a callback sends to its own connection
 // directly comes before what it broadcasts, even if it broadcast first.
 type Group struct {
-	mu     sync.Mutex // held while posting, which is what makes the order the same on all loops
-	seq    uint64     // of the last Broadcast, Each or Join
-	shards []*shard   // of the loops that have members
-	len    int
+	// Keep is how many messages wait for a member that does not take what it was sent: while more
+	// than 64 KiB of its output are pending, or half of Server.MaxOutbound if that is less. A
+	// message beyond that has the oldest dropped. What is sent to the member directly overtakes
+	// what waits. 0: none waits. It must be set before the first Join. A negative Keep panics there.
+	Keep int
+
+	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
+	seq     uint64     // of the last Broadcast, Each or Join
+	shards  []*shard   // of the loops that have members
+	len     int
+	dropped atomic.Uint64
 }
 
 // An UnreachedError says that a broadcast did not reach the members on one loop, because that takes
@@ -58,32 +74,29 @@ func (e *UnreachedError) Unwrap() error { return e.Err }
 // Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
 // was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
-	groups := locals.Get(c.Loop()).groups
-	if !g.join(c) {
-		return false
+	if g.Keep < 0 {
+		panic("handler: Group.Keep is negative")
 	}
-	in, hooked := groups[c]
-	groups[c] = append(in, g)
-	if !hooked {
-		c.AfterClose(func(error) { leaveAll(c) }) // at once if c is closed already
+	state := stateOf(c)
+	if state.closed {
+		return true
 	}
-	return true
-}
-
-func (g *Group) join(c *loop.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.shard(c.Loop())
 	if s == nil {
-		s = newShard(g, c.Loop())
+		s = &shard{group: g, loop: c.Loop(), place: make(map[*loop.Conn]int)}
+		s.task = s.run
 		g.shards = append(g.shards, s)
 	}
 	if _, ok := s.place[c]; ok {
 		return false
 	}
 	g.seq++
-	s.add(c, g.seq)
 	g.len++
+	s.place[c] = len(s.members)
+	s.members = append(s.members, member{c: c, seen: g.seq})
+	state.groups = append(state.groups, g)
 	return true
 }
 
@@ -94,10 +107,8 @@ func (g *Group) Leave(c *loop.Conn) bool {
 	if !g.leave(c) {
 		return false
 	}
-	groups := locals.Get(c.Loop()).groups
-	in := groups[c]
-	i := slices.Index(in, g)
-	groups[c] = slices.Delete(in, i, i+1) // an empty slice, too: it tells that AfterClose was called
+	state := stateOf(c)
+	state.groups = slices.DeleteFunc(state.groups, func(other *Group) bool { return other == g })
 	return true
 }
 
@@ -110,19 +121,9 @@ func (g *Group) leave(c *loop.Conn) bool {
 	}
 	g.len--
 	if len(s.members) == 0 {
-		i := slices.Index(g.shards, s)
-		g.shards = slices.Delete(g.shards, i, i+1)
+		g.shards = slices.DeleteFunc(g.shards, func(other *shard) bool { return other == s })
 	}
 	return true
-}
-
-// leaveAll is what happens when c has closed.
-func leaveAll(c *loop.Conn) {
-	groups := locals.Get(c.Loop()).groups
-	for _, g := range groups[c] {
-		g.leave(c)
-	}
-	delete(groups, c)
 }
 
 // Has reports whether c is a member. It must be called on c's loop.
@@ -144,6 +145,10 @@ func (g *Group) Len() int {
 	return g.len
 }
 
+// Dropped returns how many messages have given way to newer ones by Keep, counted for each member that
+// did not get one. Any goroutine may call it.
+func (g *Group) Dropped() uint64 { return g.dropped.Load() }
+
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
@@ -157,7 +162,14 @@ func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{
 // BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
 // excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
-	return g.post(&saying{except: except, msg: bytes.Clone(msg)})
+	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
+}
+
+// BroadcastKey is Broadcast of the newest value of something: the price of a share, the position of a
+// player. Where a message with the same key still waits for a member, by Keep, msg takes its place.
+// An empty key is Broadcast.
+func (g *Group) BroadcastKey(key string, msg []byte) error {
+	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
 // Each has f called for each member, on the loop of that, so on several loops at once. Any
@@ -168,19 +180,23 @@ func (g *Group) Each(f func(c *loop.Conn)) error {
 	if f == nil {
 		panic("handler: Group.Each with a nil func")
 	}
-	return g.post(&saying{each: f})
+	return g.post(broadcast{each: f})
 }
 
-// post posts what to each loop with members.
-func (g *Group) post(what *saying) (err error) {
+// post posts b to each loop with members.
+func (g *Group) post(b broadcast) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seq++
-	what.seq = g.seq
+	b.seq = g.seq
 	for _, s := range g.shards {
-		if e := s.post(what); e != nil {
+		number, e := s.loop.PostPieces(s.task)
+		if e != nil {
 			err = errors.Join(err, &UnreachedError{Loop: s.loop, Members: len(s.members), Err: e})
+			continue
 		}
+		b.number = number
+		s.posted = append(s.posted, b)
 	}
 	return err
 }
@@ -193,4 +209,353 @@ func (g *Group) shard(l *loop.Loop) *shard {
 		}
 	}
 	return nil
+}
+
+const (
+	// pieceMembers is how many members a loop serves at a stretch: with a write to each about a
+	// millisecond, as long as Server.TurnBudget.
+	pieceMembers = 256
+
+	// maxBatch is how many broadcasts that wait one behind the other go to a member in one write.
+	maxBatch = 32
+)
+
+// A shard is the members of a group on one loop. Only that loop changes them, and holds the group's
+// lock meanwhile; so it may read them without.
+type shard struct {
+	group   *Group
+	loop    *loop.Loop
+	members []member
+	place   map[*loop.Conn]int // in members
+	task    func() bool        // the method run, made once
+
+	posted []broadcast // and not begun, with the group's lock
+
+	// What is being done, which is the loop's own.
+	batch []broadcast
+	from  int // members from this one on have been visited
+	along int // tasks that have nothing to do, as their broadcasts went along with one before
+}
+
+type member struct {
+	c       *loop.Conn
+	seen    uint64   // up to here it got everything, or was not concerned
+	backlog *backlog // nil: nothing has ever waited for it
+}
+
+// A broadcast is a message, or f of Each, on one loop. It has a task of its own in the loop's mailbox.
+type broadcast struct {
+	seq    uint64
+	number uint64 // of that task
+	msg    []byte
+	key    string
+	except loop.Ref
+	each   func(c *loop.Conn) // nil: msg is sent
+}
+
+// remove reports whether c was a member. The last member moves to its place.
+func (s *shard) remove(c *loop.Conn) bool {
+	i, ok := s.place[c]
+	if !ok {
+		return false
+	}
+	delete(s.place, c)
+	if b := s.members[i].backlog; b != nil {
+		b.clear()
+	}
+	last := len(s.members) - 1
+	if i != last {
+		s.members[i] = s.members[last]
+		s.place[s.members[i].c] = i
+	}
+	s.members[last] = member{}
+	s.members = s.members[:last]
+	return true
+}
+
+// run is the task of each broadcast. A large crowd is served in pieces, between which the loop looks
+// at its sockets and timers, but not at what is behind in its mailbox.
+func (s *shard) run() (more bool) {
+	if len(s.batch) == 0 && !s.begin() {
+		return false
+	}
+	end := s.from
+	s.from = max(0, end-pieceMembers)
+	for i := range s.batch {
+		s.visit(&s.batch[i], s.encoder(i), s.from, end)
+	}
+	if s.from > 0 {
+		return true
+	}
+	s.end()
+	return false
+}
+
+// begin takes the next broadcast, and those whose tasks are directly behind its own: what a member
+// gets of all these leaves in one write.
+func (s *shard) begin() bool {
+	if s.along > 0 {
+		s.along--
+		return false
+	}
+	s.group.mu.Lock()
+	n := 0
+	for n < len(s.posted) && n < maxBatch && s.posted[n].number == s.posted[0].number+uint64(n) {
+		n++
+	}
+	s.batch = append(s.batch, s.posted[:n]...)
+	clear(s.posted[:n])
+	if s.posted = s.posted[n:]; len(s.posted) == 0 {
+		s.posted = nil
+	}
+	s.group.mu.Unlock()
+	if n == 0 { // a Goexit has taken a task away: the loop ends
+		return false
+	}
+	s.from, s.along = len(s.members), n-1
+	for i := range s.batch {
+		s.encoder(i).msg = s.batch[i].msg
+	}
+	return true
+}
+
+// visit serves each member of a piece that had joined before the broadcast. A panic closes the
+// connection it was for, and the others are served all the same.
+//
+// Each's f, and whoever has the loop between two pieces, may make members join and leave. So it goes
+// from the last to the first: what remove moves to an earlier place was visited already, or joined
+// behind the broadcast, and seen tells that.
+func (s *shard) visit(b *broadcast, e *encoder, from, end int) {
+	i := end
+	var current *loop.Conn
+	rest := func() {
+		for i > from {
+			i--
+			if i >= len(s.members) || s.members[i].seen >= b.seq {
+				continue
+			}
+			m := &s.members[i]
+			m.seen, current = b.seq, m.c
+			switch {
+			case b.each != nil:
+				b.each(m.c)
+			case m.c.Ref() != b.except:
+				s.send(m, b.key, e)
+			}
+		}
+	}
+	for {
+		err := s.loop.Try(rest)
+		if err == nil {
+			return
+		}
+		current.CloseWithError(err)
+	}
+}
+
+// send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
+// and hooks are, has made members come or go.
+func (s *shard) send(m *member, key string, e *encoder) {
+	c, keep := m.c, s.group.Keep
+	if keep == 0 || (m.backlog == nil || len(m.backlog.queue) == 0) && c.WhenPending(slowMark(c), nil) {
+		e.send(c)
+		return
+	}
+	if m.backlog == nil {
+		m.backlog = &backlog{c: c, keep: keep, dropped: &s.group.dropped}
+	}
+	b := m.backlog
+	if wire, ok := e.kept(c); ok {
+		b.add(waitingMessage{key: key, wire: wire, msg: e.msg})
+	}
+}
+
+// encoder returns the loop's i-th encoder. They are for the one group whose task it runs.
+func (s *shard) encoder(i int) *encoder {
+	l := locals.Get(s.loop)
+	for len(l.encoders) <= i {
+		l.encoders = append(l.encoders, new(encoder))
+	}
+	return l.encoders[i]
+}
+
+// end forgets the batch, and the encoders that only a storm needs.
+func (s *shard) end() {
+	s.encoder(0).end()
+	l := locals.Get(s.loop)
+	clear(l.encoders[1:])
+	l.encoders = l.encoders[:1]
+	clear(s.batch)
+	s.batch = s.batch[:0]
+}
+
+// slowMark is how many bytes may be pending before a group with Keep has messages wait.
+func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
+
+// A backlog is what waits for a member that is slow. It is its loop's.
+type backlog struct {
+	c       *loop.Conn
+	keep    int
+	dropped *atomic.Uint64
+	queue   []waitingMessage
+	first   uint64            // the number of the first in the queue
+	keys    map[string]uint64 // numbers by key
+	waits   bool              // flush will be called
+}
+
+type waitingMessage struct {
+	key  string
+	wire []byte // shared by all members; nil: the codec has no wire form that is
+	msg  []byte
+}
+
+func (b *backlog) add(w waitingMessage) {
+	at, waits := b.keys[w.key]
+	switch {
+	case waits:
+		b.queue[at-b.first] = w
+		b.dropped.Add(1)
+		return
+	case len(b.queue) == b.keep:
+		b.take()
+		b.dropped.Add(1)
+	}
+	if w.key != "" {
+		if b.keys == nil {
+			b.keys = make(map[string]uint64)
+		}
+		b.keys[w.key] = b.first + uint64(len(b.queue))
+	}
+	if b.queue = append(b.queue, w); !b.waits {
+		b.flush()
+	}
+}
+
+// take takes out the oldest.
+func (b *backlog) take() (w waitingMessage) {
+	w, b.queue[0] = b.queue[0], w
+	b.queue = b.queue[1:]
+	b.first++
+	delete(b.keys, w.key)
+	return w
+}
+
+// flush sends what waits, as far as the member takes it.
+func (b *backlog) flush() {
+	b.waits = false
+	for len(b.queue) > 0 {
+		if !b.c.WhenPending(slowMark(b.c), b.flush) {
+			b.waits = true
+			return
+		}
+		if w := b.take(); w.wire != nil {
+			_, err := b.c.Write(w.wire)
+			warn(b.c, err)
+		} else {
+			warn(b.c, b.c.Send(w.msg))
+		}
+	}
+	b.clear()
+}
+
+// clear forgets what waits, and gives the memory back.
+func (b *backlog) clear() { b.queue, b.keys = nil, nil }
+
+// maxForms is how many wire forms of one message are kept; members whose codec needs another get it
+// by Send.
+const maxForms = 8
+
+// An encoder gives each member the wire form of one message, made once for all members with equal
+// codecs.
+type encoder struct {
+	msg   []byte
+	buf   []byte // the forms, one behind the other
+	forms []form
+}
+
+type form struct {
+	codec    any // the codec, or its FrameKey
+	from, to int // of buf
+	kept     []byte
+	err      error
+}
+
+// end forgets the message. A large buffer is given up, so that a loop does not keep it for good.
+func (e *encoder) end() {
+	clear(e.forms)
+	e.msg, e.forms, e.buf = nil, e.forms[:0], e.buf[:0]
+	if cap(e.buf) > maxBuffer {
+		e.buf = nil
+	}
+}
+
+// send sends the message to c.
+func (e *encoder) send(c *loop.Conn) {
+	if f := e.form(c); f == nil {
+		warn(c, c.Send(e.msg))
+	} else if f.err == nil {
+		_, err := c.Write(e.buf[f.from:f.to])
+		warn(c, err)
+	}
+}
+
+// kept returns c's wire form for longer than the broadcast takes, or nil if it cannot be shared. False:
+// the codec refuses the message.
+func (e *encoder) kept(c *loop.Conn) (wire []byte, ok bool) {
+	f := e.form(c)
+	if f == nil {
+		return nil, true
+	}
+	if f.kept == nil && f.err == nil {
+		f.kept = append([]byte{}, e.buf[f.from:f.to]...)
+	}
+	return f.kept, f.err == nil
+}
+
+// form returns the wire form of the message for c, or nil if c's codec needs one of its own.
+func (e *encoder) form(c *loop.Conn) *form {
+	cd := c.Codec()
+	key := frameKey(cd)
+	if key == nil {
+		return nil
+	}
+	for i := range e.forms {
+		if e.forms[i].codec == key {
+			return &e.forms[i]
+		}
+	}
+	if len(e.forms) == maxForms {
+		return nil
+	}
+	from := len(e.buf)
+	buf, err := cd.AppendFrame(e.buf, e.msg)
+	if err == nil {
+		e.buf = buf
+	}
+	warn(c, err)
+	e.forms = append(e.forms, form{codec: key, from: from, to: len(e.buf), err: err})
+	return &e.forms[len(e.forms)-1]
+}
+
+// frameKey returns the key under which the wire form for cd can be shared, or nil.
+func frameKey(cd codec.Codec) any {
+	switch cd := cd.(type) {
+	case codec.Lines, codec.Length, codec.Raw: // most servers: faster than asking
+		return cd
+	case codec.FrameKeyer:
+		return cd.FrameKey()
+	case codec.Stateful:
+		return nil
+	}
+	if reflect.ValueOf(cd).Comparable() {
+		return cd
+	}
+	return nil
+}
+
+// warn logs why a member did not get a message, unless it is closing: then OnClose tells.
+func warn(c *loop.Conn, err error) {
+	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
+		warnSeldom(c, err, "a broadcast cannot be encoded")
+	}
 }

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -169,6 +170,20 @@ func (p *Pool[A]) Stats() PoolStats {
 		}
 	}
 	return s
+}
+
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and all
+// calls have ended. When ctx is done it returns ctx's error.
+func (p *Pool[A]) Shutdown(ctx context.Context) error {
+	for _, k := range p.links {
+		_ = k.loop.PostEventually(k.Stop)
+	}
+	for _, k := range p.links {
+		if err := await(ctx, k.ended); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop closes the connections, and dials no more. Calls that are under way fail, with loop.ErrClosed.

@@ -1,11 +1,11 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -66,7 +66,7 @@ func (r Redial) Start(l *loop.Loop) *Link {
 	if r.Open == nil {
 		panic("handler: Redial without an Open")
 	}
-	if err := inside.CheckDial(r.Dialer, r.Addr); err != nil {
+	if err := r.Dialer.Check(r.Addr); err != nil {
 		panic("handler: Redial: " + err.Error()) // or it would be tried again and again
 	}
 	if r.Min < 0 || r.Max < 0 || r.Keep < 0 {
@@ -81,13 +81,14 @@ func (r Redial) Start(l *loop.Loop) *Link {
 	if r.Max < r.Min {
 		panic("handler: Redial with a Max below Min")
 	}
-	k := &Link{redial: r, loop: l, wait: r.Min}
+	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
 	locals.Get(l).links[k] = struct{}{}
 	k.dial()
 	return k
 }
 
-// A Link is a connection that is kept by a Redial. Its methods must be called on its loop.
+// A Link is a connection that is kept by a Redial. Its methods must be called on its loop, but for
+// Shutdown.
 type Link struct {
 	redial  Redial
 	loop    *loop.Loop
@@ -100,7 +101,9 @@ type Link struct {
 	dials   uint64
 	opens   uint64
 	dropped uint64
+	live    bool // there is a connection, or Open is asked about one
 	stopped bool
+	ended   chan struct{} // closed when it has stopped and the connection has ended
 }
 
 // LinkStats are the numbers of a Link.
@@ -154,9 +157,18 @@ func (k *Link) Stop() {
 	}
 	k.dropped += uint64(len(k.kept))
 	k.kept = nil
-	if k.conn != nil {
+	if !k.live {
+		close(k.ended)
+	} else if k.conn != nil {
 		k.conn.Close()
 	}
+}
+
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connection has closed: then no
+// function of its handler, State, or its calls runs any more. When ctx is done it returns ctx's error.
+func (k *Link) Shutdown(ctx context.Context) error {
+	_ = k.loop.PostEventually(k.Stop) // a loop that ends stops its Links
+	return await(ctx, k.ended)
 }
 
 func (k *Link) dial() {
@@ -171,6 +183,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 		k.failed(err)
 		return nil
 	}
+	k.live = true
 	c.AfterClose(k.closed)
 	h := k.redial.Open(c)
 	if h == nil || k.stopped {
@@ -187,15 +200,13 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 // would close, and lose all that waits in it. What the codec refuses would be refused by the next
 // connection's, too, and keep all behind it.
 func (k *Link) sendKept() {
-	for len(k.kept) > 0 && inside.Room(k.conn, k.sendKept) {
+	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return
 		case err != nil:
 			k.dropped++
-			if more, ok := inside.MayLog(k.conn); ok {
-				k.conn.Log().Warn().Err(err).Int("more", more).Msg("a kept message cannot be sent")
-			}
+			warnSeldom(k.conn, err, "a kept message cannot be sent")
 		}
 		k.unkeep()
 	}
@@ -212,9 +223,12 @@ func (k *Link) closed(err error) {
 	if k.conn != nil && k.loop.Now().Sub(k.since) >= k.redial.Max {
 		k.wait = k.redial.Min
 	}
-	k.conn = nil
+	k.conn, k.live = nil, false
 	if err == nil {
 		err = loop.ErrClosed
+	}
+	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // behind what ends with c
+		ended()
 	}
 	k.failed(err)
 }
@@ -222,7 +236,7 @@ func (k *Link) closed(err error) {
 // failed tells why there is no connection, and dials again later, though State panics. It does not go
 // by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
 func (k *Link) failed(err error) {
-	if !k.stopped && !inside.Draining(k.loop) {
+	if !k.stopped && !k.loop.Draining() {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)

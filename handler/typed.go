@@ -91,13 +91,17 @@ func (t Typed[T]) Send(c *loop.Conn, v T) error {
 		panic("handler: Typed.Send needs Typed.Append")
 	}
 	s := locals.Get(c.Loop())
-	b, err := t.Append(s.takeBuffer(), v)
+	dst := s.buffer
+	s.buffer = nil // encoding is user code, which may encode in turn
+	b, err := t.Append(dst, v)
 	if err != nil {
 		err = fmt.Errorf("handler: cannot encode a message: %w", err)
 	} else {
 		err = c.Send(b)
 	}
-	s.giveBuffer(b)
+	if cap(b) > cap(s.buffer) && cap(b) <= maxBuffer {
+		s.buffer = b[:0]
+	}
 	return err
 }
 
