@@ -59,9 +59,7 @@ type stopReason struct{ err error }
 // the actor. The errors are loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A
 // nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
-	if l == nil || start == nil {
-		panic("handler: Spawn with a nil Loop or start func")
-	}
+	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
 	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
 	a.forget = func() { a.receive = nil }
 	err := l.Post(func() {
@@ -137,9 +135,7 @@ func (a *actor) Loop() *loop.Loop { return a.loop }
 // here.
 func (a *actor) OnStop(f func(err error)) {
 	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
-	if f == nil {
-		panic("handler: Actor.OnStop with a nil func")
-	}
+	require(f != nil, "Actor.OnStop with a nil func")
 	if a.finished {
 		f(a.reason.Load().err)
 		return
@@ -234,9 +230,7 @@ func (a *actor) Every(d time.Duration, f func()) loop.Timer {
 }
 
 func (a *actor) newTimer(f func(), start func(f func()) loop.Timer) loop.Timer {
-	if f == nil {
-		panic("handler: a timer of an Actor with a nil func")
-	}
+	require(f != nil, "a timer of an Actor with a nil func")
 	if a.reason.Load() != nil {
 		return loop.Timer{}
 	}

@@ -22,9 +22,7 @@ func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
 
 // Fail answers with an error. A nil error panics.
 func (r Asker[A]) Fail(err error) bool {
-	if err == nil {
-		panic("handler: Asker.Fail with a nil error")
-	}
+	require(err != nil, "Asker.Fail with a nil error")
 	var none A
 	return r.question.end(none, err)
 }
@@ -44,9 +42,7 @@ func (r Asker[A]) Fail(err error) bool {
 // does nothing then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
-	if message == nil || done == nil {
-		panic("handler: Ask with a nil func")
-	}
+	require(message != nil && done != nil, "Ask with a nil func")
 	if timeout <= 0 {
 		timeout = DefaultCallTimeout
 	}
@@ -63,9 +59,7 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
 // done, whose error it returns then. It must not be called on a loop, which would block.
 func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A]) M) (A, error) {
-	if message == nil {
-		panic("handler: AskWait with a nil func")
-	}
+	require(message != nil, "AskWait with a nil func")
 	return wait(ctx, func(q *question[A]) { askActor(q, to, message) })
 }
 
@@ -79,9 +73,7 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 // there is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f
 // closes the connection. A nil f panics.
 func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker Asker[A])) (A, error) {
-	if f == nil {
-		panic("handler: AskConn with a nil func")
-	}
+	require(f != nil, "AskConn with a nil func")
 	return wait(ctx, func(q *question[A]) {
 		err := to.TellOr(func(c *loop.Conn) {
 			if stateOf(c).questions.add(q) {

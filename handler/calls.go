@@ -134,9 +134,7 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 
 // filled returns the limits with their defaults, or panics.
 func (l CallLimits) filled() CallLimits {
-	if l.Timeout < 0 || l.Max < 0 {
-		panic("handler: CallLimits with a negative Timeout or Max; 0 means a default")
-	}
+	require(l.Timeout >= 0 && l.Max >= 0, "CallLimits with a negative Timeout or Max; 0 means a default")
 	if l.Timeout == 0 {
 		l.Timeout = DefaultCallTimeout
 	}
@@ -184,9 +182,7 @@ func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A
 }
 
 func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error)) error {
-	if done == nil {
-		panic("handler: a call with a nil func")
-	}
+	require(done != nil, "a call with a nil func")
 	if len(cs.calls) >= cs.max {
 		return cs.refusal()
 	}

@@ -74,9 +74,7 @@ func (e *UnreachedError) Unwrap() error { return e.Err }
 // Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
 // was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
-	if g.Keep < 0 {
-		panic("handler: Group.Keep is negative")
-	}
+	require(g.Keep >= 0, "Group.Keep is negative")
 	state := stateOf(c)
 	if state.closed {
 		return true
@@ -130,12 +128,11 @@ func (g *Group) leave(c *loop.Conn) bool {
 func (g *Group) Has(c *loop.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.shard(c.Loop())
-	if s == nil {
-		return false
+	if s := g.shard(c.Loop()); s != nil {
+		_, ok := s.place[c]
+		return ok
 	}
-	_, ok := s.place[c]
-	return ok
+	return false
 }
 
 // Len returns the number of members. Any goroutine may call it.
@@ -177,9 +174,7 @@ func (g *Group) BroadcastKey(key string, msg []byte) error {
 // included. A panic in f closes the connection that it was called for. The error is Broadcast's. A
 // nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
-	if f == nil {
-		panic("handler: Group.Each with a nil func")
-	}
+	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
 }
 
@@ -251,6 +246,7 @@ type broadcast struct {
 	key    string
 	except loop.Ref
 	each   func(c *loop.Conn) // nil: msg is sent
+	forms  []form
 }
 
 // remove reports whether c was a member. The last member moves to its place.
@@ -282,12 +278,13 @@ func (s *shard) run() (more bool) {
 	end := s.from
 	s.from = max(0, end-pieceMembers)
 	for i := range s.batch {
-		s.visit(&s.batch[i], s.encoder(i), s.from, end)
+		s.visit(&s.batch[i], s.from, end)
 	}
 	if s.from > 0 {
 		return true
 	}
-	s.end()
+	clear(s.batch)
+	s.batch = s.batch[:0]
 	return false
 }
 
@@ -313,9 +310,6 @@ func (s *shard) begin() bool {
 		return false
 	}
 	s.from, s.along = len(s.members), n-1
-	for i := range s.batch {
-		s.encoder(i).msg = s.batch[i].msg
-	}
 	return true
 }
 
@@ -325,7 +319,7 @@ func (s *shard) begin() bool {
 // Each's f, and whoever has the loop between two pieces, may make members join and leave. So it goes
 // from the last to the first: what remove moves to an earlier place was visited already, or joined
 // behind the broadcast, and seen tells that.
-func (s *shard) visit(b *broadcast, e *encoder, from, end int) {
+func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn
 	rest := func() {
@@ -340,7 +334,7 @@ func (s *shard) visit(b *broadcast, e *encoder, from, end int) {
 			case b.each != nil:
 				b.each(m.c)
 			case m.c.Ref() != b.except:
-				s.send(m, b.key, e)
+				s.send(m, b)
 			}
 		}
 	}
@@ -355,38 +349,26 @@ func (s *shard) visit(b *broadcast, e *encoder, from, end int) {
 
 // send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
 // and hooks are, has made members come or go.
-func (s *shard) send(m *member, key string, e *encoder) {
-	c, keep := m.c, s.group.Keep
-	if keep == 0 || (m.backlog == nil || len(m.backlog.queue) == 0) && c.WhenPending(slowMark(c), nil) {
-		e.send(c)
+func (s *shard) send(m *member, b *broadcast) {
+	c, waiting := m.c, m.backlog
+	if s.group.Keep > 0 && (waiting != nil && len(waiting.queue) > 0 || !c.WhenPending(slowMark(c), nil)) {
+		if waiting == nil {
+			waiting = &backlog{c: c, keep: s.group.Keep, dropped: &s.group.dropped}
+			m.backlog = waiting
+		}
+		if f := b.form(c); f == nil {
+			waiting.add(waitingMessage{key: b.key, msg: b.msg})
+		} else if f.err == nil {
+			waiting.add(waitingMessage{key: b.key, wire: f.wire})
+		}
 		return
 	}
-	if m.backlog == nil {
-		m.backlog = &backlog{c: c, keep: keep, dropped: &s.group.dropped}
+	if f := b.form(c); f == nil {
+		warn(c, c.Send(b.msg))
+	} else if f.err == nil {
+		_, err := c.Write(f.wire)
+		warn(c, err)
 	}
-	b := m.backlog
-	if wire, ok := e.kept(c); ok {
-		b.add(waitingMessage{key: key, wire: wire, msg: e.msg})
-	}
-}
-
-// encoder returns the loop's i-th encoder. They are for the one group whose task it runs.
-func (s *shard) encoder(i int) *encoder {
-	l := locals.Get(s.loop)
-	for len(l.encoders) <= i {
-		l.encoders = append(l.encoders, new(encoder))
-	}
-	return l.encoders[i]
-}
-
-// end forgets the batch, and the encoders that only a storm needs.
-func (s *shard) end() {
-	s.encoder(0).end()
-	l := locals.Get(s.loop)
-	clear(l.encoders[1:])
-	l.encoders = l.encoders[:1]
-	clear(s.batch)
-	s.batch = s.batch[:0]
 }
 
 // slowMark is how many bytes may be pending before a group with Keep has messages wait.
@@ -405,8 +387,8 @@ type backlog struct {
 
 type waitingMessage struct {
 	key  string
-	wire []byte // shared by all members; nil: the codec has no wire form that is
-	msg  []byte
+	wire []byte // shared by all members, as msg is
+	msg  []byte // if wire is nil: the codec has no form that can be shared
 }
 
 func (b *backlog) add(w waitingMessage) {
@@ -465,76 +447,32 @@ func (b *backlog) clear() { b.queue, b.keys = nil, nil }
 // by Send.
 const maxForms = 8
 
-// An encoder gives each member the wire form of one message, made once for all members with equal
-// codecs.
-type encoder struct {
-	msg   []byte
-	buf   []byte // the forms, one behind the other
-	forms []form
-}
-
+// A form is the wire form of a message, made once for all members with equal codecs.
 type form struct {
-	codec    any // the codec, or its FrameKey
-	from, to int // of buf
-	kept     []byte
-	err      error
-}
-
-// end forgets the message. A large buffer is given up, so that a loop does not keep it for good.
-func (e *encoder) end() {
-	clear(e.forms)
-	e.msg, e.forms, e.buf = nil, e.forms[:0], e.buf[:0]
-	if cap(e.buf) > maxBuffer {
-		e.buf = nil
-	}
-}
-
-// send sends the message to c.
-func (e *encoder) send(c *loop.Conn) {
-	if f := e.form(c); f == nil {
-		warn(c, c.Send(e.msg))
-	} else if f.err == nil {
-		_, err := c.Write(e.buf[f.from:f.to])
-		warn(c, err)
-	}
-}
-
-// kept returns c's wire form for longer than the broadcast takes, or nil if it cannot be shared. False:
-// the codec refuses the message.
-func (e *encoder) kept(c *loop.Conn) (wire []byte, ok bool) {
-	f := e.form(c)
-	if f == nil {
-		return nil, true
-	}
-	if f.kept == nil && f.err == nil {
-		f.kept = append([]byte{}, e.buf[f.from:f.to]...)
-	}
-	return f.kept, f.err == nil
+	codec any // the codec, or its FrameKey
+	wire  []byte
+	err   error
 }
 
 // form returns the wire form of the message for c, or nil if c's codec needs one of its own.
-func (e *encoder) form(c *loop.Conn) *form {
+func (b *broadcast) form(c *loop.Conn) *form {
 	cd := c.Codec()
 	key := frameKey(cd)
 	if key == nil {
 		return nil
 	}
-	for i := range e.forms {
-		if e.forms[i].codec == key {
-			return &e.forms[i]
+	for i := range b.forms {
+		if b.forms[i].codec == key {
+			return &b.forms[i]
 		}
 	}
-	if len(e.forms) == maxForms {
+	if len(b.forms) == maxForms {
 		return nil
 	}
-	from := len(e.buf)
-	buf, err := cd.AppendFrame(e.buf, e.msg)
-	if err == nil {
-		e.buf = buf
-	}
+	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)
 	warn(c, err)
-	e.forms = append(e.forms, form{codec: key, from: from, to: len(e.buf), err: err})
-	return &e.forms[len(e.forms)-1]
+	b.forms = append(b.forms, form{key, wire, err})
+	return &b.forms[len(b.forms)-1]
 }
 
 // frameKey returns the key under which the wire form for cd can be shared, or nil.

@@ -12,8 +12,7 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte     // of Typed.Send
-	encoders []*encoder // of the broadcasts that a group sends together
+	buffer   []byte // of Typed.Send
 	conns    map[*loop.Conn]*connState
 	actors   map[*actor]struct{}    // that live
 	askers   map[loopAsker]struct{} // that wait for an answer
@@ -84,5 +83,12 @@ func await(ctx context.Context, done <-chan struct{}) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// require panics if a programmer's mistake has made ok false.
+func require(ok bool, otherwise string) {
+	if !ok {
+		panic("handler: " + otherwise)
 	}
 }

@@ -74,9 +74,7 @@ func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
 	if cfg.Open == nil || cfg.Redial.Open != nil {
 		panic("handler: NewPool: PoolConfig.Open must be set, and that of its Redial not")
 	}
-	if cfg.Size < 0 {
-		panic("handler: NewPool with a negative Size")
-	}
+	require(cfg.Size >= 0, "NewPool with a negative Size")
 	if cfg.Size == 0 {
 		cfg.Size = DefaultPoolSize
 	}

@@ -63,24 +63,18 @@ type Redial struct {
 // Start begins to dial on l, and must be called there. What makes no sense panics, an address or a
 // Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
-	if r.Open == nil {
-		panic("handler: Redial without an Open")
-	}
+	require(r.Open != nil, "Redial without an Open")
 	if err := r.Dialer.Check(r.Addr); err != nil {
 		panic("handler: Redial: " + err.Error()) // or it would be tried again and again
 	}
-	if r.Min < 0 || r.Max < 0 || r.Keep < 0 {
-		panic("handler: Redial with a negative Min, Max or Keep")
-	}
+	require(r.Min >= 0 && r.Max >= 0 && r.Keep >= 0, "Redial with a negative Min, Max or Keep")
 	if r.Min == 0 {
 		r.Min = DefaultRedialMin
 	}
 	if r.Max == 0 {
 		r.Max = max(DefaultRedialMax, r.Min)
 	}
-	if r.Max < r.Min {
-		panic("handler: Redial with a Max below Min")
-	}
+	require(r.Max >= r.Min, "Redial with a Max below Min")
 	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
 	locals.Get(l).links[k] = struct{}{}
 	k.dial()

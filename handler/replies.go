@@ -64,9 +64,7 @@ type Reply struct {
 // NewReplies returns the replies of c. max is how many may wait before c is not read for a while, 0
 // means DefaultMaxWaiting. A negative max panics.
 func NewReplies(c *loop.Conn, max int) *Replies {
-	if max < 0 {
-		panic("handler: NewReplies with a negative max")
-	}
+	require(max >= 0, "NewReplies with a negative max")
 	if max == 0 {
 		max = DefaultMaxWaiting
 	}
@@ -78,9 +76,7 @@ func NewReplies(c *loop.Conn, max int) *Replies {
 }
 
 func (r *Replies) mustBeMade() {
-	if r.c == nil {
-		panic("handler: the zero Replies has no connection: use NewReplies")
-	}
+	require(r.c != nil, "the zero Replies has no connection: use NewReplies")
 }
 
 // Waiting returns how many replies are kept: those that are not ready or that the peer does not take

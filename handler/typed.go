@@ -62,9 +62,7 @@ type TypedHandler[T any] interface {
 // to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	t.needDecode("Handler")
-	if h == nil {
-		panic("handler: Typed.Handler with a nil TypedHandler")
-	}
+	require(h != nil, "Typed.Handler with a nil TypedHandler")
 	return &typed[T]{format: t, inner: h}
 }
 
@@ -72,9 +70,7 @@ func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 // once. A nil f or Decode panics.
 func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 	t.needDecode("Func")
-	if f == nil {
-		panic("handler: Typed.Func with a nil func")
-	}
+	require(f != nil, "Typed.Func with a nil func")
 	return Shared(loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 		v, err := t.Decode(msg)
 		if err != nil {
@@ -87,9 +83,7 @@ func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 // Send sends v as one message, by the rules of loop.Conn.Send. It must be called on c's loop. An
 // error of Append is returned, and means that nothing was sent. A nil Append panics.
 func (t Typed[T]) Send(c *loop.Conn, v T) error {
-	if t.Append == nil {
-		panic("handler: Typed.Send needs Typed.Append")
-	}
+	require(t.Append != nil, "Typed.Send needs Typed.Append")
 	s := locals.Get(c.Loop())
 	dst := s.buffer
 	s.buffer = nil // encoding is user code, which may encode in turn
