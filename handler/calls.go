@@ -72,6 +72,16 @@ type CallStats struct {
 	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
 }
 
+func (s *CallStats) add(more CallStats) {
+	s.Pending += more.Pending
+	s.Begun += more.Begun
+	s.Answered += more.Answered
+	s.TimedOut += more.TimedOut
+	s.Canceled += more.Canceled
+	s.Failed += more.Failed
+	s.Unmatched += more.Unmatched
+}
+
 // Calls matches answers to requests that were sent over one connection, by an id that each request
 // carries and its answer repeats, in whatever order the answers come. A holds an answer.
 //
@@ -135,21 +145,10 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 // filled returns the limits with their defaults, or panics.
 func (l CallLimits) filled() CallLimits {
 	require(l.Timeout >= 0 && l.Max >= 0, "CallLimits with a negative Timeout or Max; 0 means a default")
-	if l.Timeout == 0 {
-		l.Timeout = DefaultCallTimeout
-	}
-	if l.IDBits == 0 {
-		l.IDBits = 32
-	}
-	if l.IDBits < 8 || l.IDBits > 64 {
-		panic(fmt.Sprintf("handler: CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
-	}
-	if l.Max == 0 {
-		l.Max = int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2))) // an int may have 32 bits
-	}
-	if bits.Len(uint(l.Max-1)) >= l.IDBits {
-		panic(fmt.Sprintf("handler: CallLimits.Max is %d: ids of %d bits are too short for that", l.Max, l.IDBits))
-	}
+	l.Timeout, l.IDBits = cmp.Or(l.Timeout, DefaultCallTimeout), cmp.Or(l.IDBits, 32)
+	require(l.IDBits >= 8 && l.IDBits <= 64, fmt.Sprintf("CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
+	l.Max = cmp.Or(l.Max, int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2)))) // an int may have 32 bits
+	require(bits.Len(uint(l.Max-1)) < l.IDBits, "CallLimits.Max is too large for ids that short")
 	return l
 }
 
@@ -184,7 +183,7 @@ func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A
 func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error)) error {
 	require(done != nil, "a call with a nil func")
 	if len(cs.calls) >= cs.max {
-		return cs.refusal()
+		return cmp.Or(cs.err, ErrTooManyCalls)
 	}
 	if timeout <= 0 {
 		timeout = cs.timeout
@@ -213,14 +212,6 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	return nil
 }
 
-// refusal is why no call can be begun.
-func (cs *Calls[A]) refusal() error {
-	if cs.err != nil {
-		return cs.err
-	}
-	return ErrTooManyCalls
-}
-
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
@@ -229,7 +220,6 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 		cs.stats.Unmatched++
 		return false
 	}
-	k.timer.Stop()
 	cs.stats.Answered++
 	cs.end(k)(answer, nil)
 	return true
@@ -239,13 +229,11 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 // under way. An answer that comes later is dropped.
 func (cs *Calls[A]) Cancel(id uint64) bool {
 	k := cs.calls[id]
-	if k == nil {
-		return false
+	if k != nil {
+		cs.stats.Canceled++
+		cs.end(k)
 	}
-	k.timer.Stop()
-	cs.stats.Canceled++
-	cs.end(k)
-	return true
+	return k != nil
 }
 
 // Stats returns the numbers up to now.
@@ -255,8 +243,9 @@ func (cs *Calls[A]) Stats() CallStats {
 	return st
 }
 
-// end forgets a call whose timer will not fire, and returns what is to be called.
+// end forgets a call, and returns what is to be called.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
+	k.timer.Stop()
 	delete(cs.calls, k.id)
 	done, k.done = k.done, nil
 	k.next, cs.spare = cs.spare, k
@@ -266,9 +255,7 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 // failAll ends what is under way when the connection has closed, in the order of Begin. A panic does
 // not keep the others from being told.
 func (cs *Calls[A]) failAll(err error) {
-	if err == nil {
-		err = loop.ErrClosed
-	}
+	err = cmp.Or(err, loop.ErrClosed)
 	cs.err, cs.max = err, 0
 	all := slices.SortedFunc(maps.Values(cs.calls), func(a, b *call[A]) int { return cmp.Compare(a.order, b.order) })
 	var none A
@@ -299,3 +286,70 @@ func (cs *Calls[A]) relax() {
 	cs.relaxes, cs.recent = false, len(cs.calls)
 	cs.relaxLater()
 }
+
+// Pipeline is Calls for protocols without ids, in which answers come in the order of the requests
+// (HTTP/1.1, Redis, SMTP). What Calls says of done functions, errors and the end of the connection
+// holds here.
+//
+//	pipe.Begin(0, func(answer []byte, err error) { ... })
+//	c.Send(request)
+//	...
+//	pipe.Answer(msg) // in OnMessage
+//
+// A call that has timed out keeps its place in the order, so that its answer, should it still come,
+// is not taken for that of the next one. Until then it counts against CallLimits.Max: a
+// peer that has lost an answer is not heard again in order, and the connection is best closed.
+type Pipeline[A any] struct {
+	calls *Calls[A]
+	order []uint64 // the ids of calls whose answers are to come, from first on
+	first int
+}
+
+// NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
+func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
+	limits.IDBits = 64
+	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
+}
+
+// Begin opens a call; its request must be sent before Begin is called again. What it returns is for
+// Cancel. See Calls.Begin.
+func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
+	if p.Unanswered() >= p.calls.max {
+		return 0, cmp.Or(p.calls.err, ErrTooManyCalls)
+	}
+	if id, err = p.calls.Begin(timeout, done); err != nil {
+		return 0, err
+	}
+	if len(p.order) == cap(p.order) && p.first >= len(p.order)/2 {
+		p.order, p.first = p.order[:copy(p.order, p.order[p.first:])], 0
+	}
+	p.order = append(p.order, id)
+	return id, nil
+}
+
+// Answer ends the oldest call whose answer has not come. False: that call has ended already, or
+// none was under way.
+func (p *Pipeline[A]) Answer(answer A) bool {
+	var id uint64 // none has 0
+	if p.Unanswered() > 0 {
+		id = p.order[p.first]
+		p.first++
+	}
+	if p.first == len(p.order) {
+		p.order, p.first = p.order[:0], 0
+		if cap(p.order) > p.calls.peak+keptCalls {
+			p.order = nil // of a burst whose memory calls have given back
+		}
+	}
+	return p.calls.Answer(id, answer)
+}
+
+// Cancel ends a call without calling its done function, and reports whether it was under way. Its
+// answer is dropped when it comes.
+func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
+
+// Unanswered returns how many answers are still to come, those of calls that have ended included.
+func (p *Pipeline[A]) Unanswered() int { return len(p.order) - p.first }
+
+// Stats returns the numbers up to now.
+func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -71,15 +72,10 @@ type PoolStats struct {
 // NewPool begins to dial on l, and must be called there: most often in Server.OnStart, or by a
 // loop.Local, so that each loop has a pool of its own. What makes no sense panics.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
-	if cfg.Open == nil || cfg.Redial.Open != nil {
-		panic("handler: NewPool: PoolConfig.Open must be set, and that of its Redial not")
-	}
+	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
 	require(cfg.Size >= 0, "NewPool with a negative Size")
-	if cfg.Size == 0 {
-		cfg.Size = DefaultPoolSize
-	}
 	cfg.Limits.filled() // or each connection would panic
-	p := &Pool[A]{lines: make([]line[A], cfg.Size)}
+	p := &Pool[A]{lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
 	for i := range p.lines {
 		r := cfg.Redial
 		r.Open = Chain(func(c *loop.Conn) loop.Handler { return p.open(i, c, &cfg) }, cfg.Middlewares...)
@@ -189,14 +185,4 @@ func (p *Pool[A]) Stop() {
 	for _, k := range p.links {
 		k.Stop()
 	}
-}
-
-func (s *CallStats) add(more CallStats) {
-	s.Pending += more.Pending
-	s.Begun += more.Begun
-	s.Answered += more.Answered
-	s.TimedOut += more.TimedOut
-	s.Canceled += more.Canceled
-	s.Failed += more.Failed
-	s.Unmatched += more.Unmatched
 }

@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -64,16 +66,12 @@ type Redial struct {
 // Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
-	if err := r.Dialer.Check(r.Addr); err != nil {
-		panic("handler: Redial: " + err.Error()) // or it would be tried again and again
+	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
+		panic("handler: Redial: " + err.Error())
 	}
 	require(r.Min >= 0 && r.Max >= 0 && r.Keep >= 0, "Redial with a negative Min, Max or Keep")
-	if r.Min == 0 {
-		r.Min = DefaultRedialMin
-	}
-	if r.Max == 0 {
-		r.Max = max(DefaultRedialMax, r.Min)
-	}
+	r.Min = cmp.Or(r.Min, DefaultRedialMin)
+	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
 	require(r.Max >= r.Min, "Redial with a Max below Min")
 	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
 	locals.Get(l).links[k] = struct{}{}
@@ -92,10 +90,8 @@ type Link struct {
 	timer   loop.Timer
 	cancel  func()
 	kept    [][]byte
-	dials   uint64
-	opens   uint64
-	dropped uint64
-	live    bool // there is a connection, or Open is asked about one
+	stats   LinkStats // but Open and Kept
+	live    bool      // there is a connection, or Open is asked about one
 	stopped bool
 	ended   chan struct{} // closed when it has stopped and the connection has ended
 }
@@ -125,16 +121,19 @@ func (k *Link) Send(msg []byte) error {
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
 	case len(k.kept) >= k.redial.Keep:
-		k.unkeep()
-		k.dropped++
+		k.kept[0] = nil
+		k.kept = k.kept[1:]
+		k.stats.Dropped++
 	}
-	k.kept = append(k.kept, append([]byte{}, msg...))
+	k.kept = append(k.kept, bytes.Clone(msg))
 	return nil
 }
 
 // Stats returns the numbers up to now.
 func (k *Link) Stats() LinkStats {
-	return LinkStats{Open: k.conn != nil, Dials: k.dials, Opened: k.opens, Kept: len(k.kept), Dropped: k.dropped}
+	s := k.stats
+	s.Open, s.Kept = k.conn != nil, len(k.kept)
+	return s
 }
 
 // Stop closes the connection, if there is one, and dials no more. State is called for the end of
@@ -149,7 +148,7 @@ func (k *Link) Stop() {
 	if k.cancel != nil {
 		k.cancel()
 	}
-	k.dropped += uint64(len(k.kept))
+	k.stats.Dropped += uint64(len(k.kept))
 	k.kept = nil
 	if !k.live {
 		close(k.ended)
@@ -166,7 +165,7 @@ func (k *Link) Shutdown(ctx context.Context) error {
 }
 
 func (k *Link) dial() {
-	k.dials++
+	k.stats.Dials++
 	k.cancel = k.redial.Dialer.Dial(k.loop, k.redial.Addr, k.opened)
 }
 
@@ -184,7 +183,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 		return nil // then c closes, refused
 	}
 	k.conn, k.since = c, k.loop.Now()
-	k.opens++
+	k.stats.Opened++
 	k.sendKept()
 	k.tell(c, nil)
 	return h
@@ -199,17 +198,12 @@ func (k *Link) sendKept() {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return
 		case err != nil:
-			k.dropped++
+			k.stats.Dropped++
 			warnSeldom(k.conn, err, "a kept message cannot be sent")
 		}
-		k.unkeep()
+		k.kept[0] = nil
+		k.kept = k.kept[1:]
 	}
-}
-
-// unkeep forgets the oldest kept message.
-func (k *Link) unkeep() {
-	k.kept[0] = nil
-	k.kept = k.kept[1:]
 }
 
 // closed is told when a connection has ended, or was refused by Open.
@@ -218,9 +212,7 @@ func (k *Link) closed(err error) {
 		k.wait = k.redial.Min
 	}
 	k.conn, k.live = nil, false
-	if err == nil {
-		err = loop.ErrClosed
-	}
+	err = cmp.Or(err, loop.ErrClosed)
 	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // behind what ends with c
 		ended()
 	}

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"slices"
@@ -65,10 +66,7 @@ type Reply struct {
 // means DefaultMaxWaiting. A negative max panics.
 func NewReplies(c *loop.Conn, max int) *Replies {
 	require(max >= 0, "NewReplies with a negative max")
-	if max == 0 {
-		max = DefaultMaxWaiting
-	}
-	r := &Replies{c: c, max: max, half: c.MaxOutbound() / 2, together: maxTogether}
+	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: c.MaxOutbound() / 2, together: maxTogether}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		r.together = 0 // each is a datagram
 	}
