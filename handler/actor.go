@@ -18,9 +18,8 @@ var ErrStopped = errors.New("handler: actor stopped")
 // Like a connection's handler it has state of its own that needs no lock, because its loop calls it
 // one message, timer or hook at a time.
 //
-// Actor is its inside: except for Loop, Ref, Stop, StopWithError and Shutdown its methods must be called on
-// its loop. Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place
-// of a Conn.
+// Its methods must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown.
+// Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place of a Conn.
 //
 // It lives until it is stopped, by Stop, by a panic in its code, or by the end of the loop.
 type Actor[M any] struct {
@@ -63,13 +62,11 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
 	a.forget = func() { a.receive = nil }
 	err := l.Post(func() {
-		if a.begin() {
-			defer a.end()
+		a.do(func() {
 			locals.Get(l).actors[&a.actor] = struct{}{}
-			if a.receive = start(a); a.receive == nil {
-				panic("handler: the start func of Spawn returned nil")
-			}
-		}
+			a.receive = start(a)
+			require(a.receive != nil, "the start func of Spawn returned nil")
+		})
 	})
 	if err != nil {
 		return ActorRef[M]{}, err
@@ -79,13 +76,6 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 
 // Ref returns the actor's address. Any goroutine may call it.
 func (a *Actor[M]) Ref() ActorRef[M] { return ActorRef[M]{a} }
-
-func (a *Actor[M]) take(m M) {
-	if a.begin() {
-		defer a.end()
-		a.receive(m)
-	}
-}
 
 // An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are
 // equal if they mean the same actor. The zero ActorRef means none. That of a stopped actor keeps
@@ -104,7 +94,7 @@ func (r ActorRef[M]) Tell(m M) error {
 	if a == nil || a.reason.Load() != nil {
 		return ErrStopped
 	}
-	return a.loop.Post(func() { a.take(m) })
+	return a.loop.Post(func() { a.do(func() { a.receive(m) }) })
 }
 
 // Stop is Actor.Stop. On the zero ActorRef it does nothing.
@@ -162,24 +152,25 @@ func (a *actor) Shutdown(ctx context.Context) error {
 	return await(ctx, a.ended)
 }
 
-// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred
-// end.
-func (a *actor) begin() bool { return a.reason.Load() == nil }
-
-// end stops the actor after a panic, which goes on so that the loop logs and counts it, and
-// finishes one that was stopped.
-func (a *actor) end() {
-	v := recover()
-	if v != nil {
-		err := &loop.PanicError{Value: v, Stack: debug.Stack()}
-		a.reason.CompareAndSwap(nil, &stopReason{err})
-	}
+// do makes a callback, unless the actor is stopped. A panic stops it, and goes on, so that the loop
+// logs and counts it. One that was stopped is finished.
+func (a *actor) do(f func()) {
 	if a.reason.Load() != nil {
-		a.finish()
+		return
 	}
-	if v != nil {
-		panic(v)
-	}
+	defer func() {
+		v := recover()
+		if v != nil {
+			a.reason.CompareAndSwap(nil, &stopReason{&loop.PanicError{Value: v, Stack: debug.Stack()}})
+		}
+		if a.reason.Load() != nil {
+			a.finish()
+		}
+		if v != nil {
+			panic(v)
+		}
+	}()
+	f()
 }
 
 // finish carries out a stop, once.
@@ -205,8 +196,7 @@ func (a *actor) finish() {
 
 // stopActors stops those that still live when their loop ends.
 func stopActors(l *loop.Loop) {
-	actors := locals.Get(l).actors
-	for a := range actors {
+	for a := range locals.Get(l).actors {
 		a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
 		a.finish()
 	}
@@ -215,16 +205,13 @@ func stopActors(l *loop.Loop) {
 // minSweep is how many timers an actor has at least before it looks for those that are over.
 const minSweep = 16
 
-// AfterFunc runs f on the loop once, d from now, unless the actor stops first. All that
-// loop.Conn.AfterFunc says of time holds. A panic in f stops the actor. A nil f panics here. After
-// Stop it does nothing and returns the zero Timer.
+// AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless that stops first, and a panic in f
+// stops it. After Stop AfterFunc does nothing and returns the zero Timer.
 func (a *actor) AfterFunc(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.AfterFunc(d, f) })
 }
 
-// Every runs f on the loop each d, first d from now, until the actor stops. All that
-// loop.Conn.Every says of time holds. A panic in f stops the actor. A d of 0 or less, or a nil f,
-// panics here. After Stop it does nothing and returns the zero Timer.
+// Every is loop.Conn.Every for the actor, in the same way.
 func (a *actor) Every(d time.Duration, f func()) loop.Timer {
 	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.Every(d, f) })
 }
@@ -238,12 +225,7 @@ func (a *actor) newTimer(f func(), start func(f func()) loop.Timer) loop.Timer {
 		a.timers = slices.DeleteFunc(a.timers, func(t loop.Timer) bool { return !t.Pending() })
 		a.sweepAt = max(minSweep, 2*len(a.timers))
 	}
-	t := start(func() {
-		if a.begin() {
-			defer a.end()
-			f()
-		}
-	})
+	t := start(func() { a.do(f) })
 	a.timers = append(a.timers, t)
 	return t
 }

@@ -112,23 +112,25 @@ type question[A any] struct {
 	among   atomic.Pointer[questions] // of who has it
 }
 
-// end reports whether it was the first.
-func (q *question[A]) end(answer A, err error) bool {
-	if q == nil || !q.close() {
-		return false
-	}
-	q.deliver(answer, err)
-	return true
-}
-
 // close ends the question without delivering anything, and reports whether it was the first to end it.
 func (q *question[A]) close() bool {
-	if !q.ended.CompareAndSwap(false, true) {
+	if q == nil || !q.ended.CompareAndSwap(false, true) {
 		return false
 	}
 	if qs := q.among.Load(); qs != nil {
-		qs.remove(q)
+		qs.mu.Lock()
+		delete(qs.open, q)
+		qs.mu.Unlock()
 	}
+	return true
+}
+
+// end reports whether it was the first.
+func (q *question[A]) end(answer A, err error) bool {
+	if !q.close() {
+		return false
+	}
+	q.deliver(answer, err)
 	return true
 }
 
@@ -137,22 +139,24 @@ func (q *question[A]) fail(err error) {
 	q.end(none, err)
 }
 
-func (q *question[A]) addedTo(qs *questions) { q.among.Store(qs) }
-func (q *question[A]) isEnded() bool         { return q.ended.Load() }
+// isAmong notes who has the question, and reports whether it still waits.
+func (q *question[A]) isAmong(qs *questions) (waits bool) {
+	q.among.Store(qs)
+	return !q.ended.Load()
+}
 
 // askActor asks.
 func askActor[M, A any](q *question[A], to ActorRef[M], message func(Asker[A]) M) {
 	if to.a == nil {
 		q.fail(ErrStopped)
-		return
-	}
-	if !to.a.questions.add(q) {
-		return
-	}
-	if err := to.Tell(message(Asker[A]{q})); errors.Is(err, ErrStopped) {
-		q.fail(withReason(ErrStopped, to.a.reason.Load().err))
-	} else if err != nil {
-		q.fail(err)
+	} else if to.a.questions.add(q) {
+		err := to.Tell(message(Asker[A]{q}))
+		if errors.Is(err, ErrStopped) {
+			err = withReason(ErrStopped, to.a.reason.Load().err)
+		}
+		if err != nil {
+			q.fail(err)
+		}
 	}
 }
 
@@ -175,36 +179,27 @@ type questions struct {
 // An asked is a question with an answer of any type.
 type asked interface {
 	fail(err error)
-	addedTo(qs *questions)
-	isEnded() bool
+	isAmong(qs *questions) (waits bool)
 }
 
 // add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends now
 // as nobody answers any more.
-func (qs *questions) add(q asked) bool {
+func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended
 	if err == nil {
-		if qs.open == nil {
-			qs.open = make(map[asked]struct{})
-		}
-		q.addedTo(qs)
-		qs.open[q] = struct{}{}
-		if q.isEnded() { // meanwhile, and it may not know qs
-			delete(qs.open, q)
+		if waits = q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
+			if qs.open == nil {
+				qs.open = make(map[asked]struct{})
+			}
+			qs.open[q] = struct{}{}
 		}
 	}
 	qs.mu.Unlock()
 	if err != nil {
 		q.fail(err)
 	}
-	return !q.isEnded()
-}
-
-func (qs *questions) remove(q asked) {
-	qs.mu.Lock()
-	delete(qs.open, q)
-	qs.mu.Unlock()
+	return waits
 }
 
 // end fails all questions, and those that come, with err.
@@ -218,19 +213,27 @@ func (qs *questions) end(err error) {
 	}
 }
 
-// A waiter is who waits on a loop for the answer to a question.
+// A waiter is who waits on a loop for the answer to a question. Its methods run there.
 type waiter[A any] struct {
 	question question[A]
 	loop     *loop.Loop
 	done     func(A, error)
 	timer    loop.Timer
-	over     bool
 }
 
 // A loopAsker is a waiter for any type.
 type loopAsker interface{ loopEnds() }
 
-// end tells the answer, unless that was done. It runs on the loop, as all below does.
+// forget reports whether the waiter still waited.
+func (w *waiter[A]) forget() (waited bool) {
+	askers := locals.Get(w.loop).askers
+	_, waited = askers[w]
+	delete(askers, w)
+	w.timer.Stop()
+	return waited
+}
+
+// end tells the answer, unless that was done.
 func (w *waiter[A]) end(answer A, err error) {
 	if w.forget() {
 		w.done(answer, err)
@@ -246,9 +249,8 @@ func (w *waiter[A]) expired() {
 
 // cancel ends the question without a word.
 func (w *waiter[A]) cancel() {
-	if w.forget() {
-		w.question.close()
-	}
+	w.forget()
+	w.question.close()
 }
 
 // loopEnds tells a waiter whose loop will not bring it an answer any more.
@@ -256,17 +258,6 @@ func (w *waiter[A]) loopEnds() {
 	w.question.close()
 	var none A
 	w.end(none, loop.ErrServerClosed)
-}
-
-// forget reports whether the waiter still waited.
-func (w *waiter[A]) forget() bool {
-	if w.over {
-		return false
-	}
-	w.over = true
-	w.timer.Stop()
-	delete(locals.Get(w.loop).askers, w)
-	return true
 }
 
 // endAskers tells those that still wait when their loop ends.
