@@ -19,15 +19,9 @@ import (
 //
 // A broadcast copies the message once, crosses to each loop that has members once, and is encoded
 // once per codec there, however many members there are. Members leave by themselves when they
-// close. A member takes a loop some microseconds, so a crowd is served in pieces of 256, between
-// which the loop has time for its other connections; what is posted and told to it waits for the
-// last.
-//
-// # Slow members
-//
-// One that is slow disturbs no other. By default the limit of its own output closes it. With Keep,
-// messages wait for it apart, and the oldest are dropped; of those with one key, see BroadcastKey,
-// only the newest waits.
+// close. One that is slow disturbs no other: the limit of its own output closes it, or see Keep. A
+// crowd is served in pieces of 256, between which the loop has time for its other connections; what
+// is posted and told to it waits for the last.
 //
 // # Order
 //
@@ -42,10 +36,10 @@ import (
 // among all that is posted and told to a loop. So what a callback sends to its own connection
 // directly comes before what it broadcasts, even if it broadcast first.
 type Group struct {
-	// Keep is how many messages wait for a member that does not take what it was sent: while more
-	// than 64 KiB of its output are pending, or half of Server.MaxOutbound if that is less. A
-	// message beyond that has the oldest dropped. What is sent to the member directly overtakes
-	// what waits. 0: none waits. It must be set before the first Join. A negative Keep panics there.
+	// Keep is how many messages wait for a slow member: while more than 64 KiB of its output are
+	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
+	// is sent to the member directly overtakes what waits. 0: none waits, and who is slow closes by
+	// Server.MaxOutbound. It must be set before the first Join, where a negative Keep panics.
 	Keep int
 
 	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
@@ -207,12 +201,9 @@ func (g *Group) shard(l *loop.Loop) *shard {
 }
 
 const (
-	// pieceMembers is how many members a loop serves at a stretch: with a write to each about a
-	// millisecond, as long as Server.TurnBudget.
-	pieceMembers = 256
-
-	// maxBatch is how many broadcasts that wait one behind the other go to a member in one write.
-	maxBatch = 32
+	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
+	maxBatch     = 32  // broadcasts that wait one behind the other go to a member in one write
+	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
 // A shard is the members of a group on one loop. Only that loop changes them, and holds the group's
@@ -246,7 +237,7 @@ type broadcast struct {
 	key    string
 	except loop.Ref
 	each   func(c *loop.Conn) // nil: msg is sent
-	forms  []form
+	forms  []*form
 }
 
 // remove reports whether c was a member. The last member moves to its place.
@@ -295,8 +286,8 @@ func (s *shard) begin() bool {
 		s.along--
 		return false
 	}
-	s.group.mu.Lock()
 	n := 0
+	s.group.mu.Lock()
 	for n < len(s.posted) && n < maxBatch && s.posted[n].number == s.posted[0].number+uint64(n) {
 		n++
 	}
@@ -350,25 +341,16 @@ func (s *shard) visit(b *broadcast, from, end int) {
 // send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
 // and hooks are, has made members come or go.
 func (s *shard) send(m *member, b *broadcast) {
-	c, waiting := m.c, m.backlog
-	if s.group.Keep > 0 && (waiting != nil && len(waiting.queue) > 0 || !c.WhenPending(slowMark(c), nil)) {
-		if waiting == nil {
-			waiting = &backlog{c: c, keep: s.group.Keep, dropped: &s.group.dropped}
-			m.backlog = waiting
-		}
-		if f := b.form(c); f == nil {
-			waiting.add(waitingMessage{key: b.key, msg: b.msg})
-		} else if f.err == nil {
-			waiting.add(waitingMessage{key: b.key, wire: f.wire})
-		}
+	c, behind := m.c, m.backlog
+	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && c.WhenPending(slowMark(c), nil) {
+		b.form(c).send(c, b.msg)
 		return
 	}
-	if f := b.form(c); f == nil {
-		warn(c, c.Send(b.msg))
-	} else if f.err == nil {
-		_, err := c.Write(f.wire)
-		warn(c, err)
+	if behind == nil {
+		behind = &backlog{c: c, group: s.group}
+		m.backlog = behind
 	}
+	behind.add(waiting{b.key, b.form(c), b.msg})
 }
 
 // slowMark is how many bytes may be pending before a group with Keep has messages wait.
@@ -377,30 +359,28 @@ func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
 // A backlog is what waits for a member that is slow. It is its loop's.
 type backlog struct {
 	c       *loop.Conn
-	keep    int
-	dropped *atomic.Uint64
-	queue   []waitingMessage
+	group   *Group
+	queue   []waiting
 	first   uint64            // the number of the first in the queue
 	keys    map[string]uint64 // numbers by key
-	waits   bool              // flush will be called
+	flushes bool              // flush will be called
 }
 
-type waitingMessage struct {
+type waiting struct {
 	key  string
-	wire []byte // shared by all members, as msg is
-	msg  []byte // if wire is nil: the codec has no form that can be shared
+	form *form
+	msg  []byte
 }
 
-func (b *backlog) add(w waitingMessage) {
-	at, waits := b.keys[w.key]
-	switch {
-	case waits:
+func (b *backlog) add(w waiting) {
+	if at, ok := b.keys[w.key]; ok {
 		b.queue[at-b.first] = w
-		b.dropped.Add(1)
+		b.group.dropped.Add(1)
 		return
-	case len(b.queue) == b.keep:
+	}
+	if len(b.queue) == b.group.Keep {
 		b.take()
-		b.dropped.Add(1)
+		b.group.dropped.Add(1)
 	}
 	if w.key != "" {
 		if b.keys == nil {
@@ -408,13 +388,13 @@ func (b *backlog) add(w waitingMessage) {
 		}
 		b.keys[w.key] = b.first + uint64(len(b.queue))
 	}
-	if b.queue = append(b.queue, w); !b.waits {
+	if b.queue = append(b.queue, w); !b.flushes {
 		b.flush()
 	}
 }
 
 // take takes out the oldest.
-func (b *backlog) take() (w waitingMessage) {
+func (b *backlog) take() (w waiting) {
 	w, b.queue[0] = b.queue[0], w
 	b.queue = b.queue[1:]
 	b.first++
@@ -424,18 +404,14 @@ func (b *backlog) take() (w waitingMessage) {
 
 // flush sends what waits, as far as the member takes it.
 func (b *backlog) flush() {
-	b.waits = false
+	b.flushes = false
 	for len(b.queue) > 0 {
 		if !b.c.WhenPending(slowMark(b.c), b.flush) {
-			b.waits = true
+			b.flushes = true
 			return
 		}
-		if w := b.take(); w.wire != nil {
-			_, err := b.c.Write(w.wire)
-			warn(b.c, err)
-		} else {
-			warn(b.c, b.c.Send(w.msg))
-		}
+		w := b.take()
+		w.form.send(b.c, w.msg)
 	}
 	b.clear()
 }
@@ -443,27 +419,24 @@ func (b *backlog) flush() {
 // clear forgets what waits, and gives the memory back.
 func (b *backlog) clear() { b.queue, b.keys = nil, nil }
 
-// maxForms is how many wire forms of one message are kept; members whose codec needs another get it
-// by Send.
-const maxForms = 8
-
-// A form is the wire form of a message, made once for all members with equal codecs.
+// A form is the wire form of a message, made once for all members with equal codecs. It is never
+// changed. nil: the codec needs one of its own, which Send makes.
 type form struct {
 	codec any // the codec, or its FrameKey
 	wire  []byte
 	err   error
 }
 
-// form returns the wire form of the message for c, or nil if c's codec needs one of its own.
+// form returns the wire form of the message for c.
 func (b *broadcast) form(c *loop.Conn) *form {
 	cd := c.Codec()
 	key := frameKey(cd)
 	if key == nil {
 		return nil
 	}
-	for i := range b.forms {
-		if b.forms[i].codec == key {
-			return &b.forms[i]
+	for _, f := range b.forms {
+		if f.codec == key {
+			return f
 		}
 	}
 	if len(b.forms) == maxForms {
@@ -471,8 +444,19 @@ func (b *broadcast) form(c *loop.Conn) *form {
 	}
 	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)
 	warn(c, err)
-	b.forms = append(b.forms, form{key, wire, err})
-	return &b.forms[len(b.forms)-1]
+	f := &form{key, wire, err}
+	b.forms = append(b.forms, f)
+	return f
+}
+
+// send sends the form, or msg if it is nil, to c.
+func (f *form) send(c *loop.Conn, msg []byte) {
+	if f == nil {
+		warn(c, c.Send(msg))
+	} else if f.err == nil {
+		_, err := c.Write(f.wire)
+		warn(c, err)
+	}
 }
 
 // frameKey returns the key under which the wire form for cd can be shared, or nil.

@@ -39,7 +39,8 @@ func newLocal(l *loop.Loop) local {
 
 // A connState is what this package keeps of a connection until it has closed.
 type connState struct {
-	groups    []*Group  // where it is a member
+	groups    []*Group // where it is a member
+	atClose   []func()
 	questions questions // of AskConn
 	closed    bool
 }
@@ -56,6 +57,9 @@ func stateOf(c *loop.Conn) *connState {
 			s.closed = true
 			for _, g := range s.groups {
 				g.leave(c)
+			}
+			for _, f := range s.atClose {
+				f()
 			}
 			s.questions.end(withReason(loop.ErrClosed, err))
 		})
