@@ -12,7 +12,7 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte // of Typed.Send
+	buffer   []byte // for messages to be sent
 	conns    map[*loop.Conn]*connState
 	actors   map[*actor]struct{}    // that live
 	askers   map[loopAsker]struct{} // that wait for an answer
@@ -65,6 +65,22 @@ func stateOf(c *loop.Conn) *connState {
 		})
 	}
 	return s
+}
+
+// sendBuilt sends what build appends to the loop's buffer. An error of build means that nothing was
+// sent. build is user code, which may send in turn.
+func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
+	l := locals.Get(c.Loop())
+	dst := l.buffer
+	l.buffer = nil
+	msg, err := build(dst)
+	if err == nil {
+		err = c.Send(msg)
+	}
+	if cap(msg) > cap(l.buffer) && cap(msg) <= maxBuffer {
+		l.buffer = msg[:0]
+	}
+	return err
 }
 
 // warnSeldom logs a warning about what a peer may be able to cause: on each loop one passes each

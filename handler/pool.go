@@ -52,7 +52,6 @@ type Pool[A any] struct {
 	links []*Link
 	lines []line[A]
 	turn  int
-	room  []byte    // of the request in hand; nil while one is made
 	past  CallStats // of connections that have gone
 }
 
@@ -110,11 +109,11 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
-		if errors.Is(err, ErrTooManyCalls) {
+		switch {
+		case errors.Is(err, ErrTooManyCalls):
 			return err
-		}
-		if err == nil {
-			err = p.send(ln.conn, request, id)
+		case err == nil:
+			err = sendBuilt(ln.conn, func(dst []byte) ([]byte, error) { return request(dst, id), nil })
 			if err == nil || !ln.calls.Cancel(id) { // or it has ended meanwhile
 				return nil
 			}
@@ -139,28 +138,15 @@ func (p *Pool[A]) pick() (best *line[A]) {
 	return best
 }
 
-// send sends a request. It may call the pool in turn, while it is made.
-func (p *Pool[A]) send(c *loop.Conn, request func(dst []byte, id uint64) []byte, id uint64) error {
-	room := p.room
-	p.room = nil
-	msg := request(room[:0], id)
-	if cap(msg) <= maxBuffer {
-		p.room = msg[:0]
-	}
-	return c.Send(msg)
-}
-
 // Stats returns the numbers up to now.
 func (p *Pool[A]) Stats() PoolStats {
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
-	for i := range p.lines {
-		ln := &p.lines[i]
-		if ln.conn == nil {
-			continue
-		}
-		s.Calls.add(ln.calls.Stats())
-		if !ln.ends {
-			s.Open++
+	for _, ln := range p.lines {
+		if ln.conn != nil {
+			s.Calls.add(ln.calls.Stats())
+			if !ln.ends {
+				s.Open++
+			}
 		}
 	}
 	return s

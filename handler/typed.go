@@ -78,19 +78,13 @@ func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
 // error of Append is returned, and means that nothing was sent. A nil Append panics.
 func (t Typed[T]) Send(c *loop.Conn, v T) error {
 	require(t.Append != nil, "Typed.Send needs Typed.Append")
-	s := locals.Get(c.Loop())
-	dst := s.buffer
-	s.buffer = nil // encoding is user code, which may encode in turn
-	b, err := t.Append(dst, v)
-	if err != nil {
-		err = fmt.Errorf("handler: cannot encode a message: %w", err)
-	} else {
-		err = c.Send(b)
-	}
-	if cap(b) > cap(s.buffer) && cap(b) <= maxBuffer {
-		s.buffer = b[:0]
-	}
-	return err
+	return sendBuilt(c, func(dst []byte) ([]byte, error) {
+		b, err := t.Append(dst, v)
+		if err != nil {
+			err = fmt.Errorf("handler: cannot encode a message: %w", err)
+		}
+		return b, err
+	})
 }
 
 func (t *Typed[T]) deliver(c *loop.Conn, msg []byte, to func(c *loop.Conn, v T) error) error {
