@@ -1,9 +1,10 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,16 +14,12 @@ import (
 // ErrStopped: the actor has been stopped, or its ActorRef is the zero one.
 var ErrStopped = errors.New("handler: actor stopped")
 
-// stopRetry is when a stop is tried again for which the loop's mailbox had no room.
-const stopRetry = 10 * time.Millisecond
-
 // An Actor is something that lives on a loop and is not a connection: a room, a device, a match.
 // Like a connection's handler it has state of its own that needs no lock, because its loop calls it
 // one message, timer or hook at a time.
 //
-// Actor is its inside: except for Loop, Ref, Stop and StopWithError its methods must be called on
-// its loop. Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place
-// of a Conn.
+// Its methods must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown.
+// Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place of a Conn.
 //
 // It lives until it is stopped, by Stop, by a panic in its code, or by the end of the loop.
 type Actor[M any] struct {
@@ -32,16 +29,15 @@ type Actor[M any] struct {
 
 // actor is what does not depend on the type of the messages.
 type actor struct {
-	loop    *loop.Loop
-	reason  atomic.Pointer[stopReason] // not nil: it is stopped
-	ended   bool                       // and that was carried out
-	timers  []*actorTimer              // pending, and some that were stopped
-	sweepAt int                        // how many there are when those are looked for
-	onStop  []func(err error)
-	forget  func() // drops the user's state
-
-	mu        sync.Mutex
-	questions map[questioner]struct{} // that it was asked and has not answered
+	loop      *loop.Loop
+	reason    atomic.Pointer[stopReason] // not nil: it is stopped
+	ended     chan struct{}              // closed when that was carried out
+	timers    []loop.Timer               // pending, and some that are over
+	sweepAt   int                        // how many there are when those are looked for
+	onStop    []func(err error)
+	forget    func() // drops the user's state
+	finished  bool   // or being finished
+	questions questions
 }
 
 type stopReason struct{ err error }
@@ -62,19 +58,15 @@ type stopReason struct{ err error }
 // the actor. The errors are loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A
 // nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
-	if l == nil || start == nil {
-		panic("handler: Spawn with a nil Loop or start func")
-	}
-	a := &Actor[M]{actor: actor{loop: l}}
+	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
+	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
 	a.forget = func() { a.receive = nil }
 	err := l.Post(func() {
-		if a.begin() {
-			defer a.end()
+		a.do(func() {
 			locals.Get(l).actors[&a.actor] = struct{}{}
-			if a.receive = start(a); a.receive == nil {
-				panic("handler: the start func of Spawn returned nil")
-			}
-		}
+			a.receive = start(a)
+			require(a.receive != nil, "the start func of Spawn returned nil")
+		})
 	})
 	if err != nil {
 		return ActorRef[M]{}, err
@@ -84,13 +76,6 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 
 // Ref returns the actor's address. Any goroutine may call it.
 func (a *Actor[M]) Ref() ActorRef[M] { return ActorRef[M]{a} }
-
-func (a *Actor[M]) take(m M) {
-	if a.begin() {
-		defer a.end()
-		a.receive(m)
-	}
-}
 
 // An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are
 // equal if they mean the same actor. The zero ActorRef means none. That of a stopped actor keeps
@@ -109,7 +94,7 @@ func (r ActorRef[M]) Tell(m M) error {
 	if a == nil || a.reason.Load() != nil {
 		return ErrStopped
 	}
-	return a.loop.Post(func() { a.take(m) })
+	return a.loop.Post(func() { a.do(func() { a.receive(m) }) })
 }
 
 // Stop is Actor.Stop. On the zero ActorRef it does nothing.
@@ -122,6 +107,14 @@ func (r ActorRef[M]) StopWithError(err error) {
 	}
 }
 
+// Shutdown is Actor.Shutdown. On the zero ActorRef it does nothing.
+func (r ActorRef[M]) Shutdown(ctx context.Context) error {
+	if r.a == nil {
+		return nil
+	}
+	return r.a.Shutdown(ctx)
+}
+
 // Loop returns the loop that the actor lives on. Any goroutine may call it.
 func (a *actor) Loop() *loop.Loop { return a.loop }
 
@@ -132,10 +125,8 @@ func (a *actor) Loop() *loop.Loop { return a.loop }
 // here.
 func (a *actor) OnStop(f func(err error)) {
 	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
-	if f == nil {
-		panic("handler: Actor.OnStop with a nil func")
-	}
-	if a.ended {
+	require(f != nil, "Actor.OnStop with a nil func")
+	if a.finished {
 		f(a.reason.Load().err)
 		return
 	}
@@ -150,46 +141,47 @@ func (a *actor) Stop() { a.StopWithError(nil) }
 // StopWithError is Stop with a reason for the OnStop functions.
 func (a *actor) StopWithError(err error) {
 	if a.reason.CompareAndSwap(nil, &stopReason{err}) {
-		a.postFinish()
+		_ = a.loop.PostEventually(a.finish) // a loop that ends stops its actors
 	}
 }
 
-// postFinish has finish run on the loop. If that ends, it calls finish itself.
-func (a *actor) postFinish() {
-	if err := a.loop.Post(a.finish); errors.Is(err, loop.ErrMailboxFull) {
-		time.AfterFunc(stopRetry, a.postFinish) // rare, and the loop's own wheel is out of reach
-	}
+// Shutdown is Stop for any goroutine but a loop's, and waits until the OnStop functions have run: then
+// no code of the actor runs any more. When ctx is done it returns ctx's error.
+func (a *actor) Shutdown(ctx context.Context) error {
+	a.Stop()
+	return await(ctx, a.ended)
 }
 
-// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred
-// end.
-func (a *actor) begin() bool { return a.reason.Load() == nil }
-
-// end stops the actor after a panic, which goes on so that the loop logs and counts it, and
-// finishes one that was stopped.
-func (a *actor) end() {
-	v := recover()
-	if v != nil {
-		err := &loop.PanicError{Value: v, Stack: debug.Stack()}
-		a.reason.CompareAndSwap(nil, &stopReason{err})
-	}
+// do makes a callback, unless the actor is stopped. A panic stops it, and goes on, so that the loop
+// logs and counts it. One that was stopped is finished.
+func (a *actor) do(f func()) {
 	if a.reason.Load() != nil {
-		a.finish()
+		return
 	}
-	if v != nil {
-		panic(v)
-	}
+	defer func() {
+		v := recover()
+		if v != nil {
+			a.reason.CompareAndSwap(nil, &stopReason{&loop.PanicError{Value: v, Stack: debug.Stack()}})
+		}
+		if a.reason.Load() != nil {
+			a.finish()
+		}
+		if v != nil {
+			panic(v)
+		}
+	}()
+	f()
 }
 
 // finish carries out a stop, once.
 func (a *actor) finish() {
-	if a.ended {
+	if a.finished {
 		return
 	}
-	a.ended = true
+	a.finished = true
 	delete(locals.Get(a.loop).actors, a)
 	for _, t := range a.timers {
-		t.timer.Stop()
+		t.Stop()
 	}
 	a.timers = nil
 	err := a.reason.Load().err
@@ -198,14 +190,42 @@ func (a *actor) finish() {
 	}
 	a.onStop = nil
 	a.forget()
-	a.leaveUnanswered(err)
+	a.questions.end(withReason(ErrStopped, err))
+	close(a.ended)
 }
 
 // stopActors stops those that still live when their loop ends.
 func stopActors(l *loop.Loop) {
-	actors := locals.Get(l).actors
-	for a := range actors {
+	for a := range locals.Get(l).actors {
 		a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
 		a.finish()
 	}
+}
+
+// minSweep is how many timers an actor has at least before it looks for those that are over.
+const minSweep = 16
+
+// AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless that stops first, and a panic in f
+// stops it. After Stop AfterFunc does nothing and returns the zero Timer.
+func (a *actor) AfterFunc(d time.Duration, f func()) loop.Timer {
+	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.AfterFunc(d, f) })
+}
+
+// Every is loop.Conn.Every for the actor, in the same way.
+func (a *actor) Every(d time.Duration, f func()) loop.Timer {
+	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.Every(d, f) })
+}
+
+func (a *actor) newTimer(f func(), start func(f func()) loop.Timer) loop.Timer {
+	require(f != nil, "a timer of an Actor with a nil func")
+	if a.reason.Load() != nil {
+		return loop.Timer{}
+	}
+	if len(a.timers) >= a.sweepAt { // twice as many as the last time, so it costs each timer little
+		a.timers = slices.DeleteFunc(a.timers, func(t loop.Timer) bool { return !t.Pending() })
+		a.sweepAt = max(minSweep, 2*len(a.timers))
+	}
+	t := start(func() { a.do(f) })
+	a.timers = append(a.timers, t)
+	return t
 }

@@ -6,11 +6,12 @@
 //	Heartbeat           pings when a peer is silent, and finds dead ones
 //	Shared              one handler without state for all connections
 //	Typed, JSON         values of your type in place of frames, both ways
-//	Answers             answers in the order of the requests, wherever and whenever they are made
+//	Replies             replies in the order of the requests, wherever and whenever they are made
 //	Registry            connections by a key: a device by its number, a user by the login
 //	Group               a room or topic: connections on all loops that get the same messages
 //	Actor, Spawn        a room, device or match with state of its own, on a loop, reached by messages
 //	Ask, AskWait        a question to an actor, with a deadline, from a loop or from a goroutine
+//	AskConn             a question to a connection, from a goroutine, which hears when it has gone
 //	Redial, Link        a connection that is kept: dialled again when it ends, later and later
 //	Calls, Pipeline     requests over one connection, each with a deadline, answered by id or in order
 //	Pool                calls over several connections that are kept

@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -50,7 +52,6 @@ type Pool[A any] struct {
 	links []*Link
 	lines []line[A]
 	turn  int
-	room  []byte    // of the request in hand; nil while one is made
 	past  CallStats // of connections that have gone
 }
 
@@ -70,17 +71,10 @@ type PoolStats struct {
 // NewPool begins to dial on l, and must be called there: most often in Server.OnStart, or by a
 // loop.Local, so that each loop has a pool of its own. What makes no sense panics.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
-	if cfg.Open == nil || cfg.Redial.Open != nil {
-		panic("handler: NewPool: PoolConfig.Open must be set, and that of its Redial not")
-	}
-	if cfg.Size < 0 {
-		panic("handler: NewPool with a negative Size")
-	}
-	if cfg.Size == 0 {
-		cfg.Size = DefaultPoolSize
-	}
+	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
+	require(cfg.Size >= 0, "NewPool with a negative Size")
 	cfg.Limits.filled() // or each connection would panic
-	p := &Pool[A]{lines: make([]line[A], cfg.Size)}
+	p := &Pool[A]{lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
 	for i := range p.lines {
 		r := cfg.Redial
 		r.Open = Chain(func(c *loop.Conn) loop.Handler { return p.open(i, c, &cfg) }, cfg.Middlewares...)
@@ -115,11 +109,11 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
-		if errors.Is(err, ErrTooManyCalls) {
+		switch {
+		case errors.Is(err, ErrTooManyCalls):
 			return err
-		}
-		if err == nil {
-			err = p.send(ln.conn, request, id)
+		case err == nil:
+			err = sendBuilt(ln.conn, func(dst []byte) ([]byte, error) { return request(dst, id), nil })
 			if err == nil || !ln.calls.Cancel(id) { // or it has ended meanwhile
 				return nil
 			}
@@ -137,38 +131,39 @@ func (p *Pool[A]) pick() (best *line[A]) {
 	p.turn++
 	for i := range p.lines {
 		ln := &p.lines[(p.turn+i)%len(p.lines)]
-		if ln.conn != nil && !ln.ends && (best == nil || ln.calls.ring.used < best.calls.ring.used) {
+		if ln.conn != nil && !ln.ends && (best == nil || len(ln.calls.calls) < len(best.calls.calls)) {
 			best = ln
 		}
 	}
 	return best
 }
 
-// send sends a request. It may call the pool in turn, while it is made.
-func (p *Pool[A]) send(c *loop.Conn, request func(dst []byte, id uint64) []byte, id uint64) error {
-	room := p.room
-	p.room = nil
-	msg := request(room[:0], id)
-	if cap(msg) <= maxBuffer {
-		p.room = msg[:0]
-	}
-	return c.Send(msg)
-}
-
 // Stats returns the numbers up to now.
 func (p *Pool[A]) Stats() PoolStats {
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
-	for i := range p.lines {
-		ln := &p.lines[i]
-		if ln.conn == nil {
-			continue
-		}
-		s.Calls.add(ln.calls.Stats())
-		if !ln.ends {
-			s.Open++
+	for _, ln := range p.lines {
+		if ln.conn != nil {
+			s.Calls.add(ln.calls.Stats())
+			if !ln.ends {
+				s.Open++
+			}
 		}
 	}
 	return s
+}
+
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and all
+// calls have ended. When ctx is done it returns ctx's error.
+func (p *Pool[A]) Shutdown(ctx context.Context) error {
+	for _, k := range p.links {
+		_ = k.loop.PostEventually(k.Stop)
+	}
+	for _, k := range p.links {
+		if err := await(ctx, k.ended); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop closes the connections, and dials no more. Calls that are under way fail, with loop.ErrClosed.
@@ -176,14 +171,4 @@ func (p *Pool[A]) Stop() {
 	for _, k := range p.links {
 		k.Stop()
 	}
-}
-
-func (s *CallStats) add(more CallStats) {
-	s.Pending += more.Pending
-	s.Begun += more.Begun
-	s.Answered += more.Answered
-	s.TimedOut += more.TimedOut
-	s.Canceled += more.Canceled
-	s.Failed += more.Failed
-	s.Unmatched += more.Unmatched
 }

@@ -31,13 +31,20 @@ type Registry[K comparable] struct {
 // zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it, too.
 // Nothing happens if c has closed already.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
-	ref := c.Ref()
-	if !r.follow(c, ref) {
+	state, ref := stateOf(c), c.Ref()
+	if state.closed {
 		return before
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if had := r.keys[ref]; !slices.Contains(had, key) {
+	if r.by == nil {
+		r.by, r.keys = make(map[K]loop.Ref), make(map[loop.Ref][]K)
+	}
+	had, known := r.keys[ref]
+	if !known {
+		state.atClose = append(state.atClose, func() { r.leaveAll(ref) })
+	}
+	if !slices.Contains(had, key) {
 		r.keys[ref] = append(had, key)
 	}
 	if now := r.by[key]; now != ref {
@@ -47,29 +54,12 @@ func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	return before
 }
 
-// follow sees to it that c leaves when it has closed, and reports whether that is yet to come.
-func (r *Registry[K]) follow(c *loop.Conn, ref loop.Ref) bool {
-	r.mu.Lock()
-	if r.by == nil {
-		r.by, r.keys = make(map[K]loop.Ref), make(map[loop.Ref][]K)
-	}
-	had, followed := r.keys[ref]
-	r.keys[ref] = had
-	r.mu.Unlock()
-	if followed {
-		return true
-	}
-	closed := false
-	c.AfterClose(func(error) { closed = true; r.leaveAll(ref) })
-	return !closed
-}
-
 // Leave takes key away from c and reports whether c had it. It must be called on c's loop.
 func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 	ref := c.Ref()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if had, ok := r.keys[ref]; ok { // without keys it is followed all the same
+	if had, known := r.keys[ref]; known { // and stays so without keys, as leaveAll will be called
 		r.keys[ref] = slices.DeleteFunc(had, func(k K) bool { return k == key })
 	}
 	return r.remove(key, ref)
@@ -77,11 +67,11 @@ func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 
 // remove takes key away from ref, unless another has it now. r.mu is held.
 func (r *Registry[K]) remove(key K, ref loop.Ref) bool {
-	if r.by[key] != ref || ref == (loop.Ref{}) {
-		return false
+	had := r.by[key] == ref
+	if had {
+		delete(r.by, key)
 	}
-	delete(r.by, key)
-	return true
+	return had
 }
 
 // leaveAll is what happens when a connection has closed.

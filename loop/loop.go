@@ -44,7 +44,7 @@ type Loop struct {
 	spares    int
 
 	mail       *mailbox.Mailbox[task]
-	unfinished bool // the task that runs has more to do: inside.Unfinished
+	unfinished bool // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	conns       []*Conn

@@ -258,16 +258,16 @@ type Server struct {
 	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
-	accepted, refused, probes  atomic.Uint64
-	lastID                     atomic.Uint64
-	open                       atomic.Int64 // connections, those on their way to a loop included
-	sessions                   atomic.Int64 // of UDP
-	gate                       *gate.Gate
-	refusals, badInput, unsent gate.Log
-	panics                     panicLog
-	farewells                  chan struct{} // a value for each refused connection that is waited for
-	freed                      chan struct{} // a value after a place at a loop became free
-	slots                      int           // how many connections may be on their way to one loop
+	accepted, refused, probes atomic.Uint64
+	lastID                    atomic.Uint64
+	open                      atomic.Int64 // connections, those on their way to a loop included
+	sessions                  atomic.Int64 // of UDP
+	gate                      *gate.Gate
+	refusals, badInput        gate.Log
+	panics                    panicLog
+	farewells                 chan struct{} // a value for each refused connection that is waited for
+	freed                     chan struct{} // a value after a place at a loop became free
+	slots                     int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when nothing is accepted any more
 	listening atomic.Int32   // listeners that accept

@@ -15,7 +15,7 @@ import (
 
 // What is pushed behind answers that the peer has asked for does not cost the connection, however
 // much they are: neither while one of them takes long, nor while the peer reads them.
-func TestAnswersPushedBehindMuch(t *testing.T) {
+func TestRepliesPushedBehindMuch(t *testing.T) {
 	for name, size := range map[string]int{"some that are large": 2 << 20, "many": 10 << 10} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) { pushBehind(t, size, max(2, 5<<20/size)) })
@@ -27,8 +27,8 @@ func TestAnswersPushedBehindMuch(t *testing.T) {
 // more when they are due but the peer takes none yet.
 func pushBehind(t *testing.T, size, n int) {
 	const limit = 1 << 20
-	var a *handler.Answers
-	var first *handler.Answer
+	var a *handler.Replies
+	var first *handler.Reply
 	answer := bytes.Repeat([]byte{'x'}, size)
 	push := func(when string) {
 		if err := a.Write([]byte("push")); err != nil {
@@ -36,7 +36,7 @@ func pushBehind(t *testing.T, size, n int) {
 		}
 	}
 	srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
-		a = handler.NewAnswers(c, 0)
+		a = handler.NewReplies(c, 0)
 		return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 			first = a.Later()
 			for range n {
@@ -68,14 +68,14 @@ func pushBehind(t *testing.T, size, n int) {
 // One answer that is larger than all that may be pushed does not cost the connection when something
 // is pushed while the peer takes it, however it was given. What is pushed meanwhile is bounded as
 // ever.
-func TestAnswersPushedBehindALargeOne(t *testing.T) {
+func TestRepliesPushedBehindALargeOne(t *testing.T) {
 	const limit = 1 << 20
 	large := bytes.Repeat([]byte{'x'}, 3*limit)
-	for name, answer := range map[string]func(a *handler.Answers, l *loop.Loop) error{
-		"Write": func(a *handler.Answers, _ *loop.Loop) error { return a.Write(large) },
-		"Done":  func(a *handler.Answers, _ *loop.Loop) error { a.Later().Done(large); return nil },
-		"Ask":   func(a *handler.Answers, l *loop.Loop) error { return a.Ask(l, func([]byte) []byte { return large }) },
-		"behind others": func(a *handler.Answers, _ *loop.Loop) error {
+	for name, answer := range map[string]func(a *handler.Replies, l *loop.Loop) error{
+		"Write": func(a *handler.Replies, _ *loop.Loop) error { return a.Write(large) },
+		"Done":  func(a *handler.Replies, _ *loop.Loop) error { a.Later().Done(large); return nil },
+		"RunOn": func(a *handler.Replies, l *loop.Loop) error { return a.RunOn(l, func([]byte) []byte { return large }) },
+		"behind others": func(a *handler.Replies, _ *loop.Loop) error {
 			first := a.Later()
 			a.Later().Done(large)
 			first.Done(nil)
@@ -88,10 +88,10 @@ func TestAnswersPushedBehindALargeOne(t *testing.T) {
 	}
 }
 
-func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handler.Answers, l *loop.Loop) error) {
-	var a *handler.Answers
+func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handler.Replies, l *loop.Loop) error) {
+	var a *handler.Replies
 	srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
-		a = handler.NewAnswers(c, 0)
+		a = handler.NewReplies(c, 0)
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error { return answer(a, c.Loop()) })
 	}})
 	push := func(p []byte) (err error) {
@@ -129,10 +129,10 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 }
 
 // The bytes of Write that were sent count no more.
-func TestAnswersPushedAgainAndAgain(t *testing.T) {
+func TestRepliesPushedAgainAndAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: 1 << 20, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first := a.Later()
 				err := a.Write(make([]byte, 400<<10))
@@ -152,11 +152,11 @@ func TestAnswersPushedAgainAndAgain(t *testing.T) {
 
 // A Write behind an answer that waits asks whether the connection takes more. That must not run
 // OnHighWater's hook, which may give the answer, so that there is none to be behind.
-func TestAnswersWriteRunsNoHook(t *testing.T) {
+func TestRepliesWriteRunsNoHook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var first *handler.Answer
+		var first *handler.Reply
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first = a.Later()
 				_ = c.Send(bytes.Repeat([]byte{'-'}, 100))
@@ -174,13 +174,13 @@ func TestAnswersWriteRunsNoHook(t *testing.T) {
 }
 
 // On a UDP session, what waits sends no datagram before its time, nor one that is empty.
-func TestAnswersOverUDP(t *testing.T) {
+func TestRepliesOverUDP(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var a *handler.Answers
-		var first, third *handler.Answer
+		var a *handler.Replies
+		var first, third *handler.Reply
 		var conn *loop.Conn
 		accept := func(c *loop.Conn) loop.Handler {
-			conn, a = c, handler.NewAnswers(c, 0)
+			conn, a = c, handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first = a.Later()
 				err := a.Write([]byte("2"))

@@ -13,15 +13,15 @@ import (
 
 // A client that pipelines behind one answer that takes long is not read for ever: what waits is
 // bounded in bytes, too, whoever has answered. All of it arrives in the end.
-func TestAnswersThatWaitAreBoundedInBytes(t *testing.T) {
+func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 	for name, later := range map[string]bool{"at once": false, "by others": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				const limit, size, all = 1 << 20, 10_000, 1000
-				var first *handler.Answer
+				var first *handler.Reply
 				answered := 0
 				srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: codec.Lines{}, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
-					a := handler.NewAnswers(c, 0)
+					a := handler.NewReplies(c, 0)
 					return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 						if first == nil {
 							first = a.Later()

@@ -11,17 +11,17 @@ import (
 
 // A counter for each word, spread over loops: each owns those words that hash to it. Clients
 // pipeline, and get their answers in the order in which they asked.
-func ExampleAnswers() {
+func ExampleReplies() {
 	counters := loop.NewLocal(func(*loop.Loop) map[string]int { return make(map[string]int) })
 	srv := &loop.Server{NumLoops: 4}
 	srv.Accept = func(c *loop.Conn) loop.Handler {
-		answers := handler.NewAnswers(c, 0)
+		replies := handler.NewReplies(c, 0)
 		return loop.HandlerFunc(func(_ *loop.Conn, line []byte) error {
 			word := string(line) // line is valid only until this returns
 			hash := fnv.New32()
 			_, _ = hash.Write(line)
 			owner := srv.Loops()[hash.Sum32()%4]
-			return answers.Ask(owner, func(dst []byte) []byte {
+			return replies.RunOn(owner, func(dst []byte) []byte {
 				mine := *counters.Get(owner)
 				mine[word]++
 				return fmt.Appendf(dst, "%s %d\n", word, mine[word])

@@ -15,7 +15,7 @@ import (
 func startPatient(t *testing.T) *looptest.Server {
 	var srv *looptest.Server
 	accept := func(c *loop.Conn) loop.Handler {
-		a := handler.NewAnswers(c, 0)
+		a := handler.NewReplies(c, 0)
 		c.OnEOF(func() { a.CloseAfter(io.EOF) })
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			switch string(msg) {
@@ -25,7 +25,7 @@ func startPatient(t *testing.T) *looptest.Server {
 			case "never":
 				a.Later()
 			case "other loop":
-				return a.Ask(srv.Loops()[1-c.Loop().Index()], func(dst []byte) []byte { return append(dst, "other loop\n"...) })
+				return a.RunOn(srv.Loops()[1-c.Loop().Index()], func(dst []byte) []byte { return append(dst, "other loop\n"...) })
 			case "bye":
 				a.CloseAfter(errBye)
 			default:
@@ -41,7 +41,7 @@ func startPatient(t *testing.T) *looptest.Server {
 var errBye = errors.New("bye")
 
 // Who ends its output behind its requests gets all answers, and then the end.
-func TestAnswersBehindTheEnd(t *testing.T) {
+func TestRepliesBehindTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startPatient(t)
 		resume := srv.Stall(1)
@@ -68,7 +68,7 @@ func TestAnswersBehindTheEnd(t *testing.T) {
 
 // The peer that does not take its answers at once gets them, too; one whose answer never comes, or
 // who is gone altogether when it comes, costs no more than the idle timeout.
-func TestAnswersBehindTheEndOfOthers(t *testing.T) {
+func TestRepliesBehindTheEndOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startPatient(t)
 		p := srv.Open()

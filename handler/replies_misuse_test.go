@@ -11,10 +11,10 @@ import (
 )
 
 // A hook that runs while an answer is written may give the next ones: each is sent once, in order.
-func TestAnswersGivenWithinAWrite(t *testing.T) {
+func TestRepliesGivenWithinAWrite(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				first, second, third, fourth := a.Later(), a.Later(), a.Later(), a.Later()
 				c.OnHighWater(1, func() {
@@ -40,13 +40,13 @@ func TestAnswersGivenWithinAWrite(t *testing.T) {
 
 // What is pushed behind an answer that never comes is bounded as all output is, and so is what is
 // written behind the end.
-func TestAnswersPushedWithoutEnd(t *testing.T) {
+func TestRepliesPushedWithoutEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const limit, size = 1 << 20, 10_000
 		var got error
 		pushed := 0
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, MaxOutbound: limit, Accept: func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				a.Later()
 				if string(msg) == "close" {
@@ -72,23 +72,23 @@ func TestAnswersPushedWithoutEnd(t *testing.T) {
 }
 
 // The zero Answers says what is wrong with it, in place of a nil pointer somewhere.
-func TestZeroAnswers(t *testing.T) {
-	if n := new(handler.Answers).Waiting(); n != 0 {
+func TestZeroReplies(t *testing.T) {
+	if n := new(handler.Replies).Waiting(); n != 0 {
 		t.Errorf("%d answers wait", n)
 	}
-	for name, f := range map[string]func(a *handler.Answers){
-		"Write":      func(a *handler.Answers) { _ = a.Write([]byte("x")) },
-		"Later":      func(a *handler.Answers) { a.Later() },
-		"CloseAfter": func(a *handler.Answers) { a.CloseAfter(nil) },
-		"Ask":        func(a *handler.Answers) { _ = a.Ask(nil, nil) },
+	for name, f := range map[string]func(a *handler.Replies){
+		"Write":      func(a *handler.Replies) { _ = a.Write([]byte("x")) },
+		"Later":      func(a *handler.Replies) { a.Later() },
+		"CloseAfter": func(a *handler.Replies) { a.CloseAfter(nil) },
+		"RunOn":      func(a *handler.Replies) { _ = a.RunOn(nil, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if s, ok := recover().(string); !ok || !strings.Contains(s, "NewAnswers") {
+				if s, ok := recover().(string); !ok || !strings.Contains(s, "NewReplies") {
 					t.Errorf("panicked with %q", s)
 				}
 			}()
-			f(new(handler.Answers))
+			f(new(handler.Replies))
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 // N X" on loop N, "panic N" not at all.
 func asking(srv **looptest.Server, max int) loop.Accept {
 	return func(c *loop.Conn) loop.Handler {
-		a := handler.NewAnswers(c, max)
+		a := handler.NewReplies(c, max)
 		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 			line := string(msg) + "\n"
 			switch how, _, _ := strings.Cut(line, " "); how {
@@ -30,7 +30,7 @@ func asking(srv **looptest.Server, max int) loop.Accept {
 				})
 			case "ask", "panic":
 				n := int(line[len(how)+1] - '0')
-				return a.Ask((*srv).Loops()[n], func(dst []byte) []byte {
+				return a.RunOn((*srv).Loops()[n], func(dst []byte) []byte {
 					if how == "panic" {
 						panic("the code of a handler")
 					}
@@ -50,7 +50,7 @@ func startAsking(t *testing.T, max int) *looptest.Server {
 	return srv
 }
 
-func TestAnswersKeepOrder(t *testing.T) {
+func TestRepliesKeepOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, 0)
 		p := srv.Open()
@@ -66,7 +66,7 @@ func TestAnswersKeepOrder(t *testing.T) {
 }
 
 // Whatever the order in which answers are ready, they come in that of the requests.
-func TestAnswersInRandomOrder(t *testing.T) {
+func TestRepliesInRandomOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, 0)
 		p := srv.Open()
@@ -86,13 +86,13 @@ func TestAnswersInRandomOrder(t *testing.T) {
 }
 
 // A connection with too many answers that wait is not read.
-func TestAnswersThatWaitAreBounded(t *testing.T) {
+func TestRepliesThatWaitAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const max = 10
-		var answers *handler.Answers
-		var first *handler.Answer
+		var answers *handler.Replies
+		var first *handler.Reply
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			answers = handler.NewAnswers(c, max)
+			answers = handler.NewReplies(c, max)
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
 				if a := answers.Later(); first == nil {
 					first = a
@@ -131,11 +131,11 @@ func TestAnswerThatIsLost(t *testing.T) {
 }
 
 // A connection that closes with answers that wait leaves nothing behind, and Done does no harm.
-func TestAnswersOfAClosedConnection(t *testing.T) {
+func TestRepliesOfAClosedConnection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var answer *handler.Answer
+		var answer *handler.Reply
 		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				answer = a.Later()
 				return nil
@@ -150,31 +150,31 @@ func TestAnswersOfAClosedConnection(t *testing.T) {
 	})
 }
 
-func TestAnswersRefuse(t *testing.T) {
+func TestRepliesRefuse(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("no panic")
 		}
 	}()
-	handler.NewAnswers(nil, -1)
+	handler.NewReplies(nil, -1)
 }
 
 // A client that pipelines, and reads, gets all its answers, however much they are together and
 // however late the first of them is: ready ones wait until those before have gone.
-func TestAnswersThatAreMuch(t *testing.T) {
+func TestRepliesThatAreMuch(t *testing.T) {
 	const n = 400
 	answer := strings.Repeat("x", 10<<10) + "\n"
 	bubble(t, func(t *testing.T) {
 		for name, later := range map[string]bool{"each by itself": false, "all behind the first": true} {
 			var srv *looptest.Server
 			srv = startLines(t, 2, func(c *loop.Conn) loop.Handler {
-				answers := handler.NewAnswers(c, 0)
+				answers := handler.NewReplies(c, 0)
 				if later {
 					first := answers.Later()
 					c.AfterFunc(time.Second, func() { first.Done([]byte(answer)) })
 				}
 				return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
-					return answers.Ask(srv.Loops()[1-c.Loop().Index()], func(dst []byte) []byte { return append(dst, answer...) })
+					return answers.RunOn(srv.Loops()[1-c.Loop().Index()], func(dst []byte) []byte { return append(dst, answer...) })
 				})
 			})
 			p := srv.Open()
@@ -195,9 +195,8 @@ func TestAnswersThatAreMuch(t *testing.T) {
 	})
 }
 
-// Answers for a loop whose mailbox is full come when there is room, and do not take a goroutine each
-// until then.
-func TestAnswersWaitForTheMailbox(t *testing.T) {
+// Replies for a loop whose mailbox is full come when it goes on, and take no goroutine until then.
+func TestRepliesWaitForTheMailbox(t *testing.T) {
 	const n = 500
 	bubble(t, func(t *testing.T) {
 		srv := startAsking(t, n+1)
@@ -228,7 +227,7 @@ func answersWaitForTheMailbox(t *testing.T, srv *looptest.Server, p *looptest.Pe
 	}
 	resume()
 	pass(0)
-	if waiting := startedHere(); waiting != 1 {
+	if waiting := startedHere(); waiting != 0 {
 		t.Errorf("%d goroutines wait, for %d answers", waiting, n)
 	}
 	wantReceived(t, p, "")
