@@ -22,7 +22,6 @@ var floors = map[string][]string{
 
 	// Floor 1: gnet is behind the seam of loop/internal/engine, and only gnetengine knows it.
 	"loop/internal/engine":     {},
-	"loop/internal/procs":      {},
 	"loop/internal/owner":      {"loop/internal/goroutine"},
 	"loop/internal/unixsock":   {sysModule},
 	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule, "internal/inside"},
@@ -31,12 +30,12 @@ var floors = map[string][]string{
 	"loop/internal/peak":       {},
 	"loop/internal/gate":       {},
 	"loop/internal/mailbox":    {},
-	"loop/internal/alarm":      {},
 	"loop/internal/jobs":       {},
 	"loop/internal/outbox":     {"codec"},
 	"loop/internal/watchdog":   {"loop/internal/goroutine", zerologModule},
 	"loop/internal/netpackets": {"loop/internal/engine", sysModule},
-	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/procs", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/gnetengine": {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", gnetModule, zerologModule, sysModule},
+	"loop/internal/epoll":      {"loop/internal/engine", "loop/internal/netpackets", "loop/internal/unixsock", sysModule},
 
 	// Floor 2: what is built on loops.
 	"handler":            {"codec", "loop", "timing", zerologModule, "internal/inside"},

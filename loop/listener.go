@@ -197,16 +197,30 @@ func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
 		s.refused.Add(1)
 		s.logRefusal(err, remote)
 	}
+	id := s.lastID.Add(1)
 	if v.own == nil {
-		s.newcomers.Go(func() {
+		lostOnWay := func(err error) {
 			defer s.arrived(l)
-			if err := ln.enroll(l, v.Conn, local, remote); err != nil {
-				lost(err)
-			}
-		})
+			lost(err)
+		}
+		if err := ln.fit(v.Conn); err != nil {
+			lostOnWay(err)
+			return
+		}
+		l.enroll(v.Conn, func(sock engine.Socket) (sink engine.Sink) {
+			opened := false
+			defer func() {
+				if !opened { // Accept has ended the goroutine of the loop
+					lost(errGoexited)
+				}
+				s.arrived(l)
+			}()
+			sink = l.open(ln, sock, id, local, remote)
+			opened = true
+			return sink
+		}, lostOnWay)
 		return
 	}
-	id := s.lastID.Add(1)
 	err := l.urge(func() {
 		defer s.arrived(l)
 		err := v.own.Join(l.index, func(sock engine.Socket) engine.Sink {
@@ -223,20 +237,30 @@ func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
 	}
 }
 
-// enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
-	s := ln.server
+// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one of
+// the two before it ends.
+func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := l.server
+	s.newcomers.Add(1)
+	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		defer s.newcomers.Done()
+		return open(sock)
+	}, func(err error) {
+		defer s.newcomers.Done()
+		lost(err)
+	})
+}
+
+// fit makes nc ready for its loop. What no engine can take is closed, with an error.
+func (ln *listener) fit(nc net.Conn) error {
 	if _, ok := nc.(syscall.Conn); !ok && ln.foreign {
 		_ = nc.Close()
 		return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
 	}
-	id := s.lastID.Add(1)
 	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
 		_ = tcp.SetNoDelay(false)
 	}
-	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
-		return l.open(ln, sock, id, local, remote)
-	})
+	return nil
 }
 
 // keepAddr makes an address of package net fit to be kept for as long as a connection. What the
