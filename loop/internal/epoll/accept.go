@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +23,7 @@ type accepting struct {
 }
 
 // Accepting implements engine.Acceptor.
-func (e *Engine) Accepting(ln net.Listener, keepAlive net.KeepAliveConfig) engine.Accepting {
+func (e *Engine) Accepting(ln net.Listener) engine.Accepting {
 	tcp, ok := ln.(*net.TCPListener)
 	if !ok {
 		return nil
@@ -35,7 +34,7 @@ func (e *Engine) Accepting(ln net.Listener, keepAlive net.KeepAliveConfig) engin
 	}
 	a := &accepting{engine: e, file: file}
 	if a.raw, err = file.SyscallConn(); err == nil {
-		controlErr := a.raw.Control(func(fd uintptr) { err = inherit(int(fd), keepAlive) })
+		controlErr := a.raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })
 		err = errors.Join(err, controlErr)
 	}
 	if err != nil {
@@ -43,37 +42,6 @@ func (e *Engine) Accepting(ln net.Listener, keepAlive net.KeepAliveConfig) engin
 		return nil
 	}
 	return a
-}
-
-// inherit sets the options that package net gives each connection, and those that loops need.
-func inherit(fd int, k net.KeepAliveConfig) error {
-	neverLinger(fd)
-	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if !k.Enable {
-		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
-	}
-	err = errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
-	for _, o := range []struct{ name, value, byDefault int }{
-		{unix.TCP_KEEPIDLE, seconds(k.Idle), keepAlive},
-		{unix.TCP_KEEPINTVL, seconds(k.Interval), keepAlive},
-		{unix.TCP_KEEPCNT, k.Count, keepAliveCount},
-	} {
-		if o.value == 0 {
-			o.value = o.byDefault
-		}
-		if o.value > 0 { // less means the system's
-			err = errors.Join(err, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, o.name, o.value))
-		}
-	}
-	return err
-}
-
-// seconds rounds up.
-func seconds(d time.Duration) int {
-	if d < 0 {
-		return -1
-	}
-	return int((d + time.Second - 1) / time.Second)
 }
 
 // Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether it

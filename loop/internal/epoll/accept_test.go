@@ -16,12 +16,9 @@ import (
 )
 
 // visit has a listener of ours accept one connection, and package net another to the same address.
-func visit(t *testing.T, r *rig, network, listen string, k net.KeepAliveConfig) (own engine.Newcomer, ownPeer net.Conn, model net.Conn, modelPeer net.Conn) {
+func visit(t *testing.T, r *rig, network, listen string) (own engine.Newcomer, ownPeer net.Conn, model net.Conn, modelPeer net.Conn) {
 	t.Helper()
-	lc := net.ListenConfig{KeepAliveConfig: k}
-	if !k.Enable {
-		lc.KeepAlive = -1
-	}
+	lc := net.ListenConfig{KeepAlive: -1}
 	ln, err := lc.Listen(context.Background(), network, listen)
 	if err != nil {
 		t.Skipf("%s %s: %v", network, listen, err)
@@ -45,7 +42,7 @@ func visit(t *testing.T, r *rig, network, listen string, k net.KeepAliveConfig) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = model.Close() })
-	a := r.Accepting(ln, k)
+	a := r.Accepting(ln)
 	if a == nil {
 		t.Fatal("cannot accept")
 	}
@@ -63,39 +60,36 @@ func TestAcceptsAsPackageNet(t *testing.T) {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}}
 	engines(t, 1, func(t *testing.T, r *rig) {
 		for _, where := range [][2]string{{"tcp", "127.0.0.1:0"}, {"tcp", ":0"}, {"tcp6", "[::1]:0"}, {"tcp4", "0.0.0.0:0"}} {
-			for _, k := range []net.KeepAliveConfig{{}, {Enable: true}, {Enable: true, Idle: 1500e6, Interval: 7e9, Count: 3},
-				{Enable: true, Idle: -1, Interval: -1, Count: -1}} {
-				own, ownPeer, model, modelPeer := visit(t, r, where[0], where[1], k)
-				for _, a := range [][4]net.Addr{
-					{own.RemoteAddr(), ownPeer.LocalAddr(), model.RemoteAddr(), modelPeer.LocalAddr()},
-					{own.LocalAddr(), ownPeer.RemoteAddr(), model.LocalAddr(), modelPeer.RemoteAddr()},
-				} {
-					got, want := a[0].(*net.TCPAddr), a[2].(*net.TCPAddr)
-					if got.String() != a[1].String() || len(got.IP) != len(want.IP) || got.Zone != want.Zone {
-						t.Errorf("%v: %v with %d bytes, want %v with %d", where, got, len(got.IP), a[1], len(want.IP))
-					}
+			own, ownPeer, model, modelPeer := visit(t, r, where[0], where[1])
+			for _, a := range [][4]net.Addr{
+				{own.RemoteAddr(), ownPeer.LocalAddr(), model.RemoteAddr(), modelPeer.LocalAddr()},
+				{own.LocalAddr(), ownPeer.RemoteAddr(), model.LocalAddr(), modelPeer.RemoteAddr()},
+			} {
+				got, want := a[0].(*net.TCPAddr), a[2].(*net.TCPAddr)
+				if got.String() != a[1].String() || len(got.IP) != len(want.IP) || got.Zone != want.Zone {
+					t.Errorf("%v: %v with %d bytes, want %v with %d", where, got, len(got.IP), a[1], len(want.IP))
 				}
-				fd := own.(*newcomer).fd
-				raw, err := model.(*net.TCPConn).SyscallConn()
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got, want []int
-				err = raw.Control(func(n uintptr) {
-					for _, o := range options {
-						g, err1 := unix.GetsockoptInt(fd, o[0], o[1])
-						w, err2 := unix.GetsockoptInt(int(n), o[0], o[1])
-						if err := errors.Join(err1, err2); err != nil {
-							t.Error(err)
-						}
-						got, want = append(got, g), append(want, w)
-					}
-				})
-				if err != nil || !slices.Equal(got, want) {
-					t.Errorf("%v, %+v: options %v, want %v; %v", where, k, got, want, err)
-				}
-				own.Close()
 			}
+			fd := own.(*newcomer).fd
+			raw, err := model.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want []int
+			err = raw.Control(func(n uintptr) {
+				for _, o := range options {
+					g, err1 := unix.GetsockoptInt(fd, o[0], o[1])
+					w, err2 := unix.GetsockoptInt(int(n), o[0], o[1])
+					if err := errors.Join(err1, err2); err != nil {
+						t.Error(err)
+					}
+					got, want = append(got, g), append(want, w)
+				}
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v: options %v, want %v; %v", where, got, want, err)
+			}
+			own.Close()
 		}
 	})
 }
@@ -103,7 +97,7 @@ func TestAcceptsAsPackageNet(t *testing.T) {
 // A newcomer joins a loop, becomes a connection of package net, or is reset.
 func TestNewcomers(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
-		own, peer, _, _ := visit(t, r, "tcp", "127.0.0.1:0", net.KeepAliveConfig{})
+		own, peer, _, _ := visit(t, r, "tcp", "127.0.0.1:0")
 		e := newEar()
 		r.do(0, func() {
 			if err := own.Join(0, func(engine.Socket) engine.Sink { return e }); err != nil {
@@ -116,7 +110,7 @@ func TestNewcomers(t *testing.T) {
 		if got := wait(t, e.heard, "input"); got != "x" {
 			t.Errorf("heard %q", got)
 		}
-		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0", net.KeepAliveConfig{})
+		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
 		nc, err := own.Net()
 		if err != nil {
 			t.Fatal(err)
@@ -127,12 +121,12 @@ func TestNewcomers(t *testing.T) {
 		if b, readErr := io.ReadAll(peer); err != nil || readErr != nil || string(b) != "full" {
 			t.Errorf("read %q, %v, %v", b, err, readErr)
 		}
-		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0", net.KeepAliveConfig{})
+		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
 		own.Close()
 		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("read: %v, want a reset", err)
 		}
-		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0", net.KeepAliveConfig{})
+		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
 		r.do(0, func() {
 			if err := own.Join(0, func(engine.Socket) engine.Sink { return nil }); err != nil {
 				t.Error(err)
@@ -152,7 +146,7 @@ func TestAcceptingEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := r.Accepting(ln, net.KeepAliveConfig{})
+		a := r.Accepting(ln)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := a.Accept()

@@ -188,8 +188,7 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 	}()
 }
 
-// takeOver returns a copy of nc's descriptor, and closes nc. Whoever had it may have made it block,
-// as os.File.Fd does, or linger.
+// takeOver returns a copy of nc's descriptor, and closes nc.
 func takeOver(nc net.Conn) (fd int, err error) {
 	defer nc.Close()
 	raw, err := nc.(syscall.Conn).SyscallConn()
@@ -198,23 +197,12 @@ func takeOver(nc net.Conn) (fd int, err error) {
 	}
 	var failed error
 	err = raw.Control(func(n uintptr) {
-		if failed = unix.SetNonblock(int(n), true); failed == nil {
-			fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
-		}
-		neverLinger(int(n))
+		fd, failed = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0)
 	})
 	if failed != nil {
 		return -1, fmt.Errorf("fcntl: %w", failed)
 	}
 	return fd, err
-}
-
-// neverLinger has no close wait for the peer, as SO_LINGER with a time does, though the socket does
-// not block. Without a time it resets, and does not wait.
-func neverLinger(fd int) {
-	if l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER); err == nil && l.Onoff != 0 && l.Linger > 0 {
-		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-	}
 }
 
 // Races implements engine.Racer.

@@ -5,10 +5,6 @@ package gnetengine
 import (
 	"errors"
 	"net"
-	"os"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -44,10 +40,7 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 
 // handOver gives the connection to gnet, which takes a copy of its descriptor and closes it.
 func (t *ticket) handOver() {
-	err := unblock(t.conn)
-	if err == nil {
-		_, err = t.loop.client.EnrollContext(t.conn, t)
-	}
+	_, err := t.loop.client.EnrollContext(t.conn, t)
 	if err == nil && !t.opened { // gnet reports a failed registration as a dead connection and no error
 		err = errUnregistered
 	}
@@ -75,27 +68,4 @@ func (l *eventLoop) claim(t *ticket) bool {
 	_, ok := l.tickets[t]
 	delete(l.tickets, t)
 	return ok
-}
-
-// unblock sees to it that nc does not hold up a loop: whoever had it may have made it block, as
-// os.File.Fd does, or linger.
-func unblock(nc net.Conn) error {
-	raw, err := nc.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetNonblock(int(fd), true)
-		neverLinger(int(fd))
-	})
-	return errors.Join(err, os.NewSyscallError("fcntl", failed))
-}
-
-// neverLinger has no close wait for the peer, as SO_LINGER with a time does, though the socket does
-// not block. Without a time it resets, and does not wait.
-func neverLinger(fd int) {
-	if l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER); err == nil && l.Onoff != 0 && l.Linger > 0 {
-		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
-	}
 }
