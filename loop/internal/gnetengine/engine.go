@@ -67,6 +67,8 @@ type eventLoop struct {
 	ticker ticker
 
 	reserve reserve
+	next    chan *ticket // for a goroutine that waits in handOverAll
+	waiting atomic.Bool  // there is one
 
 	mu       sync.Mutex
 	writable []*socket            // told by the watcher to be writable, or broken, not yet passed on
@@ -98,7 +100,8 @@ func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 	e.host, e.base = h, base
 	e.watch.notify = func(s *socket) { s.loop.notify(s) }
 	for i := range n {
-		l := &eventLoop{engine: e, index: i, ended: make(chan struct{}), tickets: make(map[*ticket]struct{})}
+		l := &eventLoop{engine: e, index: i, ended: make(chan struct{}),
+			next: make(chan *ticket), tickets: make(map[*ticket]struct{})}
 		if err := l.start(); err != nil {
 			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}

@@ -21,7 +21,8 @@ type ticket struct {
 }
 
 // Enroll implements engine.Engine. gnet waits, in EnrollContext, until OnOpen has run, and for ever if
-// the loop ends before: only a goroutine of its own can call it.
+// the loop ends before: only goroutines of its own can call it. One of them stays, as its stack has
+// grown to what that needs.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
 	t := &ticket{loop: l, conn: nc, open: open, lost: lost}
@@ -31,10 +32,30 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 		l.tickets[t] = struct{}{}
 	}
 	l.mu.Unlock()
-	if alive {
-		go t.handOver()
-	} else {
+	if !alive {
 		go t.lose(errEnded)
+		return
+	}
+	select {
+	case l.next <- t:
+	default:
+		go l.handOverAll(t)
+	}
+}
+
+// handOverAll hands over t, and those that come next if no other goroutine does.
+func (l *eventLoop) handOverAll(t *ticket) {
+	for {
+		t.handOver()
+		if !l.waiting.CompareAndSwap(false, true) {
+			return
+		}
+		select {
+		case t = <-l.next:
+			l.waiting.Store(false)
+		case <-l.ended:
+			return
+		}
 	}
 }
 
