@@ -17,9 +17,7 @@ const (
 	// if the system picks, as the local port, the one that is being dialled on this machine.
 	selfConnects = 3
 
-	// keepAlive is net.Dialer's default, and its listeners', in seconds, and keepAliveCount how
-	// often that may be in vain.
-	keepAlive, keepAliveCount = 15, 9
+	keepAlive = 15 // seconds: net.Dialer's default
 )
 
 // An attempt is a TCP connection that is being made.
@@ -52,20 +50,22 @@ func (e *Engine) Connect(loop int, local, remote netip.AddrPort,
 // begin makes a socket that connects. Its options are those that package net gives its connections.
 func (a *attempt) begin() (err error) {
 	a.tries++
-	if a.fd, err = rawSocket(family(a.remote.Addr())); err != nil {
-		return err
+	a.fd, err = syscall.Socket(family(a.remote.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
 	}
-	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	rawOption(a.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive)
-	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive)
+	for _, o := range [][3]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive}} {
+		_ = syscall.SetsockoptInt(a.fd, o[0], o[1], o[2]) // if the system has it
+	}
 	if a.local.IsValid() {
-		if err := unix.Bind(a.fd, sockaddr(a.local)); err != nil {
+		if err := syscall.Bind(a.fd, sockaddr(a.local)); err != nil {
 			return a.drop(os.NewSyscallError("bind", err))
 		}
 	}
-	if err := rawConnect(a.fd, a.remote); err != nil {
-		return a.drop(err)
+	err = syscall.Connect(a.fd, sockaddr(a.remote))
+	if err != nil && err != unix.EINPROGRESS && err != unix.EINTR {
+		return a.drop(os.NewSyscallError("connect", err))
 	}
 	if a.place, err = a.loop.poll.add(a.fd, unix.EPOLLOUT, a); err != nil {
 		return a.drop(err)
@@ -123,9 +123,9 @@ func (a *attempt) finish(local netip.AddrPort, err error) {
 		a.open(nil, netip.AddrPort{}, err)
 		return
 	}
-	d := &socket{loop: a.loop, fd: a.fd, place: a.place, polling: unix.EPOLLOUT}
-	a.loop.poll.entries[a.place].pollee = d
-	d.opened(a.open(d, local, nil))
+	s := &socket{loop: a.loop, fd: a.fd, place: a.place, polling: unix.EPOLLOUT}
+	a.loop.poll.entries[a.place].pollee = s
+	s.opened(a.open(s, local, nil))
 }
 
 // giveUp closes the socket of an attempt.
@@ -151,9 +151,19 @@ func family(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
+func sockaddr(a netip.AddrPort) syscall.Sockaddr {
 	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+		return &syscall.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	return &syscall.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// localAddr returns a socket's own address. It is by package syscall, as x/sys asks each socket
+// whether it is one of SCTP.
+func localAddr(fd int) (netip.AddrPort, error) {
+	a, err := syscall.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
+	}
+	return tcpAddr(a).AddrPort(), nil
 }

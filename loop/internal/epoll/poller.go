@@ -313,11 +313,6 @@ func (p *poller) add(fd int, events uint32, who pollee) (place int32, err error)
 	return place, nil
 }
 
-// modify changes what fd is watched for.
-func (p *poller) modify(place int32, fd int, events uint32) error {
-	return p.control(unix.EPOLL_CTL_MOD, fd, place, events)
-}
-
 // remove must be called before fd is closed.
 func (p *poller) remove(place int32, fd int) {
 	_ = rawControl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
@@ -325,6 +320,7 @@ func (p *poller) remove(place int32, fd int) {
 	p.free = append(p.free, place)
 }
 
+// control adds fd, or changes what it is watched for.
 func (p *poller) control(op, fd int, place int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: place, Pad: p.entries[place].generation}
 	return rawControl(p.fd, op, fd, &ev)
@@ -366,3 +362,16 @@ func (p *poller) close() {
 		}
 	}
 }
+
+// rawControl is epoll_ctl, which does not wait, without telling Go's scheduler: see maxRaw.
+func rawControl(epoll, op, fd int, event *unix.EpollEvent) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd),
+		uintptr(unsafe.Pointer(event)), 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("epoll_ctl", errno)
+	}
+	return nil
+}
+
+// rawClose closes a socket, in the same way. None of ours lingers in close.
+func rawClose(fd int) { _, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

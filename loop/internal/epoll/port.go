@@ -162,11 +162,11 @@ func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engi
 
 func (p *packets) connect(local, remote netip.AddrPort) (own netip.AddrPort, err error) {
 	if local.IsValid() {
-		if err := unix.Bind(p.fd, sockaddr(local)); err != nil {
+		if err := syscall.Bind(p.fd, sockaddr(local)); err != nil {
 			return own, os.NewSyscallError("bind", err)
 		}
 	}
-	if err := unix.Connect(p.fd, sockaddr(remote)); err != nil {
+	if err := syscall.Connect(p.fd, sockaddr(remote)); err != nil {
 		return own, os.NewSyscallError("connect", err)
 	}
 	if own, err = localAddr(p.fd); err != nil {

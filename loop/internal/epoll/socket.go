@@ -62,7 +62,7 @@ func (s *socket) watch() bool {
 	if events == s.polling {
 		return true
 	}
-	if s.loop.poll.modify(s.place, s.fd, events) != nil {
+	if s.loop.poll.control(unix.EPOLL_CTL_MOD, s.fd, s.place, events) != nil {
 		return false
 	}
 	s.polling = events
@@ -121,7 +121,7 @@ func (s *socket) checkPaused() {
 	// last report a second time would bring a second one.
 	if s.polling != unix.EPOLLONESHOT {
 		s.polling = unix.EPOLLONESHOT
-		_ = s.loop.poll.modify(s.place, s.fd, s.polling)
+		_ = s.loop.poll.control(unix.EPOLL_CTL_MOD, s.fd, s.place, s.polling)
 	}
 }
 
@@ -144,15 +144,13 @@ func (s *socket) over(err error) {
 // own have replaced ours by then, so each return costs about 25 cycles.
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > maxRaw {
-		return slowWrite(s.fd, p)
+		n, err := unix.Write(s.fd, p) // which Go's scheduler is told of
+		return max(n, 0), failed("write", err)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
 		uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
-	switch errno {
-	case 0:
+	if errno == 0 {
 		return int(n), nil
-	case unix.EINTR:
-		return slowWrite(s.fd, p)
 	}
 	return 0, failed("write", errno)
 }
@@ -171,32 +169,16 @@ func (s *socket) Writev(bufs [][]byte) (int, error) {
 		size += len(bufs[i])
 	}
 	if len(bufs) > maxRawPieces || size > maxRaw {
-		return s.slowWritev(bufs)
+		n, err := unix.Writev(s.fd, bufs[:min(len(bufs), maxIovecs)])
+		return max(n, 0), failed("writev", err)
 	}
 	msg := unix.Msghdr{Iov: &pieces[0]}
 	msg.SetIovlen(len(bufs))
 	n, _, errno := syscall.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL)
-	switch errno {
-	case 0:
+	if errno == 0 {
 		return int(n), nil
-	case unix.EINTR:
-		return s.slowWritev(bufs)
 	}
 	return 0, failed("writev", errno)
-}
-
-// slowWritev is writev(2), which Go's scheduler is told of.
-func (s *socket) slowWritev(bufs [][]byte) (int, error) {
-	for {
-		n, err := unix.Writev(s.fd, bufs[:min(len(bufs), maxIovecs)])
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EINTR:
-		default:
-			return 0, failed("writev", err)
-		}
-	}
 }
 
 func (s *socket) NotifyWritable() bool {
@@ -209,7 +191,13 @@ func (s *socket) NotifyWritable() bool {
 
 func (s *socket) Pending() bool { return poll(s.fd)&unix.POLLIN != 0 }
 
-func (s *socket) Unsent() int { return unsent(s.fd) }
+func (s *socket) Unsent() int {
+	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
+	if err != nil {
+		return -1
+	}
+	return n
+}
 
 func (s *socket) Pause() error {
 	s.paused = true
@@ -270,23 +258,10 @@ func (s *socket) opened(sink engine.Sink) {
 	}
 }
 
-// slowWrite is write(2), which Go's scheduler is told of.
-func slowWrite(fd int, p []byte) (int, error) {
-	for {
-		n, err := unix.Write(fd, p)
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EINTR:
-		default:
-			return 0, failed("write", err)
-		}
-	}
-}
-
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full.
+// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
+// came first.
 func failed(call string, err error) error {
-	if err == unix.EAGAIN {
+	if err == unix.EAGAIN || err == unix.EINTR {
 		return nil
 	}
 	return os.NewSyscallError(call, err)
@@ -299,15 +274,6 @@ func poll(fd int) (events int16) {
 		return 0
 	}
 	return fds[0].Revents
-}
-
-// unsent returns how many bytes of a socket's output the peer has not acknowledged.
-func unsent(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return -1
-	}
-	return n
 }
 
 // buffer is what all sockets of a loop read into.

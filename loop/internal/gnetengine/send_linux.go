@@ -10,8 +10,11 @@ import (
 )
 
 // rawSend is send(2) on a socket that does not block, without telling Go's scheduler.
-func rawSend(fd int, p []byte) (int, syscall.Errno) {
+func rawSend(fd int, p []byte) (int, error) {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
 		uintptr(len(p)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }

@@ -2,11 +2,7 @@
 
 package gnetengine
 
-import (
-	"syscall"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// rawSend has the caller write by package unix: there is no raw send here.
-func rawSend(int, []byte) (int, syscall.Errno) { return 0, unix.EINTR }
+// rawSend is write(2): there is no raw send here.
+func rawSend(fd int, p []byte) (int, error) { return unix.Write(fd, p) }

@@ -51,45 +51,24 @@ const maxRaw = 64 << 10
 
 // Write implements engine.Socket.
 func (s *socket) Write(p []byte) (int, error) {
+	send := unix.Write
 	if len(p) <= maxRaw {
-		if n, errno := rawSend(s.FD(), p); errno == 0 {
-			return n, nil
-		} else if errno != unix.EINTR {
-			return 0, failed("write", errno)
-		}
+		send = rawSend
 	}
-	for {
-		n, err := unix.Write(s.FD(), p)
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EINTR:
-		default:
-			return 0, failed("write", err)
-		}
-	}
+	n, err := send(int(s.fd), p)
+	return max(n, 0), failed("write", err)
 }
 
 // Writev implements engine.Socket.
 func (s *socket) Writev(bufs [][]byte) (int, error) {
-	if len(bufs) > maxIovecs {
-		bufs = bufs[:maxIovecs]
-	}
-	for {
-		n, err := gio.Writev(s.FD(), bufs)
-		switch err {
-		case nil:
-			return n, nil
-		case unix.EINTR:
-		default:
-			return 0, failed("writev", err)
-		}
-	}
+	n, err := gio.Writev(s.FD(), bufs[:min(len(bufs), maxIovecs)])
+	return max(n, 0), failed("writev", err)
 }
 
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full.
+// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
+// came first.
 func failed(call string, err error) error {
-	if err == unix.EAGAIN {
+	if err == unix.EAGAIN || err == unix.EINTR {
 		return nil
 	}
 	return os.NewSyscallError(call, err)
