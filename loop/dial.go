@@ -266,12 +266,9 @@ func (a *dialing) dial() {
 		}
 		var ip net.IP
 		local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
-		err = l.server.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		l.enroll(nc, func(sock engine.Socket) engine.Sink {
 			return a.opened(sock, local, remote)
-		})
-		if err != nil {
-			_ = l.urge(func() { a.fail(err) })
-		}
+		}, func(err error) { _ = l.urge(func() { a.fail(err) }) })
 	})
 }
 

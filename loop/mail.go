@@ -81,13 +81,6 @@ func (l *Loop) schedule() {
 	}
 }
 
-// due is schedule when the loop's own bell rings, on the loop.
-func (l *Loop) due() {
-	if l.state.CompareAndSwap(loopIdle, loopQueued) {
-		l.turn()
-	}
-}
-
 func (l *Loop) wake() {
 	// An engine that is ending refuses; the mailbox is emptied by the drain then.
 	_ = l.server.engine.Wake(l.index)

@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
@@ -115,18 +114,13 @@ type Server struct {
 	// at each call, and always panic.
 	Strict bool
 
-	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
-	NumLoops int `zero:"GOMAXPROCS"`
+	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
+	// what Offload runs, clients of databases, the garbage collector. That costs a machine with few
+	// cores much of what it could serve: half with two. Who has no such goroutines, or can let them
+	// wait for up to 10 ms at a time, takes all by runtime.GOMAXPROCS(0).
+	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
 
-	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, if it is less, to one
-	// more than the loops of all servers of the process, where it stays, and says so in the log: a
-	// loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
-	// no pollers: not on Linux), and without one that is free, goroutines that wait for sockets
-	// (what Offload runs, clients of databases) stand still meanwhile. If the environment sets
-	// GOMAXPROCS, it is never raised.
-	KeepGOMAXPROCS bool
-
-	// Engine is what moves the bytes. The zero Engine is the best one that the system has.
+	// Engine is what moves the bytes. The zero Engine is the system's default.
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
@@ -247,8 +241,6 @@ type Server struct {
 	base            time.Time
 	engine          engine.Engine
 	loops           []*Loop
-	alarm           *alarm.Alarm
-	alarming        sync.WaitGroup // for its end
 	watch           *watchdog.Dog
 	jobs            jobs.Pool
 	handshakers     *tlsconn.Workers // nil without a listener for TLS
@@ -318,7 +310,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		s.engine = s.newEngine()
+		var err error
+		if s.engine, err = s.newEngine(); err != nil {
+			return err
+		}
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {

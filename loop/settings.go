@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/procs"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -33,9 +33,9 @@ func (s *Server) prepare() error {
 		s.Logger = defaultLogger()
 	}
 	if s.Engine > EngineNet {
-		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault and EngineNet", s.Engine)
+		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
 	}
-	s.NumLoops = cmp.Or(s.NumLoops, procs.Available())
+	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}
@@ -61,7 +61,7 @@ func (s *Server) prepare() error {
 		}
 		s.listeners = append(s.listeners, ln)
 		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
 		}
 	}
 	return s.checkCodec()

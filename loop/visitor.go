@@ -19,7 +19,7 @@ type visitor struct {
 // accepted by package net.
 func (ln *listener) acceptOwn() {
 	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
-		ln.own = a.Accepting(ln.net, ln.tcp.listenConfig().KeepAliveConfig)
+		ln.own = a.Accepting(ln.net)
 	}
 }
 
