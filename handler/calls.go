@@ -20,20 +20,16 @@ const (
 )
 
 const (
-	// keptCalls is for how many calls memory is kept, however many are under way.
-	keptCalls = 1024
-	// relaxAfter is how long memory for more is kept that is not used.
-	relaxAfter = 10 * time.Second
+	keptCalls  = 1024             // for so many calls memory is kept
+	relaxAfter = 10 * time.Second // so long memory for more is kept that is not used
 )
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
 	// os.ErrDeadlineExceeded: errors.Is reports true for both.
 	ErrCallTimeout error = callTimeout{}
-
 	// ErrTooManyCalls: CallLimits.Max calls are under way already.
 	ErrTooManyCalls = errors.New("handler: too many calls under way")
-
 	// ErrCallID: a call with that id is under way already.
 	ErrCallID = errors.New("handler: a call with this id is under way")
 )
@@ -49,15 +45,12 @@ type CallLimits struct {
 	// Timeout is how long an answer may take, if the call itself does not say. 0 means
 	// DefaultCallTimeout, 10 s.
 	Timeout time.Duration
-
 	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
 	// the ids are short.
 	Max int
-
 	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
-	// many ids as calls under way. An id comes again when all others have had their turn, so that
-	// a late answer is not taken for that of a later call if there are many: by default as many as
-	// the square of the calls under way.
+	// many ids as calls under way. An id comes again when all others have had their turn, so that a
+	// late answer is not taken for that of a later call.
 	IDBits int
 }
 
@@ -93,10 +86,9 @@ func (s *CallStats) add(more CallStats) {
 //	calls.Answer(r.id, r) // in OnMessage
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
-// connection closed. Its done function is called then (except by Cancel), on the connection's loop.
-// It is not under way any more then: Stats does not count it, and its place is free for another. A
-// panic in done closes the connection, like one in any of its callbacks. All methods must be called on
-// the connection's loop.
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop:
+// the call is not under way any more, and its place is free. A panic in done closes the connection.
+// All methods must be called on the connection's loop.
 //
 // Each call has a timer of its loop's wheel. It costs no allocation at steady state. What many calls
 // at once have taken is given back some 10 to 60 s after there were that many.
@@ -131,13 +123,8 @@ type call[A any] struct {
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
-	cs := &Calls[A]{
-		conn:    c,
-		timeout: limits.Timeout,
-		max:     limits.Max,
-		ids:     1<<limits.IDBits - 1, // of 64 bits: all of them
-		calls:   make(map[uint64]*call[A]),
-	}
+	cs := &Calls[A]{conn: c, timeout: limits.Timeout, max: limits.Max, calls: make(map[uint64]*call[A])}
+	cs.ids = 1<<limits.IDBits - 1 // of 64 bits: all of them
 	c.AfterClose(cs.failAll)
 	return cs
 }

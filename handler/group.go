@@ -274,8 +274,7 @@ func (s *shard) run() (more bool) {
 	if s.from > 0 {
 		return true
 	}
-	clear(s.batch)
-	s.batch = s.batch[:0]
+	s.batch = nil
 	return false
 }
 

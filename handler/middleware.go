@@ -14,10 +14,8 @@ import (
 )
 
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
-// log. Log, Limit and Heartbeat are Middlewares; MiddlewareFunc makes one from a function.
-//
-// It wraps the Accept function rather than a handler, so that it sees the Conn when that opens (to
-// set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
+// log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
+// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
 // only needs hooks returns the handler of next as it is, and then costs nothing per message.
 type Middleware interface {
 	// Wrap is called once, when the server is put together; what it returns is called on the loop
@@ -32,8 +30,7 @@ type MiddlewareFunc func(next loop.Accept) loop.Accept
 func (f MiddlewareFunc) Wrap(next loop.Accept) loop.Accept { return f(next) }
 
 // Chain returns accept wrapped in middlewares. The first is the outermost: it sees each connection
-// first, and each message first. Without middlewares it returns accept. A nil accept or middleware
-// panics.
+// first, and each message first. A nil accept or middleware panics.
 func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 	require(accept != nil, "Chain with a nil Accept")
 	for i := len(middlewares) - 1; i >= 0; i-- {
@@ -45,8 +42,8 @@ func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops at once, so h must have no state, or state that is safe for that: a loop.HandlerFunc,
-// or a struct of loop.Locals, atomics and Groups. A nil h panics.
+// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A nil
+// h panics.
 func Shared(h loop.Handler) loop.Accept {
 	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
@@ -74,20 +71,12 @@ const DefaultMaxLogged = 128
 
 // Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
 // and one with its age and the reason when it has closed; on request one for each message received.
-// The reason "close" stands for our own Close without an error. A connection that closes because
-// its code panicked is logged as an error; the stack is in the line that the loop has written.
-//
-// The zero Log logs opens and closes at zerolog.DebugLevel, and then costs nothing per message.
+// The reason "close" stands for our own Close without an error. A panic is logged as an error; the
+// stack is in the line that the loop has written. The zero Log costs nothing per message.
 type Log struct {
-	// Level is the level of opens and closes. The zero value is zerolog.DebugLevel.
-	Level zerolog.Level
-
-	// Messages asks for a line per message, before the handler gets it.
-	Messages bool
-
-	// MessageLevel is the level of these. The zero value is zerolog.DebugLevel.
-	MessageLevel zerolog.Level
-
+	Level        zerolog.Level // of opens and closes; the zero value is zerolog.DebugLevel
+	Messages     bool          // a line per message, before the handler gets it
+	MessageLevel zerolog.Level // of these; the zero value is zerolog.DebugLevel
 	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A
 	// negative one shows none, only the length.
 	MaxLogged int
@@ -142,32 +131,25 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. Which messages pass depends on their times only, and a
-// peer that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so
-// that messages of many seconds come at once. What delays messages by less than that, the network
-// and a loop that is away for less than 25 ms, is for Burst: let it be what comes in 50 ms at least,
-// and two, if messages come at exact times.
+// Burst messages that fills at PerSecond. Which messages pass depends on their times only. A peer
+// that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so that
+// messages of many seconds come at once. Shorter delays, by the network or by a loop that is away
+// for less than 25 ms, are for Burst: let it be what comes in 50 ms at least, and two.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
-// ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle
-// times and heartbeats. To limit bytes, see the limits of loop.Server and of the codec.
-//
-// It costs one reading of the clock per message, and no timer.
+// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and heartbeats
+// all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit costs one
+// reading of the clock per message, and no timer.
 type Limit struct {
-	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
-	// positive.
+	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
 	PerSecond float64
-
 	// Burst is how many messages may come at once after a silence. 0 means what comes in a second:
 	// PerSecond rounded up.
 	Burst int
-
 	// Drop drops the messages that are too many, instead of closing the connection.
 	Drop bool
-
-	// Exceeded is called on the loop for each message that is too many, before the connection
-	// closes if it does: to count, or to tell the peer. msg is valid until it returns. It may be
-	// nil.
+	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
+	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 
@@ -226,15 +208,12 @@ type bucket struct {
 	until   time.Duration // when it is forfeited
 }
 
-// excuseFor is how long after an absence of the loop what came meanwhile is expected.
-const excuseFor = time.Second
-
 // take takes one token at now, and reports whether there was one. away is how long the loop was away
 // in all.
 func (b *bucket) take(now, away time.Duration) bool {
 	if away != b.away {
 		b.excused = min(b.excused+away-b.away, away)
-		b.away, b.until = away, now+excuseFor
+		b.away, b.until = away, now+time.Second
 	}
 	switch {
 	case b.due-now <= b.capacity:
@@ -272,33 +251,26 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 //     set Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and
 //     nobody is closed.
 //
-// For protocols in which both sides send by themselves (AMQP, STOMP) chain two: the second and the
-// third kind.
+// For protocols in which both sides send by themselves (AMQP, STOMP) chain the second and the third.
 //
-// Each byte that comes in counts as life, of whatever message or part of one. Nothing is early: a
-// loop that was late itself looks into the socket first, as loop.Conn.OnIdle does. It costs nothing
-// per message (SendOnly: a reading of the clock per write) and shares one timer with all idle hooks
-// and the idle timeout of the connection.
+// Each byte that comes in counts as life. Nothing is early: a loop that was late itself looks into
+// the socket first, as loop.Conn.OnIdle does. It costs nothing per message (SendOnly: a reading of
+// the clock per write) and shares one timer with the idle hooks and the idle timeout.
 type Heartbeat struct {
 	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
 	Interval time.Duration
-
-	// Message is the ping: one message, framed by the connection's codec. Or:
+	// Message is the ping: one message, framed by the connection's codec.
 	Message []byte
-
-	// Ping sends the ping, for one that is made anew each time or that is not a message of the
+	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of the
 	// codec. It is called on the loop. An error closes c with it.
 	Ping func(c *loop.Conn) error
-
 	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
 	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
 	// s. Without one, Missed times Interval does.
 	Missed int
-
 	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an
 	// Interval, instead of when nothing was heard.
 	SendOnly bool
-
 	// Jitter adds to each connection's Interval a random time below this, chosen once, so that
 	// clients that connected together are not pinged together. 0 means none.
 	Jitter time.Duration

@@ -17,20 +17,15 @@ type PoolConfig[A any] struct {
 	// Redial says how each connection is made, and made again. Its Open must be nil; Keep and Drop
 	// do not matter.
 	Redial Redial
-
 	// Size is how many connections there are. 0 means DefaultPoolSize, 3.
 	Size int
-
 	// Limits are those of each connection's calls.
 	Limits CallLimits
-
 	// Open is called for each new connection, on the loop, and returns its Handler, whose OnMessage
 	// gives answers to calls. nil refuses, which counts as a failed attempt. Calls may be begun there
 	// already, to say who we are: others come when it has returned.
 	Open func(c *loop.Conn, calls *Calls[A]) loop.Handler
-
-	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a peer that is dead
-	// but has not closed.
+	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware
 }
 
