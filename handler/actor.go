@@ -53,10 +53,9 @@ type stopReason struct{ err error }
 //		return r.receive
 //	})
 //
-// Any goroutine may call Spawn, callbacks of any loop included; it does not wait, and the ActorRef
-// may be used at once: messages wait for start. A panic in start, or a nil that it returns, stops
-// the actor. The errors are loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A
-// nil l or start panics.
+// Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages wait
+// for start. A panic in start, or a nil that it returns, stops the actor. The errors are
+// loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
 	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
 	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
@@ -84,11 +83,9 @@ type ActorRef[M any] struct{ a *Actor[M] }
 
 // Tell has the actor receive m on its loop, after what was told to it and posted to that loop
 // before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
-// actor, with what it refers to: the bytes of a message must be copied.
-//
-// nil means queued; if the actor stops first, m is dropped: who must know of it asks, by Ask.
-// ErrStopped: it is stopped, or r is the zero ActorRef. loop.ErrMailboxFull and
-// loop.ErrServerClosed are Loop.Post's.
+// actor, with what it refers to: the bytes of a message must be copied. nil means queued; if the
+// actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or r
+// is the zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {

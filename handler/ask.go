@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Asker is who waits for the answer to one question. It is part of the message that asks, and
-// belongs to who receives that. Any goroutine may use it, at any time, once: what comes later is
-// dropped.
+// An Asker is who waits for the answer to one question. It is part of the message that asks. Any
+// goroutine may use it, at any time, once: what comes later is dropped.
 type Asker[A any] struct{ question *question[A] }
 
 // Answer answers, and reports whether the asker gets that: false if it has got an answer already, has
@@ -37,20 +37,17 @@ func (r Asker[A]) Fail(err error) bool {
 // message makes the message from the Asker; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
 // loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
-// given. done is called exactly once, unless cancel is called before it; cancel, too, must be
-// called on l. It does not die with a connection, and may use one of l that has closed since: a Conn
-// does nothing then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
+// given. done is called exactly once, unless cancel, which is for l, is called before. The question
+// does not die with a connection of l, and done may use one that has closed: a Conn does nothing
+// then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	if timeout <= 0 {
-		timeout = DefaultCallTimeout
-	}
 	w := &waiter[A]{loop: l, done: done}
 	w.question.deliver = func(answer A, err error) {
 		_ = l.PostEventually(func() { w.end(answer, err) }) // a loop that ends tells its waiters
 	}
-	w.timer = l.AfterFunc(timeout, w.expired)
+	w.timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), w.expired)
 	locals.Get(l).askers[w] = struct{}{}
 	askActor(&w.question, to, message)
 	return w.cancel
@@ -87,22 +84,15 @@ func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker
 }
 
 // wait asks and waits for the answer.
-func wait[A any](ctx context.Context, ask func(q *question[A])) (A, error) {
-	type result struct {
-		answer A
-		err    error
-	}
-	results := make(chan result, 1)
-	q := &question[A]{deliver: func(answer A, err error) { results <- result{answer, err} }}
+func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err error) {
+	done := make(chan struct{})
+	q := &question[A]{deliver: func(a A, e error) { answer, err = a, e; close(done) }}
 	ask(q)
-	select {
-	case r := <-results:
-		return r.answer, r.err
-	case <-ctx.Done():
+	if await(ctx, done) != nil {
 		q.fail(ctx.Err())
-		r := <-results // an answer that was just given counts
-		return r.answer, r.err
+		<-done // an answer that was just given counts
 	}
+	return answer, err
 }
 
 // A question is one that was asked, until the first of all that can happen ends it.
@@ -187,13 +177,11 @@ type asked interface {
 func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended
-	if err == nil {
-		if waits = q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
-			if qs.open == nil {
-				qs.open = make(map[asked]struct{})
-			}
-			qs.open[q] = struct{}{}
+	if waits = err == nil && q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
+		if qs.open == nil {
+			qs.open = make(map[asked]struct{})
 		}
+		qs.open[q] = struct{}{}
 	}
 	qs.mu.Unlock()
 	if err != nil {

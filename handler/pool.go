@@ -149,16 +149,11 @@ func (p *Pool[A]) Stats() PoolStats {
 
 // Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and all
 // calls have ended. When ctx is done it returns ctx's error.
-func (p *Pool[A]) Shutdown(ctx context.Context) error {
+func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	for _, k := range p.links {
-		_ = k.loop.PostEventually(k.Stop)
+		err = cmp.Or(err, k.Shutdown(ctx))
 	}
-	for _, k := range p.links {
-		if err := await(ctx, k.ended); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // Stop closes the connections, and dials no more. Calls that are under way fail, with loop.ErrClosed.

@@ -28,18 +28,18 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 //	ready     B              now B C D are sent, in one piece
 //
 // Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
-// behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
-// too many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound,
-// the connection is not read until half of them are sent. Those that are ready wait, too, while the
-// peer does not take what was sent before.
+// behind what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
+// many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound, the
+// connection is not read until half of them are sent. Those that are ready wait, too, while the peer
+// does not take what was sent before.
 //
 // A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed, so
 // that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
-// The methods must be called on the connection's loop. Those of the zero Replies, which has no
-// connection, panic, but for Waiting, which is 0.
+// The methods must be called on the connection's loop. Those of the zero Replies panic, but for
+// Waiting, which is 0.
 type Replies struct {
 	c        *loop.Conn
 	max      int
@@ -85,8 +85,7 @@ func (r *Replies) Waiting() int { return len(r.waiting) }
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
 // Server.MaxOutbound bytes of Write wait behind them already: what nobody has asked for is not held
 // back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
-// reply that has half of MaxOutbound or more, however it was given, what is written waits, too,
-// while the peer takes that.
+// reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
 func (r *Replies) Write(p []byte) error {
 	r.mustBeMade()
 	if len(r.waiting) == 0 && !r.stuck {
@@ -99,16 +98,14 @@ func (r *Replies) Write(p []byte) error {
 	if err := r.checkWrite(); err != nil {
 		return err
 	}
-	n := len(r.waiting)
-	if n > 0 && r.waiting[n-1].open && len(r.waiting[n-1].data)+len(p) <= r.together {
-		last := r.waiting[n-1]
-		last.data = append(last.data, p...)
-	} else {
-		r.waiting = append(r.waiting, &Reply{replies: r, data: slices.Clone(p), ready: true, open: true})
-	}
 	r.bytes += len(p)
 	r.written += len(p)
-	r.hold()
+	if n := len(r.waiting); n > 0 && r.waiting[n-1].open && len(r.waiting[n-1].data)+len(p) <= r.together {
+		r.waiting[n-1].data = append(r.waiting[n-1].data, p...)
+		r.hold()
+	} else {
+		r.add(&Reply{replies: r, data: slices.Clone(p), ready: true, open: true})
+	}
 	return nil
 }
 
@@ -131,11 +128,10 @@ func (r *Replies) checkWrite() error {
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
-// once if none does. One that is never Done keeps it open, until the idle timeout; for good, if more
-// requests wait than may be under way, as those count as received. err nil is Close.
-//
+// once if none does. err nil is Close. A reply that is never Done keeps the connection open until the
+// idle timeout; for good, if more requests wait than may be under way, as those count as received.
 // Requests behind this one are still delivered, and their replies waited for. Where it is the last,
-// as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
+// as behind a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
 	r.mustBeMade()
 	r.over, r.reason = true, err
@@ -225,12 +221,10 @@ func (r *Replies) flush() {
 }
 
 // RunOn has work run on l, which may be another loop or the connection's own, and replies with what
-// it appends to dst. It keeps the place of the reply, and returns at once: the order of what one
+// it appends to dst. It keeps the place of the reply, and returns at once; the order of what one
 // connection has run on one loop is kept there, too. Nothing that work uses may belong to the
-// connection's loop; bytes of the request must be copied.
-//
-// The errors are loop.Loop.Post's; then no place is kept, and the caller may reply with Write. A
-// panic in work closes the connection, as its reply will never come.
+// connection's loop; bytes of the request must be copied. The errors are loop.Loop.Post's: then no
+// place is kept, and the caller may reply with Write. A panic in work closes the connection.
 func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 	return r.StartOn(l, func(done func(p []byte)) { done(work(nil)) })
 }
