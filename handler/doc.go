@@ -31,13 +31,8 @@
 // The middlewares are plain structs whose zero fields mean something sensible. Settings that make
 // no sense are a programmer's error: Wrap panics, when the program starts.
 //
-// # Which goroutine
-//
 // Package loop's one rule holds here: what has a *loop.Conn or an *Actor in its hands runs on the
 // loop of that, and may touch nothing of another loop. Four things are for any goroutine, and are
 // how loops talk to each other: a Group (Broadcast, Each, Len), a Registry (Get, Len, All), an
-// ActorRef (Tell, Stop), and package loop's Ref.
-//
-// Everything that these send keeps its order: each loop has one queue, and runs in order what was
-// told, posted and broadcast to it.
+// ActorRef, and package loop's Ref. What these send keeps its order: each loop has one queue.
 package handler

@@ -25,16 +25,15 @@ import (
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two
-// broadcasts, from whatever goroutines or loops, reach all members in the same order, and if one
-// call returned before the other was made, in that one. A member gets the broadcasts that are made
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If one
+// call returned before the other was made, it is that one. A member gets the broadcasts that are made
 // after its Join, and none after its Leave. So a room with a history, which holds one lock while it
 // extends that and broadcasts, and while it copies it and joins a member, shows each member
 // everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
-// among all that is posted and told to a loop. So what a callback sends to its own connection
-// directly comes before what it broadcasts, even if it broadcast first.
+// among all that is posted and told to a loop. What a callback sends to its own connection comes
+// before what it broadcasts, even if it broadcast first.
 type Group struct {
 	// Keep is how many messages wait for a slow member: while more than 64 KiB of its output are
 	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
@@ -80,8 +79,7 @@ func (g *Group) Join(c *loop.Conn) bool {
 		s = &shard{group: g, loop: c.Loop(), place: make(map[*loop.Conn]int)}
 		s.task = s.run
 		g.shards = append(g.shards, s)
-	}
-	if _, ok := s.place[c]; ok {
+	} else if _, ok := s.place[c]; ok {
 		return false
 	}
 	g.seq++
@@ -143,11 +141,10 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
-// nil means that it is on its way, in the order that Group describes. A loop whose mailbox is full,
-// or that has ended, is left out: the error joins an *UnreachedError for each of them, which is
-// also loop.ErrMailboxFull or loop.ErrServerClosed to errors.Is. The other members do get the
-// message, so who broadcasts again sends it to them twice. A member whose codec refuses msg does
-// not get it; that is logged as a warning.
+// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out: the
+// error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
+// loop.ErrServerClosed to errors.Is. The other members do get the message, so who broadcasts again
+// sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
 // BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
@@ -156,17 +153,16 @@ func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
 
-// BroadcastKey is Broadcast of the newest value of something: the price of a share, the position of a
-// player. Where a message with the same key still waits for a member, by Keep, msg takes its place.
-// An empty key is Broadcast.
+// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where a
+// message with the same key still waits for a member, by Keep, msg takes its place. An empty key is
+// Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each has f called for each member, on the loop of that, so on several loops at once. Any
-// goroutine may call Each; it does not wait. f may do what a callback of the connection may, Leave
-// included. A panic in f closes the connection that it was called for. The error is Broadcast's. A
-// nil f panics here.
+// Each has f called for each member, on its loop, so on several loops at once. Any goroutine may call
+// Each; it does not wait. f may do what a callback of the connection may, Leave included. A panic in
+// f closes the connection that it was called for. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
@@ -192,10 +188,8 @@ func (g *Group) post(b broadcast) (err error) {
 
 // shard returns l's, or nil. g.mu is held.
 func (g *Group) shard(l *loop.Loop) *shard {
-	for _, s := range g.shards {
-		if s.loop == l {
-			return s
-		}
+	if i := slices.IndexFunc(g.shards, func(s *shard) bool { return s.loop == l }); i >= 0 {
+		return g.shards[i]
 	}
 	return nil
 }
@@ -255,8 +249,7 @@ func (s *shard) remove(c *loop.Conn) bool {
 		s.members[i] = s.members[last]
 		s.place[s.members[i].c] = i
 	}
-	s.members[last] = member{}
-	s.members = s.members[:last]
+	s.members = slices.Delete(s.members, last, last+1)
 	return true
 }
 
@@ -352,7 +345,7 @@ func (s *shard) send(m *member, b *broadcast) {
 	behind.add(waiting{b.key, b.form(c), b.msg})
 }
 
-// slowMark is how many bytes may be pending before a group with Keep has messages wait.
+// slowMark is how many bytes may be pending before messages wait, with Keep.
 func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
 
 // A backlog is what waits for a member that is slow. It is its loop's.
@@ -430,15 +423,10 @@ type form struct {
 func (b *broadcast) form(c *loop.Conn) *form {
 	cd := c.Codec()
 	key := frameKey(cd)
-	if key == nil {
-		return nil
+	if i := slices.IndexFunc(b.forms, func(f *form) bool { return f.codec == key }); i >= 0 {
+		return b.forms[i]
 	}
-	for _, f := range b.forms {
-		if f.codec == key {
-			return f
-		}
-	}
-	if len(b.forms) == maxForms {
+	if key == nil || len(b.forms) == maxForms {
 		return nil
 	}
 	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)

@@ -23,18 +23,16 @@ type local struct {
 
 var locals *loop.Local[local]
 
-func init() {
-	locals = loop.NewLocal(newLocal) // not above: newLocal refers to it
-}
-
-func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
-	return local{
-		conns:  make(map[*loop.Conn]*connState),
-		actors: make(map[*actor]struct{}),
-		askers: make(map[loopAsker]struct{}),
-		links:  make(map[*Link]struct{}),
-	}
+func init() { // not above: what stops refers to locals
+	locals = loop.NewLocal(func(l *loop.Loop) local {
+		l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
+		return local{
+			conns:  make(map[*loop.Conn]*connState),
+			actors: make(map[*actor]struct{}),
+			askers: make(map[loopAsker]struct{}),
+			links:  make(map[*Link]struct{}),
+		}
+	})
 }
 
 // A connState is what this package keeps of a connection until it has closed.

@@ -21,9 +21,9 @@ const (
 var ErrAway = errors.New("handler: not connected")
 
 // A Redial keeps a connection to an address: when it ends, or cannot be made, it is dialled again,
-// after a time that doubles from Min to Max, each with full jitter (AWS, "Exponential Backoff And
-// Jitter"): a random part of that time, so that the clients of a server that comes back do not come
-// all at once. A connection that has lasted for Max begins at Min again.
+// after a time that doubles from Min to Max, with full jitter (AWS, "Exponential Backoff And
+// Jitter"): a random part of that time, so that not all clients come at once when a server comes
+// back. A connection that has lasted for Max begins at Min again.
 //
 //	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: open}
 //	link := up.Start(l) // on loop l
@@ -65,6 +65,9 @@ func (r Redial) Start(l *loop.Loop) *Link {
 	r.Min = cmp.Or(r.Min, DefaultRedialMin)
 	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
 	require(r.Max >= r.Min, "Redial with a Max below Min")
+	if r.State == nil {
+		r.State = func(*loop.Conn, error) {}
+	}
 	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
 	locals.Get(l).links[k] = struct{}{}
 	k.dial()
@@ -100,10 +103,9 @@ type LinkStats struct {
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
-// Send sends msg, or keeps a copy for the next connection, or behind what was kept and is not sent
-// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
-// Conn.Send's. A message that was sent may still be lost with its connection: only an answer tells,
-// see Calls.
+// Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
+// Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A
+// message that was sent may still be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -177,7 +179,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	k.conn, k.since = c, k.loop.Now()
 	k.stats.Opened++
 	k.sendKept()
-	k.tell(c, nil)
+	k.redial.State(c, nil)
 	return h
 }
 
@@ -219,13 +221,7 @@ func (k *Link) failed(err error) {
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)
 	}
-	k.tell(nil, err)
-}
-
-func (k *Link) tell(c *loop.Conn, err error) {
-	if k.redial.State != nil {
-		k.redial.State(c, err)
-	}
+	k.redial.State(nil, err)
 }
 
 // stopLinks stops those that still live when their loop ends.
