@@ -43,14 +43,29 @@ func (r Asker[A]) Fail(err error) bool {
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	w := &waiter[A]{loop: l, done: done}
-	w.question.deliver = func(answer A, err error) {
-		_ = l.PostEventually(func() { w.end(answer, err) }) // a loop that ends tells its waiters
+	var none A
+	var timer loop.Timer
+	q, askers := new(question[A]), locals.Get(l).askers
+	forget := func() (waited bool) {
+		_, waited = askers[q]
+		delete(askers, q)
+		timer.Stop()
+		return waited
 	}
-	w.timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), w.expired)
-	locals.Get(l).askers[w] = struct{}{}
-	askActor(&w.question, to, message)
-	return w.cancel
+	end := func(answer A, err error) {
+		if forget() {
+			done(answer, err)
+		}
+	}
+	q.deliver = func(answer A, err error) { _ = l.PostEventually(func() { end(answer, err) }) }
+	timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), func() {
+		if q.close() { // otherwise the answer is in the mailbox
+			end(none, ErrCallTimeout)
+		}
+	})
+	askers[q] = func() { q.close(); end(none, loop.ErrServerClosed) } // if l ends
+	askActor(q, to, message)
+	return func() { forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
@@ -98,7 +113,7 @@ func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err e
 // A question is one that was asked, until the first of all that can happen ends it.
 type question[A any] struct {
 	ended   atomic.Bool
-	deliver func(A, error)
+	deliver func(A, error)            // once, from any goroutine
 	among   atomic.Pointer[questions] // of who has it
 }
 
@@ -201,56 +216,9 @@ func (qs *questions) end(err error) {
 	}
 }
 
-// A waiter is who waits on a loop for the answer to a question. Its methods run there.
-type waiter[A any] struct {
-	question question[A]
-	loop     *loop.Loop
-	done     func(A, error)
-	timer    loop.Timer
-}
-
-// A loopAsker is a waiter for any type.
-type loopAsker interface{ loopEnds() }
-
-// forget reports whether the waiter still waited.
-func (w *waiter[A]) forget() (waited bool) {
-	askers := locals.Get(w.loop).askers
-	_, waited = askers[w]
-	delete(askers, w)
-	w.timer.Stop()
-	return waited
-}
-
-// end tells the answer, unless that was done.
-func (w *waiter[A]) end(answer A, err error) {
-	if w.forget() {
-		w.done(answer, err)
-	}
-}
-
-func (w *waiter[A]) expired() {
-	if w.question.close() { // otherwise the answer is in the mailbox
-		var none A
-		w.end(none, ErrCallTimeout)
-	}
-}
-
-// cancel ends the question without a word.
-func (w *waiter[A]) cancel() {
-	w.forget()
-	w.question.close()
-}
-
-// loopEnds tells a waiter whose loop will not bring it an answer any more.
-func (w *waiter[A]) loopEnds() {
-	w.question.close()
-	var none A
-	w.end(none, loop.ErrServerClosed)
-}
-
 // endAskers tells those that still wait when their loop ends.
 func endAskers(l *loop.Loop) {
-	for a := range locals.Get(l).askers {
-		_ = l.Try(a.loopEnds)
+	for _, end := range locals.Get(l).askers {
+		_ = l.Try(end)
 	}
 }

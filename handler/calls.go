@@ -284,8 +284,8 @@ func (cs *Calls[A]) relax() {
 //	pipe.Answer(msg) // in OnMessage
 //
 // A call that has timed out keeps its place in the order, so that its answer, should it still come,
-// is not taken for that of the next one. Until then it counts against CallLimits.Max: a
-// peer that has lost an answer is not heard again in order, and the connection is best closed.
+// is not taken for that of the next one, and counts against CallLimits.Max until then. A peer that
+// has lost an answer is not heard again in order: the connection is best closed.
 type Pipeline[A any] struct {
 	calls *Calls[A]
 	order []uint64 // the ids of calls whose answers are to come, from first on

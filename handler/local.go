@@ -14,11 +14,11 @@ const maxBuffer = 64 << 10
 type local struct {
 	buffer   []byte // for messages to be sent
 	conns    map[*loop.Conn]*connState
-	actors   map[*actor]struct{}    // that live
-	askers   map[loopAsker]struct{} // that wait for an answer
-	links    map[*Link]struct{}     // that were not stopped
-	warned   time.Time              // by warnSeldom
-	unwarned int                    // warnings since then
+	actors   map[*actor]struct{} // that live
+	askers   map[asked]func()    // that wait for an answer, and what is called if the loop ends
+	links    map[*Link]struct{}  // that were not stopped
+	warned   time.Time           // by warnSeldom
+	unwarned int                 // warnings since then
 }
 
 var locals *loop.Local[local]
@@ -29,7 +29,7 @@ func init() { // not above: what stops refers to locals
 		return local{
 			conns:  make(map[*loop.Conn]*connState),
 			actors: make(map[*actor]struct{}),
-			askers: make(map[loopAsker]struct{}),
+			askers: make(map[asked]func()),
 			links:  make(map[*Link]struct{}),
 		}
 	})

@@ -242,14 +242,13 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 // Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
 // of protocol need three settings:
 //
-//   - Ping and pong (WebSocket, IRC, a game): set Interval and a Ping. A peer that was not heard of
-//     for an Interval gets a ping, and another after each further one; once Missed pings were left
-//     without an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
-//   - The peer sends by itself (MQTT, a device that reports): set Interval and no Ping. It is closed
+//   - Ping and pong (WebSocket, IRC, a game): Interval and a Ping. A peer that was silent for an
+//     Interval gets a ping, and another after each further one; once Missed pings were left without
+//     an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
+//   - The peer sends by itself (MQTT, a device that reports): Interval and no Ping. It is closed
 //     after Missed Intervals of silence.
 //   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
-//     set Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and
-//     nobody is closed.
+//     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
 //
 // For protocols in which both sides send by themselves (AMQP, STOMP) chain the second and the third.
 //
@@ -268,11 +267,10 @@ type Heartbeat struct {
 	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
 	// s. Without one, Missed times Interval does.
 	Missed int
-	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an
-	// Interval, instead of when nothing was heard.
+	// SendOnly: never close a peer for its silence, and ping when nothing was written for an Interval.
 	SendOnly bool
-	// Jitter adds to each connection's Interval a random time below this, chosen once, so that
-	// clients that connected together are not pinged together. 0 means none.
+	// Jitter adds to each connection's Interval a random time below this, so that clients that
+	// connected together are not pinged together. 0 means none.
 	Jitter time.Duration
 }
 

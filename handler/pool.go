@@ -14,13 +14,9 @@ const DefaultPoolSize = 3
 
 // PoolConfig is what a Pool is made with: Redial, with its Addr, and Open must be set.
 type PoolConfig[A any] struct {
-	// Redial says how each connection is made, and made again. Its Open must be nil; Keep and Drop
-	// do not matter.
-	Redial Redial
-	// Size is how many connections there are. 0 means DefaultPoolSize, 3.
-	Size int
-	// Limits are those of each connection's calls.
-	Limits CallLimits
+	Redial Redial     // how each connection is made; Open must be nil, Keep and Drop do not matter
+	Size   int        // how many connections there are; 0 means DefaultPoolSize, 3
+	Limits CallLimits // of each connection
 	// Open is called for each new connection, on the loop, and returns its Handler, whose OnMessage
 	// gives answers to calls. nil refuses, which counts as a failed attempt. Calls may be begun there
 	// already, to say who we are: others come when it has returned.
@@ -41,8 +37,8 @@ type PoolConfig[A any] struct {
 //	err := users.Call(0, request, func(r reply, err error) { ... })
 //
 // A connection that ends fails the calls that are under way on it: whether to ask once more is for
-// who knows what it does. The methods must be called on the loop. It lives until Stop, or the end
-// of the loop.
+// who knows what it does. The methods must be called on the loop, but for Shutdown. It lives until
+// Stop, or the end of the loop.
 type Pool[A any] struct {
 	links []*Link
 	lines []line[A]
@@ -95,12 +91,10 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 }
 
 // Call asks: request appends the message that asks, with the id that its answer must have, to dst,
-// and returns that. done is called when the call ends, never within Call: with the answer, or with
-// an error and the zero A, as for Calls. A timeout of 0 or less means CallLimits.Timeout.
-//
-// With an error there is no call, and done is not called. ErrAway: no connection stands.
-// ErrTooManyCalls: as many calls are under way on each of them as may be. Others are the codec's,
-// which does not take the message.
+// and returns that. done is called when the call ends, as for Calls, and a timeout of 0 or less means
+// CallLimits.Timeout. With an error there is no call, and done is not called. ErrAway: no connection
+// stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others are the
+// codec's, which does not take the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)

@@ -12,15 +12,12 @@ import (
 // DefaultMaxWaiting is how many replies may wait if NewReplies is given 0.
 const DefaultMaxWaiting = 1024
 
-// maxTogether is how many bytes of replies that are written behind one that waits are one reply.
-const maxTogether = 64 << 10
-
 // errLost is the reason of a connection that closes because one of its replies will never come.
 var errLost = errors.New("handler: a reply was lost, as the code that was to make it panicked")
 
 // Replies sends the replies of one connection in the order of its requests, whatever the order is
-// in which they are ready: for protocols whose clients tell by the order which reply is whose, as
-// those of Redis, HTTP/1.1 and SMTP do when they pipeline.
+// in which they are ready: for protocols that are pipelined and have no ids, as those of Redis,
+// HTTP/1.1 and SMTP.
 //
 //	requests  A B C D        A is replied to at once; B and C by other loops, and D at once
 //	ready     A D C          D and C wait for B
@@ -66,7 +63,7 @@ type Reply struct {
 // means DefaultMaxWaiting. A negative max panics.
 func NewReplies(c *loop.Conn, max int) *Replies {
 	require(max >= 0, "NewReplies with a negative max")
-	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: c.MaxOutbound() / 2, together: maxTogether}
+	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: c.MaxOutbound() / 2, together: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		r.together = 0 // each is a datagram
 	}
@@ -115,16 +112,14 @@ func (r *Replies) checkWrite() error {
 	switch {
 	case !r.c.Writable():
 		return loop.ErrClosed
-	case !r.stuck:
-		if err := r.c.CheckWrite(); err != nil {
-			return err
-		}
-	}
-	if r.written < r.c.MaxOutbound() {
+	case r.written >= r.c.MaxOutbound():
+		r.c.CloseWithError(loop.ErrSlowConsumer)
+		return loop.ErrSlowConsumer
+	case r.stuck:
 		return nil
+	default:
+		return r.c.CheckWrite()
 	}
-	r.c.CloseWithError(loop.ErrSlowConsumer)
-	return loop.ErrSlowConsumer
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
@@ -142,18 +137,16 @@ func (r *Replies) CloseAfter(err error) {
 // all behind it wait until the connection closes.
 func (r *Replies) Later() *Reply {
 	r.mustBeMade()
-	reply := &Reply{replies: r}
-	r.add(reply)
+	return r.add(&Reply{replies: r})
+}
+
+func (r *Replies) add(reply *Reply) *Reply {
+	r.waiting = append(r.waiting, reply)
+	r.hold()
 	return reply
 }
 
-func (r *Replies) add(reply *Reply) {
-	r.waiting = append(r.waiting, reply)
-	r.hold()
-}
-
-// hold stops reading if too much waits: whoever pipelines behind a reply that takes long must not
-// have the others pile up here. Reading goes on when half of that has gone, see flush.
+// hold stops reading if too much waits. Reading goes on when half of that has gone, see flush.
 func (r *Replies) hold() {
 	if !r.held && (len(r.waiting) >= r.max || r.bytes > r.half) {
 		r.held = true
