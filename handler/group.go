@@ -195,6 +195,8 @@ func (g *Group) shard(l *loop.Loop) *shard {
 }
 
 const (
+	unsent = "a broadcast cannot be encoded"
+
 	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
 	maxBatch     = 32  // broadcasts that wait one behind the other go to a member in one write
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
@@ -430,7 +432,7 @@ func (b *broadcast) form(c *loop.Conn) *form {
 		return nil
 	}
 	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)
-	warn(c, err)
+	warnSeldom(c, err, unsent)
 	f := &form{key, wire, err}
 	b.forms = append(b.forms, f)
 	return f
@@ -439,10 +441,10 @@ func (b *broadcast) form(c *loop.Conn) *form {
 // send sends the form, or msg if it is nil, to c.
 func (f *form) send(c *loop.Conn, msg []byte) {
 	if f == nil {
-		warn(c, c.Send(msg))
+		warnSeldom(c, c.Send(msg), unsent)
 	} else if f.err == nil {
 		_, err := c.Write(f.wire)
-		warn(c, err)
+		warnSeldom(c, err, unsent)
 	}
 }
 
@@ -460,11 +462,4 @@ func frameKey(cd codec.Codec) any {
 		return cd
 	}
 	return nil
-}
-
-// warn logs why a member did not get a message, unless it is closing: then OnClose tells.
-func warn(c *loop.Conn, err error) {
-	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
-		warnSeldom(c, err, "a broadcast cannot be encoded")
-	}
 }

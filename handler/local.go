@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -81,9 +82,12 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	return err
 }
 
-// warnSeldom logs a warning about what a peer may be able to cause: on each loop one passes each
-// second, and says how many have not since the last one.
+// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second, and
+// says how many have not since the last one. Of a connection that closes, OnClose tells.
 func warnSeldom(c *loop.Conn, err error, msg string) {
+	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
+		return
+	}
 	l := locals.Get(c.Loop())
 	now := time.Now()
 	if now.Sub(l.warned) < time.Second {
