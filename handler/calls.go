@@ -42,11 +42,9 @@ func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // CallLimits bound the calls of one connection. The zero value is usable.
 type CallLimits struct {
-	// Timeout is how long an answer may take, if the call itself does not say. 0 means
-	// DefaultCallTimeout, 10 s.
+	// Timeout is how long an answer may take, by default. 0 means DefaultCallTimeout, 10 s.
 	Timeout time.Duration
-	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
-	// the ids are short.
+	// Max is how many may be under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
 	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
 	// many ids as calls under way. An id comes again when all others have had their turn, so that a
@@ -90,8 +88,8 @@ func (s *CallStats) add(more CallStats) {
 // the call is not under way any more, and its place is free. A panic in done closes the connection.
 // All methods must be called on the connection's loop.
 //
-// Each call has a timer of its loop's wheel. It costs no allocation at steady state. What many calls
-// at once have taken is given back some 10 to 60 s after there were that many.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many calls at
+// once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -141,10 +139,8 @@ func (l CallLimits) filled() CallLimits {
 
 // Begin opens a call and returns its id, never 0, to be sent with the request. done is called when
 // it ends, never within Begin: with the answer, or with an error and the zero A. A timeout of 0 or
-// less means CallLimits.Timeout.
-//
-// ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
-// error there is no call, and done is not called. A nil done panics.
+// less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
+// closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	for id = cs.last + 1; ; id++ {
 		if id &= cs.ids; id != 0 && cs.calls[id] == nil {
@@ -172,9 +168,6 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	if len(cs.calls) >= cs.max {
 		return cmp.Or(cs.err, ErrTooManyCalls)
 	}
-	if timeout <= 0 {
-		timeout = cs.timeout
-	}
 	k := cs.spare
 	if k == nil {
 		k = new(call[A])
@@ -184,7 +177,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 			cs.end(k)(none, ErrCallTimeout)
 		}
 	}
-	timer := cs.conn.AfterFunc(timeout, k.expire)
+	timer := cs.conn.AfterFunc(cmp.Or(max(timeout, 0), cs.timeout), k.expire)
 	if timer == (loop.Timer{}) {
 		return loop.ErrClosed // Close was called, and what is under way fails soon
 	}
@@ -263,7 +256,7 @@ func (cs *Calls[A]) relaxLater() {
 }
 
 // relax gives back the memory of a burst, if few calls were under way since it was called before: a
-// connection that stands for months may have had one on its first day. A map never shrinks.
+// map never shrinks.
 func (cs *Calls[A]) relax() {
 	if cs.recent < cs.peak/4 {
 		calls := make(map[uint64]*call[A], len(cs.calls))

@@ -35,10 +35,10 @@ import (
 // among all that is posted and told to a loop. What a callback sends to its own connection comes
 // before what it broadcasts, even if it broadcast first.
 type Group struct {
-	// Keep is how many messages wait for a slow member: while more than 64 KiB of its output are
+	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
 	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
-	// is sent to the member directly overtakes what waits. 0: none waits, and who is slow closes by
-	// Server.MaxOutbound. It must be set before the first Join, where a negative Keep panics.
+	// is sent to the member directly overtakes what waits. 0: none waits, and Server.MaxOutbound
+	// closes who is slow. It must be set before the first Join, where a negative Keep panics.
 	Keep int
 
 	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
@@ -48,8 +48,7 @@ type Group struct {
 	dropped atomic.Uint64
 }
 
-// An UnreachedError says that a broadcast did not reach the members on one loop, because that takes
-// nothing more. Those on the other loops are not concerned.
+// An UnreachedError says that a broadcast did not reach the members on one loop.
 type UnreachedError struct {
 	Loop    *loop.Loop
 	Members int   // how many were not reached
@@ -90,9 +89,8 @@ func (g *Group) Join(c *loop.Conn) bool {
 	return true
 }
 
-// Leave ends c's membership and reports whether there was one: from now on c gets nothing from g,
-// nor what was broadcast before but has not reached it. It must be called on c's loop, in a
-// function of Each, too.
+// Leave ends c's membership and reports whether there was one: c gets nothing more from g, nor what
+// was broadcast before but has not reached it. It must be called on c's loop, in Each's f, too.
 func (g *Group) Leave(c *loop.Conn) bool {
 	if !g.leave(c) {
 		return false
@@ -134,8 +132,8 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped returns how many messages have given way to newer ones by Keep, counted for each member that
-// did not get one. Any goroutine may call it.
+// Dropped returns how many messages have given way to newer ones by Keep, for all members together.
+// Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
@@ -202,21 +200,18 @@ const (
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
-// A shard is the members of a group on one loop. Only that loop changes them, and holds the group's
-// lock meanwhile; so it may read them without.
+// A shard is the members of a group on one loop. That loop alone changes them, with the group's lock,
+// and reads them without.
 type shard struct {
 	group   *Group
 	loop    *loop.Loop
 	members []member
 	place   map[*loop.Conn]int // in members
 	task    func() bool        // the method run, made once
-
-	posted []broadcast // and not begun, with the group's lock
-
-	// What is being done, which is the loop's own.
-	batch []broadcast
-	from  int // members from this one on have been visited
-	along int // tasks that have nothing to do, as their broadcasts went along with one before
+	posted  []broadcast        // and not begun, with the group's lock
+	batch   []broadcast        // is being sent
+	from    int                // members from this one on have been visited
+	along   int                // tasks that have nothing to do: their broadcasts went along with one before
 }
 
 type member struct {
@@ -299,11 +294,9 @@ func (s *shard) begin() bool {
 }
 
 // visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for, and the others are served all the same.
-//
-// Each's f, and whoever has the loop between two pieces, may make members join and leave. So it goes
-// from the last to the first: what remove moves to an earlier place was visited already, or joined
-// behind the broadcast, and seen tells that.
+// connection it was for, and the others are served all the same. Each's f, and whoever has the loop
+// between two pieces, may make members join and leave. So it goes from the last to the first: what
+// remove moves to an earlier place was visited already, or joined later, and seen tells that.
 func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn

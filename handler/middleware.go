@@ -143,11 +143,9 @@ var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 type Limit struct {
 	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
 	PerSecond float64
-	// Burst is how many messages may come at once after a silence. 0 means what comes in a second:
-	// PerSecond rounded up.
+	// Burst is how many messages may come at once after a silence. 0 means PerSecond rounded up.
 	Burst int
-	// Drop drops the messages that are too many, instead of closing the connection.
-	Drop bool
+	Drop  bool // the messages that are too many, instead of closing the connection
 	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
 	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns.
 	Exceeded func(c *loop.Conn, msg []byte)
@@ -157,7 +155,13 @@ type Limit struct {
 func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	require(l.PerSecond > 0 && !math.IsInf(l.PerSecond, 0), "Limit.PerSecond must be a positive number")
 	require(l.Burst >= 0, "Limit.Burst is negative")
-	full := l.bucket()
+	const forever = math.MaxInt64 / 4
+	burst := float64(l.Burst)
+	if l.Burst == 0 {
+		burst = math.Ceil(l.PerSecond)
+	}
+	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
+	full := bucket{interval: time.Duration(interval), capacity: time.Duration(min((burst-1)*interval, forever))}
 	return func(c *loop.Conn) loop.Handler {
 		inner := next(c)
 		if inner == nil {
@@ -177,20 +181,6 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 			}
 			return false, ErrRateLimit
 		}}
-	}
-}
-
-// bucket returns a full one.
-func (l *Limit) bucket() bucket {
-	const forever = math.MaxInt64 / 4
-	burst := float64(l.Burst)
-	if l.Burst == 0 {
-		burst = math.Ceil(l.PerSecond)
-	}
-	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
-	return bucket{
-		interval: time.Duration(interval),
-		capacity: time.Duration(min((burst-1)*interval, forever)),
 	}
 }
 

@@ -54,8 +54,8 @@ type Redial struct {
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What makes no sense panics, an address or a
-// Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What can never connect panics. The Link lives
+// until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
 	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
@@ -184,8 +184,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 }
 
 // sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close, and lose all that waits in it. What the codec refuses would be refused by the next
-// connection's, too, and keep all behind it.
+// would close. What the codec refuses is dropped, or it would keep all behind it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {

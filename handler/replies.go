@@ -12,6 +12,8 @@ import (
 // DefaultMaxWaiting is how many replies may wait if NewReplies is given 0.
 const DefaultMaxWaiting = 1024
 
+const zeroReplies = "the zero Replies has no connection: use NewReplies"
+
 // errLost is the reason of a connection that closes because one of its replies will never come.
 var errLost = errors.New("handler: a reply was lost, as the code that was to make it panicked")
 
@@ -70,12 +72,7 @@ func NewReplies(c *loop.Conn, max int) *Replies {
 	return r
 }
 
-func (r *Replies) mustBeMade() {
-	require(r.c != nil, "the zero Replies has no connection: use NewReplies")
-}
-
-// Waiting returns how many replies are kept: those that are not ready or that the peer does not take
-// yet, and those behind them.
+// Waiting returns how many replies are kept: not ready, not taken by the peer yet, or behind such.
 func (r *Replies) Waiting() int { return len(r.waiting) }
 
 // Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, behind the replies
@@ -84,7 +81,7 @@ func (r *Replies) Waiting() int { return len(r.waiting) }
 // back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
 // reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
 func (r *Replies) Write(p []byte) error {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	if len(r.waiting) == 0 && !r.stuck {
 		_, err := r.c.Write(p)
 		if len(p) >= r.half {
@@ -128,7 +125,7 @@ func (r *Replies) checkWrite() error {
 // Requests behind this one are still delivered, and their replies waited for. Where it is the last,
 // as behind a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	r.over, r.reason = true, err
 	r.flush()
 }
@@ -136,7 +133,7 @@ func (r *Replies) CloseAfter(err error) {
 // Later keeps the place of a reply that is not ready yet. Each one must be Done in the end, or
 // all behind it wait until the connection closes.
 func (r *Replies) Later() *Reply {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	return r.add(&Reply{replies: r})
 }
 
@@ -154,7 +151,7 @@ func (r *Replies) hold() {
 	}
 }
 
-// Done replies with p, which is copied, and sends it if all before it are. It must be called on the
+// Done replies with data, which is copied, and sends it if all before it are. It must be called on the
 // connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
 // neither does one after the connection has closed.
 func (p *Reply) Done(data []byte) {
@@ -173,8 +170,8 @@ func (p *Reply) Done(data []byte) {
 	r.flush()
 }
 
-// hasRoom reports whether more may be sent. If so much waits that it would be beyond the limit, and
-// cost the connection, flush is called later: that limit is for what a peer has not asked for.
+// hasRoom reports whether more may be sent without a risk to pass the limit, which is for what a peer
+// has not asked for. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.stuck {
 		r.stuck = !r.c.WhenPending(r.half, func() { r.stuck = false; r.flush() })
@@ -225,7 +222,7 @@ func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 // StartOn is RunOn for a reply that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	reply, ref := &Reply{replies: r}, r.c.Ref()
 	done := func(p []byte) {
 		p = slices.Clone(p)
