@@ -59,7 +59,7 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 	a.forget = func() { a.receive = nil }
 	err := l.Post(func() {
 		a.do(func() {
-			locals.Get(l).actors[&a.actor] = struct{}{}
+			locals.Get(l).living[&a.actor] = struct{}{}
 			a.receive = start(a)
 			require(a.receive != nil, "the start func of Spawn returned nil")
 		})
@@ -171,7 +171,7 @@ func (a *actor) finish() {
 		return
 	}
 	a.finished = true
-	delete(locals.Get(a.loop).actors, a)
+	delete(locals.Get(a.loop).living, a)
 	for _, t := range a.timers {
 		t.Stop()
 	}
@@ -186,12 +186,10 @@ func (a *actor) finish() {
 	close(a.ended)
 }
 
-// stopActors stops those that still live when their loop ends.
-func stopActors(l *loop.Loop) {
-	for a := range locals.Get(l).actors {
-		a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
-		a.finish()
-	}
+// loopEnds stops the actor when its loop ends.
+func (a *actor) loopEnds() {
+	a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
+	a.finish()
 }
 
 // AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless that stops first, and a panic in f

@@ -45,10 +45,10 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	require(message != nil && done != nil, "Ask with a nil func")
 	var none A
 	var timer loop.Timer
-	q, askers := new(question[A]), locals.Get(l).askers
+	q, living := new(question[A]), locals.Get(l).living
 	forget := func() (waited bool) {
-		_, waited = askers[q]
-		delete(askers, q)
+		_, waited = living[q]
+		delete(living, q)
 		timer.Stop()
 		return waited
 	}
@@ -63,7 +63,8 @@ func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 			end(none, ErrCallTimeout)
 		}
 	})
-	askers[q] = func() { q.close(); end(none, loop.ErrServerClosed) } // if l ends
+	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
+	living[q] = struct{}{}
 	askActor(q, to, message)
 	return func() { forget(); q.close() }
 }
@@ -114,6 +115,7 @@ func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err e
 type question[A any] struct {
 	ended   atomic.Bool
 	deliver func(A, error)            // once, from any goroutine
+	atEnd   func()                    // of the loop that asks, if one does
 	among   atomic.Pointer[questions] // of who has it
 }
 
@@ -143,6 +145,8 @@ func (q *question[A]) fail(err error) {
 	var none A
 	q.end(none, err)
 }
+
+func (q *question[A]) loopEnds() { q.atEnd() }
 
 // isAmong notes who has the question, and reports whether it still waits.
 func (q *question[A]) isAmong(qs *questions) (waits bool) {
@@ -213,12 +217,5 @@ func (qs *questions) end(err error) {
 	qs.mu.Unlock()
 	for q := range left {
 		q.fail(err)
-	}
-}
-
-// endAskers tells those that still wait when their loop ends.
-func endAskers(l *loop.Loop) {
-	for _, end := range locals.Get(l).askers {
-		_ = l.Try(end)
 	}
 }

@@ -15,26 +15,25 @@ const maxBuffer = 64 << 10
 type local struct {
 	buffer   []byte // for messages to be sent
 	conns    map[*loop.Conn]*connState
-	actors   map[*actor]struct{} // that live
-	askers   map[asked]func()    // that wait for an answer, and what is called if the loop ends
-	links    map[*Link]struct{}  // that were not stopped
+	living   map[ending]struct{} // actors, questions of the loop, and Links
 	warned   time.Time           // by warnSeldom
 	unwarned int                 // warnings since then
 }
 
-var locals *loop.Local[local]
+// An ending is what ends with its loop, and then is not among those that live any more.
+type ending interface{ loopEnds() }
 
-func init() { // not above: what stops refers to locals
-	locals = loop.NewLocal(func(l *loop.Loop) local {
-		l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
-		return local{
-			conns:  make(map[*loop.Conn]*connState),
-			actors: make(map[*actor]struct{}),
-			askers: make(map[asked]func()),
-			links:  make(map[*Link]struct{}),
+var locals = loop.NewLocal(func(l *loop.Loop) local {
+	living := make(map[ending]struct{})
+	l.AfterStop(func() {
+		for range 2 { // once more for what was added meanwhile
+			for e := range living {
+				_ = l.Try(e.loopEnds)
+			}
 		}
 	})
-}
+	return local{conns: make(map[*loop.Conn]*connState), living: living}
+})
 
 // A connState is what this package keeps of a connection until it has closed.
 type connState struct {

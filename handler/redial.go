@@ -69,7 +69,7 @@ func (r Redial) Start(l *loop.Loop) *Link {
 		r.State = func(*loop.Conn, error) {}
 	}
 	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
-	locals.Get(l).links[k] = struct{}{}
+	locals.Get(l).living[k] = struct{}{}
 	k.dial()
 	return k
 }
@@ -137,7 +137,7 @@ func (k *Link) Stop() {
 		return
 	}
 	k.stopped = true
-	delete(locals.Get(k.loop).links, k)
+	delete(locals.Get(k.loop).living, k)
 	k.timer.Stop()
 	if k.cancel != nil {
 		k.cancel()
@@ -223,9 +223,5 @@ func (k *Link) failed(err error) {
 	k.redial.State(nil, err)
 }
 
-// stopLinks stops those that still live when their loop ends.
-func stopLinks(l *loop.Loop) {
-	for k := range locals.Get(l).links {
-		k.Stop()
-	}
-}
+// loopEnds stops the Link when its loop ends.
+func (k *Link) loopEnds() { k.Stop() }
