@@ -177,8 +177,7 @@ func withReason(err, reason error) error {
 	return fmt.Errorf("%w: %w", err, reason)
 }
 
-// questions are those that an actor or a connection was asked and has not answered. The zero value is
-// ready to use.
+// questions are those that an actor or a connection was asked and has not answered.
 type questions struct {
 	mu    sync.Mutex
 	open  map[asked]struct{}

@@ -232,8 +232,7 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	return done
 }
 
-// failAll ends what is under way when the connection has closed, in the order of Begin. A panic does
-// not keep the others from being told.
+// failAll ends what is under way when the connection has closed, in the order of Begin.
 func (cs *Calls[A]) failAll(err error) {
 	err = cmp.Or(err, loop.ErrClosed)
 	cs.err, cs.max = err, 0
@@ -255,8 +254,7 @@ func (cs *Calls[A]) relaxLater() {
 	}
 }
 
-// relax gives back the memory of a burst, if few calls were under way since it was called before: a
-// map never shrinks.
+// relax gives back the memory of a burst, if few calls were under way since. A map never shrinks.
 func (cs *Calls[A]) relax() {
 	if cs.recent < cs.peak/4 {
 		calls := make(map[uint64]*call[A], len(cs.calls))

@@ -200,8 +200,7 @@ const (
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
-// A shard is the members of a group on one loop. That loop alone changes them, with the group's lock,
-// and reads them without.
+// A shard is the members on one loop, which alone changes them, under the lock, and reads them without.
 type shard struct {
 	group   *Group
 	loop    *loop.Loop
@@ -294,9 +293,8 @@ func (s *shard) begin() bool {
 }
 
 // visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for, and the others are served all the same. Each's f, and whoever has the loop
-// between two pieces, may make members join and leave. So it goes from the last to the first: what
-// remove moves to an earlier place was visited already, or joined later, and seen tells that.
+// connection it was for. Members may join and leave meanwhile, so it goes from the last to the first:
+// what remove moves to an earlier place was visited already, or joined later, and seen tells that.
 func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn
@@ -325,8 +323,7 @@ func (s *shard) visit(b *broadcast, from, end int) {
 	}
 }
 
-// send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
-// and hooks are, has made members come or go.
+// send sends a message to a member, or has it wait. User code may make members move, and m invalid.
 func (s *shard) send(m *member, b *broadcast) {
 	c, behind := m.c, m.backlog
 	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && c.WhenPending(slowMark(c), nil) {

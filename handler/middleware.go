@@ -13,6 +13,12 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// Defaults of Log.MaxLogged and Heartbeat.Missed.
+const (
+	DefaultMaxLogged = 128
+	DefaultMissed    = 2
+)
+
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
 // log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
 // (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
@@ -66,9 +72,6 @@ func (h *messageFilter) OnMessage(c *loop.Conn, msg []byte) error {
 // Unwrap lets loop.HandlerAs look through.
 func (h *messageFilter) Unwrap() any { return h.Handler }
 
-// DefaultMaxLogged is how many bytes of a message Log shows if Log.MaxLogged is zero.
-const DefaultMaxLogged = 128
-
 // Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
 // and one with its age and the reason when it has closed; on request one for each message received.
 // The reason "close" stands for our own Close without an error. A panic is logged as an error; the
@@ -111,8 +114,7 @@ func (l *Log) closed(c *loop.Conn, start time.Time, err error) {
 	if _, panicked := errors.AsType[*loop.PanicError](err); panicked {
 		level = zerolog.ErrorLevel
 	}
-	age := c.Loop().Now().Sub(start)
-	c.Log().WithLevel(level).Str("reason", reason).Dur("age", age).Msg("closed")
+	c.Log().WithLevel(level).Str("reason", reason).Dur("age", c.Loop().Now().Sub(start)).Msg("closed")
 }
 
 // message writes the line of one message.
@@ -131,10 +133,10 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. Which messages pass depends on their times only. A peer
-// that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so that
-// messages of many seconds come at once. Shorter delays, by the network or by a loop that is away
-// for less than 25 ms, are for Burst: let it be what comes in 50 ms at least, and two.
+// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to the
+// rate is never hit, even if the loop was blocked or the process stopped, so that messages of many
+// seconds come at once. Shorter delays, by the network or by a loop that is away for less than 25 ms,
+// are for Burst: let it be what comes in 50 ms at least, and two.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
 // ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and heartbeats
@@ -184,12 +186,11 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	}
 }
 
-// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm: it only
-// knows when the message after this one would be due if all came at the exact rate.
+// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm.
 type bucket struct {
 	interval time.Duration // between two messages at the rate
 	capacity time.Duration // how far ahead of that they may be
-	due      time.Duration
+	due      time.Duration // when the next message is due if all come at the exact rate
 
 	// What the peer sent while the loop was away comes all at once: it is let through, up to what
 	// the rate allowed in that time, if it is handled soon after.
@@ -198,8 +199,7 @@ type bucket struct {
 	until   time.Duration // when it is forfeited
 }
 
-// take takes one token at now, and reports whether there was one. away is how long the loop was away
-// in all.
+// take takes one token at now, if there is one. away is how long the loop was away in all.
 func (b *bucket) take(now, away time.Duration) bool {
 	if away != b.away {
 		b.excused = min(b.excused+away-b.away, away)
@@ -215,9 +215,6 @@ func (b *bucket) take(now, away time.Duration) bool {
 	}
 	return true
 }
-
-// DefaultMissed is how many heartbeats a peer may miss if Heartbeat.Missed is zero.
-const DefaultMissed = 2
 
 // ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed
 // because its peer was silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true
@@ -289,9 +286,12 @@ func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 
 // start sets the hook of one connection.
 func (h *Heartbeat) start(c *loop.Conn) {
-	interval := h.Interval
+	interval, closeAt := h.Interval, h.Missed
 	if h.Jitter > 0 {
 		interval += rand.N(h.Jitter)
+	}
+	if h.Ping != nil {
+		closeAt++
 	}
 	if h.SendOnly {
 		c.OnIdle(loop.IdleWrite, interval, func(int) {
@@ -300,10 +300,6 @@ func (h *Heartbeat) start(c *loop.Conn) {
 			}
 		})
 		return
-	}
-	closeAt := h.Missed
-	if h.Ping != nil {
-		closeAt++
 	}
 	c.OnIdle(loop.IdleRead, interval, func(n int) {
 		if n >= closeAt {

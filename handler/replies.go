@@ -170,8 +170,7 @@ func (p *Reply) Done(data []byte) {
 	r.flush()
 }
 
-// hasRoom reports whether more may be sent without a risk to pass the limit, which is for what a peer
-// has not asked for. If not, flush is called later.
+// hasRoom reports whether more may be sent without passing the limit. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.stuck {
 		r.stuck = !r.c.WhenPending(r.half, func() { r.stuck = false; r.flush() })
@@ -179,8 +178,7 @@ func (r *Replies) hasRoom() bool {
 	return !r.stuck
 }
 
-// send sends the first reply. It is none of those that wait before: OnHighWater's hook, which may
-// run within Write, may give replies, too.
+// send sends the first reply, which waits no more when OnHighWater's hook gives others in turn.
 func (r *Replies) send(data []byte) {
 	first := r.waiting[0]
 	r.bytes -= len(first.data)
