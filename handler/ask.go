@@ -23,8 +23,7 @@ func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
 // Fail answers with an error. A nil error panics.
 func (r Asker[A]) Fail(err error) bool {
 	require(err != nil, "Asker.Fail with a nil error")
-	var none A
-	return r.question.end(none, err)
+	return r.question.fail(err)
 }
 
 // Ask sends an actor a question, from a callback of loop l, and has done called on l, never inline,
@@ -141,9 +140,9 @@ func (q *question[A]) end(answer A, err error) bool {
 	return true
 }
 
-func (q *question[A]) fail(err error) {
+func (q *question[A]) fail(err error) bool {
 	var none A
-	q.end(none, err)
+	return q.end(none, err)
 }
 
 func (q *question[A]) loopEnds() { q.atEnd() }
@@ -186,7 +185,7 @@ type questions struct {
 
 // An asked is a question with an answer of any type.
 type asked interface {
-	fail(err error)
+	fail(err error) bool
 	isAmong(qs *questions) (waits bool)
 }
 

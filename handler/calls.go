@@ -142,10 +142,9 @@ func (l CallLimits) filled() CallLimits {
 // less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
 // closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	for id = cs.last + 1; ; id++ {
-		if id &= cs.ids; id != 0 && cs.calls[id] == nil {
-			break // at most half of the ids are under way
-		}
+	id = (cs.last + 1) & cs.ids
+	for id == 0 || cs.calls[id] != nil { // at most half of the ids are
+		id = (id + 1) & cs.ids
 	}
 	if err = cs.begin(id, timeout, done); err != nil {
 		return 0, err

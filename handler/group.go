@@ -145,8 +145,7 @@ func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 // sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
-// excepts none.
+// BroadcastExcept is Broadcast to all members but one, who said it, say. The zero Ref excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
@@ -249,8 +248,7 @@ func (s *shard) remove(c *loop.Conn) bool {
 	return true
 }
 
-// run is the task of each broadcast. A large crowd is served in pieces, between which the loop looks
-// at its sockets and timers, but not at what is behind in its mailbox.
+// run is the task of each broadcast. A large crowd is served in pieces: see loop.Loop.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
@@ -267,8 +265,7 @@ func (s *shard) run() (more bool) {
 	return false
 }
 
-// begin takes the next broadcast, and those whose tasks are directly behind its own: what a member
-// gets of all these leaves in one write.
+// begin takes the next broadcast, and those directly behind it: a member gets all these in one write.
 func (s *shard) begin() bool {
 	if s.along > 0 {
 		s.along--

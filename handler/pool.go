@@ -17,17 +17,15 @@ type PoolConfig[A any] struct {
 	Redial Redial     // how each connection is made; Open must be nil, Keep and Drop do not matter
 	Size   int        // how many connections there are; 0 means DefaultPoolSize, 3
 	Limits CallLimits // of each connection
-	// Open is called for each new connection, on the loop, and returns its Handler, whose OnMessage
-	// gives answers to calls. nil refuses, which counts as a failed attempt. Calls may be begun there
-	// already, to say who we are: others come when it has returned.
+	// Open is the Accept of each new connection. The OnMessage of its Handler gives answers to calls.
+	// Calls may be begun in Open already, to say who we are: others come when it has returned.
 	Open func(c *loop.Conn, calls *Calls[A]) loop.Handler
 	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware
 }
 
-// A Pool is some connections of one loop to one address, over which calls are spread: each goes out
-// on the one with the fewest under way, of those that stand. They are kept by a Redial. A holds an
-// answer.
+// A Pool is some connections of one loop to one address, kept by a Redial each, over which calls are
+// spread: each goes out on the one with the fewest under way. A holds an answer.
 //
 //	users := handler.NewPool(l, handler.PoolConfig[reply]{
 //		Redial: handler.Redial{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},

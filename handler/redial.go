@@ -17,7 +17,7 @@ const (
 	DefaultRedialMax = 30 * time.Second
 )
 
-// ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
+// ErrAway: there is no connection now, and no more may be kept for the next one.
 var ErrAway = errors.New("handler: not connected")
 
 // A Redial keeps a connection to an address: when it ends, or cannot be made, it is dialled again,
@@ -34,18 +34,15 @@ var ErrAway = errors.New("handler: not connected")
 // loop.Conn.StartTLS is called, is not encrypted. For more connections, Start more than one. A
 // Heartbeat, put around Open by Chain, finds a peer that is dead but has not closed.
 type Redial struct {
-	// Dialer dials Addr, which is as for loop.Dialer.Dial.
 	Dialer loop.Dialer
-	Addr   string
-	// Open is called for each new connection, on the loop, and returns its Handler, like
-	// Server.Accept. nil refuses, which counts as a failed attempt.
+	Addr   string // as for Dialer.Dial
+	// Open is the Accept of each new connection. nil refuses, which counts as a failed attempt.
 	Open loop.Accept
 	// State, if not nil, is called on the loop for each change: with the connection and nil when it
 	// is open, after Open; with nil and the reason when an attempt has failed or the connection has
 	// ended. Nothing else tells why there is no connection: it is where to log that.
 	State func(c *loop.Conn, err error)
-	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
-	// DefaultRedialMax, 30 s.
+	// Min and Max bound the time between two attempts. 0 means 100 ms, and 30 s.
 	Min, Max time.Duration
 	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
 	// on the next one, as fast as the peer takes them. 0 means none: Send fails with ErrAway.

@@ -130,8 +130,7 @@ func (r *Replies) CloseAfter(err error) {
 	r.flush()
 }
 
-// Later keeps the place of a reply that is not ready yet. Each one must be Done in the end, or
-// all behind it wait until the connection closes.
+// Later keeps the place of a reply that is not ready yet. All behind it wait until it is Done.
 func (r *Replies) Later() *Reply {
 	require(r.c != nil, zeroReplies)
 	return r.add(&Reply{replies: r})

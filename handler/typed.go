@@ -43,8 +43,7 @@ func JSON[T any]() Typed[T] {
 	}
 }
 
-// A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there
-// holds here.
+// A TypedHandler is a loop.Handler that gets values in place of frames.
 type TypedHandler[T any] interface {
 	OnMessage(c *loop.Conn, v T) error
 	OnClose(c *loop.Conn, err error)
