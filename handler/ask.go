@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Asker is who waits for the answer to one question. It is part of the message that asks, and
-// belongs to who receives that. Any goroutine may use it, at any time, once: what comes later is
-// dropped.
+// An Asker is who waits for the answer to one question. It is part of the message that asks. Any
+// goroutine may use it, at any time, once: what comes later is dropped.
 type Asker[A any] struct{ question *question[A] }
 
 // Answer answers, and reports whether the asker gets that: false if it has got an answer already, has
@@ -23,8 +23,7 @@ func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
 // Fail answers with an error. A nil error panics.
 func (r Asker[A]) Fail(err error) bool {
 	require(err != nil, "Asker.Fail with a nil error")
-	var none A
-	return r.question.end(none, err)
+	return r.question.fail(err)
 }
 
 // Ask sends an actor a question, from a callback of loop l, and has done called on l, never inline,
@@ -37,23 +36,36 @@ func (r Asker[A]) Fail(err error) bool {
 // message makes the message from the Asker; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
 // loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
-// given. done is called exactly once, unless cancel is called before it; cancel, too, must be
-// called on l. It does not die with a connection, and may use one of l that has closed since: a Conn
-// does nothing then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
+// given. done is called exactly once, unless cancel, which is for l, is called before. The question
+// does not die with a connection of l, and done may use one that has closed: a Conn does nothing
+// then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	if timeout <= 0 {
-		timeout = DefaultCallTimeout
+	var none A
+	var timer loop.Timer
+	q, living := new(question[A]), locals.Get(l).living
+	forget := func() (waited bool) {
+		_, waited = living[q]
+		delete(living, q)
+		timer.Stop()
+		return waited
 	}
-	w := &waiter[A]{loop: l, done: done}
-	w.question.deliver = func(answer A, err error) {
-		_ = l.PostEventually(func() { w.end(answer, err) }) // a loop that ends tells its waiters
+	end := func(answer A, err error) {
+		if forget() {
+			done(answer, err)
+		}
 	}
-	w.timer = l.AfterFunc(timeout, w.expired)
-	locals.Get(l).askers[w] = struct{}{}
-	askActor(&w.question, to, message)
-	return w.cancel
+	q.deliver = func(answer A, err error) { _ = l.PostEventually(func() { end(answer, err) }) }
+	timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), func() {
+		if q.close() { // otherwise the answer is in the mailbox
+			end(none, ErrCallTimeout)
+		}
+	})
+	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
+	living[q] = struct{}{}
+	askActor(q, to, message)
+	return func() { forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
@@ -87,28 +99,22 @@ func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker
 }
 
 // wait asks and waits for the answer.
-func wait[A any](ctx context.Context, ask func(q *question[A])) (A, error) {
-	type result struct {
-		answer A
-		err    error
-	}
-	results := make(chan result, 1)
-	q := &question[A]{deliver: func(answer A, err error) { results <- result{answer, err} }}
+func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err error) {
+	done := make(chan struct{})
+	q := &question[A]{deliver: func(a A, e error) { answer, err = a, e; close(done) }}
 	ask(q)
-	select {
-	case r := <-results:
-		return r.answer, r.err
-	case <-ctx.Done():
+	if await(ctx, done) != nil {
 		q.fail(ctx.Err())
-		r := <-results // an answer that was just given counts
-		return r.answer, r.err
+		<-done // an answer that was just given counts
 	}
+	return answer, err
 }
 
 // A question is one that was asked, until the first of all that can happen ends it.
 type question[A any] struct {
 	ended   atomic.Bool
-	deliver func(A, error)
+	deliver func(A, error)            // once, from any goroutine
+	atEnd   func()                    // of the loop that asks, if one does
 	among   atomic.Pointer[questions] // of who has it
 }
 
@@ -134,10 +140,12 @@ func (q *question[A]) end(answer A, err error) bool {
 	return true
 }
 
-func (q *question[A]) fail(err error) {
+func (q *question[A]) fail(err error) bool {
 	var none A
-	q.end(none, err)
+	return q.end(none, err)
 }
+
+func (q *question[A]) loopEnds() { q.atEnd() }
 
 // isAmong notes who has the question, and reports whether it still waits.
 func (q *question[A]) isAmong(qs *questions) (waits bool) {
@@ -168,8 +176,7 @@ func withReason(err, reason error) error {
 	return fmt.Errorf("%w: %w", err, reason)
 }
 
-// questions are those that an actor or a connection was asked and has not answered. The zero value is
-// ready to use.
+// questions are those that an actor or a connection was asked and has not answered.
 type questions struct {
 	mu    sync.Mutex
 	open  map[asked]struct{}
@@ -178,7 +185,7 @@ type questions struct {
 
 // An asked is a question with an answer of any type.
 type asked interface {
-	fail(err error)
+	fail(err error) bool
 	isAmong(qs *questions) (waits bool)
 }
 
@@ -187,13 +194,11 @@ type asked interface {
 func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended
-	if err == nil {
-		if waits = q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
-			if qs.open == nil {
-				qs.open = make(map[asked]struct{})
-			}
-			qs.open[q] = struct{}{}
+	if waits = err == nil && q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
+		if qs.open == nil {
+			qs.open = make(map[asked]struct{})
 		}
+		qs.open[q] = struct{}{}
 	}
 	qs.mu.Unlock()
 	if err != nil {
@@ -210,59 +215,5 @@ func (qs *questions) end(err error) {
 	qs.mu.Unlock()
 	for q := range left {
 		q.fail(err)
-	}
-}
-
-// A waiter is who waits on a loop for the answer to a question. Its methods run there.
-type waiter[A any] struct {
-	question question[A]
-	loop     *loop.Loop
-	done     func(A, error)
-	timer    loop.Timer
-}
-
-// A loopAsker is a waiter for any type.
-type loopAsker interface{ loopEnds() }
-
-// forget reports whether the waiter still waited.
-func (w *waiter[A]) forget() (waited bool) {
-	askers := locals.Get(w.loop).askers
-	_, waited = askers[w]
-	delete(askers, w)
-	w.timer.Stop()
-	return waited
-}
-
-// end tells the answer, unless that was done.
-func (w *waiter[A]) end(answer A, err error) {
-	if w.forget() {
-		w.done(answer, err)
-	}
-}
-
-func (w *waiter[A]) expired() {
-	if w.question.close() { // otherwise the answer is in the mailbox
-		var none A
-		w.end(none, ErrCallTimeout)
-	}
-}
-
-// cancel ends the question without a word.
-func (w *waiter[A]) cancel() {
-	w.forget()
-	w.question.close()
-}
-
-// loopEnds tells a waiter whose loop will not bring it an answer any more.
-func (w *waiter[A]) loopEnds() {
-	w.question.close()
-	var none A
-	w.end(none, loop.ErrServerClosed)
-}
-
-// endAskers tells those that still wait when their loop ends.
-func endAskers(l *loop.Loop) {
-	for a := range locals.Get(l).askers {
-		_ = l.Try(a.loopEnds)
 	}
 }

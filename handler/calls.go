@@ -20,20 +20,16 @@ const (
 )
 
 const (
-	// keptCalls is for how many calls memory is kept, however many are under way.
-	keptCalls = 1024
-	// relaxAfter is how long memory for more is kept that is not used.
-	relaxAfter = 10 * time.Second
+	keptCalls  = 1024             // for so many calls memory is kept
+	relaxAfter = 10 * time.Second // so long memory for more is kept that is not used
 )
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
 	// os.ErrDeadlineExceeded: errors.Is reports true for both.
 	ErrCallTimeout error = callTimeout{}
-
 	// ErrTooManyCalls: CallLimits.Max calls are under way already.
 	ErrTooManyCalls = errors.New("handler: too many calls under way")
-
 	// ErrCallID: a call with that id is under way already.
 	ErrCallID = errors.New("handler: a call with this id is under way")
 )
@@ -46,18 +42,13 @@ func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // CallLimits bound the calls of one connection. The zero value is usable.
 type CallLimits struct {
-	// Timeout is how long an answer may take, if the call itself does not say. 0 means
-	// DefaultCallTimeout, 10 s.
+	// Timeout is how long an answer may take, by default. 0 means DefaultCallTimeout, 10 s.
 	Timeout time.Duration
-
-	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
-	// the ids are short.
+	// Max is how many may be under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
-
 	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
-	// many ids as calls under way. An id comes again when all others have had their turn, so that
-	// a late answer is not taken for that of a later call if there are many: by default as many as
-	// the square of the calls under way.
+	// many ids as calls under way. An id comes again when all others have had their turn, so that a
+	// late answer is not taken for that of a later call.
 	IDBits int
 }
 
@@ -93,13 +84,12 @@ func (s *CallStats) add(more CallStats) {
 //	calls.Answer(r.id, r) // in OnMessage
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
-// connection closed. Its done function is called then (except by Cancel), on the connection's loop.
-// It is not under way any more then: Stats does not count it, and its place is free for another. A
-// panic in done closes the connection, like one in any of its callbacks. All methods must be called on
-// the connection's loop.
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop:
+// the call is not under way any more, and its place is free. A panic in done closes the connection.
+// All methods must be called on the connection's loop.
 //
-// Each call has a timer of its loop's wheel. It costs no allocation at steady state. What many calls
-// at once have taken is given back some 10 to 60 s after there were that many.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many calls at
+// once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -131,13 +121,8 @@ type call[A any] struct {
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
-	cs := &Calls[A]{
-		conn:    c,
-		timeout: limits.Timeout,
-		max:     limits.Max,
-		ids:     1<<limits.IDBits - 1, // of 64 bits: all of them
-		calls:   make(map[uint64]*call[A]),
-	}
+	cs := &Calls[A]{conn: c, timeout: limits.Timeout, max: limits.Max, calls: make(map[uint64]*call[A])}
+	cs.ids = 1<<limits.IDBits - 1 // of 64 bits: all of them
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -154,15 +139,12 @@ func (l CallLimits) filled() CallLimits {
 
 // Begin opens a call and returns its id, never 0, to be sent with the request. done is called when
 // it ends, never within Begin: with the answer, or with an error and the zero A. A timeout of 0 or
-// less means CallLimits.Timeout.
-//
-// ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
-// error there is no call, and done is not called. A nil done panics.
+// less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
+// closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	for id = cs.last + 1; ; id++ {
-		if id &= cs.ids; id != 0 && cs.calls[id] == nil {
-			break // at most half of the ids are under way
-		}
+	id = (cs.last + 1) & cs.ids
+	for id == 0 || cs.calls[id] != nil { // at most half of the ids are
+		id = (id + 1) & cs.ids
 	}
 	if err = cs.begin(id, timeout, done); err != nil {
 		return 0, err
@@ -185,9 +167,6 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	if len(cs.calls) >= cs.max {
 		return cmp.Or(cs.err, ErrTooManyCalls)
 	}
-	if timeout <= 0 {
-		timeout = cs.timeout
-	}
 	k := cs.spare
 	if k == nil {
 		k = new(call[A])
@@ -197,7 +176,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 			cs.end(k)(none, ErrCallTimeout)
 		}
 	}
-	timer := cs.conn.AfterFunc(timeout, k.expire)
+	timer := cs.conn.AfterFunc(cmp.Or(max(timeout, 0), cs.timeout), k.expire)
 	if timer == (loop.Timer{}) {
 		return loop.ErrClosed // Close was called, and what is under way fails soon
 	}
@@ -252,8 +231,7 @@ func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
 	return done
 }
 
-// failAll ends what is under way when the connection has closed, in the order of Begin. A panic does
-// not keep the others from being told.
+// failAll ends what is under way when the connection has closed, in the order of Begin.
 func (cs *Calls[A]) failAll(err error) {
 	err = cmp.Or(err, loop.ErrClosed)
 	cs.err, cs.max = err, 0
@@ -275,8 +253,7 @@ func (cs *Calls[A]) relaxLater() {
 	}
 }
 
-// relax gives back the memory of a burst, if few calls were under way since it was called before: a
-// connection that stands for months may have had one on its first day. A map never shrinks.
+// relax gives back the memory of a burst, if few calls were under way since. A map never shrinks.
 func (cs *Calls[A]) relax() {
 	if cs.recent < cs.peak/4 {
 		calls := make(map[uint64]*call[A], len(cs.calls))
@@ -297,8 +274,8 @@ func (cs *Calls[A]) relax() {
 //	pipe.Answer(msg) // in OnMessage
 //
 // A call that has timed out keeps its place in the order, so that its answer, should it still come,
-// is not taken for that of the next one. Until then it counts against CallLimits.Max: a
-// peer that has lost an answer is not heard again in order, and the connection is best closed.
+// is not taken for that of the next one, and counts against CallLimits.Max until then. A peer that
+// has lost an answer is not heard again in order: the connection is best closed.
 type Pipeline[A any] struct {
 	calls *Calls[A]
 	order []uint64 // the ids of calls whose answers are to come, from first on

@@ -25,21 +25,20 @@ import (
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two
-// broadcasts, from whatever goroutines or loops, reach all members in the same order, and if one
-// call returned before the other was made, in that one. A member gets the broadcasts that are made
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If one
+// call returned before the other was made, it is that one. A member gets the broadcasts that are made
 // after its Join, and none after its Leave. So a room with a history, which holds one lock while it
 // extends that and broadcasts, and while it copies it and joins a member, shows each member
 // everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
-// among all that is posted and told to a loop. So what a callback sends to its own connection
-// directly comes before what it broadcasts, even if it broadcast first.
+// among all that is posted and told to a loop. What a callback sends to its own connection comes
+// before what it broadcasts, even if it broadcast first.
 type Group struct {
-	// Keep is how many messages wait for a slow member: while more than 64 KiB of its output are
+	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
 	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
-	// is sent to the member directly overtakes what waits. 0: none waits, and who is slow closes by
-	// Server.MaxOutbound. It must be set before the first Join, where a negative Keep panics.
+	// is sent to the member directly overtakes what waits. 0: none waits, and Server.MaxOutbound
+	// closes who is slow. It must be set before the first Join, where a negative Keep panics.
 	Keep int
 
 	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
@@ -49,8 +48,7 @@ type Group struct {
 	dropped atomic.Uint64
 }
 
-// An UnreachedError says that a broadcast did not reach the members on one loop, because that takes
-// nothing more. Those on the other loops are not concerned.
+// An UnreachedError says that a broadcast did not reach the members on one loop.
 type UnreachedError struct {
 	Loop    *loop.Loop
 	Members int   // how many were not reached
@@ -80,8 +78,7 @@ func (g *Group) Join(c *loop.Conn) bool {
 		s = &shard{group: g, loop: c.Loop(), place: make(map[*loop.Conn]int)}
 		s.task = s.run
 		g.shards = append(g.shards, s)
-	}
-	if _, ok := s.place[c]; ok {
+	} else if _, ok := s.place[c]; ok {
 		return false
 	}
 	g.seq++
@@ -92,9 +89,8 @@ func (g *Group) Join(c *loop.Conn) bool {
 	return true
 }
 
-// Leave ends c's membership and reports whether there was one: from now on c gets nothing from g,
-// nor what was broadcast before but has not reached it. It must be called on c's loop, in a
-// function of Each, too.
+// Leave ends c's membership and reports whether there was one: c gets nothing more from g, nor what
+// was broadcast before but has not reached it. It must be called on c's loop, in Each's f, too.
 func (g *Group) Leave(c *loop.Conn) bool {
 	if !g.leave(c) {
 		return false
@@ -136,37 +132,34 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped returns how many messages have given way to newer ones by Keep, counted for each member that
-// did not get one. Any goroutine may call it.
+// Dropped returns how many messages have given way to newer ones by Keep, for all members together.
+// Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
-// nil means that it is on its way, in the order that Group describes. A loop whose mailbox is full,
-// or that has ended, is left out: the error joins an *UnreachedError for each of them, which is
-// also loop.ErrMailboxFull or loop.ErrServerClosed to errors.Is. The other members do get the
-// message, so who broadcasts again sends it to them twice. A member whose codec refuses msg does
-// not get it; that is logged as a warning.
+// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out: the
+// error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
+// loop.ErrServerClosed to errors.Is. The other members do get the message, so who broadcasts again
+// sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
-// excepts none.
+// BroadcastExcept is Broadcast to all members but one, who said it, say. The zero Ref excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
 
-// BroadcastKey is Broadcast of the newest value of something: the price of a share, the position of a
-// player. Where a message with the same key still waits for a member, by Keep, msg takes its place.
-// An empty key is Broadcast.
+// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where a
+// message with the same key still waits for a member, by Keep, msg takes its place. An empty key is
+// Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each has f called for each member, on the loop of that, so on several loops at once. Any
-// goroutine may call Each; it does not wait. f may do what a callback of the connection may, Leave
-// included. A panic in f closes the connection that it was called for. The error is Broadcast's. A
-// nil f panics here.
+// Each has f called for each member, on its loop, so on several loops at once. Any goroutine may call
+// Each; it does not wait. f may do what a callback of the connection may, Leave included. A panic in
+// f closes the connection that it was called for. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
@@ -192,35 +185,31 @@ func (g *Group) post(b broadcast) (err error) {
 
 // shard returns l's, or nil. g.mu is held.
 func (g *Group) shard(l *loop.Loop) *shard {
-	for _, s := range g.shards {
-		if s.loop == l {
-			return s
-		}
+	if i := slices.IndexFunc(g.shards, func(s *shard) bool { return s.loop == l }); i >= 0 {
+		return g.shards[i]
 	}
 	return nil
 }
 
 const (
+	unsent = "a broadcast cannot be encoded"
+
 	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
 	maxBatch     = 32  // broadcasts that wait one behind the other go to a member in one write
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
-// A shard is the members of a group on one loop. Only that loop changes them, and holds the group's
-// lock meanwhile; so it may read them without.
+// A shard is the members on one loop, which alone changes them, under the lock, and reads them without.
 type shard struct {
 	group   *Group
 	loop    *loop.Loop
 	members []member
 	place   map[*loop.Conn]int // in members
 	task    func() bool        // the method run, made once
-
-	posted []broadcast // and not begun, with the group's lock
-
-	// What is being done, which is the loop's own.
-	batch []broadcast
-	from  int // members from this one on have been visited
-	along int // tasks that have nothing to do, as their broadcasts went along with one before
+	posted  []broadcast        // and not begun, with the group's lock
+	batch   []broadcast        // is being sent
+	from    int                // members from this one on have been visited
+	along   int                // tasks that have nothing to do: their broadcasts went along with one before
 }
 
 type member struct {
@@ -255,13 +244,11 @@ func (s *shard) remove(c *loop.Conn) bool {
 		s.members[i] = s.members[last]
 		s.place[s.members[i].c] = i
 	}
-	s.members[last] = member{}
-	s.members = s.members[:last]
+	s.members = slices.Delete(s.members, last, last+1)
 	return true
 }
 
-// run is the task of each broadcast. A large crowd is served in pieces, between which the loop looks
-// at its sockets and timers, but not at what is behind in its mailbox.
+// run is the task of each broadcast. A large crowd is served in pieces: see loop.Loop.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
@@ -274,13 +261,11 @@ func (s *shard) run() (more bool) {
 	if s.from > 0 {
 		return true
 	}
-	clear(s.batch)
-	s.batch = s.batch[:0]
+	s.batch = nil
 	return false
 }
 
-// begin takes the next broadcast, and those whose tasks are directly behind its own: what a member
-// gets of all these leaves in one write.
+// begin takes the next broadcast, and those directly behind it: a member gets all these in one write.
 func (s *shard) begin() bool {
 	if s.along > 0 {
 		s.along--
@@ -305,11 +290,8 @@ func (s *shard) begin() bool {
 }
 
 // visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for, and the others are served all the same.
-//
-// Each's f, and whoever has the loop between two pieces, may make members join and leave. So it goes
-// from the last to the first: what remove moves to an earlier place was visited already, or joined
-// behind the broadcast, and seen tells that.
+// connection it was for. Members may join and leave meanwhile, so it goes from the last to the first:
+// what remove moves to an earlier place was visited already, or joined later, and seen tells that.
 func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn
@@ -338,8 +320,7 @@ func (s *shard) visit(b *broadcast, from, end int) {
 	}
 }
 
-// send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
-// and hooks are, has made members come or go.
+// send sends a message to a member, or has it wait. User code may make members move, and m invalid.
 func (s *shard) send(m *member, b *broadcast) {
 	c, behind := m.c, m.backlog
 	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && c.WhenPending(slowMark(c), nil) {
@@ -353,7 +334,7 @@ func (s *shard) send(m *member, b *broadcast) {
 	behind.add(waiting{b.key, b.form(c), b.msg})
 }
 
-// slowMark is how many bytes may be pending before a group with Keep has messages wait.
+// slowMark is how many bytes may be pending before messages wait, with Keep.
 func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
 
 // A backlog is what waits for a member that is slow. It is its loop's.
@@ -431,19 +412,14 @@ type form struct {
 func (b *broadcast) form(c *loop.Conn) *form {
 	cd := c.Codec()
 	key := frameKey(cd)
-	if key == nil {
-		return nil
+	if i := slices.IndexFunc(b.forms, func(f *form) bool { return f.codec == key }); i >= 0 {
+		return b.forms[i]
 	}
-	for _, f := range b.forms {
-		if f.codec == key {
-			return f
-		}
-	}
-	if len(b.forms) == maxForms {
+	if key == nil || len(b.forms) == maxForms {
 		return nil
 	}
 	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)
-	warn(c, err)
+	warnSeldom(c, err, unsent)
 	f := &form{key, wire, err}
 	b.forms = append(b.forms, f)
 	return f
@@ -452,10 +428,10 @@ func (b *broadcast) form(c *loop.Conn) *form {
 // send sends the form, or msg if it is nil, to c.
 func (f *form) send(c *loop.Conn, msg []byte) {
 	if f == nil {
-		warn(c, c.Send(msg))
+		warnSeldom(c, c.Send(msg), unsent)
 	} else if f.err == nil {
 		_, err := c.Write(f.wire)
-		warn(c, err)
+		warnSeldom(c, err, unsent)
 	}
 }
 
@@ -473,11 +449,4 @@ func frameKey(cd codec.Codec) any {
 		return cd
 	}
 	return nil
-}
-
-// warn logs why a member did not get a message, unless it is closing: then OnClose tells.
-func warn(c *loop.Conn, err error) {
-	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
-		warnSeldom(c, err, "a broadcast cannot be encoded")
-	}
 }

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -14,28 +15,25 @@ const maxBuffer = 64 << 10
 type local struct {
 	buffer   []byte // for messages to be sent
 	conns    map[*loop.Conn]*connState
-	actors   map[*actor]struct{}    // that live
-	askers   map[loopAsker]struct{} // that wait for an answer
-	links    map[*Link]struct{}     // that were not stopped
-	warned   time.Time              // by warnSeldom
-	unwarned int                    // warnings since then
+	living   map[ending]struct{} // actors, questions of the loop, and Links
+	warned   time.Time           // by warnSeldom
+	unwarned int                 // warnings since then
 }
 
-var locals *loop.Local[local]
+// An ending is what ends with its loop, and then is not among those that live any more.
+type ending interface{ loopEnds() }
 
-func init() {
-	locals = loop.NewLocal(newLocal) // not above: newLocal refers to it
-}
-
-func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
-	return local{
-		conns:  make(map[*loop.Conn]*connState),
-		actors: make(map[*actor]struct{}),
-		askers: make(map[loopAsker]struct{}),
-		links:  make(map[*Link]struct{}),
-	}
-}
+var locals = loop.NewLocal(func(l *loop.Loop) local {
+	living := make(map[ending]struct{})
+	l.AfterStop(func() {
+		for range 2 { // once more for what was added meanwhile
+			for e := range living {
+				_ = l.Try(e.loopEnds)
+			}
+		}
+	})
+	return local{conns: make(map[*loop.Conn]*connState), living: living}
+})
 
 // A connState is what this package keeps of a connection until it has closed.
 type connState struct {
@@ -83,9 +81,12 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	return err
 }
 
-// warnSeldom logs a warning about what a peer may be able to cause: on each loop one passes each
-// second, and says how many have not since the last one.
+// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second, and
+// says how many have not since the last one. Of a connection that closes, OnClose tells.
 func warnSeldom(c *loop.Conn, err error, msg string) {
+	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
+		return
+	}
 	l := locals.Get(c.Loop())
 	now := time.Now()
 	if now.Sub(l.warned) < time.Second {

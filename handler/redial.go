@@ -17,13 +17,13 @@ const (
 	DefaultRedialMax = 30 * time.Second
 )
 
-// ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
+// ErrAway: there is no connection now, and no more may be kept for the next one.
 var ErrAway = errors.New("handler: not connected")
 
 // A Redial keeps a connection to an address: when it ends, or cannot be made, it is dialled again,
-// after a time that doubles from Min to Max, each with full jitter (AWS, "Exponential Backoff And
-// Jitter"): a random part of that time, so that the clients of a server that comes back do not come
-// all at once. A connection that has lasted for Max begins at Min again.
+// after a time that doubles from Min to Max, with full jitter (AWS, "Exponential Backoff And
+// Jitter"): a random part of that time, so that not all clients come at once when a server comes
+// back. A connection that has lasted for Max begins at Min again.
 //
 //	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: open}
 //	link := up.Start(l) // on loop l
@@ -31,39 +31,28 @@ var ErrAway = errors.New("handler: not connected")
 //	link.Send([]byte("hello"))
 //
 // A connection that begins in plain text is open all the same: what was kept, and what is sent until
-// loop.Conn.StartTLS is called, is not encrypted.
-//
-// For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
-// not closed: Open is an Accept, so Chain puts one around it.
+// loop.Conn.StartTLS is called, is not encrypted. For more connections, Start more than one. A
+// Heartbeat, put around Open by Chain, finds a peer that is dead but has not closed.
 type Redial struct {
-	// Dialer dials Addr, which is as for loop.Dialer.Dial.
 	Dialer loop.Dialer
-	Addr   string
-
-	// Open is called for each new connection, on the loop, and returns its Handler, like
-	// Server.Accept. nil refuses, which counts as a failed attempt.
+	Addr   string // as for Dialer.Dial
+	// Open is the Accept of each new connection. nil refuses, which counts as a failed attempt.
 	Open loop.Accept
-
 	// State, if not nil, is called on the loop for each change: with the connection and nil when it
 	// is open, after Open; with nil and the reason when an attempt has failed or the connection has
 	// ended. Nothing else tells why there is no connection: it is where to log that.
 	State func(c *loop.Conn, err error)
-
-	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
-	// DefaultRedialMax, 30 s.
+	// Min and Max bound the time between two attempts. 0 means 100 ms, and 30 s.
 	Min, Max time.Duration
-
 	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
 	// on the next one, as fast as the peer takes them. 0 means none: Send fails with ErrAway.
 	Keep int
-
-	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of
-	// ErrAway.
+	// Drop has the oldest kept message give way to a new one, in place of ErrAway.
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What makes no sense panics, an address or a
-// Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What can never connect panics. The Link lives
+// until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
 	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
@@ -73,8 +62,11 @@ func (r Redial) Start(l *loop.Loop) *Link {
 	r.Min = cmp.Or(r.Min, DefaultRedialMin)
 	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
 	require(r.Max >= r.Min, "Redial with a Max below Min")
+	if r.State == nil {
+		r.State = func(*loop.Conn, error) {}
+	}
 	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
-	locals.Get(l).links[k] = struct{}{}
+	locals.Get(l).living[k] = struct{}{}
 	k.dial()
 	return k
 }
@@ -108,10 +100,9 @@ type LinkStats struct {
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
-// Send sends msg, or keeps a copy for the next connection, or behind what was kept and is not sent
-// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
-// Conn.Send's. A message that was sent may still be lost with its connection: only an answer tells,
-// see Calls.
+// Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
+// Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A
+// message that was sent may still be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -143,7 +134,7 @@ func (k *Link) Stop() {
 		return
 	}
 	k.stopped = true
-	delete(locals.Get(k.loop).links, k)
+	delete(locals.Get(k.loop).living, k)
 	k.timer.Stop()
 	if k.cancel != nil {
 		k.cancel()
@@ -185,13 +176,12 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 	k.conn, k.since = c, k.loop.Now()
 	k.stats.Opened++
 	k.sendKept()
-	k.tell(c, nil)
+	k.redial.State(c, nil)
 	return h
 }
 
 // sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close, and lose all that waits in it. What the codec refuses would be refused by the next
-// connection's, too, and keep all behind it.
+// would close. What the codec refuses is dropped, or it would keep all behind it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {
@@ -227,18 +217,8 @@ func (k *Link) failed(err error) {
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)
 	}
-	k.tell(nil, err)
+	k.redial.State(nil, err)
 }
 
-func (k *Link) tell(c *loop.Conn, err error) {
-	if k.redial.State != nil {
-		k.redial.State(c, err)
-	}
-}
-
-// stopLinks stops those that still live when their loop ends.
-func stopLinks(l *loop.Loop) {
-	for k := range locals.Get(l).links {
-		k.Stop()
-	}
-}
+// loopEnds stops the Link when its loop ends.
+func (k *Link) loopEnds() { k.Stop() }

@@ -19,8 +19,7 @@ import (
 //	// Anywhere. loop.ErrClosed: nobody has that id.
 //	err := devices.Get(id).Tell(func(c *loop.Conn) { _ = c.Send(order) })
 //
-// That a connection which was replaced has closed takes nothing away from the one that has its key
-// now. A key without a connection takes no memory.
+// A connection that was replaced and closes takes nothing away from the one that has its key now.
 type Registry[K comparable] struct {
 	mu   sync.Mutex
 	by   map[K]loop.Ref
@@ -47,8 +46,8 @@ func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	if !slices.Contains(had, key) {
 		r.keys[ref] = append(had, key)
 	}
-	if now := r.by[key]; now != ref {
-		before = now
+	if before = r.by[key]; before == ref {
+		before = loop.Ref{}
 	}
 	r.by[key] = ref
 	return before
@@ -62,11 +61,6 @@ func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 	if had, known := r.keys[ref]; known { // and stays so without keys, as leaveAll will be called
 		r.keys[ref] = slices.DeleteFunc(had, func(k K) bool { return k == key })
 	}
-	return r.remove(key, ref)
-}
-
-// remove takes key away from ref, unless another has it now. r.mu is held.
-func (r *Registry[K]) remove(key K, ref loop.Ref) bool {
 	had := r.by[key] == ref
 	if had {
 		delete(r.by, key)
@@ -74,12 +68,14 @@ func (r *Registry[K]) remove(key K, ref loop.Ref) bool {
 	return had
 }
 
-// leaveAll is what happens when a connection has closed.
+// leaveAll is what happens when a connection has closed. Others may have its keys now.
 func (r *Registry[K]) leaveAll(ref loop.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range r.keys[ref] {
-		r.remove(key, ref)
+		if r.by[key] == ref {
+			delete(r.by, key)
+		}
 	}
 	delete(r.keys, ref)
 }
@@ -106,10 +102,6 @@ func (r *Registry[K]) All() iter.Seq2[K, loop.Ref] {
 		r.mu.Lock()
 		all := maps.Clone(r.by)
 		r.mu.Unlock()
-		for key, ref := range all {
-			if !yield(key, ref) {
-				return
-			}
-		}
+		maps.All(all)(yield)
 	}
 }

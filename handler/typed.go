@@ -8,8 +8,7 @@ import (
 )
 
 // Typed turns frames into values of a user's type T, and values into frames. It is a plain value
-// that serves all connections: make one for each type that comes in or goes out, usually as package
-// variables.
+// that serves all connections on any loop: make one for each type, usually as package variables.
 //
 //	var (
 //		requests = handler.JSON[Request]()
@@ -18,18 +17,14 @@ import (
 //
 // One direction suffices: Decode is needed by Handler and Func, Append by Send.
 type Typed[T any] struct {
-	// Decode makes a value of a frame. It is called on any loop. A value that refers to msg is
-	// valid only as long as msg is: until OnMessage returns. An error closes the connection, unless
-	// there is Invalid.
+	// Decode makes a value of a frame. A value that refers to msg is valid only as long as msg is:
+	// until OnMessage returns. An error closes the connection, unless there is Invalid.
 	Decode func(msg []byte) (T, error)
-
-	// Append appends the frame of v to dst and returns the longer slice, which it does not keep. It
-	// is called on any loop. What it returns with an error is not used.
+	// Append appends the frame of v to dst and returns the longer slice, which it does not keep.
+	// What it returns with an error is not used.
 	Append func(dst []byte, v T) ([]byte, error)
-
-	// Invalid, if not nil, is called for a message that Decode refused, with its error: to answer
-	// it, or to drop it. What it returns is what OnMessage returns: nil goes on, an error closes
-	// the connection.
+	// Invalid, if not nil, is called for a message that Decode refused, with its error. What it
+	// returns is what OnMessage returns: nil goes on, an error closes the connection.
 	Invalid func(c *loop.Conn, msg []byte, err error) error
 }
 
@@ -48,13 +43,9 @@ func JSON[T any]() Typed[T] {
 	}
 }
 
-// A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there
-// holds here.
+// A TypedHandler is a loop.Handler that gets values in place of frames.
 type TypedHandler[T any] interface {
-	// OnMessage is called for each message, with the value it was decoded to.
 	OnMessage(c *loop.Conn, v T) error
-
-	// OnClose is called once, as the last thing for c.
 	OnClose(c *loop.Conn, err error)
 }
 
