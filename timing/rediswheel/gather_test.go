@@ -70,16 +70,13 @@ func TestAddTogetherVirtually(t *testing.T) {
 
 // Who waits for others' script may give up, which harms nobody else.
 func TestAddGivesUp(t *testing.T) {
-	g := &gatherer{q: open(t, embedded(t), Config{}), flights: 1, sent: time.Now().Add(time.Hour)}
+	q := open(t, embedded(t), Config{})
+	g := &q.gatherer
+	g.flights, g.sent = 1, time.Now().Add(time.Hour) // one is on its way
 	ctx, cancel := context.WithCancel(context.Background())
 	first, second := make(chan error, 1), make(chan error, 1)
-	add := func(ctx context.Context, key string, done chan error) {
-		e, err := g.q.entry(&Task{Key: key, Delay: time.Hour})
-		must(t, err)
-		go func() { done <- g.add(ctx, e) }()
-	}
-	add(ctx, "first", first)
-	add(context.Background(), "second", second)
+	go func() { first <- q.Add(ctx, Task{Key: "first", Delay: time.Hour}) }()
+	go func() { second <- q.Add(context.Background(), Task{Key: "second", Delay: time.Hour}) }()
 	wait(t, "both wait", func() bool {
 		g.lock.Lock()
 		defer g.lock.Unlock()
@@ -89,9 +86,9 @@ func TestAddGivesUp(t *testing.T) {
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("the one who gave up is told %v", err)
 	}
-	g.land(ctx, 1)
+	go g.fly(context.Background(), q) // it is answered
 	must(t, <-second)
-	if _, err := g.q.Get(context.Background(), "second"); err != nil {
+	if _, err := q.Get(context.Background(), "second"); err != nil {
 		t.Error(err)
 	}
 }

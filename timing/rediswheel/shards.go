@@ -11,7 +11,7 @@ const numSlots = 16384
 // channel on which the owner is told what is due, too.
 const ownKey = 4
 
-// shardKeys are the names of a shard's keys, in the order that keys.lua gives them.
+// shardKeys are the names of a shard's keys, in the order in which scripts have them.
 func shardKeys(name, tag string) []string {
 	prefix := name + ":{" + tag + "}:"
 	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}
