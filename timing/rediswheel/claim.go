@@ -80,8 +80,7 @@ func (w *worker) claimReady(ctx context.Context) {
 		w.loop.wheel.At(w.loop.next, func() {}) // to come back
 		return
 	}
-	cfg := &w.q.cfg
-	left := w.places.take(min(w.loop.ready*maxBatch, cfg.Concurrency, max(cfg.Concurrency-w.ends.held(), 0)))
+	left := w.places.take(w.loop.ready * maxBatch)
 	reserved, shards := left, w.loop.ready
 	var claims []claim
 	for k := range w.loop.shards {
@@ -259,7 +258,7 @@ func (w *worker) plan(c *claim) {
 // refill claims from shards with a backlog when places have become free. It waits for more to become
 // free, unless half of them are: one script can fill them all.
 func (w *worker) refill() {
-	open := min(w.places.open(), w.q.cfg.Concurrency-w.ends.held())
+	open := w.places.open()
 	if open <= 0 {
 		return
 	}
@@ -267,7 +266,7 @@ func (w *worker) refill() {
 		if s := &w.loop.shards[i]; s.backlog && !s.busy {
 			s.backlog = false
 			w.makeReady(i)
-			if open*2 >= w.q.cfg.Concurrency {
+			if open*2 >= w.places.total {
 				w.loop.next = 0
 			}
 		}
@@ -286,6 +285,6 @@ func (w *worker) giveBack(claims []claim) {
 			w.flights.add(r)
 			w.ends.put(r, end{what: "release", at: r.task.Due.UnixMilli()})
 		}
-		w.places.giveBack(c.most)
+		w.places.giveBack(c.most - len(c.tasks))
 	}
 }

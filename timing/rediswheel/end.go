@@ -35,10 +35,13 @@ func (e *ends) put(r *run, how end) {
 	defer e.lock.Unlock()
 	e.open++
 	e.queued = append(e.queued, ended{r, how})
-	if len(e.queued) == 1 || len(e.queued) == e.w.q.cfg.Concurrency {
+	if len(e.queued) == 1 || len(e.queued) == e.many() {
 		notify(e.some)
 	}
 }
+
+// many is how many ends do not wait for more: half of what may run.
+func (e *ends) many() int { return max(e.w.places.total/2, 1) }
 
 // held is how many runs have ended and Redis has not heard of.
 func (e *ends) held() int {
@@ -58,7 +61,7 @@ func (e *ends) flush(ctx context.Context) {
 		}
 		e.lock.Lock()
 		wait := pace
-		if e.hurry || len(e.queued) >= e.w.q.cfg.Concurrency {
+		if e.hurry || len(e.queued) >= e.many() {
 			wait = 0
 		}
 		e.lock.Unlock()
@@ -174,7 +177,8 @@ func (e *ends) nack(shard int, group []ended) call {
 	return c
 }
 
-// count takes Redis' letters, after which the runs are over.
+// count takes Redis' letters, after which the runs are over. A run keeps its place until then: what is lost
+// with this worker is no more than its places.
 func (e *ends) count(group []ended, letters string) {
 	c := &e.w.q.counts
 	for i, d := range group {
@@ -193,5 +197,5 @@ func (e *ends) count(group []ended, letters string) {
 	if e.open -= len(group); e.open == 0 {
 		notify(e.none)
 	}
-	notify(e.w.places.freed)
+	e.w.places.release(len(group))
 }

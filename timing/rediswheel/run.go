@@ -68,7 +68,6 @@ func (f *flights) begin(ctx context.Context, r *run) {
 			}
 			r.cancel(nil)
 			f.w.ends.put(r, e)
-			f.w.places.release(1)
 			f.lock.Lock()
 			f.n--
 			f.lock.Unlock()
