@@ -50,7 +50,8 @@ var floors = map[string][]string{
 	"codec/websocket": {"codec", wsModule, httpheadModule},
 
 	// Beside floor 1: delays on Redis.
-	"timing/rediswheel": {"internal/redisopt", "timing", redisModule, cronModule, netModule},
+	"timing/rediswheel":              {"timing", redisModule, cronModule, netModule, zerologModule},
+	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", prometheusModule}, // a leaf
 
 	// Beside floor 2: tests, and what they share.
 	"loop/internal/rig": {"loop", "loop/looptest", "loop/internal/inspect"},

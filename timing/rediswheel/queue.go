@@ -206,6 +206,9 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	return q, nil
 }
 
+// Name returns Config.Name.
+func (q *Queue) Name() string { return q.cfg.Name }
+
 // layout is the version of what the keys hold.
 const layout = "3"
 
