@@ -242,7 +242,6 @@ func (w *worker) plan(c *claim) {
 		return
 	}
 	s.mine, s.backlog = c.owner == w.id, false
-	w.want(c.shard, s.mine)
 	if !s.mine {
 		w.wake(c.shard, min(c.till+time.Millisecond+jitter(w.q.cfg.Refresh), s.hint))
 		return

@@ -3,11 +3,9 @@ package rediswheel
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,8 +18,8 @@ import (
 
 // A message is what workers and scripts publish: a word and its arguments.
 //
-//	due SHARD MS         something is due before the owner would look (on the channel of the shard)
-//	look SHARD           messages about a shard may have been lost
+//	due KEY MS           in the shard whose own hash is KEY, something is due before its owner would look
+//	look -               messages may have been lost
 //	held WORKER (SHARD OWNER MS)...  who owns shards, and until when
 //	help WORKER SHARD... a worker has more to do than places
 //	left WORKER SHARD... a worker has given shards up
@@ -32,8 +30,14 @@ func (w *worker) hear(m message) {
 		return
 	}
 	switch m[0] {
-	case "due", "look":
-		w.hearDue(m)
+	case "due":
+		if i, ours := w.q.shards[m[1]]; ours && len(m) == 3 {
+			w.expect(i, max(time.Duration(toInt(m[2]))*time.Millisecond-w.loop.shards[i].offset, 0))
+		}
+	case "look":
+		for i := range w.loop.shards {
+			w.expect(i, w.now())
+		}
 	case "held":
 		for a := m[2:]; len(a) >= 3; a = a[3:] {
 			if s := w.other(a[0]); s != nil && s.known {
@@ -80,16 +84,9 @@ func (w *worker) other(number string) *shard {
 	return nil
 }
 
-func (w *worker) hearDue(m message) {
-	i, err := strconv.Atoi(m[1])
-	if err != nil || i < 0 || i >= len(w.loop.shards) {
-		return
-	}
-	s, at := &w.loop.shards[i], w.now()
-	if s.known && len(m) > 2 {
-		at = max(time.Duration(toInt(m[2]))*time.Millisecond-s.offset, 0)
-	}
-	switch {
+// expect has a shard claimed at a time, if it is the worker's and would not be before.
+func (w *worker) expect(i int, at time.Duration) {
+	switch s := &w.loop.shards[i]; {
 	case s.busy:
 		s.hint = min(s.hint, at)
 	case s.mine && !s.backlog && at < s.at: // one with a backlog is looked at as soon as there is a place
@@ -183,29 +180,11 @@ func (w *worker) leave(ctx context.Context) {
 	}
 }
 
-// wanted are the channels of the shards that a worker owns.
-type wanted struct {
-	lock     sync.Mutex
-	channels map[string]bool
-	changed  chan struct{} // channels has
-}
-
-// want says whether the messages of a shard are for this worker.
-func (w *worker) want(shard int, yes bool) {
-	w.wanted.lock.Lock()
-	defer w.wanted.lock.Unlock()
-	if channel := w.q.keys[shard][ownKey]; w.wanted.channels[channel] != yes {
-		w.wanted.channels[channel] = yes
-		notify(w.wanted.changed)
-	}
-}
-
 // silence is for how long a worker hears nothing before it asks whether its connection lives.
 const silence = time.Minute
 
-// listen hears what is published, until ctx ends: on the queue's channel what workers tell each
-// other, and on those of the worker's shards what is due earlier than it would look. What is lost is
-// noticed within a refresh. So messages are dropped, rather than kept, while the worker is busy.
+// listen hears what is published on the queue's channel, until ctx ends. What is lost is noticed
+// within a refresh. So messages are dropped, rather than kept, while the worker is busy.
 func (w *worker) listen(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if w.listenOnce(ctx) {
@@ -217,17 +196,9 @@ func (w *worker) listen(ctx context.Context) {
 
 // listenOnce listens with one connection until it fails, and reports whether it heard anything.
 func (w *worker) listenOnce(ctx context.Context) (heard bool) {
-	ctx, cancel := context.WithCancel(ctx)
 	sub := w.q.client.Subscribe(ctx, w.q.channel)
-	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
-	var tuning sync.WaitGroup
-	tuning.Go(func() { w.tune(ctx, sub) })
-	defer func() {
-		cancel()
-		stop()
-		_ = sub.Close()
-		tuning.Wait()
-	}()
+	defer sub.Close()
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	for silent := false; ; {
 		patience := silence
 		if silent {
@@ -249,47 +220,14 @@ func (w *worker) listenOnce(ctx context.Context) (heard bool) {
 	}
 }
 
-// tune keeps the subscriptions to what is wanted.
-func (w *worker) tune(ctx context.Context, sub *redis.PubSub) {
-	has := make(map[string]bool)
-	for {
-		var more, less []string
-		w.wanted.lock.Lock()
-		for channel, yes := range w.wanted.channels {
-			if yes && !has[channel] {
-				more = append(more, channel)
-			} else if !yes && has[channel] {
-				less = append(less, channel)
-			}
-			has[channel] = yes
-		}
-		w.wanted.lock.Unlock()
-		if len(more) > 0 && sub.Subscribe(ctx, more...) != nil || len(less) > 0 && sub.Unsubscribe(ctx, less...) != nil {
-			_ = sub.Close() // and all is subscribed anew
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.wanted.changed:
-		}
-	}
-}
-
 // pass gives a message to the worker's loop.
 func (w *worker) pass(v any) {
-	var m message
+	m := message{"look", "-"} // it is subscribed: what was published before is lost
 	switch v := v.(type) {
-	case *redis.Subscription:
-		if v.Kind == "subscribe" && v.Channel != w.q.channel {
-			m = message{"look", w.q.hints[v.Channel]} // what was published before
-		}
 	case *redis.Message:
-		if v.Channel == w.q.channel {
-			m = strings.Fields(v.Payload)
-		} else if ms, err := strconv.ParseFloat(v.Payload, 64); err == nil { // which may have an exponent
-			m = message{"due", w.q.hints[v.Channel], strconv.FormatInt(int64(math.Ceil(ms)), 10)}
-		}
+		m = strings.Fields(v.Payload)
+	case *redis.Pong:
+		return
 	}
 	select {
 	case w.messages <- m:

@@ -168,9 +168,9 @@ func orDefault[T comparable](v *T, def T) {
 type Queue struct {
 	cfg      Config
 	client   redis.UniversalClient
-	keys     [][]string        // of each shard
-	channel  string            // of what workers tell each other
-	hints    map[string]string // numbers of the shards, by their channels
+	keys     [][]string     // of each shard
+	shards   map[string]int // by the names of their own hashes
+	channel  string         // of what workers and scripts tell workers
 	counts   counters
 	gatherer gatherer
 }
@@ -197,11 +197,11 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if err != nil {
 		return nil, err
 	}
-	q.hints = make(map[string]string)
+	q.shards = make(map[string]int)
 	for i := range shards {
 		keys := shardKeys(cfg.Name, shardTag(i, shards))
 		q.keys = append(q.keys, keys)
-		q.hints[keys[ownKey]] = strconv.Itoa(i)
+		q.shards[keys[ownKey]] = i
 	}
 	return q, nil
 }

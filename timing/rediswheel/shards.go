@@ -7,8 +7,7 @@ import (
 // numSlots is how many hash slots a Redis Cluster has.
 const numSlots = 16384
 
-// ownKey is the place of the hash that says who owns a shard among its keys. Its name is that of the
-// channel on which the owner is told what is due, too.
+// ownKey is the place of the hash that says who owns a shard among its keys.
 const ownKey = 4
 
 // shardKeys are the names of a shard's keys, in the order in which scripts have them.

@@ -87,7 +87,6 @@ type worker struct {
 	places  *share
 	flights flights
 	ends    ends
-	wanted  wanted
 
 	claimed  chan []claim
 	messages chan message
@@ -119,7 +118,6 @@ func newWorker(q *Queue, h Handler) *worker {
 	w.places = places.join(q.cfg.Weight)
 	w.flights.w, w.ends.w, w.flights.all = w, w, make(map[*run]struct{})
 	w.ends.some, w.ends.none = make(chan struct{}, 1), make(chan struct{}, 1)
-	w.wanted.changed, w.wanted.channels = make(chan struct{}, 1), make(map[string]bool)
 	w.loop.wheel = timing.New(timing.Config{})
 	w.loop.shards = make([]shard, len(q.keys))
 	w.loop.helped = math.MinInt32

@@ -38,7 +38,7 @@ if first < now + 60000 then -- the owner looks each minute at least
   local back = tonumber(redis.call('HGET', own, 'back'))
   if back and first < back then
     redis.call('HSET', own, 'back', first)
-    redis.call('PUBLISH', own, first)
+    redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. first)
   end
 end
 return table.concat(letters)

@@ -43,6 +43,6 @@ end
 local back = tonumber(redis.call('HGET', own, 'back'))
 if back and first < back then
   redis.call('HSET', own, 'back', first)
-  redis.call('PUBLISH', own, first)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. first)
 end
 return table.concat(letters)

@@ -13,6 +13,6 @@ redis.call('ZREM', dead, ARGV[2])
 local back = tonumber(redis.call('HGET', own, 'back'))
 if back and now < back then
   redis.call('HSET', own, 'back', now)
-  redis.call('PUBLISH', own, now)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. now)
 end
 return 1

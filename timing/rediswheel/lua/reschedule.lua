@@ -13,6 +13,6 @@ redis.call('ZADD', due, at, id)
 local back = tonumber(redis.call('HGET', own, 'back'))
 if back and at < back then
   redis.call('HSET', own, 'back', at)
-  redis.call('PUBLISH', own, at)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. at)
 end
 return 'moved'
