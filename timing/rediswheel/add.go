@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,15 +22,13 @@ const (
 // this package the task may or may not be there; adding it again is safe, as its key keeps it from
 // being there twice.
 //
-// Tasks that many goroutines add while a script is on its way share the next one.
-//
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error {
 	e, err := q.entry(ctx, &t)
 	if err != nil {
 		return err
 	}
-	return q.gatherer.add(ctx, q, e)
+	return q.addAll(ctx, []entry{e})[0]
 }
 
 // AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
@@ -153,65 +150,6 @@ func (q *Queue) added(t *Task, letter byte) error {
 		q.counts.added.Add(1)
 	}
 	return nil
-}
-
-// A gatherer has tasks that are added at the same time by many goroutines share scripts. An Add that
-// finds none on its way is sent at once. Those that come within gatherFor of it wait for its
-// answer and go together.
-type gatherer struct {
-	lock    sync.Mutex
-	flights int       // pipelines on their way
-	sent    time.Time // when the last of them was
-	waiting []*adding
-}
-
-// An adding is one Add that waits for others' answers.
-type adding struct {
-	entry
-	done chan error
-}
-
-// gatherFor bounds what a Redis that is far away costs: after it an Add does not wait for the answer
-// to another.
-const gatherFor = time.Millisecond
-
-func (g *gatherer) add(ctx context.Context, q *Queue, e entry) error {
-	a := &adding{e, make(chan error, 1)}
-	g.lock.Lock()
-	g.waiting = append(g.waiting, a)
-	if g.flights == 0 || time.Since(g.sent) >= gatherFor {
-		g.flights++
-		go g.fly(context.WithoutCancel(ctx), q)
-	}
-	g.lock.Unlock()
-	select {
-	case err := <-a.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// fly adds those who wait until nobody does. Each may give up, and the others do not.
-func (g *gatherer) fly(ctx context.Context, q *Queue) {
-	for {
-		g.lock.Lock()
-		along := g.waiting
-		g.waiting, g.sent = nil, time.Now()
-		if len(along) == 0 {
-			g.flights--
-			g.lock.Unlock()
-			return
-		}
-		g.lock.Unlock()
-		entries := make([]entry, len(along))
-		for i, a := range along {
-			entries[i] = a.entry
-		}
-		for i, err := range q.addAll(ctx, entries) {
-			along[i].done <- err
-		}
-	}
 }
 
 // Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had

@@ -166,13 +166,12 @@ func orDefault[T comparable](v *T, def T) {
 // from any goroutine, but those with a context wait for Redis: not from a callback of an event
 // loop.
 type Queue struct {
-	cfg      Config
-	client   redis.UniversalClient
-	keys     [][]string     // of each shard
-	shards   map[string]int // by the names of their own hashes
-	channel  string         // of what workers and scripts tell workers
-	counts   counters
-	gatherer gatherer
+	cfg     Config
+	client  redis.UniversalClient
+	keys    [][]string     // of each shard
+	shards  map[string]int // by the names of their own hashes
+	channel string         // of what workers and scripts tell workers
+	counts  counters
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the

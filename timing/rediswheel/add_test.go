@@ -49,50 +49,6 @@ func TestAddTogether(t *testing.T) {
 	})
 }
 
-// So they do in virtual time, where nothing that waits for a moment to pass comes to an end by itself.
-func TestAddTogetherVirtually(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		q := open(t, embedded(t), Config{})
-		var all sync.WaitGroup
-		for a := range 8 {
-			all.Go(func() {
-				for i := range 50 {
-					must(t, q.Add(context.Background(), Task{Key: fmt.Sprint(a, " ", i), Delay: time.Hour}))
-				}
-			})
-		}
-		all.Wait()
-		if n := q.Local().Added; n != 400 {
-			t.Errorf("%d were added", n)
-		}
-	})
-}
-
-// Who waits for others' script may give up, which harms nobody else.
-func TestAddGivesUp(t *testing.T) {
-	q := open(t, embedded(t), Config{})
-	g := &q.gatherer
-	g.flights, g.sent = 1, time.Now().Add(time.Hour) // one is on its way
-	ctx, cancel := context.WithCancel(context.Background())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- q.Add(ctx, Task{Key: "first", Delay: time.Hour}) }()
-	go func() { second <- q.Add(context.Background(), Task{Key: "second", Delay: time.Hour}) }()
-	wait(t, "both wait", func() bool {
-		g.lock.Lock()
-		defer g.lock.Unlock()
-		return len(g.waiting) == 2
-	})
-	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("the one who gave up is told %v", err)
-	}
-	go g.fly(context.Background(), q) // it is answered
-	must(t, <-second)
-	if _, err := q.Get(context.Background(), "second"); err != nil {
-		t.Error(err)
-	}
-}
-
 // A client of one server may be used on a cluster that has one master: its scripts must not be of
 // several slots.
 func TestClusterOfOne(t *testing.T) {
