@@ -49,53 +49,6 @@ func TestAddTogether(t *testing.T) {
 	})
 }
 
-// So they do in virtual time, where nothing that waits for a moment to pass comes to an end by itself.
-func TestAddTogetherVirtually(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		q := open(t, embedded(t), Config{})
-		var all sync.WaitGroup
-		for a := range 8 {
-			all.Go(func() {
-				for i := range 50 {
-					must(t, q.Add(context.Background(), Task{Key: fmt.Sprint(a, " ", i), Delay: time.Hour}))
-				}
-			})
-		}
-		all.Wait()
-		if n := q.Local().Added; n != 400 {
-			t.Errorf("%d were added", n)
-		}
-	})
-}
-
-// Who waits for others' script may give up, which harms nobody else.
-func TestAddGivesUp(t *testing.T) {
-	g := &gatherer{q: open(t, embedded(t), Config{}), flights: 1, sent: time.Now().Add(time.Hour)}
-	ctx, cancel := context.WithCancel(context.Background())
-	first, second := make(chan error, 1), make(chan error, 1)
-	add := func(ctx context.Context, key string, done chan error) {
-		e, err := g.q.entry(&Task{Key: key, Delay: time.Hour})
-		must(t, err)
-		go func() { done <- g.add(ctx, e) }()
-	}
-	add(ctx, "first", first)
-	add(context.Background(), "second", second)
-	wait(t, "both wait", func() bool {
-		g.lock.Lock()
-		defer g.lock.Unlock()
-		return len(g.waiting) == 2
-	})
-	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("the one who gave up is told %v", err)
-	}
-	g.land(ctx, 1)
-	must(t, <-second)
-	if _, err := g.q.Get(context.Background(), "second"); err != nil {
-		t.Error(err)
-	}
-}
-
 // A client of one server may be used on a cluster that has one master: its scripts must not be of
 // several slots.
 func TestClusterOfOne(t *testing.T) {
