@@ -41,6 +41,14 @@ type Due struct {
 	Func  func()
 }
 
+// Handle returns the pending timer with an Index, the zero Timer if there is none.
+func (w *Wheel) Handle(index int) Timer {
+	if index <= 0 || index >= int(w.made) || w.node(uint32(index)).call == nil {
+		return Timer{}
+	}
+	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
+}
+
 // The geometry. A slot of level k is as long as 64^k ticks, and so a level as long as one slot of
 // the level above. In other words, a slot's number on level k is digit k of its ticks, written to
 // the base 64.
