@@ -282,6 +282,9 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 	return next + int(n) + 2, true
 }
 
+// FrameLimit implements codec.Limiter: what Server.MaxRequest and MaxInline allow.
+func (r *Requests) FrameLimit() int { return max(r.limits.MaxRequest, r.limits.MaxInline) }
+
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
 // give it. What is not is codec.ErrMalformed, and what is longer than Server.MaxRequest is
 // codec.ErrTooLong: replies that may be longer are for Conn.Write.
@@ -317,5 +320,6 @@ var (
 	_ codec.Validator = Server{}
 	_ codec.Resumer   = (*Requests)(nil)
 	_ codec.Sizer     = (*Requests)(nil)
+	_ codec.Limiter   = (*Requests)(nil)
 	_ codec.Farewell  = (*Requests)(nil)
 )
