@@ -169,6 +169,12 @@ type Server struct {
 	// the peer does not take. What is there when the time is over is decoded first.
 	FrameTimeout time.Duration `zero:"no limit"`
 
+	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
+	// its codec makes of them. One more closes the connection with codec.ErrTooLong. A codec with a
+	// limit of its own (codec.Limiter, which all of package codec, websocket and resp are) has that
+	// in place of this, whether it is lower or higher.
+	MaxFrame int `default:"16_777_216"`
+
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
 	// ErrSlowConsumer.
 	MaxOutbound int `default:"1_048_576"`
