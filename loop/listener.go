@@ -169,19 +169,19 @@ func (ln *listener) admit(v visitor) {
 	}
 	if s.open.Add(1) > int64(s.MaxConns) {
 		s.open.Add(-1)
-		s.refuse(v, ErrTooManyConns)
+		ln.refuse(v, ErrTooManyConns)
 		return
 	}
 	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
-		s.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
+		ln.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
 		ln.uncount(remote)
 		s.open.Add(-1)
-		s.refuse(v, ErrServerClosed)
+		ln.refuse(v, ErrServerClosed)
 		return
 	}
 	ln.send(l, v, local, remote)

@@ -87,6 +87,10 @@ type Server struct {
 	// one.
 	ProxyProtocol []netip.Prefix
 
+	// MaxProxyHeader is how many bytes such a header may have, the balancer's notes (TLV) included:
+	// see Conn.ProxyTLVs. The default is what the protocol allows.
+	MaxProxyHeader int `default:"65_551"`
+
 	// TCP has the options of Addr's sockets.
 	TCP TCPOptions
 
@@ -120,7 +124,8 @@ type Server struct {
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger is silent.
+	// The zero Logger writes errors to os.Stderr, and nothing else: panics, calls on the wrong
+	// goroutine, loops that end. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
@@ -136,8 +141,12 @@ type Server struct {
 	// the limit of open files leaves some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
-	// MaxConnsPerIP is how many of them may come from one IP address.
+	// MaxConnsPerIP is how many of them may come from one IP address. Of IPv6 the network counts
+	// that one client usually has for itself: see IPv6Prefix.
 	MaxConnsPerIP int `zero:"no limit"`
+
+	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most.
+	IPv6Prefix int `default:"64"`
 
 	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
 	// wait in the system's queue.
@@ -145,7 +154,8 @@ type Server struct {
 
 	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
 	// wire form, and short. Then the peer's end is waited for, for a second at most, so that the
-	// farewell is not overtaken by a reset; 64 peers at a time.
+	// farewell is not overtaken by a reset; 64 peers at a time. A TLS address resets: the farewell
+	// would be plain text there.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
@@ -240,7 +250,7 @@ type Server struct {
 	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
-	accepted, refused          atomic.Uint64
+	accepted, refused, probes  atomic.Uint64
 	lastID                     atomic.Uint64
 	open                       atomic.Int64 // connections, those on their way to a loop included
 	sessions                   atomic.Int64 // of UDP

@@ -27,7 +27,7 @@ func (s *Server) limitConns() {
 	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
+	s.gate = gate.New(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {

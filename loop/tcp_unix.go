@@ -37,7 +37,7 @@ func setAll(fd int, isUnix bool, o TCPOptions) error {
 		return nil
 	}
 	if o.ReusePort {
-		if err := set(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		if err := setReusePort(fd); err != nil {
 			return fmt.Errorf("TCP.ReusePort: %w", err)
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -35,9 +33,9 @@ type world struct {
 	running sync.WaitGroup
 
 	began    time.Time
-	pongs    deque.Deque[event] // answers on their way, in order: all take equally long
-	returns  deque.Deque[event] // clients that will connect anew
-	farewell deque.Deque[*client]
+	pongs    queue[event] // answers on their way, in order: all take equally long
+	returns  queue[event] // clients that will connect anew
+	farewell queue[*client]
 	talk     rota // who talks, each once a second
 	fall     rota // who falls silent, each once in a thousand minutes
 	over     bool // nobody connects anew
@@ -50,6 +48,26 @@ type world struct {
 type event struct {
 	due time.Duration
 	who *client
+}
+
+// A queue has its elements in order of arrival. The place of those that left is used again when half
+// of it is free.
+type queue[T any] struct {
+	all  []T
+	gone int
+}
+
+func (q *queue[T]) Len() int     { return len(q.all) - q.gone }
+func (q *queue[T]) Front() T     { return q.all[q.gone] }
+func (q *queue[T]) PushBack(v T) { q.all = append(q.all, v) }
+
+func (q *queue[T]) PopFront() T {
+	v := q.all[q.gone]
+	if q.gone++; q.gone > len(q.all)/2 {
+		q.all = append(q.all[:0], q.all[q.gone:]...)
+		q.gone = 0
+	}
+	return v
 }
 
 // A rota has clients take turns, each once in a period, evenly.
@@ -143,7 +161,7 @@ func (w *world) now() time.Duration { return time.Since(w.began) }
 // next returns when something happens on the network, on the millisecond.
 func (w *world) next() time.Duration {
 	next := min(w.talk.due(), w.fall.due(), 1<<50)
-	for _, q := range []*deque.Deque[event]{&w.pongs, &w.returns} {
+	for _, q := range []*queue[event]{&w.pongs, &w.returns} {
 		if q.Len() > 0 {
 			next = min(next, q.Front().due)
 		}
