@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/loop/internal/datagrams"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -80,7 +81,7 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 	case *syscall.SockaddrInet4:
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
 	case *syscall.SockaddrInet6:
-		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: zoneOf(a.ZoneId)}
+		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: datagrams.ZoneOf(a.ZoneId)}
 	}
 	return new(net.TCPAddr)
 }

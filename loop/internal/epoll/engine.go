@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/loop/internal/datagrams"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
@@ -47,7 +48,7 @@ type eventLoop struct {
 	poll    *poller
 	input   []byte // what sockets read into
 	pipe    *kernelPipe
-	packets *inBatch // what UDP sockets read into
+	packets *datagrams.In // what UDP sockets read into
 
 	running sync.WaitGroup // the goroutine; any may wait for it
 	once    sync.Once

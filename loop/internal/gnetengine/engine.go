@@ -183,9 +183,12 @@ func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		l.gnet = c.EventLoop()
 		return nil, gnet.None
 	}
+	if !l.claim(t) { // it counts as lost
+		c.SetContext(nil)
+		return nil, gnet.Close
+	}
 	s := &socket{loop: l, conn: c, fd: int32(c.Fd())}
 	c.SetContext(s)
-	l.claim(t)
 	s.sink = t.open(s)
 	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)

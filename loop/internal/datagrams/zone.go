@@ -1,6 +1,6 @@
 //go:build linux && !386 && !s390x
 
-package epoll
+package datagrams
 
 import (
 	"net"
@@ -13,8 +13,8 @@ import (
 // names are kept; who renames a link sees the old one, which still means it.
 var zoneNames, zoneNumbers sync.Map
 
-// zoneOf returns the name of a link.
-func zoneOf(number uint32) string {
+// ZoneOf returns the name of a link.
+func ZoneOf(number uint32) string {
 	if name, ok := zoneNames.Load(number); ok {
 		return name.(string)
 	}
@@ -24,7 +24,7 @@ func zoneOf(number uint32) string {
 	return name
 }
 
-// scopeOf returns the number of a link that zoneOf has named.
+// scopeOf returns the number of a link that ZoneOf has named.
 func scopeOf(name string) uint32 {
 	number, ok := zoneNumbers.Load(name)
 	if !ok {
