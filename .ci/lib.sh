@@ -6,7 +6,7 @@ exec </dev/null
 export GOFLAGS="${GOFLAGS-} -timeout=40m -buildvcs=false"
 
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
-engines=(plain net) # the engines besides the default one, as LOOPWHEEL_ENGINE names them
+engines=(epoll net) # the engines besides the default one, as LOOPWHEEL_ENGINE names them
 
 work=$(mktemp -d)
 mkdir -p .ci/out

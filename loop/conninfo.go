@@ -35,7 +35,7 @@ func (c *Conn) Info() ConnInfo {
 		Opened:    base.Add(opened),
 		LastRead:  base.Add(max(opened, c.idle.lastRead)),
 		LastWrite: base.Add(max(opened, c.idle.lastWrite)),
-		Pending:   c.Pending(),
+		Pending:   c.pending(),
 		Buffered:  c.in.decoder.Buffered() + parts,
 		Paused:    c.in.pauses != 0,
 		Closing:   c.isClosing(),

@@ -202,7 +202,7 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 // waitsForReader reports whether input waits because the peer does not read: it is held back, or it
 // is paused, or waits for what is under way, and there is output that the socket does not take.
 func (c *Conn) waitsForReader() bool {
-	const underWay = pausedByUser | heldByJobs | heldFromInside
+	const underWay = pausedByUser | heldByJobs | heldByLayer
 	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
@@ -21,8 +20,10 @@ const (
 	loopQueued        // a turn is coming, or running
 )
 
-// never is a deadline that does not come.
-const never = alarm.Never
+const (
+	never   = engine.Never      // a deadline that does not come
+	unknown = time.Duration(-1) // what the engine may have been told last
+)
 
 // A Loop is one event loop: a goroutine, the connections that live on it, and their timing wheel.
 // Except for Post, Index and Now its methods must be called on the loop itself, which is where
@@ -37,14 +38,13 @@ type Loop struct {
 	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
-	published time.Duration // what was published last
-	bell      engine.Bell   // rings when the wheel has work
+	published time.Duration // what the engine was told last, or unknown
 	state     atomic.Int32
 	spare     *record // records of timers that may be used again
 	spares    int
 
 	mail       *mailbox.Mailbox[task]
-	unfinished bool // the task that runs has more to do: inside.Unfinished
+	unfinished bool // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	conns       []*Conn

@@ -21,6 +21,7 @@ import (
 // messages could be quicker.
 var cellPeers = []peer{
 	{"loopwheel", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 0) }},
+	{"loopwheel-epoll", func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll, 0) }},
 	{"loopwheel-net", func(s setup) error { return serveLoopwheel(s, loop.EngineNet, 0) }},
 	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},
 	{"nbio", serveNbio},

@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/net/http/httpguts"
 
+	"github.com/loopwheel/loopwheel/internal/hostguard"
 	"github.com/loopwheel/loopwheel/timing/rediswheel"
 )
 
@@ -47,7 +50,7 @@ func newAPI(q *rediswheel.Queue, v *view, log zerolog.Logger) http.Handler {
 	mux.HandleFunc("DELETE /dead", a.purge)
 	mux.HandleFunc("GET /stats", a.stats)
 	// A page of somebody else must not add tasks by way of a browser that can reach us.
-	return http.NewCrossOriginProtection().Handler(mux)
+	return hostguard.New(nil, mux)
 }
 
 // A duration is written as 1m30s, or in seconds.
@@ -120,7 +123,13 @@ func (r *request) task() (rediswheel.Task, error) {
 		t.Header = make(http.Header)
 	}
 	for name, value := range r.Header {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return t, fmt.Errorf("header %.40q: its name or its value cannot stand in a request", name)
+		}
 		t.Header.Set(name, value)
+	}
+	if _, err := http.NewRequest(r.Method, r.URL, nil); err != nil {
+		return t, err
 	}
 	if t.URL != "" && len(r.Body) > 0 && r.Body[0] != '"' && t.Header.Get("Content-Type") == "" {
 		if t.Header == nil {
@@ -189,8 +198,14 @@ func (a *api) read(w http.ResponseWriter, r *http.Request, v any) bool {
 		reply(w, http.StatusBadRequest, problem{wrong.Error()})
 	case err != nil:
 		reply(w, http.StatusBadRequest, problem{"the body is not the JSON that is wanted: " + err.Error()})
+	default:
+		if _, err = in.Token(); err != io.EOF {
+			reply(w, http.StatusBadRequest, problem{"the body goes on after the JSON object"})
+			return false
+		}
+		return true
 	}
-	return err == nil
+	return false
 }
 
 func (a *api) add(w http.ResponseWriter, r *http.Request) {
@@ -257,16 +272,20 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) move(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		Delay duration  `json:"delay"`
+		Delay *duration `json:"delay"`
 		At    time.Time `json:"at"`
 	}
 	if !a.read(w, r, &in) {
 		return
 	}
+	if (in.Delay == nil) == in.At.IsZero() {
+		reply(w, http.StatusBadRequest, problem{"want either delay or at; a delay of 0 means now"})
+		return
+	}
 	key := r.PathValue("key")
 	var err error
 	if in.At.IsZero() {
-		err = a.q.Reschedule(r.Context(), key, time.Duration(in.Delay))
+		err = a.q.Reschedule(r.Context(), key, time.Duration(*in.Delay))
 	} else {
 		err = a.q.RescheduleAt(r.Context(), key, in.At)
 	}

@@ -170,6 +170,53 @@ func TestCrossOrigin(t *testing.T) {
 	}
 }
 
+// What no request can mean is refused, and changes nothing.
+func TestBadRequests(t *testing.T) {
+	url, stop := start(t)
+	defer stop()
+	if code, answer := ask(t, "POST", url+"/tasks", map[string]any{"key": "late", "delay": "1h"}); code != 201 {
+		t.Fatal(code, answer)
+	}
+	for _, tt := range []struct{ method, path, body string }{
+		{"PATCH", "/tasks/late", `{}`},
+		{"PATCH", "/tasks/late", `{"delay":"1m","at":"2030-01-01T00:00:00Z"}`},
+		{"POST", "/tasks", `{"key":"a"} {"key":"b"}`},
+		{"POST", "/tasks", `{"key":"a"}x`},
+		{"POST", "/tasks", `{"key":"a","url":"http://127.0.0.1/","method":"GE T"}`},
+		{"POST", "/tasks", `{"key":"a","url":"http://127.0.0.1/","header":{"X":"a\r\nY: b"}}`},
+		{"POST", "/tasks", `{"key":"a","url":"http://127.0.0.1/","header":{"X Y":"a"}}`},
+	} {
+		req, err := http.NewRequest(tt.method, url+tt.path, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s %s %s: %s", tt.method, tt.path, tt.body, resp.Status)
+		}
+	}
+	if code, answer := ask(t, "GET", url+"/tasks/a", nil); code != 404 {
+		t.Error("a refused request has added a task:", code, answer)
+	}
+	req, err := http.NewRequest("GET", url+"/stats", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "evil.example"
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("under a foreign name: %s", resp.Status)
+	}
+}
+
 // Errors say what to do, in one line.
 func TestFlags(t *testing.T) {
 	for _, tt := range []struct {

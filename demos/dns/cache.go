@@ -12,11 +12,13 @@ const failFor = 5 * time.Second
 
 // A cache is one loop's. The loop's wheel ends its entries.
 type cache struct {
-	loop    *loop.Loop
-	entries map[string]*entry
-	max     int
-	stale   time.Duration  // for how long an entry is kept beyond its TTL
-	failing map[string]int // codes of failures
+	loop     *loop.Loop
+	entries  map[string]*entry
+	max      int // entries
+	maxBytes int // of all entries together
+	bytes    int
+	stale    time.Duration  // for how long an entry is kept beyond its TTL
+	failing  map[string]int // codes of failures
 }
 
 // An entry is an answer and when it came.
@@ -63,30 +65,47 @@ func anyType(key string) string {
 	return string(b)
 }
 
-// put keeps an answer, if it may be kept. Of a full cache an arbitrary entry goes.
+// put keeps an answer, if it may be kept. Of a full cache arbitrary entries go.
 func (c *cache) put(key string, a answer) {
 	if a.ttl == 0 {
 		return
 	}
 	if a.gone {
-		if old := c.entries[key]; old != nil { // it must not be given when this is no longer fresh
-			old.timer.Stop()
-			delete(c.entries, key)
-		}
+		c.drop(key) // it must not be given when this is no longer fresh
 		key = anyType(key)
 	}
-	if old := c.entries[key]; old != nil {
-		old.timer.Stop()
-	} else if len(c.entries) >= c.max {
-		for k, e := range c.entries {
-			e.timer.Stop()
-			delete(c.entries, k)
+	c.drop(key)
+	e := &entry{answer: a, since: c.loop.Now()}
+	if e.size(key) > c.maxBytes {
+		return
+	}
+	for k := range c.entries {
+		if len(c.entries) < c.max && c.bytes+e.size(key) <= c.maxBytes {
 			break
 		}
+		c.drop(k)
 	}
-	e := &entry{answer: a, since: c.loop.Now()}
-	e.timer = c.loop.AfterFunc(a.ttl+c.stale, func() { delete(c.entries, key) })
+	e.timer = c.loop.AfterFunc(a.ttl+c.stale, func() { c.drop(key) })
 	c.entries[key] = e
+	c.bytes += e.size(key)
+}
+
+// drop forgets what there is under a key.
+func (c *cache) drop(key string) {
+	if e := c.entries[key]; e != nil {
+		e.timer.Stop()
+		delete(c.entries, key)
+		c.bytes -= e.size(key)
+	}
+}
+
+// entrySize is about what an entry takes besides its bytes: the record, its timer, its place in the
+// map.
+const entrySize = 400
+
+// size returns what an entry takes.
+func (e *entry) size(key string) int {
+	return entrySize + cap(e.msg) + 8*cap(e.ttls) + len(key)
 }
 
 // failed keeps in mind that there was no answer, but a failure with this code: for failFor, nobody

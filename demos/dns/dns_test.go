@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func (z *zone) answer(msg string) []string {
 		return nil
 	}
 	m.SetReply(&q)
-	name := q.Question[0].Name
+	name := strings.ToLower(q.Question[0].Name)
 	switch {
 	case z.down.Load():
 		m.Rcode = dns.RcodeServerFailure
@@ -68,7 +69,7 @@ func forwarding(t *testing.T, f func(t *testing.T, srv *looptest.Server, z *zone
 // startAsking starts the server, in the bubble of a test, with these upstreams.
 func startAsking(t *testing.T, upstreams ...string) *looptest.Server {
 	o := &options{addr: "udp://127.0.0.1:53", upstreams: upstreams, timeout: time.Second, retries: 2,
-		cache: 1000, stale: time.Hour, loops: 1}
+		cache: 1000, cacheBytes: 1 << 20, stale: time.Hour, loops: 1}
 	return looptest.Start(t, newServer(o, zerolog.Nop()))
 }
 
@@ -289,7 +290,7 @@ func FuzzParseQuery(f *testing.F) {
 			return
 		}
 		q.key = string(key)
-		for _, b := range [][]byte{appendEmpty(nil, &q, dns.RcodeServerFailure, false), upstreamQuery(&q, 1, false), upstreamQuery(&q, 1, true)} {
+		for _, b := range [][]byte{appendEmpty(nil, &q, dns.RcodeServerFailure, false), upstreamQuery(&q, q.question, 1, false), upstreamQuery(&q, q.question, 1, true)} {
 			if got, _, err := parseQuery(append([]byte{b[0], b[1], b[2] &^ 0x80}, b[3:]...), nil); err != nil || !bytes.Equal(got.question, q.question) {
 				t.Errorf("%q became %q: %v", q.question, got.question, err)
 			}

@@ -47,7 +47,8 @@ func TestHostileAnswers(t *testing.T) {
 		"a question":       func(_, evil string) string { return evil[:2] + string(evil[2]&^0x80) + evil[3:] },
 		"another question": func(msg, _ string) string { return msg[:2] + replyWith(other, 0, evil, nil)[2:] },
 		"another type": func(_, evil string) string {
-			return strings.Replace(evil, "\x04test\x00\x00\x01", "\x04test\x00\x00\x1c", 1)
+			at := strings.Index(lower(evil), "\x04test\x00\x00\x01")
+			return evil[:at] + evil[at:at+6] + "\x00\x1c" + evil[at+8:]
 		},
 		"cut":               func(_, evil string) string { return evil[:len(evil)-3] },
 		"a header":          func(_, evil string) string { return evil[:12] },

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -20,14 +21,15 @@ import (
 
 // options are what the command line says.
 type options struct {
-	addr      string
-	upstreams []string
-	timeout   time.Duration
-	retries   int
-	cache     int
-	stale     time.Duration
-	sessions  int
-	loops     int
+	addr       string
+	upstreams  []string
+	timeout    time.Duration
+	retries    int
+	cache      int
+	cacheBytes int
+	stale      time.Duration
+	sessions   int
+	loops      int
 }
 
 func main() { cli.Main(run) }
@@ -42,6 +44,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if o.addr, err = fixPort(o.addr); err != nil {
 		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5301", errOut)
 	}
+	if err := o.resolve(ctx); err != nil {
+		fmt.Fprintf(errOut, "dns: %v\n", err)
+		return 1
+	}
 	srv := newServer(&o, log)
 	if err := srv.Start(ctx); err != nil {
 		return cli.CannotStart("dns", err, o.addr, "udp://127.0.0.1:5301", errOut)
@@ -54,6 +60,27 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	fmt.Fprintln(out, "dns: drained, bye")
 	return 0
+}
+
+// resolve gives upstreams that have names their addresses, once: questions are asked of addresses.
+func (o *options) resolve(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for i, upstream := range o.upstreams {
+		host, port, err := net.SplitHostPort(upstream)
+		if err != nil {
+			return err
+		}
+		if _, err := netip.ParseAddr(host); err == nil {
+			continue
+		}
+		addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return fmt.Errorf("upstream %s: %w", upstream, err)
+		}
+		o.upstreams[i] = net.JoinHostPort(addrs[0], port)
+	}
+	return nil
 }
 
 // fixPort takes a free port, in place of 0, for UDP and TCP.
@@ -88,6 +115,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	fs.DurationVar(&o.timeout, "timeout", time.Second, "give an upstream this `duration` to answer")
 	fs.IntVar(&o.retries, "tries", 2, "ask each upstream this `number` of times")
 	fs.IntVar(&o.cache, "cache", 100_000, "keep this `number` of answers on each loop")
+	fs.IntVar(&o.cacheBytes, "cache-bytes", 64<<20, "keep answers of this `number` of bytes on each loop")
 	fs.DurationVar(&o.stale, "stale", time.Hour, "keep answers this `duration` beyond their TTL, for when no upstream answers")
 	fs.IntVar(&o.sessions, "clients", 0, "serve this `number` of UDP clients at once; 0 means 131,072")
 	fs.IntVar(&o.loops, "loops", 0, "run this `number` of event loops; 0 means as many as cores")
@@ -112,6 +140,8 @@ func (o *options) checkNumbers() error {
 		return fmt.Errorf(`invalid value "%d" for flag -tries: want at least 1`, o.retries)
 	case o.cache < 1:
 		return fmt.Errorf(`invalid value "%d" for flag -cache: want at least 1`, o.cache)
+	case o.cacheBytes < 1:
+		return fmt.Errorf(`invalid value "%d" for flag -cache-bytes: want at least 1`, o.cacheBytes)
 	case o.stale < 0:
 		return fmt.Errorf("invalid value %q for flag -stale: it is negative; 0 means not at all", o.stale)
 	case o.sessions < 0:

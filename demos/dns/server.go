@@ -29,7 +29,7 @@ type forwarder struct {
 	o       *options
 	loop    *loop.Loop
 	cache   cache
-	udp     []*upstream
+	udp     []*udpUpstream
 	tcp     []*tcpUpstream
 	pending map[string]*lookup
 	key     []byte // used again and again
@@ -81,10 +81,10 @@ func (s *stream) closeIfDone(c *loop.Conn) {
 
 func newForwarder(o *options, l *loop.Loop) forwarder {
 	f := forwarder{o: o, loop: l, pending: make(map[string]*lookup),
-		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, stale: o.stale,
+		cache: cache{loop: l, entries: make(map[string]*entry), max: o.cache, maxBytes: o.cacheBytes, stale: o.stale,
 			failing: make(map[string]int)}}
 	for _, addr := range o.upstreams {
-		f.udp = append(f.udp, newUpstream(l, addr, o.timeout))
+		f.udp = append(f.udp, newUDPUpstream(l, addr, o.timeout))
 		f.tcp = append(f.tcp, newTCPUpstream(l, addr, o.timeout))
 	}
 	return f
@@ -158,6 +158,7 @@ type lookup struct {
 	refused []bool  // by upstream: it has answered what another try there will not better
 	asked   bool    // somebody
 	plain   bool    // the one that is asked now knows no EDNS
+	cut     bool    // an upstream has an answer that is too long for UDP, and does not speak TCP
 }
 
 type waiting struct {
@@ -223,8 +224,8 @@ func (k *lookup) turn() int { return (k.first + k.tries - 1) % len(k.f.udp) }
 
 // answered is given an answer, or why there is none.
 func (k *lookup) answered(msg []byte, err error) {
-	if err == nil && isCut(msg) {
-		k.askTCP()
+	if err == errOtherCase || err == nil && isCut(msg) {
+		k.askTCP(err == nil)
 		return
 	}
 	if err == nil && !k.plain && knowsNoEDNS(msg) {
@@ -254,11 +255,12 @@ func (k *lookup) answered(msg []byte, err error) {
 	k.f.cache.put(k.q.key, a)
 }
 
-// askTCP asks for what is too long for UDP.
-func (k *lookup) askTCP() {
+// askTCP asks for what is too long for UDP, or must not be believed there.
+func (k *lookup) askTCP(tooLong bool) {
 	u := k.f.tcp[k.turn()]
 	u.whenOpen(func() {
 		if u.ask(&k.q, k.plain, k.f.o.timeout, k.answeredTCP) != nil {
+			k.cut = k.cut || tooLong
 			k.ask()
 		}
 	})
@@ -287,6 +289,10 @@ func (k *lookup) fail() {
 	if k.failed != nil {
 		code = k.failed.rcode()
 	}
+	if k.cut && k.failed == nil && k.f.cache.any(k.q.key) == nil {
+		k.failCut()
+		return
+	}
 	if k.asked { // otherwise there is too much to do
 		k.f.cache.failed(k.q.key, code)
 	}
@@ -296,5 +302,20 @@ func (k *lookup) fail() {
 	}
 	for _, w := range k.clients {
 		w.tell(func(c *loop.Conn) { _ = k.f.replyFailing(c, &w.q, code) })
+	}
+}
+
+// failCut tells those who wait that the answer is too long for UDP. That is all that is known of
+// it, as no upstream answers by TCP: clients may ask again that way.
+func (k *lookup) failCut() {
+	for _, w := range k.clients {
+		w.tell(func(c *loop.Conn) {
+			code, cut := dns.RcodeSuccess, true
+			if w.stream != nil {
+				code, cut = dns.RcodeServerFailure, false
+			}
+			k.f.out = appendEmpty(k.f.out[:0], &w.q, code, cut)
+			_ = c.Send(k.f.out)
+		})
 	}
 }

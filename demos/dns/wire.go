@@ -20,8 +20,8 @@ const (
 	minSize = 512
 	udpSize = 1232
 
-	// maxName is how long a name is at most (RFC 1035, section 2.3.4). What is kept for a question is
-	// no more.
+	// maxName is how long a name is at most (RFC 1035, section 2.3.4). What is kept for a question
+	// is no more.
 	maxName = 255
 
 	// maxTTL is what an answer lives for at most, in seconds (RFC 8767, section 4).
@@ -40,10 +40,16 @@ type query struct {
 	size     int // the longest answer
 }
 
+// understandsAD reports whether the client may be told that an answer is authenticated: it has said
+// so by AD or DO (RFC 6840, section 5.8).
+func (q *query) understandsAD() bool {
+	return q.flags&bitAD != 0 || len(q.key) > 0 && q.key[len(q.key)-1]&2 != 0
+}
+
 // header bits
 const (
-	bitQR, bitAA, bitTC, bitRD, bitRA, bitZ, bitCD = 1 << 15, 1 << 10, 1 << 9, 1 << 8, 1 << 7, 1 << 6, 1 << 4
-	maskOpcode                                     = 15 << 11
+	bitQR, bitAA, bitTC, bitRD, bitRA, bitZ, bitAD, bitCD = 1 << 15, 1 << 10, 1 << 9, 1 << 8, 1 << 7, 1 << 6, 1 << 5, 1 << 4
+	maskOpcode                                            = 15 << 11
 )
 
 // A refusal is a query that gets an answer without asking anybody: the code that it is answered
@@ -80,6 +86,9 @@ func parseQuery(msg []byte, key []byte) (q query, newKey []byte, err error) {
 	var bits byte
 	if q.flags&bitCD != 0 {
 		bits = 1
+	}
+	if q.flags&bitAD != 0 { // the client understands AD in the answer (RFC 6840, section 5.7)
+		bits |= 4
 	}
 	if opt != nil {
 		q.edns = true
@@ -305,6 +314,9 @@ func appendAnswer(dst []byte, a *answer, q *query, age time.Duration, stale uint
 	m := dst[begin:]
 	binary.BigEndian.PutUint16(m, q.id)
 	flags := binary.BigEndian.Uint16(m[2:])&^(bitAA|bitRD|bitZ|bitCD) | q.flags&(bitRD|bitCD) | bitRA
+	if !q.understandsAD() {
+		flags &^= bitAD
+	}
 	binary.BigEndian.PutUint16(m[2:], flags)
 	copy(m[headerLen:], q.question)
 	gone := uint32(age / time.Second)
@@ -351,12 +363,13 @@ func appendEmpty(dst []byte, q *query, rcode int, truncated bool) []byte {
 	return dst
 }
 
-// upstreamQuery returns what is asked upstream for q, with an id of its own. plain leaves out EDNS.
-func upstreamQuery(q *query, id uint16, plain bool) []byte {
+// upstreamQuery returns what is asked upstream for q, with an id of its own, and its question in a
+// case of its own. plain leaves out EDNS.
+func upstreamQuery(q *query, question []byte, id uint16, plain bool) []byte {
 	b := binary.BigEndian.AppendUint16(nil, id)
-	b = binary.BigEndian.AppendUint16(b, bitRD|q.flags&bitCD)
+	b = binary.BigEndian.AppendUint16(b, bitRD|q.flags&(bitCD|bitAD))
 	b = append(b, 0, 1, 0, 0, 0, 0, 0, 0)
-	b = append(b, q.question...)
+	b = append(b, question...)
 	if plain {
 		return b
 	}

@@ -14,21 +14,22 @@ import (
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
-// TestKillAlways kills the program under load, again and again. With appendfsync always, all that
-// was confirmed is there afterwards: each client counts in a key of its own, and knows how far it
-// got.
-func TestKillAlways(t *testing.T) {
+// TestKill kills the program under load, again and again. With each policy, all that was confirmed
+// is there afterwards: only a crash of the machine could lose what was handed to the system. Each
+// client counts in a key of its own, and knows how far it got.
+func TestKill(t *testing.T) {
 	rounds := 2
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		rounds = 20
 	}
-	for _, shards := range []string{"1", "3"} {
-		t.Run("shards="+shards, func(t *testing.T) {
+	for _, tt := range [][2]string{{"always", "1"}, {"always", "3"}, {"everysec", "1"}, {"everysec", "3"}, {"no", "1"}} {
+		policy, shards := tt[0], tt[1]
+		t.Run(policy+", shards="+shards, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed.Pick(t, 1), 1))
 			dir := t.TempDir()
 			confirmed := make([]int64, 8)
 			for round := range rounds {
-				p := startProcess(t, "-dir", dir, "-appendfsync", "always", "-shards", shards)
+				p := startProcess(t, "-dir", dir, "-appendfsync", policy, "-shards", shards)
 				checkConfirmed(t, p.addr, round, confirmed)
 				var wg sync.WaitGroup
 				for i := range confirmed {

@@ -27,7 +27,7 @@ type journal struct {
 	shard   *shard
 	log     *aof.Log
 	loop    *loop.Loop
-	synced  int64
+	safe    int64 // all appended before this offset is as safe as appendfsync wants
 	failed  error
 	waiting []unsynced // in the order of their offsets
 
@@ -50,8 +50,8 @@ func (j *journal) start(l *loop.Loop) {
 	l.Every(time.Second, j.rewriteIfLarge)
 }
 
-// onSync is called on the log's goroutine.
-func (j *journal) onSync(offset int64, err error) {
+// onSafe is called on the log's goroutine.
+func (j *journal) onSafe(offset int64, err error) {
 	if j.loop == nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (j *journal) onSync(offset int64, err error) {
 		if err != nil {
 			j.shard.server.log.Error().Err(err).Msg("cannot write the append-only file: writes are refused until it works")
 		}
-		j.synced = max(j.synced, offset)
+		j.safe = max(j.safe, offset)
 		j.release()
 	})
 }
@@ -72,13 +72,12 @@ func postSurely(l *loop.Loop, f func()) {
 	}
 }
 
-// mustWait reports whether answers have to wait: with appendfsync always, while something is not on
-// disk yet that they could tell of.
-func (j *journal) mustWait() bool {
-	return j.log.Policy() == aof.Always && j.log.Appended() > j.synced
-}
+// mustWait reports whether answers have to wait, as they could tell of something that the end of
+// this process could undo: what is not on disk yet, with appendfsync always, or not handed to the
+// system.
+func (j *journal) mustWait() bool { return j.log.Appended() > j.safe }
 
-// whenSafe calls done when all that was appended until now is on disk, or cannot be brought there.
+// whenSafe calls done when all that was appended until now is safe, or cannot be made so.
 func (j *journal) whenSafe(done func(err error)) {
 	if j.failed != nil {
 		done(j.failed)
@@ -90,7 +89,7 @@ func (j *journal) whenSafe(done func(err error)) {
 // release answers those who have waited long enough.
 func (j *journal) release() {
 	n := 0
-	for n < len(j.waiting) && (j.failed != nil || j.waiting[n].offset <= j.synced || j.log.Policy() != aof.Always) {
+	for n < len(j.waiting) && (j.failed != nil || j.waiting[n].offset <= j.safe) {
 		n++
 	}
 	ready := j.waiting[:n]
@@ -128,7 +127,6 @@ func (s *server) setFsync(policy string) {
 	for _, sh := range s.shards {
 		if j := sh.journal; j != nil {
 			j.log.SetPolicy(policies[policy])
-			_ = sh.loop.Post(j.release)
 		}
 	}
 }
@@ -160,7 +158,7 @@ func (s *server) load() error {
 			return err
 		}
 		j := &journal{shard: sh}
-		if j.log, err = aof.Start(files, policies[s.options.fsync], j.onSync); err != nil {
+		if j.log, err = aof.Start(files, policies[s.options.fsync], j.onSafe); err != nil {
 			return err
 		}
 		j.files = files

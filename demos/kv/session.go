@@ -22,7 +22,7 @@ type session struct {
 	shard    *shard // of the connection's loop
 	conn     *loop.Conn
 	requests *resp.Requests
-	answers  *handler.Answers
+	answers  *handler.Replies
 	version  resp.Version
 	authed   bool
 	opened   time.Time
@@ -295,8 +295,7 @@ func (s *session) here(cmd *store.Command, args [][]byte) {
 	s.reply(sh, reply, cmd.Flags&store.Write != 0)
 }
 
-// reply sends an answer of a shard on this loop: with appendfsync always, once what it tells of is
-// on disk.
+// reply sends an answer of a shard on this loop, once what it tells of is safe.
 func (s *session) reply(sh *shard, reply []byte, wrote bool) {
 	if j := sh.journal; j != nil && j.mustWait() && s.quiet == replyOn {
 		sh.whenSafe(reply, wrote, s.answers.Later().Done)

@@ -26,9 +26,10 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: codecs and delays that need more.
-	"codec/resp":        {"codec"},
-	"codec/websocket":   {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
-	"timing/rediswheel": {"timing", "internal/redisopt", redisModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"codec/resp":                     {"codec"},
+	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
+	"timing/rediswheel":              {"timing", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
 	"loop":                     {"timing", "codec", "loop/internal/...", "internal/inside", zerologModule, sysModule},
@@ -41,7 +42,7 @@ var floors = map[string][]string{
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
 	"handler":            {"codec", "loop", "timing", "internal/inside", zerologModule},
 	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", "internal/redisopt", redisModule, zerologModule, sysModule},
-	"loop/loopmetrics":   {"loop", "timing", "github.com/prometheus/client_golang/..."},
+	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/inside", "internal/selfsigned", zerologModule},
 	"loop/realtest":      {},
 	"loop/scaletest":     {},
@@ -53,6 +54,7 @@ var floors = map[string][]string{
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
 	"internal/inside":     {},
+	"internal/hostguard":  {},
 	"internal/selfsigned": {},
 }
 

@@ -32,7 +32,7 @@ func section(t *testing.T, name, heading string) string {
 // with what it means.
 func TestLimitsAreListed(t *testing.T) {
 	listed := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Limits of the server"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9]+)` \\| ([^|]*) \\|").FindAllStringSubmatch(section(t, "docs/operations.md", "Limits of the server"), -1) {
 		listed[m[1]] = m[2]
 	}
 	server := reflect.TypeFor[loop.Server]()

@@ -20,6 +20,8 @@ var errNoDialing = errors.New("scaletest: nothing is dialled here")
 // loop's goroutine as well, so that neither costs what goroutines cost.
 type world struct {
 	host    engine.Host
+	base    time.Time
+	ticker  *time.Timer
 	clients []client
 	meter   meter
 	trace   trace
@@ -119,11 +121,11 @@ func (w *world) Listen(context.Context, net.ListenConfig, string, string) (net.L
 func (w *world) Capacity(int) int { return 2 * len(w.clients) }
 
 // Start implements engine.Engine.
-func (w *world) Start(n int, h engine.Host) error {
+func (w *world) Start(n int, base time.Time, h engine.Host) error {
 	if n != 1 {
 		return errors.New("scaletest: there is one loop")
 	}
-	w.host = h
+	w.host, w.base, w.ticker = h, base, time.NewTimer(engine.Never)
 	w.running.Go(w.run)
 	return nil
 }
@@ -132,7 +134,7 @@ func (w *world) Start(n int, h engine.Host) error {
 func (w *world) run() {
 	timer := time.NewTimer(time.Hour)
 	planned := never
-	turn := func() { w.host.Turn(0) }
+	wake, tick := func() { w.host.OnWake(0) }, func() { w.host.OnTick(0) }
 	for {
 		if next := w.next(); next != planned {
 			planned = next
@@ -140,7 +142,9 @@ func (w *world) run() {
 		}
 		select {
 		case <-w.wakes:
-			w.meter.measure(timers, turn)
+			w.meter.measure(timers, wake)
+		case <-w.ticker.C:
+			w.meter.measure(timers, tick)
 		case f := <-w.calls:
 			w.meter.measure(arrival, f)
 		case <-timer.C:
@@ -234,22 +238,22 @@ func (w *world) Wake(int) error {
 	return nil
 }
 
+// TickAt implements engine.Engine.
+func (w *world) TickAt(_ int, when time.Duration) { w.ticker.Reset(max(0, when-time.Since(w.base))) }
+
 // Again implements engine.Engine.
 func (w *world) Again(loop int) { _ = w.Wake(loop) }
 
 // Enroll implements engine.Engine.
-func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	c, done := nc.(*client), make(chan struct{})
+func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink, _ func(error)) {
+	c := nc.(*client)
 	w.calls <- func() {
-		defer close(done)
 		c.heard = w.now()
 		if c.sink = open((*socket)(c)); c.sink != nil {
 			c.life = talking
 			w.trace.note(c, arrives)
 		}
 	}
-	<-done
-	return nil
 }
 
 // Lost implements engine.Engine.

@@ -15,8 +15,8 @@ type Policy int32
 
 // The policies.
 const (
-	EverySecond Policy = iota // what a crash of the machine costs is a second
-	Always                    // before it counts as Synced, as soon as may be
+	EverySecond Policy = iota // a crash of the machine costs a second
+	Always                    // before it counts as safe
 	Never                     // when the system likes
 )
 
@@ -31,7 +31,7 @@ const retryAfter = 500 * time.Millisecond
 type Log struct {
 	files  *Files
 	policy atomic.Int32
-	synced func(offset int64, err error)
+	safe   func(offset int64, err error)
 
 	appended atomic.Int64
 	written  atomic.Int64
@@ -52,7 +52,9 @@ type Log struct {
 	outCuts []cut
 	dirty   bool // written and not synced
 	last    time.Time
-	lost    bool // a sync has failed: what is on disk is not known
+	told    int64      // the offset that safe was called with last
+	syncing chan error // not nil: a sync runs beside the writer, and its result comes here
+	lost    bool       // a sync has failed: what is on disk is not known
 }
 
 // A cut is a place in the buffer at which the next file begins.
@@ -61,15 +63,16 @@ type cut struct {
 	done func(last string, err error)
 }
 
-// Start opens a Log for appending, behind what is there, which must have been read. synced is
-// called on the Log's goroutine when more was synced (up to an offset among the bytes appended
-// since Start), or with Always when writing has begun to fail.
-func Start(files *Files, policy Policy, synced func(offset int64, err error)) (*Log, error) {
+// Start opens a Log for appending, after what is there, which must have been read. The Log calls
+// safe on its goroutine with an offset among the bytes appended since Start, when all before that
+// is as safe as the policy wants: on disk with Always, else handed to the system, where only a
+// crash of the machine can lose it. With an error it says that writing has begun to fail.
+func Start(files *Files, policy Policy, safe func(offset int64, err error)) (*Log, error) {
 	file, err := files.grow(true)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{files: files, file: file, synced: synced, wake: make(chan struct{}, 1),
+	l := &Log{files: files, file: file, safe: safe, wake: make(chan struct{}, 1),
 		closed: make(chan struct{}), ended: make(chan struct{}), last: time.Now()}
 	l.policy.Store(int32(policy))
 	go l.run()
@@ -150,6 +153,8 @@ func (l *Log) run() {
 			}
 		case <-tick.C:
 			l.flush(false)
+		case err := <-l.syncing:
+			l.endSync(err)
 		case <-l.closed:
 			l.flush(true)
 			l.giveUp()
@@ -185,17 +190,40 @@ func (l *Log) flush(last bool) {
 		}
 	}
 	l.failure.Store(nil)
-	due := l.Policy() == Always || l.Policy() == EverySecond && time.Since(l.last) >= time.Second
-	if l.dirty && (due || last) {
-		l.sync()
+	if written := l.written.Load(); l.Policy() != Always && written > l.told {
+		l.told = written
+		l.safe(written, nil)
 	}
+	switch {
+	case last || l.dirty && l.Policy() == Always:
+		l.sync()
+	case l.dirty && l.syncing == nil && l.Policy() == EverySecond && time.Since(l.last) >= time.Second:
+		l.beginSync()
+	}
+}
+
+// beginSync syncs beside the writer, so that writes go on while the disk is slow.
+func (l *Log) beginSync() {
+	done, file := make(chan error, 1), l.file
+	l.dirty, l.last, l.syncing = false, time.Now(), done
+	go func() { done <- file.Sync() }()
+}
+
+// endSync takes the result of a sync, and reports false if that failed: then what the disk has
+// cannot be known any more.
+func (l *Log) endSync(err error) bool {
+	if l.syncing = nil; err != nil {
+		l.lost = true
+		l.failed(fmt.Errorf("fsync failed, so that what the disk has is not known; end this server and look at the disk: %w", err))
+	}
+	return err == nil
 }
 
 func (l *Log) failed(err error) {
 	first := l.failure.Load() == nil
 	l.failure.Store(&err)
 	if first {
-		l.synced(0, err)
+		l.safe(0, err)
 	}
 }
 
@@ -261,16 +289,20 @@ func (l *Log) nextFile() error {
 	return nil
 }
 
-// sync reports false if it failed: then what the disk has cannot be known any more.
+// sync waits until all that was written is on disk. It reports false as endSync does.
 func (l *Log) sync() bool {
-	offset := l.written.Load()
-	l.last = time.Now()
-	if err := l.file.Sync(); err != nil {
-		l.lost = true
-		l.failed(fmt.Errorf("fsync failed, so that what the disk has is not known; end this server and look at the disk: %w", err))
+	if l.syncing != nil && !l.endSync(<-l.syncing) {
 		return false
 	}
-	l.dirty = false
-	l.synced(offset, nil)
+	if !l.dirty {
+		return true
+	}
+	offset := l.written.Load()
+	l.last = time.Now()
+	if !l.endSync(l.file.Sync()) {
+		return false
+	}
+	l.dirty, l.told = false, offset
+	l.safe(offset, nil)
 	return true
 }
