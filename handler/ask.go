@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +12,18 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// An Asker is who waits for the answer to one question. It is part of the message that asks, and
-// belongs to who receives that. Any goroutine may use it, at any time, once: what comes later is
-// dropped.
+// An Asker is who waits for the answer to one question. It is part of the message that asks. Any
+// goroutine may use it, at any time, once: what comes later is dropped.
 type Asker[A any] struct{ question *question[A] }
 
-// Answer answers, and reports whether the asker gets that: false if it has got an answer already, has
-// given up, or was told that nobody answers any more.
+// Answer answers, and reports whether the asker gets that: false if it has got an answer already,
+// has given up, or was told that nobody answers any more.
 func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
 
 // Fail answers with an error. A nil error panics.
 func (r Asker[A]) Fail(err error) bool {
 	require(err != nil, "Asker.Fail with a nil error")
-	var none A
-	return r.question.end(none, err)
+	return r.question.fail(err)
 }
 
 // Ask sends an actor a question, from a callback of loop l, and has done called on l, never inline,
@@ -37,23 +36,36 @@ func (r Asker[A]) Fail(err error) bool {
 // message makes the message from the Asker; it is called at once. The errors are ErrCallTimeout;
 // ErrStopped, with the reason, if the actor has stopped or stops before it answers;
 // loop.ErrMailboxFull and loop.ErrServerClosed, also if l itself ends; and what Asker.Fail was
-// given. done is called exactly once, unless cancel is called before it; cancel, too, must be
-// called on l. It does not die with a connection, and may use one of l that has closed since: a Conn
-// does nothing then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
+// given. done is called exactly once, unless cancel, which is for l, is called before. The question
+// does not die with a connection of l, and done may use one that has closed: a Conn does nothing
+// then. A timeout of 0 or less means DefaultCallTimeout. A nil func panics.
 func Ask[M, A any](l *loop.Loop, to ActorRef[M], timeout time.Duration,
 	message func(Asker[A]) M, done func(answer A, err error)) (cancel func()) {
 	require(message != nil && done != nil, "Ask with a nil func")
-	if timeout <= 0 {
-		timeout = DefaultCallTimeout
+	var none A
+	var timer loop.Timer
+	q, living := new(question[A]), locals.Get(l).living
+	forget := func() (waited bool) {
+		_, waited = living[q]
+		delete(living, q)
+		timer.Stop()
+		return waited
 	}
-	w := &waiter[A]{loop: l, done: done}
-	w.question.deliver = func(answer A, err error) {
-		_ = l.PostEventually(func() { w.end(answer, err) }) // a loop that ends tells its waiters
+	end := func(answer A, err error) {
+		if forget() {
+			done(answer, err)
+		}
 	}
-	w.timer = l.AfterFunc(timeout, w.expired)
-	locals.Get(l).askers[w] = struct{}{}
-	askActor(&w.question, to, message)
-	return w.cancel
+	q.deliver = func(answer A, err error) { _ = l.PostEventually(func() { end(answer, err) }) }
+	timer = l.AfterFunc(cmp.Or(max(timeout, 0), DefaultCallTimeout), func() {
+		if q.close() { // otherwise the answer is in the mailbox
+			end(none, ErrCallTimeout)
+		}
+	})
+	q.atEnd = func() { q.close(); end(none, loop.ErrServerClosed) }
+	living[q] = struct{}{}
+	askActor(q, to, message)
+	return func() { forget(); q.close() }
 }
 
 // AskWait is Ask for goroutines that are no loop's: it blocks until the answer is there, or ctx is
@@ -63,11 +75,11 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 	return wait(ctx, func(q *question[A]) { askActor(q, to, message) })
 }
 
-// AskConn has f run on the loop of a connection, as loop.Ref.Tell does, and waits until the Asker that
-// f gets is answered: by f, or by what f has begun. It is for goroutines that are no loop's, such as
-// that of an HTTP handler which waits for a device, and must not be called on a loop.
+// AskConn has f run on the loop of a connection, as loop.Ref.Tell does, and waits until the Asker
+// that f gets is answered: by f, or by what f has begun. It is for goroutines that are no loop's,
+// such as that of an HTTP handler which waits for a device, and must not be called on a loop.
 //
-//	answer, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, asker handler.Asker[string]) { ... })
+//	state, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, a handler.Asker[int]) {...})
 //
 // If the connection closes before, AskConn returns at once: with loop.ErrClosed, and the reason, if
 // there is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f
@@ -87,72 +99,72 @@ func AskConn[A any](ctx context.Context, to loop.Ref, f func(c *loop.Conn, asker
 }
 
 // wait asks and waits for the answer.
-func wait[A any](ctx context.Context, ask func(q *question[A])) (A, error) {
-	type result struct {
-		answer A
-		err    error
-	}
-	results := make(chan result, 1)
-	q := &question[A]{deliver: func(answer A, err error) { results <- result{answer, err} }}
+func wait[A any](ctx context.Context, ask func(q *question[A])) (answer A, err error) {
+	done := make(chan struct{})
+	q := &question[A]{deliver: func(a A, e error) { answer, err = a, e; close(done) }}
 	ask(q)
-	select {
-	case r := <-results:
-		return r.answer, r.err
-	case <-ctx.Done():
+	if await(ctx, done) != nil {
 		q.fail(ctx.Err())
-		r := <-results // an answer that was just given counts
-		return r.answer, r.err
+		<-done // an answer that was just given counts
 	}
+	return answer, err
 }
 
 // A question is one that was asked, until the first of all that can happen ends it.
 type question[A any] struct {
 	ended   atomic.Bool
-	deliver func(A, error)
+	deliver func(A, error)            // once, from any goroutine
+	atEnd   func()                    // of the loop that asks, if one does
 	among   atomic.Pointer[questions] // of who has it
+}
+
+// close ends the question in silence, and reports whether it was the first to end it.
+func (q *question[A]) close() bool {
+	if q == nil || !q.ended.CompareAndSwap(false, true) {
+		return false
+	}
+	if qs := q.among.Load(); qs != nil {
+		qs.mu.Lock()
+		delete(qs.open, q)
+		qs.mu.Unlock()
+	}
+	return true
 }
 
 // end reports whether it was the first.
 func (q *question[A]) end(answer A, err error) bool {
-	if q == nil || !q.close() {
+	if !q.close() {
 		return false
 	}
 	q.deliver(answer, err)
 	return true
 }
 
-// close ends the question without delivering anything, and reports whether it was the first to end it.
-func (q *question[A]) close() bool {
-	if !q.ended.CompareAndSwap(false, true) {
-		return false
-	}
-	if qs := q.among.Load(); qs != nil {
-		qs.remove(q)
-	}
-	return true
-}
-
-func (q *question[A]) fail(err error) {
+func (q *question[A]) fail(err error) bool {
 	var none A
-	q.end(none, err)
+	return q.end(none, err)
 }
 
-func (q *question[A]) addedTo(qs *questions) { q.among.Store(qs) }
-func (q *question[A]) isEnded() bool         { return q.ended.Load() }
+func (q *question[A]) loopEnds() { q.atEnd() }
+
+// isAmong notes who has the question, and reports whether it still waits.
+func (q *question[A]) isAmong(qs *questions) (waits bool) {
+	q.among.Store(qs)
+	return !q.ended.Load()
+}
 
 // askActor asks.
 func askActor[M, A any](q *question[A], to ActorRef[M], message func(Asker[A]) M) {
 	if to.a == nil {
 		q.fail(ErrStopped)
-		return
-	}
-	if !to.a.questions.add(q) {
-		return
-	}
-	if err := to.Tell(message(Asker[A]{q})); errors.Is(err, ErrStopped) {
-		q.fail(withReason(ErrStopped, to.a.reason.Load().err))
-	} else if err != nil {
-		q.fail(err)
+	} else if to.a.questions.add(q) {
+		err := to.Tell(message(Asker[A]{q}))
+		if errors.Is(err, ErrStopped) {
+			err = withReason(ErrStopped, to.a.reason.Load().err)
+		}
+		if err != nil {
+			q.fail(err)
+		}
 	}
 }
 
@@ -164,8 +176,7 @@ func withReason(err, reason error) error {
 	return fmt.Errorf("%w: %w", err, reason)
 }
 
-// questions are those that an actor or a connection was asked and has not answered. The zero value is
-// ready to use.
+// questions are those that an actor or a connection was asked and has not answered.
 type questions struct {
 	mu    sync.Mutex
 	open  map[asked]struct{}
@@ -174,37 +185,26 @@ type questions struct {
 
 // An asked is a question with an answer of any type.
 type asked interface {
-	fail(err error)
-	addedTo(qs *questions)
-	isEnded() bool
+	fail(err error) bool
+	isAmong(qs *questions) (waits bool)
 }
 
-// add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends now
-// as nobody answers any more.
-func (qs *questions) add(q asked) bool {
+// add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends
+// now as nobody answers any more.
+func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended
-	if err == nil {
+	if waits = err == nil && q.isAmong(qs); waits { // if it ends from now on, it waits for the lock
 		if qs.open == nil {
 			qs.open = make(map[asked]struct{})
 		}
-		q.addedTo(qs)
 		qs.open[q] = struct{}{}
-		if q.isEnded() { // meanwhile, and it may not know qs
-			delete(qs.open, q)
-		}
 	}
 	qs.mu.Unlock()
 	if err != nil {
 		q.fail(err)
 	}
-	return !q.isEnded()
-}
-
-func (qs *questions) remove(q asked) {
-	qs.mu.Lock()
-	delete(qs.open, q)
-	qs.mu.Unlock()
+	return waits
 }
 
 // end fails all questions, and those that come, with err.
@@ -215,63 +215,5 @@ func (qs *questions) end(err error) {
 	qs.mu.Unlock()
 	for q := range left {
 		q.fail(err)
-	}
-}
-
-// A waiter is who waits on a loop for the answer to a question.
-type waiter[A any] struct {
-	question question[A]
-	loop     *loop.Loop
-	done     func(A, error)
-	timer    loop.Timer
-	over     bool
-}
-
-// A loopAsker is a waiter for any type.
-type loopAsker interface{ loopEnds() }
-
-// end tells the answer, unless that was done. It runs on the loop, as all below does.
-func (w *waiter[A]) end(answer A, err error) {
-	if w.forget() {
-		w.done(answer, err)
-	}
-}
-
-func (w *waiter[A]) expired() {
-	if w.question.close() { // otherwise the answer is in the mailbox
-		var none A
-		w.end(none, ErrCallTimeout)
-	}
-}
-
-// cancel ends the question without a word.
-func (w *waiter[A]) cancel() {
-	if w.forget() {
-		w.question.close()
-	}
-}
-
-// loopEnds tells a waiter whose loop will not bring it an answer any more.
-func (w *waiter[A]) loopEnds() {
-	w.question.close()
-	var none A
-	w.end(none, loop.ErrServerClosed)
-}
-
-// forget reports whether the waiter still waited.
-func (w *waiter[A]) forget() bool {
-	if w.over {
-		return false
-	}
-	w.over = true
-	w.timer.Stop()
-	delete(locals.Get(w.loop).askers, w)
-	return true
-}
-
-// endAskers tells those that still wait when their loop ends.
-func endAskers(l *loop.Loop) {
-	for a := range locals.Get(l).askers {
-		_ = l.Try(a.loopEnds)
 	}
 }

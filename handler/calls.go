@@ -20,20 +20,16 @@ const (
 )
 
 const (
-	// keptCalls is for how many calls memory is kept, however many are under way.
-	keptCalls = 1024
-	// relaxAfter is how long memory for more is kept that is not used.
-	relaxAfter = 10 * time.Second
+	keptCalls  = 1024             // for so many calls memory is kept
+	relaxAfter = 10 * time.Second // so long memory for more is kept that is not used
 )
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
 	// os.ErrDeadlineExceeded: errors.Is reports true for both.
 	ErrCallTimeout error = callTimeout{}
-
 	// ErrTooManyCalls: CallLimits.Max calls are under way already.
 	ErrTooManyCalls = errors.New("handler: too many calls under way")
-
 	// ErrCallID: a call with that id is under way already.
 	ErrCallID = errors.New("handler: a call with this id is under way")
 )
@@ -46,18 +42,13 @@ func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // CallLimits bound the calls of one connection. The zero value is usable.
 type CallLimits struct {
-	// Timeout is how long an answer may take, if the call itself does not say. 0 means
-	// DefaultCallTimeout, 10 s.
+	// Timeout is how long an answer may take, by default. 0 means DefaultCallTimeout, 10 s.
 	Timeout time.Duration
-
-	// Max is how many calls may be under way at once. 0 means DefaultMaxCalls, 65,536, or fewer if
-	// the ids are short.
+	// Max is how many may be under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
-
 	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
-	// many ids as calls under way. An id comes again when all others have had their turn, so that
-	// a late answer is not taken for that of a later call if there are many: by default as many as
-	// the square of the calls under way.
+	// many ids as calls under way. An id comes again when all others have had their turn, so that a
+	// late answer is not taken for that of a later call.
 	IDBits int
 }
 
@@ -72,6 +63,16 @@ type CallStats struct {
 	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
 }
 
+func (s *CallStats) add(more CallStats) {
+	s.Pending += more.Pending
+	s.Begun += more.Begun
+	s.Answered += more.Answered
+	s.TimedOut += more.TimedOut
+	s.Canceled += more.Canceled
+	s.Failed += more.Failed
+	s.Unmatched += more.Unmatched
+}
+
 // Calls matches answers to requests that were sent over one connection, by an id that each request
 // carries and its answer repeats, in whatever order the answers come. A holds an answer.
 //
@@ -83,13 +84,12 @@ type CallStats struct {
 //	calls.Answer(r.id, r) // in OnMessage
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
-// connection closed. Its done function is called then (except by Cancel), on the connection's loop.
-// It is not under way any more then: Stats does not count it, and its place is free for another. A
-// panic in done closes the connection, like one in any of its callbacks. All methods must be called on
-// the connection's loop.
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop:
+// the call is not under way any more, and its place is free. A panic in done closes the connection.
+// All methods must be called on the connection's loop.
 //
-// Each call has a timer of its loop's wheel. It costs no allocation at steady state. What many calls
-// at once have taken is given back some 10 to 60 s after there were that many.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many
+// calls at once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -121,13 +121,8 @@ type call[A any] struct {
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
-	cs := &Calls[A]{
-		conn:    c,
-		timeout: limits.Timeout,
-		max:     limits.Max,
-		ids:     1<<limits.IDBits - 1, // of 64 bits: all of them
-		calls:   make(map[uint64]*call[A]),
-	}
+	cs := &Calls[A]{conn: c, timeout: limits.Timeout, max: limits.Max, calls: make(map[uint64]*call[A])}
+	cs.ids = 1<<limits.IDBits - 1 // of 64 bits: all of them
 	c.AfterClose(cs.failAll)
 	return cs
 }
@@ -135,35 +130,21 @@ func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 // filled returns the limits with their defaults, or panics.
 func (l CallLimits) filled() CallLimits {
 	require(l.Timeout >= 0 && l.Max >= 0, "CallLimits with a negative Timeout or Max; 0 means a default")
-	if l.Timeout == 0 {
-		l.Timeout = DefaultCallTimeout
-	}
-	if l.IDBits == 0 {
-		l.IDBits = 32
-	}
-	if l.IDBits < 8 || l.IDBits > 64 {
-		panic(fmt.Sprintf("handler: CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
-	}
-	if l.Max == 0 {
-		l.Max = int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2))) // an int may have 32 bits
-	}
-	if bits.Len(uint(l.Max-1)) >= l.IDBits {
-		panic(fmt.Sprintf("handler: CallLimits.Max is %d: ids of %d bits are too short for that", l.Max, l.IDBits))
-	}
+	l.Timeout, l.IDBits = cmp.Or(l.Timeout, DefaultCallTimeout), cmp.Or(l.IDBits, 32)
+	require(l.IDBits >= 8 && l.IDBits <= 64, fmt.Sprintf("CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
+	l.Max = cmp.Or(l.Max, int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2)))) // an int may have 32 bits
+	require(bits.Len(uint(l.Max-1)) < l.IDBits, "CallLimits.Max is too large for ids that short")
 	return l
 }
 
 // Begin opens a call and returns its id, never 0, to be sent with the request. done is called when
 // it ends, never within Begin: with the answer, or with an error and the zero A. A timeout of 0 or
-// less means CallLimits.Timeout.
-//
-// ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
-// error there is no call, and done is not called. A nil done panics.
+// less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
+// closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	for id = cs.last + 1; ; id++ {
-		if id &= cs.ids; id != 0 && cs.calls[id] == nil {
-			break // at most half of the ids are under way
-		}
+	id = (cs.last + 1) & cs.ids
+	for id == 0 || cs.calls[id] != nil { // at most half of the ids are
+		id = (id + 1) & cs.ids
 	}
 	if err = cs.begin(id, timeout, done); err != nil {
 		return 0, err
@@ -184,10 +165,7 @@ func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A
 func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error)) error {
 	require(done != nil, "a call with a nil func")
 	if len(cs.calls) >= cs.max {
-		return cs.refusal()
-	}
-	if timeout <= 0 {
-		timeout = cs.timeout
+		return cmp.Or(cs.err, ErrTooManyCalls)
 	}
 	k := cs.spare
 	if k == nil {
@@ -198,7 +176,7 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 			cs.end(k)(none, ErrCallTimeout)
 		}
 	}
-	timer := cs.conn.AfterFunc(timeout, k.expire)
+	timer := cs.conn.AfterFunc(cmp.Or(max(timeout, 0), cs.timeout), k.expire)
 	if timer == (loop.Timer{}) {
 		return loop.ErrClosed // Close was called, and what is under way fails soon
 	}
@@ -213,14 +191,6 @@ func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error))
 	return nil
 }
 
-// refusal is why no call can be begun.
-func (cs *Calls[A]) refusal() error {
-	if cs.err != nil {
-		return cs.err
-	}
-	return ErrTooManyCalls
-}
-
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
@@ -229,7 +199,6 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 		cs.stats.Unmatched++
 		return false
 	}
-	k.timer.Stop()
 	cs.stats.Answered++
 	cs.end(k)(answer, nil)
 	return true
@@ -239,13 +208,11 @@ func (cs *Calls[A]) Answer(id uint64, answer A) bool {
 // under way. An answer that comes later is dropped.
 func (cs *Calls[A]) Cancel(id uint64) bool {
 	k := cs.calls[id]
-	if k == nil {
-		return false
+	if k != nil {
+		cs.stats.Canceled++
+		cs.end(k)
 	}
-	k.timer.Stop()
-	cs.stats.Canceled++
-	cs.end(k)
-	return true
+	return k != nil
 }
 
 // Stats returns the numbers up to now.
@@ -255,20 +222,18 @@ func (cs *Calls[A]) Stats() CallStats {
 	return st
 }
 
-// end forgets a call whose timer will not fire, and returns what is to be called.
+// end forgets a call, and returns what is to be called.
 func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
+	k.timer.Stop()
 	delete(cs.calls, k.id)
 	done, k.done = k.done, nil
 	k.next, cs.spare = cs.spare, k
 	return done
 }
 
-// failAll ends what is under way when the connection has closed, in the order of Begin. A panic does
-// not keep the others from being told.
+// failAll ends what is under way when the connection has closed, in the order of Begin.
 func (cs *Calls[A]) failAll(err error) {
-	if err == nil {
-		err = loop.ErrClosed
-	}
+	err = cmp.Or(err, loop.ErrClosed)
 	cs.err, cs.max = err, 0
 	all := slices.SortedFunc(maps.Values(cs.calls), func(a, b *call[A]) int { return cmp.Compare(a.order, b.order) })
 	var none A
@@ -288,8 +253,7 @@ func (cs *Calls[A]) relaxLater() {
 	}
 }
 
-// relax gives back the memory of a burst, if few calls were under way since it was called before: a
-// connection that stands for months may have had one on its first day. A map never shrinks.
+// relax gives back the memory of a burst, if few calls were under way since. A map never shrinks.
 func (cs *Calls[A]) relax() {
 	if cs.recent < cs.peak/4 {
 		calls := make(map[uint64]*call[A], len(cs.calls))
@@ -299,3 +263,70 @@ func (cs *Calls[A]) relax() {
 	cs.relaxes, cs.recent = false, len(cs.calls)
 	cs.relaxLater()
 }
+
+// Pipeline is Calls for protocols without ids, in which answers come in the order of the requests
+// (HTTP/1.1, Redis, SMTP). What Calls says of done functions, errors and the end of the connection
+// holds here.
+//
+//	pipe.Begin(0, func(answer []byte, err error) { ... })
+//	c.Send(request)
+//	...
+//	pipe.Answer(msg) // in OnMessage
+//
+// A call that has timed out keeps its place in the order, so that its answer, should it still come,
+// is not taken for that of the next one, and counts against CallLimits.Max until then. A peer that
+// has lost an answer is not heard again in order: the connection is best closed.
+type Pipeline[A any] struct {
+	calls *Calls[A]
+	order []uint64 // the ids of calls whose answers are to come, from first on
+	first int
+}
+
+// NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
+func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
+	limits.IDBits = 64
+	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
+}
+
+// Begin opens a call; its request must be sent before Begin is called again. What it returns is for
+// Cancel. See Calls.Begin.
+func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
+	if p.Unanswered() >= p.calls.max {
+		return 0, cmp.Or(p.calls.err, ErrTooManyCalls)
+	}
+	if id, err = p.calls.Begin(timeout, done); err != nil {
+		return 0, err
+	}
+	if len(p.order) == cap(p.order) && p.first >= len(p.order)/2 {
+		p.order, p.first = p.order[:copy(p.order, p.order[p.first:])], 0
+	}
+	p.order = append(p.order, id)
+	return id, nil
+}
+
+// Answer ends the oldest call whose answer has not come. False: that call has ended already, or
+// none was under way.
+func (p *Pipeline[A]) Answer(answer A) bool {
+	var id uint64 // none has 0
+	if p.Unanswered() > 0 {
+		id = p.order[p.first]
+		p.first++
+	}
+	if p.first == len(p.order) {
+		p.order, p.first = p.order[:0], 0
+		if cap(p.order) > p.calls.peak+keptCalls {
+			p.order = nil // of a burst whose memory calls have given back
+		}
+	}
+	return p.calls.Answer(id, answer)
+}
+
+// Cancel ends a call without calling its done function, and reports whether it was under way. Its
+// answer is dropped when it comes.
+func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
+
+// Unanswered returns how many answers are still to come, those of calls that have ended included.
+func (p *Pipeline[A]) Unanswered() int { return len(p.order) - p.first }
+
+// Stats returns the numbers up to now.
+func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }

@@ -25,7 +25,12 @@ func Tracked(l *loop.Loop) (conns, memberships, actors int) {
 	for _, state := range s.conns {
 		memberships += len(state.groups)
 	}
-	return len(s.conns), memberships, len(s.actors)
+	for e := range s.living {
+		if _, ok := e.(*actor); ok {
+			actors++
+		}
+	}
+	return len(s.conns), memberships, actors
 }
 
 // Registered returns how many connections a Registry keeps account of.
@@ -40,7 +45,7 @@ func Registered[K comparable](r *Registry[K]) int {
 func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 	r.a.questions.mu.Lock()
 	defer r.a.questions.mu.Unlock()
-	return len(r.a.questions.open), len(locals.Get(l).askers)
+	return len(r.a.questions.open), asking(l)
 }
 
 // ActorTimers returns how many timers an actor remembers. It must be called on its loop.
@@ -51,6 +56,16 @@ func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }
 func AskedConns(l *loop.Loop) (n int) {
 	for _, state := range locals.Get(l).conns {
 		n += len(state.questions.open)
+	}
+	return n
+}
+
+// asking returns how many questions of l wait for an answer.
+func asking(l *loop.Loop) (n int) {
+	for e := range locals.Get(l).living {
+		if _, ok := e.(asked); ok {
+			n++
+		}
 	}
 	return n
 }

@@ -19,33 +19,26 @@ import (
 //
 // A broadcast copies the message once, crosses to each loop that has members once, and is encoded
 // once per codec there, however many members there are. Members leave by themselves when they
-// close. A member takes a loop some microseconds, so a crowd is served in pieces of 256, between
-// which the loop has time for its other connections; what is posted and told to it waits for the
-// last.
-//
-// # Slow members
-//
-// One that is slow disturbs no other. By default the limit of its own output closes it. With Keep,
-// messages wait for it apart, and the oldest are dropped; of those with one key, see BroadcastKey,
-// only the newest waits.
+// close. One that is slow disturbs no other: the limit of its own output closes it, or see Keep. A
+// crowd is served in pieces of 256, between which the loop has time for its other connections; what
+// is posted and told to it waits for the last.
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members: two
-// broadcasts, from whatever goroutines or loops, reach all members in the same order, and if one
-// call returned before the other was made, in that one. A member gets the broadcasts that are made
-// after its Join, and none after its Leave. So a room with a history, which holds one lock while it
-// extends that and broadcasts, and while it copies it and joins a member, shows each member
-// everything once.
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If
+// one call returned before the other was made, it is that one. A member gets the broadcasts that
+// are made after its Join, and none after its Leave. So a room with a history, which holds one lock
+// while it extends that and broadcasts, and while it copies it and joins a member, shows each
+// member everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
-// among all that is posted and told to a loop. So what a callback sends to its own connection
-// directly comes before what it broadcasts, even if it broadcast first.
+// among all that is posted and told to a loop. What a callback sends to its own connection comes
+// before what it broadcasts, even if it broadcast first.
 type Group struct {
-	// Keep is how many messages wait for a member that does not take what it was sent: while more
-	// than 64 KiB of its output are pending, or half of Server.MaxOutbound if that is less. A
-	// message beyond that has the oldest dropped. What is sent to the member directly overtakes
-	// what waits. 0: none waits. It must be set before the first Join. A negative Keep panics there.
+	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
+	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What
+	// is sent to the member directly overtakes what waits. 0: none waits, and Server.MaxOutbound
+	// closes who is slow. It must be set before the first Join, where a negative Keep panics.
 	Keep int
 
 	mu      sync.Mutex // held while posting, which is what makes the order the same on all loops
@@ -55,8 +48,7 @@ type Group struct {
 	dropped atomic.Uint64
 }
 
-// An UnreachedError says that a broadcast did not reach the members on one loop, because that takes
-// nothing more. Those on the other loops are not concerned.
+// An UnreachedError says that a broadcast did not reach the members on one loop.
 type UnreachedError struct {
 	Loop    *loop.Loop
 	Members int   // how many were not reached
@@ -71,8 +63,8 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
-// was none before. It must be called on c's loop; Accept may call it, too.
+// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether
+// it was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
 	require(g.Keep >= 0, "Group.Keep is negative")
 	state := stateOf(c)
@@ -86,8 +78,7 @@ func (g *Group) Join(c *loop.Conn) bool {
 		s = &shard{group: g, loop: c.Loop(), place: make(map[*loop.Conn]int)}
 		s.task = s.run
 		g.shards = append(g.shards, s)
-	}
-	if _, ok := s.place[c]; ok {
+	} else if _, ok := s.place[c]; ok {
 		return false
 	}
 	g.seq++
@@ -98,9 +89,8 @@ func (g *Group) Join(c *loop.Conn) bool {
 	return true
 }
 
-// Leave ends c's membership and reports whether there was one: from now on c gets nothing from g,
-// nor what was broadcast before but has not reached it. It must be called on c's loop, in a
-// function of Each, too.
+// Leave ends c's membership and reports whether there was one: c gets nothing more from g, nor what
+// was broadcast before but has not reached it. It must be called on c's loop, in Each's f, too.
 func (g *Group) Leave(c *loop.Conn) bool {
 	if !g.leave(c) {
 		return false
@@ -142,37 +132,33 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped returns how many messages have given way to newer ones by Keep, counted for each member that
-// did not get one. Any goroutine may call it.
+// Dropped counts the messages that have given way by Keep. Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
-// nil means that it is on its way, in the order that Group describes. A loop whose mailbox is full,
-// or that has ended, is left out: the error joins an *UnreachedError for each of them, which is
-// also loop.ErrMailboxFull or loop.ErrServerClosed to errors.Is. The other members do get the
-// message, so who broadcasts again sends it to them twice. A member whose codec refuses msg does
-// not get it; that is logged as a warning.
+// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out:
+// the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
+// loop.ErrServerClosed to errors.Is. The other members do get the message, so who broadcasts again
+// sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
 
-// BroadcastExcept is Broadcast to all members but one, usually the one who said it. The zero Ref
-// excepts none.
+// BroadcastExcept is Broadcast to all members but one, who said it, say. The zero Ref excepts none.
 func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
 
-// BroadcastKey is Broadcast of the newest value of something: the price of a share, the position of a
-// player. Where a message with the same key still waits for a member, by Keep, msg takes its place.
-// An empty key is Broadcast.
+// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where
+// a message with the same key still waits for a member, by Keep, msg takes its place. An empty key
+// is Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each has f called for each member, on the loop of that, so on several loops at once. Any
-// goroutine may call Each; it does not wait. f may do what a callback of the connection may, Leave
-// included. A panic in f closes the connection that it was called for. The error is Broadcast's. A
-// nil f panics here.
+// Each has f called for each member, on its loop, so on several at once. Any goroutine may call
+// Each; it does not wait. f may do what a callback of the connection may, also Leave. A panic in
+// f closes that connection. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
@@ -198,38 +184,31 @@ func (g *Group) post(b broadcast) (err error) {
 
 // shard returns l's, or nil. g.mu is held.
 func (g *Group) shard(l *loop.Loop) *shard {
-	for _, s := range g.shards {
-		if s.loop == l {
-			return s
-		}
+	if i := slices.IndexFunc(g.shards, func(s *shard) bool { return s.loop == l }); i >= 0 {
+		return g.shards[i]
 	}
 	return nil
 }
 
 const (
-	// pieceMembers is how many members a loop serves at a stretch: with a write to each about a
-	// millisecond, as long as Server.TurnBudget.
-	pieceMembers = 256
+	unsent = "a broadcast cannot be encoded"
 
-	// maxBatch is how many broadcasts that wait one behind the other go to a member in one write.
-	maxBatch = 32
+	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
+	maxBatch     = 32  // broadcasts that wait one behind the other go to a member in one write
+	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
-// A shard is the members of a group on one loop. Only that loop changes them, and holds the group's
-// lock meanwhile; so it may read them without.
+// A shard is the members on one loop, which alone changes them, under the lock.
 type shard struct {
 	group   *Group
 	loop    *loop.Loop
 	members []member
 	place   map[*loop.Conn]int // in members
 	task    func() bool        // the method run, made once
-
-	posted []broadcast // and not begun, with the group's lock
-
-	// What is being done, which is the loop's own.
-	batch []broadcast
-	from  int // members from this one on have been visited
-	along int // tasks that have nothing to do, as their broadcasts went along with one before
+	posted  []broadcast        // and not begun, with the group's lock
+	batch   []broadcast        // is being sent
+	from    int                // members from this one on have been visited
+	along   int                // tasks that have nothing to do: their broadcasts went along with one before
 }
 
 type member struct {
@@ -238,7 +217,7 @@ type member struct {
 	backlog *backlog // nil: nothing has ever waited for it
 }
 
-// A broadcast is a message, or f of Each, on one loop. It has a task of its own in the loop's mailbox.
+// A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.
 type broadcast struct {
 	seq    uint64
 	number uint64 // of that task
@@ -246,7 +225,7 @@ type broadcast struct {
 	key    string
 	except loop.Ref
 	each   func(c *loop.Conn) // nil: msg is sent
-	forms  []form
+	forms  []*form
 }
 
 // remove reports whether c was a member. The last member moves to its place.
@@ -264,13 +243,11 @@ func (s *shard) remove(c *loop.Conn) bool {
 		s.members[i] = s.members[last]
 		s.place[s.members[i].c] = i
 	}
-	s.members[last] = member{}
-	s.members = s.members[:last]
+	s.members = slices.Delete(s.members, last, last+1)
 	return true
 }
 
-// run is the task of each broadcast. A large crowd is served in pieces, between which the loop looks
-// at its sockets and timers, but not at what is behind in its mailbox.
+// run is the task of each broadcast. A large crowd is served in pieces: see loop.Loop.PostPieces.
 func (s *shard) run() (more bool) {
 	if len(s.batch) == 0 && !s.begin() {
 		return false
@@ -283,20 +260,18 @@ func (s *shard) run() (more bool) {
 	if s.from > 0 {
 		return true
 	}
-	clear(s.batch)
-	s.batch = s.batch[:0]
+	s.batch = nil
 	return false
 }
 
-// begin takes the next broadcast, and those whose tasks are directly behind its own: what a member
-// gets of all these leaves in one write.
+// begin takes the next broadcast, and those directly behind it, which leave in one write.
 func (s *shard) begin() bool {
 	if s.along > 0 {
 		s.along--
 		return false
 	}
-	s.group.mu.Lock()
 	n := 0
+	s.group.mu.Lock()
 	for n < len(s.posted) && n < maxBatch && s.posted[n].number == s.posted[0].number+uint64(n) {
 		n++
 	}
@@ -314,11 +289,8 @@ func (s *shard) begin() bool {
 }
 
 // visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for, and the others are served all the same.
-//
-// Each's f, and whoever has the loop between two pieces, may make members join and leave. So it goes
-// from the last to the first: what remove moves to an earlier place was visited already, or joined
-// behind the broadcast, and seen tells that.
+// connection it was for. Members may join and leave meanwhile, so it goes from the last to the
+// first: what remove moves to an earlier place was visited, or joined later, and seen tells that.
 func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn
@@ -347,60 +319,48 @@ func (s *shard) visit(b *broadcast, from, end int) {
 	}
 }
 
-// send sends a message to a member, or has it wait. m is not valid any more when user code, as codecs
-// and hooks are, has made members come or go.
+// send sends a message to a member, or has it wait. User code may make members move, and m invalid.
 func (s *shard) send(m *member, b *broadcast) {
-	c, waiting := m.c, m.backlog
-	if s.group.Keep > 0 && (waiting != nil && len(waiting.queue) > 0 || !c.WhenPending(slowMark(c), nil)) {
-		if waiting == nil {
-			waiting = &backlog{c: c, keep: s.group.Keep, dropped: &s.group.dropped}
-			m.backlog = waiting
-		}
-		if f := b.form(c); f == nil {
-			waiting.add(waitingMessage{key: b.key, msg: b.msg})
-		} else if f.err == nil {
-			waiting.add(waitingMessage{key: b.key, wire: f.wire})
-		}
+	c, behind := m.c, m.backlog
+	if s.group.Keep == 0 || (behind == nil || len(behind.queue) == 0) && c.WhenPending(slowMark(c), nil) {
+		b.form(c).send(c, b.msg)
 		return
 	}
-	if f := b.form(c); f == nil {
-		warn(c, c.Send(b.msg))
-	} else if f.err == nil {
-		_, err := c.Write(f.wire)
-		warn(c, err)
+	if behind == nil {
+		behind = &backlog{c: c, group: s.group}
+		m.backlog = behind
 	}
+	behind.add(waiting{b.key, b.form(c), b.msg})
 }
 
-// slowMark is how many bytes may be pending before a group with Keep has messages wait.
+// slowMark is how many bytes may be pending before messages wait, with Keep.
 func slowMark(c *loop.Conn) int { return min(64<<10, c.MaxOutbound()/2) }
 
 // A backlog is what waits for a member that is slow. It is its loop's.
 type backlog struct {
 	c       *loop.Conn
-	keep    int
-	dropped *atomic.Uint64
-	queue   []waitingMessage
+	group   *Group
+	queue   []waiting
 	first   uint64            // the number of the first in the queue
 	keys    map[string]uint64 // numbers by key
-	waits   bool              // flush will be called
+	flushes bool              // flush will be called
 }
 
-type waitingMessage struct {
+type waiting struct {
 	key  string
-	wire []byte // shared by all members, as msg is
-	msg  []byte // if wire is nil: the codec has no form that can be shared
+	form *form
+	msg  []byte
 }
 
-func (b *backlog) add(w waitingMessage) {
-	at, waits := b.keys[w.key]
-	switch {
-	case waits:
+func (b *backlog) add(w waiting) {
+	if at, ok := b.keys[w.key]; ok {
 		b.queue[at-b.first] = w
-		b.dropped.Add(1)
+		b.group.dropped.Add(1)
 		return
-	case len(b.queue) == b.keep:
+	}
+	if len(b.queue) == b.group.Keep {
 		b.take()
-		b.dropped.Add(1)
+		b.group.dropped.Add(1)
 	}
 	if w.key != "" {
 		if b.keys == nil {
@@ -408,13 +368,13 @@ func (b *backlog) add(w waitingMessage) {
 		}
 		b.keys[w.key] = b.first + uint64(len(b.queue))
 	}
-	if b.queue = append(b.queue, w); !b.waits {
+	if b.queue = append(b.queue, w); !b.flushes {
 		b.flush()
 	}
 }
 
 // take takes out the oldest.
-func (b *backlog) take() (w waitingMessage) {
+func (b *backlog) take() (w waiting) {
 	w, b.queue[0] = b.queue[0], w
 	b.queue = b.queue[1:]
 	b.first++
@@ -424,18 +384,14 @@ func (b *backlog) take() (w waitingMessage) {
 
 // flush sends what waits, as far as the member takes it.
 func (b *backlog) flush() {
-	b.waits = false
+	b.flushes = false
 	for len(b.queue) > 0 {
 		if !b.c.WhenPending(slowMark(b.c), b.flush) {
-			b.waits = true
+			b.flushes = true
 			return
 		}
-		if w := b.take(); w.wire != nil {
-			_, err := b.c.Write(w.wire)
-			warn(b.c, err)
-		} else {
-			warn(b.c, b.c.Send(w.msg))
-		}
+		w := b.take()
+		w.form.send(b.c, w.msg)
 	}
 	b.clear()
 }
@@ -443,36 +399,39 @@ func (b *backlog) flush() {
 // clear forgets what waits, and gives the memory back.
 func (b *backlog) clear() { b.queue, b.keys = nil, nil }
 
-// maxForms is how many wire forms of one message are kept; members whose codec needs another get it
-// by Send.
-const maxForms = 8
-
-// A form is the wire form of a message, made once for all members with equal codecs.
+// A form is the wire form of a message, made once for all members with equal codecs. It is never
+// changed. nil: the codec needs one of its own, which Send makes.
 type form struct {
 	codec any // the codec, or its FrameKey
 	wire  []byte
 	err   error
 }
 
-// form returns the wire form of the message for c, or nil if c's codec needs one of its own.
+// form returns the wire form of the message for c.
 func (b *broadcast) form(c *loop.Conn) *form {
 	cd := c.Codec()
 	key := frameKey(cd)
-	if key == nil {
-		return nil
+	if i := slices.IndexFunc(b.forms, func(f *form) bool { return f.codec == key }); i >= 0 {
+		return b.forms[i]
 	}
-	for i := range b.forms {
-		if b.forms[i].codec == key {
-			return &b.forms[i]
-		}
-	}
-	if len(b.forms) == maxForms {
+	if key == nil || len(b.forms) == maxForms {
 		return nil
 	}
 	wire, err := cd.AppendFrame(make([]byte, 0, len(b.msg)+16), b.msg)
-	warn(c, err)
-	b.forms = append(b.forms, form{key, wire, err})
-	return &b.forms[len(b.forms)-1]
+	warnSeldom(c, err, unsent)
+	f := &form{key, wire, err}
+	b.forms = append(b.forms, f)
+	return f
+}
+
+// send sends the form, or msg if it is nil, to c.
+func (f *form) send(c *loop.Conn, msg []byte) {
+	if f == nil {
+		warnSeldom(c, c.Send(msg), unsent)
+	} else if f.err == nil {
+		_, err := c.Write(f.wire)
+		warnSeldom(c, err, unsent)
+	}
 }
 
 // frameKey returns the key under which the wire form for cd can be shared, or nil.
@@ -489,11 +448,4 @@ func frameKey(cd codec.Codec) any {
 		return cd
 	}
 	return nil
-}
-
-// warn logs why a member did not get a message, unless it is closing: then OnClose tells.
-func warn(c *loop.Conn, err error) {
-	if err != nil && !errors.Is(err, loop.ErrClosed) && !errors.Is(err, loop.ErrSlowConsumer) {
-		warnSeldom(c, err, "a broadcast cannot be encoded")
-	}
 }

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -12,34 +13,32 @@ const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte // of Typed.Send
+	buffer   []byte // for messages to be sent
 	conns    map[*loop.Conn]*connState
-	actors   map[*actor]struct{}    // that live
-	askers   map[loopAsker]struct{} // that wait for an answer
-	links    map[*Link]struct{}     // that were not stopped
-	warned   time.Time              // by warnSeldom
-	unwarned int                    // warnings since then
+	living   map[ending]struct{} // actors, questions of the loop, and Links
+	warned   time.Time           // by warnSeldom
+	unwarned int                 // warnings since then
 }
 
-var locals *loop.Local[local]
+// An ending is what ends with its loop, and then is not among those that live any more.
+type ending interface{ loopEnds() }
 
-func init() {
-	locals = loop.NewLocal(newLocal) // not above: newLocal refers to it
-}
-
-func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
-	return local{
-		conns:  make(map[*loop.Conn]*connState),
-		actors: make(map[*actor]struct{}),
-		askers: make(map[loopAsker]struct{}),
-		links:  make(map[*Link]struct{}),
-	}
-}
+var locals = loop.NewLocal(func(l *loop.Loop) local {
+	living := make(map[ending]struct{})
+	l.AfterStop(func() {
+		for range 2 { // once more for what was added meanwhile
+			for e := range living {
+				_ = l.Try(e.loopEnds)
+			}
+		}
+	})
+	return local{conns: make(map[*loop.Conn]*connState), living: living}
+})
 
 // A connState is what this package keeps of a connection until it has closed.
 type connState struct {
-	groups    []*Group  // where it is a member
+	groups    []*Group // where it is a member
+	atClose   []func()
 	questions questions // of AskConn
 	closed    bool
 }
@@ -57,15 +56,36 @@ func stateOf(c *loop.Conn) *connState {
 			for _, g := range s.groups {
 				g.leave(c)
 			}
+			for _, f := range s.atClose {
+				f()
+			}
 			s.questions.end(withReason(loop.ErrClosed, err))
 		})
 	}
 	return s
 }
 
-// warnSeldom logs a warning about what a peer may be able to cause: on each loop one passes each
-// second, and says how many have not since the last one.
+// sendBuilt sends what build appends to the loop's buffer. build may send in turn.
+func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
+	l := locals.Get(c.Loop())
+	dst := l.buffer
+	l.buffer = nil
+	msg, err := build(dst)
+	if err == nil {
+		err = c.Send(msg)
+	}
+	if cap(msg) > cap(l.buffer) && cap(msg) <= maxBuffer {
+		l.buffer = msg[:0]
+	}
+	return err
+}
+
+// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second,
+// and says how many have not since the last one. Of a connection that closes, OnClose tells.
 func warnSeldom(c *loop.Conn, err error, msg string) {
+	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
+		return
+	}
 	l := locals.Get(c.Loop())
 	now := time.Now()
 	if now.Sub(l.warned) < time.Second {

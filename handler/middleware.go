@@ -13,12 +13,16 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
+// Defaults of Log.MaxLogged and Heartbeat.Missed.
+const (
+	DefaultMaxLogged = 128
+	DefaultMissed    = 2
+)
+
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
-// log. Log, Limit and Heartbeat are Middlewares; MiddlewareFunc makes one from a function.
-//
-// It wraps the Accept function rather than a handler, so that it sees the Conn when that opens (to
-// set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
-// only needs hooks returns the handler of next as it is, and then costs nothing per message.
+// log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
+// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One
+// that only needs hooks returns the handler of next as it is, and then costs nothing per message.
 type Middleware interface {
 	// Wrap is called once, when the server is put together; what it returns is called on the loop
 	// of each connection, several loops at once. It must pass on a nil handler of next as nil.
@@ -32,8 +36,7 @@ type MiddlewareFunc func(next loop.Accept) loop.Accept
 func (f MiddlewareFunc) Wrap(next loop.Accept) loop.Accept { return f(next) }
 
 // Chain returns accept wrapped in middlewares. The first is the outermost: it sees each connection
-// first, and each message first. Without middlewares it returns accept. A nil accept or middleware
-// panics.
+// first, and each message first. A nil accept or middleware panics.
 func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 	require(accept != nil, "Chain with a nil Accept")
 	for i := len(middlewares) - 1; i >= 0; i-- {
@@ -45,8 +48,8 @@ func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops at once, so h must have no state, or state that is safe for that: a loop.HandlerFunc,
-// or a struct of loop.Locals, atomics and Groups. A nil h panics.
+// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A
+// nil h panics.
 func Shared(h loop.Handler) loop.Accept {
 	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
@@ -69,27 +72,15 @@ func (h *messageFilter) OnMessage(c *loop.Conn, msg []byte) error {
 // Unwrap lets loop.HandlerAs look through.
 func (h *messageFilter) Unwrap() any { return h.Handler }
 
-// DefaultMaxLogged is how many bytes of a message Log shows if Log.MaxLogged is zero.
-const DefaultMaxLogged = 128
-
 // Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
 // and one with its age and the reason when it has closed; on request one for each message received.
-// The reason "close" stands for our own Close without an error. A connection that closes because
-// its code panicked is logged as an error; the stack is in the line that the loop has written.
-//
-// The zero Log logs opens and closes at zerolog.DebugLevel, and then costs nothing per message.
+// The reason "close" stands for our own Close without an error. A panic is logged as an error; the
+// stack is in the line that the loop has written. The zero Log costs nothing per message.
 type Log struct {
-	// Level is the level of opens and closes. The zero value is zerolog.DebugLevel.
-	Level zerolog.Level
-
-	// Messages asks for a line per message, before the handler gets it.
-	Messages bool
-
-	// MessageLevel is the level of these. The zero value is zerolog.DebugLevel.
-	MessageLevel zerolog.Level
-
-	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A
-	// negative one shows none, only the length.
+	Level        zerolog.Level // of opens and closes; the zero value is zerolog.DebugLevel
+	Messages     bool          // a line per message, before the handler gets it
+	MessageLevel zerolog.Level // of these; the zero value is zerolog.DebugLevel
+	// MaxLogged is how many bytes of a message its line shows. 0 means 128. A negative one: none.
 	MaxLogged int
 }
 
@@ -122,8 +113,7 @@ func (l *Log) closed(c *loop.Conn, start time.Time, err error) {
 	if _, panicked := errors.AsType[*loop.PanicError](err); panicked {
 		level = zerolog.ErrorLevel
 	}
-	age := c.Loop().Now().Sub(start)
-	c.Log().WithLevel(level).Str("reason", reason).Dur("age", age).Msg("closed")
+	c.Log().WithLevel(level).Str("reason", reason).Dur("age", c.Loop().Now().Sub(start)).Msg("closed")
 }
 
 // message writes the line of one message.
@@ -137,37 +127,27 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 	return true, nil
 }
 
-// ErrRateLimit is the reason of a connection that was closed because its peer sent messages faster
-// than Limit allows.
+// ErrRateLimit is the reason of a connection whose peer sent messages faster than Limit allows.
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. Which messages pass depends on their times only, and a
-// peer that keeps to the rate is never hit, even if the loop was blocked or the process stopped, so
-// that messages of many seconds come at once. What delays messages by less than that, the network
-// and a loop that is away for less than 25 ms, is for Burst: let it be what comes in 50 ms at least,
-// and two, if messages come at exact times.
+// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to
+// the rate is never hit, even if the loop was blocked or the process stopped, so that messages of
+// many seconds come at once. Shorter delays, by the network or by a loop that is away for less than
+// 25 ms, are for Burst: let it be what comes in 50 ms at least, and two.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
-// ErrRateLimit, or with Drop the message is dropped. What is dropped still counts as life for idle
-// times and heartbeats. To limit bytes, see the limits of loop.Server and of the codec.
-//
-// It costs one reading of the clock per message, and no timer.
+// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and
+// heartbeats all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit
+// costs one reading of the clock per message, and no timer.
 type Limit struct {
-	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be
-	// positive.
+	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
 	PerSecond float64
-
-	// Burst is how many messages may come at once after a silence. 0 means what comes in a second:
-	// PerSecond rounded up.
+	// Burst is how many messages may come at once after a silence. 0 means PerSecond rounded up.
 	Burst int
-
-	// Drop drops the messages that are too many, instead of closing the connection.
-	Drop bool
-
-	// Exceeded is called on the loop for each message that is too many, before the connection
-	// closes if it does: to count, or to tell the peer. msg is valid until it returns. It may be
-	// nil.
+	Drop  bool // the messages that are too many, instead of closing the connection
+	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
+	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns.
 	Exceeded func(c *loop.Conn, msg []byte)
 }
 
@@ -175,7 +155,13 @@ type Limit struct {
 func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	require(l.PerSecond > 0 && !math.IsInf(l.PerSecond, 0), "Limit.PerSecond must be a positive number")
 	require(l.Burst >= 0, "Limit.Burst is negative")
-	full := l.bucket()
+	const forever = math.MaxInt64 / 4
+	burst := float64(l.Burst)
+	if l.Burst == 0 {
+		burst = math.Ceil(l.PerSecond)
+	}
+	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
+	full := bucket{interval: time.Duration(interval), capacity: time.Duration(min((burst-1)*interval, forever))}
 	return func(c *loop.Conn) loop.Handler {
 		inner := next(c)
 		if inner == nil {
@@ -198,26 +184,11 @@ func (l Limit) Wrap(next loop.Accept) loop.Accept {
 	}
 }
 
-// bucket returns a full one.
-func (l *Limit) bucket() bucket {
-	const forever = math.MaxInt64 / 4
-	burst := float64(l.Burst)
-	if l.Burst == 0 {
-		burst = math.Ceil(l.PerSecond)
-	}
-	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
-	return bucket{
-		interval: time.Duration(interval),
-		capacity: time.Duration(min((burst-1)*interval, forever)),
-	}
-}
-
-// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm: it only
-// knows when the message after this one would be due if all came at the exact rate.
+// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm.
 type bucket struct {
 	interval time.Duration // between two messages at the rate
 	capacity time.Duration // how far ahead of that they may be
-	due      time.Duration
+	due      time.Duration // when the next message is due if all come at the exact rate
 
 	// What the peer sent while the loop was away comes all at once: it is let through, up to what
 	// the rate allowed in that time, if it is handled soon after.
@@ -226,15 +197,11 @@ type bucket struct {
 	until   time.Duration // when it is forfeited
 }
 
-// excuseFor is how long after an absence of the loop what came meanwhile is expected.
-const excuseFor = time.Second
-
-// take takes one token at now, and reports whether there was one. away is how long the loop was away
-// in all.
+// take takes one token at now, if there is one. away is how long the loop was away in all.
 func (b *bucket) take(now, away time.Duration) bool {
 	if away != b.away {
 		b.excused = min(b.excused+away-b.away, away)
-		b.away, b.until = away, now+excuseFor
+		b.away, b.until = away, now+time.Second
 	}
 	switch {
 	case b.due-now <= b.capacity:
@@ -247,12 +214,8 @@ func (b *bucket) take(now, away time.Duration) bool {
 	return true
 }
 
-// DefaultMissed is how many heartbeats a peer may miss if Heartbeat.Missed is zero.
-const DefaultMissed = 2
-
-// ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed
-// because its peer was silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true
-// for both.
+// ErrHeartbeat is the reason, wrapped with how long that was, of a connection whose peer was silent
+// for too long. It is a kind of loop.ErrIdle: errors.Is reports true for both.
 var ErrHeartbeat error = heartbeatError{}
 
 type heartbeatError struct{}
@@ -263,44 +226,35 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 // Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
 // of protocol need three settings:
 //
-//   - Ping and pong (WebSocket, IRC, a game): set Interval and a Ping. A peer that was not heard of
-//     for an Interval gets a ping, and another after each further one; once Missed pings were left
-//     without an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
-//   - The peer sends by itself (MQTT, a device that reports): set Interval and no Ping. It is closed
+//   - Ping and pong (WebSocket, IRC, a game): Interval and a Ping. A peer that was silent for an
+//     Interval gets a ping, and another after each further one; once Missed pings were left without
+//     an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
+//   - The peer sends by itself (MQTT, a device that reports): Interval and no Ping. It is closed
 //     after Missed Intervals of silence.
 //   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
-//     set Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval, and
-//     nobody is closed.
+//     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
 //
-// For protocols in which both sides send by themselves (AMQP, STOMP) chain two: the second and the
-// third kind.
+// For protocols in which both sides send (AMQP, STOMP) chain the second and the third.
 //
-// Each byte that comes in counts as life, of whatever message or part of one. Nothing is early: a
-// loop that was late itself looks into the socket first, as loop.Conn.OnIdle does. It costs nothing
-// per message (SendOnly: a reading of the clock per write) and shares one timer with all idle hooks
-// and the idle timeout of the connection.
+// Each byte that comes in counts as life. Nothing is early: a loop that was late itself looks into
+// the socket first, as loop.Conn.OnIdle does. It costs nothing per message (SendOnly: a reading of
+// the clock per write) and shares one timer with the idle hooks and the idle timeout.
 type Heartbeat struct {
 	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
 	Interval time.Duration
-
-	// Message is the ping: one message, framed by the connection's codec. Or:
+	// Message is the ping: one message, framed by the connection's codec.
 	Message []byte
-
-	// Ping sends the ping, for one that is made anew each time or that is not a message of the
+	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of the
 	// codec. It is called on the loop. An error closes c with it.
 	Ping func(c *loop.Conn) error
-
 	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
 	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
 	// s. Without one, Missed times Interval does.
 	Missed int
-
-	// SendOnly: never close a peer for its silence, and ping it when nothing was written for an
-	// Interval, instead of when nothing was heard.
+	// SendOnly: never close a peer for its silence, and ping when nothing was written for an Interval.
 	SendOnly bool
-
-	// Jitter adds to each connection's Interval a random time below this, chosen once, so that
-	// clients that connected together are not pinged together. 0 means none.
+	// Jitter adds to each connection's Interval a random time below this, so that clients that
+	// connected together are not pinged together. 0 means none.
 	Jitter time.Duration
 }
 
@@ -329,9 +283,12 @@ func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
 
 // start sets the hook of one connection.
 func (h *Heartbeat) start(c *loop.Conn) {
-	interval := h.Interval
+	interval, closeAt := h.Interval, h.Missed
 	if h.Jitter > 0 {
 		interval += rand.N(h.Jitter)
+	}
+	if h.Ping != nil {
+		closeAt++
 	}
 	if h.SendOnly {
 		c.OnIdle(loop.IdleWrite, interval, func(int) {
@@ -340,10 +297,6 @@ func (h *Heartbeat) start(c *loop.Conn) {
 			}
 		})
 		return
-	}
-	closeAt := h.Missed
-	if h.Ping != nil {
-		closeAt++
 	}
 	c.OnIdle(loop.IdleRead, interval, func(n int) {
 		if n >= closeAt {

@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"slices"
@@ -11,15 +12,14 @@ import (
 // DefaultMaxWaiting is how many replies may wait if NewReplies is given 0.
 const DefaultMaxWaiting = 1024
 
-// maxTogether is how many bytes of replies that are written behind one that waits are one reply.
-const maxTogether = 64 << 10
+const zeroReplies = "the zero Replies has no connection: use NewReplies"
 
 // errLost is the reason of a connection that closes because one of its replies will never come.
 var errLost = errors.New("handler: a reply was lost, as the code that was to make it panicked")
 
 // Replies sends the replies of one connection in the order of its requests, whatever the order is
-// in which they are ready: for protocols whose clients tell by the order which reply is whose, as
-// those of Redis, HTTP/1.1 and SMTP do when they pipeline.
+// in which they are ready: for protocols that are pipelined and have no ids, as those of Redis,
+// HTTP/1.1 and SMTP.
 //
 //	requests  A B C D        A is replied to at once; B and C by other loops, and D at once
 //	ready     A D C          D and C wait for B
@@ -27,18 +27,18 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 //	ready     B              now B C D are sent, in one piece
 //
 // Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
-// behind what waits. Without anything that waits, Write is loop.Conn.Write and costs no more. When
-// too many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound,
-// the connection is not read until half of them are sent. Those that are ready wait, too, while the
+// behind what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
+// many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound, the
+// connection is not read until half of them are sent. Those that are ready wait, too, while the
 // peer does not take what was sent before.
 //
-// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed, so
-// that replies which wait then are lost, unless they are waited for:
+// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed,
+// so that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
-// The methods must be called on the connection's loop. Those of the zero Replies, which has no
-// connection, panic, but for Waiting, which is 0.
+// The methods must be called on the connection's loop. Those of the zero Replies panic, but for
+// Waiting, which is 0.
 type Replies struct {
 	c        *loop.Conn
 	max      int
@@ -65,32 +65,23 @@ type Reply struct {
 // means DefaultMaxWaiting. A negative max panics.
 func NewReplies(c *loop.Conn, max int) *Replies {
 	require(max >= 0, "NewReplies with a negative max")
-	if max == 0 {
-		max = DefaultMaxWaiting
-	}
-	r := &Replies{c: c, max: max, half: c.MaxOutbound() / 2, together: maxTogether}
+	r := &Replies{c: c, max: cmp.Or(max, DefaultMaxWaiting), half: c.MaxOutbound() / 2, together: 64 << 10}
 	if _, udp := c.RemoteAddr().(*net.UDPAddr); udp {
 		r.together = 0 // each is a datagram
 	}
 	return r
 }
 
-func (r *Replies) mustBeMade() {
-	require(r.c != nil, "the zero Replies has no connection: use NewReplies")
-}
-
-// Waiting returns how many replies are kept: those that are not ready or that the peer does not take
-// yet, and those behind them.
+// Waiting returns how many replies are kept: not ready, not taken by the peer yet, or behind such.
 func (r *Replies) Waiting() int { return len(r.waiting) }
 
 // Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, behind the replies
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
 // Server.MaxOutbound bytes of Write wait behind them already: what nobody has asked for is not held
 // back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
-// reply that has half of MaxOutbound or more, however it was given, what is written waits, too,
-// while the peer takes that.
+// reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
 func (r *Replies) Write(p []byte) error {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	if len(r.waiting) == 0 && !r.stuck {
 		_, err := r.c.Write(p)
 		if len(p) >= r.half {
@@ -101,65 +92,57 @@ func (r *Replies) Write(p []byte) error {
 	if err := r.checkWrite(); err != nil {
 		return err
 	}
-	n := len(r.waiting)
-	if n > 0 && r.waiting[n-1].open && len(r.waiting[n-1].data)+len(p) <= r.together {
-		last := r.waiting[n-1]
-		last.data = append(last.data, p...)
-	} else {
-		r.waiting = append(r.waiting, &Reply{replies: r, data: slices.Clone(p), ready: true, open: true})
-	}
 	r.bytes += len(p)
 	r.written += len(p)
-	r.hold()
+	if n := len(r.waiting); n > 0 && r.waiting[n-1].open && len(r.waiting[n-1].data)+len(p) <= r.together {
+		r.waiting[n-1].data = append(r.waiting[n-1].data, p...)
+		r.hold()
+	} else {
+		r.add(&Reply{replies: r, data: slices.Clone(p), ready: true, open: true})
+	}
 	return nil
 }
 
-// checkWrite returns why nothing more is taken behind what waits, if so. It leaves what waits as it is:
-// no hook of the connection, which may give replies, runs within it.
+// checkWrite returns why nothing more is taken behind what waits, if so. It leaves what waits as it
+// is: no hook of the connection, which may give replies, runs within it.
 func (r *Replies) checkWrite() error {
 	switch {
 	case !r.c.Writable():
 		return loop.ErrClosed
-	case !r.stuck:
-		if err := r.c.CheckWrite(); err != nil {
-			return err
-		}
-	}
-	if r.written < r.c.MaxOutbound() {
+	case r.written >= r.c.MaxOutbound():
+		r.c.CloseWithError(loop.ErrSlowConsumer)
+		return loop.ErrSlowConsumer
+	case r.stuck:
 		return nil
+	default:
+		return r.c.CheckWrite()
 	}
-	r.c.CloseWithError(loop.ErrSlowConsumer)
-	return loop.ErrSlowConsumer
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
-// once if none does. One that is never Done keeps it open, until the idle timeout; for good, if more
-// requests wait than may be under way, as those count as received. err nil is Close.
-//
-// Requests behind this one are still delivered, and their replies waited for. Where it is the last,
-// as behind a QUIT or a "Connection: close", call PauseRead of the connection, too.
+// once if none does. err nil is Close. A reply that is never Done keeps the connection open until
+// the idle timeout; for good, if more requests wait than may be under way, as those count as
+// received. Requests behind this one are still delivered, and their replies waited for. Where it is
+// the last, as behind a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	r.over, r.reason = true, err
 	r.flush()
 }
 
-// Later keeps the place of a reply that is not ready yet. Each one must be Done in the end, or
-// all behind it wait until the connection closes.
+// Later keeps the place of a reply that is not ready yet. All behind it wait until it is Done.
 func (r *Replies) Later() *Reply {
-	r.mustBeMade()
-	reply := &Reply{replies: r}
-	r.add(reply)
+	require(r.c != nil, zeroReplies)
+	return r.add(&Reply{replies: r})
+}
+
+func (r *Replies) add(reply *Reply) *Reply {
+	r.waiting = append(r.waiting, reply)
+	r.hold()
 	return reply
 }
 
-func (r *Replies) add(reply *Reply) {
-	r.waiting = append(r.waiting, reply)
-	r.hold()
-}
-
-// hold stops reading if too much waits: whoever pipelines behind a reply that takes long must not
-// have the others pile up here. Reading goes on when half of that has gone, see flush.
+// hold stops reading if too much waits. Reading goes on when half of that has gone, see flush.
 func (r *Replies) hold() {
 	if !r.held && (len(r.waiting) >= r.max || r.bytes > r.half) {
 		r.held = true
@@ -167,8 +150,8 @@ func (r *Replies) hold() {
 	}
 }
 
-// Done replies with p, which is copied, and sends it if all before it are. It must be called on the
-// connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
+// Done replies with data, which is copied, and sends it if all before it are. It must be called on
+// the connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
 // neither does one after the connection has closed.
 func (p *Reply) Done(data []byte) {
 	if p.ready {
@@ -186,8 +169,7 @@ func (p *Reply) Done(data []byte) {
 	r.flush()
 }
 
-// hasRoom reports whether more may be sent. If so much waits that it would be beyond the limit, and
-// cost the connection, flush is called later: that limit is for what a peer has not asked for.
+// hasRoom reports whether more may be sent within the limit. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.stuck {
 		r.stuck = !r.c.WhenPending(r.half, func() { r.stuck = false; r.flush() })
@@ -195,8 +177,7 @@ func (r *Replies) hasRoom() bool {
 	return !r.stuck
 }
 
-// send sends the first reply. It is none of those that wait before: OnHighWater's hook, which may
-// run within Write, may give replies, too.
+// send sends the first reply, which waits no more when OnHighWater's hook gives others in turn.
 func (r *Replies) send(data []byte) {
 	first := r.waiting[0]
 	r.bytes -= len(first.data)
@@ -227,12 +208,10 @@ func (r *Replies) flush() {
 }
 
 // RunOn has work run on l, which may be another loop or the connection's own, and replies with what
-// it appends to dst. It keeps the place of the reply, and returns at once: the order of what one
+// it appends to dst. It keeps the place of the reply, and returns at once; the order of what one
 // connection has run on one loop is kept there, too. Nothing that work uses may belong to the
-// connection's loop; bytes of the request must be copied.
-//
-// The errors are loop.Loop.Post's; then no place is kept, and the caller may reply with Write. A
-// panic in work closes the connection, as its reply will never come.
+// connection's loop; bytes of the request must be copied. The errors are loop.Loop.Post's: then no
+// place is kept, and the caller may reply with Write. A panic in work closes the connection.
 func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 	return r.StartOn(l, func(done func(p []byte)) { done(work(nil)) })
 }
@@ -240,7 +219,7 @@ func (r *Replies) RunOn(l *loop.Loop, work func(dst []byte) []byte) error {
 // StartOn is RunOn for a reply that is not ready when work returns: work, or what it has started
 // on whatever goroutine, calls done once. done copies p.
 func (r *Replies) StartOn(l *loop.Loop, work func(done func(p []byte))) error {
-	r.mustBeMade()
+	require(r.c != nil, zeroReplies)
 	reply, ref := &Reply{replies: r}, r.c.Ref()
 	done := func(p []byte) {
 		p = slices.Clone(p)
