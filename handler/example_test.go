@@ -196,7 +196,6 @@ func ExampleLog() {
 		return nil
 	}
 	srv := &loop.Server{
-		KeepGOMAXPROCS: true, // raising it is worth a line of its own
 		Accept: handler.Chain(
 			handler.Shared(loop.HandlerFunc(untilBye)),
 			handler.Log{Level: zerolog.InfoLevel, Messages: true, MessageLevel: zerolog.InfoLevel},

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"net"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -31,8 +32,16 @@ func (l *Loop) openInTurn(ln *listener, sock engine.Socket, id uint64, local, re
 }
 
 // begin is open within a turn.
-func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (c *Conn, welcome bool) {
+func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (*Conn, bool) {
+	return l.beginNoted(ln, sock, id, local, remote, nil)
+}
+
+// beginNoted is begin for a connection of which a balancer has told more than the addresses.
+func (l *Loop) beginNoted(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr, notes []ProxyTLV) (c *Conn, welcome bool) {
 	c = &Conn{loop: l, sock: sock, id: id, ends: l.endsOf(local, remote)}
+	if len(notes) > 0 {
+		c.more().notes = notes
+	}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
 	if ln.dials {
 		c.more().dialed = ln.address
@@ -82,8 +91,8 @@ func (c *Conn) accept(ln *listener) bool {
 
 // ask has accept choose the handler: nil if it refuses.
 func (c *Conn) ask(accept Accept) {
-	if c.handler = accept(c); isNilFunc(c.handler) {
-		panic("loop: Accept returned a nil HandlerFunc: to refuse a connection return nil")
+	if c.handler = accept(c); isTypedNil(c.handler) {
+		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
 	}
 	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
 		c.extras.pipe.takeOver()

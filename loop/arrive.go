@@ -32,7 +32,9 @@ type arrival struct {
 	id      uint64
 	local   net.Addr
 	remote  net.Addr
-	counted bool // by the gate, as remote
+	counted bool       // by the gate, as remote
+	trusted bool       // its peer had to send a header
+	notes   []ProxyTLV // of the header
 }
 
 // waits reports whether something comes before the Conn of a connection from that address.
@@ -49,7 +51,7 @@ func (ln *listener) trusts(remote net.Addr) bool {
 // arrive begins, within a turn, with a socket that is new on l. nil: the server drains.
 func (l *Loop) arrive(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) engine.Sink {
 	trusted := ln.trusts(remote)
-	a := &arrival{loop: l, ln: ln, sock: sock, id: id, local: local, remote: remote, counted: !trusted}
+	a := &arrival{loop: l, ln: ln, sock: sock, id: id, local: local, remote: remote, counted: !trusted, trusted: trusted}
 	if l.draining {
 		a.refuse(ErrServerClosed)
 		return nil
@@ -65,7 +67,7 @@ func (l *Loop) arrive(ln *listener, sock engine.Socket, id uint64, local, remote
 	return a.turns
 }
 
-// begin goes on behind the header.
+// begin goes on after the header.
 func (a *arrival) begin() {
 	if a.ln.tls == nil {
 		a.open(a.sock)
@@ -80,14 +82,14 @@ func (a *arrival) begin() {
 // open makes the Conn of a plain connection.
 func (a *arrival) open(sock engine.Socket) {
 	a.done()
-	c, welcome := a.loop.begin(a.ln, sock, a.id, a.local, a.remote)
+	c, welcome := a.loop.beginNoted(a.ln, sock, a.id, a.local, a.remote, a.notes)
 	switch {
 	case !welcome && c.at() != stateLingering:
 		a.turns.next = nowhere{}
 		sock.Close(false)
 	case c.tlsStart() != nil:
 		c.tlsStart().through(a.turns)
-	case len(a.ln.proxies) > 0 && !a.ln.trusts(a.remote):
+	case len(a.ln.proxies) > 0 && !a.trusted:
 		a.turns.next = &headerGuard{turns: a.turns, conn: c}
 	default:
 		a.turns.next = (*inner)(c)
@@ -104,7 +106,7 @@ func (a *arrival) done() {
 func (a *arrival) Opened(t *tlsconn.Conn) engine.Sink {
 	a.loop.rare = true
 	a.done()
-	c, welcome := a.loop.begin(a.ln, t, a.id, a.local, a.remote)
+	c, welcome := a.loop.beginNoted(a.ln, t, a.id, a.local, a.remote, a.notes)
 	if !welcome && c.at() != stateLingering {
 		return nil
 	}
@@ -120,11 +122,17 @@ func (a *arrival) Failed(err error) {
 	a.refuse(err)
 }
 
-// refuse counts a connection that there will not be.
+// refuse counts a connection that there will not be. A peer that connects and leaves without a byte
+// is a health check, or a port scan: no fault of ours, and nobody who wanted something was refused.
 func (a *arrival) refuse(reason error) {
 	s := a.loop.server
-	s.refused.Add(1)
-	s.logRefusal(reason, a.remote)
+	if errors.Is(reason, tlsconn.ErrNoInput) {
+		s.probes.Add(1)
+		s.Logger.Debug().Stringer("remote", a.remote).Msg("connection closed before its first byte")
+	} else {
+		s.refused.Add(1)
+		s.logRefusal(reason, a.remote)
+	}
 	if a.counted {
 		s.gate.Leave(a.remote)
 	}
@@ -170,7 +178,7 @@ func (h *headerSink) Readable(p []byte) {
 		a.head = append(a.head, p...)
 		p = a.head
 	}
-	head, n, err := proxyhead.Parse(p)
+	head, n, err := proxyhead.Parse(p, a.loop.server.MaxProxyHeader)
 	switch {
 	case err != nil:
 		a.fail(err)
@@ -197,6 +205,9 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 	if head.Remote != nil {
 		a.remote, a.local = head.Remote, head.Local
 	}
+	for _, note := range head.TLVs {
+		a.notes = append(a.notes, ProxyTLV(note))
+	}
 	if a.counted = a.loop.server.gate.Enter(a.remote); !a.counted {
 		a.fail(fmt.Errorf("%w from one address", ErrTooManyConns))
 		a.sock.Close(true)
@@ -207,21 +218,39 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 func (h *headerSink) Writable() {}
 
 func (h *headerSink) Closed(err error) {
+	a := (*arrival)(h)
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	(*arrival)(h).fail(fmt.Errorf("PROXY protocol: %w", err))
+	if len(a.head) == 0 {
+		err = fmt.Errorf("%w: %w", tlsconn.ErrNoInput, err)
+	}
+	a.fail(fmt.Errorf("PROXY protocol: %w", err))
 }
 
-// headerGuard looks at the first bytes of a client that is not trusted to send a header.
+// headerGuard looks at the first bytes of a client that is not trusted to send a header. Bytes with
+// which a header could begin wait until the next ones tell.
 type headerGuard struct {
 	turns *turnSink
 	conn  *Conn
+	held  []byte
 }
 
 func (g *headerGuard) Readable(p []byte) {
+	if len(g.held) > 0 {
+		g.held = append(g.held, p...)
+		p = g.held
+	}
+	header, maybe := proxyhead.Looks(p)
+	if maybe {
+		g.conn.idle.lastRead = g.conn.loop.now
+		if len(g.held) == 0 {
+			g.held = append(g.held, p...)
+		}
+		return
+	}
 	g.turns.next = (*inner)(g.conn)
-	if !proxyhead.Looks(p) {
+	if !header {
 		g.turns.next.Readable(p)
 		return
 	}
@@ -232,8 +261,16 @@ func (g *headerGuard) Readable(p []byte) {
 	g.conn.shut(errUntrustedHeader)
 }
 
-func (g *headerGuard) Writable()        { (*inner)(g.conn).Writable() }
-func (g *headerGuard) Closed(err error) { (*inner)(g.conn).Closed(err) }
+func (g *headerGuard) Writable() { (*inner)(g.conn).Writable() }
+
+// Closed delivers what waits first: it was no header.
+func (g *headerGuard) Closed(err error) {
+	g.turns.next = (*inner)(g.conn)
+	if len(g.held) > 0 {
+		g.turns.next.Readable(g.held)
+	}
+	g.turns.next.Closed(err)
+}
 
 // nowhere is for a socket that is closed, or about to be.
 type nowhere struct{}

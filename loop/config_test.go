@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +18,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
+
+type nilCodec struct{ codec.Raw }
 
 // Each mistake makes Start return one error that names the field.
 func TestValidation(t *testing.T) {
@@ -46,6 +49,16 @@ func TestValidation(t *testing.T) {
 		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = -1 }},
 		{"Server.IdleJitter", func(s *loop.Server) { s.IdleJitter = 1 }},
 		{"Server.NumLoops", func(s *loop.Server) { s.NumLoops = -1 }},
+		{"Server.NumLoops is 100000: at most", func(s *loop.Server) { s.NumLoops = 100_000 }},
+		{"Server.IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) { s.IdleTimeout = 20 }},
+		{"Server.DrainTimeout is 30ns: is the unit missing?", func(s *loop.Server) { s.DrainTimeout = 30 }},
+		{"Listeners[0].IdleTimeout is 20ns: is the unit missing?", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 20}}
+		}},
+		{"Server.Codec is a nil *loop_test.nilCodec", func(s *loop.Server) { s.Codec = (*nilCodec)(nil) }},
+		{"partly IPv4", func(s *loop.Server) { s.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::ffff:0.0.0.0/90")} }},
+		{"Server.IPv6Prefix", func(s *loop.Server) { s.IPv6Prefix = 129 }},
+		{"Server.MaxProxyHeader", func(s *loop.Server) { s.MaxProxyHeader = 70_000 }},
 		{"Server.MaxConns ", func(s *loop.Server) { s.MaxConns = -1 }},
 		{"Server.MaxConnsPerIP", func(s *loop.Server) { s.MaxConnsPerIP = -1 }},
 		{"Server.AcceptRate", func(s *loop.Server) { s.AcceptRate = -1 }},

@@ -49,7 +49,7 @@ type Conn struct {
 	in      input
 	out     output
 	idle    idle
-	timers  *record // set by AfterFunc and Every
+	timers  uint32  // the first in loop.timers, 0 if there is none
 	extras  *extras // nil until something of it is needed
 }
 
@@ -77,6 +77,15 @@ type extras struct {
 	tls     *tlsconn.Conn // kept for OnClose, when sock has gone
 	busy    bool          // SetBusy
 	broken  error         // why the socket has gone before all input was delivered
+	notes   []ProxyTLV    // of the PROXY protocol's header
+}
+
+// A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
+// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a unique
+// id, 0x20 what the balancer knows of the client's TLS.
+type ProxyTLV struct {
+	Type  byte
+	Value []byte
 }
 
 // more returns the extras, which are made when they are first needed.
@@ -105,6 +114,17 @@ func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
 // it. It is shared as RemoteAddr is.
 func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
+
+// ProxyTLVs returns the notes of the header by which a balancer handed c over (see
+// Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be called
+// in Accept, and until OnClose returns. The notes must not be changed.
+func (c *Conn) ProxyTLVs() []ProxyTLV {
+	c.loop.owner.Check("Conn.ProxyTLVs")
+	if c.extras == nil {
+		return nil
+	}
+	return c.extras.notes
+}
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
 // client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It may

@@ -17,14 +17,18 @@ import (
 	"github.com/loopwheel/loopwheel/internal/freeport"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// bothEngines runs f with what this system can do, and with what is done elsewhere.
+// bothEngines runs f with the default engine, and with the one that does most by itself.
 func bothEngines(t *testing.T, f func(t *testing.T, ctx context.Context)) {
 	t.Run("default", func(t *testing.T) { f(t, context.Background()) })
-	t.Run("plain", func(t *testing.T) {
-		f(t, withoutPollers(context.Background()))
-	})
+	t.Run("epoll", func(t *testing.T) { f(t, onEpoll(context.Background())) })
+}
+
+// isOnEpoll reports whether that engine runs what bothEngines has called.
+func isOnEpoll(t *testing.T) bool {
+	return runtime.GOOS == "linux" && (strings.HasSuffix(t.Name(), "epoll") || engine.Default() == engine.Epoll)
 }
 
 // startWith starts srv with the engine of ctx, and drains it when the test ends.

@@ -101,11 +101,10 @@ func TestDialRacesAddresses(t *testing.T) {
 		startWith(t, ctx, client)
 		l := client.Loops()[0]
 		names, timeout := []string{"two.test.", "many.test."}, patience
-		plain := strings.HasSuffix(t.Name(), "plain")
-		if plain && os.Getenv("LOOPWHEEL_SLOW") == "" {
+		if !isOnEpoll(t) && os.Getenv("LOOPWHEEL_SLOW") == "" {
 			t.Skip("takes 6 s; LOOPWHEEL_SLOW=1 runs it")
 		}
-		if plain || os.Getenv("LOOPWHEEL_ENGINE") != "" { // one after the other, each for its share of the time
+		if !isOnEpoll(t) { // one after the other, each for its share of the time
 			names, timeout = names[:1], 10*time.Second
 		}
 		for _, name := range names {

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"crypto/tls"
 	"net"
+	"runtime"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
-	"github.com/loopwheel/loopwheel/loop/internal/procs"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -77,7 +77,7 @@ func (l *Loop) needTLS() *tlsconn.Loop {
 func (s *Server) needHandshakers() {
 	s.handshakersOnce.Do(func() {
 		if s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
 		}
 	})
 }

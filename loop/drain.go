@@ -109,12 +109,8 @@ func (s *Server) endLate() {
 	_ = s.stopEngine()
 }
 
-// stopEngine ends alarm and engine.
-func (s *Server) stopEngine() error {
-	s.alarm.Stop()
-	s.alarming.Wait()
-	return s.engine.Stop()
-}
+// stopEngine ends the engine.
+func (s *Server) stopEngine() error { return s.engine.Stop() }
 
 // drain closes all connections and runs OnStop on each loop. It returns how many had to be cut, or
 // an error if a loop does not answer.

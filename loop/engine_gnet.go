@@ -3,19 +3,13 @@
 package loop
 
 import (
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gnetengine"
-	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
-func (s *Server) newEngine() engine.Engine {
-	if s.Engine == EngineNet || engine.Default() == engine.Net {
-		return netengine.New()
-	}
-	e := gnetengine.New(s.Logger)
-	if engine.Default() == engine.Plain {
-		e = gnetengine.NewPlain(s.Logger)
-	}
-	e.KeepProcs = s.KeepGOMAXPROCS
-	return e
-}
+// systemEngine is what EngineDefault means here.
+const systemEngine = EngineGnet
+
+func newGnet(log zerolog.Logger) (engine.Engine, error) { return gnetengine.New(log), nil }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -29,7 +30,7 @@ func (b *broken) Listen(ctx context.Context, lc net.ListenConfig, network, addre
 func (*broken) Capacity(int) int { return 1 }
 func (*broken) Lost(int)         {}
 
-func (*broken) Start(int, engine.Host) error { return errNoPoller }
+func (*broken) Start(int, time.Time, engine.Host) error { return errNoPoller }
 
 func (b *broken) Stop() error {
 	b.stopped = true

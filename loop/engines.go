@@ -1,15 +1,57 @@
 package loop
 
-// An Engine is what moves the bytes of a Server.
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netengine"
+)
+
+// An Engine is what moves the bytes of a Server. What handlers see is the same with each.
 type Engine uint8
 
 const (
-	// EngineDefault is gnet where it runs, which is Linux, macOS and the BSDs, and EngineNet
-	// elsewhere.
+	// EngineDefault is EngineGnet on Linux, macOS and the BSDs, and EngineNet elsewhere.
 	EngineDefault Engine = iota
+
+	// EngineGnet is gnet: each loop is one of its event loops, each connection one of its
+	// connections, and its OnTick advances the loop's wheel. Where gnet does not run, Start returns
+	// an error.
+	EngineGnet
+
+	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, UDP goes in
+	// batches, Pipe and dialling cost less. It is for Linux, but not on 386 and s390x; elsewhere
+	// Start returns an error.
+	EngineEpoll
 
 	// EngineNet is Go's own net: everything works, at the price of one or two goroutines for each
 	// connection. It is for systems without another engine, for finding out whether a fault is the
 	// engine's, and for comparisons.
 	EngineNet
 )
+
+// engineNames are the names by which tests choose the default.
+var engineNames = map[string]Engine{
+	engine.Gnet: EngineGnet, engine.Epoll: EngineEpoll, engine.Net: EngineNet,
+}
+
+// newEngine returns the engine that s is to have.
+func (s *Server) newEngine() (engine.Engine, error) {
+	e := s.Engine
+	if e == EngineDefault {
+		name := engine.Default()
+		chosen, ok := engineNames[name]
+		if name != "" && !ok {
+			return nil, fmt.Errorf("loop: there is no engine %q", name)
+		}
+		e = cmp.Or(chosen, systemEngine)
+	}
+	switch e {
+	case EngineGnet:
+		return newGnet(s.Logger)
+	case EngineEpoll:
+		return newEpoll()
+	}
+	return netengine.New(), nil
+}

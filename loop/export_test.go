@@ -2,21 +2,30 @@ package loop
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// CountWakes returns a counter of how often the engine is asked for a turn. It must be called in
-// OnStart of the only loop.
+// CountWakes returns a counter of how often the engine is asked for a turn, and of its ticks. It must
+// be called in OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {
-	c := &countedEngine{Engine: s.engine}
+	c := &countedEngine{Engine: s.engine, base: s.base}
+	c.ticker = time.AfterFunc(never, func() { c.wakes.Add(1) })
 	s.engine = c
 	return &c.wakes
 }
 
 type countedEngine struct {
 	engine.Engine
-	wakes atomic.Int64
+	base   time.Time
+	ticker *time.Timer // goes off together with the engine's
+	wakes  atomic.Int64
+}
+
+func (e *countedEngine) TickAt(loop int, when time.Duration) {
+	e.ticker.Reset(max(0, when-time.Since(e.base)))
+	e.Engine.TickAt(loop, when)
 }
 
 func (e *countedEngine) Wake(loop int) error {

@@ -29,3 +29,35 @@ func TestFlushedAfterPending(t *testing.T) {
 		}
 	})
 }
+
+// Who only looks, as a page that shows all connections does, changes nothing: OnFlushed is not called
+// for what left in one write.
+func TestInfoDoesNotWaitForFlushed(t *testing.T) {
+	flushed := 0
+	srv := &loop.Server{
+		Codec: codec.Lines{},
+		Accept: accepting(func(c *loop.Conn) { c.OnFlushed(func() { flushed++ }) }, func(c *loop.Conn, msg []byte) error {
+			err := c.Send([]byte("answer"))
+			switch string(msg) {
+			case "info":
+				if n := c.Info().Pending; n == 0 {
+					t.Error("nothing is pending")
+				}
+			case "pending":
+				_ = c.Pending()
+			}
+			return err
+		}),
+	}
+	inMemory(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		p.Send("info\n", "info\n", "nothing\n")
+		if p.Received(); flushed != 0 {
+			t.Errorf("OnFlushed was called %d times", flushed)
+		}
+		p.Send("pending\n")
+		if p.Received(); flushed != 1 {
+			t.Errorf("after Pending it was called %d times", flushed)
+		}
+	})
+}

@@ -1,5 +1,7 @@
 package loop
 
+import "reflect"
+
 // A Handler is the behaviour and the state of one connection. Its methods are called on the
 // connection's loop, one at a time, so its fields need no lock. Nothing may block in them: a loop
 // has other connections.
@@ -33,10 +35,14 @@ type Accept = func(c *Conn) Handler
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.
 type HandlerFunc func(c *Conn, msg []byte) error
 
-// isNilFunc reports whether h is a HandlerFunc that cannot be called.
-func isNilFunc(h Handler) bool {
-	f, ok := h.(HandlerFunc)
-	return ok && f == nil
+// isTypedNil reports whether v is an interface that holds a nil function or a nil pointer: not nil
+// itself, so that the mistake would only show at the first call.
+func isTypedNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Func, reflect.Pointer, reflect.Map, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
 }
 
 // OnMessage calls f.

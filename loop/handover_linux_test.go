@@ -14,7 +14,7 @@ import (
 func TestHandOverLeavesNoDescriptors(t *testing.T) {
 	for name, engine := range map[string]func() context.Context{
 		"default": context.Background,
-		"plain":   func() context.Context { return withoutPollers(context.Background()) },
+		"epoll":   func() context.Context { return onEpoll(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inherited, err := net.Listen("tcp", "127.0.0.1:0")

@@ -5,7 +5,11 @@ import "fmt"
 // host makes a Server an engine.Host.
 type host Server
 
-func (h *host) Turn(i int) { h.loops[i].turn() }
+// OnTick advances the loop's wheel.
+func (h *host) OnTick(i int) { h.loops[i].tick() }
+
+// OnWake does what others have asked the loop for.
+func (h *host) OnWake(i int) { h.loops[i].turn() }
 
 // Ended is called on a loop that ends without being asked.
 func (h *host) Ended(i int, err error) {

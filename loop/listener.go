@@ -169,19 +169,19 @@ func (ln *listener) admit(v visitor) {
 	}
 	if s.open.Add(1) > int64(s.MaxConns) {
 		s.open.Add(-1)
-		s.refuse(v, ErrTooManyConns)
+		ln.refuse(v, ErrTooManyConns)
 		return
 	}
 	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
 		s.open.Add(-1)
-		s.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
+		ln.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
 		ln.uncount(remote)
 		s.open.Add(-1)
-		s.refuse(v, ErrServerClosed)
+		ln.refuse(v, ErrServerClosed)
 		return
 	}
 	ln.send(l, v, local, remote)
@@ -189,54 +189,102 @@ func (ln *listener) admit(v visitor) {
 
 // send gives a connection to l, on which it arrives soon.
 func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
-	s := ln.server
-	lost := func(err error) {
-		ln.uncount(remote)
-		s.open.Add(-1)
-		l.load.Add(-1)
-		s.refused.Add(1)
-		s.logRefusal(err, remote)
-	}
+	n := &newcomer{ln: ln, loop: l, id: ln.server.lastID.Add(1), local: local, remote: remote}
 	if v.own == nil {
-		s.newcomers.Go(func() {
-			defer s.arrived(l)
-			if err := ln.enroll(l, v.Conn, local, remote); err != nil {
-				lost(err)
-			}
-		})
+		if err := ln.fit(v.Conn); err != nil {
+			n.lost(err)
+			return
+		}
+		l.enroll(v.Conn, n.open, n.lost)
 		return
 	}
-	id := s.lastID.Add(1)
 	err := l.urge(func() {
-		defer s.arrived(l)
-		err := v.own.Join(l.index, func(sock engine.Socket) engine.Sink {
-			return l.openInTurn(ln, sock, id, local, remote)
-		})
-		if err != nil {
-			lost(err)
+		if err := v.own.Join(l.index, n.openInTurn); err != nil {
+			n.lost(err)
 		}
 	})
 	if err != nil {
 		v.reset()
-		s.arrived(l)
-		lost(err)
+		n.lost(err)
 	}
 }
 
-// enroll hands nc to its loop.
-func (ln *listener) enroll(l *Loop, nc net.Conn, local, remote net.Addr) error {
-	s := ln.server
-	if _, ok := nc.(syscall.Conn); !ok && ln.foreign {
-		_ = nc.Close()
-		return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+// A newcomer is an accepted connection on its way to its loop.
+type newcomer struct {
+	ln            *listener
+	loop          *Loop
+	id            uint64
+	local, remote net.Addr
+	opened        bool
+}
+
+// open is called on the loop.
+func (n *newcomer) open(sock engine.Socket) engine.Sink {
+	defer n.arrived()
+	sink := n.loop.open(n.ln, sock, n.id, n.local, n.remote)
+	n.opened = true
+	return sink
+}
+
+// openInTurn is open within a turn.
+func (n *newcomer) openInTurn(sock engine.Socket) engine.Sink {
+	defer n.arrived()
+	sink := n.loop.openInTurn(n.ln, sock, n.id, n.local, n.remote)
+	n.opened = true
+	return sink
+}
+
+// arrived counts a connection that is on its way no more. One that was not opened, as Accept has
+// ended the goroutine of the loop, is lost.
+func (n *newcomer) arrived() {
+	if n.opened {
+		n.ln.server.arrived(n.loop)
+	} else {
+		n.lost(errGoexited)
 	}
-	id := s.lastID.Add(1)
+}
+
+// lost counts a connection that does not arrive. Any goroutine may call it.
+func (n *newcomer) lost(err error) {
+	s := n.ln.server
+	n.ln.uncount(n.remote)
+	s.open.Add(-1)
+	n.loop.load.Add(-1)
+	s.refused.Add(1)
+	s.logRefusal(err, n.remote)
+	s.arrived(n.loop)
+}
+
+// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one of
+// the two before it ends.
+func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := l.server
+	s.newcomers.Add(1)
+	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		defer s.newcomers.Done()
+		return open(sock)
+	}, func(err error) {
+		defer s.newcomers.Done()
+		lost(err)
+	})
+}
+
+// fit makes nc ready for its loop. What no engine can take is closed, with an error.
+func (ln *listener) fit(nc net.Conn) error {
+	if ln.foreign {
+		c, ok := nc.(syscall.Conn)
+		if !ok {
+			_ = nc.Close()
+			return fmt.Errorf("loop: %s accepts connections of type %T: want those of package net as they are (for TLS set Server.TLS)", ln.field, nc)
+		}
+		if err := unblockConn(c); err != nil {
+			return errors.Join(err, nc.Close())
+		}
+	}
 	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
 		_ = tcp.SetNoDelay(false)
 	}
-	return s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
-		return l.open(ln, sock, id, local, remote)
-	})
+	return nil
 }
 
 // keepAddr makes an address of package net fit to be kept for as long as a connection. What the

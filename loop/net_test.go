@@ -6,8 +6,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// LOOPWHEEL_ENGINE=net runs the tests on the engine of systems that gnet does not run on, and plain
-// on gnet's own connections, as on macOS and the BSDs. It is read whenever a server starts: what is
-// read before the tests begin go test does not see, and it would give out what it remembers of
-// another engine.
+// LOOPWHEEL_ENGINE=gnet, epoll or net runs the tests on that engine. It is read whenever a server
+// starts: what is read before the tests begin go test does not see, and it would give out what it
+// remembers of another engine.
 func init() { engine.Default = func() string { return os.Getenv("LOOPWHEEL_ENGINE") } }

@@ -81,7 +81,7 @@ func stream(t *testing.T, from, to *net.TCPConn, least int, enough func() bool) 
 // directionsThatSplice returns how many of n do where much comes: none but of sockets in the loop's
 // own epoll instance.
 func directionsThatSplice(n int) int {
-	if engine.Default() != engine.Gnet {
+	if engine.Default() != engine.Epoll {
 		return 0
 	}
 	return n

@@ -29,10 +29,9 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	eng := &rigEngine{}
 	s.engine, s.base = eng, time.Now()
-	s.makeClocks() // which do not run
-	s.gate = gate.New(0, 0)
+	s.makeWatch() // which does not run
+	s.gate = gate.New(0, 64, 0)
 	l := newLoop(s, 0)
-	l.bell = s.alarm.Bell(l.schedule)
 	s.loops = []*Loop{l}
 	l.claim()
 	return &rig{Loop: l, eng: eng}
@@ -52,9 +51,11 @@ func (r *rig) pass(d time.Duration) { r.server.base = r.server.base.Add(-d) }
 // woken reports how often the engine was asked for a turn since the last call.
 func (r *rig) woken() int64 { return r.eng.wakes.Swap(0) }
 
-// kicked reports whether the alarm was woken since the last call.
-func (r *rig) kicked() bool {
-	return r.server.alarm.Kicked()
+// ticksAt returns when the loop wants its next tick, and how often that has changed since the last
+// call.
+func (r *rig) ticksAt() (when time.Duration, changes int) {
+	changes, r.eng.changes = r.eng.changes, 0
+	return r.eng.tick, changes
 }
 
 // yielded reports whether the loop has asked for a turn behind a look at its sockets since the last
@@ -65,20 +66,28 @@ func (r *rig) yielded() bool { return r.eng.again.Swap(0) != 0 }
 type rigEngine struct {
 	engine.Connector // nil: a rig does not dial
 	wakes, again     atomic.Int64
+	tick             time.Duration
+	changes          int // of tick
 }
 
 func (*rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {
 	return nil, errors.ErrUnsupported
 }
-func (*rigEngine) Capacity(int) int             { return 1000 }
-func (*rigEngine) Lost(int)                     {}
-func (*rigEngine) Start(int, engine.Host) error { return nil }
-func (e *rigEngine) Wake(int) error             { e.wakes.Add(1); return nil }
-func (e *rigEngine) Again(int)                  { e.again.Add(1) }
-func (*rigEngine) Stop() error                  { return nil }
+func (*rigEngine) Capacity(int) int                        { return 1000 }
+func (*rigEngine) Lost(int)                                {}
+func (*rigEngine) Start(int, time.Time, engine.Host) error { return nil }
+func (e *rigEngine) Wake(int) error                        { e.wakes.Add(1); return nil }
+func (e *rigEngine) Again(int)                             { e.again.Add(1) }
+func (*rigEngine) Stop() error                             { return nil }
 
-func (*rigEngine) Enroll(int, net.Conn, func(engine.Socket) engine.Sink) error {
-	return errors.ErrUnsupported
+func (e *rigEngine) TickAt(_ int, when time.Duration) {
+	if when != e.tick {
+		e.tick, e.changes = when, e.changes+1
+	}
+}
+
+func (*rigEngine) Enroll(_ int, _ net.Conn, _ func(engine.Socket) engine.Sink, lost func(error)) {
+	lost(errors.ErrUnsupported)
 }
 
 // rigSocket takes everything, or room bytes if that is not negative, and keeps nothing.

@@ -14,7 +14,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
@@ -88,6 +87,10 @@ type Server struct {
 	// one.
 	ProxyProtocol []netip.Prefix
 
+	// MaxProxyHeader is how many bytes such a header may have, the balancer's notes (TLV) included:
+	// see Conn.ProxyTLVs. The default is what the protocol allows.
+	MaxProxyHeader int `default:"65_551"`
+
 	// TCP has the options of Addr's sockets.
 	TCP TCPOptions
 
@@ -111,22 +114,18 @@ type Server struct {
 	// at each call, and always panic.
 	Strict bool
 
-	// NumLoops is the number of loops. GOMAXPROCS counts as it was before KeepGOMAXPROCS' rule.
-	NumLoops int `zero:"GOMAXPROCS"`
+	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
+	// what Offload runs, clients of databases, the garbage collector. That costs a machine with few
+	// cores much of what it could serve: half with two. Who has no such goroutines, or can let them
+	// wait for up to 10 ms at a time, takes all by runtime.GOMAXPROCS(0).
+	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
 
-	// KeepGOMAXPROCS leaves GOMAXPROCS as it is. Otherwise Start raises it, if it is less, to one
-	// more than the loops of all servers of the process, where it stays, and says so in the log: a
-	// loop that is busy holds a P for 10 ms at a time (and one that sleeps, where loops have
-	// no pollers: not on Linux), and without one that is free, goroutines that wait for sockets
-	// (what Offload runs, clients of databases) stand still meanwhile. If the environment sets
-	// GOMAXPROCS, it is never raised.
-	KeepGOMAXPROCS bool
-
-	// Engine is what moves the bytes. The zero Engine is the best one that the system has.
+	// Engine is what moves the bytes. The zero Engine is the system's default.
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger is silent.
+	// The zero Logger writes errors to os.Stderr, and nothing else: panics, calls on the wrong
+	// goroutine, loops that end. zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
@@ -142,8 +141,12 @@ type Server struct {
 	// the limit of open files leaves some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
-	// MaxConnsPerIP is how many of them may come from one IP address.
+	// MaxConnsPerIP is how many of them may come from one IP address. Of IPv6 the network counts
+	// that one client usually has for itself: see IPv6Prefix.
 	MaxConnsPerIP int `zero:"no limit"`
+
+	// IPv6Prefix is how many bits of an IPv6 address MaxConnsPerIP looks at, 128 at most.
+	IPv6Prefix int `default:"64"`
 
 	// AcceptRate is how many connections are accepted per second, a tenth of that at once; others
 	// wait in the system's queue.
@@ -151,7 +154,8 @@ type Server struct {
 
 	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
 	// wire form, and short. Then the peer's end is waited for, for a second at most, so that the
-	// farewell is not overtaken by a reset; 64 peers at a time.
+	// farewell is not overtaken by a reset; 64 peers at a time. A TLS address resets: the farewell
+	// would be plain text there.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
@@ -164,6 +168,12 @@ type Server struct {
 	// time stands still while the connection is not read: because of PauseRead, or of output that
 	// the peer does not take. What is there when the time is over is decoded first.
 	FrameTimeout time.Duration `zero:"no limit"`
+
+	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
+	// its codec makes of them. One more closes the connection with codec.ErrTooLong. A codec with a
+	// limit of its own (codec.Limiter, which all of package codec, websocket and resp are) has that
+	// in place of this, whether it is lower or higher.
+	MaxFrame int `default:"16_777_216"`
 
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
 	// ErrSlowConsumer.
@@ -237,8 +247,6 @@ type Server struct {
 	base            time.Time
 	engine          engine.Engine
 	loops           []*Loop
-	alarm           *alarm.Alarm
-	alarming        sync.WaitGroup // for its end
 	watch           *watchdog.Dog
 	jobs            jobs.Pool
 	handshakers     *tlsconn.Workers // nil without a listener for TLS
@@ -248,16 +256,16 @@ type Server struct {
 	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
-	accepted, refused          atomic.Uint64
-	lastID                     atomic.Uint64
-	open                       atomic.Int64 // connections, those on their way to a loop included
-	sessions                   atomic.Int64 // of UDP
-	gate                       *gate.Gate
-	refusals, badInput, unsent gate.Log
-	panics                     panicLog
-	farewells                  chan struct{} // a value for each refused connection that is waited for
-	freed                      chan struct{} // a value after a place at a loop became free
-	slots                      int           // how many connections may be on their way to one loop
+	accepted, refused, probes atomic.Uint64
+	lastID                    atomic.Uint64
+	open                      atomic.Int64 // connections, those on their way to a loop included
+	sessions                  atomic.Int64 // of UDP
+	gate                      *gate.Gate
+	refusals, badInput        gate.Log
+	panics                    panicLog
+	farewells                 chan struct{} // a value for each refused connection that is waited for
+	freed                     chan struct{} // a value after a place at a loop became free
+	slots                     int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when nothing is accepted any more
 	listening atomic.Int32   // listeners that accept
@@ -308,7 +316,10 @@ func (s *Server) Start(ctx context.Context) error {
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})
 	if s.engine = engine.FromContext(ctx); s.engine == nil {
-		s.engine = s.newEngine()
+		var err error
+		if s.engine, err = s.newEngine(); err != nil {
+			return err
+		}
 	}
 	s.limitConns()
 	if err := s.listen(ctx); err != nil {

@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/procs"
+	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -21,10 +26,16 @@ func (s *Server) prepare() error {
 	if err := fillDefaults(s); err != nil {
 		return err
 	}
-	if s.Engine > EngineNet {
-		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault and EngineNet", s.Engine)
+	if err := s.checkRanges(); err != nil {
+		return err
 	}
-	s.NumLoops = cmp.Or(s.NumLoops, procs.Available())
+	if reflect.ValueOf(s.Logger).IsZero() {
+		s.Logger = defaultLogger()
+	}
+	if s.Engine > EngineNet {
+		return fmt.Errorf("loop: Server.Engine %d is unknown: there are EngineDefault, EngineGnet, EngineEpoll and EngineNet", s.Engine)
+	}
+	s.NumLoops = cmp.Or(s.NumLoops, max(1, runtime.GOMAXPROCS(0)-1))
 	if s.IdleJitter > 0 && s.IdleTimeout == 0 && !slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.IdleTimeout > 0 }) {
 		return errors.New("loop: Server.IdleJitter needs an IdleTimeout that it can spread")
 	}
@@ -50,7 +61,7 @@ func (s *Server) prepare() error {
 		}
 		s.listeners = append(s.listeners, ln)
 		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, procs.Available()), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
 		}
 	}
 	return s.checkCodec()
@@ -93,11 +104,40 @@ func fillDefaults(s *Server) error {
 		switch field := v.Field(i); {
 		case field.Int() < 0:
 			return fmt.Errorf("loop: Server.%s is negative; 0 means %s", v.Type().Field(i).Name, cmp.Or(zero, def))
+		case strings.HasSuffix(v.Type().Field(i).Name, "Timeout") && lacksUnit(time.Duration(field.Int())):
+			return fmt.Errorf("loop: Server.%s is %v: is the unit missing?", v.Type().Field(i).Name, time.Duration(field.Int()))
 		case field.Int() == 0 && hasDefault:
 			field.SetInt(parseDefault(field.Type(), def))
 		}
 	}
 	return nil
+}
+
+// lacksUnit reports whether d is too short to be meant: 20 where 20*time.Second was.
+func lacksUnit(d time.Duration) bool { return 0 < d && d < 10*time.Microsecond }
+
+// maxLoops is more loops than any machine has processors for.
+const maxLoops = 4096
+
+// checkRanges refuses numbers that cannot be.
+func (s *Server) checkRanges() error {
+	switch {
+	case s.NumLoops > maxLoops:
+		return fmt.Errorf("loop: Server.NumLoops is %d: at most %d; a loop keeps a processor busy, so as many as there are are enough",
+			s.NumLoops, maxLoops)
+	case s.IPv6Prefix > 128:
+		return fmt.Errorf("loop: Server.IPv6Prefix is %d: an IPv6 address has 128 bits", s.IPv6Prefix)
+	case s.MaxProxyHeader > proxyhead.MaxSize:
+		return fmt.Errorf("loop: Server.MaxProxyHeader is %d: the protocol allows %d", s.MaxProxyHeader, proxyhead.MaxSize)
+	}
+	return nil
+}
+
+// defaultLogger is that of a server whose Logger is the zero one. What is a fault of the program
+// (a panic, a call on the wrong goroutine, a loop that ends) must not be lost because nobody thought
+// of a Logger.
+func defaultLogger() zerolog.Logger {
+	return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
 }
 
 // parseDefault reads the default of a field: a number, or a duration. It panics if that is neither,
@@ -133,13 +173,18 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if l.IdleTimeout < 0 {
 		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
 	}
+	if lacksUnit(l.IdleTimeout) {
+		return nil, fmt.Errorf("loop: %s.IdleTimeout is %v: is the unit missing?", field, l.IdleTimeout)
+	}
+	if isTypedNil(ln.codec) {
+		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
+	}
 	var err error
 	if ln.codec, err = codec.Compile(ln.codec); err != nil {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
 	}
-	ln.proxies = l.ProxyProtocol
-	if i := slices.IndexFunc(ln.proxies, func(p netip.Prefix) bool { return !p.IsValid() }); i >= 0 {
-		return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is no network: want what netip.ParsePrefix makes of \"10.0.0.0/8\"", field, i)
+	if ln.proxies, err = networks(field, l.ProxyProtocol); err != nil {
+		return nil, err
 	}
 	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
 		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
@@ -162,6 +207,25 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
 	}
 	return ln, nil
+}
+
+// networks checks the networks of balancers, and returns those of IPv4 in the form in which
+// addresses are compared with them.
+func networks(field string, given []netip.Prefix) ([]netip.Prefix, error) {
+	var nets []netip.Prefix
+	for i, p := range given {
+		if !p.IsValid() {
+			return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d] is no network: want what netip.ParsePrefix makes of \"10.0.0.0/8\"", field, i)
+		}
+		if p.Addr().Is4In6() {
+			if p.Bits() < 96 {
+				return nil, fmt.Errorf("loop: %s.ProxyProtocol[%d], %v, is partly IPv4 and partly IPv6: write it as two networks", field, i, p)
+			}
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		nets = append(nets, p)
+	}
+	return nets, nil
 }
 
 func hasCertificate(cfg *tls.Config) bool {

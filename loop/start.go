@@ -6,8 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/alarm"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
@@ -29,11 +27,11 @@ func (s *Server) limitConns() {
 	s.freed = make(chan struct{}, 1)
 	s.slots = max(1, min(s.MaxConns/16, maxEnrolling)/s.NumLoops)
 	s.farewells = make(chan struct{}, max(1, min(capacity/16, maxFarewells)))
-	s.gate = gate.New(s.MaxConnsPerIP, s.AcceptRate)
+	s.gate = gate.New(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
 }
 
 func (s *Server) startLoops() error {
-	s.makeClocks()
+	s.makeWatch()
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
@@ -43,14 +41,13 @@ func (s *Server) startLoops() error {
 		s.loops = append(s.loops, l)
 	}
 	go s.watch.Run()
-	if err := s.engine.Start(len(s.loops), (*host)(s)); err != nil {
+	if err := s.engine.Start(len(s.loops), s.base, (*host)(s)); err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
 				err, s.NumLoops)
 		}
 		return errors.Join(err, s.stopEngine())
 	}
-	s.giveBells()
 	s.looping.Store(true)
 	for _, l := range s.loops {
 		l.schedule()
@@ -65,30 +62,10 @@ func (s *Server) startLoops() error {
 	return err
 }
 
-// makeClocks makes what looks at all loops.
-func (s *Server) makeClocks() {
+// makeWatch makes the watchdog, which looks at all loops.
+func (s *Server) makeWatch() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.alarm = alarm.New(clock)
 	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
-}
-
-// giveBells gives each loop its bell: the engine's, or one of the alarm, which runs if there are
-// any.
-func (s *Server) giveBells() {
-	ringer, _ := s.engine.(engine.Ringer)
-	alarmed := false
-	for _, l := range s.loops {
-		if ringer != nil {
-			l.bell = ringer.Bell(l.index, s.base, l.due)
-		}
-		if l.bell == nil {
-			l.bell = s.alarm.Bell(l.schedule)
-			alarmed = true
-		}
-	}
-	if alarmed {
-		s.alarming.Go(s.alarm.Run)
-	}
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart

@@ -203,8 +203,9 @@ func TestFaultUnfinishedHandshakes(t *testing.T) {
 		{"HTTP", func(_ *looptest.Server, p *looptest.Peer) { p.Send("GET / HTTP/1.1\r\n\r\n") }, "plain HTTP"},
 		{"garbage", func(_ *looptest.Server, p *looptest.Peer) { p.Send(strings.Repeat("\xff", 100)) }, "does not look like"},
 		{"a hello that is too long", func(_ *looptest.Server, p *looptest.Peer) {
-			p.Send("\x16\x03\x01\x40\x00\x01\x00\x7f\xff"+strings.Repeat("x", 16379), "\x16\x03\x01\x40\x00"+strings.Repeat("x", 16384))
-		}, "more than 16 KiB"},
+			p.Send("\x16\x03\x01\x40\x00\x01\x01\xff\xff"+strings.Repeat("x", 16380),
+				strings.Repeat("\x16\x03\x01\x40\x00"+strings.Repeat("x", 16384), 4))
+		}, "more than 64 KiB"},
 		{"the end", func(_ *looptest.Server, p *looptest.Peer) { p.Close() }, "unexpected EOF"},
 		{"half an end", func(_ *looptest.Server, p *looptest.Peer) { p.CloseWrite() }, "unexpected EOF"},
 		{"a reset", func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},

@@ -24,7 +24,7 @@ import (
 func allEngines(t *testing.T, f func(t *testing.T, run func(srv *loop.Server))) {
 	for name, engine := range map[string]func(srv *loop.Server) context.Context{
 		"default": func(*loop.Server) context.Context { return context.Background() },
-		"plain":   func(*loop.Server) context.Context { return withoutPollers(context.Background()) },
+		"epoll":   func(*loop.Server) context.Context { return onEpoll(context.Background()) },
 		"net": func(srv *loop.Server) context.Context {
 			srv.Engine = loop.EngineNet
 			return context.Background()

@@ -11,6 +11,7 @@ type Stats struct {
 	Conns    int                     // connections open now, those that are closing included
 	Accepted uint64                  // connections that the listeners accepted
 	Refused  uint64                  // of these: above a limit, without a whole handshake, or Accept returned nil
+	Probes   uint64                  // of these: gone before the first byte of a TLS handshake or a PROXY header
 	Closed   uint64                  // connections that have ended, OnClose included
 	Evicted  uint64                  // of these: by the idle timeout
 	ClosedBy [NumCloseReasons]uint64 // of these: by what ended them, a CloseReason
@@ -163,7 +164,7 @@ func (l *Loop) showHandshakes() {
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
-	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load()}
+	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load(), Probes: s.probes.Load()}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	for _, l := range s.Loops() {
 		n := &l.shown

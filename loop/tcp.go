@@ -70,7 +70,10 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 	if lc.KeepAliveConfig.Enable = !o.NoKeepAlive; o.NoKeepAlive {
 		lc.KeepAlive = -1
 	}
-	if o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
+	if inheritsKeepAlive { // control sets it, once
+		lc.KeepAlive, lc.KeepAliveConfig = -1, net.KeepAliveConfig{}
+	}
+	if inheritsKeepAlive || o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
 		lc.Control = o.control
 	}
 	return lc

@@ -1,7 +1,9 @@
 package loop
 
 import (
+	"context"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,5 +59,55 @@ func TestTCPOptions(t *testing.T) {
 				t.Errorf("listener %d, option %v: %d, %v; want %d", i, option, got, err, value)
 			}
 		}
+	}
+}
+
+// Connections have the keep-alives that package net would set for each.
+func TestKeepAlivesAsPackageNet(t *testing.T) {
+	accepted := func(lc net.ListenConfig) (values []int) {
+		ln, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		peer, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		c, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = raw.Control(func(fd uintptr) {
+			for _, o := range [][2]int{{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+				{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT}} {
+				n, err := unix.GetsockoptInt(int(fd), o[0], o[1])
+				if err != nil {
+					t.Error(err)
+				}
+				values = append(values, n)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	for _, k := range []net.KeepAliveConfig{{}, {Idle: 1500e6, Interval: 7e9, Count: 3}, {Idle: -1, Interval: -1, Count: -1}} {
+		got := accepted(TCPOptions{KeepAlive: k}.listenConfig())
+		k.Enable = true
+		if want := accepted(net.ListenConfig{KeepAliveConfig: k}); !slices.Equal(got, want) {
+			t.Errorf("%+v: %v, want %v", k, got, want)
+		}
+	}
+	got, want := accepted(TCPOptions{NoKeepAlive: true}.listenConfig()), accepted(net.ListenConfig{KeepAlive: -1})
+	if !slices.Equal(got, want) {
+		t.Errorf("without: %v, want %v", got, want)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// inheritsKeepAlive is false: package net sets the keep-alives of each connection.
+const inheritsKeepAlive = false
+
 // control is for options that cannot be set here.
 func (o TCPOptions) control(string, string, syscall.RawConn) error {
 	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer, ReusePort", errors.ErrUnsupported)
@@ -22,3 +25,6 @@ func (o TCPOptions) setBacklog(net.Listener) error {
 }
 
 func unblock(net.Listener) error { return nil }
+
+// unblockConn has nothing to do: package net sees to it here.
+func unblockConn(syscall.Conn) error { return nil }

@@ -37,9 +37,12 @@ func setAll(fd int, isUnix bool, o TCPOptions) error {
 		return nil
 	}
 	if o.ReusePort {
-		if err := set(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		if err := setReusePort(fd); err != nil {
 			return fmt.Errorf("TCP.ReusePort: %w", err)
 		}
+	}
+	if err := setKeepAlive(fd, o); err != nil {
+		return fmt.Errorf("TCP.KeepAlive: %w", err)
 	}
 	if err := setUserTimeout(fd, o.UserTimeout); err != nil {
 		return fmt.Errorf("TCP.UserTimeout: %w", err)
@@ -73,5 +76,23 @@ func unblock(ln net.Listener) error {
 		return err
 	}
 	controlErr := raw.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), true) })
+	return errors.Join(controlErr, err)
+}
+
+// unblockConn sees to it that a connection of a listener from outside does not hold up its loop:
+// whoever had it may have made it block, as os.File.Fd does, or linger. A close waits for the peer
+// then, though the socket does not block. Without a time it resets, and does not wait.
+func unblockConn(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		err = unix.SetNonblock(int(fd), true)
+		l, lingers := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
+		if lingers == nil && l.Onoff != 0 && l.Linger > 0 {
+			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+		}
+	})
 	return errors.Join(controlErr, err)
 }

@@ -75,17 +75,17 @@ func TestWakesAreForTimers(t *testing.T) {
 
 // Random timers on several loops, set by their own callbacks and from outside, are never early,
 // never lost, and late by less than a tick.
-func TestAlarmModel(t *testing.T) {
+func TestTickModel(t *testing.T) {
 	first := seed.Pick(t, 0)
 	for i := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
-			m := &alarmModel{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 4, Accept: silent})}
+			m := &tickModel{t: t, srv: looptest.Start(t, &loop.Server{NumLoops: 4, Accept: silent})}
 			m.run(rand.New(rand.NewPCG(first+i, 2)))
 		})
 	}
 }
 
-type alarmModel struct {
+type tickModel struct {
 	t          *testing.T
 	srv        *looptest.Server
 	set, fired atomic.Int64
@@ -93,7 +93,7 @@ type alarmModel struct {
 	late       atomic.Int64
 }
 
-func (m *alarmModel) run(r *rand.Rand) {
+func (m *tickModel) run(r *rand.Rand) {
 	var setters sync.WaitGroup
 	for i, l := range m.srv.Loops() {
 		seed := r.Uint64()
@@ -117,7 +117,7 @@ func (m *alarmModel) run(r *rand.Rand) {
 }
 
 // add sets a timer that sets depth generations more. It runs on l.
-func (m *alarmModel) add(l *loop.Loop, r *rand.Rand, depth int) {
+func (m *tickModel) add(l *loop.Loop, r *rand.Rand, depth int) {
 	d := randomDelay(r)
 	due := l.Now().Add(d)
 	m.set.Add(1)

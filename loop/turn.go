@@ -3,7 +3,7 @@ package loop
 import "time"
 
 const (
-	// ioAdvance is how often a loop that is busy with I/O advances its wheel without being rung.
+	// ioAdvance is how often a loop that is busy with I/O advances its wheel without a tick.
 	ioAdvance = time.Millisecond
 
 	// keepTouched is for how many touched connections a loop keeps room.
@@ -36,13 +36,20 @@ func (l *Loop) leave() {
 	l.exit()
 }
 
+// tick is called when the wheel's next deadline has come. A loop whose turn is coming anyway advances
+// its wheel in that one.
+func (l *Loop) tick() {
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.turn()
+	}
+}
+
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is
 // left is continued after the loop has looked at its sockets.
 func (l *Loop) turn() {
 	l.enter()
 	l.health.noteStop(l.published, l.now)
-	l.published = never
-	l.bell.Clear()
+	l.published = unknown // the engine may have forgotten it
 	end := later(l.now, l.server.TurnBudget)
 	if l.overdue.Load() && l.overdue.Swap(false) {
 		l.cutOverdue()
@@ -63,7 +70,7 @@ func (l *Loop) turn() {
 		return
 	}
 	again := more || len(l.ready) != 0 || l.tls != nil && l.tls.Resting() || !l.park()
-	// After park: if this deadline is due at once, the bell finds the loop ready to be given a turn.
+	// After park: if this deadline is due at once, the tick finds the loop ready for a turn.
 	l.publish()
 	l.exitMeasured()
 	if again {
@@ -122,7 +129,7 @@ func (l *Loop) runAtEnd() {
 	l.returned = true
 }
 
-// publish tells the bell when the wheel has work next.
+// publish tells the engine when the wheel has work next.
 func (l *Loop) publish() {
 	l.wheel.touched = false
 	when, ok := l.wheel.Next()
@@ -131,6 +138,6 @@ func (l *Loop) publish() {
 	}
 	if when != l.published {
 		l.published = when
-		l.bell.Publish(when)
+		l.server.engine.TickAt(l.index, when)
 	}
 }

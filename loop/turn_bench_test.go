@@ -32,7 +32,7 @@ func BenchmarkEchoTurn(b *testing.B) {
 }
 
 // benchSink returns what an engine sees of a connection that echoes. Nothing runs beside it: no
-// alarm, no watchdog, which is as if both were busy.
+// engine, no watchdog, which is as if both were busy.
 func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	s := &Server{
 		Addr:        "tcp://127.0.0.1:0",
@@ -46,9 +46,9 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 		b.Fatal(err)
 	}
 	s.base = time.Now()
-	s.makeClocks()
+	s.makeWatch()
+	s.engine = &rigEngine{}
 	l := newLoop(s, 0)
-	l.bell = s.alarm.Bell(l.schedule)
 	l.claim()
 	l.load.Add(1) // as the acceptor does
 	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})

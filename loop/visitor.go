@@ -19,7 +19,7 @@ type visitor struct {
 // accepted by package net.
 func (ln *listener) acceptOwn() {
 	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
-		ln.own = a.Accepting(ln.net, ln.tcp.listenConfig().KeepAliveConfig)
+		ln.own = a.Accepting(ln.net)
 	}
 }
 
@@ -59,11 +59,13 @@ func (v visitor) reset() {
 	_ = v.Conn.Close()
 }
 
-// refuse sends the farewell to a connection that must not come in, or resets it.
-func (s *Server) refuse(v visitor, reason error) {
+// refuse sends the farewell to a connection that must not come in, or resets it. A client that waits
+// for TLS could not read a farewell.
+func (ln *listener) refuse(v visitor, reason error) {
+	s := ln.server
 	s.refused.Add(1)
 	s.logRefusal(reason, v.RemoteAddr())
-	if len(s.Farewell) == 0 {
+	if len(s.Farewell) == 0 || ln.tls != nil {
 		v.reset()
 		return
 	}

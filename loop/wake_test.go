@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
-
-	"github.com/loopwheel/loopwheel/loop/internal/alarm"
 )
 
 // The first of a batch of posts wakes the loop, and no other does until the loop has been there.
@@ -26,8 +24,8 @@ func TestPostsWakeOncePerBatch(t *testing.T) {
 			}
 			r.turn()
 		}
-		if ran != 300 || r.woken() != 0 || r.kicked() || r.yielded() {
-			t.Errorf("%d ran; the loop or the alarm was woken for nothing", ran)
+		if ran != 300 || r.woken() != 0 || r.yielded() {
+			t.Errorf("%d ran; the loop was woken for nothing", ran)
 		}
 	})
 }
@@ -41,7 +39,7 @@ func TestPostFromTheLoopComesBehindTheSockets(t *testing.T) {
 		r.woken()
 		r.turn()
 		if ran || r.woken() != 0 || !r.yielded() {
-			t.Fatalf("ran %v; the engine must not be woken from within Turn", ran)
+			t.Fatalf("ran %v; the engine must not be woken from within OnWake", ran)
 		}
 		r.turn()
 		if !ran || r.yielded() {
@@ -50,25 +48,32 @@ func TestPostFromTheLoopComesBehindTheSockets(t *testing.T) {
 	})
 }
 
-// The alarm is woken by a deadline that is earlier than what it waits for, and by no other.
-func TestOnlyEarlierDeadlinesWakeTheAlarm(t *testing.T) {
+// The engine is told of the wheel's next deadline whenever that changes, and of nothing else.
+func TestTheNextDeadlineIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{}, nil)
-		add := func(d time.Duration) bool {
+		add := func(d time.Duration) (t Timer, changes int) {
 			r.enter()
-			r.AfterFunc(d, func() {})
+			t = r.AfterFunc(d, func() {})
 			r.leave()
-			woken := r.kicked()
-			r.server.alarm.Ring() // as run does
-			return woken
+			_, changes = r.ticksAt()
+			return t, changes
 		}
+		var second Timer
 		for _, step := range []struct {
 			d    time.Duration
-			want bool
-		}{{time.Hour, true}, {2 * time.Hour, false}, {time.Hour, false}, {time.Minute, true}, {time.Second * 90, false}, {time.Second, true}} {
-			if got := add(step.d); got != step.want {
-				t.Errorf("a timer of %v woke the alarm: %v, want %v", step.d, got, step.want)
+			want int
+		}{{time.Hour, 1}, {2 * time.Hour, 0}, {time.Hour, 0}, {time.Minute, 1}, {time.Second * 90, 0}, {time.Second, 1}} {
+			timer, got := add(step.d)
+			if second = timer; got != step.want {
+				t.Errorf("a timer of %v changed the deadline %d times, want %d", step.d, got, step.want)
 			}
+		}
+		r.enter()
+		second.Stop()
+		r.leave()
+		if when, _ := r.ticksAt(); when < 50*time.Second {
+			t.Errorf("the deadline is still %v", when)
 		}
 		if r.woken() != 0 {
 			t.Error("the loop was woken although nothing is due")
@@ -76,26 +81,33 @@ func TestOnlyEarlierDeadlinesWakeTheAlarm(t *testing.T) {
 	})
 }
 
-// A deadline that has become later wakes nobody: the alarm finds out when it looks.
-func TestLaterDeadlinesWakeNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &Server{}, nil)
-		r.enter()
-		first := r.AfterFunc(time.Minute, func() {})
-		r.AfterFunc(time.Hour, func() {})
-		r.leave()
-		r.kicked()
-		r.server.alarm.Ring()
-		r.enter()
-		first.Stop()
-		r.leave()
-		if when := r.bell.(*alarm.Bell).Deadline(); when < 50*time.Minute {
-			t.Fatalf("the deadline is still %v", when)
-		}
-		if r.kicked() || r.woken() != 0 {
-			t.Error("a later deadline woke somebody")
-		}
-	})
+// A tick has the wheel advance, and the deadline told again; also if the loop has a turn to come.
+func TestTickAdvancesTheWheel(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &Server{}, nil)
+			fired := 0
+			r.enter()
+			r.AfterFunc(time.Millisecond, func() { fired++ })
+			r.AfterFunc(time.Hour, func() { fired++ })
+			r.leave()
+			r.pass(5 * time.Millisecond)
+			r.eng.tick = never // the engine forgets it
+			if queued {
+				_ = r.Post(func() {})
+			}
+			(*host)(r.server).OnTick(0)
+			if queued {
+				if fired != 0 {
+					t.Error("the turn that is coming has been forestalled")
+				}
+				(*host)(r.server).OnWake(0)
+			}
+			if when, _ := r.ticksAt(); fired != 1 || when == never || when < 30*time.Minute {
+				t.Errorf("queued %v: %d timers have fired, the next tick is at %v", queued, fired, when)
+			}
+		})
+	}
 }
 
 // A message to a connection with an idle timeout wakes nobody and moves no timer.
@@ -103,13 +115,12 @@ func TestMessagesWakeNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &Server{IdleTimeout: time.Hour}, HandlerFunc(echoAll))
 		_, s, _ := r.connect()
-		r.kicked()
-		r.server.alarm.Ring()
+		r.ticksAt()
 		cascaded := r.wheel.Stats()
 		for range 1000 {
 			s.Readable([]byte("x"))
 		}
-		if r.kicked() || r.woken() != 0 || r.wheel.Stats() != cascaded {
+		if _, changes := r.ticksAt(); changes != 0 || r.woken() != 0 || r.wheel.Stats() != cascaded {
 			t.Error("messages woke somebody, or moved a timer")
 		}
 	})
@@ -200,28 +211,24 @@ func TestMailboxForgetsWhatHasRun(t *testing.T) {
 	})
 }
 
-// After a storm the loop gives back what it needed for it.
-func TestLoopShrinksAfterAStorm(t *testing.T) {
+// A second storm of timers needs no memory beyond that of the first.
+func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &Server{MaxMailbox: 1 << 20}, HandlerFunc(echoAll))
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
 		c, _, _ := r.connect()
-		for range 100_000 {
-			c.AfterFunc(time.Hour, func() {})
-			_ = r.Post(func() {})
-		}
-		for c.timers != nil {
-			c.timers.cancel()
-		}
-		for r.mail.Len() > 0 {
-			r.turn()
-		}
-		r.turn()
-		spare := 0
-		for rec := r.spare; rec != nil; rec = rec.next {
-			spare++
-		}
-		if spare > keepTimers {
-			t.Errorf("%d spare records are kept", spare)
+		kept := 0
+		for range 3 {
+			for range 100_000 {
+				c.AfterFunc(time.Hour, func() {})
+			}
+			if kept != 0 && len(r.timers) != kept {
+				t.Errorf("%d timers are kept, and %d were before", len(r.timers), kept)
+			}
+			kept = len(r.timers)
+			c.stopTimers()
+			if c.timers != 0 {
+				t.Error("a timer is left")
+			}
 		}
 	})
 }

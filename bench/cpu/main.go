@@ -5,8 +5,8 @@
 //
 //	go run ./cpu [-pairs 9] [-limit 1.05] [-peer loopwheel-all] [-against gnet] [-place apart]
 //
-// Where the system has client and server run is half of the figure: on one core a message costs less
-// than on two. With -place that is not left to chance.
+// Where the system has client and server run is half of the figure: on one core a message costs
+// less than on two. With -place that is not left to chance.
 //
 // CPU time is what the system says the server process took, its own and the kernel's on its behalf,
 // from start to end, by one thread running Go code. With -limit it fails if the median ratio is

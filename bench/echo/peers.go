@@ -21,6 +21,7 @@ import (
 // messages could be quicker.
 var cellPeers = []peer{
 	{"loopwheel", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 0) }},
+	{"loopwheel-epoll", func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll, 0) }},
 	{"loopwheel-net", func(s setup) error { return serveLoopwheel(s, loop.EngineNet, 0) }},
 	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},
 	{"nbio", serveNbio},
@@ -171,8 +172,9 @@ func serveNetpoll(s setup) error {
 	return e.Serve(ln)
 }
 
-// echoNetpoll runs on a goroutine of netpoll's, which calls it again for as long as there is input that
-// it has not read: so it has to close the connection of which the rest of a frame will not come.
+// echoNetpoll runs on a goroutine of netpoll's, which calls it again for as long as there is input
+// that it has not read: so it has to close the connection of which the rest of a frame will not
+// come.
 func echoNetpoll(_ context.Context, c netpoll.Connection) error {
 	err := echoFrames(c.Reader(), c.Writer())
 	if err != nil {

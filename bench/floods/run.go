@@ -86,8 +86,9 @@ func run(bin, server string, c cell, turns int, length time.Duration) (r result,
 	return r, err
 }
 
-// probe sends a byte each period, whether or not those before it have come back, and returns how long
-// each took to do so, sorted: of those that have not come back in the end, as long as was waited.
+// probe sends a byte each period, whether or not those before it have come back, and returns how
+// long each took to do so, sorted: of those that have not come back in the end, as long as was
+// waited.
 func probe(addr string, length time.Duration) (waits []time.Duration, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -68,10 +68,11 @@ func listening(addr string) { fmt.Println(addr) }
 // quit ends a server, so that callgrind writes what it has counted.
 func quit() { os.Exit(0) }
 
-// ping sends n messages of so many bytes on each connection: in rounds, depth at once on each, and when
-// all have come back the next. So the server always finds several connections readable at once, as one under
-// load does. With a single connection it would be put to sleep and woken for each message, which
-// costs several times as much in Go's scheduler as all the rest, and not twice the same.
+// ping sends n messages of so many bytes on each connection: in rounds, depth at once on each, and
+// when all have come back the next. So the server always finds several connections readable at
+// once, as one under load does. With a single connection it would be put to sleep and woken for
+// each message, which costs several times as much in Go's scheduler as all the rest, and not twice
+// the same.
 func ping(addr string, conns, n, depth, size int) error {
 	msg := binary.BigEndian.AppendUint32(nil, uint32(size))
 	msg = bytes.Repeat(append(msg, strings.Repeat("x", size)...), depth)

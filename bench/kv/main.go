@@ -1,6 +1,6 @@
-// Command kv measures examples/kv beside redis-server, in turns, as ratios of the two.
+// Command kv measures demos/kv beside redis-server, in turns, as ratios of the two.
 //
-//	go build -o /tmp/kv ../examples/kv
+//	go build -C ../demos -o /tmp/kv ./kv
 //	go run ./kv -kv /tmp/kv                 requests per second and CPU time, by redis-benchmark
 //	go run ./kv -kv /tmp/kv -quota 40       the same, each server with 40 % of a core, as root: so the
 //	                                        servers are the limit, and not redis-benchmark
@@ -24,7 +24,7 @@ import (
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func main() {
-	kv := flag.String("kv", "", "the `binary` of examples/kv")
+	kv := flag.String("kv", "", "the `binary` of demos/kv")
 	what := flag.String("run", "rates", "what to measure: rates, expiry or burst")
 	rounds := flag.Int("rounds", 5, "rates: how many `times` each is measured")
 	requests := flag.Int("n", 100_000, "rates: requests of a run without pipelining; with, it is eight times that")
@@ -41,7 +41,7 @@ func main() {
 		return
 	}
 	if *kv == "" {
-		log.Fatal("kv: -kv is missing: the binary of examples/kv")
+		log.Fatal("kv: -kv is missing: the binary of demos/kv")
 	}
 	a, b, stop, err := startBoth(*kv)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // rates runs redis-benchmark against both.
 type rates struct{ rounds, requests, threads int }
 
-// A result is what one run gave. busy is CPU time as a part of the time that passed: redis-benchmark
-// has one thread, so that it is the limit, and not the server, when its part comes near 1.
+// A result is what one run gave. busy is CPU time as a part of the time that passed:
+// redis-benchmark has one thread, so that it is the limit, and not the server, when its part comes
+// near 1.
 type result struct {
 	rate       float64 // requests per second
 	cpu        float64 // microseconds of the server per request

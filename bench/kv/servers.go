@@ -22,7 +22,7 @@ type server struct {
 	group string // its control group: see limit
 }
 
-// startBoth starts examples/kv and redis-server, which keep nothing.
+// startBoth starts demos/kv and redis-server, which keep nothing.
 func startBoth(kv string) (a, b *server, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "kvbench")
 	if err != nil {

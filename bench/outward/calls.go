@@ -14,9 +14,9 @@ import (
 )
 
 // A callLoad is how much is asked, over 8 connections. Each asks depth questions at once, and the
-// next as many when all have come that are answered: so the pieces that are read and written are the
-// same for all contenders. If each answer were followed by one more question, a piece that was once
-// divided, by whatever kept a process waiting, would stay so for ever.
+// next as many when all have come that are answered: so the pieces that are read and written are
+// the same for all contenders. If each answer were followed by one more question, a piece that was
+// once divided, by whatever kept a process waiting, would stay so for ever.
 type callLoad struct {
 	depth, total int
 	timeout      time.Duration
@@ -40,7 +40,8 @@ func (k callLoad) answered(begun int) int {
 }
 
 // asks calls send depth times now, and again whenever answer was called for each answer, until all
-// connections together have no more to ask. It returns how many questions got none since the last time.
+// connections together have no more to ask. It returns how many questions got none since the last
+// time.
 func (k callLoad) asks(more *int, send func()) (answer func() (unanswered int)) {
 	begun, left := 0, 0
 	next := func() {

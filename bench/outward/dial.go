@@ -100,8 +100,8 @@ func rounds(one func(port string)) {
 	}
 }
 
-// benchDial has a listener of its own for each turn: the kernel looks for a port longer and longer if
-// there were tens of thousands of connections to one address within a minute.
+// benchDial has a listener of its own for each turn: the kernel looks for a port longer and longer
+// if there were tens of thousands of connections to one address within a minute.
 func benchDial() {
 	for _, kind := range []string{"", "-name"} {
 		compare("dial and close"+kind, []string{"dial-net" + kind, "dial-loopwheel" + kind}, func(name string) float64 {

@@ -38,7 +38,7 @@ func dnsMiekg() {
 	untilInputEnds()
 }
 
-// startForwarder runs examples/dns, which asks upstream once and has the answers in its cache then.
+// startForwarder runs demos/dns, which asks upstream once and has the answers in its cache then.
 func startForwarder(program, upstream string) *process {
 	cmd := exec.Command(program, "-addr", "udp://127.0.0.1:0", "-upstream", upstream, "-loops", "1")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
@@ -56,7 +56,7 @@ func benchDNS() {
 	dir := must(os.MkdirTemp("", "outward"))
 	defer os.RemoveAll(dir)
 	program, questions := filepath.Join(dir, "dns"), filepath.Join(dir, "questions")
-	build := exec.Command("go", "build", "-o", program, "github.com/loopwheel/loopwheel/examples/dns")
+	build := exec.Command("go", "build", "-C", "../demos", "-o", program, "./dns") // from bench/
 	build.Stderr = os.Stderr
 	check(build.Run())
 	var list strings.Builder

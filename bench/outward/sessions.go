@@ -92,7 +92,8 @@ func serveSessions(idle time.Duration) {
 }
 
 // sessionStats is what udpSessions tells: turn is the longest of the last 10 to 20 seconds, in
-// microseconds, and slow how many of all turns took 2 ms or more. What follows wrong is the turnClock.
+// microseconds, and slow how many of all turns took 2 ms or more. What follows wrong is the
+// turnClock.
 type sessionStats struct {
 	open, closed, refused, heap, turn, slow, turns, lost, panics int
 
@@ -313,8 +314,8 @@ func answered(c net.Conn, n uint64) error {
 	}
 }
 
-// drops returns how many datagrams the kernel has dropped as there was no room for them, at an address
-// of this machine.
+// drops returns how many datagrams the kernel has dropped as there was no room for them, at an
+// address of this machine.
 func drops(addr string) (n int) {
 	a := must(net.ResolveUDPAddr("udp4", addr))
 	local := fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(a.IP.To4()), a.Port)

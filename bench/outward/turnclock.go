@@ -63,8 +63,8 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// worker is a control for both clocks: a bare thread that does the same work, about a millisecond of
-// it, every twenty. end stops it, and tells how long that took by either clock.
+// worker is a control for both clocks: a bare thread that does the same work, about a millisecond
+// of it, every twenty. end stops it, and tells how long that took by either clock.
 func worker() (end func() string) {
 	stop, told := make(chan struct{}), make(chan string)
 	go func() {

@@ -164,8 +164,8 @@ func clientControl(t *testing.T, b *bot, heard chan string) {
 	}
 }
 
-// zlib refuses what refers further back than the window that was agreed on, which is the server's to
-// choose.
+// zlib refuses what refers further back than the window that was agreed on, which is the server's
+// to choose.
 func TestClientWindow(t *testing.T) {
 	for bits := 9; bits <= 15; bits++ { // zlib cannot inflate with 8
 		url, _ := nodeServer(t, true, fmt.Sprint(bits))

@@ -46,8 +46,8 @@ func (a *answering) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkClientInMemory reads small frames as a client, and sends each back: what the library itself
-// costs.
+// BenchmarkClientInMemory reads small frames as a client, and sends each back: what the library
+// itself costs.
 func BenchmarkClientInMemory(b *testing.B) {
 	for _, n := range []int{0, 2, 16, 100} {
 		b.Run(fmt.Sprintf("bytes=%d/gorilla", n), func(b *testing.B) {
@@ -106,8 +106,9 @@ func openClient(b *testing.B) *codec.Decoder {
 	return d
 }
 
-// BenchmarkClientFrames has a client send small frames over a socket, many at once, to a server of ours
-// that echoes them; what is counted is both of them. A client on gorilla writes each by itself.
+// BenchmarkClientFrames has a client send small frames over a socket, many at once, to a server of
+// ours that echoes them; what is counted is both of them. A client on gorilla writes each by
+// itself.
 func BenchmarkClientFrames(b *testing.B) {
 	for _, n := range []int{0, 2, 16, 100} {
 		msg := bytes.Repeat([]byte("x"), n)

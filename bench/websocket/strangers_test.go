@@ -21,9 +21,9 @@ import (
 	gorilla "github.com/gorilla/websocket"
 )
 
-// A stranger starts somebody else's server, which echoes messages as what they were, in fragments if
-// it can; asked to, it pings or closes. It returns its URL, and where it says what it hears besides
-// messages.
+// A stranger starts somebody else's server, which echoes messages as what they were, in fragments
+// if it can; asked to, it pings or closes. It returns its URL, and where it says what it hears
+// besides messages.
 type stranger func(t *testing.T, compress bool) (url string, heard chan string)
 
 var strangers = map[string]stranger{

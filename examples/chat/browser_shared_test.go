@@ -13,7 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/loopwheel/loopwheel/examples/internal/browser"
+	"github.com/loopwheel/loopwheel/internal/browser"
 	"github.com/loopwheel/loopwheel/internal/freeport"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/examples/internal/browser"
+	"github.com/loopwheel/loopwheel/internal/browser"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -223,7 +223,8 @@ func TestBrowserIdle(t *testing.T) {
 	silent.Screenshot("kicked")
 	talks.says("silent has left (kicked: idle)")
 	talks.Until("document.querySelector('#link').classList.contains('on')")
-	// If answers to pings put it off, it would never be; Chromium may keep a busy machine from it for a while.
+	// If answers to pings put it off, it would never be; Chromium may keep a busy machine from it for
+	// a while.
 	if took, _ := silent.Eval("window.ended - window.began - window.stood").(float64); took > 8000 {
 		t.Errorf("kicked after %.0f ms, want 4 s, or less than twice that on a busy machine", took)
 	}

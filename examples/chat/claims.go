@@ -68,8 +68,8 @@ type rename struct {
 }
 
 // claim asks Redis for the new name, and gives the old one back if that is granted. The connection
-// may close meanwhile; what it had and wanted is released then, and once more by settle, should that
-// have been too early.
+// may close meanwhile; what it had and wanted is released then, and once more by settle, should
+// that have been too early.
 func (r *rename) claim(ctx context.Context) error {
 	h := r.h
 	instead := r.before != r.now && skeleton(r.old) == skeleton(r.nick) // one name for Redis

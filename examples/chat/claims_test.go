@@ -14,8 +14,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A claimGate holds back claims of one name while it is shut, before they reach Redis or before it is
-// known what came of them.
+// A claimGate holds back claims of one name while it is shut, before they reach Redis or before it
+// is known what came of them.
 type claimGate struct {
 	claimer
 	redis    *miniredis.Miniredis

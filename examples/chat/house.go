@@ -36,6 +36,9 @@ type house interface {
 	stats() int
 }
 
+// maxLocalRooms is how many rooms there may be, those included that are empty and still remembered.
+const maxLocalRooms = 10_000
+
 var errTaken = errors.New("somebody else has that name")
 
 // A localHouse has its rooms in this process.
@@ -82,7 +85,12 @@ func (h *localHouse) release(s *session, nick string) {
 
 func (h *localHouse) join(s *session, name, since string) {
 	for {
-		r := h.rooms.getOrAdd(name, func() *room { return newRoom(name, h.epoch, s.chat.opt.history) })
+		r, ok := h.rooms.getOrAdd(name, maxLocalRooms, func() *room { return newRoom(name, h.epoch, s.chat.opt.history) })
+		if !ok {
+			s.room = ""
+			note(s.c, "there are %d rooms, and no more can be opened now: /list shows those with somebody in them", maxLocalRooms)
+			return
+		}
 		if r.join(s.c, s.nick, since) {
 			s.local = r
 			return
@@ -93,8 +101,11 @@ func (h *localHouse) join(s *session, name, since string) {
 func (h *localHouse) leave(s *session, why string) {
 	r := s.local
 	s.local = nil
-	r.leave(s.c, why, func(visits int) {
-		h.rooms.removeIf(r.name, func(now *room) bool { return now == r && r.forget(visits) })
+	if r == nil { // entering it has panicked
+		return
+	}
+	r.leave(s.c, why, func() {
+		h.rooms.removeIf(r.name, func(now *room) bool { return now == r && r.forget() })
 	})
 }
 
@@ -185,16 +196,16 @@ func (g *registry[T]) get(name string) (v T, ok bool) {
 	return v, ok
 }
 
-// getOrAdd returns what has the name, made by make if nothing had.
-func (g *registry[T]) getOrAdd(name string, make func() T) T {
+// getOrAdd returns what has the name, made by make if nothing had. False: nothing has, and there
+// are max values already.
+func (g *registry[T]) getOrAdd(name string, max int, make func() T) (v T, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	v, ok := g.m[name]
-	if !ok {
-		v = make()
+	if v, ok = g.m[name]; !ok && len(g.m) < max {
+		v, ok = make(), true
 		g.set(name, v)
 	}
-	return v
+	return v, ok
 }
 
 // replaceIf gives the name to v if ok says so of what has it, and returns that.

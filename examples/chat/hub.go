@@ -90,6 +90,7 @@ func gap(c *loop.Conn, g *redisgroup.Gap) { send(c, event{Type: "gap", Room: g.R
 func (h *sharedHouse) join(s *session, name, since string) {
 	o, err := h.hub.Ordered(name)
 	if err != nil {
+		s.room = ""
 		note(s.c, "%v", err)
 		return
 	}
@@ -127,6 +128,9 @@ func (h *sharedHouse) listRoom(ctx context.Context, room string) error {
 }
 
 func (h *sharedHouse) leave(s *session, _ string) {
+	if s.shared == nil { // entering it has panicked
+		return
+	}
 	s.shared.Leave(s.c)
 	if g, err := h.hub.Group(s.shared.Name()); err == nil {
 		g.Leave(s.c)

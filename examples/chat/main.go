@@ -18,7 +18,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )

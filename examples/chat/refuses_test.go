@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/examples/internal/clitest"
+	"github.com/loopwheel/loopwheel/internal/clitest"
 )
 
 // A wrong command line, and an address that is taken, each end the program with one line.

@@ -30,8 +30,9 @@ type room struct {
 	number  int               // of the last message
 	history [][]byte          // the last messages, encoded, of which max are kept
 	max     int
-	visits  int  // joins so far
-	gone    bool // forgotten: nobody may join any more
+	emptied time.Time // when the last member left
+	waiting bool      // a timer looks whether the room may be forgotten
+	gone    bool      // forgotten: nobody may join any more
 }
 
 func newRoom(name, epoch string, history int) *room {
@@ -46,7 +47,6 @@ func (r *room) join(c *loop.Conn, nick, since string) bool {
 	if r.gone {
 		return false
 	}
-	r.visits++
 	old, missed := r.since(since)
 	r.names[c.ID()] = nick
 	r.group.Join(c)
@@ -70,7 +70,7 @@ func (r *room) since(since string) (old [][]byte, missed bool) {
 	if since == "" {
 		return r.history, false
 	}
-	if epoch != r.epoch || err != nil || n > r.number {
+	if epoch != r.epoch || err != nil || n < 0 || n > r.number {
 		return r.history, true
 	}
 	behind := r.number - n
@@ -80,8 +80,9 @@ func (r *room) since(since string) (old [][]byte, missed bool) {
 func (r *room) position(number int) string { return r.epoch + "-" + strconv.Itoa(number) }
 
 // leave ends c's membership, if it is a member. It is called on c's loop, also when c has closed.
-// If it was the last one, forget is called on that loop when the room should be forgotten.
-func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
+// After the last one the room is remembered for a while; then forget is called on that loop, which
+// has to call r.forget. However often a room is entered and left, it has one timer.
+func (r *room) leave(c *loop.Conn, why string, forget func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	nick, ok := r.names[c.ID()]
@@ -91,17 +92,33 @@ func (r *room) leave(c *loop.Conn, why string, forget func(visits int)) {
 	delete(r.names, c.ID())
 	r.group.Leave(c)
 	r.broadcast(c, event{Type: "leave", Room: r.name, From: nick, Text: why, At: now()})
-	if visits := r.visits; len(r.names) == 0 {
-		c.Loop().AfterFunc(remember, func() { forget(visits) })
+	if len(r.names) > 0 {
+		return
+	}
+	r.emptied = time.Now()
+	if !r.waiting {
+		r.waiting = true
+		r.lookIn(c.Loop(), remember, forget)
 	}
 }
 
-// forget reports whether nobody has joined since there were so many visits; then nobody may any
-// more.
-func (r *room) forget(visits int) bool {
+// lookIn looks d from now whether the room may be forgotten.
+func (r *room) lookIn(l *loop.Loop, d time.Duration, forget func()) {
+	l.AfterFunc(d, func() {
+		forget()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.waiting = !r.gone && len(r.names) == 0; r.waiting {
+			r.lookIn(l, max(time.Second, time.Until(r.emptied.Add(remember))), forget)
+		}
+	})
+}
+
+// forget reports whether the room has been empty for long enough; then nobody may join any more.
+func (r *room) forget() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = r.gone || r.visits == visits
+	r.gone = r.gone || len(r.names) == 0 && time.Since(r.emptied) >= remember
 	return r.gone
 }
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/examples/internal/certs"
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
 	"github.com/loopwheel/loopwheel/handler"
+	"github.com/loopwheel/loopwheel/internal/certs"
+	"github.com/loopwheel/loopwheel/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 )
 

@@ -232,8 +232,8 @@ func (s *session) OnClose(c *loop.Conn, err error) {
 	case errors.Is(err, handler.ErrRateLimit):
 		s.chat.flooded.Add(1)
 	}
+	defer s.chat.house.release(s, s.nick) // also if leaving panics: the name must not be taken for ever
 	s.leave(farewell(err))
-	s.chat.house.release(s, s.nick)
 	c.Log().Info().Str("nick", s.nick).AnErr("reason", err).Msg("gone")
 }
 

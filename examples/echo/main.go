@@ -13,7 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/examples/internal/certs"
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/certs"
+	"github.com/loopwheel/loopwheel/internal/cli"
 )
 
 // options are what the command line says.

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/loopwheel/loopwheel/examples/internal/clitest"
+	"github.com/loopwheel/loopwheel/internal/clitest"
 )
 
 // A wrong command line, and an address that cannot be had, are told in one line.

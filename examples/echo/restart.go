@@ -58,7 +58,8 @@ func (r *restarter) listen(addr string) (net.Listener, error) {
 	return ln, err
 }
 
-// listen replaces a unix socket that a dead process has left behind, as a Server does with its Addr.
+// listen replaces a unix socket that a dead process has left behind, as a Server does with its
+// Addr.
 func listen(network, address string) (net.Listener, error) {
 	if network == "unix" && !strings.HasPrefix(address, "@") {
 		defer lock(address)()

@@ -217,8 +217,8 @@ type crowd struct {
 	first                     atomic.Value // of the errors
 }
 
-// mostAtOnce is how many clients may be under way. A machine that cannot serve them at their rate has
-// fewer come, and not ever more wait.
+// mostAtOnce is how many clients may be under way. A machine that cannot serve them at their rate
+// has fewer come, and not ever more wait.
 const mostAtOnce = 200
 
 // come has clients come at a rate per second, until stop is closed, and waits for the last.

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A proxy that has as many connections as it may have, or that drains, cannot dial. That says nothing
-// about its backends.
+// A proxy that has as many connections as it may have, or that drains, cannot dial. That says
+// nothing about its backends.
 func TestFullProxyBlamesNoBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer // touched by one loop

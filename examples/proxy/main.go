@@ -1,7 +1,7 @@
 // Command proxy passes TCP connections on to backends, as one would configure HAProxy to do:
 // round-robin or the least connections, health checks, PROXY protocol, half-closes, idle timeouts,
-// TLS towards clients, a drain. What it serves is in server.go, the backends are in pool.go, and what
-// one sees of it is in web.go.
+// TLS towards clients, a drain. What it serves is in server.go, the backends are in pool.go, and
+// what one sees of it is in web.go.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/cli"
 	"github.com/loopwheel/loopwheel/loop"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/loopwheel/loopwheel/examples/internal/certs"
-	"github.com/loopwheel/loopwheel/examples/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/certs"
+	"github.com/loopwheel/loopwheel/internal/cli"
 )
 
 // options are what the command line says.

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/loopwheel/loopwheel/examples/internal/clitest"
+	"github.com/loopwheel/loopwheel/internal/clitest"
 )
 
 // A wrong command line, and an address that cannot be had, are told in one line.

@@ -23,7 +23,8 @@ func (*credentials) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.
 	return nil, nil, errors.New("nobody")
 }
 
-// full has something in each field of options of go-redis, which it is not by default: n in numbers.
+// full has something in each field of options of go-redis, which it is not by default: n in
+// numbers.
 func full(t *testing.T, options any, n int) {
 	t.Helper()
 	v := reflect.ValueOf(options).Elem()

@@ -11,8 +11,8 @@ import (
 )
 
 // Restricted makes a user of Redis by the command ACL SETUSER that a document says, with the
-// password SECRET, and returns a client like another, but of that user and with a name, which takes a
-// right of its own. The document's path is from the directory of the test's package.
+// password SECRET, and returns a client like another, but of that user and with a name, which takes
+// a right of its own. The document's path is from the directory of the test's package.
 func Restricted(t testing.TB, client redis.UniversalClient, document, user string) redis.UniversalClient {
 	t.Helper()
 	rule := aclRule(t, document, user)

@@ -13,9 +13,9 @@ import (
 
 const env = "LOOPWHEEL_SEED"
 
-// Pick returns the seed that a test is to use: fixed, unless LOOPWHEEL_SEED is a number, which it is
-// then, or "random", for another one each time. If the test fails, its log says which seed that was
-// and what runs it again.
+// Pick returns the seed that a test is to use: fixed, unless LOOPWHEEL_SEED is a number, which it
+// is then, or "random", for another one each time. If the test fails, its log says which seed that
+// was and what runs it again.
 func Pick(t testing.TB, fixed uint64) uint64 {
 	t.Helper()
 	seed, err := pick(os.Getenv(env), fixed)

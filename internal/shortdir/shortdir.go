@@ -12,7 +12,8 @@ import (
 // most is what the path of a socket has on each system: 104 bytes on some, with the zero behind it.
 const most = 103
 
-// Socket returns a path for a socket in a directory of its own, which is removed when the test ends.
+// Socket returns a path for a socket in a directory of its own, which is removed when the test
+// ends.
 func Socket(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

@@ -103,6 +103,7 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 // What is counted for the server as a whole.
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
+	counter("probes_total", "Accepted connections that ended before the first byte of a TLS handshake or PROXY header.", func(s *loop.Stats) uint64 { return s.Probes }),
 	counter("refused_total", "Accepted connections that were refused, by a limit or by Accept.", func(s *loop.Stats) uint64 { return s.Refused }),
 	counter("cut_total", "Connections that ended with output that the peer did not take in time.", func(s *loop.Stats) uint64 { return s.Cut }),
 	counter("panics_total", "Panics of callbacks.", func(s *loop.Stats) uint64 { return s.Panics }),

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,7 +25,8 @@ func ExampleHandler() {
 		},
 	}
 	go func() {
-		log.Print(http.ListenAndServe("127.0.0.1:9090", loopmetrics.NewHandler(srv)))
+		web := &http.Server{Addr: "127.0.0.1:9090", Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 5 * time.Second}
+		log.Print(web.ListenAndServe())
 	}()
 	log.Fatal(srv.Run(context.Background()))
 }

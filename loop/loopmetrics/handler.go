@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/loopwheel/loopwheel/internal/hostguard"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -22,13 +23,18 @@ var ErrClosedByHand = errors.New("loopmetrics: closed by hand, on the live page"
 // A Handler serves the live page at /, and metrics at /metrics. Set the fields before it serves.
 //
 // Both tell a lot about the server and its peers, and the page can close connections: serve it
-// where only those get who run the server, as on the loopback interface. Requests that pages of
-// other sites make are refused.
+// where only those get who run the server, as on the loopback interface. The page refuses requests
+// that pages of other sites make, and those under a name that is not its own: it answers to IP
+// addresses, to localhost, and to Hosts. /metrics answers to any name.
 type Handler struct {
 	Server *loop.Server
 
 	// Collectors are served at /metrics besides the server's own, Go's and the process's.
 	Collectors []prometheus.Collector
+
+	// Hosts are more names, without a port, under which the page may be asked for, such as that of
+	// a proxy in front of it. A foreign page that gives its own name our address cannot read it.
+	Hosts []string
 
 	// ReadOnly leaves out the button that closes a connection.
 	ReadOnly bool
@@ -58,17 +64,18 @@ func (h *Handler) init() {
 	registry.MustRegister(NewCollector(h.Server), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(h.Collectors...)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
+	mux, all := http.NewServeMux(), http.NewServeMux()
+	all.Handle("/", hostguard.New(h.Hosts, mux))
+	all.Handle("GET /metrics", &recent{next: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})})
 	mux.HandleFunc("GET /state", h.state)
 	mux.HandleFunc("POST /close", h.close)
 	for path, file := range map[string]string{"/{$}": "page.html", "/page.js": "page.js", "/page.css": "page.css"} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Security-Policy", "default-src 'self'; img-src data:")
+			w.Header().Set("Content-Security-Policy", "default-src 'self'; img-src data:; frame-ancestors 'none'")
 			http.ServeFileFS(w, r, page, "page/"+file)
 		})
 	}
-	h.http = http.NewCrossOriginProtection().Handler(mux)
+	h.http = all
 }
 
 // state is what the page asks for, each second.

@@ -180,7 +180,7 @@ func TestBeforeStart(t *testing.T) {
 		t.Error("no metrics")
 	}
 	w := httptest.NewRecorder()
-	loopmetrics.NewHandler(srv).ServeHTTP(w, httptest.NewRequest("GET", "/state", nil))
+	loopmetrics.NewHandler(srv).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/state", nil))
 	if w.Code != http.StatusOK {
 		t.Errorf("%d, %s", w.Code, w.Body)
 	}

@@ -176,6 +176,39 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// A foreign page whose name was given our address reads nothing, and closes nothing.
+func TestForeignNames(t *testing.T) {
+	_, web, _ := start(t, func(h *loopmetrics.Handler) { h.Hosts = []string{"ops.example"} })
+	for _, tt := range []struct {
+		method, path, host string
+		want               int
+	}{
+		{"GET", "/state", "evil.example", http.StatusMisdirectedRequest},
+		{"POST", "/close?loop=0&conn=1", "evil.example", http.StatusMisdirectedRequest},
+		{"GET", "/", "evil.example:80", http.StatusMisdirectedRequest},
+		{"GET", "/state", "ops.example", http.StatusOK},
+		{"GET", "/state", "localhost:1", http.StatusOK},
+		{"GET", "/metrics", "gateway-7:9090", http.StatusOK},
+	} {
+		r, err := http.NewRequest(tt.method, web.URL+tt.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = tt.host
+		if tt.method == "POST" {
+			r.Header.Set("Origin", "http://"+tt.host)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != tt.want {
+			t.Errorf("%s %s under the name %s: %d, want %d", tt.method, tt.path, tt.host, answer.StatusCode, tt.want)
+		}
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	_, web, _ := start(t, func(h *loopmetrics.Handler) { h.ReadOnly = true })
 	r, err := http.Post(web.URL+"/close?loop=0&conn=1", "", nil)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -19,6 +20,7 @@ var (
 // memory implements engine.Engine: what gnet and the kernel do, without either.
 type memory struct {
 	host     engine.Host
+	base     time.Time
 	loops    []*memLoop
 	running  sync.WaitGroup
 	stopping atomic.Bool
@@ -103,10 +105,11 @@ func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 func (m *memory) Capacity(int) int { return math.MaxInt32 }
 
 // Start implements engine.Engine.
-func (m *memory) Start(n int, h engine.Host) error {
-	m.host = h
+func (m *memory) Start(n int, base time.Time, h engine.Host) error {
+	m.host, m.base = h, base
 	for i := range n {
 		l := &memLoop{index: i}
+		l.ticker = time.AfterFunc(engine.Never, func() { l.push(func() { h.OnTick(i) }) })
 		l.ready = sync.NewCond(&l.mu)
 		m.loops = append(m.loops, l)
 		m.running.Go(l.run)
@@ -116,33 +119,50 @@ func (m *memory) Start(n int, h engine.Host) error {
 
 // Wake implements engine.Engine.
 func (m *memory) Wake(loop int) error {
-	m.loops[loop].push(func() { m.host.Turn(loop) })
+	m.loops[loop].push(func() { m.host.OnWake(loop) })
 	return nil
+}
+
+// TickAt implements engine.Engine.
+func (m *memory) TickAt(loop int, when time.Duration) {
+	t := m.loops[loop].ticker
+	if when == engine.Never {
+		t.Stop()
+		return
+	}
+	t.Reset(max(0, when-time.Since(m.base)))
 }
 
 // Again implements engine.Engine.
 func (m *memory) Again(loop int) { _ = m.Wake(loop) }
 
 // Enroll implements engine.Engine.
-func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	c, ok := nc.(*memConn)
 	if !ok {
 		_ = nc.Close()
-		return errForeign
+		go lost(errForeign)
+		return
 	}
 	s := c.peer.sock
-	done := make(chan struct{})
 	s.loop = m.loops[loop]
+	var answered atomic.Bool
+	done := make(chan struct{})
 	s.loop.push(func() {
-		defer close(done)
-		s.open(open(s))
+		if answered.CompareAndSwap(false, true) {
+			close(done)
+			s.open(open(s))
+		}
 	})
-	select {
-	case <-done:
-		return nil
-	case <-s.loop.gone():
-		return errEnded
-	}
+	go func() {
+		select {
+		case <-done:
+		case <-s.loop.gone():
+			if answered.CompareAndSwap(false, true) {
+				lost(errEnded)
+			}
+		}
+	}()
 }
 
 // Stop implements engine.Engine.
@@ -174,6 +194,8 @@ type memLoop struct {
 	queue []func()
 	ended chan struct{}
 	over  bool
+
+	ticker *time.Timer
 }
 
 func (l *memLoop) push(f func()) {
@@ -202,6 +224,7 @@ func (l *memLoop) end() {
 		close(l.ended)
 	}
 	l.over = true
+	l.ticker.Stop()
 	l.ready.Signal()
 }
 

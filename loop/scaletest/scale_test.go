@@ -164,7 +164,7 @@ func (s *session) OnClose(*loop.Conn, error) {}
 func run(t *testing.T, n int, lasts time.Duration) outcome {
 	w := newWorld(n, lasts)
 	srv := &loop.Server{
-		Addr: "tcp://memory:0", NumLoops: 1, KeepGOMAXPROCS: true, MaxConns: n + n/10, IdleTimeout: idleTimeout, Codec: codec.Lines{},
+		Addr: "tcp://memory:0", NumLoops: 1, MaxConns: n + n/10, IdleTimeout: idleTimeout, Codec: codec.Lines{},
 		Accept: handler.Chain(func(*loop.Conn) loop.Handler { return &session{} },
 			handler.Heartbeat{Interval: heartbeat, Message: []byte("ping"), Missed: 2}),
 	}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gammazero/deque"
-
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -22,6 +20,8 @@ var errNoDialing = errors.New("scaletest: nothing is dialled here")
 // loop's goroutine as well, so that neither costs what goroutines cost.
 type world struct {
 	host    engine.Host
+	base    time.Time
+	ticker  *time.Timer
 	clients []client
 	meter   meter
 	trace   trace
@@ -33,9 +33,9 @@ type world struct {
 	running sync.WaitGroup
 
 	began    time.Time
-	pongs    deque.Deque[event] // answers on their way, in order: all take equally long
-	returns  deque.Deque[event] // clients that will connect anew
-	farewell deque.Deque[*client]
+	pongs    queue[event] // answers on their way, in order: all take equally long
+	returns  queue[event] // clients that will connect anew
+	farewell queue[*client]
 	talk     rota // who talks, each once a second
 	fall     rota // who falls silent, each once in a thousand minutes
 	over     bool // nobody connects anew
@@ -48,6 +48,26 @@ type world struct {
 type event struct {
 	due time.Duration
 	who *client
+}
+
+// A queue has its elements in order of arrival. The place of those that left is used again when half
+// of it is free.
+type queue[T any] struct {
+	all  []T
+	gone int
+}
+
+func (q *queue[T]) Len() int     { return len(q.all) - q.gone }
+func (q *queue[T]) Front() T     { return q.all[q.gone] }
+func (q *queue[T]) PushBack(v T) { q.all = append(q.all, v) }
+
+func (q *queue[T]) PopFront() T {
+	v := q.all[q.gone]
+	if q.gone++; q.gone > len(q.all)/2 {
+		q.all = append(q.all[:0], q.all[q.gone:]...)
+		q.gone = 0
+	}
+	return v
 }
 
 // A rota has clients take turns, each once in a period, evenly.
@@ -101,11 +121,11 @@ func (w *world) Listen(context.Context, net.ListenConfig, string, string) (net.L
 func (w *world) Capacity(int) int { return 2 * len(w.clients) }
 
 // Start implements engine.Engine.
-func (w *world) Start(n int, h engine.Host) error {
+func (w *world) Start(n int, base time.Time, h engine.Host) error {
 	if n != 1 {
 		return errors.New("scaletest: there is one loop")
 	}
-	w.host = h
+	w.host, w.base, w.ticker = h, base, time.NewTimer(engine.Never)
 	w.running.Go(w.run)
 	return nil
 }
@@ -114,7 +134,7 @@ func (w *world) Start(n int, h engine.Host) error {
 func (w *world) run() {
 	timer := time.NewTimer(time.Hour)
 	planned := never
-	turn := func() { w.host.Turn(0) }
+	wake, tick := func() { w.host.OnWake(0) }, func() { w.host.OnTick(0) }
 	for {
 		if next := w.next(); next != planned {
 			planned = next
@@ -122,7 +142,9 @@ func (w *world) run() {
 		}
 		select {
 		case <-w.wakes:
-			w.meter.measure(timers, turn)
+			w.meter.measure(timers, wake)
+		case <-w.ticker.C:
+			w.meter.measure(timers, tick)
 		case f := <-w.calls:
 			w.meter.measure(arrival, f)
 		case <-timer.C:
@@ -139,7 +161,7 @@ func (w *world) now() time.Duration { return time.Since(w.began) }
 // next returns when something happens on the network, on the millisecond.
 func (w *world) next() time.Duration {
 	next := min(w.talk.due(), w.fall.due(), 1<<50)
-	for _, q := range []*deque.Deque[event]{&w.pongs, &w.returns} {
+	for _, q := range []*queue[event]{&w.pongs, &w.returns} {
 		if q.Len() > 0 {
 			next = min(next, q.Front().due)
 		}
@@ -216,22 +238,22 @@ func (w *world) Wake(int) error {
 	return nil
 }
 
+// TickAt implements engine.Engine.
+func (w *world) TickAt(_ int, when time.Duration) { w.ticker.Reset(max(0, when-time.Since(w.base))) }
+
 // Again implements engine.Engine.
 func (w *world) Again(loop int) { _ = w.Wake(loop) }
 
 // Enroll implements engine.Engine.
-func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
-	c, done := nc.(*client), make(chan struct{})
+func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink, _ func(error)) {
+	c := nc.(*client)
 	w.calls <- func() {
-		defer close(done)
 		c.heard = w.now()
 		if c.sink = open((*socket)(c)); c.sink != nil {
 			c.life = talking
 			w.trace.note(c, arrives)
 		}
 	}
-	<-done
-	return nil
 }
 
 // Lost implements engine.Engine.

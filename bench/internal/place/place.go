@@ -15,7 +15,8 @@ import (
 // Usage is what a flag for it says.
 const Usage = "have server and client run on the `same` core, or each on one of its own (apart)"
 
-// Check returns an error for what Bind does not know. Without a place, "", all is left to the system.
+// Check returns an error for what Bind does not know. Without a place, "", all is left to the
+// system.
 func Check(how string) error {
 	switch how {
 	case "", "same", "apart":
@@ -24,9 +25,9 @@ func Check(how string) error {
 	return fmt.Errorf("-place %s: want same or apart", how)
 }
 
-// Bind has two processes, with all threads that they have and will start, run on the first core that
-// this one may use; or, apart, the server on the last. free has the client run where it was allowed
-// to.
+// Bind has two processes, with all threads that they have and will start, run on the first core
+// that this one may use; or, apart, the server on the last. free has the client run where it was
+// allowed to.
 func Bind(how string, server, client int) (free func() error, err error) {
 	if err := Check(how); err != nil || how == "" {
 		return func() error { return nil }, err

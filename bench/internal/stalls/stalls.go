@@ -1,5 +1,5 @@
-// Package stalls tells when the machine itself was late, whatever the program that is measured: what
-// a thread that only sleeps has to wait for, no server can be quicker than.
+// Package stalls tells when the machine itself was late, whatever the program that is measured:
+// what a thread that only sleeps has to wait for, no server can be quicker than.
 package stalls
 
 import (
@@ -27,8 +27,8 @@ const (
 )
 
 // Print tells the stalls of each core on standard output, until standard input ends: one thread for
-// each, bound to it, that sleeps for half a millisecond again and again. It is what the process does
-// that Watch starts.
+// each, bound to it, that sleeps for half a millisecond again and again. It is what the process
+// does that Watch starts.
 func Print() {
 	out := make(chan Stall, 1024)
 	for core := range runtime.NumCPU() {

@@ -5,10 +5,10 @@ import "net"
 // An Acceptor is an Engine that can accept TCP connections itself. That costs less than to accept
 // them by package net, whose poller they would be known to, and to Enroll them.
 type Acceptor interface {
-	// Accepting returns what accepts in the place of ln.Accept, with these keep-alives, or nil if
-	// that does not work with ln, or on this system. It is called after Start, and ends with the
-	// first error after its Close; ln must be closed as well.
-	Accepting(ln net.Listener, keepAlive net.KeepAliveConfig) Accepting
+	// Accepting returns what accepts in the place of ln.Accept, or nil if that does not work with
+	// ln, or on this system. Connections have the options of ln, and no delay. It is called after
+	// Start, and ends with the first error after its Close; ln must be closed as well.
+	Accepting(ln net.Listener) Accepting
 }
 
 // Accepting accepts the connections of one listener.

@@ -1,12 +1,17 @@
-// Package engine is the seam between package loop and what moves its bytes: gnet in production
-// (package gnetengine), memory in tests (package looptest). Everything above the seam is the same
-// code.
+// Package engine is the seam between package loop and what moves its bytes: gnet (package
+// gnetengine), Linux' own epoll (package epoll), Go's net (package netengine), or memory in tests
+// (package looptest). Everything above the seam is the same code.
 package engine
 
 import (
 	"context"
+	"math"
 	"net"
+	"time"
 )
+
+// Never is the deadline of a loop that has nothing to wait for.
+const Never = time.Duration(math.MaxInt64)
 
 // An Engine runs a fixed number of loops, each on a goroutine of its own, and the sockets enrolled
 // in them.
@@ -19,21 +24,27 @@ type Engine interface {
 	Capacity(loops int) int
 
 	// Start brings up n loops and returns when all of them run. It may be called once. From then on
-	// h is called. With an error Stop must be called as well.
-	Start(n int, h Host) error
+	// h is called. base is what TickAt counts from. With an error Stop must be called as well.
+	Start(n int, base time.Time, h Host) error
 
-	// Wake makes the loop call Host.Turn soon, from any goroutine. It never calls it inline. Called
-	// on the loop itself it may keep the loop from its sockets: Again is for that.
+	// TickAt makes the loop call Host.OnTick once the time since base is when, in place of what it
+	// was told before; Never: not at all. It is called on the loop. A deadline that becomes later
+	// costs next to nothing, and may bring one call too early.
+	TickAt(loop int, when time.Duration)
+
+	// Wake makes the loop call Host.OnWake soon, from any goroutine. It never calls it inline.
+	// Called on the loop itself it may keep the loop from its sockets: Again is for that.
 	Wake(loop int) error
 
-	// Again makes the loop call Host.Turn once more, after it has looked at its sockets. It is
+	// Again makes the loop call Host.OnWake once more, after it has looked at its sockets. It is
 	// called on the loop.
 	Again(loop int)
 
-	// Enroll hands an accepted connection to a loop and waits until open has returned there, so a
-	// blocked loop blocks the caller. A nil Sink refuses the connection. With an error open was not
-	// called. In each case nc belongs to the engine and must not be used any more.
-	Enroll(loop int, nc net.Conn, open func(Socket) Sink) error
+	// Enroll hands a connection to a loop, from any goroutine, and does not wait. open is called on
+	// the loop; a nil Sink refuses the connection. If the loop cannot take it, lost is called in its
+	// place, on any goroutine, and never inline. In each case nc belongs to the engine and must not
+	// be used any more.
+	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
 	Connector
 
@@ -48,8 +59,12 @@ type Engine interface {
 
 // A Host is what an Engine drives.
 type Host interface {
-	// Turn is called on the loop, once for each Wake and Again, or once for several.
-	Turn(loop int)
+	// OnTick is called on the loop when the time has come that TickAt was given last, or without
+	// need. The engine has forgotten that time.
+	OnTick(loop int)
+
+	// OnWake is called on the loop, once for each Wake and Again, or once for several.
+	OnWake(loop int)
 
 	// Ended is called on the loop, as the last thing there, when it ends before Stop was called.
 	Ended(loop int, err error)
@@ -125,14 +140,14 @@ type Divertible interface {
 	Divert(to Sink)
 }
 
-// Default says which engine servers have whose Engine is the default: Gnet, or what tests have set
-// before any server starts.
-var Default = func() string { return Gnet }
+// Default says which engine servers have whose Engine is the default: "" is the system's default.
+// Tests set it before any server starts.
+var Default = func() string { return "" }
 
-// Gnet, Plain and Net are engines: gnet, gnet without pollers of ours, and Go's net.
+// Gnet, Epoll and Net are names of engines, for tests.
 const (
-	Gnet  = ""
-	Plain = "plain"
+	Gnet  = "gnet"
+	Epoll = "epoll"
 	Net   = "net"
 )
 

@@ -13,6 +13,7 @@ import (
 type Gate struct {
 	mu    sync.Mutex
 	perIP int
+	bits6 int                // of an IPv6 address that count
 	conns map[netip.Addr]int // nil without a limit
 
 	interval time.Duration // between two, 0 without a limit
@@ -21,9 +22,10 @@ type Gate struct {
 }
 
 // New returns a Gate that lets perIP connections of one address be in at a time, and rate of all
-// come in a second, a tenth of that at once. 0 means no limit.
-func New(perIP, rate int) *Gate {
-	g := &Gate{perIP: perIP}
+// come in a second, a tenth of that at once. 0 means no limit. Of IPv6 addresses the first bits6
+// bits count: all else is the client's own to choose.
+func New(perIP, bits6, rate int) *Gate {
+	g := &Gate{perIP: perIP, bits6: bits6}
 	if perIP > 0 {
 		g.conns = make(map[netip.Addr]int)
 	}
@@ -56,7 +58,7 @@ func (g *Gate) Enter(remote net.Addr) bool {
 	if g.conns == nil {
 		return true
 	}
-	ip, ok := IP(remote)
+	ip, ok := g.counted(remote)
 	if !ok {
 		return true
 	}
@@ -74,7 +76,7 @@ func (g *Gate) Leave(remote net.Addr) {
 	if g.conns == nil {
 		return
 	}
-	ip, ok := IP(remote)
+	ip, ok := g.counted(remote)
 	if !ok {
 		return
 	}
@@ -83,6 +85,16 @@ func (g *Gate) Leave(remote net.Addr) {
 	if g.conns[ip]--; g.conns[ip] <= 0 {
 		delete(g.conns, ip)
 	}
+}
+
+// counted returns the address under which a connection counts.
+func (g *Gate) counted(remote net.Addr) (netip.Addr, bool) {
+	ip, ok := IP(remote)
+	if ok && ip.Is6() && !ip.IsLinkLocalUnicast() { // all of a link have one network
+		network, err := ip.WithZone("").Prefix(g.bits6)
+		return network.Addr(), err == nil
+	}
+	return ip, ok
 }
 
 // IP returns the IP address in a, and whether there is one: a unix socket has none.

@@ -6,26 +6,12 @@ import (
 	"errors"
 	"io"
 	"net/netip"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
-
-func TestDoorsWorkHere(t *testing.T) {
-	if runtime.GOOS != "linux" || runtime.GOARCH == "386" || runtime.GOARCH == "s390x" {
-		t.Skip("pollers are for Linux")
-	}
-	engines(t, 2, func(t *testing.T, r *rig) {
-		for _, l := range r.loops {
-			if (l.poll == nil) != r.plain {
-				t.Errorf("loop %d: has a poller %v, want %v", l.index, l.poll != nil, !r.plain)
-			}
-		}
-	})
-}
 
 func TestConnectTalkClose(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {

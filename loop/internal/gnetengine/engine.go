@@ -2,14 +2,11 @@
 
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
-// Each loop is a gnet.Client with one event loop and no listener, so that accepting, refusing,
-// ceasing to accept and the choice of the loop are in our hands. gnet runs the loop; on Linux the
-// sockets are in an epoll instance of ours, by which its goroutine stays: see poller. Elsewhere
-// they are gnet's connections, but writing goes straight to the descriptor, because gnet's outbound
-// buffer is unbounded, tells nobody when it has drained, and is dropped when a connection ends.
-//
-// gnet's worker pool, which is global, wakes up twice a second for nothing, and is needed only to
-// enrol by EventLoop.Enroll and Register. New releases it.
+// Each loop is a gnet.Client with one event loop and no listener. So each has a ticker goroutine of
+// its own, whose OnTick advances the loop's wheel; and accepting, refusing, ceasing to accept and
+// the choice of the loop are in our hands. Sockets are gnet's connections, but writing goes straight
+// to the descriptor: gnet's outbound buffer is unbounded, tells nobody when it has drained, and is
+// dropped when a connection ends.
 package gnetengine
 
 import (
@@ -19,17 +16,17 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"github.com/panjf2000/gnet/v2/pkg/pool/goroutine"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
-	"github.com/loopwheel/loopwheel/loop/internal/procs"
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
 
@@ -46,34 +43,20 @@ var (
 
 // Engine implements engine.Engine.
 type Engine struct {
-	gnet.BuiltinEventEngine
 	log      zerolog.Logger
 	host     engine.Host
+	base     time.Time // what ticks count from
 	loops    []*eventLoop
 	watch    watcher
 	stopping atomic.Bool
-	plain    bool // without pollers: asked for, or they do not work here
-
-	// KeepProcs leaves GOMAXPROCS alone; see package procs. It is set before Start.
-	KeepProcs bool
-	reserved  int // loops that procs knows of
-}
-
-// NewPlain returns an engine that does without pollers, as where they do not work.
-func NewPlain(log zerolog.Logger) *Engine {
-	e := New(log)
-	e.plain = true
-	return e
 }
 
 // New returns an engine that logs what gnet says.
-func New(log zerolog.Logger) *Engine {
-	goroutine.DefaultWorkerPool.Release()
-	return &Engine{log: log}
-}
+func New(log zerolog.Logger) *Engine { return &Engine{log: log} }
 
-// eventLoop is one gnet loop and what we have waiting for it.
+// eventLoop is one gnet loop, gnet's event handler for it, and what we have waiting for it.
 type eventLoop struct {
+	gnet.BuiltinEventEngine
 	engine *Engine
 	index  int
 	client *gnet.Client
@@ -81,15 +64,15 @@ type eventLoop struct {
 	peer   int // the descriptor of the anchor's other end
 	ended  chan struct{}
 	once   sync.Once
+	ticker ticker
 
 	reserve reserve
-	poll    *poller // nil: sockets are gnet's
-	input   []byte  // what direct sockets read into
-	pipe    *kernelPipe
-	packets *inBatch // what UDP sockets read into
+	next    chan *ticket // for a goroutine that waits in handOverAll
+	waiting atomic.Bool  // there is one
 
 	mu       sync.Mutex
-	writable []*socket // told by the watcher to be writable, or broken, not yet passed on
+	writable []*socket            // told by the watcher to be writable, or broken, not yet passed on
+	tickets  map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
 }
 
 // Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
@@ -113,12 +96,12 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 }
 
 // Start implements engine.Engine.
-func (e *Engine) Start(n int, h engine.Host) error {
-	e.host = h
-	e.reserveProc(n)
+func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
+	e.host, e.base = h, base
 	e.watch.notify = func(s *socket) { s.loop.notify(s) }
 	for i := range n {
-		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
+		l := &eventLoop{engine: e, index: i, ended: make(chan struct{}),
+			next: make(chan *ticket), tickets: make(map[*ticket]struct{})}
 		if err := l.start(); err != nil {
 			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)
 		}
@@ -126,22 +109,12 @@ func (e *Engine) Start(n int, h engine.Host) error {
 	return nil
 }
 
-// reserveProc sees to it that goroutines have a P when all loops sleep.
-func (e *Engine) reserveProc(loops int) {
-	if e.KeepProcs {
-		return
-	}
-	e.reserved = loops
-	if old, now := procs.Reserve(loops); now != old {
-		e.log.Info().Int("from", old).Int("to", now).Int("loops", loops).
-			Msg("GOMAXPROCS is raised")
-	}
-}
-
-// start brings up the loop, and enrols its anchor.
+// start brings up the loop, and enrolls its anchor.
 func (l *eventLoop) start() (err error) {
-	l.client, err = gnet.NewClient(l.engine,
+	l.ticker.init()
+	l.client, err = gnet.NewClient(l,
 		gnet.WithNumEventLoop(1),
+		gnet.WithTicker(true),
 		gnet.WithLogger(logger{l.engine.log}),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it as package net has set it: without delay
 		gnet.WithReadBufferCap(readBuffer))
@@ -157,53 +130,34 @@ func (l *eventLoop) start() (err error) {
 	}
 	l.peer = peer
 	l.engine.loops = append(l.engine.loops, l) // from here on Stop stops it
-	if _, err = l.client.EnrollContext(anchor, &ticket{loop: l}); err == nil && l.gnet == nil {
+	t := &ticket{loop: l}
+	if _, err = l.client.EnrollContext(anchor, t); err == nil && !t.opened {
 		err = errUnregistered
 	}
 	if err != nil {
 		return err
-	}
-	if !l.engine.plain {
-		if err = l.startPoller(); err == nil || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			return err
-		}
-		if !errors.Is(err, errors.ErrUnsupported) { // it is no news where there are none
-			l.engine.log.Info().Err(err).Int("loop", l.index).Msg("sockets are gnet's, and watched by a goroutine")
-		}
-		l.engine.plain = l.index == 0 // then the others need not try
 	}
 	l.execute(l.reserve.fill)
 	return nil
 }
 
 func (l *eventLoop) stop() error {
-	if l.poll != nil {
-		l.poll.leave()
-	}
+	l.ticker.stop()
 	err := l.client.Stop()
 	l.reserve.drop()
-	if l.poll != nil {
-		l.poll.stop()
-		l.pipe.close()
-	}
 	return errors.Join(err, unix.Close(l.peer))
 }
 
 // Wake implements engine.Engine.
 func (e *Engine) Wake(loop int) error {
-	l := e.loops[loop]
-	if l.poll != nil {
-		l.poll.wake()
-		return nil
-	}
-	return l.gnet.Execute(context.Background(), (*turn)(l))
+	return e.loops[loop].gnet.Execute(context.Background(), (*wake)(e.loops[loop]))
 }
 
-// turn makes an eventLoop a gnet.Runnable without an allocation.
-type turn eventLoop
+// wake makes an eventLoop a gnet.Runnable without an allocation.
+type wake eventLoop
 
-func (t *turn) Run(context.Context) error {
-	t.engine.host.Turn(t.index)
+func (w *wake) Run(context.Context) error {
+	w.engine.host.OnWake(w.index)
 	return nil
 }
 
@@ -214,13 +168,11 @@ func (e *Engine) Stop() (err error) {
 	for _, l := range e.loops {
 		err = errors.Join(err, l.stop())
 	}
-	procs.Release(e.reserved)
-	e.reserved = 0
 	return err
 }
 
 // OnOpen implements gnet.EventHandler.
-func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
+func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	t := c.Context().(*ticket)
 	t.opened = true
 	switch {
@@ -228,21 +180,24 @@ func (e *Engine) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 		t.resume.attach(c)
 		return nil, gnet.None
 	case t.open == nil:
-		t.loop.gnet = c.EventLoop()
+		l.gnet = c.EventLoop()
 		return nil, gnet.None
 	}
-	s := &socket{loop: t.loop, conn: c, fd: int32(c.Fd())}
+	if !l.claim(t) { // it counts as lost
+		c.SetContext(nil)
+		return nil, gnet.Close
+	}
+	s := &socket{loop: l, conn: c, fd: int32(c.Fd())}
 	c.SetContext(s)
 	s.sink = t.open(s)
 	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)
 	}
-	t.served = true
 	return nil, gnet.None
 }
 
 // OnTraffic implements gnet.EventHandler.
-func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
+func (l *eventLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	// Next is right with -1, "all of it": as nothing is ever left in gnet's inbound buffer, it
 	// copies nothing.
 	data, _ := c.Next(-1)
@@ -252,20 +207,23 @@ func (e *Engine) OnTraffic(c gnet.Conn) gnet.Action {
 			x.sink.Readable(data)
 		}
 	case *ticket: // an anchor: see Again
-		e.host.Turn(x.loop.index)
+		l.engine.host.OnWake(l.index)
 	}
 	return gnet.None
 }
 
 // OnClose implements gnet.EventHandler. gnet calls it for what the peer or the system did, and from
 // within Close for what we did.
-func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
+func (l *eventLoop) OnClose(c gnet.Conn, err error) gnet.Action {
 	switch x := c.Context().(type) {
 	case *socket:
 		x.broken(err)
 	case *ticket:
-		if x.opened && x.resume == nil { // an anchor: its loop is ending
-			e.ended(x.loop, err)
+		if x.opened && x.resume == nil { // an anchor: the loop is ending
+			l.end()
+			if !l.engine.stopping.Load() {
+				l.engine.host.Ended(l.index, err)
+			}
 		}
 	}
 	return gnet.None
@@ -275,34 +233,49 @@ func (e *Engine) OnClose(c gnet.Conn, err error) gnet.Action {
 func (e *Engine) Lost(loop int) { e.loops[loop].end() }
 
 // end releases who waits for the loop.
-func (l *eventLoop) end() { l.once.Do(func() { close(l.ended) }) }
-
-func (e *Engine) ended(l *eventLoop, err error) {
-	l.end()
-	if e.stopping.Load() {
-		return
-	}
-	if l.poll != nil {
-		if cause := l.poll.end(errEnded); cause != nil {
-			err = fmt.Errorf("loop: event loop %d ended: %w", l.index, cause)
+func (l *eventLoop) end() {
+	l.once.Do(func() {
+		close(l.ended)
+		l.mu.Lock()
+		lost := l.tickets
+		l.tickets = nil
+		l.mu.Unlock()
+		for t := range lost {
+			go t.lose(errEnded)
 		}
-	}
-	e.host.Ended(l.index, err)
+	})
 }
 
-// packetLoop is a loop for package netpackets, which does UDP where there are no pollers.
+// packetLoop is a loop for package netpackets.
 func (e *Engine) packetLoop(i int) netpackets.Loop {
 	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
 }
 
-// execute runs f on the loop.
-func (l *eventLoop) execute(f func()) {
-	if l.poll != nil {
-		l.poll.execute(f)
-		return
-	}
-	_ = l.gnet.Execute(context.Background(), run(f))
+// ListenPacket implements engine.Connector.
+func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
+	return netpackets.Listen(ctx, network, address, n, e.packetLoop)
 }
+
+// ConnectPacket implements engine.Connector.
+func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	return netpackets.Dial(e.packetLoop(loop), local, remote, sink)
+}
+
+// Dial implements engine.Connector.
+func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: local}
+	return d.DialContext(ctx, network, address)
+}
+
+// Connect implements engine.Connector: gnet connects on a goroutine only.
+func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
+	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	return nil, false
+}
+
+// execute runs f on the loop.
+func (l *eventLoop) execute(f func()) { _ = l.gnet.Execute(context.Background(), run(f)) }
 
 // run is a function as a gnet.Runnable.
 type run func()

@@ -20,7 +20,7 @@ func accept(t *testing.T, r *rig, e *ear) (engine.Socket, net.Conn) {
 	}
 	t.Cleanup(func() { peer.Close() })
 	var sock engine.Socket
-	if err := r.Enroll(0, wait(t, accepted, "a connection"), func(s engine.Socket) engine.Sink {
+	if err := r.enroll(wait(t, accepted, "a connection"), func(s engine.Socket) engine.Sink {
 		sock = s
 		return e
 	}); err != nil {
@@ -76,7 +76,7 @@ func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
 		}
 		e := newEar()
 		var sock engine.Socket
-		if err := r.Enroll(0, nc, func(s engine.Socket) engine.Sink { sock = s; return e }); err != nil {
+		if err := r.enroll(nc, func(s engine.Socket) engine.Sink { sock = s; return e }); err != nil {
 			t.Fatal(err)
 		}
 		r.do(0, func() {

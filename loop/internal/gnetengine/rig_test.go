@@ -23,27 +23,30 @@ type rig struct {
 
 	mu    sync.Mutex
 	posts [][]func()
+
+	base  time.Time
+	ticks chan time.Duration // when OnTick was called, since base
 }
 
-// engines runs f with pollers and without.
+func newRig(t *testing.T, loops int) *rig {
+	return &rig{Engine: New(zerolog.Nop()), t: t, posts: make([][]func(), loops), base: time.Now(), ticks: make(chan time.Duration, 1000)}
+}
+
+// engines runs f with an engine of so many loops.
 func engines(t *testing.T, loops int, f func(t *testing.T, r *rig)) {
-	for name, e := range map[string]*Engine{"pollers": New(zerolog.Nop()), "plain": NewPlain(zerolog.Nop())} {
-		t.Run(name, func(t *testing.T) {
-			r := &rig{Engine: e, t: t, posts: make([][]func(), loops)}
-			if err := e.Start(loops, r); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := e.Stop(); err != nil {
-					t.Error(err)
-				}
-			})
-			f(t, r)
-		})
+	r := newRig(t, loops)
+	if err := r.Start(loops, r.base, r); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	f(t, r)
 }
 
-func (r *rig) Turn(i int) {
+func (r *rig) OnWake(i int) {
 	r.mu.Lock()
 	posts := r.posts[i]
 	r.posts[i] = nil
@@ -53,7 +56,19 @@ func (r *rig) Turn(i int) {
 	}
 }
 
+func (r *rig) OnTick(int) { r.ticks <- time.Since(r.base) }
+
 func (r *rig) Ended(i int, err error) { r.t.Errorf("loop %d ended: %v", i, err) }
+
+// enroll hands nc to loop 0, and waits until open has returned.
+func (r *rig) enroll(nc net.Conn, open func(engine.Socket) engine.Sink) error {
+	result := make(chan error, 1)
+	r.Enroll(0, nc, func(s engine.Socket) engine.Sink {
+		defer func() { result <- nil }()
+		return open(s)
+	}, func(err error) { result <- err })
+	return wait(r.t, result, "enrolling")
+}
 
 // do runs f on a loop and waits for it.
 func (r *rig) do(i int, f func()) {
@@ -136,7 +151,7 @@ func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Sock
 	if err != nil {
 		return nil, err
 	}
-	return sock, r.Enroll(0, nc, func(s engine.Socket) engine.Sink { sock = s; return sink })
+	return sock, r.enroll(nc, func(s engine.Socket) engine.Sink { sock = s; return sink })
 }
 
 // flood fills a socket, on the loop, and returns how much it has taken.

@@ -27,6 +27,7 @@ var errEnded = errors.New("loop: the event loop has ended")
 // Engine implements engine.Engine.
 type Engine struct {
 	host    engine.Host
+	base    time.Time
 	loops   []*eventLoop
 	running sync.WaitGroup // loops and readers
 	writing sync.WaitGroup
@@ -44,11 +45,12 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 func (*Engine) Capacity(int) int { return capacity() }
 
 // Start implements engine.Engine.
-func (e *Engine) Start(n int, h engine.Host) error {
-	e.host = h
+func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
+	e.host, e.base = h, base
 	for i := range n {
 		l := &eventLoop{engine: e, index: i, ended: make(chan struct{}), more: make(chan struct{}, 1), sockets: make(map[*socket]struct{})}
-		l.turn = func() { h.Turn(i) }
+		l.wake = func() { h.OnWake(i) }
+		l.ticker = time.AfterFunc(engine.Never, func() { l.push(func() { h.OnTick(i) }) })
 		e.loops = append(e.loops, l)
 		e.running.Go(l.run)
 	}
@@ -57,38 +59,47 @@ func (e *Engine) Start(n int, h engine.Host) error {
 
 // Wake implements engine.Engine.
 func (e *Engine) Wake(loop int) error {
-	if !e.loops[loop].push(e.loops[loop].turn) {
+	if !e.loops[loop].push(e.loops[loop].wake) {
 		return errEnded
 	}
 	return nil
+}
+
+// TickAt implements engine.Engine.
+func (e *Engine) TickAt(loop int, when time.Duration) {
+	t := e.loops[loop].ticker
+	if when == engine.Never {
+		t.Stop()
+		return
+	}
+	t.Reset(max(0, when-time.Since(e.base)))
 }
 
 // Again implements engine.Engine: what the readers have queued meanwhile comes first.
 func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
 
 // Enroll implements engine.Engine.
-func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink) error {
+func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
 	s := newSocket(l, nc)
+	var answered atomic.Bool
 	done := make(chan struct{})
-	queued := l.push(func() {
-		defer close(done)
-		s.open(open)
+	l.push(func() {
+		if answered.CompareAndSwap(false, true) {
+			close(done)
+			s.open(open)
+		}
 	})
-	if queued {
+	go func() {
 		select {
 		case <-done:
-			return nil
 		case <-l.ended:
+			if answered.CompareAndSwap(false, true) {
+				_ = nc.Close()
+				lost(errEnded)
+			}
 		}
-	}
-	select {
-	case <-done: // it was the last thing there
-		return nil
-	default:
-		_ = nc.Close()
-		return errEnded
-	}
+	}()
 }
 
 // Lost implements engine.Engine.
@@ -119,7 +130,8 @@ func (e *Engine) Stop() error {
 type eventLoop struct {
 	engine *Engine
 	index  int
-	turn   func()
+	wake   func()
+	ticker *time.Timer
 	over   atomic.Bool
 	once   sync.Once
 	ended  chan struct{} // closed when over
@@ -150,6 +162,7 @@ func (l *eventLoop) end() {
 	l.once.Do(func() {
 		l.over.Store(true)
 		close(l.ended)
+		l.ticker.Stop()
 	})
 }
 

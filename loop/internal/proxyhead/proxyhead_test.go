@@ -1,6 +1,7 @@
 package proxyhead
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ func TestParseInPieces(t *testing.T) {
 		{"v2 of IPv6", header(t, 2, from6, to6), "[2001:db8::7]:40000", "[2001:db8::1]:443"},
 		{"v2 of unix", header(t, 2, unixA, unixB), "/run/a", "/run/b"},
 		{"v2 local", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "", ""},
+		{"v2 unspec", "\r\n\r\n\x00\r\nQUIT\n\x21\x00\x00\x00", "", ""},
 		{"v2 with TLV", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x10\x01\x02\x03\x04\x05\x06\x07\x08\x00\x50\x01\xbb\x04\x00\x01x",
 			"1.2.3.4:80", "5.6.7.8:443"},
 		{"v2 as long as may be", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x0f\xf0\x01\x02\x03\x04\x05\x06\x07\x08\x00\x50\x01\xbb\x04\x0f\xe1" +
@@ -45,11 +47,11 @@ func TestParseInPieces(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for k := range len(tt.head) {
-				if _, n, err := Parse([]byte(tt.head[:k])); n != 0 || err != nil {
+				if _, n, err := Parse([]byte(tt.head[:k]), MaxSize); n != 0 || err != nil {
 					t.Fatalf("%d of %d bytes: %d, %v", k, len(tt.head), n, err)
 				}
 			}
-			h, n, err := Parse([]byte(tt.head + "data"))
+			h, n, err := Parse([]byte(tt.head+"data"), MaxSize)
 			if err != nil || n != len(tt.head) {
 				t.Fatalf("%d of %d bytes, %v", n, len(tt.head), err)
 			}
@@ -84,7 +86,7 @@ func TestBadHeaders(t *testing.T) {
 		{"v2 of datagrams", "\r\n\r\n\x00\r\nQUIT\n\x21\x12\x00\x0c" + strings.Repeat("x", 12), "datagrams"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, _, err := Parse([]byte(tt.head)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, _, err := Parse([]byte(tt.head), 4096); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want something with %q", err, tt.want)
 			}
 		})
@@ -92,13 +94,51 @@ func TestBadHeaders(t *testing.T) {
 }
 
 func TestLooks(t *testing.T) {
-	for head, want := range map[string]bool{
-		header(t, 1, from4, to4): true, header(t, 2, from4, to4): true,
-		"PROXY": false, "": false, "GET /": false, "\r\n\r\n": false,
+	const header_, maybe, data = "a header", "maybe", "data"
+	for head, want := range map[string]string{
+		header(t, 1, from4, to4): header_, header(t, 2, from4, to4): header_,
+		"PROXY ": header_, "PROXY": maybe, "P": maybe, "": maybe, "\r\n\r\n": maybe,
+		"GET /": data, "PRO ": data, "PROXY:": data, "\r\n\r\nx": data,
 	} {
-		if got := Looks([]byte(head)); got != want {
-			t.Errorf("Looks(%q) = %v", head, got)
+		got := data
+		if is, may := Looks([]byte(head)); is {
+			got = header_
+		} else if may {
+			got = maybe
 		}
+		if got != want {
+			t.Errorf("%q looks like %s, want %s", head, got, want)
+		}
+	}
+}
+
+const sigV2 = "\r\n\r\n\x00\r\nQUIT\n"
+
+// What a balancer notes reaches us, whatever it knows of the addresses.
+func TestNotes(t *testing.T) {
+	note := "\x02\x00\x04host" + "\x05\x00\x02id"
+	long := "\xe0\xff\xfc" + strings.Repeat("x", 0xfffc)
+	for _, tt := range []struct {
+		name, head, remote, notes string
+	}{
+		{"TCP", sigV2 + "\x21\x11\x00\x18\x01\x02\x03\x04\x05\x06\x07\x08\x00\x50\x01\xbb" + note, "1.2.3.4:80", "2host 5id "},
+		{"unspec", sigV2 + "\x21\x00\x00\x0c" + note, "", "2host 5id "},
+		{"unspec and nothing", sigV2 + "\x21\x00\x00\x00", "", ""},
+		{"unspec as long as may be", sigV2 + "\x21\x00\xff\xff" + long, "", "224" + long[3:] + " "},
+		{"local", sigV2 + "\x20\x00\x00\x0c" + note, "", "2host 5id "},
+		{"local with less than its family's addresses", sigV2 + "\x20\x11\x00\x02xx", "", ""},
+	} {
+		h, n, err := Parse([]byte(tt.head+"data"), MaxSize)
+		var notes strings.Builder
+		for _, tlv := range h.TLVs {
+			fmt.Fprintf(&notes, "%d%s ", tlv.Type, tlv.Value)
+		}
+		if err != nil || n != len(tt.head) || text(h.Remote) != tt.remote || notes.String() != tt.notes {
+			t.Errorf("%s: %d of %d bytes, from %q, %d bytes of notes, %v", tt.name, n, len(tt.head), text(h.Remote), notes.Len(), err)
+		}
+	}
+	if _, _, err := Parse([]byte(sigV2+"\x21\x00\x00\x04\x02\x00\x04h"), MaxSize); err == nil {
+		t.Error("a note that is longer than the header is taken")
 	}
 }
 
@@ -108,7 +148,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(header(f, 2, unixA, unixB)))
 	f.Add([]byte("PROXY UNKNOWN\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, n, err := Parse(b)
+		h, n, err := Parse(b, MaxSize)
 		if n < 0 || n > len(b) || n > MaxSize || err != nil && n != 0 {
 			t.Fatalf("%d of %d bytes, %v", n, len(b), err)
 		}
@@ -117,7 +157,7 @@ func FuzzParse(f *testing.F) {
 		}
 		if n > 0 {
 			_ = text(h.Remote) + text(h.Local)
-			if again, m, err := Parse(b[:n]); m != n || err != nil || text(again.Remote) != text(h.Remote) {
+			if again, m, err := Parse(b[:n], MaxSize); m != n || err != nil || text(again.Remote) != text(h.Remote) {
 				t.Fatalf("not the same without what follows: %d, %v", m, err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"reflect"
@@ -31,7 +32,11 @@ const (
 var internalError = []byte{21, 3, 1, 0, 2, 2, 80}
 
 var (
-	errHelloTooLong = errors.New("tls: a ClientHello of more than 16 KiB")
+	// ErrNoInput is why a connection failed whose peer has ended it before its first byte, as health
+	// checks do. It does not count as a handshake that failed.
+	ErrNoInput = errors.New("the peer ended the connection before its first byte")
+
+	errHelloTooLong = errors.New("tls: a ClientHello of more than 64 KiB")
 	errGoexit       = errors.New("tls: a hook of the tls.Config called runtime.Goexit")
 )
 
@@ -324,6 +329,10 @@ func (c *Conn) handshakeCut(err error) {
 		return
 	}
 	c.lost = true
+	if !c.hs.begun && len(c.in) == 0 {
+		c.abandon(fmt.Errorf("%w: %w", ErrNoInput, unexpected(err)))
+		return
+	}
 	c.fail(unexpected(err))
 }
 
@@ -347,9 +356,14 @@ func (h *handshake) end() {
 
 // fail ends a connection that was not open yet.
 func (c *Conn) fail(err error) {
+	c.loop.counts.Failed++
+	c.abandon(err)
+}
+
+// abandon is fail for a handshake that does not count.
+func (c *Conn) abandon(err error) {
 	h := c.hs
 	delete(c.loop.handshakes, c)
-	c.loop.counts.Failed++
 	c.loop.unpark(h)
 	c.state = ended
 	if h.working && c.loop.unseen.want(h) {

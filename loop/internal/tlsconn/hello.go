@@ -1,8 +1,9 @@
 package tlsconn
 
-// maxHello is how large a ClientHello may be, with its records' headers. Real ones have 200 bytes
-// to 5 KiB.
-const maxHello = 16 << 10
+// maxHello is how large a ClientHello may be, with its records' headers. crypto/tls takes a message
+// of 64 KiB. Most have 200 bytes to 5 KiB; one that resumes a session carries a ticket, in which a
+// client's whole chain of certificates may be.
+const maxHello = 64<<10 + 1<<10
 
 // crypto/tls keeps the buffer in which it reads records as long as the connection lives: its size
 // is that of the largest record so far and 512 bytes, or twice what it was before. So a ClientHello

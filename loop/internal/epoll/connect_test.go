@@ -1,0 +1,224 @@
+//go:build linux && !386 && !s390x
+
+package epoll
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+func TestConnectTalkClose(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, accepted := listen(t)
+		ear := newEar()
+		sock, err := r.connect(addr, ear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := wait(t, accepted, "accept")
+		peer.Write([]byte("hello"))
+		if got := wait(t, ear.heard, "input"); got != "hello" {
+			t.Errorf("heard %q", got)
+		}
+		r.do(0, func() { sock.Write([]byte("you ")); sock.Writev([][]byte{[]byte("th"), []byte("ere")}) })
+		if got := readFull(t, peer, 9); string(got) != "you there" {
+			t.Errorf("the peer got %q", got)
+		}
+		peer.Close()
+		if err := wait(t, ear.closed, "the end"); !errors.Is(err, io.EOF) {
+			t.Errorf("closed with %v", err)
+		}
+	})
+}
+
+func TestConnectFullSocket(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, accepted := listen(t)
+		ear := newEar()
+		sock, err := r.connect(addr, ear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := wait(t, accepted, "accept")
+		n := r.fill(sock, ear)
+		readFull(t, peer, n)
+		wait(t, ear.writable, "writable")
+		// With input and room at once, and again.
+		r.flood(sock)
+		r.do(0, func() { sock.NotifyWritable() })
+		peer.Write([]byte("x"))
+		wait(t, ear.heard, "input while the socket is full")
+		peer.SetLinger(0)
+		peer.Close()
+		wait(t, ear.closed, "the reset")
+	})
+}
+
+// fill floods a socket until it takes nothing more: a busy kernel may move what it has taken to the
+// peer only later, and then there is room again. It returns how much that is.
+func (r *rig) fill(s engine.Socket, e *ear) (n int) {
+	r.t.Helper()
+	for {
+		k := r.flood(s)
+		if n += k; k == 0 {
+			r.t.Fatal("writable while it is full")
+		}
+		r.do(0, func() {
+			if !s.NotifyWritable() {
+				r.t.Error("cannot tell")
+			}
+		})
+		select {
+		case <-e.writable:
+		case <-time.After(10 * time.Millisecond):
+			return n
+		}
+	}
+}
+
+func TestConnectPauseAndHalfClose(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, accepted := listen(t)
+		ear := newEar()
+		sock, err := r.connect(addr, ear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := wait(t, accepted, "accept")
+		for range 20 {
+			r.do(0, func() {
+				if err := sock.Pause(); err != nil {
+					t.Error(err)
+				}
+			})
+			peer.Write([]byte("later"))
+			r.do(0, func() {})
+			select {
+			case got := <-ear.heard:
+				t.Fatalf("heard %q while paused", got)
+			default:
+			}
+			r.do(0, sock.Resume)
+			if got := wait(t, ear.heard, "input after the pause"); got != "later" {
+				t.Fatalf("heard %q", got)
+			}
+		}
+		r.do(0, sock.CloseWrite)
+		if n, err := peer.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("the peer read %d, %v", n, err)
+		}
+		peer.Write([]byte("still"))
+		if got := wait(t, ear.heard, "input after CloseWrite"); got != "still" {
+			t.Errorf("heard %q", got)
+		}
+		peer.Close()
+		if err := wait(t, ear.closed, "the end"); !errors.Is(err, io.EOF) {
+			t.Errorf("closed with %v", err)
+		}
+	})
+}
+
+// A paused socket that ends in order keeps what it has; one that is reset is told.
+func TestConnectPausedEnds(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, accepted := listen(t)
+		first, second := newEar(), newEar()
+		sock, err := r.connect(addr, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := wait(t, accepted, "accept")
+		r.do(0, func() { sock.Pause(); sock.CloseWrite() })
+		peer.Write([]byte("last words"))
+		peer.Close()
+		r.do(0, func() {})
+		r.do(0, sock.Resume)
+		if got := wait(t, first.heard, "what came before the end"); got != "last words" {
+			t.Errorf("heard %q", got)
+		}
+		wait(t, first.closed, "the end")
+
+		sock, err = r.connect(addr, second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer = wait(t, accepted, "accept")
+		r.do(0, func() { sock.Pause() })
+		peer.SetLinger(0)
+		peer.Close()
+		if err := wait(t, second.closed, "the reset"); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("closed with %v", err)
+		}
+	})
+}
+
+func TestConnectRefused(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		if _, err := r.connect(unused(t), newEar()); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// unused returns an address where nobody listens.
+func unused(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) }) // bound meanwhile, so that nobody else gets the port
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*syscall.SockaddrInet4).Port))
+}
+
+func TestConnectCanceled(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		addr, _ := listen(t)
+		r.do(0, func() {
+			cancel, ok := r.Connect(0, netip.AddrPort{}, addr, func(engine.Socket, netip.AddrPort, error) engine.Sink {
+				t.Error("opened after cancel")
+				return nil
+			})
+			if ok {
+				cancel()
+				cancel()
+			}
+		})
+		r.do(0, func() {})
+	})
+}
+
+// A connection to a port of this machine where nobody listens may get that port as its own, and
+// then it reaches itself.
+func TestConnectToItself(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		own := unused(t)
+		result := make(chan error, 1)
+		ok := false
+		r.do(0, func() {
+			free := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 77}), own.Port())
+			_, ok = r.Connect(0, free, free, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
+				result <- err
+				return nil
+			})
+		})
+		if ok {
+			if err := wait(t, result, "an answer"); err == nil {
+				t.Error("connected to itself")
+			}
+		}
+	})
+}

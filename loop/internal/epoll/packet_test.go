@@ -1,0 +1,206 @@
+//go:build linux && !386 && !s390x
+
+package epoll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// box is a PacketSink that answers with what it was sent.
+type box struct {
+	loop   int
+	to     engine.Packets
+	peers  chan string
+	failed chan error
+}
+
+func (b *box) Received(batch []engine.Datagram, _ bool) {
+	for _, d := range batch {
+		b.peers <- fmt.Sprintf("%d %s %d %v", b.loop, d.Peer, len(d.Data), d.Cut)
+		if b.to != nil {
+			b.to.Send(d.Data, d.Peer)
+		}
+	}
+	if b.to != nil {
+		b.to.Flush()
+	}
+}
+
+func (b *box) Failed(err error) { b.failed <- err }
+
+func newBox(loop int) *box {
+	return &box{loop: loop, peers: make(chan string, 10000), failed: make(chan error, 10)}
+}
+
+// servePackets serves network on all loops.
+func servePackets(t *testing.T, r *rig, network, address string) (port engine.PacketPort, boxes []*box) {
+	t.Helper()
+	port, err := r.ListenPacket(context.Background(), network, address, len(r.loops))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.loops {
+		b := newBox(i)
+		err := port.Serve(i, func(to engine.Packets) engine.PacketSink { b.to = to; return b })
+		if err != nil {
+			t.Fatal(err)
+		}
+		boxes = append(boxes, b)
+	}
+	t.Cleanup(func() {
+		for i, b := range boxes {
+			r.do(i, b.to.Close)
+		}
+	})
+	return port, boxes
+}
+
+func TestPacketsOfAllSizes(t *testing.T) {
+	engines(t, 2, func(t *testing.T, r *rig) {
+		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
+		c, err := net.Dial("udp", port.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		buf := make([]byte, 1<<16)
+		for _, n := range []int{0, 1, 1400, 9000, 65507, 3} {
+			c.Write([]byte(strings.Repeat("x", n)))
+			c.SetReadDeadline(time.Now().Add(patience))
+			if got, err := c.Read(buf); err != nil || got != n {
+				t.Errorf("sent %d bytes, got %d, %v", n, got, err)
+			}
+		}
+	})
+}
+
+// More than fits into a batch, from many peers, each of which stays on its loop. Each loop has some.
+func TestPacketsPeersStay(t *testing.T) {
+	engines(t, 2, func(t *testing.T, r *rig) {
+		port, boxes := servePackets(t, r, "udp", "127.0.0.1:0")
+		var conns []net.Conn
+		for range 50 {
+			c, err := net.Dial("udp", port.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			conns = append(conns, c)
+		}
+		buf := make([]byte, 100)
+		for range 4 {
+			for _, c := range conns {
+				c.Write([]byte("ping"))
+			}
+			for _, c := range conns {
+				c.SetReadDeadline(time.Now().Add(patience))
+				if _, err := c.Read(buf); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		seen := make(map[string]int)
+		for i, b := range boxes {
+			if len(b.peers) == 0 {
+				t.Errorf("loop %d has no peers", i)
+			}
+			for len(b.peers) > 0 {
+				seen[<-b.peers]++
+			}
+		}
+		if len(seen) != len(conns) {
+			t.Errorf("%d peers were seen at %d places", len(conns), len(seen))
+		}
+		for line, n := range seen {
+			if n != 4 {
+				t.Errorf("%s: %d datagrams, want 4", line, n)
+			}
+		}
+	})
+}
+
+func TestPacketsIPv6AndMapped(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		port, boxes := servePackets(t, r, "udp", "[::]:0")
+		_, number, _ := net.SplitHostPort(port.Addr().String())
+		for _, host := range []string{"127.0.0.1", "::1"} {
+			c, err := net.Dial("udp", net.JoinHostPort(host, number))
+			if err != nil {
+				t.Skip("no IPv6 here: ", err)
+			}
+			defer c.Close()
+			c.Write([]byte("six"))
+			c.SetReadDeadline(time.Now().Add(patience))
+			if n, err := c.Read(make([]byte, 9)); n != 3 || err != nil {
+				t.Errorf("%s: %d, %v", host, n, err)
+			}
+			line := <-boxes[0].peers
+			if peer := strings.Fields(line)[1]; peer != c.LocalAddr().String() {
+				t.Errorf("the peer is %s, was seen as %s", c.LocalAddr(), peer)
+			}
+		}
+	})
+}
+
+func TestPacketPortInUse(t *testing.T) {
+	engines(t, 2, func(t *testing.T, r *rig) {
+		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
+		for _, network := range []string{"udp", "udp4"} {
+			if _, err := r.ListenPacket(context.Background(), network, port.Addr().String(), 2); !errors.Is(err, syscall.EADDRINUSE) {
+				t.Errorf("%s: a port in use gave %v", network, err)
+			}
+		}
+	})
+}
+
+func TestConnectPacket(t *testing.T) {
+	engines(t, 1, func(t *testing.T, r *rig) {
+		peer, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote := peer.LocalAddr().(*net.UDPAddr).AddrPort()
+		b := newBox(0)
+		var s engine.Packets
+		var own netip.AddrPort
+		r.do(0, func() { s, own, err = r.ConnectPacket(0, netip.AddrPort{}, remote, b) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.do(0, func() {
+			if err := s.Send([]byte("hello"), netip.AddrPort{}); err != nil {
+				t.Error(err)
+			}
+			if err := s.Send(slices.Repeat([]byte("x"), 65508), netip.AddrPort{}); !errors.Is(err, syscall.EMSGSIZE) {
+				t.Errorf("a datagram that is too long: %v", err)
+			}
+		})
+		buf := make([]byte, 100)
+		peer.SetReadDeadline(time.Now().Add(patience))
+		n, from, err := peer.ReadFrom(buf)
+		if err != nil || string(buf[:n]) != "hello" || from.String() != own.String() {
+			t.Errorf("the peer got %q from %v (%v), %v", buf[:n], from, own, err)
+		}
+		peer.WriteTo([]byte("hi"), from)
+		if got := wait(t, b.peers, "the answer"); got != "0 invalid AddrPort 2 false" {
+			t.Errorf("got %q", got)
+		}
+		peer.Close()
+		r.do(0, func() { s.Send([]byte("gone?"), netip.AddrPort{}) })
+		if err := wait(t, b.failed, "the refusal"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("failed with %v", err)
+		}
+		r.do(0, s.Close)
+	})
+}

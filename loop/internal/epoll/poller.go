@@ -1,0 +1,377 @@
+//go:build linux && !386 && !s390x
+
+package epoll
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// pollBatch is how many events are taken at once.
+	pollBatch = 128
+
+	// disarmAfter is how many rounds in a row have found something when Go's poller is told not to
+	// listen any more.
+	disarmAfter = 2
+
+	// proofTimeout is how long a loop may take to show that it can be woken. It is idle then, but
+	// the machine may be busy.
+	proofTimeout = 10 * time.Second
+)
+
+var (
+	errNoTimer = errors.New("loop: the event loop is not woken by its timer")
+	errNoWake  = errors.New("loop: the event loop is not woken by other goroutines")
+)
+
+// longAgo is a deadline that is over.
+var longAgo = time.Unix(1, 0)
+
+// poller is a loop's own epoll instance, with all its sockets and its timer in it. The loop's
+// goroutine stays in run as long as it lives.
+//
+// The loop waits in Go's own poller. A goroutine that waits in epoll_wait itself keeps its P until
+// the runtime's monitor has looked for it some 50 times, and keeps the monitor awake meanwhile.
+//
+// Go's poller does not watch the instance itself, but a second one, in which the first is the only
+// entry. While the loop is busy that entry is disarmed: otherwise each arrival would wake a thread
+// in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, by which
+// the kernel looks whether something has come meanwhile.
+//
+// But for what says so, all of it belongs to the loop: there is no lock.
+type poller struct {
+	loop     *eventLoop
+	fd       int
+	outer    int      // the second instance
+	file     *os.File // a copy of outer, for Go's poller
+	disarmed bool
+	timer    *timer
+	entries  []entry // as many as there were at most: events tell places, so that they cannot move
+	free     []int32
+	events   [pollBatch]unix.EpollEvent
+	again    bool        // the loop wants another turn
+	leaving  atomic.Bool // run is to return; any goroutine may set it
+	err      error       // why run returns, if nobody has asked for it
+	wokenBy  wokenBy
+	requests requests
+}
+
+// wokenBy says what has ended the loop's last wait.
+type wokenBy uint8
+
+const (
+	byNothing wokenBy = iota // it has not waited yet
+	byKernel                 // the instance became ready
+	byRequest                // another goroutine
+)
+
+// A pollee is told what epoll says of its descriptor.
+type pollee interface {
+	polled(events uint32)
+}
+
+// An entry is a descriptor that is watched. Events carry its place and generation, so that one that
+// was taken together with others, and whose descriptor they have closed, reaches nobody.
+type entry struct {
+	pollee     pollee // nil: free
+	generation int32
+}
+
+// requests are what other goroutines want the loop to do. Any goroutine may use them. A loop that
+// waits is woken by Go's scheduler, as one goroutine wakes another, which costs no system call: what
+// waits in Go's poller gives up when its deadline is over.
+type requests struct {
+	turn    atomic.Bool // a turn is wanted
+	called  atomic.Bool // tasks has something
+	resting atomic.Bool // the loop waits, or is about to, and nobody has woken it
+
+	mu    sync.Mutex
+	tasks []func()
+}
+
+// newPoller returns the poller of a loop that ticks by the time since base. close must be called in
+// each case.
+func newPoller(l *eventLoop, base time.Time) (p *poller, err error) {
+	p = &poller{loop: l, fd: -1, outer: -1}
+	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return p, os.NewSyscallError("epoll_create1", err)
+	}
+	if p.outer, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return p, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := rawControl(p.outer, unix.EPOLL_CTL_ADD, p.fd, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+		return p, err
+	}
+	if p.timer, err = newTimer(l, base); err != nil {
+		return p, err
+	}
+	fd, err := unix.FcntlInt(uintptr(p.outer), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return p, os.NewSyscallError("dup", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // os.NewFile takes it for pollable then
+		return p, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	}
+	p.file = os.NewFile(uintptr(fd), "epoll")
+	// Each report of the timer is for one that was set: it need not be read.
+	_, err = p.add(p.timer.fd, unix.EPOLLIN|unix.EPOLLET, p.timer)
+	return p, err
+}
+
+// prove has the loop, which runs, show that its timer and other goroutines wake it.
+func (p *poller) prove(within time.Duration) error {
+	deadline := time.Now().Add(within)
+	rung := make(chan struct{}, 1)
+	p.execute(func() {
+		p.timer.proof = func() bool {
+			if p.wokenBy != byKernel {
+				return false
+			}
+			rung <- struct{}{}
+			return true
+		}
+		p.timer.ringSoon()
+	})
+	select {
+	case <-rung:
+	case <-time.After(within):
+		return errNoTimer
+	case <-p.loop.ended:
+		return errEnded
+	}
+	for heard := make(chan bool, 1); ; {
+		p.execute(func() { heard <- p.wokenBy == byRequest })
+		select {
+		case woken := <-heard:
+			if woken {
+				return nil
+			}
+			runtime.Gosched() // it was awake
+		case <-time.After(time.Until(deadline)):
+			return errNoWake
+		case <-p.loop.ended:
+			return errEnded
+		}
+	}
+}
+
+// run polls until leave is called, and returns nil, or until that fails.
+func (p *poller) run() error {
+	raw, err := p.file.SyscallConn()
+	if err == nil {
+		err = raw.Read(p.rounds)
+	}
+	for errors.Is(err, os.ErrDeadlineExceeded) { // somebody has woken it
+		p.wokenBy = byRequest
+		if err = p.file.SetReadDeadline(time.Time{}); err == nil {
+			err = raw.Read(p.rounds)
+		}
+	}
+	if p.leaving.Load() {
+		return p.err
+	}
+	return errors.Join(p.err, err)
+}
+
+// rounds does what there is to do. Go's poller calls it at the start, after each event, and sometimes
+// without one.
+func (p *poller) rounds(uintptr) (leave bool) {
+	r := &p.requests
+	for {
+		r.resting.Store(false)
+		for n := 1; p.round(); n++ {
+			if n == disarmAfter && !p.disarmed {
+				p.disarmed = rawControl(p.outer, unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{}) == nil
+			}
+		}
+		if p.disarmed {
+			if err := rawControl(p.outer, unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+				p.fail(err)
+			}
+			p.disarmed = false
+		}
+		r.resting.Store(true)
+		if p.leaving.Load() || !r.pending() { // who comes from here on wakes it
+			p.wokenBy = byKernel // if it comes back here
+			return p.leaving.Load()
+		}
+	}
+}
+
+// round passes on what has happened, and reports whether to look again before the loop waits: as
+// long as there was something.
+//
+// A turn that was asked for before comes behind what has happened: nobody waits for it who was
+// there before.
+func (p *poller) round() (more bool) {
+	wanted := p.requests.pending()
+	asked := p.again
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd),
+		uintptr(unsafe.Pointer(&p.events[0])), pollBatch, 0, 0, 0)
+	if errno == unix.EINTR {
+		return true
+	}
+	if errno != 0 {
+		p.fail(os.NewSyscallError("epoll_pwait", errno))
+		return false
+	}
+	for _, ev := range p.events[:n] {
+		if e := p.entries[ev.Fd]; e.pollee != nil && e.generation == ev.Pad {
+			e.pollee.polled(ev.Events)
+		}
+	}
+	if wanted && p.requests.run() {
+		asked = true
+	}
+	if asked {
+		p.again = false // what sockets asked for comes now, too
+		p.loop.engine.host.OnWake(p.loop.index)
+	}
+	return (n != 0 || p.again || p.requests.pending()) && !p.leaving.Load()
+}
+
+// fail has run return an error.
+func (p *poller) fail(err error) {
+	p.err = err
+	p.leaving.Store(true)
+}
+
+// leave has run return. Any goroutine may call it.
+func (p *poller) leave() {
+	p.leaving.Store(true)
+	p.wakeUp()
+}
+
+// wake has the loop take a turn. Any goroutine may call it.
+func (p *poller) wake() {
+	p.requests.turn.Store(true)
+	p.wakeUp()
+}
+
+// execute has f run on the loop. Any goroutine may call it.
+func (p *poller) execute(f func()) {
+	r := &p.requests
+	r.mu.Lock()
+	r.tasks = append(r.tasks, f)
+	r.called.Store(true)
+	r.mu.Unlock()
+	p.wakeUp()
+}
+
+// wakeUp wakes the loop if it waits. A loop that is awake looks at its requests before it waits. If
+// something else wakes it at the same time, it looks once for nothing.
+func (p *poller) wakeUp() {
+	if p.requests.resting.Load() && p.requests.resting.Swap(false) {
+		_ = p.file.SetReadDeadline(longAgo) // fails if the loop has ended
+	}
+}
+
+// pending reports whether the loop is wanted.
+func (r *requests) pending() bool { return r.turn.Load() || r.called.Load() }
+
+// run does what others want to be done, and reports whether a turn is wanted, too. It is called on
+// the loop.
+func (r *requests) run() (turn bool) {
+	if r.called.Load() {
+		r.mu.Lock()
+		tasks := r.tasks
+		r.tasks = nil
+		r.called.Store(false)
+		r.mu.Unlock()
+		for _, f := range tasks {
+			f()
+		}
+	}
+	return r.turn.Swap(false)
+}
+
+// add begins to watch fd.
+func (p *poller) add(fd int, events uint32, who pollee) (place int32, err error) {
+	if n := len(p.free); n > 0 {
+		place = p.free[n-1]
+		p.free = p.free[:n-1]
+	} else {
+		place = int32(len(p.entries))
+		p.entries = append(p.entries, entry{})
+	}
+	e := &p.entries[place]
+	e.generation++
+	if err := p.control(unix.EPOLL_CTL_ADD, fd, place, events); err != nil {
+		p.free = append(p.free, place)
+		return 0, err
+	}
+	e.pollee = who
+	return place, nil
+}
+
+// remove must be called before fd is closed.
+func (p *poller) remove(place int32, fd int) {
+	_ = rawControl(p.fd, unix.EPOLL_CTL_DEL, fd, nil)
+	p.entries[place].pollee = nil
+	p.free = append(p.free, place)
+}
+
+// control adds fd, or changes what it is watched for.
+func (p *poller) control(op, fd int, place int32, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: place, Pad: p.entries[place].generation}
+	return rawControl(p.fd, op, fd, &ev)
+}
+
+// tellEnd tells the sockets that the loop has ended.
+func (p *poller) tellEnd(err error) {
+	for _, e := range p.entries {
+		if s, ok := e.pollee.(*socket); ok && !s.closed && !s.ended {
+			s.over(err)
+		}
+	}
+}
+
+// closeAll closes what is left when the loop has ended.
+func (p *poller) closeAll() {
+	for _, e := range p.entries {
+		switch x := e.pollee.(type) {
+		case *socket:
+			_ = unix.Close(x.fd)
+		case *attempt:
+			_ = unix.Close(x.fd)
+		case *packets:
+			_ = unix.Close(x.fd)
+		}
+	}
+	p.close()
+}
+
+// close gives back what the poller itself has.
+func (p *poller) close() {
+	_ = p.file.Close() // of nil, too
+	if p.timer != nil {
+		_ = unix.Close(p.timer.fd)
+	}
+	for _, fd := range []int{p.fd, p.outer} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// rawControl is epoll_ctl, which does not wait, without telling Go's scheduler: see maxRaw.
+func rawControl(epoll, op, fd int, event *unix.EpollEvent) error {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epoll), uintptr(op), uintptr(fd),
+		uintptr(unsafe.Pointer(event)), 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("epoll_ctl", errno)
+	}
+	return nil
+}
+
+// rawClose closes a socket, in the same way. None of ours lingers in close.
+func rawClose(fd int) { _, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

@@ -1,0 +1,7 @@
+//go:build illumos || solaris
+
+package loop
+
+import "errors"
+
+func setReusePort(int) error { return errors.ErrUnsupported }
