@@ -132,6 +132,10 @@ var surroundings = map[string]struct{ parameters, declarations string }{
 		"ctx context.Context, addr string, client redis.UniversalClient, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg, body []byte",
 		"func closeOrder(context.Context, string, []byte) error { return nil }",
 	},
+	"docs/delays.md": {
+		"ctx context.Context, client redis.UniversalClient, q *rediswheel.Queue, body []byte",
+		"func closeOrder(context.Context, string, []byte) error { return nil }",
+	},
 	"README.md": {
 		"logOut func([]timing.Entry[string, *User]), user *User, token string",
 		"type User struct{}\nvar errNoLogin = errors.New(\"no login\")",

@@ -12,14 +12,14 @@ import (
 	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
-// Everything works for a user with the rights that docs/distributed.md names, and nothing else does.
+// Everything works for a user with the rights that docs/delays.md names, and nothing else does.
 func TestACL(t *testing.T) {
 	backends(t, func(t *testing.T, client redis.UniversalClient) {
 		if strings.HasSuffix(t.Name(), "/miniredis") {
 			t.Skip("miniredis has no users")
 		}
 		ctx := context.Background()
-		user := redistest.Restricted(t, client, "../../docs/distributed.md", "delays")
+		user := redistest.Restricted(t, client, "../../docs/delays.md", "delays")
 		for _, cmd := range [][]any{{"set", "other", "1"}, {"get", "other"}, {"publish", "other", "1"}, {"flushall"}} {
 			if err := user.Do(ctx, cmd...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 				t.Errorf("%v: %v", cmd, err)

@@ -29,7 +29,7 @@ func slowly(t testing.TB, why string) {
 	}
 }
 
-// soak reports whether tests are to take as long as docs/distributed.md says.
+// soak reports whether tests are to take as long as docs/delays.md says.
 func soak() bool { return os.Getenv("LOOPWHEEL_SOAK") != "" }
 
 // backends runs a test on all that a queue can be on: the embedded Redis always, real ones if

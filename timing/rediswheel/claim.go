@@ -65,34 +65,37 @@ func (w *worker) makeReady(i int) {
 	if s := &w.loop.shards[i]; !s.ready {
 		s.ready = true
 		w.loop.wheel.Stop(s.timer)
-		w.loop.ready++
 	}
 }
 
 // claimReady claims the shards whose time has come, as far as there are places for tasks. Without
 // places it only renews.
 func (w *worker) claimReady(ctx context.Context) {
-	now := w.now()
-	if w.loop.ready == 0 || w.loop.claims >= maxClaims {
+	now, shards := w.now(), 0
+	for i := range w.loop.shards { // one that is busy is claimed again when its answer is there
+		if s := &w.loop.shards[i]; s.ready && !s.busy {
+			shards++
+		}
+	}
+	if shards == 0 || w.loop.claims >= maxClaims {
 		return
 	}
 	if now < w.loop.next {
 		w.loop.wheel.At(w.loop.next, func() {}) // to come back
 		return
 	}
-	left := w.places.take(w.loop.ready * maxBatch)
-	reserved, shards := left, w.loop.ready
+	left := w.places.take(shards * maxBatch)
+	reserved := left
 	var claims []claim
 	for k := range w.loop.shards {
 		i := (w.loop.turn + k) % len(w.loop.shards)
 		s := &w.loop.shards[i]
-		if !s.ready || s.busy { // a busy one is claimed again when its answer is there
+		if !s.ready || s.busy {
 			continue
 		}
 		n := min((left+shards-1)/shards, maxBatch)
 		left, shards = left-n, shards-1
 		s.ready = false
-		w.loop.ready--
 		if n == 0 && (s.mine && now < s.renew || s.mode == "help") {
 			s.backlog, s.mode = s.mine, ""
 			w.places.setHungry(true)

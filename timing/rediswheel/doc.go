@@ -23,11 +23,12 @@
 //
 // # How it works
 //
-// A queue is cut into shards. Each has six keys with one hash tag: zsets of what waits and is dead,
-// hashes of the records, of states and of what runs, and a hash that says who looks after the
-// shard. Each operation is one script on one shard, which takes a bounded number of tasks and its
-// time from Redis. Workers share the shards. A shard's owner keeps the time of the next task on a
-// local timing wheel and claims what is due then, with one token and under one lease; without the
-// token nothing can be ended. A message tells the owner if something is added that is due before it
-// would look, and it looks every Config.Refresh, in case the message is lost.
+// A queue is cut into shards. Each has six keys with one hash tag: sorted sets of what waits, what
+// runs and what is dead, hashes of records and states, and a hash that says who owns the shard. Each
+// operation is one script on one shard, which takes a bounded number of tasks and its time from
+// Redis. Two things of it are a timing wheel: the due sets in Redis, and the local wheel that each
+// worker feeds from them. The worker that owns a shard has the time of its next task on that wheel
+// and claims what is due then, with a token and under a lease; without the token nothing can be
+// ended. A message tells the owner if something is added that is due before it would look. It looks
+// every Config.Refresh, in case the message is lost.
 package rediswheel

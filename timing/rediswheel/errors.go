@@ -33,7 +33,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &permanentError{err}
+	return &verdict{err, permanent, 0}
 }
 
 // RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
@@ -42,35 +42,37 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &retryError{err, max(d, 0)}
+	return &verdict{err, retry, max(d, 0)}
 }
 
 // Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
 // the task is given to some worker again after d, and no attempt is counted.
-func Postpone(d time.Duration, err error) error {
-	return &postponeError{err, max(d, 0)}
-}
+func Postpone(d time.Duration, err error) error { return &verdict{err, postpone, max(d, 0)} }
 
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
-type retryError struct {
+// A verdict is an error of a handler that says what becomes of the task.
+type verdict struct {
 	err   error
+	what  verdictKind
 	after time.Duration
 }
 
-func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
+type verdictKind int
 
-type postponeError struct {
-	err   error
-	after time.Duration
+const (
+	backOff verdictKind = iota // any other error
+	permanent
+	retry
+	postpone
+)
+
+func (v *verdict) Error() string {
+	if v.what == postpone {
+		return fmt.Sprintf("postponed by %v: %v", v.after, v.err)
+	}
+	return v.err.Error()
 }
 
-func (e *postponeError) Error() string { return fmt.Sprintf("postponed by %v: %v", e.after, e.err) }
-func (e *postponeError) Unwrap() error { return e.err }
+func (v *verdict) Unwrap() error { return v.err }
 
 // PanicError is what a panic of a [Handler] counts as: an attempt that failed.
 type PanicError struct {

@@ -106,22 +106,20 @@ func TestHTTPAnswers(t *testing.T) {
 }
 
 func kind(err error) string {
-	var permanent *permanentError
-	var retry *retryError
-	var postpone *postponeError
+	var v *verdict
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.As(err, &permanent):
+	case !errors.As(err, &v):
+		return "retry"
+	case v.what == permanent:
 		return "permanent"
-	case errors.As(err, &postpone):
+	case v.what == postpone:
 		return "postpone"
-	case errors.As(err, &retry) && retry.after > 25*time.Minute && retry.after <= 30*time.Minute: // what has passed is less
+	case v.after > 25*time.Minute && v.after <= 30*time.Minute: // what has passed is less
 		return "after half an hour"
-	case errors.As(err, &retry):
-		return "after " + retry.after.String()
 	}
-	return "retry"
+	return "after " + v.after.String()
 }
 
 // An answer that does not end is read up to MaxResponse; one that does not come is waited for as long

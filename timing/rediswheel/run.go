@@ -218,10 +218,11 @@ func (r *run) next(e end) end {
 // failed decides what becomes of a task whose attempt failed.
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
-	var postpone *postponeError
-	if errors.As(err, &postpone) {
+	v := &verdict{what: backOff}
+	errors.As(err, &v)
+	if v.what == postpone {
 		r.w.q.counts.postponed.Add(1)
-		return end{what: "release", at: -ceilDelay(postpone.after)}
+		return end{what: "release", at: -ceilDelay(v.after)}
 	}
 	r.w.q.counts.failed.Add(1)
 	if cfg.OnError != nil {
@@ -231,17 +232,15 @@ func (r *run) failed(err error) end {
 	if most == 0 {
 		most = cfg.MaxAttempts
 	}
-	var permanent *permanentError
-	var retry *retryError
-	switch over := errors.As(err, &permanent) || r.task.Attempt >= most; {
+	switch over := v.what == permanent || r.task.Attempt >= most; {
 	case over && r.task.repeats() && r.broken == nil: // this occurrence is given up
 		return r.next(end{what: "next"})
 	case over:
 		return end{what: "dead", reason: reason(err)}
-	case errors.As(err, &retry):
-		return end{what: "retry", at: -ceilDelay(retry.after), reason: reason(err)}
+	case v.what == backOff:
+		v.after = cfg.Backoff(r.task.Attempt)
 	}
-	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), reason: reason(err)}
+	return end{what: "retry", at: -ceilDelay(v.after), reason: reason(err)}
 }
 
 // MaxResult bounds what [SetResult] takes, in bytes.

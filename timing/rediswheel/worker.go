@@ -95,7 +95,6 @@ type worker struct {
 	loop struct {
 		wheel    *timing.Wheel
 		shards   []shard
-		ready    int           // shards that wait to be claimed
 		claims   int           // pipelines of claims on their way
 		turn     int           // which shard goes first
 		next     time.Duration // no claim before
