@@ -26,12 +26,6 @@
 // The hierarchical timing wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing
 // Wheels" (SOSP 1987), as the Linux kernel had it for long and tokio has it. Levels of 64 slots,
 // each slot as long as a whole level below it, hold any deadline that a time.Duration can express.
-// A bitmap per level finds the next slot with timers, so time without any costs nothing.
-//
-// Two things are our own. A level has two laps of slots, and the timers of a slot move down to the
-// level below bit by bit while the slot before it is the present one, not all at once when their
-// time comes: a million timers do not make the tick on which a slot begins a long one. And a slot
-// is an unrolled linked list, blocks of timers that are read in sequence. Blocks and nodes are in
-// chunks, linked by 32-bit indices: a million timers are less than a thousand objects to the
-// garbage collector, and only the callbacks are pointers.
+// A word of bits per level finds the next slot with timers, so time without any costs nothing.
+// docs/wheel.md explains it, and wheel.go is the whole of it.
 package timing

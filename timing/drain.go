@@ -8,7 +8,8 @@ import (
 
 // Drain empties the wheel: it removes every pending timer, in the order of their deadlines, and
 // calls f with each deadline. f may be nil. Deadlines are as they were given, not rounded up to a
-// tick; timers with the same one come in the order they were added or reset.
+// tick; timers with the same one come in the order they were added or reset, but for a periodic one
+// whose next deadline has passed and whose tick has not come.
 //
 // Timers that f stops are not visited. A timer that f moves is visited once, at its new deadline.
 // Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
@@ -17,7 +18,7 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 	w.mustBeMade()
 	rest := w.inOrder()
 	moved := len(w.moved)    // of a Drain around this one
-	var latest map[Timer]int // which entry of a timer counts, since f has moved some; -1 for all others
+	var latest map[Timer]int // which entry of a timer counts, once f has moved one
 	if w.drains++; w.drains == 1 {
 		defer w.endDrains()
 	}

@@ -3,6 +3,7 @@ package timing
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,18 +87,18 @@ func TestSchedulerShutdownWaits(t *testing.T) {
 				}
 			})
 			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
-				ended := 0
-				must(s.AfterFunc(at(1), func() { time.Sleep(time.Second); ended++ }))
+				var ended atomic.Int32
+				must(s.AfterFunc(at(1), func() { time.Sleep(time.Second); ended.Add(1) }))
 				must(0, s.Set("k", time.Hour, func() { t.Error("ran after Shutdown") }))
 				pass(at(1))
 				ctx, cancel := context.WithTimeout(context.Background(), at(10))
 				defer cancel()
 				left, err := s.Shutdown(ctx)
-				if len(left) != 1 || left[0].Key != "k" || !errors.Is(err, context.DeadlineExceeded) || ended != 0 {
-					t.Errorf("%v, %v, %d ended", left, err, ended)
+				if len(left) != 1 || left[0].Key != "k" || !errors.Is(err, context.DeadlineExceeded) || ended.Load() != 0 {
+					t.Errorf("%v, %v, %d ended", left, err, ended.Load())
 				}
-				if left, err = s.Shutdown(context.Background()); left != nil || err != nil || ended != 1 {
-					t.Errorf("again: %v, %v, %d ended", left, err, ended)
+				if left, err = s.Shutdown(context.Background()); left != nil || err != nil || ended.Load() != 1 {
+					t.Errorf("again: %v, %v, %d ended", left, err, ended.Load())
 				}
 				if err := s.Set("k", 0, func() {}); !errors.Is(err, ErrStopped) {
 					t.Errorf("after Shutdown: %v", err)

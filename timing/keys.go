@@ -100,9 +100,13 @@ func (k *keys[K, V]) clear() []Entry[K, V] {
 		all = append(all, k.entries[p.timer.index])
 	}
 	k.wheel.clear()
-	*k = newKeys[K, V](k.wheel)
+	k.forget()
 	return all
 }
+
+// forget gives the memory of all entries back. It leaves k.wheel alone, which is read without the
+// lock.
+func (k *keys[K, V]) forget() { k.nodes, k.entries = make(map[K]uint32), nil }
 
 // keyedBatch is how many entries an expire function gets at most.
 const keyedBatch = 256

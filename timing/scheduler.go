@@ -555,7 +555,7 @@ func (s *Scheduler) takeAll(all []*call) []Pending {
 		all = append(all, c)
 	}
 	s.wheel.clear()
-	s.keys = newKeys[string, func()](s.wheel)
+	s.keys.forget()
 	s.stat.stopped += uint64(len(all))
 	slices.SortStableFunc(all, func(a, b *call) int { return cmp.Compare(a.when, b.when) })
 	var given []Pending

@@ -49,20 +49,9 @@ func (w *Wheel) Handle(index int) Timer {
 	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
 }
 
-// The geometry. A slot of level k is as long as 64^k ticks, and so a level as long as one slot of
+// The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot of
 // the level above. In other words, a slot's number on level k is digit k of its ticks, written to
-// the base 64.
-//
-//	level  a slot spans   at 1 ms       the level spans
-//	0      1 tick         1 ms          64 ms
-//	1      64             64 ms         4.1 s
-//	2      4,096          4.1 s         4.4 min
-//	3      262,144        4.4 min       4.7 h
-//	4      16,777,216     4.7 h         12.4 days
-//	5      2^30           12.4 days     2.2 years
-//	6      2^36           2.2 years     139 years
-//	7      2^42           139 years     every time.Duration
-//	8-10   2^48 and up    for ticks below 32.768 µs only
+// the base 64. At 1 ms, level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
 const (
 	slotBits  = 6
 	numSlots  = 1 << slotBits
@@ -80,16 +69,13 @@ const (
 // caller's. An empty wheel takes half a KB, one with a timer an hour away 6 KB.
 type Wheel struct {
 	id   uint32
-	tick uint64 // Config.Tick, in ns
+	tick uint64        // Config.Tick, in ns
+	now  time.Duration // the latest time that Advance was told
+	told time.Duration // the last one: before now, if the clock stepped back
+	pos  uint64        // the tick where the hand is: not after now's, and all that was due before has run
 
 	perTick uint64 // 2^(63+shift)/tick, rounded up
 	shift   uint8  // 2^shift >= tick
-
-	now  time.Duration // the latest time that Advance was told
-	told time.Duration // the last one: before now, if the clock stepped back
-
-	// pos is the tick where the wheel is. All that was due before it has run. It is not after now's.
-	pos uint64
 
 	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so far.
 	slots    []slot
@@ -225,7 +211,6 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 
 // add is At without a look at f.
 func (w *Wheel) add(when time.Duration, f func()) Timer {
-	w.mustBeMade()
 	i := w.newNode()
 	n := w.node(i)
 	n.call = f
@@ -268,17 +253,11 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 // has come, the timer is filed anew.
 func (w *Wheel) Extend(t Timer, when time.Duration) bool {
 	n := w.find(t)
-	if n == nil {
-		return false
+	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 || w.drains > 0 {
+		return w.Reset(t, when)
 	}
-	if when >= n.when && n.round == 0 && n.slot&periodic == 0 && w.drains == 0 {
-		n.when = when
-		n.slot |= extended
-		return true
-	}
-	w.unlink(t.index, n)
-	w.file(t.index, n, when)
-	w.noteMoved(t)
+	n.when = when
+	n.slot |= extended
 	return true
 }
 
@@ -287,11 +266,10 @@ func (w *Wheel) Pending(t Timer) bool { return w.find(t) != nil }
 
 // When returns the deadline of a pending timer, as it was given or, of a periodic one, calculated.
 func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
-	n := w.find(t)
-	if n == nil {
-		return 0, false
+	if n := w.find(t); n != nil {
+		return n.when, true
 	}
-	return n.when, true
+	return 0, false
 }
 
 // Now returns the wheel's time: the latest that Advance was told.
@@ -381,7 +359,7 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 // nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64 if
 // there is none.
 //
-// A timer's level is the highest digit in which its tick differs from the wheel's. So all timers of a
+// A timer's level is the highest digit in which its tick differs from the hand's. So all timers of a
 // level are due before any of the levels above, and within a level the lower slots come first. A
 // slot that is moving is the exception: it was the first, and some of its timers are below already.
 func (w *Wheel) nextSlot() (level int, tick uint64) {
@@ -498,7 +476,7 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 }
 
 // place appends a node to the slot of a tick, on the level of the highest digit in which the tick
-// differs from the wheel's; or on the level that is moving, if its present slot has the tick, as the
+// differs from the hand's; or on the level that is moving, if its present slot has the tick, as the
 // older ones there come first.
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	level := (bits.Len64((w.pos^tick)|slotMask) - 1) / slotBits
@@ -616,6 +594,7 @@ func (w *Wheel) findFree() {
 		w.idle[w.lowest] = 0
 	}
 	if len(w.free) == 0 {
+		w.mustBeMade()
 		if w.few == nil {
 			w.few = new([fewLen]node)
 		}

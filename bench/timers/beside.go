@@ -41,7 +41,7 @@ func beside(out io.Writer, sizes []int, rounds int) {
 	fmt.Fprintln(out, "\n| | pending | timing.Wheel | 4-ary heap | ratio |\n|---|---|---|---|---|")
 	for _, row := range besideRows {
 		for s, n := range sizes {
-			if t := all[s].table(row.measure); t != nil && len(t.rows) == 2 {
+			if t := all[s].table(row.measure); t != nil && len(t.rows) >= 2 {
 				printBeside(out, row.label+", "+row.unit, n, t)
 			}
 		}
@@ -67,8 +67,9 @@ func printBeside(out io.Writer, label string, n int, t *table) {
 		return fmt.Sprintf("%s (%s–%s)", short(median), short(least), short(most))
 	}
 	a, _, _ := t.rows[0].spread()
-	b, _, _ := t.rows[1].spread()
-	fmt.Fprintf(out, "| %s | %s | %s | %s | %.2f |\n", label, thousands(n), cell(t.rows[0]), cell(t.rows[1]), a/b)
+	other := t.rows[len(t.rows)-1]
+	b, _, _ := other.spread()
+	fmt.Fprintf(out, "| %s | %s | %s | %s | %.2f |\n", label, thousands(n), cell(t.rows[0]), cell(other), a/b)
 }
 
 // thousands writes a number of up to a billion with commas.

@@ -42,6 +42,7 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "timing.Wheel", handle: 12, make: newWheel},
+	{name: "timing.Wheel, Extend", handle: 12, make: newExtended},
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
 	{name: "heap in order", handle: 8, make: newOrderedHeap},
 	{name: "container/heap", handle: 8, make: newStdHeap},
@@ -79,6 +80,13 @@ func (c *wheel) advance(now time.Duration) {
 	c.now = now
 	c.w.Advance(now, budget)
 }
+
+// extended puts its timers off as a loop does those of its connections.
+type extended struct{ *wheel }
+
+func newExtended(n int) contender { return extended{newWheel(n).(*wheel)} }
+
+func (c extended) reset(i int, d time.Duration) { c.w.Extend(c.h[i], c.now+d) }
 
 type heap4Contender struct {
 	q   *heap4

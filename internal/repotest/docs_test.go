@@ -131,10 +131,6 @@ var surroundings = map[string]struct{ parameters, declarations string }{
 	"docs/rooms.md": {
 		"ctx context.Context, addr string, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg []byte", "",
 	},
-	"docs/distributed.md": {
-		"ctx context.Context, addr string, client redis.UniversalClient, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg, body []byte",
-		"func closeOrder(context.Context, string, []byte) error { return nil }",
-	},
 	"docs/delays.md": {
 		"ctx context.Context, client redis.UniversalClient, q *rediswheel.Queue, body []byte",
 		"func closeOrder(context.Context, string, []byte) error { return nil }",
