@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -141,6 +142,15 @@ type Sizer interface {
 	FrameSize(data []byte) (size int, ok bool)
 }
 
+// Limiter is implemented by a codec that bounds how much it waits for, whatever its peer sends: its own
+// Max. Who runs a codec that is none bounds it, as loop.Server.MaxFrame does.
+type Limiter interface {
+	// FrameLimit returns the length in bytes on the wire of the longest frame that Decode may find,
+	// or a bound above it. A peer that sends more without an end to its frame is closed with
+	// ErrTooLong, also if Decode would wait for still more.
+	FrameLimit() int
+}
+
 // Assembler is implemented by a Stateful codec that takes a message in several frames and holds the
 // parts until the last one is there: fragments, chunks. To a Decoder they are consumed, so it is the
 // codec that tells who runs it what the peer has it hold, and that the peer owes it the rest.
@@ -200,6 +210,11 @@ func limit(max int) int {
 		return DefaultMax
 	}
 	return max
+}
+
+// wireLimit returns max, or what it stands for, and extra bytes around it; not more than an int holds.
+func wireLimit(max, extra int) int {
+	return min(limit(max), math.MaxInt-extra) + extra
 }
 
 func validateMax(codec string, max int) error {

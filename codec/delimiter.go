@@ -81,3 +81,6 @@ func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return dst, nil
 }
+
+// FrameLimit implements Limiter.
+func (c Delimiter) FrameLimit() int { return wireLimit(c.Max, len(c.Delim)) }

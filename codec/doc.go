@@ -27,6 +27,7 @@
 //	Stateful    to have state for each connection
 //	Resumer     to search a long frame once, not once for each piece of it
 //	Sizer       to say early how long a frame is
+//	Limiter     to say how long a frame may be, if more than loop.Server.MaxFrame
 //	Assembler   to hold the parts of a message until it is whole
 //	Responder   to answer the peer by itself
 //	Opener      to have a limit on the time of a handshake

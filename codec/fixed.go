@@ -48,3 +48,6 @@ func (c Fixed) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return append(dst, frame...), nil
 }
+
+// FrameLimit implements Limiter.
+func (c Fixed) FrameLimit() int { return c.Size }

@@ -60,6 +60,11 @@ func (l *length) FrameSize(data []byte) (size int, ok bool) {
 	return int(v) + l.base, v-l.least <= l.span
 }
 
+// FrameLimit implements Limiter.
+func (l *length) FrameLimit() int {
+	return max(l.head, int(min(uint64(math.MaxInt), uint64(int64(l.least+l.span)+int64(l.base)))))
+}
+
 // AppendFrame implements Codec.
 func (l *length) AppendFrame(dst, frame []byte) ([]byte, error) {
 	// Of a frame too short to have a field, v is negative, which is far above least+span.

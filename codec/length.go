@@ -169,3 +169,12 @@ func (c *Length) layout(width int) (l length, err error) {
 	l.least, l.span = uint64(least), uint64(most-least)
 	return l, nil
 }
+
+// FrameLimit implements Limiter.
+func (c Length) FrameLimit() int {
+	l, err := c.compile()
+	if err != nil {
+		return 0
+	}
+	return l.FrameLimit()
+}

@@ -81,3 +81,6 @@ func (c Lines) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return append(dst, '\n'), nil
 }
+
+// FrameLimit implements Limiter.
+func (c Lines) FrameLimit() int { return wireLimit(c.Max, len("\r\n")) }

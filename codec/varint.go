@@ -68,3 +68,6 @@ func (c Varint) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return append(binary.AppendUvarint(dst, uint64(len(frame))), frame...), nil
 }
+
+// FrameLimit implements Limiter.
+func (c Varint) FrameLimit() int { return wireLimit(c.Max, binary.MaxVarintLen64) }

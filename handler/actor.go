@@ -1,9 +1,10 @@
 package handler
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +14,11 @@ import (
 // ErrStopped: the actor has been stopped, or its ActorRef is the zero one.
 var ErrStopped = errors.New("handler: actor stopped")
 
-// stopRetry is when a stop is tried again for which the loop's mailbox had no room.
-const stopRetry = 10 * time.Millisecond
-
-// An Actor is something that lives on a loop and is not a connection: a room, a device, a match.
-// Like a connection's handler it has state of its own that needs no lock, because its loop calls it
-// one message, timer or hook at a time.
-//
-// Actor is its inside: except for Loop, Ref, Stop and StopWithError its methods must be called on
-// its loop. Everybody else holds the ActorRef that Spawn returns, as they hold a loop.Ref in place
-// of a Conn.
-//
-// It lives until it is stopped, by Stop, by a panic in its code, or by the end of the loop.
+// An Actor is something that lives on a loop and is not a connection: a room, a device, a match. Its
+// state needs no lock, because its loop calls it one message, timer or hook at a time. Its methods
+// must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown. Everybody else
+// holds the ActorRef that Spawn returns. It lives until it is stopped, by Stop, by a panic in its
+// code, or by the end of the loop.
 type Actor[M any] struct {
 	actor
 	receive func(m M)
@@ -32,16 +26,15 @@ type Actor[M any] struct {
 
 // actor is what does not depend on the type of the messages.
 type actor struct {
-	loop    *loop.Loop
-	reason  atomic.Pointer[stopReason] // not nil: it is stopped
-	ended   bool                       // and that was carried out
-	timers  []*actorTimer              // pending, and some that were stopped
-	sweepAt int                        // how many there are when those are looked for
-	onStop  []func(err error)
-	forget  func() // drops the user's state
-
-	mu        sync.Mutex
-	questions map[questioner]struct{} // that it was asked and has not answered
+	loop      *loop.Loop
+	reason    atomic.Pointer[stopReason] // not nil: it is stopped
+	ended     chan struct{}              // closed when that was carried out
+	timers    []loop.Timer               // pending, and some that are over
+	sweepAt   int                        // how many there are when those are looked for
+	onStop    []func(err error)
+	forget    func() // drops the user's state
+	finished  bool   // or being finished
+	questions questions
 }
 
 type stopReason struct{ err error }
@@ -57,24 +50,19 @@ type stopReason struct{ err error }
 //		return r.receive
 //	})
 //
-// Any goroutine may call Spawn, callbacks of any loop included; it does not wait, and the ActorRef
-// may be used at once: messages wait for start. A panic in start, or a nil that it returns, stops
-// the actor. The errors are loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A
-// nil l or start panics.
+// Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages wait
+// for start. A panic in start, or a nil that it returns, stops the actor. The errors are
+// loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
-	if l == nil || start == nil {
-		panic("handler: Spawn with a nil Loop or start func")
-	}
-	a := &Actor[M]{actor: actor{loop: l}}
+	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
+	a := &Actor[M]{actor: actor{loop: l, ended: make(chan struct{})}}
 	a.forget = func() { a.receive = nil }
 	err := l.Post(func() {
-		if a.begin() {
-			defer a.end()
-			locals.Get(l).actors[&a.actor] = struct{}{}
-			if a.receive = start(a); a.receive == nil {
-				panic("handler: the start func of Spawn returned nil")
-			}
-		}
+		a.do(func() {
+			locals.Get(l).living[&a.actor] = struct{}{}
+			a.receive = start(a)
+			require(a.receive != nil, "the start func of Spawn returned nil")
+		})
 	})
 	if err != nil {
 		return ActorRef[M]{}, err
@@ -85,41 +73,39 @@ func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M],
 // Ref returns the actor's address. Any goroutine may call it.
 func (a *Actor[M]) Ref() ActorRef[M] { return ActorRef[M]{a} }
 
-func (a *Actor[M]) take(m M) {
-	if a.begin() {
-		defer a.end()
-		a.receive(m)
-	}
-}
-
-// An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; two are
-// equal if they mean the same actor. The zero ActorRef means none. That of a stopped actor keeps
-// little memory alive.
+// An ActorRef is the address of an actor, for any goroutine. ActorRefs are comparable; the zero one
+// means none. That of a stopped actor keeps little memory alive.
 type ActorRef[M any] struct{ a *Actor[M] }
 
 // Tell has the actor receive m on its loop, after what was told to it and posted to that loop
 // before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
-// actor, with what it refers to: the bytes of a message must be copied.
-//
-// nil means queued; if the actor stops first, m is dropped: who must know of it asks, by Ask.
-// ErrStopped: it is stopped, or r is the zero ActorRef. loop.ErrMailboxFull and
-// loop.ErrServerClosed are Loop.Post's.
+// actor, with what it refers to: the bytes of a message must be copied. nil means queued; if the
+// actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or r
+// is the zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {
 		return ErrStopped
 	}
-	return a.loop.Post(func() { a.take(m) })
+	return a.loop.Post(func() { a.do(func() { a.receive(m) }) })
 }
 
-// Stop is Actor.Stop. On the zero ActorRef it does nothing.
+// Stop is Actor.Stop, and so on: on the zero ActorRef they do nothing.
 func (r ActorRef[M]) Stop() { r.StopWithError(nil) }
 
-// StopWithError is Actor.StopWithError. On the zero ActorRef it does nothing.
+// StopWithError is Actor.StopWithError.
 func (r ActorRef[M]) StopWithError(err error) {
 	if r.a != nil {
 		r.a.StopWithError(err)
 	}
+}
+
+// Shutdown is Actor.Shutdown.
+func (r ActorRef[M]) Shutdown(ctx context.Context) error {
+	if r.a == nil {
+		return nil
+	}
+	return r.a.Shutdown(ctx)
 }
 
 // Loop returns the loop that the actor lives on. Any goroutine may call it.
@@ -127,15 +113,12 @@ func (a *actor) Loop() *loop.Loop { return a.loop }
 
 // OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause:
 // nil for Stop, what StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because
-// the loop ends (Post and Tell do not work any more then). Functions run in the order they were
-// added; a panic in one is logged and counted. If all that is over, f runs at once. A nil f panics
-// here.
+// the loop ends. Functions run in the order they were added; a panic in one is logged and counted. If
+// all that is over, f runs at once. A nil f panics here.
 func (a *actor) OnStop(f func(err error)) {
 	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
-	if f == nil {
-		panic("handler: Actor.OnStop with a nil func")
-	}
-	if a.ended {
+	require(f != nil, "Actor.OnStop with a nil func")
+	if a.finished {
 		f(a.reason.Load().err)
 		return
 	}
@@ -144,52 +127,53 @@ func (a *actor) OnStop(f func(err error)) {
 
 // Stop ends the actor. From now on it receives no message and no timer of it fires, those that are
 // queued or due included; a callback that is running runs to its end. Then, on the loop, the OnStop
-// functions run. Any goroutine may call Stop, the actor itself too. Stopping again does nothing.
+// functions run. Any goroutine may call Stop. Stopping again does nothing.
 func (a *actor) Stop() { a.StopWithError(nil) }
 
 // StopWithError is Stop with a reason for the OnStop functions.
 func (a *actor) StopWithError(err error) {
 	if a.reason.CompareAndSwap(nil, &stopReason{err}) {
-		a.postFinish()
+		_ = a.loop.PostEventually(a.finish) // a loop that ends stops its actors
 	}
 }
 
-// postFinish has finish run on the loop. If that ends, it calls finish itself.
-func (a *actor) postFinish() {
-	if err := a.loop.Post(a.finish); errors.Is(err, loop.ErrMailboxFull) {
-		time.AfterFunc(stopRetry, a.postFinish) // rare, and the loop's own wheel is out of reach
-	}
+// Shutdown is Stop for any goroutine but a loop's, and waits until the OnStop functions have run: then
+// no code of the actor runs any more. When ctx is done it returns ctx's error.
+func (a *actor) Shutdown(ctx context.Context) error {
+	a.Stop()
+	return await(ctx, a.ended)
 }
 
-// begin begins a callback, unless the actor is stopped. What it allows must end with a deferred
-// end.
-func (a *actor) begin() bool { return a.reason.Load() == nil }
-
-// end stops the actor after a panic, which goes on so that the loop logs and counts it, and
-// finishes one that was stopped.
-func (a *actor) end() {
-	v := recover()
-	if v != nil {
-		err := &loop.PanicError{Value: v, Stack: debug.Stack()}
-		a.reason.CompareAndSwap(nil, &stopReason{err})
-	}
+// do makes a callback, unless the actor is stopped. A panic stops it, and goes on, so that the loop
+// logs and counts it. One that was stopped is finished.
+func (a *actor) do(f func()) {
 	if a.reason.Load() != nil {
-		a.finish()
+		return
 	}
-	if v != nil {
-		panic(v)
-	}
+	defer func() {
+		v := recover()
+		if v != nil {
+			a.reason.CompareAndSwap(nil, &stopReason{&loop.PanicError{Value: v, Stack: debug.Stack()}})
+		}
+		if a.reason.Load() != nil {
+			a.finish()
+		}
+		if v != nil {
+			panic(v)
+		}
+	}()
+	f()
 }
 
 // finish carries out a stop, once.
 func (a *actor) finish() {
-	if a.ended {
+	if a.finished {
 		return
 	}
-	a.ended = true
-	delete(locals.Get(a.loop).actors, a)
+	a.finished = true
+	delete(locals.Get(a.loop).living, a)
 	for _, t := range a.timers {
-		t.timer.Stop()
+		t.Stop()
 	}
 	a.timers = nil
 	err := a.reason.Load().err
@@ -198,14 +182,37 @@ func (a *actor) finish() {
 	}
 	a.onStop = nil
 	a.forget()
-	a.leaveUnanswered(err)
+	a.questions.end(withReason(ErrStopped, err))
+	close(a.ended)
 }
 
-// stopActors stops those that still live when their loop ends.
-func stopActors(l *loop.Loop) {
-	actors := locals.Get(l).actors
-	for a := range actors {
-		a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
-		a.finish()
+// loopEnds stops the actor when its loop ends.
+func (a *actor) loopEnds() {
+	a.reason.CompareAndSwap(nil, &stopReason{loop.ErrServerClosed})
+	a.finish()
+}
+
+// AfterFunc is loop.Conn.AfterFunc for the actor: f runs unless that stops first, and a panic in f
+// stops it. After Stop AfterFunc does nothing and returns the zero Timer.
+func (a *actor) AfterFunc(d time.Duration, f func()) loop.Timer {
+	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.AfterFunc(d, f) })
+}
+
+// Every is loop.Conn.Every for the actor, in the same way.
+func (a *actor) Every(d time.Duration, f func()) loop.Timer {
+	return a.newTimer(f, func(f func()) loop.Timer { return a.loop.Every(d, f) })
+}
+
+func (a *actor) newTimer(f func(), start func(f func()) loop.Timer) loop.Timer {
+	require(f != nil, "a timer of an Actor with a nil func")
+	if a.reason.Load() != nil {
+		return loop.Timer{}
 	}
+	if len(a.timers) >= a.sweepAt { // twice as many as the last time, so it costs each timer little
+		a.timers = slices.DeleteFunc(a.timers, func(t loop.Timer) bool { return !t.Pending() })
+		a.sweepAt = max(16, 2*len(a.timers))
+	}
+	t := start(func() { a.do(f) })
+	a.timers = append(a.timers, t)
+	return t
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // collector keeps the replies that it is asked for, so that a test can give them.
-func collector(replies *[]handler.Reply[int]) func(*handler.Actor[addition]) func(addition) {
+func collector(replies *[]handler.Asker[int]) func(*handler.Actor[addition]) func(addition) {
 	return func(*handler.Actor[addition]) func(addition) {
-		return func(m addition) { *replies = append(*replies, m.reply) }
+		return func(m addition) { *replies = append(*replies, m.asker) }
 	}
 }
 
 // Who answers is told whether the asker gets that, and nothing is kept of a question that has ended,
 // however it has.
-func TestReplyTellsWhetherItIsHeard(t *testing.T) {
+func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(srv *looptest.Server, cancel func())
 		heard  bool
@@ -33,13 +33,13 @@ func TestReplyTellsWhetherItIsHeard(t *testing.T) {
 		"given up":   {func(srv *looptest.Server, cancel func()) { srv.Do(0, func(*loop.Loop) { cancel() }) }, false},
 		"it is over": {func(srv *looptest.Server, _ func()) { _ = srv.Stop() }, false},
 	} {
-		for way, answer := range map[string]func(handler.Reply[int]) bool{
-			"Send": func(r handler.Reply[int]) bool { return r.Send(5) },
-			"Fail": func(r handler.Reply[int]) bool { return r.Fail(errors.New("no")) },
+		for way, answer := range map[string]func(handler.Asker[int]) bool{
+			"Send": func(r handler.Asker[int]) bool { return r.Answer(5) },
+			"Fail": func(r handler.Asker[int]) bool { return r.Fail(errors.New("no")) },
 		} {
 			bubble(t, func(t *testing.T) {
 				asking, answering := startLines(t, 1, echoes), startLines(t, 1, echoes)
-				var replies []handler.Reply[int]
+				var replies []handler.Asker[int]
 				a := spawn(t, answering.Loops()[0], collector(&replies))
 				done := 0
 				var cancel func()
@@ -71,15 +71,15 @@ func TestReplyTellsWhetherItIsHeard(t *testing.T) {
 }
 
 // The same for AskWait.
-func TestReplyToAWaiter(t *testing.T) {
+func TestAnswerToAWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, echoes)
-		var replies []handler.Reply[int]
+		var replies []handler.Asker[int]
 		a := spawn(t, srv.Loops()[0], collector(&replies))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := handler.AskWait(ctx, a, add(1))
-		if !errors.Is(err, context.DeadlineExceeded) || replies[0].Send(1) {
+		if !errors.Is(err, context.DeadlineExceeded) || replies[0].Answer(1) {
 			t.Errorf("%v, or an answer that nobody hears counts", err)
 		}
 		srv.Do(0, func(l *loop.Loop) {
@@ -94,9 +94,9 @@ func TestReplyToAWaiter(t *testing.T) {
 func TestAskLaterCopies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 2, func(c *loop.Conn) loop.Handler {
-			a := handler.NewAnswers(c, 0)
+			a := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
-				return a.AskLater(c.Loop(), func(done func([]byte)) {
+				return a.StartOn(c.Loop(), func(done func([]byte)) {
 					p := []byte("right\n")
 					done(p)
 					copy(p, "wrong\n")

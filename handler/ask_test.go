@@ -14,7 +14,7 @@ import (
 // addition is a question to a sum: its reply goes unanswered if n is negative.
 type addition struct {
 	n     int
-	reply handler.Reply[int]
+	asker handler.Asker[int]
 }
 
 // adder answers with the sum of what it was told.
@@ -26,14 +26,14 @@ func adder(a *handler.Actor[addition]) func(addition) {
 			panic("thirteen")
 		case m.n >= 0:
 			total += m.n
-			m.reply.Send(total)
-			m.reply.Send(-1)
+			m.asker.Answer(total)
+			m.asker.Answer(-1)
 		}
 	}
 }
 
-func add(n int) func(handler.Reply[int]) addition {
-	return func(r handler.Reply[int]) addition { return addition{n, r} }
+func add(n int) func(handler.Asker[int]) addition {
+	return func(r handler.Asker[int]) addition { return addition{n, r} }
 }
 
 type asked struct {
@@ -115,21 +115,21 @@ func TestAskWait(t *testing.T) {
 	})
 }
 
-func TestReplyFails(t *testing.T) {
+func TestAskerFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, echoes)
 		want := errors.New("no")
-		var replies []handler.Reply[int]
+		var replies []handler.Asker[int]
 		a := spawn(t, srv.Loops()[0], func(*handler.Actor[addition]) func(addition) {
 			return func(m addition) {
-				replies = append(replies, m.reply)
-				m.reply.Fail(want)
+				replies = append(replies, m.asker)
+				m.asker.Fail(want)
 			}
 		})
 		if _, err := handler.AskWait(t.Context(), a, add(1)); !errors.Is(err, want) {
 			t.Errorf("got %v", err)
 		}
-		if replies[0].Send(1) || (handler.Reply[int]{}).Send(1) {
+		if replies[0].Answer(1) || (handler.Asker[int]{}).Answer(1) {
 			t.Error("a second answer counted")
 		}
 		wantPanic(t, "Fail(nil)", func() { replies[0].Fail(nil) })

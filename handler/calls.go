@@ -1,10 +1,13 @@
 package handler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -16,17 +19,17 @@ const (
 	DefaultMaxCalls    = 65536
 )
 
-// maxMaxCalls is the largest CallLimits.Max. A callRing of so many has 2^31 slots.
-const maxMaxCalls = 1 << 30
+const (
+	keptCalls  = 1024             // for so many calls memory is kept
+	relaxAfter = 10 * time.Second // so long memory for more is kept that is not used
+)
 
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
 	// os.ErrDeadlineExceeded: errors.Is reports true for both.
 	ErrCallTimeout error = callTimeout{}
-
 	// ErrTooManyCalls: CallLimits.Max calls are under way already.
 	ErrTooManyCalls = errors.New("handler: too many calls under way")
-
 	// ErrCallID: a call with that id is under way already.
 	ErrCallID = errors.New("handler: a call with this id is under way")
 )
@@ -39,18 +42,13 @@ func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // CallLimits bound the calls of one connection. The zero value is usable.
 type CallLimits struct {
-	// Timeout is how long an answer may take, if the call itself does not say. 0 means
-	// DefaultCallTimeout, 10 s.
+	// Timeout is how long an answer may take, by default. 0 means DefaultCallTimeout, 10 s.
 	Timeout time.Duration
-
-	// Max is how many calls may be under way at once, 1<<30 at most. 0 means DefaultMaxCalls, 65,536,
-	// or fewer if the ids are short.
+	// Max is how many may be under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
-
 	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
-	// many ids as calls under way. An id comes again when all others have had their turn, so that
-	// a late answer is not taken for that of a later call if there are many: by default as many as
-	// the square of the calls under way.
+	// many ids as calls under way. An id comes again when all others have had their turn, so that a
+	// late answer is not taken for that of a later call.
 	IDBits int
 }
 
@@ -65,6 +63,16 @@ type CallStats struct {
 	Unmatched uint64 // answers that no call waited for: late, repeated or never asked for
 }
 
+func (s *CallStats) add(more CallStats) {
+	s.Pending += more.Pending
+	s.Begun += more.Begun
+	s.Answered += more.Answered
+	s.TimedOut += more.TimedOut
+	s.Canceled += more.Canceled
+	s.Failed += more.Failed
+	s.Unmatched += more.Unmatched
+}
+
 // Calls matches answers to requests that were sent over one connection, by an id that each request
 // carries and its answer repeats, in whatever order the answers come. A holds an answer.
 //
@@ -76,236 +84,249 @@ type CallStats struct {
 //	calls.Answer(r.id, r) // in OnMessage
 //
 // Each call that was begun ends exactly once: answered, timed out, canceled, or failed because the
-// connection closed. Its done function is called then (except by Cancel), on the connection's loop.
-// It is not under way any more then: Stats does not count it, and its place is free for another. A
-// panic in done closes the connection, like one in any of its callbacks. All methods must be called on
-// the connection's loop.
+// connection closed. Its done function is called then (except by Cancel), on the connection's loop:
+// the call is not under way any more, and its place is free. A panic in done closes the connection.
+// All methods must be called on the connection's loop.
 //
-// A call costs no allocation at steady state. What many calls at once have taken is given back
-// some 10 to 60 s after there were that many. One timer of the loop's wheel serves all calls whose
-// deadlines come in the order in which they were begun, as those of one timeout do.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many calls at
+// once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
 	max     int
+	ids     uint64 // the largest id, all bits of which are set
+	last    uint64 // the id that Begin has given last
 
-	ring    callRing[A]
-	base    time.Time // what deadlines are counted from
-	timer   loop.Timer
-	sweeper func()           // the method sweep, made once
-	goOn    func(*loop.Conn) // the same
-	due     time.Duration    // when timer fires, if it is pending
-	marks   callMarks        // deadlines
-	stamper func()           // the method stamp, made once
-	stamps  bool             // it will be called, and gives deadlines to the calls of fresh marks
-	odd     *oddCalls        // whose deadlines are not in order
+	calls   map[uint64]*call[A] // under way, by id
+	spare   *call[A]            // records that may be used again
+	peak    int                 // the most that calls has held since it was made
+	recent  int                 // the most since relax was called
+	relaxes bool                // relax will be called
 
-	lastTimeout time.Duration // of the call that was marked last
-
-	relaxes bool   // relax will be called
-	less    func() // called when memory was given back, may be nil
-
-	names *callNames // nil: BeginAs was never called
 	stats CallStats
 	err   error // why the connection has closed
 }
 
-// callNames are the ids of BeginAs.
-type callNames struct {
-	ids map[uint64]uint64 // in the ring, by name
-	of  map[uint64]uint64 // and the other way round
+// A call is one that is under way, or a spare record.
+type call[A any] struct {
+	id     uint64
+	order  uint64 // of Begin
+	done   func(A, error)
+	timer  loop.Timer
+	expire func()   // what the timer calls, made once
+	next   *call[A] // of the spare ones
 }
 
 // NewCalls returns what keeps the calls over c. When c closes, those under way fail with the reason
 // that OnClose gets, or loop.ErrClosed after a plain Close. Limits that make no sense panic.
 func NewCalls[A any](c *loop.Conn, limits CallLimits) *Calls[A] {
 	limits = limits.filled()
-	cs := &Calls[A]{
-		conn:    c,
-		timeout: limits.Timeout,
-		max:     limits.Max,
-		ring:    newCallRing[A](limits.IDBits),
-		base:    time.Now(),
-	}
-	cs.sweeper, cs.stamper, cs.ring.large = cs.sweep, cs.stamp, cs.relaxLater
-	cs.goOn = func(*loop.Conn) { cs.sweep() }
+	cs := &Calls[A]{conn: c, timeout: limits.Timeout, max: limits.Max, calls: make(map[uint64]*call[A])}
+	cs.ids = 1<<limits.IDBits - 1 // of 64 bits: all of them
 	c.AfterClose(cs.failAll)
 	return cs
 }
 
 // filled returns the limits with their defaults, or panics.
 func (l CallLimits) filled() CallLimits {
-	if l.Timeout < 0 || l.Max < 0 {
-		panic("handler: CallLimits with a negative Timeout or Max; 0 means a default")
-	}
-	if l.Timeout == 0 {
-		l.Timeout = DefaultCallTimeout
-	}
-	if l.IDBits == 0 {
-		l.IDBits = 32
-	}
-	if l.IDBits < 8 || l.IDBits > 64 {
-		panic(fmt.Sprintf("handler: CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
-	}
-	if l.Max == 0 {
-		l.Max = int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2))) // an int may have 32 bits
-	}
-	if l.Max > maxMaxCalls {
-		panic(fmt.Sprintf("handler: CallLimits.Max is %d: want at most %d", l.Max, maxMaxCalls))
-	}
-	if bits.Len(uint(l.Max-1)) >= l.IDBits {
-		panic(fmt.Sprintf("handler: CallLimits.Max is %d: ids of %d bits are too short for that", l.Max, l.IDBits))
-	}
+	require(l.Timeout >= 0 && l.Max >= 0, "CallLimits with a negative Timeout or Max; 0 means a default")
+	l.Timeout, l.IDBits = cmp.Or(l.Timeout, DefaultCallTimeout), cmp.Or(l.IDBits, 32)
+	require(l.IDBits >= 8 && l.IDBits <= 64, fmt.Sprintf("CallLimits.IDBits is %d: want 8 to 64, or 0 for 32", l.IDBits))
+	l.Max = cmp.Or(l.Max, int(min(DefaultMaxCalls, uint64(1)<<(l.IDBits/2)))) // an int may have 32 bits
+	require(bits.Len(uint(l.Max-1)) < l.IDBits, "CallLimits.Max is too large for ids that short")
 	return l
 }
 
 // Begin opens a call and returns its id, never 0, to be sent with the request. done is called when
 // it ends, never within Begin: with the answer, or with an error and the zero A. A timeout of 0 or
-// less means CallLimits.Timeout.
-//
-// ErrTooManyCalls: the limit is reached. After the connection has closed it returns why. With an
-// error there is no call, and done is not called. A nil done panics.
+// less means CallLimits.Timeout. ErrTooManyCalls: the limit is reached. After the connection has
+// closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
-	if done == nil {
-		panic("handler: a call with a nil func")
+	id = (cs.last + 1) & cs.ids
+	for id == 0 || cs.calls[id] != nil { // at most half of the ids are
+		id = (id + 1) & cs.ids
 	}
-	if cs.ring.used >= cs.max {
-		return 0, cs.refusal()
+	if err = cs.begin(id, timeout, done); err != nil {
+		return 0, err
 	}
-	if timeout <= 0 {
-		timeout = cs.timeout
-	}
-	n := cs.ring.take(done)
-	switch m := &cs.marks; {
-	case timeout == cs.lastTimeout && m.hasFresh() && cs.timer.Pending():
-		m.last().end = n + 1 // what schedule comes to in most cases
-	case !cs.schedule(n, timeout):
-		cs.end(cs.ring.slotOf(n)) // Close was called, and what is under way fails soon
-		return 0, loop.ErrClosed
-	}
-	cs.stats.Begun++
-	return n & cs.ring.ids, nil
-}
-
-// refusal is why no call can be begun.
-func (cs *Calls[A]) refusal() error {
-	if cs.err != nil {
-		return cs.err
-	}
-	return ErrTooManyCalls
+	cs.last = id
+	return id, nil
 }
 
 // BeginAs is Begin with an id of the caller's choice, for protocols in which it must be hard to
-// guess, or means something. Do not mix it with Begin on one connection. ErrCallID: it is in use.
+// guess, or means something. ErrCallID: it is in use.
 func (cs *Calls[A]) BeginAs(id uint64, timeout time.Duration, done func(answer A, err error)) error {
-	if cs.names == nil {
-		cs.names = &callNames{ids: make(map[uint64]uint64), of: make(map[uint64]uint64)}
-	}
-	if cs.find(id) != 0 {
+	if cs.calls[id] != nil {
 		return ErrCallID
 	}
-	own, err := cs.Begin(timeout, done)
-	if err == nil {
-		cs.names.ids[id], cs.names.of[own] = own, id
+	return cs.begin(id, timeout, done)
+}
+
+func (cs *Calls[A]) begin(id uint64, timeout time.Duration, done func(A, error)) error {
+	require(done != nil, "a call with a nil func")
+	if len(cs.calls) >= cs.max {
+		return cmp.Or(cs.err, ErrTooManyCalls)
 	}
-	return err
+	k := cs.spare
+	if k == nil {
+		k = new(call[A])
+		k.expire = func() {
+			cs.stats.TimedOut++
+			var none A
+			cs.end(k)(none, ErrCallTimeout)
+		}
+	}
+	timer := cs.conn.AfterFunc(cmp.Or(max(timeout, 0), cs.timeout), k.expire)
+	if timer == (loop.Timer{}) {
+		return loop.ErrClosed // Close was called, and what is under way fails soon
+	}
+	cs.spare = k.next
+	cs.stats.Begun++
+	k.id, k.order, k.done, k.timer, k.next = id, cs.stats.Begun, done, timer, nil
+	cs.calls[id] = k
+	if n := len(cs.calls); n > cs.recent {
+		cs.recent, cs.peak = n, max(cs.peak, n)
+		cs.relaxLater()
+	}
+	return nil
 }
 
 // Answer ends the call with that id. False: there is none, because the answer is late, or was never
 // asked for; that is counted.
 func (cs *Calls[A]) Answer(id uint64, answer A) bool {
-	at := cs.find(id)
-	if at == 0 {
+	k := cs.calls[id]
+	if k == nil {
 		cs.stats.Unmatched++
 		return false
 	}
 	cs.stats.Answered++
-	cs.end(at)(answer, nil)
+	cs.end(k)(answer, nil)
 	return true
 }
 
 // Cancel ends the call with that id without calling its done function, and reports whether it was
 // under way. An answer that comes later is dropped.
 func (cs *Calls[A]) Cancel(id uint64) bool {
-	at := cs.find(id)
-	if at == 0 {
-		return false
+	k := cs.calls[id]
+	if k != nil {
+		cs.stats.Canceled++
+		cs.end(k)
 	}
-	cs.stats.Canceled++
-	cs.end(at)
-	return true
+	return k != nil
 }
 
 // Stats returns the numbers up to now.
 func (cs *Calls[A]) Stats() CallStats {
 	st := cs.stats
-	st.Pending = cs.ring.used
+	st.Pending = len(cs.calls)
 	return st
 }
 
-// find returns the slot of the call that is under way with that id, or 0.
-func (cs *Calls[A]) find(id uint64) uint32 {
-	if cs.names != nil {
-		id = cs.names.own(id)
-	}
-	return cs.ring.find(id)
+// end forgets a call, and returns what is to be called.
+func (cs *Calls[A]) end(k *call[A]) (done func(A, error)) {
+	k.timer.Stop()
+	delete(cs.calls, k.id)
+	done, k.done = k.done, nil
+	k.next, cs.spare = cs.spare, k
+	return done
 }
 
-// end frees the slot of a call and returns what is to be called.
-func (cs *Calls[A]) end(at uint32) (done func(A, error)) {
-	if cs.odd != nil || cs.names != nil {
-		cs.forget(cs.ring.slots[at].number)
-	}
-	return cs.ring.free(at)
-}
-
-// forget ends what few calls have: a timer of its own, or a name.
-func (cs *Calls[A]) forget(n uint64) {
-	cs.odd.end(n)
-	cs.names.end(n & cs.ring.ids)
-}
-
-// own returns the id in the ring of what has that name, or has it itself: 0 if there is none.
-func (n *callNames) own(id uint64) uint64 {
-	if own, ok := n.ids[id]; ok {
-		return own
-	}
-	if _, named := n.of[id]; named {
-		return 0
-	}
-	return id
-}
-
-// end forgets the name of a call, if it has one.
-func (n *callNames) end(id uint64) {
-	if n == nil {
-		return
-	}
-	if name, ok := n.of[id]; ok {
-		delete(n.of, id)
-		delete(n.ids, name)
-	}
-}
-
-// failAll ends what is under way when the connection has closed: in the order of Begin, but for
-// those that were passed over since. One that panics does not keep the others from being told.
+// failAll ends what is under way when the connection has closed, in the order of Begin.
 func (cs *Calls[A]) failAll(err error) {
-	if err == nil {
-		err = loop.ErrClosed
-	}
+	err = cmp.Or(err, loop.ErrClosed)
 	cs.err, cs.max = err, 0
+	all := slices.SortedFunc(maps.Values(cs.calls), func(a, b *call[A]) int { return cmp.Compare(a.order, b.order) })
 	var none A
-	at, l := cs.ring.last, cs.conn.Loop()
-	rest := func() {
-		for cs.ring.used > 0 {
-			at++
-			if at := cs.ring.slotOf(at); at != 0 && cs.ring.slots[at].number != 0 {
-				cs.stats.Failed++
-				cs.end(at)(none, err)
-			}
+	for _, k := range all {
+		if k.done != nil { // or a done function has canceled it
+			cs.stats.Failed++
+			_ = cs.conn.Loop().Try(func() { cs.end(k)(none, err) })
 		}
 	}
-	for cs.ring.used > 0 {
-		_ = l.Try(rest)
+}
+
+// relaxLater has relax called while there is much memory.
+func (cs *Calls[A]) relaxLater() {
+	if cs.peak > keptCalls && !cs.relaxes {
+		cs.relaxes = true
+		cs.conn.AfterFunc(relaxAfter, cs.relax)
 	}
 }
+
+// relax gives back the memory of a burst, if few calls were under way since. A map never shrinks.
+func (cs *Calls[A]) relax() {
+	if cs.recent < cs.peak/4 {
+		calls := make(map[uint64]*call[A], len(cs.calls))
+		maps.Copy(calls, cs.calls)
+		cs.calls, cs.spare, cs.peak = calls, nil, cs.recent
+	}
+	cs.relaxes, cs.recent = false, len(cs.calls)
+	cs.relaxLater()
+}
+
+// Pipeline is Calls for protocols without ids, in which answers come in the order of the requests
+// (HTTP/1.1, Redis, SMTP). What Calls says of done functions, errors and the end of the connection
+// holds here.
+//
+//	pipe.Begin(0, func(answer []byte, err error) { ... })
+//	c.Send(request)
+//	...
+//	pipe.Answer(msg) // in OnMessage
+//
+// A call that has timed out keeps its place in the order, so that its answer, should it still come,
+// is not taken for that of the next one, and counts against CallLimits.Max until then. A peer that
+// has lost an answer is not heard again in order: the connection is best closed.
+type Pipeline[A any] struct {
+	calls *Calls[A]
+	order []uint64 // the ids of calls whose answers are to come, from first on
+	first int
+}
+
+// NewPipeline returns what keeps the calls over c. CallLimits.IDBits does not matter.
+func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
+	limits.IDBits = 64
+	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
+}
+
+// Begin opens a call; its request must be sent before Begin is called again. What it returns is for
+// Cancel. See Calls.Begin.
+func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
+	if p.Unanswered() >= p.calls.max {
+		return 0, cmp.Or(p.calls.err, ErrTooManyCalls)
+	}
+	if id, err = p.calls.Begin(timeout, done); err != nil {
+		return 0, err
+	}
+	if len(p.order) == cap(p.order) && p.first >= len(p.order)/2 {
+		p.order, p.first = p.order[:copy(p.order, p.order[p.first:])], 0
+	}
+	p.order = append(p.order, id)
+	return id, nil
+}
+
+// Answer ends the oldest call whose answer has not come. False: that call has ended already, or
+// none was under way.
+func (p *Pipeline[A]) Answer(answer A) bool {
+	var id uint64 // none has 0
+	if p.Unanswered() > 0 {
+		id = p.order[p.first]
+		p.first++
+	}
+	if p.first == len(p.order) {
+		p.order, p.first = p.order[:0], 0
+		if cap(p.order) > p.calls.peak+keptCalls {
+			p.order = nil // of a burst whose memory calls have given back
+		}
+	}
+	return p.calls.Answer(id, answer)
+}
+
+// Cancel ends a call without calling its done function, and reports whether it was under way. Its
+// answer is dropped when it comes.
+func (p *Pipeline[A]) Cancel(id uint64) bool { return p.calls.Cancel(id) }
+
+// Unanswered returns how many answers are still to come, those of calls that have ended included.
+func (p *Pipeline[A]) Unanswered() int { return len(p.order) - p.first }
+
+// Stats returns the numbers up to now.
+func (p *Pipeline[A]) Stats() CallStats { return p.calls.Stats() }

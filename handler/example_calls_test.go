@@ -72,7 +72,7 @@ func ExampleCalls() {
 // A page on a port of net/http shows what only a loop knows: its goroutine asks an actor, and waits.
 func ExampleAskWait() {
 	type said struct{}
-	type howMuch struct{ reply handler.Reply[int] }
+	type howMuch struct{ asker handler.Asker[int] }
 	var counter handler.ActorRef[any]
 	srv := &loop.Server{
 		OnStart: func(l *loop.Loop) {
@@ -86,7 +86,7 @@ func ExampleAskWait() {
 					case said:
 						n++
 					case howMuch:
-						m.reply.Send(n)
+						m.asker.Answer(n)
 					}
 				}
 			})
@@ -99,7 +99,7 @@ func ExampleAskWait() {
 		})),
 	}
 	page := func(w http.ResponseWriter, r *http.Request) {
-		n, err := handler.AskWait(r.Context(), counter, func(reply handler.Reply[int]) any { return howMuch{reply} })
+		n, err := handler.AskWait(r.Context(), counter, func(asker handler.Asker[int]) any { return howMuch{asker} })
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return

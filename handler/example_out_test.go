@@ -73,7 +73,7 @@ func ExampleRedial() {
 func ExampleAsk() {
 	type question struct {
 		name  string
-		reply handler.Reply[int]
+		asker handler.Asker[int]
 	}
 	var visits handler.ActorRef[question]
 	srv := &loop.Server{
@@ -83,17 +83,17 @@ func ExampleAsk() {
 					seen := make(map[string]int)
 					return func(q question) {
 						seen[q.name]++
-						q.reply.Send(seen[q.name])
+						q.asker.Answer(seen[q.name])
 					}
 				})
 			}
 		},
 		Accept: handler.Shared(loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
-			name, asker := string(line), c.Ref() // c may be gone when the answer comes
+			name, client := string(line), c.Ref() // c may be gone when the answer comes
 			handler.Ask(c.Loop(), visits, 10*time.Second,
-				func(r handler.Reply[int]) question { return question{name, r} },
+				func(r handler.Asker[int]) question { return question{name, r} },
 				func(n int, err error) {
-					_ = asker.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)) })
+					_ = client.Tell(func(c *loop.Conn) { _ = c.Send(fmt.Appendf(nil, "%s: visit %d, %v", name, n, err)) })
 				})
 			return nil
 		})),

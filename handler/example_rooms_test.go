@@ -14,7 +14,7 @@ import (
 type (
 	enters struct {
 		who   loop.Ref
-		reply handler.Reply[int]
+		asker handler.Asker[int]
 	}
 	leaves struct{ who loop.Ref }
 )
@@ -39,7 +39,7 @@ func (h *hall) room(l *loop.Loop, name string) (handler.ActorRef[any], error) {
 			switch m := m.(type) {
 			case enters:
 				here[m.who] = true
-				m.reply.Send(len(here))
+				m.asker.Answer(len(here))
 			case leaves:
 				if delete(here, m.who); len(here) == 0 {
 					a.Stop()
@@ -70,7 +70,7 @@ func (h *hall) enter(c *loop.Conn, name string) error {
 	}
 	who := c.Ref()
 	handler.Ask(c.Loop(), r, time.Second,
-		func(reply handler.Reply[int]) any { return enters{who, reply} },
+		func(asker handler.Asker[int]) any { return enters{who, asker} },
 		func(n int, err error) {
 			if errors.Is(err, handler.ErrStopped) {
 				h.forget(name, r) // it may not have come to that yet

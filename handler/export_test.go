@@ -1,26 +1,36 @@
 package handler
 
-import "github.com/loopwheel/loopwheel/loop"
+import (
+	"unsafe"
 
-// Marks returns how many deadlines are kept for calls, but for those that have timers of their own.
-func Marks[A any](calls *Calls[A]) int { return calls.marks.len() }
+	"github.com/loopwheel/loopwheel/loop"
+)
 
 // CallBytes returns how much memory is kept for calls, about.
 func CallBytes[A any](calls *Calls[A]) int {
-	return 16*len(calls.ring.slots) + 24*cap(calls.marks.list)
+	n := 24 * calls.peak // of the map
+	for k := calls.spare; k != nil; k = k.next {
+		n += int(unsafe.Sizeof(*k))
+	}
+	return n
 }
 
 // PipelineBytes is CallBytes of a Pipeline.
-func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*len(p.order) }
+func PipelineBytes[A any](p *Pipeline[A]) int { return CallBytes(p.calls) + 8*cap(p.order) }
 
 // Tracked returns how many memberships and actors this package keeps account of on l. It must be
 // called on l.
 func Tracked(l *loop.Loop) (conns, memberships, actors int) {
 	s := locals.Get(l)
-	for _, in := range s.groups {
-		memberships += len(in)
+	for _, state := range s.conns {
+		memberships += len(state.groups)
 	}
-	return len(s.groups), memberships, len(s.actors)
+	for e := range s.living {
+		if _, ok := e.(*actor); ok {
+			actors++
+		}
+	}
+	return len(s.conns), memberships, actors
 }
 
 // Registered returns how many connections a Registry keeps account of.
@@ -33,10 +43,29 @@ func Registered[K comparable](r *Registry[K]) int {
 // Asked returns how many questions an actor has not answered, and how many of l wait for an answer. It
 // must be called on l.
 func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
-	r.a.mu.Lock()
-	defer r.a.mu.Unlock()
-	return len(r.a.questions), len(locals.Get(l).askers)
+	r.a.questions.mu.Lock()
+	defer r.a.questions.mu.Unlock()
+	return len(r.a.questions.open), asking(l)
 }
 
 // ActorTimers returns how many timers an actor remembers. It must be called on its loop.
 func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }
+
+// AskedConns returns how many questions of AskConn connections of l have not answered. It must be called
+// on l.
+func AskedConns(l *loop.Loop) (n int) {
+	for _, state := range locals.Get(l).conns {
+		n += len(state.questions.open)
+	}
+	return n
+}
+
+// asking returns how many questions of l wait for an answer.
+func asking(l *loop.Loop) (n int) {
+	for e := range locals.Get(l).living {
+		if _, ok := e.(asked); ok {
+			n++
+		}
+	}
+	return n
+}

@@ -1,47 +1,115 @@
 package handler
 
-import "github.com/loopwheel/loopwheel/loop"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
 
 // maxBuffer is how large a loop's buffer may be and still be kept.
 const maxBuffer = 64 << 10
 
 // local is what this package has on each loop.
 type local struct {
-	buffer   []byte
-	encoders []*encoder              // of the broadcasts that a group sends together
-	groups   map[*loop.Conn][]*Group // where each connection is a member, so that it leaves when it closes
-	actors   map[*actor]struct{}     // that live
-	askers   map[waiter]struct{}     // that wait for an answer
-	links    map[*Link]struct{}      // that were not stopped
-	retells  retells
+	buffer   []byte // for messages to be sent
+	conns    map[*loop.Conn]*connState
+	living   map[ending]struct{} // actors, questions of the loop, and Links
+	warned   time.Time           // by warnSeldom
+	unwarned int                 // warnings since then
 }
 
-var locals *loop.Local[local]
+// An ending is what ends with its loop, and then is not among those that live any more.
+type ending interface{ loopEnds() }
 
-func init() {
-	locals = loop.NewLocal(newLocal) // not above: newLocal refers to it
+var locals = loop.NewLocal(func(l *loop.Loop) local {
+	living := make(map[ending]struct{})
+	l.AfterStop(func() {
+		for range 2 { // once more for what was added meanwhile
+			for e := range living {
+				_ = l.Try(e.loopEnds)
+			}
+		}
+	})
+	return local{conns: make(map[*loop.Conn]*connState), living: living}
+})
+
+// A connState is what this package keeps of a connection until it has closed.
+type connState struct {
+	groups    []*Group // where it is a member
+	atClose   []func()
+	questions questions // of AskConn
+	closed    bool
 }
 
-func newLocal(l *loop.Loop) local {
-	l.AfterStop(func() { stopActors(l); endAskers(l); stopLinks(l) })
-	return local{
-		groups: make(map[*loop.Conn][]*Group),
-		actors: make(map[*actor]struct{}),
-		askers: make(map[waiter]struct{}),
-		links:  make(map[*Link]struct{}),
+// stateOf returns that of c. It must be called on c's loop.
+func stateOf(c *loop.Conn) *connState {
+	conns := locals.Get(c.Loop()).conns
+	s := conns[c]
+	if s == nil {
+		s = new(connState)
+		conns[c] = s
+		c.AfterClose(func(err error) { // at once if c is closed already
+			delete(conns, c)
+			s.closed = true
+			for _, g := range s.groups {
+				g.leave(c)
+			}
+			for _, f := range s.atClose {
+				f()
+			}
+			s.questions.end(withReason(loop.ErrClosed, err))
+		})
+	}
+	return s
+}
+
+// sendBuilt sends what build appends to the loop's buffer. An error of build means that nothing was
+// sent. build is user code, which may send in turn.
+func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
+	l := locals.Get(c.Loop())
+	dst := l.buffer
+	l.buffer = nil
+	msg, err := build(dst)
+	if err == nil {
+		err = c.Send(msg)
+	}
+	if cap(msg) > cap(l.buffer) && cap(msg) <= maxBuffer {
+		l.buffer = msg[:0]
+	}
+	return err
+}
+
+// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second, and
+// says how many have not since the last one. Of a connection that closes, OnClose tells.
+func warnSeldom(c *loop.Conn, err error, msg string) {
+	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
+		return
+	}
+	l := locals.Get(c.Loop())
+	now := time.Now()
+	if now.Sub(l.warned) < time.Second {
+		l.unwarned++
+		return
+	}
+	c.Log().Warn().Err(err).Int("more", l.unwarned).Msg(msg)
+	l.warned, l.unwarned = now, 0
+}
+
+// await waits until done is closed, or returns ctx's error.
+func await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// takeBuffer takes the loop's buffer, or a new one if that is in use: encoding is user code, which
-// may encode in turn.
-func (s *local) takeBuffer() []byte {
-	b := s.buffer
-	s.buffer = nil
-	return b
-}
-
-func (s *local) giveBuffer(b []byte) {
-	if cap(b) > cap(s.buffer) && cap(b) <= maxBuffer {
-		s.buffer = b[:0]
+// require panics if a programmer's mistake has made ok false.
+func require(ok bool, otherwise string) {
+	if !ok {
+		panic("handler: " + otherwise)
 	}
 }

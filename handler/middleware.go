@@ -1,12 +1,27 @@
 package handler
 
-import "github.com/loopwheel/loopwheel/loop"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Defaults of Log.MaxLogged and Heartbeat.Missed.
+const (
+	DefaultMaxLogged = 128
+	DefaultMissed    = 2
+)
 
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
-// log. Log, Limit and Heartbeat are Middlewares; MiddlewareFunc makes one from a function.
-//
-// It wraps the Accept function rather than a handler, so that it sees the Conn when that opens (to
-// set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
+// log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
+// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
 // only needs hooks returns the handler of next as it is, and then costs nothing per message.
 type Middleware interface {
 	// Wrap is called once, when the server is put together; what it returns is called on the loop
@@ -21,30 +36,282 @@ type MiddlewareFunc func(next loop.Accept) loop.Accept
 func (f MiddlewareFunc) Wrap(next loop.Accept) loop.Accept { return f(next) }
 
 // Chain returns accept wrapped in middlewares. The first is the outermost: it sees each connection
-// first, and each message first. Without middlewares it returns accept. A nil accept or middleware
-// panics.
+// first, and each message first. A nil accept or middleware panics.
 func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
-	if accept == nil {
-		panic("handler: Chain with a nil Accept")
-	}
+	require(accept != nil, "Chain with a nil Accept")
 	for i := len(middlewares) - 1; i >= 0; i-- {
-		m := middlewares[i]
-		if m == nil {
-			panic("handler: Chain with a nil Middleware")
-		}
-		if accept = m.Wrap(accept); accept == nil {
-			panic("handler: a Middleware wrapped an Accept into nil")
-		}
+		require(middlewares[i] != nil, "Chain with a nil Middleware")
+		accept = middlewares[i].Wrap(accept)
+		require(accept != nil, "a Middleware wrapped an Accept into nil")
 	}
 	return accept
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops at once, so h must have no state, or state that is safe for that: a loop.HandlerFunc,
-// or a struct of loop.Locals, atomics and Groups. A nil h panics.
+// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A nil
+// h panics.
 func Shared(h loop.Handler) loop.Accept {
-	if h == nil {
-		panic("handler: Shared with a nil Handler")
-	}
+	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
+}
+
+// messageFilter is a handler before whose OnMessage something is done with the message. False: the
+// message is not passed on, and err is what OnMessage returns.
+type messageFilter struct {
+	loop.Handler
+	filter func(c *loop.Conn, msg []byte) (pass bool, err error)
+}
+
+func (h *messageFilter) OnMessage(c *loop.Conn, msg []byte) error {
+	if pass, err := h.filter(c, msg); !pass {
+		return err
+	}
+	return h.Handler.OnMessage(c, msg)
+}
+
+// Unwrap lets loop.HandlerAs look through.
+func (h *messageFilter) Unwrap() any { return h.Handler }
+
+// Log is a Middleware that writes a line to loop.Conn.Log when a connection opens or is refused,
+// and one with its age and the reason when it has closed; on request one for each message received.
+// The reason "close" stands for our own Close without an error. A panic is logged as an error; the
+// stack is in the line that the loop has written. The zero Log costs nothing per message.
+type Log struct {
+	Level        zerolog.Level // of opens and closes; the zero value is zerolog.DebugLevel
+	Messages     bool          // a line per message, before the handler gets it
+	MessageLevel zerolog.Level // of these; the zero value is zerolog.DebugLevel
+	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A
+	// negative one shows none, only the length.
+	MaxLogged int
+}
+
+// Wrap implements Middleware.
+func (l Log) Wrap(next loop.Accept) loop.Accept {
+	if l.MaxLogged == 0 {
+		l.MaxLogged = DefaultMaxLogged
+	}
+	return func(c *loop.Conn) loop.Handler {
+		start := c.Loop().Now()
+		inner := next(c)
+		if inner == nil {
+			c.Log().WithLevel(l.Level).Msg("refused")
+			return nil
+		}
+		c.Log().WithLevel(l.Level).Stringer("local", c.LocalAddr()).Int("loop", c.Loop().Index()).Msg("open")
+		c.AfterClose(func(err error) { l.closed(c, start, err) })
+		if l.Messages {
+			return &messageFilter{inner, l.message}
+		}
+		return inner
+	}
+}
+
+func (l *Log) closed(c *loop.Conn, start time.Time, err error) {
+	level, reason := l.Level, "close"
+	if err != nil {
+		reason = err.Error()
+	}
+	if _, panicked := errors.AsType[*loop.PanicError](err); panicked {
+		level = zerolog.ErrorLevel
+	}
+	c.Log().WithLevel(level).Str("reason", reason).Dur("age", c.Loop().Now().Sub(start)).Msg("closed")
+}
+
+// message writes the line of one message.
+func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
+	if e := c.Log().WithLevel(l.MessageLevel); e.Enabled() {
+		if e = e.Int("len", len(msg)); l.MaxLogged > 0 {
+			e = e.Bytes("msg", msg[:min(len(msg), l.MaxLogged)])
+		}
+		e.Msg("message")
+	}
+	return true, nil
+}
+
+// ErrRateLimit is the reason of a connection that was closed because its peer sent messages faster
+// than Limit allows.
+var ErrRateLimit = errors.New("handler: message rate limit exceeded")
+
+// Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
+// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to the
+// rate is never hit, even if the loop was blocked or the process stopped, so that messages of many
+// seconds come at once. Shorter delays, by the network or by a loop that is away for less than 25 ms,
+// are for Burst: let it be what comes in 50 ms at least, and two.
+//
+// A loop cannot wait, so a message that is too many is not delayed: the connection closes with
+// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and heartbeats
+// all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit costs one
+// reading of the clock per message, and no timer.
+type Limit struct {
+	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
+	PerSecond float64
+	// Burst is how many messages may come at once after a silence. 0 means PerSecond rounded up.
+	Burst int
+	Drop  bool // the messages that are too many, instead of closing the connection
+	// Exceeded, if not nil, is called on the loop for each message that is too many, before the
+	// connection closes if it does: to count, or to tell the peer. msg is valid until it returns.
+	Exceeded func(c *loop.Conn, msg []byte)
+}
+
+// Wrap implements Middleware. It panics if the fields make no sense.
+func (l Limit) Wrap(next loop.Accept) loop.Accept {
+	require(l.PerSecond > 0 && !math.IsInf(l.PerSecond, 0), "Limit.PerSecond must be a positive number")
+	require(l.Burst >= 0, "Limit.Burst is negative")
+	const forever = math.MaxInt64 / 4
+	burst := float64(l.Burst)
+	if l.Burst == 0 {
+		burst = math.Ceil(l.PerSecond)
+	}
+	interval := math.Floor(min(max(1, float64(time.Second)/l.PerSecond), forever))
+	full := bucket{interval: time.Duration(interval), capacity: time.Duration(min((burst-1)*interval, forever))}
+	return func(c *loop.Conn) loop.Handler {
+		inner := next(c)
+		if inner == nil {
+			return nil
+		}
+		b, start := full, c.Loop().Now()
+		b.away = c.Loop().Away()
+		return &messageFilter{inner, func(c *loop.Conn, msg []byte) (bool, error) {
+			if b.take(c.Loop().Now().Sub(start), c.Loop().Away()) {
+				return true, nil
+			}
+			if l.Exceeded != nil {
+				l.Exceeded(c, msg)
+			}
+			if l.Drop {
+				return false, nil
+			}
+			return false, ErrRateLimit
+		}}
+	}
+}
+
+// A bucket is a token bucket that needs no filling, by the generic cell rate algorithm.
+type bucket struct {
+	interval time.Duration // between two messages at the rate
+	capacity time.Duration // how far ahead of that they may be
+	due      time.Duration // when the next message is due if all come at the exact rate
+
+	// What the peer sent while the loop was away comes all at once: it is let through, up to what
+	// the rate allowed in that time, if it is handled soon after.
+	away    time.Duration // loop.Loop.Away when last looked at
+	excused time.Duration // of that, not yet used
+	until   time.Duration // when it is forfeited
+}
+
+// take takes one token at now, if there is one. away is how long the loop was away in all.
+func (b *bucket) take(now, away time.Duration) bool {
+	if away != b.away {
+		b.excused = min(b.excused+away-b.away, away)
+		b.away, b.until = away, now+time.Second
+	}
+	switch {
+	case b.due-now <= b.capacity:
+		b.due = max(b.due, now) + b.interval
+	case b.excused >= b.interval && now <= b.until:
+		b.excused -= b.interval
+	default:
+		return false
+	}
+	return true
+}
+
+// ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed
+// because its peer was silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true
+// for both.
+var ErrHeartbeat error = heartbeatError{}
+
+type heartbeatError struct{}
+
+func (heartbeatError) Error() string { return "handler: heartbeat missed" }
+func (heartbeatError) Unwrap() error { return loop.ErrIdle }
+
+// Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
+// of protocol need three settings:
+//
+//   - Ping and pong (WebSocket, IRC, a game): Interval and a Ping. A peer that was silent for an
+//     Interval gets a ping, and another after each further one; once Missed pings were left without
+//     an answer for an Interval each, it is closed. A peer that talks anyway is never pinged.
+//   - The peer sends by itself (MQTT, a device that reports): Interval and no Ping. It is closed
+//     after Missed Intervals of silence.
+//   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
+//     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
+//
+// For protocols in which both sides send by themselves (AMQP, STOMP) chain the second and the third.
+//
+// Each byte that comes in counts as life. Nothing is early: a loop that was late itself looks into
+// the socket first, as loop.Conn.OnIdle does. It costs nothing per message (SendOnly: a reading of
+// the clock per write) and shares one timer with the idle hooks and the idle timeout.
+type Heartbeat struct {
+	// Interval is how long the silence lasts before a ping, and between two. It must be positive.
+	Interval time.Duration
+	// Message is the ping: one message, framed by the connection's codec.
+	Message []byte
+	// Ping, in place of Message, sends a ping that is made anew each time or is not a message of the
+	// codec. It is called on the loop. An error closes c with it.
+	Ping func(c *loop.Conn) error
+	// Missed is how many heartbeats a peer may miss. 0 means DefaultMissed, 2. With a ping, silence
+	// of (Missed+1) times Interval closes: 30 s and 2 mean pings at 30 and 60 s, and the end at 90
+	// s. Without one, Missed times Interval does.
+	Missed int
+	// SendOnly: never close a peer for its silence, and ping when nothing was written for an Interval.
+	SendOnly bool
+	// Jitter adds to each connection's Interval a random time below this, so that clients that
+	// connected together are not pinged together. 0 means none.
+	Jitter time.Duration
+}
+
+// Wrap implements Middleware. It panics if the fields make no sense.
+func (h Heartbeat) Wrap(next loop.Accept) loop.Accept {
+	require(h.Interval > 0, "Heartbeat.Interval must be positive")
+	require(h.Missed >= 0, "Heartbeat.Missed is negative")
+	require(h.Jitter >= 0, "Heartbeat.Jitter is negative")
+	require(h.Ping == nil || h.Message == nil, "Heartbeat has both a Ping and a Message")
+	require(!h.SendOnly || h.Ping != nil || h.Message != nil, "Heartbeat.SendOnly needs a Ping or a Message")
+	if h.Missed == 0 {
+		h.Missed = DefaultMissed
+	}
+	if h.Message != nil {
+		message := bytes.Clone(h.Message)
+		h.Ping = func(c *loop.Conn) error { return c.Send(message) }
+	}
+	return func(c *loop.Conn) loop.Handler {
+		inner := next(c)
+		if inner != nil {
+			h.start(c)
+		}
+		return inner
+	}
+}
+
+// start sets the hook of one connection.
+func (h *Heartbeat) start(c *loop.Conn) {
+	interval, closeAt := h.Interval, h.Missed
+	if h.Jitter > 0 {
+		interval += rand.N(h.Jitter)
+	}
+	if h.Ping != nil {
+		closeAt++
+	}
+	if h.SendOnly {
+		c.OnIdle(loop.IdleWrite, interval, func(int) {
+			if c.Pending() == 0 { // else there is something on its way already, and a ping would not overtake it
+				h.ping(c)
+			}
+		})
+		return
+	}
+	c.OnIdle(loop.IdleRead, interval, func(n int) {
+		if n >= closeAt {
+			c.CloseWithError(fmt.Errorf("%w: nothing received for %v", ErrHeartbeat, time.Duration(n)*interval))
+		} else if h.Ping != nil {
+			h.ping(c)
+		}
+	})
+}
+
+func (h *Heartbeat) ping(c *loop.Conn) {
+	if err := h.Ping(c); err != nil && !errors.Is(err, loop.ErrClosed) {
+		c.CloseWithError(fmt.Errorf("handler: heartbeat: %w", err))
+	}
 }

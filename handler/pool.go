@@ -1,6 +1,8 @@
 package handler
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -12,29 +14,18 @@ const DefaultPoolSize = 3
 
 // PoolConfig is what a Pool is made with: Redial, with its Addr, and Open must be set.
 type PoolConfig[A any] struct {
-	// Redial says how each connection is made, and made again. Its Open must be nil; Keep and Drop
-	// do not matter.
-	Redial Redial
-
-	// Size is how many connections there are. 0 means DefaultPoolSize, 3.
-	Size int
-
-	// Limits are those of each connection's calls.
-	Limits CallLimits
-
-	// Open is called for each new connection, on the loop, and returns its Handler, whose OnMessage
-	// gives answers to calls. nil refuses, which counts as a failed attempt. Calls may be begun there
-	// already, to say who we are: others come when it has returned.
+	Redial Redial     // how each connection is made; Open must be nil, Keep and Drop do not matter
+	Size   int        // how many connections there are; 0 means DefaultPoolSize, 3
+	Limits CallLimits // of each connection
+	// Open is the Accept of each new connection. The OnMessage of its Handler gives answers to calls.
+	// Calls may be begun in Open already, to say who we are: others come when it has returned.
 	Open func(c *loop.Conn, calls *Calls[A]) loop.Handler
-
-	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a peer that is dead
-	// but has not closed.
+	// Middlewares are put around that handler, as by Chain: a Heartbeat finds a dead peer.
 	Middlewares []Middleware
 }
 
-// A Pool is some connections of one loop to one address, over which calls are spread: each goes out
-// on the one with the fewest under way, of those that stand. They are kept by a Redial. A holds an
-// answer.
+// A Pool is some connections of one loop to one address, kept by a Redial each, over which calls are
+// spread: each goes out on the one with the fewest under way. A holds an answer.
 //
 //	users := handler.NewPool(l, handler.PoolConfig[reply]{
 //		Redial: handler.Redial{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
@@ -44,13 +35,12 @@ type PoolConfig[A any] struct {
 //	err := users.Call(0, request, func(r reply, err error) { ... })
 //
 // A connection that ends fails the calls that are under way on it: whether to ask once more is for
-// who knows what it does. The methods must be called on the loop. It lives until Stop, or the end
-// of the loop.
+// who knows what it does. The methods must be called on the loop, but for Shutdown. It lives until
+// Stop, or the end of the loop.
 type Pool[A any] struct {
 	links []*Link
 	lines []line[A]
 	turn  int
-	room  []byte    // of the request in hand; nil while one is made
 	past  CallStats // of connections that have gone
 }
 
@@ -70,17 +60,10 @@ type PoolStats struct {
 // NewPool begins to dial on l, and must be called there: most often in Server.OnStart, or by a
 // loop.Local, so that each loop has a pool of its own. What makes no sense panics.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
-	if cfg.Open == nil || cfg.Redial.Open != nil {
-		panic("handler: NewPool: PoolConfig.Open must be set, and that of its Redial not")
-	}
-	if cfg.Size < 0 {
-		panic("handler: NewPool with a negative Size")
-	}
-	if cfg.Size == 0 {
-		cfg.Size = DefaultPoolSize
-	}
+	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
+	require(cfg.Size >= 0, "NewPool with a negative Size")
 	cfg.Limits.filled() // or each connection would panic
-	p := &Pool[A]{lines: make([]line[A], cfg.Size)}
+	p := &Pool[A]{lines: make([]line[A], cmp.Or(cfg.Size, DefaultPoolSize))}
 	for i := range p.lines {
 		r := cfg.Redial
 		r.Open = Chain(func(c *loop.Conn) loop.Handler { return p.open(i, c, &cfg) }, cfg.Middlewares...)
@@ -106,20 +89,18 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 }
 
 // Call asks: request appends the message that asks, with the id that its answer must have, to dst,
-// and returns that. done is called when the call ends, never within Call: with the answer, or with
-// an error and the zero A, as for Calls. A timeout of 0 or less means CallLimits.Timeout.
-//
-// With an error there is no call, and done is not called. ErrAway: no connection stands.
-// ErrTooManyCalls: as many calls are under way on each of them as may be. Others are the codec's,
-// which does not take the message.
+// and returns that. done is called when the call ends, as for Calls, and a timeout of 0 or less means
+// CallLimits.Timeout. With an error there is no call, and done is not called. ErrAway: no connection
+// stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others are the
+// codec's, which does not take the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
-		if errors.Is(err, ErrTooManyCalls) {
+		switch {
+		case errors.Is(err, ErrTooManyCalls):
 			return err
-		}
-		if err == nil {
-			err = p.send(ln.conn, request, id)
+		case err == nil:
+			err = sendBuilt(ln.conn, func(dst []byte) ([]byte, error) { return request(dst, id), nil })
 			if err == nil || !ln.calls.Cancel(id) { // or it has ended meanwhile
 				return nil
 			}
@@ -137,38 +118,34 @@ func (p *Pool[A]) pick() (best *line[A]) {
 	p.turn++
 	for i := range p.lines {
 		ln := &p.lines[(p.turn+i)%len(p.lines)]
-		if ln.conn != nil && !ln.ends && (best == nil || ln.calls.ring.used < best.calls.ring.used) {
+		if ln.conn != nil && !ln.ends && (best == nil || len(ln.calls.calls) < len(best.calls.calls)) {
 			best = ln
 		}
 	}
 	return best
 }
 
-// send sends a request. It may call the pool in turn, while it is made.
-func (p *Pool[A]) send(c *loop.Conn, request func(dst []byte, id uint64) []byte, id uint64) error {
-	room := p.room
-	p.room = nil
-	msg := request(room[:0], id)
-	if cap(msg) <= maxBuffer {
-		p.room = msg[:0]
-	}
-	return c.Send(msg)
-}
-
 // Stats returns the numbers up to now.
 func (p *Pool[A]) Stats() PoolStats {
 	s := PoolStats{Size: len(p.lines), Calls: p.past}
-	for i := range p.lines {
-		ln := &p.lines[i]
-		if ln.conn == nil {
-			continue
-		}
-		s.Calls.add(ln.calls.Stats())
-		if !ln.ends {
-			s.Open++
+	for _, ln := range p.lines {
+		if ln.conn != nil {
+			s.Calls.add(ln.calls.Stats())
+			if !ln.ends {
+				s.Open++
+			}
 		}
 	}
 	return s
+}
+
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and all
+// calls have ended. When ctx is done it returns ctx's error.
+func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
+	for _, k := range p.links {
+		err = cmp.Or(err, k.Shutdown(ctx))
+	}
+	return err
 }
 
 // Stop closes the connections, and dials no more. Calls that are under way fail, with loop.ErrClosed.
@@ -176,14 +153,4 @@ func (p *Pool[A]) Stop() {
 	for _, k := range p.links {
 		k.Stop()
 	}
-}
-
-func (s *CallStats) add(more CallStats) {
-	s.Pending += more.Pending
-	s.Begun += more.Begun
-	s.Answered += more.Answered
-	s.TimedOut += more.TimedOut
-	s.Canceled += more.Canceled
-	s.Failed += more.Failed
-	s.Unmatched += more.Unmatched
 }

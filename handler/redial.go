@@ -1,11 +1,13 @@
 package handler
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -15,13 +17,13 @@ const (
 	DefaultRedialMax = 30 * time.Second
 )
 
-// ErrAway: there is no connection now, and as much as may be kept for the next one is kept already.
+// ErrAway: there is no connection now, and no more may be kept for the next one.
 var ErrAway = errors.New("handler: not connected")
 
 // A Redial keeps a connection to an address: when it ends, or cannot be made, it is dialled again,
-// after a time that doubles from Min to Max, each with full jitter (AWS, "Exponential Backoff And
-// Jitter"): a random part of that time, so that the clients of a server that comes back do not come
-// all at once. A connection that has lasted for Max begins at Min again.
+// after a time that doubles from Min to Max, with full jitter (AWS, "Exponential Backoff And
+// Jitter"): a random part of that time, so that not all clients come at once when a server comes
+// back. A connection that has lasted for Max begins at Min again.
 //
 //	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: open}
 //	link := up.Start(l) // on loop l
@@ -29,65 +31,48 @@ var ErrAway = errors.New("handler: not connected")
 //	link.Send([]byte("hello"))
 //
 // A connection that begins in plain text is open all the same: what was kept, and what is sent until
-// loop.Conn.StartTLS is called, is not encrypted.
-//
-// For more than one connection, Start more than one. A Heartbeat finds a peer that is dead but has
-// not closed: Open is an Accept, so Chain puts one around it.
+// loop.Conn.StartTLS is called, is not encrypted. For more connections, Start more than one. A
+// Heartbeat, put around Open by Chain, finds a peer that is dead but has not closed.
 type Redial struct {
-	// Dialer dials Addr, which is as for loop.Dialer.Dial.
 	Dialer loop.Dialer
-	Addr   string
-
-	// Open is called for each new connection, on the loop, and returns its Handler, like
-	// Server.Accept. nil refuses, which counts as a failed attempt.
+	Addr   string // as for Dialer.Dial
+	// Open is the Accept of each new connection. nil refuses, which counts as a failed attempt.
 	Open loop.Accept
-
 	// State, if not nil, is called on the loop for each change: with the connection and nil when it
 	// is open, after Open; with nil and the reason when an attempt has failed or the connection has
 	// ended. Nothing else tells why there is no connection: it is where to log that.
 	State func(c *loop.Conn, err error)
-
-	// Min and Max bound the time between two attempts. 0 means DefaultRedialMin, 100 ms, and
-	// DefaultRedialMax, 30 s.
+	// Min and Max bound the time between two attempts. 0 means 100 ms, and 30 s.
 	Min, Max time.Duration
-
 	// Keep is how many messages Link.Send keeps while there is no connection; they are sent first
 	// on the next one, as fast as the peer takes them. 0 means none: Send fails with ErrAway.
 	Keep int
-
-	// Drop has the oldest kept message give way to a new one when Keep are kept, in place of
-	// ErrAway.
+	// Drop has the oldest kept message give way to a new one, in place of ErrAway.
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What makes no sense panics, an address or a
-// Dialer that can never connect too. The Link lives until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What can never connect panics. The Link lives
+// until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
-	if r.Open == nil {
-		panic("handler: Redial without an Open")
+	require(r.Open != nil, "Redial without an Open")
+	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
+		panic("handler: Redial: " + err.Error())
 	}
-	if err := inside.CheckDial(r.Dialer, r.Addr); err != nil {
-		panic("handler: Redial: " + err.Error()) // or it would be tried again and again
+	require(r.Min >= 0 && r.Max >= 0 && r.Keep >= 0, "Redial with a negative Min, Max or Keep")
+	r.Min = cmp.Or(r.Min, DefaultRedialMin)
+	r.Max = cmp.Or(r.Max, max(DefaultRedialMax, r.Min))
+	require(r.Max >= r.Min, "Redial with a Max below Min")
+	if r.State == nil {
+		r.State = func(*loop.Conn, error) {}
 	}
-	if r.Min < 0 || r.Max < 0 || r.Keep < 0 {
-		panic("handler: Redial with a negative Min, Max or Keep")
-	}
-	if r.Min == 0 {
-		r.Min = DefaultRedialMin
-	}
-	if r.Max == 0 {
-		r.Max = max(DefaultRedialMax, r.Min)
-	}
-	if r.Max < r.Min {
-		panic("handler: Redial with a Max below Min")
-	}
-	k := &Link{redial: r, loop: l, wait: r.Min}
-	locals.Get(l).links[k] = struct{}{}
+	k := &Link{redial: r, loop: l, wait: r.Min, ended: make(chan struct{})}
+	locals.Get(l).living[k] = struct{}{}
 	k.dial()
 	return k
 }
 
-// A Link is a connection that is kept by a Redial. Its methods must be called on its loop.
+// A Link is a connection that is kept by a Redial. Its methods must be called on its loop, but for
+// Shutdown.
 type Link struct {
 	redial  Redial
 	loop    *loop.Loop
@@ -97,10 +82,10 @@ type Link struct {
 	timer   loop.Timer
 	cancel  func()
 	kept    [][]byte
-	dials   uint64
-	opens   uint64
-	dropped uint64
+	stats   LinkStats // but Open and Kept
+	live    bool      // there is a connection, or Open is asked about one
 	stopped bool
+	ended   chan struct{} // closed when it has stopped and the connection has ended
 }
 
 // LinkStats are the numbers of a Link.
@@ -115,10 +100,9 @@ type LinkStats struct {
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
-// Send sends msg, or keeps a copy for the next connection, or behind what was kept and is not sent
-// yet. ErrAway: Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
-// Conn.Send's. A message that was sent may still be lost with its connection: only an answer tells,
-// see Calls.
+// Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
+// Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A
+// message that was sent may still be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -128,16 +112,19 @@ func (k *Link) Send(msg []byte) error {
 	case k.redial.Keep == 0, len(k.kept) >= k.redial.Keep && !k.redial.Drop:
 		return ErrAway
 	case len(k.kept) >= k.redial.Keep:
-		k.unkeep()
-		k.dropped++
+		k.kept[0] = nil
+		k.kept = k.kept[1:]
+		k.stats.Dropped++
 	}
-	k.kept = append(k.kept, append([]byte{}, msg...))
+	k.kept = append(k.kept, bytes.Clone(msg))
 	return nil
 }
 
 // Stats returns the numbers up to now.
 func (k *Link) Stats() LinkStats {
-	return LinkStats{Open: k.conn != nil, Dials: k.dials, Opened: k.opens, Kept: len(k.kept), Dropped: k.dropped}
+	s := k.stats
+	s.Open, s.Kept = k.conn != nil, len(k.kept)
+	return s
 }
 
 // Stop closes the connection, if there is one, and dials no more. State is called for the end of
@@ -147,20 +134,29 @@ func (k *Link) Stop() {
 		return
 	}
 	k.stopped = true
-	delete(locals.Get(k.loop).links, k)
+	delete(locals.Get(k.loop).living, k)
 	k.timer.Stop()
 	if k.cancel != nil {
 		k.cancel()
 	}
-	k.dropped += uint64(len(k.kept))
+	k.stats.Dropped += uint64(len(k.kept))
 	k.kept = nil
-	if k.conn != nil {
+	if !k.live {
+		close(k.ended)
+	} else if k.conn != nil {
 		k.conn.Close()
 	}
 }
 
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connection has closed: then no
+// function of its handler, State, or its calls runs any more. When ctx is done it returns ctx's error.
+func (k *Link) Shutdown(ctx context.Context) error {
+	_ = k.loop.PostEventually(k.Stop) // a loop that ends stops its Links
+	return await(ctx, k.ended)
+}
+
 func (k *Link) dial() {
-	k.dials++
+	k.stats.Dials++
 	k.cancel = k.redial.Dialer.Dial(k.loop, k.redial.Addr, k.opened)
 }
 
@@ -171,40 +167,33 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 		k.failed(err)
 		return nil
 	}
+	k.live = true
 	c.AfterClose(k.closed)
 	h := k.redial.Open(c)
 	if h == nil || k.stopped {
 		return nil // then c closes, refused
 	}
 	k.conn, k.since = c, k.loop.Now()
-	k.opens++
+	k.stats.Opened++
 	k.sendKept()
-	k.tell(c, nil)
+	k.redial.State(c, nil)
 	return h
 }
 
 // sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close, and lose all that waits in it. What the codec refuses would be refused by the next
-// connection's, too, and keep all behind it.
+// would close. What the codec refuses is dropped, or it would keep all behind it.
 func (k *Link) sendKept() {
-	for len(k.kept) > 0 && inside.Room(k.conn, k.sendKept) {
+	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {
 		case errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrSlowConsumer):
 			return
 		case err != nil:
-			k.dropped++
-			if more, ok := inside.MayLog(k.conn); ok {
-				k.conn.Log().Warn().Err(err).Int("more", more).Msg("a kept message cannot be sent")
-			}
+			k.stats.Dropped++
+			warnSeldom(k.conn, err, "a kept message cannot be sent")
 		}
-		k.unkeep()
+		k.kept[0] = nil
+		k.kept = k.kept[1:]
 	}
-}
-
-// unkeep forgets the oldest kept message.
-func (k *Link) unkeep() {
-	k.kept[0] = nil
-	k.kept = k.kept[1:]
 }
 
 // closed is told when a connection has ended, or was refused by Open.
@@ -212,9 +201,10 @@ func (k *Link) closed(err error) {
 	if k.conn != nil && k.loop.Now().Sub(k.since) >= k.redial.Max {
 		k.wait = k.redial.Min
 	}
-	k.conn = nil
-	if err == nil {
-		err = loop.ErrClosed
+	k.conn, k.live = nil, false
+	err = cmp.Or(err, loop.ErrClosed)
+	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // behind what ends with c
+		ended()
 	}
 	k.failed(err)
 }
@@ -222,23 +212,13 @@ func (k *Link) closed(err error) {
 // failed tells why there is no connection, and dials again later, though State panics. It does not go
 // by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
 func (k *Link) failed(err error) {
-	if !k.stopped && !inside.Draining(k.loop) {
+	if !k.stopped && !k.loop.Draining() {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1
 		k.wait = min(2*k.wait, k.redial.Max)
 		k.timer = k.loop.AfterFunc(d, k.dial)
 	}
-	k.tell(nil, err)
+	k.redial.State(nil, err)
 }
 
-func (k *Link) tell(c *loop.Conn, err error) {
-	if k.redial.State != nil {
-		k.redial.State(c, err)
-	}
-}
-
-// stopLinks stops those that still live when their loop ends.
-func stopLinks(l *loop.Loop) {
-	for k := range locals.Get(l).links {
-		k.Stop()
-	}
-}
+// loopEnds stops the Link when its loop ends.
+func (k *Link) loopEnds() { k.Stop() }

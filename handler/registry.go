@@ -19,8 +19,7 @@ import (
 //	// Anywhere. loop.ErrClosed: nobody has that id.
 //	err := devices.Get(id).Tell(func(c *loop.Conn) { _ = c.Send(order) })
 //
-// That a connection which was replaced has closed takes nothing away from the one that has its key
-// now. A key without a connection takes no memory.
+// A connection that was replaced and closes takes nothing away from the one that has its key now.
 type Registry[K comparable] struct {
 	mu   sync.Mutex
 	by   map[K]loop.Ref
@@ -31,37 +30,27 @@ type Registry[K comparable] struct {
 // zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it, too.
 // Nothing happens if c has closed already.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
-	ref := c.Ref()
-	if !r.follow(c, ref) {
+	state, ref := stateOf(c), c.Ref()
+	if state.closed {
 		return before
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if had := r.keys[ref]; !slices.Contains(had, key) {
-		r.keys[ref] = append(had, key)
-	}
-	if now := r.by[key]; now != ref {
-		before = now
-	}
-	r.by[key] = ref
-	return before
-}
-
-// follow sees to it that c leaves when it has closed, and reports whether that is yet to come.
-func (r *Registry[K]) follow(c *loop.Conn, ref loop.Ref) bool {
-	r.mu.Lock()
 	if r.by == nil {
 		r.by, r.keys = make(map[K]loop.Ref), make(map[loop.Ref][]K)
 	}
-	had, followed := r.keys[ref]
-	r.keys[ref] = had
-	r.mu.Unlock()
-	if followed {
-		return true
+	had, known := r.keys[ref]
+	if !known {
+		state.atClose = append(state.atClose, func() { r.leaveAll(ref) })
 	}
-	closed := false
-	c.AfterClose(func(error) { closed = true; r.leaveAll(ref) })
-	return !closed
+	if !slices.Contains(had, key) {
+		r.keys[ref] = append(had, key)
+	}
+	if before = r.by[key]; before == ref {
+		before = loop.Ref{}
+	}
+	r.by[key] = ref
+	return before
 }
 
 // Leave takes key away from c and reports whether c had it. It must be called on c's loop.
@@ -69,27 +58,24 @@ func (r *Registry[K]) Leave(key K, c *loop.Conn) bool {
 	ref := c.Ref()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if had, ok := r.keys[ref]; ok { // without keys it is followed all the same
+	if had, known := r.keys[ref]; known { // and stays so without keys, as leaveAll will be called
 		r.keys[ref] = slices.DeleteFunc(had, func(k K) bool { return k == key })
 	}
-	return r.remove(key, ref)
-}
-
-// remove takes key away from ref, unless another has it now. r.mu is held.
-func (r *Registry[K]) remove(key K, ref loop.Ref) bool {
-	if r.by[key] != ref || ref == (loop.Ref{}) {
-		return false
+	had := r.by[key] == ref
+	if had {
+		delete(r.by, key)
 	}
-	delete(r.by, key)
-	return true
+	return had
 }
 
-// leaveAll is what happens when a connection has closed.
+// leaveAll is what happens when a connection has closed. Others may have its keys now.
 func (r *Registry[K]) leaveAll(ref loop.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range r.keys[ref] {
-		r.remove(key, ref)
+		if r.by[key] == ref {
+			delete(r.by, key)
+		}
 	}
 	delete(r.keys, ref)
 }
@@ -116,10 +102,6 @@ func (r *Registry[K]) All() iter.Seq2[K, loop.Ref] {
 		r.mu.Lock()
 		all := maps.Clone(r.by)
 		r.mu.Unlock()
-		for key, ref := range all {
-			if !yield(key, ref) {
-				return
-			}
-		}
+		maps.All(all)(yield)
 	}
 }

@@ -53,14 +53,14 @@ func TestRedialRestsWhileThePeerTakesNothing(t *testing.T) {
 	})
 }
 
-func TestAnswersRestWhileThePeerTakesNothing(t *testing.T) {
+func TestRepliesRestWhileThePeerTakesNothing(t *testing.T) {
 	const n = 300
 	answer := strings.Repeat("x", 10<<10) + "\n"
 	bubble(t, func(t *testing.T) {
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			answers := handler.NewAnswers(c, 0)
+			answers := handler.NewReplies(c, 0)
 			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
-				return answers.Ask(c.Loop(), func(dst []byte) []byte { return append(dst, answer...) })
+				return answers.RunOn(c.Loop(), func(dst []byte) []byte { return append(dst, answer...) })
 			})
 		})
 		p := srv.Open()
@@ -72,14 +72,14 @@ func TestAnswersRestWhileThePeerTakesNothing(t *testing.T) {
 
 // What holds a connection because too many of its answers wait, and what its user pauses, do not
 // end each other. Nothing is lost, though the peer has ended its output meanwhile.
-func TestAnswersAndPauses(t *testing.T) {
+func TestRepliesAndPauses(t *testing.T) {
 	const max = 10
 	bubble(t, func(t *testing.T) {
-		var answers []*handler.Answer
+		var answers []*handler.Reply
 		var conn *loop.Conn
-		var a *handler.Answers
+		var a *handler.Replies
 		srv := startLines(t, 1, func(c *loop.Conn) loop.Handler {
-			conn, a = c, handler.NewAnswers(c, max)
+			conn, a = c, handler.NewReplies(c, max)
 			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
 				answers = append(answers, a.Later())
 				return nil

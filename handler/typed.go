@@ -8,8 +8,7 @@ import (
 )
 
 // Typed turns frames into values of a user's type T, and values into frames. It is a plain value
-// that serves all connections: make one for each type that comes in or goes out, usually as package
-// variables.
+// that serves all connections on any loop: make one for each type, usually as package variables.
 //
 //	var (
 //		requests = handler.JSON[Request]()
@@ -18,18 +17,14 @@ import (
 //
 // One direction suffices: Decode is needed by Handler and Func, Append by Send.
 type Typed[T any] struct {
-	// Decode makes a value of a frame. It is called on any loop. A value that refers to msg is
-	// valid only as long as msg is: until OnMessage returns. An error closes the connection, unless
-	// there is Invalid.
+	// Decode makes a value of a frame. A value that refers to msg is valid only as long as msg is:
+	// until OnMessage returns. An error closes the connection, unless there is Invalid.
 	Decode func(msg []byte) (T, error)
-
-	// Append appends the frame of v to dst and returns the longer slice, which it does not keep. It
-	// is called on any loop. What it returns with an error is not used.
+	// Append appends the frame of v to dst and returns the longer slice, which it does not keep.
+	// What it returns with an error is not used.
 	Append func(dst []byte, v T) ([]byte, error)
-
-	// Invalid, if not nil, is called for a message that Decode refused, with its error: to answer
-	// it, or to drop it. What it returns is what OnMessage returns: nil goes on, an error closes
-	// the connection.
+	// Invalid, if not nil, is called for a message that Decode refused, with its error. What it
+	// returns is what OnMessage returns: nil goes on, an error closes the connection.
 	Invalid func(c *loop.Conn, msg []byte, err error) error
 }
 
@@ -48,83 +43,61 @@ func JSON[T any]() Typed[T] {
 	}
 }
 
-// A TypedHandler is a loop.Handler that gets values in place of frames. All that is said there
-// holds here.
+// A TypedHandler is a loop.Handler that gets values in place of frames.
 type TypedHandler[T any] interface {
-	// OnMessage is called for each message, with the value it was decoded to.
 	OnMessage(c *loop.Conn, v T) error
-
-	// OnClose is called once, as the last thing for c.
 	OnClose(c *loop.Conn, err error)
 }
 
 // Handler returns the handler that decodes messages for h, which loop.HandlerAs finds in it. It belongs
 // to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
-	t.needDecode("Handler")
-	if h == nil {
-		panic("handler: Typed.Handler with a nil TypedHandler")
-	}
-	return &typed[T]{format: t, inner: h}
+	require(t.Decode != nil, "Typed.Handler needs Typed.Decode")
+	require(h != nil, "Typed.Handler with a nil TypedHandler")
+	return &typed[T]{t, h}
 }
 
 // Func returns the Accept of a server without state: f is called for each message, on all loops at
 // once. A nil f or Decode panics.
 func (t Typed[T]) Func(f func(c *loop.Conn, v T) error) loop.Accept {
-	t.needDecode("Func")
-	if f == nil {
-		panic("handler: Typed.Func with a nil func")
-	}
-	return Shared(loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-		v, err := t.Decode(msg)
-		if err != nil {
-			return t.invalid(c, msg, err)
-		}
-		return f(c, v)
-	}))
+	require(t.Decode != nil, "Typed.Func needs Typed.Decode")
+	require(f != nil, "Typed.Func with a nil func")
+	return Shared(loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return t.deliver(c, msg, f) }))
 }
 
 // Send sends v as one message, by the rules of loop.Conn.Send. It must be called on c's loop. An
 // error of Append is returned, and means that nothing was sent. A nil Append panics.
 func (t Typed[T]) Send(c *loop.Conn, v T) error {
-	if t.Append == nil {
-		panic("handler: Typed.Send needs Typed.Append")
-	}
-	s := locals.Get(c.Loop())
-	b, err := t.Append(s.takeBuffer(), v)
-	if err != nil {
-		err = fmt.Errorf("handler: cannot encode a message: %w", err)
-	} else {
-		err = c.Send(b)
-	}
-	s.giveBuffer(b)
-	return err
+	require(t.Append != nil, "Typed.Send needs Typed.Append")
+	return sendBuilt(c, func(dst []byte) ([]byte, error) {
+		b, err := t.Append(dst, v)
+		if err != nil {
+			err = fmt.Errorf("handler: cannot encode a message: %w", err)
+		}
+		return b, err
+	})
 }
 
-func (t Typed[T]) needDecode(method string) {
-	if t.Decode == nil {
-		panic("handler: Typed." + method + " needs Typed.Decode")
-	}
-}
-
-func (t *Typed[T]) invalid(c *loop.Conn, msg []byte, err error) error {
-	if t.Invalid != nil {
+func (t *Typed[T]) deliver(c *loop.Conn, msg []byte, to func(c *loop.Conn, v T) error) error {
+	v, err := t.Decode(msg)
+	switch {
+	case err == nil:
+		return to(c, v)
+	case t.Invalid != nil:
 		return t.Invalid(c, msg, err)
+	default:
+		return fmt.Errorf("handler: cannot decode a message: %w", err)
 	}
-	return fmt.Errorf("handler: cannot decode a message: %w", err)
 }
 
+// typed decodes messages for a TypedHandler.
 type typed[T any] struct {
 	format Typed[T]
 	inner  TypedHandler[T]
 }
 
 func (h *typed[T]) OnMessage(c *loop.Conn, msg []byte) error {
-	v, err := h.format.Decode(msg)
-	if err != nil {
-		return h.format.invalid(c, msg, err)
-	}
-	return h.inner.OnMessage(c, v)
+	return h.format.deliver(c, msg, h.inner.OnMessage)
 }
 
 func (h *typed[T]) OnClose(c *loop.Conn, err error) { h.inner.OnClose(c, err) }

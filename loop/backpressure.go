@@ -2,9 +2,9 @@ package loop
 
 import (
 	"fmt"
-	"time"
+	"slices"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -19,11 +19,11 @@ const (
 	pausedForShare                    // it has had its share of the loop, and goes on soon
 	pausedSocket                      // the socket does not read, for one of these reasons
 	heldByPipe                        // the other side of its pipe does not take what comes
-	heldFromInside                    // by another package: inside.Hold
+	heldByLayer                       // HoldRead
 	startingTLS                       // StartTLS: what comes is the handshake's
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
-	heldUnread = pausedByUser | heldByPipe | heldFromInside
+	heldUnread = pausedByUser | heldByPipe | heldByLayer
 )
 
 // maxHeld is how much input a paused connection takes from a socket that cannot be paused, because
@@ -34,7 +34,13 @@ const maxHeld = 1 << 20
 type water struct {
 	user    level
 	pipe    *level // nil: it is in none
-	forRoom []func()
+	forRoom []roomWaiter
+}
+
+// A roomWaiter waits until at most max bytes are pending.
+type roomWaiter struct {
+	max int
+	f   func()
 }
 
 // A level is what one of them wants to know.
@@ -89,7 +95,7 @@ func (c *Conn) rise(v *level) {
 // checkWater is called after output was written.
 func (c *Conn) checkWater() {
 	w := &c.extras.water
-	if len(w.forRoom) > 0 && c.hasRoom() {
+	if len(w.forRoom) > 0 {
 		c.giveRoom()
 	}
 	if !c.isOpen() || w.user.onHigh == nil && w.user.onFlushed == nil && w.pipe == nil {
@@ -116,37 +122,66 @@ func (c *Conn) fall(v *level) {
 	}
 }
 
-// hasRoom reports whether more should be sent by who can wait: the limit is for who cannot.
-func (c *Conn) hasRoom() bool { return c.pending() <= c.loop.maxOutbound/2 }
-
-// giveRoom tells those who wait for that. They have turns of their own, as they may send much.
+// giveRoom tells those who wait for room, if there is. They have turns of their own, as they may send
+// much.
 func (c *Conn) giveRoom() {
 	w := &c.extras.water
-	for _, f := range w.forRoom {
-		c.AfterFunc(0, f)
+	pending := c.pending()
+	w.forRoom = slices.DeleteFunc(w.forRoom, func(r roomWaiter) bool {
+		if pending <= r.max {
+			c.AfterFunc(0, r.f)
+			return true
+		}
+		return false
+	})
+}
+
+// WhenPending reports whether at most max bytes of output are pending, so that more may be sent. If
+// not, f is called once when that is so, on the loop, in a turn of its own, unless c closes before.
+// Several functions may wait. It is for who can wait with what there is to send: Server.MaxOutbound
+// is for who cannot. With a nil f it only reports.
+func (c *Conn) WhenPending(max int, f func()) bool {
+	c.loop.owner.Check("Conn.WhenPending")
+	if c.pending() <= max {
+		return true
 	}
-	clear(w.forRoom)
-	w.forRoom = w.forRoom[:0]
+	if f == nil {
+		return false
+	}
+	w := &c.more().water
+	w.forRoom = append(w.forRoom, roomWaiter{max, f})
+	c.out.atEnd |= waitedFor
+	return false
+}
+
+// Writable reports whether output is still taken at all: not if c closes, or after CloseWrite.
+func (c *Conn) Writable() bool {
+	c.loop.owner.Check("Conn.Writable")
+	return c.mute() == nil
+}
+
+// CheckWrite returns the error that Write would return now, or nil. As Write does, it tries the socket
+// and closes c if Server.MaxOutbound bytes are pending after that. It appends nothing, and runs no
+// hook of c. A UDP session has no output that waits, so only its end counts.
+func (c *Conn) CheckWrite() error {
+	c.loop.owner.Check("Conn.CheckWrite")
+	return c.room()
+}
+
+// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for a
+// layer between the connection and its handler, which may pause it meanwhile. It does not count how
+// often it was called.
+func (c *Conn) HoldRead(on bool) {
+	c.loop.owner.Check("Conn.HoldRead")
+	if on {
+		c.pause(heldByLayer)
+	} else {
+		c.resume(heldByLayer)
+	}
 }
 
 func init() {
-	inside.Room = func(conn any, f func()) bool {
-		c := conn.(*Conn)
-		if c.hasRoom() {
-			return true
-		}
-		w := &c.more().water
-		w.forRoom = append(w.forRoom, f)
-		c.out.atEnd |= waitedFor
-		return false
-	}
-	inside.MayWrite = func(conn any) error {
-		c := conn.(*Conn)
-		c.loop.owner.Check("Conn.Write")
-		return c.room() // a UDP session has no output that waits, so that only its end counts
-	}
-	inside.Mute = func(conn any) error { return conn.(*Conn).mute() }
-	inside.Socket = func(conn any) any {
+	engine.SocketOf = func(conn any) engine.Socket {
 		switch sock := conn.(*Conn).sock.(type) {
 		case *tlsconn.Conn:
 			return sock.Raw()
@@ -154,16 +189,6 @@ func init() {
 			return sock.raw
 		default:
 			return sock
-		}
-	}
-	inside.MayLog = func(conn any) (more int, ok bool) {
-		return conn.(*Conn).loop.server.unsent.Pass(time.Now())
-	}
-	inside.Hold = func(conn any, on bool) {
-		if c := conn.(*Conn); on {
-			c.pause(heldFromInside)
-		} else {
-			c.resume(heldFromInside)
 		}
 	}
 }
@@ -216,7 +241,7 @@ func (c *Conn) pause(why pauses) {
 	c.stopFrame()
 }
 
-// ResumeRead ends PauseRead, but not what a Pipe or handler.Answers holds back. Messages are
+// ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
 // delivered after the current callback, in their order.
 func (c *Conn) ResumeRead() {
 	c.loop.owner.Check("Conn.ResumeRead")

@@ -74,9 +74,7 @@ func (c *Conn) breakOff(err error) {
 // beginEnd stops everything that c does, except for flushing.
 func (c *Conn) beginEnd() {
 	c.enter(stateClosing)
-	for c.timers != nil {
-		c.timers.cancel()
-	}
+	c.stopTimers()
 	c.stopIdle()
 	c.stopJobs()
 	if c.loop.decoding != c.id {

@@ -49,7 +49,7 @@ type Conn struct {
 	in      input
 	out     output
 	idle    idle
-	timers  *record // set by AfterFunc and Every
+	timers  uint32  // the first in loop.timers, 0 if there is none
 	extras  *extras // nil until something of it is needed
 }
 

@@ -25,16 +25,15 @@ type ConnInfo struct {
 // Info returns what there is to see of c. It takes some 100 ns.
 func (c *Conn) Info() ConnInfo {
 	c.loop.owner.Check("Conn.Info")
-	base := c.loop.server.base
-	opened := c.idle.opened
+	l, opened := c.loop, c.idle.opened
 	parts, _ := c.unfinished()
 	return ConnInfo{
 		ID:        c.id,
 		Remote:    c.ends.remote(),
 		Handler:   c.handlerName(),
-		Opened:    base.Add(opened),
-		LastRead:  base.Add(max(opened, c.idle.lastRead)),
-		LastWrite: base.Add(max(opened, c.idle.lastWrite)),
+		Opened:    l.wallTime(opened),
+		LastRead:  l.wallTime(max(opened, c.idle.lastRead)),
+		LastWrite: l.wallTime(max(opened, c.idle.lastWrite)),
 		Pending:   c.pending(),
 		Buffered:  c.in.decoder.Buffered() + parts,
 		Paused:    c.in.pauses != 0,

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -167,11 +166,14 @@ func (a *dialing) check() (err error) {
 	return nil
 }
 
-func init() {
-	inside.CheckDial = func(dialer any, addr string) error {
-		return (&dialing{dialer: dialer.(Dialer), addr: addr}).check()
-	}
-	inside.Draining = func(l any) bool { return l.(*Loop).draining }
+// Check returns what is wrong with d or addr, whatever the network is like, or nil. Dial would tell it
+// to open. Any goroutine may call Check.
+func (d Dialer) Check(addr string) error { return (&dialing{dialer: d, addr: addr}).check() }
+
+// Draining reports whether the loop dials no more: its server drains, or it has ended.
+func (l *Loop) Draining() bool {
+	l.owner.Check("Loop.Draining")
+	return l.draining
 }
 
 // isUDP reports whether a session is dialled.

@@ -25,7 +25,7 @@ type idle struct {
 
 // watch is what OnIdle, and FrameTimeout, need besides.
 type watch struct {
-	hooks   []*record     // in the order they were added
+	hooks   []*idleHook   // in the order they were added
 	stamps  bool          // somebody wants to know when output moved
 	exact   bool          // and when the last was written, which costs a look at the clock
 	waiting bool          // output waits for the socket
@@ -73,7 +73,7 @@ func (c *Conn) IdleDeadline() (time.Time, bool) {
 	if when == never || c.isClosing() {
 		return time.Time{}, false
 	}
-	return c.loop.server.base.Add(when), true
+	return c.loop.wallTime(when), true
 }
 
 func (c *Conn) evictAt() time.Duration {
@@ -115,8 +115,8 @@ func (c *Conn) refileIdle() {
 	due := c.evictAt()
 	if s.watch != nil {
 		due = min(due, c.frameDue())
-		for _, r := range s.watch.hooks {
-			due = min(due, c.hookDue(r.hook), c.stalledLook(r.hook))
+		for _, h := range s.watch.hooks {
+			due = min(due, c.hookDue(h), c.stalledLook(h))
 		}
 	}
 	// A deadline in the past, as of a shorter timeout set late, does not mean that the loop is
@@ -126,7 +126,7 @@ func (c *Conn) refileIdle() {
 	case due == never:
 		w.Stop(s.timer)
 	case pending:
-		w.Reset(s.timer, due)
+		w.Extend(s.timer, due)
 	default:
 		if s.check == nil {
 			s.check = c.checkIdle
@@ -145,25 +145,25 @@ func (c *Conn) checkIdle() {
 	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has
 	// had a look at its sockets.
 	for range c.numHooks() + 2 {
-		r := c.dueHook(now)
+		h := c.dueHook(now)
 		evictAt := c.evictAt()
 		evict := evictAt <= now
-		if r == nil && !evict {
+		if h == nil && !evict {
 			break
 		}
-		if r != nil && evictAt < r.hook.next {
-			r = nil
+		if h != nil && evictAt < h.next {
+			h = nil
 		}
-		if !looked && (evict || r.hook.kind != IdleWrite) {
+		if !looked && (evict || h.kind != IdleWrite) {
 			looked = true
 			if c.lookAtSocket(now) {
 				continue
 			}
 		}
-		if r == nil {
+		if h == nil {
 			c.shut(ErrIdle)
 		} else {
-			r.hook.fire(now)
+			h.fire(now)
 		}
 		if c.isClosing() {
 			break
@@ -202,7 +202,7 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 // waitsForReader reports whether input waits because the peer does not read: it is held back, or it
 // is paused, or waits for what is under way, and there is output that the socket does not take.
 func (c *Conn) waitsForReader() bool {
-	const underWay = pausedByUser | heldByJobs | heldFromInside
+	const underWay = pausedByUser | heldByJobs | heldByLayer
 	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
 }
 
@@ -221,5 +221,10 @@ func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 
 func (c *Conn) stopIdle() {
 	c.loop.wheel.Stop(c.idle.timer)
+	if w := c.idle.watch; w != nil {
+		for _, h := range w.hooks {
+			h.c = nil
+		}
+	}
 	c.idle.timeout, c.idle.check, c.idle.watch = 0, nil, nil
 }

@@ -22,6 +22,7 @@ const idleLate = time.Millisecond
 
 // An idleHook is what OnIdle was given, and how far it has got.
 type idleHook struct {
+	c     *Conn // nil once it has ended
 	kind  Idle
 	d     time.Duration
 	f     func(n int)
@@ -52,14 +53,13 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	r := c.newRecord(nil)
 	c.stampWrites(k)
 	since := c.lastActivity(k)
-	r.hook = &idleHook{kind: k, d: d, f: f, since: since, next: later(since, d)}
+	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
 	w := c.watched()
-	w.hooks = append(w.hooks, r)
+	w.hooks = append(w.hooks, h)
 	c.refileIdle()
-	return r.timer()
+	return Timer{l: c.loop, hook: h}
 }
 
 func checkIdle(method string, d time.Duration) {
@@ -124,8 +124,8 @@ func (c *Conn) lookForStalled(now time.Duration) bool {
 	if c.idle.watch == nil {
 		return false
 	}
-	for _, r := range c.idle.watch.hooks {
-		if c.stalledLook(r.hook) <= now {
+	for _, h := range c.idle.watch.hooks {
+		if c.stalledLook(h) <= now {
 			c.lookAtSocket(now)
 			c.idle.watch.looked = now // whatever it looked at
 			return true
@@ -135,13 +135,13 @@ func (c *Conn) lookForStalled(now time.Duration) bool {
 }
 
 // dueHook returns the hook with the earliest deadline of those that are due, the first of equals.
-func (c *Conn) dueHook(now time.Duration) (due *record) {
+func (c *Conn) dueHook(now time.Duration) (due *idleHook) {
 	if c.idle.watch == nil {
 		return nil
 	}
-	for _, r := range c.idle.watch.hooks {
-		if when := c.hookDue(r.hook); when <= now && (due == nil || when < due.hook.next) {
-			due = r
+	for _, h := range c.idle.watch.hooks {
+		if when := c.hookDue(h); when <= now && (due == nil || when < due.next) {
+			due = h
 		}
 	}
 	return due
@@ -187,11 +187,16 @@ func (c *Conn) outputWaits(progress bool) {
 	c.refileIdle()
 }
 
-func (c *Conn) removeHook(r *record) {
-	w := c.idle.watch
-	i := slices.Index(w.hooks, r)
-	w.hooks = slices.Delete(w.hooks, i, i+1)
-	if !c.isClosing() {
-		c.refileIdle()
+// stop ends the hook and reports whether it had not ended before.
+func (h *idleHook) stop() bool {
+	c := h.c
+	if c == nil {
+		return false
 	}
+	h.c = nil
+	w := c.idle.watch
+	i := slices.Index(w.hooks, h)
+	w.hooks = slices.Delete(w.hooks, i, i+1)
+	c.refileIdle()
+	return true
 }

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -153,8 +154,22 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	}
 	if more || msg != nil {
 		steps = 1
+	} else if c.in.decoder.Buffered() > c.loop.server.MaxFrame {
+		c.limitFrame()
 	}
 	return rest, msg, steps
+}
+
+// limitFrame closes c if its codec waits for the end of a frame that is too long: see
+// Server.MaxFrame.
+func (c *Conn) limitFrame() {
+	limit := c.loop.server.MaxFrame
+	if l, ok := c.in.decoder.Codec().(codec.Limiter); ok {
+		limit = l.FrameLimit()
+	}
+	if n := c.in.decoder.Buffered(); n > limit {
+		c.undecodable(fmt.Errorf("%w: %d bytes without an end, limit %d", codec.ErrTooLong, n, limit))
+	}
 }
 
 // decoded ends decode, after a panic too. Asking for one costs more than all the rest here.

@@ -94,9 +94,9 @@ func (c *Conn) mustBeSound() {
 	}
 	c.require(s == stateOpen || c.isBusy() || c.in.pauses&pausedByDrain != 0 && c.hasJobs(), "it finishes, and waits for nothing")
 	c.require(c.idle.timeout == 0 || c.loop.wheel.Pending(c.idle.timer), "it has an idle timeout and no timer")
-	for r, prev := c.timers, (*record)(nil); r != nil; r, prev = r.next, r {
-		c.require(r.c == c && r.prev == prev, "its timers are not linked")
-		c.require(r.hook != nil || c.loop.wheel.Pending(r.t), "it has a timer that is not pending")
+	for i, prev := c.timers, uint32(0); i != 0; i, prev = c.loop.timers[i].next, i {
+		c.require(c.loop.timers[i].c == c && c.loop.timers[i].prev == prev, "its timers are not linked")
+		c.require(c.loop.wheel.Handle(int(i)).Index() != 0, "it has a timer that is not pending")
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *Conn) mustBeSound() {
 func (c *Conn) mustFlush() {
 	c.require(c.out.box != nil || c.extras.ending.resets, "it flushes, and nothing waits")
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
-	c.require(c.timers == nil && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
+	c.require(c.timers == 0 && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")
 }
 

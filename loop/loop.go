@@ -35,16 +35,17 @@ type Loop struct {
 	locals map[any]any
 
 	// Time.
+	wall      func() time.Time // time.Now; tests set it
 	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what the engine was told last, or unknown
 	state     atomic.Int32
-	spare     *record // records of timers that may be used again
-	spares    int
+	timers    connTimers            // which timers of the wheel are a connection's
+	take      func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
-	unfinished bool // the task that runs has more to do: inside.Unfinished
+	unfinished bool // the task that runs has more to do: see PostPieces
 
 	// Connections.
 	conns       []*Conn
@@ -90,6 +91,7 @@ func newLoop(s *Server, index int) *Loop {
 		server:      s,
 		index:       index,
 		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
+		wall:        time.Now,
 		published:   never,
 		lingering:   make(map[*Conn]struct{}),
 		dials:       make(map[*dialing]struct{}),
@@ -99,6 +101,7 @@ func newLoop(s *Server, index int) *Loop {
 		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting(),
 	}
+	l.take = l.fire
 	l.initArrivals()
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
@@ -110,11 +113,16 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the time, read anew. In a test with virtual time that is the virtual time. Any
-// goroutine may call it.
-func (l *Loop) Now() time.Time {
-	return l.server.base.Add(l.clock())
-}
+// Now returns the wall clock's time, read anew: it follows the clock when that is set. In a test with
+// virtual time it is the virtual time. Any goroutine may call it.
+//
+// Timers go by the monotonic clock, so setting the wall clock neither delays nor hurries them. That
+// clock stands still on Linux while the machine is suspended: a timer of an hour is due an hour of
+// running later, and idle timeouts do not count the sleep. Now is right at once after it.
+func (l *Loop) Now() time.Time { return l.wall() }
+
+// wallTime returns what the wall clock, as it is set now, showed at a time of the loop's clock.
+func (l *Loop) wallTime(when time.Duration) time.Time { return l.wall().Add(when - l.clock()) }
 
 // clock returns the time since the server started, which is what the wheel counts in.
 func (l *Loop) clock() time.Duration { return time.Since(l.server.base) }

@@ -88,6 +88,6 @@ func (l *Loop) advance(budget int) (more bool) {
 func (l *Loop) advanceWheel(now time.Duration, budget int) {
 	defer l.rescue()
 	l.current = nil
-	l.wheel.Advance(now, budget)
+	l.wheel.Take(now, budget, l.take)
 	l.returned = true
 }

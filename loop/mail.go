@@ -1,9 +1,8 @@
 package loop
 
 import (
+	"errors"
 	"time"
-
-	"github.com/loopwheel/loopwheel/internal/inside"
 )
 
 // mailBatch is how many tasks of the mailbox run between two looks at the clock.
@@ -43,9 +42,36 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 	return number, err
 }
 
-func init() {
-	inside.Post = func(loop any, f func()) (uint64, error) { return loop.(*Loop).post(task{f: f}, false) }
-	inside.Unfinished = func(loop any) { loop.(*Loop).unfinished = true }
+// PostEventually is Post that takes f though the mailbox is full, in its place behind what was posted
+// before. It is for what somebody waits for, such as an answer or an end, and would wait for ever if
+// it were refused. No limit holds, so the caller bounds how many there may be: one for each request
+// that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil f panics.
+func (l *Loop) PostEventually(f func()) error {
+	if f == nil {
+		panic("loop: Loop.PostEventually with a nil func")
+	}
+	return l.postEventually(task{f: f})
+}
+
+func (l *Loop) postEventually(t task) error {
+	_, err := l.post(t, false)
+	if errors.Is(err, ErrMailboxFull) {
+		_, err = l.post(t, true)
+	}
+	return err
+}
+
+// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called until
+// it returns false, and what was posted behind it waits. Between two calls the loop writes what was
+// sent, and if Server.TurnBudget is spent it looks at its sockets and timers.
+//
+// The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
+// errors are Post's. A nil f panics.
+func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
+	if f == nil {
+		panic("loop: Loop.PostPieces with a nil func")
+	}
+	return l.post(task{f: func() { l.unfinished = f() }}, false)
 }
 
 // schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
@@ -151,8 +150,8 @@ func heldInput(t *testing.T, hold func(c *loop.Conn), ended bool) {
 // that waits. One that reads a little is not, also if more and more waits for it.
 func TestHeldInputOfWhoDoesNotRead(t *testing.T) {
 	for name, hold := range map[string]func(c *loop.Conn){
-		"paused":           (*loop.Conn).PauseRead,
-		"held from inside": func(c *loop.Conn) { inside.Hold(c, true) },
+		"paused":          (*loop.Conn).PauseRead,
+		"held by a layer": func(c *loop.Conn) { c.HoldRead(true) },
 		"many jobs": func(c *loop.Conn) {
 			for range 16 {
 				_ = loop.Offload(c, func(ctx context.Context) int { <-ctx.Done(); return 0 }, func(*loop.Conn, int) {})

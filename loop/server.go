@@ -169,6 +169,12 @@ type Server struct {
 	// the peer does not take. What is there when the time is over is decoded first.
 	FrameTimeout time.Duration `zero:"no limit"`
 
+	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
+	// its codec makes of them. One more closes the connection with codec.ErrTooLong. A codec with a
+	// limit of its own (codec.Limiter, which all of package codec, websocket and resp are) has that
+	// in place of this, whether it is lower or higher.
+	MaxFrame int `default:"16_777_216"`
+
 	// MaxOutbound is how many bytes of output may wait in one connection before Send fails with
 	// ErrSlowConsumer.
 	MaxOutbound int `default:"1_048_576"`
@@ -250,16 +256,16 @@ type Server struct {
 	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
-	accepted, refused, probes  atomic.Uint64
-	lastID                     atomic.Uint64
-	open                       atomic.Int64 // connections, those on their way to a loop included
-	sessions                   atomic.Int64 // of UDP
-	gate                       *gate.Gate
-	refusals, badInput, unsent gate.Log
-	panics                     panicLog
-	farewells                  chan struct{} // a value for each refused connection that is waited for
-	freed                      chan struct{} // a value after a place at a loop became free
-	slots                      int           // how many connections may be on their way to one loop
+	accepted, refused, probes atomic.Uint64
+	lastID                    atomic.Uint64
+	open                      atomic.Int64 // connections, those on their way to a loop included
+	sessions                  atomic.Int64 // of UDP
+	gate                      *gate.Gate
+	refusals, badInput        gate.Log
+	panics                    panicLog
+	farewells                 chan struct{} // a value for each refused connection that is waited for
+	freed                     chan struct{} // a value after a place at a loop became free
+	slots                     int           // how many connections may be on their way to one loop
 
 	draining  chan struct{}  // closed when nothing is accepted any more
 	listening atomic.Int32   // listeners that accept

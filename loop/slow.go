@@ -39,7 +39,7 @@ func (l *Loop) noteSlow(took time.Duration) {
 	if took < minSlowTurn || int64(took) <= s.least.Load() {
 		return
 	}
-	t := SlowTurn{Began: l.server.base.Add(l.now), Took: took}
+	t := SlowTurn{Began: l.wallTime(l.now), Took: took}
 	if c := l.current; c != nil {
 		t.Conn, t.Handler = c.id, c.handlerName()
 	}

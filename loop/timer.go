@@ -3,7 +3,6 @@ package loop
 import (
 	"time"
 
-	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -11,10 +10,9 @@ import (
 // Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
 // has fired or whose connection has closed, whenever that was.
 type Timer struct {
-	l   *Loop
-	t   timing.Timer // of a loop's own timer
-	r   *record      // of a connection's timer or hook
-	gen uint64
+	l    *Loop
+	t    timing.Timer // in the loop's wheel
+	hook *idleHook    // of OnIdle, which has no timer of its own
 }
 
 // Stop ends the timer and reports whether that prevented a future call: false if it has fired, was
@@ -25,13 +23,13 @@ func (t Timer) Stop() bool {
 		return false
 	}
 	t.l.owner.Check("Timer.Stop")
-	if t.r == nil {
-		return t.l.wheel.Stop(t.t)
+	if t.hook != nil {
+		return t.hook.stop()
 	}
-	if t.r.gen != t.gen {
+	if !t.l.wheel.Stop(t.t) {
 		return false
 	}
-	t.r.cancel()
+	t.l.timers.untie(t.t.Index())
 	return true
 }
 
@@ -45,58 +43,102 @@ func (t Timer) Reset(d time.Duration) bool {
 		return false
 	}
 	t.l.owner.Check("Timer.Reset")
-	if t.r == nil {
-		return t.l.wheel.Reset(t.t, t.l.after(d))
-	}
-	if t.r.gen != t.gen {
-		return false
-	}
-	if h := t.r.hook; h != nil {
+	if h := t.hook; h != nil {
+		if h.c == nil {
+			return false
+		}
 		checkIdle("Timer.Reset", d)
 		h.reset(d, t.l.clock())
-		t.r.c.refileIdle()
+		h.c.refileIdle()
 		return true
 	}
-	return t.l.wheel.Reset(t.r.t, t.l.after(d))
+	if t.l.timers.owner(t.t.Index()) != nil { // mostly put off, and in no order with others
+		return t.l.wheel.Extend(t.t, t.l.after(d))
+	}
+	return t.l.wheel.Reset(t.t, t.l.after(d))
 }
 
 // Pending reports whether the timer has yet to fire: false once it has, unless it is one of Every
 // or OnIdle, and once it was stopped or died with its connection.
 func (t Timer) Pending() bool {
-	if t.r == nil || owner.EveryCall {
-		return t.pending()
-	}
-	// A comparison, which goes into the caller. A look at the goroutine would cost five times that:
-	// it is for builds with the race detector.
-	return t.r.gen == t.gen
-}
-
-func (t Timer) pending() bool {
 	if t.l == nil {
 		return false
 	}
 	t.l.owner.Check("Timer.Pending")
-	if t.r == nil {
-		return t.l.wheel.Pending(t.t)
+	if t.hook != nil {
+		return t.hook.c != nil
 	}
-	return t.r.gen == t.gen
+	return t.l.wheel.Pending(t.t)
 }
 
-// keepTimers is how many records of timers a loop keeps at most; what a storm needed beyond that is
-// the garbage collector's.
-const keepTimers = 4096
+// connTimers ties timers of a loop's wheel to connections. What it knows of a timer is in a slice, at
+// the timer's Index: 16 bytes, beside the 32 in the wheel. The timers of a connection are linked, so
+// that they end with it.
+type connTimers []connTimer
 
-// A record ties a timer or an idle hook to its connection, and ends with it. Records are used
-// again, with another gen.
-type record struct {
-	c          *Conn
-	prev, next *record // of c.timers
-	t          timing.Timer
-	gen        uint64
-	f          func()
-	hook       *idleHook
-	every      bool
-	fire       func() // the method fired, made once
+type connTimer struct {
+	c          *Conn  // nil: it is the loop's own, or none
+	prev, next uint32 // of c's; 0 at the ends
+}
+
+func (l *connTimers) tie(c *Conn, t timing.Timer) {
+	i := t.Index()
+	for i >= len(*l) {
+		*l = append(*l, connTimer{})
+	}
+	(*l)[i] = connTimer{c: c, next: c.timers}
+	if c.timers != 0 {
+		(*l)[c.timers].prev = uint32(i)
+	}
+	c.timers = uint32(i)
+}
+
+// untie forgets a timer that is not pending any more, if it was a connection's.
+func (l connTimers) untie(i int) {
+	if l.owner(i) == nil {
+		return
+	}
+	t := l[i]
+	if t.prev != 0 {
+		l[t.prev].next = t.next
+	} else {
+		t.c.timers = t.next
+	}
+	if t.next != 0 {
+		l[t.next].prev = t.prev
+	}
+	l[i] = connTimer{}
+}
+
+// owner returns the connection of a timer, or nil.
+func (l connTimers) owner(i int) *Conn {
+	if i >= len(l) {
+		return nil
+	}
+	return l[i].c
+}
+
+// stopTimers ends all timers of c.
+func (c *Conn) stopTimers() {
+	l := c.loop
+	for i := int(c.timers); i != 0; i = int(c.timers) {
+		l.wheel.Stop(l.wheel.Handle(i))
+		l.timers.untie(i)
+	}
+}
+
+// fire runs a timer that is due. One that does not repeat is over before that, as it is in the
+// wheel.
+func (l *Loop) fire(d timing.Due) (more bool) {
+	if c := l.timers.owner(d.Timer.Index()); c != nil {
+		if !l.wheel.Pending(d.Timer) {
+			l.timers.untie(d.Timer.Index())
+		}
+		l.current = c
+	}
+	d.Func()
+	l.current = nil
+	return true
 }
 
 // AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
@@ -111,9 +153,9 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	r := c.newRecord(f)
-	r.t = c.loop.wheel.At(c.loop.after(d), r.fire)
-	return r.timer()
+	t := c.loop.wheel.At(c.loop.after(d), f)
+	c.loop.timers.tie(c, t)
+	return Timer{l: c.loop, t: t}
 }
 
 // Every runs f on the loop each d, first d from now, until c closes. The rate is fixed: it does not
@@ -125,68 +167,7 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	if c.isClosing() {
 		return Timer{}
 	}
-	r := c.newRecord(f)
-	r.every = true
-	r.t = c.loop.wheel.Every(c.loop.after(d), d, r.fire)
-	return r.timer()
-}
-
-func (c *Conn) newRecord(f func()) *record {
-	l := c.loop
-	r := l.spare
-	if r != nil {
-		l.spare = r.next
-		l.spares--
-	} else {
-		r = &record{gen: 1}
-		r.fire = r.fired
-	}
-	r.c, r.f, r.prev, r.next = c, f, nil, c.timers
-	if r.next != nil {
-		r.next.prev = r
-	}
-	c.timers = r
-	return r
-}
-
-func (r *record) timer() Timer { return Timer{l: r.c.loop, r: r, gen: r.gen} }
-
-// fired runs the callback. A timer that does not repeat is over before that, as it is in the wheel.
-func (r *record) fired() {
-	c, f := r.c, r.f
-	if !r.every {
-		r.free()
-	}
-	c.loop.current = c
-	f()
-	c.loop.current = nil
-}
-
-// cancel takes the timer out of the wheel, or the hook from its connection.
-func (r *record) cancel() {
-	c := r.c
-	if r.hook != nil {
-		c.removeHook(r)
-	} else {
-		c.loop.wheel.Stop(r.t)
-	}
-	r.free()
-}
-
-func (r *record) free() {
-	c := r.c
-	if r.prev != nil {
-		r.prev.next = r.next
-	} else {
-		c.timers = r.next
-	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	}
-	l := c.loop
-	*r = record{gen: r.gen + 1, fire: r.fire}
-	if l.spares < keepTimers {
-		r.next, l.spare = l.spare, r
-		l.spares++
-	}
+	t := c.loop.wheel.Every(c.loop.after(d), d, f)
+	c.loop.timers.tie(c, t)
+	return Timer{l: c.loop, t: t}
 }

@@ -211,28 +211,24 @@ func TestMailboxForgetsWhatHasRun(t *testing.T) {
 	})
 }
 
-// After a storm the loop gives back what it needed for it.
-func TestLoopShrinksAfterAStorm(t *testing.T) {
+// A second storm of timers needs no memory beyond that of the first.
+func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &Server{MaxMailbox: 1 << 20}, HandlerFunc(echoAll))
+		r := newRig(t, &Server{}, HandlerFunc(echoAll))
 		c, _, _ := r.connect()
-		for range 100_000 {
-			c.AfterFunc(time.Hour, func() {})
-			_ = r.Post(func() {})
-		}
-		for c.timers != nil {
-			c.timers.cancel()
-		}
-		for r.mail.Len() > 0 {
-			r.turn()
-		}
-		r.turn()
-		spare := 0
-		for rec := r.spare; rec != nil; rec = rec.next {
-			spare++
-		}
-		if spare > keepTimers {
-			t.Errorf("%d spare records are kept", spare)
+		kept := 0
+		for range 3 {
+			for range 100_000 {
+				c.AfterFunc(time.Hour, func() {})
+			}
+			if kept != 0 && len(r.timers) != kept {
+				t.Errorf("%d timers are kept, and %d were before", len(r.timers), kept)
+			}
+			kept = len(r.timers)
+			c.stopTimers()
+			if c.timers != 0 {
+				t.Error("a timer is left")
+			}
 		}
 	})
 }

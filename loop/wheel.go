@@ -33,7 +33,12 @@ func (w *wheel) Reset(t timing.Timer, when time.Duration) bool {
 	return w.Wheel.Reset(t, when)
 }
 
-func (w *wheel) Advance(now time.Duration, budget int) int {
+func (w *wheel) Extend(t timing.Timer, when time.Duration) bool {
 	w.touched = true
-	return w.Wheel.Advance(now, budget)
+	return w.Wheel.Extend(t, when)
+}
+
+func (w *wheel) Take(now time.Duration, budget int, take func(timing.Due) bool) int {
+	w.touched = true
+	return w.Wheel.Take(now, budget, take)
 }

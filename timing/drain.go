@@ -14,121 +14,81 @@ import (
 // Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
 // returns the wheel's memory unless timers are left.
 func (w *Wheel) Drain(f func(when time.Duration)) {
-	w.mustBeMade() // end would make something of it that has no tick
-	d := drain{wheel: w, rest: w.inOrder(), outer: w.drain}
-	d.all = d.rest
-	w.drain = &d
-	w.forget() // so that Reset comes by file, which notes it
-	defer d.end()
-	for len(d.rest) > 0 {
-		p := d.rest[0]
-		d.rest = d.rest[1:]
-		if when, ok := w.When(p.timer); !ok || when != p.when {
-			continue // stopped, or moved to another place in rest
+	w.mustBeMade()
+	rest := w.inOrder()
+	moved := len(w.moved)    // of a Drain around this one
+	var latest map[Timer]int // which entry of a timer counts, since f has moved some; -1 for all others
+	if w.drains++; w.drains == 1 {
+		defer w.endDrains()
+	}
+	defer func() { w.drains-- }()
+	for k := 0; len(rest) > 0; k++ {
+		p := rest[0]
+		rest = rest[1:]
+		if !w.Pending(p.timer) || latest != nil && latest[p.timer] != p.entry {
+			continue
 		}
 		w.Stop(p.timer)
 		if f != nil {
 			f(p.when)
-			d.takeMoved()
 		}
-	}
-}
-
-// drain is a Drain that is not over.
-type drain struct {
-	wheel *Wheel
-	outer *drain    // this one was called by a function of that one
-	all   []pending // when it began
-	rest  []pending // to be visited, in order
-	known map[Timer]bool
-	moved []uint32 // nodes that were filed meanwhile: of timers that the function moved or added
-}
-
-// end gives memory back, also if the function has panicked. A Drain around this one still has nodes
-// to look at.
-func (d *drain) end() {
-	w := d.wheel
-	d.passOn()
-	w.drain = d.outer
-	if w.Len() == 0 && !w.advancing && w.drain == nil {
-		w.reset()
-	}
-}
-
-// passOn forgets what was moved, but tells a Drain around this one, which has it at its old place.
-func (d *drain) passOn() {
-	if d.outer != nil {
-		d.outer.moved = append(d.outer.moved, d.moved...)
-	}
-	d.moved = d.moved[:0]
-}
-
-// takeMoved finds the new places of timers that the function has moved.
-func (d *drain) takeMoved() {
-	for _, i := range d.moved {
-		t := Timer{wheel: d.wheel.id, index: i, gen: d.wheel.node(i).gen}
-		when, ok := d.wheel.When(t)
-		if !ok || !d.knows(t) {
+		if moved == len(w.moved) {
 			continue
 		}
-		d.insert(pending{when, t})
-	}
-	d.passOn()
-}
-
-// insert has a timer visited after those with the same deadline.
-func (d *drain) insert(p pending) {
-	at, _ := slices.BinarySearchFunc(d.rest, p.when, func(p pending, when time.Duration) int {
-		if p.when <= when {
-			return -1
+		if latest == nil {
+			latest = make(map[Timer]int)
+			for _, p := range rest {
+				latest[p.timer] = 0
+			}
 		}
-		return 1
-	})
-	for k := at - 1; k >= 0 && d.rest[k].when == p.when; k-- {
-		if d.rest[k].timer == p.timer { // its deadline is what it was
-			copy(d.rest[k:at-1], d.rest[k+1:at])
-			d.rest[at-1] = p
-			return
-		}
-	}
-	d.rest = slices.Insert(d.rest, at, p)
-}
-
-// knows reports whether t was pending when the Drain began.
-func (d *drain) knows(t Timer) bool {
-	if d.known == nil {
-		d.known = make(map[Timer]bool, len(d.all))
-		for _, p := range d.all {
-			d.known[p.timer] = true
+		for ; moved < len(w.moved); moved++ {
+			t := w.moved[moved]
+			when, ok := w.When(t)
+			if _, known := latest[t]; !ok || !known { // not one that f added
+				continue
+			}
+			latest[t]++
+			p := pending{when, t, latest[t]}
+			at, _ := slices.BinarySearchFunc(rest, when, func(p pending, when time.Duration) int {
+				return cmp.Or(cmp.Compare(p.when, when), -1) // behind those with the same
+			})
+			rest = slices.Insert(rest, at, p)
 		}
 	}
-	return d.known[t]
 }
 
+// endDrains gives memory back, also if the function has panicked.
+func (w *Wheel) endDrains() {
+	w.moved = nil
+	if w.Len() == 0 && !w.advancing {
+		w.clear()
+	}
+}
+
+// pending is a timer in the order of the deadlines.
 type pending struct {
 	when  time.Duration
 	timer Timer
+	entry int // counts the entries of this timer, of which the last counts
 }
 
-// inOrder returns the pending timers by deadline. Of those with the same deadline the ones on a
-// lower level are older, and the overdue ones, in the last list, the newest.
+// inOrder returns the pending timers by deadline. Of those with the same deadline the older are on
+// lower levels and farther ahead in their lists, and those that were overdue when they were added
+// are the youngest.
 func (w *Wheel) inOrder() []pending {
-	all := make([]pending, 0, w.Len())
-	w.each(func(li *list) {
-		for i := li.head; i != 0; i = w.link(i).next() {
-			all = w.appendBlock(all, i)
+	var all, overdue []pending
+	for at := range w.slots {
+		for i := w.slots[at].first; i != 0; i = w.node(i).next {
+			n := w.node(i)
+			p := pending{when: n.when, timer: Timer{w.id, i, n.gen}}
+			if n.round != 0 {
+				overdue = append(overdue, p)
+			} else {
+				all = append(all, p)
+			}
 		}
-	})
-	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
-	return all
-}
-
-func (w *Wheel) appendBlock(all []pending, block uint32) []pending {
-	b := w.block(block)
-	for m := w.live(block); m != 0; m &= m - 1 {
-		e := b.entry(m.first())
-		t := Timer{wheel: w.id, index: e.index, gen: w.node(e.index).gen}
-		all = append(all, pending{e.when(), t})
 	}
+	all = append(all, overdue...)
+	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
 	return all
 }

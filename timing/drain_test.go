@@ -94,8 +94,8 @@ func TestDrainReturnsMemory(t *testing.T) {
 		}
 	}
 	w.Drain(nil)
-	if n := len(w.nodes.list) + len(w.calls.list) + len(w.memory.list) + len(w.top) + len(w.masks); n > 1 {
-		t.Errorf("%d chunks are left", n)
+	if n := len(w.nodes) + len(w.slots); n > 0 {
+		t.Errorf("%d chunks and slots are left", n)
 	}
 	for range 100 {
 		w.At(at(1), func() {})
@@ -134,8 +134,8 @@ func TestDrainInADrain(t *testing.T) {
 		} else {
 			v.want(t, 1, 3, 4, 9)
 		}
-		if w.Len() != 0 || w.Stop(b) || len(w.nodes.list) != 0 {
-			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes.list))
+		if w.Len() != 0 || w.Stop(b) || len(w.nodes) != 0 {
+			t.Errorf("%d left, in %d chunks", w.Len(), len(w.nodes))
 		}
 		w.validate(t)
 	}

@@ -16,7 +16,7 @@ type driver struct {
 	onPanic func(v any, stack []byte)
 	runNext func() bool // runs what is due next, and reports whether there may be more
 
-	line    sync.Mutex // callers wait here for mu; see lock
+	queue   sync.Mutex // callers wait here for mu; see lock
 	mu      sync.Mutex // of all below
 	wheel   *Wheel
 	alarm   *time.Timer   // rings the bell
@@ -25,6 +25,8 @@ type driver struct {
 	running bool          // run is
 	stopped bool
 	panics  uint64
+	active  int           // callbacks of a Scheduler that have been started and have not returned
+	quiet   chan struct{} // closed when there are none; nil unless somebody waits for that
 }
 
 func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext func() bool) {
@@ -50,10 +52,13 @@ func (d *driver) lock() {
 	if d.mu.TryLock() {
 		return
 	}
-	d.line.Lock()
+	d.queue.Lock()
 	d.mu.Lock()
-	d.line.Unlock()
+	d.queue.Unlock()
 }
+
+// wallTime returns when the wheel's clock has come to a time.
+func (d *driver) wallTime(when time.Duration) time.Time { return d.start.Add(when) }
 
 // now is the time on the wheel's clock.
 func (d *driver) now() time.Duration { return time.Since(d.start) }

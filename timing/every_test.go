@@ -42,7 +42,7 @@ func TestEveryKeepsEachPeriodOnAWheel(t *testing.T) {
 				w := New(Config{Tick: tick})
 				now := time.Duration(0)
 				b := &beats{t: t, first: phase + tick, period: tenths * tick / 10, now: func() time.Duration { return now }}
-				b.late, b.skipped = tick+behind, func() uint64 { return w.skipped }
+				b.late, b.skipped = tick+behind, func() uint64 { return w.counts.Skipped }
 				w.Every(b.first, b.period, b.called)
 				end := b.first + periods*b.period - 1 // the last of them is due
 				for now < end {
@@ -211,5 +211,5 @@ func tickerInRealTime(t *testing.T, period time.Duration, periods int) chan bool
 func (s *Scheduler) skippedNow() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wheel.skipped
+	return s.wheel.counts.Skipped
 }

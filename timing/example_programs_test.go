@@ -13,7 +13,7 @@ import (
 
 // An echo server with the semantics of SetTimeout: a connection that says nothing for that long is
 // closed, and each line it says gives it as long again. (Package loop has that as IdleTimeout.)
-func ExampleTask_Reset() {
+func ExampleJob_Reset() {
 	const timeout = 2 * time.Second
 	s := timing.NewScheduler(timing.SchedulerConfig{})
 	defer s.Stop()

@@ -13,15 +13,15 @@ func TestFollowedDeadlines(t *testing.T) {
 		from        time.Duration
 	}
 	for due, way := range map[time.Duration][]stop{
-		7100 * time.Second: {{3, 27, 0}, {2, 69, at(6_815_744)}, {1, 89, at(7_094_272)}, {0, 96, at(7_099_904)}},
-		7 * 24 * time.Hour: {{4, 36, 0}, {3, 3, at(587_202_560)}, {2, 72, at(604_504_064)}, {1, 16, at(604_794_880)}, {0, 0, at(604_799_936)}},
+		7100 * time.Second: {{3, 27, 0}, {2, 5, at(7_077_888)}, {1, 25, at(7_098_368)}, {0, 32, at(7_099_968)}},
+		7 * 24 * time.Hour: {{4, 36, 0}, {3, 3, at(603_979_776)}, {2, 8, at(604_766_208)}, {1, 16, at(604_798_976)}, {0, 0, at(604_800_000)}},
 	} {
 		var now, called time.Duration
 		w := New(Config{})
 		x := w.At(due, func() { called = now })
 		where := func() stop {
-			l := w.link(w.node(x.index).at >> offBits).list()
-			return stop{levelOfList(l), l % ringSlots, 0}
+			at := int(w.node(x.index).slot & slotIndex)
+			return stop{at >> slotBits, at & slotMask, 0}
 		}
 		for i, s := range way {
 			if i > 0 {

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"iter"
 	"time"
 )
 
@@ -25,8 +26,8 @@ type KeyedConfig struct {
 // of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
-// its largest size, and an entry takes some 36 bytes besides its key and value. Keys are compared
-// with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found. A key
+// its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of
+// the keys. Keys are compared with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found. A key
 // of an interface type whose value cannot be compared, a slice say, panics, as in a map.
 //
 // As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
@@ -34,7 +35,7 @@ type KeyedConfig struct {
 // deadline of its last entry has passed.
 type Keyed[K comparable, V any] struct {
 	driver
-	core   keyedCore[K, V]
+	core   expiring[K, V]
 	max    int
 	expire func(expired []Entry[K, V])
 }
@@ -65,55 +66,108 @@ func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[
 // before Set returns to a caller that is the expire function. The error is nil, ErrStopped, or a
 // *LimitError if it would be one entry too many.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
-	hash, when := k.core.hash(key), k.after(d) // not under the lock, as it takes so long
+	k.core.mustBeMade()
+	when := k.after(d) // not under the lock, as it takes so long
 	k.lock()
-	err := k.set(hash, key, value, when)
-	k.mu.Unlock()
-	return err
+	defer k.mu.Unlock()
+	return k.set(key, value, when)
 }
 
-func (k *Keyed[K, V]) set(hash uint32, key K, value V, when time.Duration) error {
+func (k *Keyed[K, V]) set(key K, value V, when time.Duration) error {
 	if k.stopped {
 		return ErrStopped
 	}
-	if !k.core.set(hash, key, value, when, k.max) {
+	if k.wheel.Len() >= k.max && k.core.timer(key) == (Timer{}) {
 		return &LimitError{Max: k.max}
 	}
+	k.core.set(key, value, when)
 	k.wakeBy(when)
 	return nil
+}
+
+// Update gives a key the value that f returns, in one step: f gets the key's value, and false if it
+// has none. A new entry expires d from now, and one that there was keeps its deadline: so a cache
+// fills in what is missing, and a counter counts within a window of time. Update returns the new
+// value, and the error that Set would, with which f has not been called. f runs with the lock held:
+// it must not call methods of k. If f panics, nothing has changed.
+func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V) (value V, err error) {
+	k.core.mustBeMade()
+	when := k.after(d)
+	k.lock()
+	defer k.mu.Unlock()
+	t := k.core.timer(key)
+	switch {
+	case k.stopped:
+		return value, ErrStopped
+	case t != (Timer{}):
+		e := &k.core.entries[t.index]
+		e.Value = f(e.Value, true)
+		return e.Value, nil
+	case k.wheel.Len() >= k.max:
+		return value, &LimitError{Max: k.max}
+	}
+	value = f(value, false)
+	return value, k.set(key, value, when)
 }
 
 // Move has the entry of a key expire d from now, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
-	hash, when := k.core.hash(key), k.after(d)
+	k.core.mustBeMade()
+	when := k.after(d)
 	k.lock()
-	ok := k.core.move(hash, key, when)
+	defer k.mu.Unlock()
+	ok := k.core.move(key, when)
 	if ok {
 		k.wakeBy(when)
 	}
-	k.mu.Unlock()
 	return ok
 }
 
 // Remove takes out the entry of a key and returns its value. True means that expire will not get
 // it; false that there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
-	hash := k.core.hash(key)
+	k.core.mustBeMade()
 	k.lock()
-	value, ok = k.core.remove(hash, key)
-	k.mu.Unlock()
-	return value, ok
+	defer k.mu.Unlock()
+	return k.core.remove(key)
 }
 
 // Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
 // until expire gets it.
 func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
-	hash := k.core.hash(key)
+	k.core.mustBeMade()
 	k.lock()
-	value, ok = k.core.get(hash, key)
-	k.mu.Unlock()
-	return value, ok
+	defer k.mu.Unlock()
+	return k.core.get(key)
+}
+
+// When returns the deadline of a key's entry, and false if there is none.
+func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
+	k.core.mustBeMade()
+	k.lock()
+	defer k.mu.Unlock()
+	d, ok := k.wheel.When(k.core.timer(key))
+	if !ok {
+		return time.Time{}, false
+	}
+	return k.wallTime(d), true
+}
+
+// All yields the entries that there are when the iteration begins, in no order. What happens to them
+// meanwhile does not show, and the loop's body may call any method.
+func (k *Keyed[K, V]) All() iter.Seq2[K, V] {
+	k.core.mustBeMade()
+	return func(yield func(K, V) bool) {
+		k.lock()
+		all := k.core.all()
+		k.mu.Unlock()
+		for _, e := range all {
+			if !yield(e.Key, e.Value) {
+				return
+			}
+		}
+	}
 }
 
 // Len returns the number of entries.
@@ -130,7 +184,7 @@ func (k *Keyed[K, V]) Len() int {
 func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
 	k.core.mustBeMade()
 	k.lock()
-	all := k.core.takeAll()
+	all := k.core.clear()
 	k.mu.Unlock()
 	if f != nil {
 		for _, e := range all {
@@ -148,7 +202,7 @@ func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	k.lock()
 	defer k.mu.Unlock()
 	k.disarm()
-	return k.core.takeAll()
+	return k.core.clear()
 }
 
 // runDue gives expire a batch of what is due, and reports whether there may be more.

@@ -10,8 +10,7 @@ import (
 )
 
 // herd is the model test with many timers on few ticks, most of them next to the borders of slots:
-// slots are emptied and filled again at once, callbacks panic, drain the wheel and use up budgets. It
-// has blocks merged far more often than the wheel would by itself.
+// slots are emptied and filled again at once, callbacks panic, drain the wheel and use up budgets.
 type herd struct {
 	*model
 	ticks [6]uint64
@@ -23,14 +22,14 @@ func (h *herd) when() time.Duration {
 	i := h.c.uint64n(uint64(len(h.ticks)))
 	now := uint64(h.now / h.tick)
 	if h.ticks[i] < now || h.ticks[i] == now && h.c.uint64n(4) == 0 {
-		unit := uint64(1) << (lapBits * h.c.uint64n(4))
+		unit := uint64(1) << (slotBits * h.c.uint64n(4))
 		h.ticks[i] = (now/unit+1+h.c.uint64n(130))*unit + h.c.uint64n(5) - 1
 	}
 	return time.Duration(h.ticks[i])*h.tick - time.Duration(h.c.uint64n(uint64(h.tick)))
 }
 
 func (h *herd) list(x *modelTimer) int {
-	return h.w.link(h.w.node(x.handle.index).at >> offBits).list()
+	return int(h.w.node(x.handle.index).slot & slotIndex)
 }
 
 // empty stops all timers in the slot of x, but for some, and adds others there.
@@ -66,7 +65,6 @@ func (h *herd) add(period, when time.Duration) {
 }
 
 func (h *herd) change() {
-	h.w.owed = h.c.uint64n(4) > 0
 	x := h.pick()
 	if x == nil {
 		h.add(0, h.when())

@@ -1,8 +1,11 @@
 package timing
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -69,16 +72,53 @@ type SchedulerConfig struct {
 // positive and the methods of the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
-	cfg     SchedulerConfig
-	keys    map[string]keyedTask
-	waiting map[Timer]*due // given to the Executor, but not started
-	counts  schedulerCounts
+	cfg  SchedulerConfig
+	keys keys[string, func()]
+	due  Due            // what take was given
+	take func(Due) bool // keeps one timer that is due
+	line waiting
+	stat schedulerCounts
+
+	direct call // the one that is taken up, without an Executor
 }
 
-// keyedTask is the timer of a key.
-type keyedTask struct {
-	timer Timer
+// call is a callback that was given to the Executor and has not been started.
+type call struct {
 	f     func()
+	when  time.Duration
+	timer Timer
+	key   string
+	keyed bool
+}
+
+// waiting are the calls that the Executor has. One with a key is found by its key, as its node in the
+// wheel has been free since it was due.
+type waiting struct {
+	byTimer map[Timer]*call
+	byKey   map[string]*call
+}
+
+func (l *waiting) len() int { return len(l.byTimer) + len(l.byKey) }
+
+func (l *waiting) add(c *call) {
+	if c.keyed {
+		l.byKey[c.key] = c
+	} else {
+		l.byTimer[c.timer] = c
+	}
+}
+
+// remove takes a call out and reports whether it was there.
+func (l *waiting) remove(c *call) bool {
+	if c == nil || l.byKey[c.key] != c && l.byTimer[c.timer] != c {
+		return false
+	}
+	if c.keyed {
+		delete(l.byKey, c.key)
+	} else {
+		delete(l.byTimer, c.timer)
+	}
+	return true
 }
 
 // NewScheduler returns an empty Scheduler. It panics if the config makes no sense.
@@ -89,24 +129,24 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	if cfg.MaxPending == 0 {
 		cfg.MaxPending = DefaultMaxPending
 	}
-	s := &Scheduler{
-		cfg:     cfg,
-		keys:    make(map[string]keyedTask),
-		waiting: make(map[Timer]*due),
-	}
+	s := &Scheduler{cfg: cfg, line: waiting{make(map[Timer]*call), make(map[string]*call)}}
 	s.init(cfg.Tick, cfg.OnPanic, s.runDue)
-	s.wheel.holding = true
+	s.keys = newKeys[string, func()](s.wheel)
+	s.take = func(d Due) bool {
+		s.due = d
+		return false
+	}
 	return s
 }
 
-// Task is the handle of a callback in a [Scheduler]. The zero Task was never pending.
-type Task struct {
+// Job is the handle of a callback in a [Scheduler]. The zero Job was never pending.
+type Job struct {
 	s *Scheduler
 	t Timer
 }
 
 // AfterFunc has f called once, d from now. The error is nil, ErrStopped or a *LimitError.
-func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
+func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 	if f == nil {
 		panic("timing: AfterFunc with a nil func")
 	}
@@ -121,7 +161,7 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Task, error) {
 // the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps. Who
 // has to follow it, as cron has, plans a minute ahead at most and looks again then. The error is that
 // of AfterFunc.
-func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
+func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
 
@@ -129,8 +169,8 @@ func (s *Scheduler) At(t time.Time, f func()) (Task, error) {
 // were missed are skipped and counted: f or another callback took too long, or the scheduler was
 // woken too late. It is woken as a time.Ticker is. On Linux a program that is idle sleeps for whole
 // milliseconds, so of periods of a millisecond about one in eight is missed there; of those of 2 ms
-// few are, and a loop's Every has a more exact clock. It is Task.Stop that ends it.
-func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
+// few are, and a loop's Every has a more exact clock. It is Job.Stop that ends it.
+func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
 	if f == nil {
 		panic("timing: Every with a nil func")
 	}
@@ -146,7 +186,7 @@ func (s *Scheduler) Every(d time.Duration, f func()) (Task, error) {
 // Stop removes the timer and reports whether that prevented a future call: true for a pending
 // timer, for one whose callback still waits for the Executor, and for a periodic one inside its own
 // callback; false once the callback has been started, or the timer was stopped.
-func (t Task) Stop() bool {
+func (t Job) Stop() bool {
 	if t.s == nil {
 		return false
 	}
@@ -158,7 +198,7 @@ func (t Task) Stop() bool {
 // Reset moves a pending timer to d from now and reports true; false once it is due or was stopped.
 // A callback that waits for the Executor can be stopped but not moved. For a periodic timer, its
 // next call is d from now, and those after it follow from there.
-func (t Task) Reset(d time.Duration) bool {
+func (t Job) Reset(d time.Duration) bool {
 	if t.s == nil {
 		return false
 	}
@@ -169,27 +209,27 @@ func (t Task) Reset(d time.Duration) bool {
 }
 
 // Pending reports whether the timer is going to call its function, which may wait for the Executor.
-func (t Task) Pending() bool {
+func (t Job) Pending() bool {
 	_, ok := t.When()
 	return ok
 }
 
 // When returns the deadline of a pending timer; of a periodic one, of its next call that has not
 // been given to the Executor. Of a callback that waits for the Executor it is what it was.
-func (t Task) When() (when time.Time, ok bool) {
+func (t Job) When() (when time.Time, ok bool) {
 	if t.s == nil {
 		return time.Time{}, false
 	}
 	t.s.lock()
 	defer t.s.mu.Unlock()
 	d, ok := t.s.wheel.When(t.t)
-	if w := t.s.waiting[t.t]; w != nil && !ok {
-		d, ok = w.when, true
+	if c := t.s.line.byTimer[t.t]; c != nil && !ok {
+		d, ok = c.when, true
 	}
 	if !ok {
 		return time.Time{}, false
 	}
-	return t.s.start.Add(d), true
+	return t.s.wallTime(d), true
 }
 
 // Set has f called once, d from now, under a key. If a timer with the key is pending, or its
@@ -206,10 +246,15 @@ func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	if k, ok := s.keys[key]; ok && s.stop(k.timer) {
-		delete(s.keys, key)
+	if s.stopKey(key) {
+		s.stat.stopped++
 	}
-	return s.addKey(key, when, f)
+	if err := s.mayAdd(); err != nil {
+		return err
+	}
+	s.addKey(key, when, f)
+	s.stat.scheduled++
+	return nil
 }
 
 // SetAt is Set with the time at which f is called, which is taken as [Scheduler.At] takes it.
@@ -218,24 +263,15 @@ func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 }
 
 // addKey adds a timer for a key that has none.
-func (s *Scheduler) addKey(key string, when time.Duration, f func()) error {
-	var t Task
-	var err error
-	t, err = s.add(when, 0, func() { s.runKeyed(key, t.t, f) })
-	if err == nil {
-		s.keys[key] = keyedTask{t.t, f}
-	}
-	return err
+func (s *Scheduler) addKey(key string, when time.Duration, f func()) {
+	s.keys.set(key, f, when)
+	s.wakeBy(when)
 }
 
-// runKeyed is the callback of a key's timer.
-func (s *Scheduler) runKeyed(key string, t Timer, f func()) {
-	s.mu.Lock()
-	if s.keys[key].timer == t {
-		delete(s.keys, key)
-	}
-	s.mu.Unlock()
-	f()
+// stopKey removes the timer of a key, or its call that waits for the Executor.
+func (s *Scheduler) stopKey(key string) bool {
+	_, ok := s.keys.remove(key)
+	return ok || s.line.remove(s.line.byKey[key])
 }
 
 // Move makes the timer with the key due d from now, be that earlier or later than before, also if
@@ -248,13 +284,15 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	k, ok := s.keys[key]
-	switch {
-	case ok && s.reset(k.timer, when):
+	if s.keys.move(key, when) {
+		s.wakeBy(when)
 		return nil
-	case ok && s.stop(k.timer): // it was waiting for the Executor
-		delete(s.keys, key)
-		return s.addKey(key, when, k.f)
+	}
+	if c := s.line.byKey[key]; s.line.remove(c) {
+		s.stat.stopped++
+		s.stat.scheduled++
+		s.addKey(key, when, c.f)
+		return nil
 	}
 	return ErrUnknownKey
 }
@@ -265,19 +303,18 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
-	k, ok := s.keys[key]
-	if !ok || !s.stop(k.timer) {
-		return false
+	ok := s.stopKey(key)
+	if ok {
+		s.stat.stopped++
 	}
-	delete(s.keys, key)
-	return true
+	return ok
 }
 
 // Has reports whether there is a timer with the key whose callback has not been started.
 func (s *Scheduler) Has(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
-	return s.pending(s.keys[key].timer)
+	return s.keys.timer(key) != (Timer{}) || s.line.byKey[key] != nil
 }
 
 // Len returns the number of pending timers, with a key or without. Callbacks that wait for the
@@ -288,12 +325,20 @@ func (s *Scheduler) Len() int {
 	return s.wheel.Len()
 }
 
-func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {
+// mayAdd returns why a timer may not be added, if so.
+func (s *Scheduler) mayAdd() error {
 	if s.stopped {
-		return Task{}, ErrStopped
+		return ErrStopped
 	}
-	if s.wheel.Len()+len(s.waiting) >= s.cfg.MaxPending {
-		return Task{}, &LimitError{Max: s.cfg.MaxPending}
+	if s.wheel.Len()+s.line.len() >= s.cfg.MaxPending {
+		return &LimitError{Max: s.cfg.MaxPending}
+	}
+	return nil
+}
+
+func (s *Scheduler) add(when, period time.Duration, f func()) (Job, error) {
+	if err := s.mayAdd(); err != nil {
+		return Job{}, err
 	}
 	var t Timer
 	if period > 0 {
@@ -301,23 +346,20 @@ func (s *Scheduler) add(when, period time.Duration, f func()) (Task, error) {
 	} else {
 		t = s.wheel.At(when, f)
 	}
-	s.counts.scheduled++
+	s.stat.scheduled++
 	s.wakeBy(when)
-	return Task{s, t}, nil
+	return Job{s, t}, nil
 }
-
-func (s *Scheduler) pending(t Timer) bool { return s.wheel.Pending(t) || s.waiting[t] != nil }
 
 // stop prevents the calls of a timer: the next one, and one that waits for the Executor. Of a
 // periodic timer there may be both.
 func (s *Scheduler) stop(t Timer) (stopped bool) {
 	if s.wheel.Stop(t) {
-		s.counts.stopped++
+		s.stat.stopped++
 		stopped = true
 	}
-	if s.waiting[t] != nil {
-		delete(s.waiting, t)
-		s.counts.stopped++
+	if s.line.remove(s.line.byTimer[t]) {
+		s.stat.stopped++
 		stopped = true
 	}
 	return stopped
@@ -329,4 +371,196 @@ func (s *Scheduler) reset(t Timer, when time.Duration) bool {
 	}
 	s.wakeBy(when)
 	return true
+}
+
+// runDue starts the next callback if it is due. The lock is not held while it runs, and nothing else
+// is taken from the wheel before it returns: so it can remove its neighbours.
+func (s *Scheduler) runDue() (more bool) {
+	c, more := s.takeNext()
+	switch {
+	case c == nil:
+	case s.cfg.Executor == nil:
+		f := c.f
+		*c = call{} // it keeps nothing alive
+		s.runCallback(f)
+	default:
+		s.call(func() { s.handOver(c) })
+	}
+	return more
+}
+
+// takeNext takes a call that is due from the wheel. c may be nil though there is more: the wheel's
+// budget has run out, which lets others have the lock.
+func (s *Scheduler) takeNext() (c *call, more bool) {
+	const budget = 256
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, false
+	}
+	now, skipped := s.now(), s.wheel.counts.Skipped
+	if s.wheel.Take(now, budget, s.take) == 0 {
+		next, ok := s.wheel.Next()
+		return nil, ok && next <= now
+	}
+	d := s.due
+	s.due = Due{}
+	if c = &s.direct; s.cfg.Executor != nil {
+		c = new(call)
+	}
+	*c = call{f: d.Func, when: d.When, timer: d.Timer}
+	if d.Func == nil {
+		e := s.keys.takeOut(d.Timer)
+		c.f, c.key, c.keyed = e.Value, e.Key, true
+	}
+	if s.wheel.Pending(d.Timer) { // a periodic one, which has been filed anew
+		s.stat.scheduled += 1 + s.wheel.counts.Skipped - skipped
+	}
+	if s.line.byTimer[d.Timer] != nil { // a periodic timer's last call
+		s.wheel.counts.Skipped++
+		return nil, true
+	}
+	s.stat.late(now - d.When)
+	if s.cfg.Executor == nil {
+		s.stat.fired++
+		s.active++
+	} else {
+		s.line.add(c)
+	}
+	return c, true
+}
+
+// handOver gives a call to the Executor. Until it is started it can be stopped, and Stop returns it
+// as pending.
+func (s *Scheduler) handOver(c *call) {
+	taken := false
+	defer func() {
+		if !taken { // the Executor has panicked
+			s.claim(c, &s.stat.refused)
+		}
+	}()
+	s.cfg.Executor(func() {
+		if s.claim(c, &s.stat.fired) {
+			s.runCallback(c.f)
+		}
+	})
+	taken = true
+}
+
+// claim reports whether a call was waiting for the Executor, which it does no longer, and counts it.
+// False if it has been started, or stopped, or Stop has returned it as pending.
+func (s *Scheduler) claim(c *call, counter *uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.line.remove(c) {
+		return false
+	}
+	if *counter++; counter == &s.stat.fired {
+		s.active++
+	}
+	return true
+}
+
+// runCallback runs a callback that is counted as active.
+func (s *Scheduler) runCallback(f func()) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.active--; s.active == 0 && s.quiet != nil {
+			close(s.quiet)
+			s.quiet = nil
+		}
+	}()
+	s.call(f)
+}
+
+// Pending is a timer that a [Scheduler] gave up: its callback will not be called any more, unless
+// by whoever gets it here.
+type Pending struct {
+	When time.Time // of a periodic timer, the next call
+	Key  string    // empty if it has none
+	Func func()
+}
+
+// Drain takes all pending timers off the scheduler, at one moment, and then calls fn with each, in
+// the order of their deadlines, on the caller's goroutine. fn may be nil, and may add timers, which
+// stay. It returns how many there were.
+func (s *Scheduler) Drain(fn func(Pending)) int {
+	s.lock()
+	all := s.takeAll(nil)
+	s.mu.Unlock()
+	if fn != nil {
+		for _, p := range all {
+			fn(p)
+		}
+	}
+	return len(all)
+}
+
+// Stop ends the scheduler and returns what was pending, in the order of the deadlines, including
+// what waits for the Executor. No callback is started afterwards; Stop does not wait for one that
+// has been, so a callback may call it. Methods that return an error then return ErrStopped, the
+// others find nothing. To stop again does nothing and returns nil.
+func (s *Scheduler) Stop() []Pending {
+	s.lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	s.disarm()
+	var waiting []*call
+	for _, c := range s.line.byTimer {
+		waiting = append(waiting, c)
+	}
+	for _, c := range s.line.byKey {
+		waiting = append(waiting, c)
+	}
+	clear(s.line.byTimer)
+	clear(s.line.byKey)
+	return s.takeAll(waiting)
+}
+
+// Shutdown is Stop, and then waits for the callbacks that have been started, on the scheduler's
+// goroutine or on the Executor, to return. Its error is ctx's if that ends first. A callback that
+// calls it would wait for itself until then. It may be called again, and after Stop.
+func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
+	left := s.Stop()
+	s.lock()
+	quiet := s.quiet
+	if s.active > 0 && quiet == nil {
+		quiet = make(chan struct{})
+		s.quiet = quiet
+	}
+	s.mu.Unlock()
+	if quiet == nil {
+		return left, nil
+	}
+	select {
+	case <-quiet:
+		return left, nil
+	case <-ctx.Done():
+		return left, ctx.Err()
+	}
+}
+
+// takeAll empties the wheel, and returns what was in it together with what is given, in the order
+// of the deadlines.
+func (s *Scheduler) takeAll(all []*call) []Pending {
+	for _, p := range s.wheel.inOrder() {
+		c := &call{f: s.wheel.node(p.timer.index).call, when: p.when}
+		if c.f == nil {
+			e := s.keys.entries[p.timer.index]
+			c.f, c.key = e.Value, e.Key
+		}
+		all = append(all, c)
+	}
+	s.wheel.clear()
+	s.keys = newKeys[string, func()](s.wheel)
+	s.stat.stopped += uint64(len(all))
+	slices.SortStableFunc(all, func(a, b *call) int { return cmp.Compare(a.when, b.when) })
+	var given []Pending
+	for _, c := range all {
+		given = append(given, Pending{When: s.wallTime(c.when), Key: c.key, Func: c.f})
+	}
+	return given
 }

@@ -61,14 +61,14 @@ func wantSums(t *testing.T, s *Scheduler) {
 
 // Whoever is stopped while he waits for the Executor never runs, in whatever order things happen.
 func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
-	stops := map[string]func(s *Scheduler, task Task) bool{
-		"Task.Stop":      func(s *Scheduler, task Task) bool { return task.Stop() },
-		"Remove":         func(s *Scheduler, task Task) bool { return s.Remove("k") },
-		"Scheduler.Stop": func(s *Scheduler, task Task) bool { return len(s.Stop()) > 0 },
+	stops := map[string]func(s *Scheduler, task Job) bool{
+		"Job.Stop":       func(s *Scheduler, task Job) bool { return task.Stop() },
+		"Remove":         func(s *Scheduler, task Job) bool { return s.Remove("k") },
+		"Scheduler.Stop": func(s *Scheduler, task Job) bool { return len(s.Stop()) > 0 },
 	}
 	for name, stop := range stops {
 		for _, kind := range []string{"once", "every", "key"} {
-			if kind == "key" && name == "Task.Stop" || kind != "key" && name == "Remove" {
+			if kind == "key" && name == "Job.Stop" || kind != "key" && name == "Remove" {
 				continue
 			}
 			for _, started := range []bool{false, true} {
@@ -76,7 +76,7 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 					l := &queue{}
 					inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
 						var r record
-						var task Task
+						var task Job
 						switch kind {
 						case "once":
 							task = must(s.AfterFunc(at(1), r.add("ran")))
@@ -154,7 +154,7 @@ func TestMaxPendingOfWhatWaits(t *testing.T) {
 func TestTaskPendingAndWhen(t *testing.T) {
 	l := &queue{}
 	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
-		want := func(task Task, d time.Duration, start time.Time) {
+		want := func(task Job, d time.Duration, start time.Time) {
 			t.Helper()
 			when, ok := task.When()
 			if ok != task.Pending() || ok != (d > 0) || ok && when.Sub(start) != d {
@@ -162,7 +162,7 @@ func TestTaskPendingAndWhen(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		want(Task{}, 0, start)
+		want(Job{}, 0, start)
 		once, every := must(s.AfterFunc(at(3), func() {})), must(s.Every(at(3), func() {}))
 		want(once, at(3), start)
 		pass(at(3))
@@ -317,7 +317,7 @@ func TestSchedulerSums(t *testing.T) {
 		l.execute(f)
 	}}
 	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
-		var tasks []Task
+		var tasks []Job
 		for i := range 10 {
 			tasks = append(tasks, must(s.AfterFunc(at(i), func() { panic("one that runs") })))
 			must(0, s.Set(fmt.Sprint(i), at(2*i), func() {}))

@@ -162,7 +162,7 @@ type safety struct {
 }
 
 // add adds a task, and returns what stops it.
-func (m *safety) add(d time.Duration) (task Task, stop func()) {
+func (m *safety) add(d time.Duration) (task Job, stop func()) {
 	var state atomic.Int32
 	task, err := m.s.AfterFunc(d, func() {
 		if n := state.Add(1); n != 1 {
@@ -188,7 +188,7 @@ func (m *safety) add(d time.Duration) (task Task, stop func()) {
 func (m *safety) drained(p Pending) { p.Func() }
 
 func (m *safety) work(r *rand.Rand) {
-	var tasks [8]Task
+	var tasks [8]Job
 	var stops [8]func()
 	every := must(m.s.Every(time.Millisecond, func() { m.periods.Add(1) }))
 	for range 2000 {
@@ -220,7 +220,7 @@ func (m *safety) work(r *rand.Rand) {
 	every.Stop()
 }
 
-// Tasks of many goroutines that add, stop, move, drain and count at once.
+// Jobs of many goroutines that add, stop, move, drain and count at once.
 func TestSchedulerIsSafeForAnyGoroutine(t *testing.T) {
 	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(3), "inline": func(f func()) { f() }} {
 		t.Run(name, func(t *testing.T) {

@@ -64,11 +64,11 @@ func TestStopReturnsWhatIsOnItsWayToTheExecutor(t *testing.T) {
 	inBubble(t, SchedulerConfig{Executor: func(f func()) { f() }}, func(t *testing.T, s *Scheduler) {
 		s.running = true // what is due is ours
 		must(s.AfterFunc(0, func() { t.Error("ran after Stop") }))
-		handOver, _ := s.takeNext()
+		taken, _ := s.takeNext()
 		if got := s.Stop(); len(got) != 1 {
 			t.Errorf("Stop returned %+v", got)
 		}
-		handOver()
+		s.handOver(taken)
 	})
 }
 
@@ -266,7 +266,7 @@ func TestEmptyOrFarOffSchedulerHasNoGoroutine(t *testing.T) {
 func (s *Scheduler) rounds() uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wheel.round
+	return uint32(s.wheel.round) - 1
 }
 
 func TestSchedulerProgrammersErrors(t *testing.T) {

@@ -15,7 +15,7 @@ type taskModel struct {
 	r       *rand.Rand
 	s       *Scheduler
 	l       *queue // nil: callbacks run on the Scheduler's goroutine
-	tasks   []*modelTask
+	tasks   []*modelJob
 	calls   int // that had to be made
 	made    int
 	panics  int
@@ -23,8 +23,8 @@ type taskModel struct {
 	periods int
 }
 
-type modelTask struct {
-	task    Task
+type modelJob struct {
+	task    Job
 	when    time.Duration // of the next call, if it is pending
 	period  time.Duration
 	pending bool
@@ -46,7 +46,7 @@ func (m *taskModel) deadline(d time.Duration) time.Duration {
 }
 
 func (m *taskModel) add(d, period time.Duration) {
-	x := &modelTask{period: period, pending: true, when: m.deadline(d)}
+	x := &modelJob{period: period, pending: true, when: m.deadline(d)}
 	f := func() {
 		if m.made++; m.made%5 == 0 {
 			panic(m)
@@ -75,7 +75,7 @@ func (m *taskModel) settle(d time.Duration) {
 }
 
 // due takes the next call of a task.
-func (m *taskModel) due(x *modelTask) {
+func (m *taskModel) due(x *modelJob) {
 	switch {
 	case m.l == nil:
 		m.calls++
@@ -124,7 +124,7 @@ func (m *taskModel) drain() {
 }
 
 // check compares a task with what the Scheduler says of it.
-func (m *taskModel) check(x *modelTask) {
+func (m *taskModel) check(x *modelJob) {
 	want := x.when
 	if !x.pending {
 		want = x.waited
@@ -173,7 +173,7 @@ func (m *taskModel) step() {
 	}
 	m.settle(0)
 	m.check(x)
-	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelTask) bool { return !x.pending && !x.waits && m.r.IntN(8) == 0 })
+	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelJob) bool { return !x.pending && !x.waits && m.r.IntN(8) == 0 })
 }
 
 func (s *Scheduler) validate(t testing.TB) {
@@ -183,8 +183,8 @@ func (s *Scheduler) validate(t testing.TB) {
 	s.wheel.validate(t)
 }
 
-// Tasks against the model, which panic, are stopped and moved, drained and, with an Executor, wait.
-func TestTasksAgainstModel(t *testing.T) {
+// Jobs against the model, which panic, are stopped and moved, drained and, with an Executor, wait.
+func TestJobsAgainstModel(t *testing.T) {
 	first := seed.Pick(t, 0)
 	for i := range uint64(4) {
 		m := &taskModel{r: rand.New(rand.NewPCG(first+i, 11))}

@@ -15,7 +15,7 @@ import (
 func keysOf(s *Scheduler) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.keys)
+	return len(s.keys.nodes) + len(s.line.byKey)
 }
 
 // inBubble runs f in virtual time, with a Scheduler that is stopped at the end.
@@ -121,9 +121,9 @@ func TestSchedulerEvery(t *testing.T) {
 
 func TestTask(t *testing.T) {
 	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
-		var zero Task
+		var zero Job
 		if zero.Stop() || zero.Reset(1) {
-			t.Error("the zero Task is pending")
+			t.Error("the zero Job is pending")
 		}
 		start := time.Now()
 		var ran time.Duration
@@ -242,7 +242,7 @@ func TestCallbackTakenUpLeavesANewTimerAlone(t *testing.T) {
 			t.Error("a key whose callback was taken up is pending")
 		}
 		must(0, s.Set("k", at(1), r.add("new")))
-		old()
+		s.runCallback(old.f)
 		r.want(t, "old")
 		if !s.Has("k") {
 			t.Error("the old callback took the new timer's key")

@@ -28,15 +28,15 @@ func (s *Scheduler) Stats() SchedulerStats {
 	defer s.mu.Unlock()
 	return SchedulerStats{
 		Pending:     s.wheel.Len(),
-		Waiting:     len(s.waiting),
-		Scheduled:   s.counts.scheduled,
-		Fired:       s.counts.fired,
-		Refused:     s.counts.refused,
-		Stopped:     s.counts.stopped,
-		Skipped:     s.wheel.skipped,
+		Waiting:     s.line.len(),
+		Scheduled:   s.stat.scheduled,
+		Fired:       s.stat.fired,
+		Refused:     s.stat.refused,
+		Stopped:     s.stat.stopped,
+		Skipped:     s.wheel.counts.Skipped,
 		Panics:      s.panics,
-		LatenessMax: s.counts.latest,
-		LatenessP99: s.counts.lateness.quantile(0.99),
+		LatenessMax: s.stat.latest,
+		LatenessP99: s.stat.lateness.quantile(0.99),
 	}
 }
 

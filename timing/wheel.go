@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// This file is the whole wheel, from the handle down to the lists. docs/wheel.md explains it with
+// pictures; drain.go empties a wheel in order, and stats.go tells what it holds.
+
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
 	// Tick is the resolution: deadlines are rounded up to a multiple of it. So a callback comes up
@@ -18,60 +21,134 @@ type Config struct {
 
 // Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The
 // zero Timer was never pending. A Timer is stale once its callback has run, or it was stopped or
-// drained; a stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Pending
-// and When report false and touch nothing.
+// drained. A stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Extend,
+// Pending and When report false and touch nothing.
 type Timer struct {
-	wheel uint32
-	index uint32
-	gen   uint32
+	wheel uint32 // Wheel.id
+	index uint32 // of the node
+	gen   uint32 // of the node, while the timer is pending
 }
+
+// Index returns the number of the timer's node, from 1 on. No two pending timers of a wheel have
+// the same, and the numbers of timers that are gone are used again: so an owner can keep what it
+// knows of its timers in a slice beside the wheel. The zero Timer has 0.
+func (t Timer) Index() int { return int(t.index) }
+
+// Due is a timer that [Wheel.Take] hands out.
+type Due struct {
+	Timer Timer         // stale, unless the timer is periodic
+	When  time.Duration // the deadline, as it was given
+	Func  func()
+}
+
+// Handle returns the pending timer with an Index, the zero Timer if there is none.
+func (w *Wheel) Handle(index int) Timer {
+	if index <= 0 || index >= int(w.made) || w.node(uint32(index)).call == nil {
+		return Timer{}
+	}
+	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
+}
+
+// The geometry. A slot of level k is as long as 64^k ticks, and so a level as long as one slot of
+// the level above. In other words, a slot's number on level k is digit k of its ticks, written to
+// the base 64.
+//
+//	level  a slot spans   at 1 ms       the level spans
+//	0      1 tick         1 ms          64 ms
+//	1      64             64 ms         4.1 s
+//	2      4,096          4.1 s         4.4 min
+//	3      262,144        4.4 min       4.7 h
+//	4      16,777,216     4.7 h         12.4 days
+//	5      2^30           12.4 days     2.2 years
+//	6      2^36           2.2 years     139 years
+//	7      2^42           139 years     every time.Duration
+//	8-10   2^48 and up    for ticks below 32.768 µs only
+const (
+	slotBits  = 6
+	numSlots  = 1 << slotBits
+	slotMask  = numSlots - 1
+	numLevels = 11 // 66 bits: a tick has 63 at most
+)
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
 // runs there. Make one with [New]: the methods of the zero Wheel panic, but for those that only
 // tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
-// and do not allocate once the wheel has grown to its largest size: for as many timers, and, the
-// first time that many end, by up to 64 KB that note which are free. It keeps that memory for timers
-// to come; [Wheel.Drain] gives it back. An empty wheel takes 1 KB, one with a timer 9 KB, and one
-// with a million 29 MB; the handles are the caller's, 12 bytes each.
+// and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
+// to come; [Wheel.Drain] gives it back. A timer takes 32 bytes, and its handle 12, which are the
+// caller's. An empty wheel takes half a KB, one with a timer an hour away 6 KB.
 type Wheel struct {
-	slab
-	ticker
-	pos       uint64        // the wheel is at this tick: everything before it has run
-	now       time.Duration // the latest time that Advance was told
-	told      time.Duration // the last time that Advance was told; earlier than now if the clock stepped back
-	wake      time.Duration // Advance has nothing to do before this
-	wakeTick  uint64        // the same in ticks
-	until     time.Duration // when the stretches are to be forgotten
-	id        uint32
-	round     uint32 // of Advances that had something to do
-	levels    uint32 // bit k: level k has a list with a block
-	near      uint32 // bit k > 0: level k may have timers in its present slot or the next
-	advancing bool   // inside Advance
-	holding   bool   // Advance ends with the first callback, and leaves it in held instead of calling it
-	collects  bool   // there are no callbacks: Advance leaves the nodes that are due in collected
-	behind    bool   // now has moved on and pos has not, as there was nothing to do
-	fired     uint64
-	skipped   uint64
-	cascaded  uint64
-	touched   uint32 // means nothing; see touch
-	held      due
-	drain     *drain                // nil unless one is running
-	occupied  [2 * numLevels]uint64 // bit s of [l/lapSlots]: list l has a block, s being l%lapSlots
-	recent    [2]stretch            // where the last timer was filed, and where one before that, if it was elsewhere
-	blocks
-	calls     chunks[func()] // of the nodes; nil of a free one
-	collected []uint32       // the nodes that came due, if collecting
-	upper     uint64         // no slot with a block above level 0 begins before this tick
+	id   uint32
+	tick uint64 // Config.Tick, in ns
+
+	perTick uint64 // 2^(63+shift)/tick, rounded up
+	shift   uint8  // 2^shift >= tick
+
+	now  time.Duration // the latest time that Advance was told
+	told time.Duration // the last one: before now, if the clock stepped back
+
+	// pos is the tick where the wheel is. All that was due before it has run. It is not after now's.
+	pos uint64
+
+	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so far.
+	slots    []slot
+	occupied [numLevels]uint64 // bit n: slot n of the level has timers, or all of them were stopped
+	levels   uint16            // bit k: occupied[k] is not 0
+
+	// moving is the index of a slot of which some timers have moved down and others have not; or 0.
+	moving int
+
+	few     *[fewLen]node            // the nodes below fewLen; node 0 is not used, so that 0 means none
+	nodes   []*[chunkLen]node        // the others; those below fewLen are not used
+	made    uint32                   // nodes that were ever used, and node 0
+	free    []uint32                 // the nodes released last, at most maxFree: a stack
+	idle    []uint64                 // bit i&63 of [i>>6]: node i is free, and not on the stack
+	lowest  int                      // no word of idle before this has a bit
+	periods map[uint32]time.Duration // of nodes that are periodic
+	late    map[uint32]uint64        // ticks of overdue nodes above level 0
+
+	advancing bool
+	round     uint16 // counts the Advances that found something to do; never 0
+	counts    Stats
+	drains    int     // that are running: one may be called within another
+	moved     []Timer // that were moved since the outermost of them began
 }
 
-// due is a callback taken off a wheel, to be called elsewhere.
-type due struct {
-	f     func()
-	when  time.Duration
-	timer Timer // stale, unless periodic
+// slot is a list of timers, in the order in which they were added.
+type slot struct {
+	first, last uint32 // nodes
+	count       uint32
+	early       time.Duration // not after the earliest deadline, if there is a timer
 }
+
+// node is a timer, or free.
+type node struct {
+	when       time.Duration
+	call       func()
+	next, prev uint32 // in its slot; 0 at the ends
+	gen        uint32 // the timer's, or that of the next timer here
+	slot       uint16 // index in Wheel.slots, and the bits below
+	round      uint16 // if it was due when it was added, the wheel's round then; else 0
+}
+
+// Bits of node.slot.
+const (
+	slotIndex = 1<<10 - 1 // the index
+	periodic  = 1 << 14   // Wheel.periods has its period
+	extended  = 1 << 15   // its deadline may be later than its slot
+)
+
+// Nodes are allocated in chunks of 32 KB, which do not move when the wheel grows, and are few objects
+// for the garbage collector. The first nodes have a small chunk, so that small wheels are small.
+const (
+	chunkBits = 10
+	chunkLen  = 1 << chunkBits
+	chunkMask = chunkLen - 1
+	fewLen    = 64
+	maxFree   = 1024
+	lastGen   = math.MaxUint32 // a node that gets there is not used again: its first handle may still exist
+)
 
 // wheelIDs numbers the wheels, so that a handle of one means nothing to another.
 var wheelIDs atomic.Uint32
@@ -84,37 +161,32 @@ func New(cfg Config) *Wheel {
 	if cfg.Tick == 0 {
 		cfg.Tick = time.Millisecond
 	}
-	w := &Wheel{ticker: newTicker(cfg.Tick)}
-	w.reset()
+	w := &Wheel{tick: uint64(cfg.Tick), round: 1}
+	w.shift = uint8(bits.Len64(w.tick - 1))
+	if w.perTick = 1 << 63; w.shift > 0 {
+		w.perTick, _ = bits.Div64(1<<(w.shift-1), 0, w.tick)
+		w.perTick++
+	}
+	w.clear()
 	return w
 }
 
-// mustBeMade panics for the zero Wheel, which has no tick, so that Advance would never end.
+// clear makes w an empty wheel without memory for timers, and all its handles those of another
+// wheel. Its time and its counters stay.
+func (w *Wheel) clear() {
+	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
+	}
+	w.slots, w.occupied, w.levels, w.moving = nil, [numLevels]uint64{}, 0, 0
+	w.few, w.nodes, w.made, w.periods, w.late = nil, nil, 1, nil, nil
+	w.free, w.idle, w.lowest = nil, nil, 0
+	w.counts.Pending, w.counts.Overdue = 0, 0
+}
+
+// mustBeMade panics for the zero Wheel, which has no tick.
 func (w *Wheel) mustBeMade() {
 	if w.id == 0 {
 		panic("timing: a Wheel that was not made with New")
 	}
-}
-
-// foreign is the answer to a handle that is not one of w's: false. The zero Wheel has no handles, but
-// its number is that of the zero Timer.
-//
-//go:noinline
-func (w *Wheel) foreign() bool {
-	w.mustBeMade()
-	return false
-}
-
-// reset makes w an empty wheel without memory for timers, and all its handles those of another
-// wheel.
-func (w *Wheel) reset() {
-	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
-	}
-	w.slab, w.calls = slab{}, chunks[func()]{}
-	w.blocks.init()
-	w.occupied, w.levels, w.near, w.upper = [2 * numLevels]uint64{}, 0, 0, 0
-	w.forget()
-	w.wake, w.wakeTick = math.MaxInt64, math.MaxUint64
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
@@ -122,49 +194,10 @@ func (w *Wheel) reset() {
 // Callbacks run in the order of their deadlines, and those of one tick in the order they were
 // added. It panics if f is nil.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
-	// What is done here is what atSlow does in most cases; this is the hottest path there is.
-	s := w.recentFor(when)
-	if !s.has(when) {
-		return w.atSlow(when, f)
-	}
-	li := w.slotIn(s, when)
-	at, n := li.cursor, w.free
-	if at&offMask == 0 || n == 0 || f == nil {
-		return w.atSlow(when, f)
-	}
-	w.free = n - 1
-	i := *uncheckedIn(w.top, n-1)
-	x := w.nodes.at(i)
-	x.at = at
-	*w.calls.at(i) = f
-	li.take(at, when)
-	li.last.entry(at&offMask).set(i, when)
-	return Timer{wheel: w.id, index: i, gen: x.gen}
-}
-
-// atSlow is At in any case.
-func (w *Wheel) atSlow(when time.Duration, f func()) Timer {
 	if f == nil {
 		panic("timing: At with a nil func")
 	}
-	if w.free == 0 {
-		w.growCalls()
-	}
-	i := w.alloc()
-	*w.calls.at(i) = f
-	at := w.file(i, when)
-	n := w.node(i)
-	n.at = at
-	return Timer{wheel: w.id, index: i, gen: n.gen}
-}
-
-// growCalls finds a free node, or makes one, with room for its callback.
-func (w *Wheel) growCalls() {
-	w.mustBeMade()
-	w.fillTop()
-	for w.calls.len() < w.nodes.len() {
-		w.calls.grow()
-	}
+	return w.add(when, f)
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on
@@ -181,14 +214,23 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	if period <= 0 {
 		panic("timing: Every with a period that is not positive")
 	}
-	if w.free == 0 {
-		w.growCalls()
+	t := w.add(first, f)
+	if w.periods == nil {
+		w.periods = make(map[uint32]time.Duration)
 	}
-	i := w.alloc()
-	*w.calls.at(i) = f
-	w.setPeriod(i, period)
+	w.periods[t.index] = period
+	w.node(t.index).slot |= periodic
+	return t
+}
+
+// add is At without a look at f.
+func (w *Wheel) add(when time.Duration, f func()) Timer {
+	w.mustBeMade()
+	i := w.newNode()
 	n := w.node(i)
-	n.at = w.file(i, first)
+	n.call = f
+	w.counts.Pending++
+	w.file(i, n, when)
 	return Timer{wheel: w.id, index: i, gen: n.gen}
 }
 
@@ -196,39 +238,12 @@ func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 // periodic one inside its own callback included; false once it has run, was stopped, or is no timer
 // of w. The callback and the timer's memory are free at once.
 func (w *Wheel) Stop(t Timer) bool {
-	if t.wheel != w.id || t.wheel == 0 {
-		return w.foreign()
-	}
-	// As for At, what is done here is what stopSlow does in most cases.
-	n := w.nodes.at(t.index)
-	at, gen, k := n.at, n.gen, w.free
-	if gen != t.gen || int(k) == len(w.top) {
-		return w.stopSlow(t)
-	}
-	if gen = nextGen(gen); gen == lastGen {
-		return w.stopSlow(t)
-	}
-	n.gen = gen
-	*w.calls.at(t.index) = nil
-	w.free = k + 1
-	*uncheckedIn(w.top, k) = t.index
-	m := w.mask(at >> offBits)
-	*m &^= 1 << (at & offMask)
-	if *m == 0 {
-		w.emptied(at >> offBits)
-	}
-	return true
-}
-
-// stopSlow is Stop in any case, for a handle of this wheel.
-func (w *Wheel) stopSlow(t Timer) bool {
-	n := w.node(t.index)
-	if n.gen != t.gen {
+	n := w.find(t)
+	if n == nil {
 		return false
 	}
-	*w.calls.at(t.index) = nil
-	w.release(n, t.index)
-	w.takeOut(n.at)
+	w.unlink(t.index, n)
+	w.release(t.index, n)
 	return true
 }
 
@@ -236,96 +251,436 @@ func (w *Wheel) stopSlow(t Timer) bool {
 // timer when is the next call, to which those after it are aligned. It reports false, and does
 // nothing, if t is not pending: unlike time.Timer, a timer that has fired is not started again.
 func (w *Wheel) Reset(t Timer, when time.Duration) bool {
-	if t.wheel != w.id || t.wheel == 0 {
-		return w.foreign()
-	}
-	n := w.nodes.at(t.index)
-	was, gen := n.at, n.gen
-	if gen != t.gen {
+	n := w.find(t)
+	if n == nil {
 		return false
 	}
-	// As refile does; this is as hot as At.
-	s := &w.recent[0] // with a branch: what is moved again and again mostly has one timeout
-	if !s.has(when) {
-		if s = &w.recent[1]; !s.has(when) {
-			w.refile(t.index, when)
-			return true
-		}
+	w.unlink(t.index, n)
+	w.file(t.index, n, when)
+	w.noteMoved(t)
+	return true
+}
+
+// Extend is Reset for timers that are put off again and again and nearly never run, as timeouts
+// are. It does not keep the order: among the timers of its tick, t runs wherever it happens to.
+//
+// A timer that is put off stays in its slot, and only its deadline is changed. When the slot's time
+// has come, the timer is filed anew.
+func (w *Wheel) Extend(t Timer, when time.Duration) bool {
+	n := w.find(t)
+	if n == nil {
+		return false
 	}
-	li := w.slotIn(s, when)
-	at := li.cursor
-	if at&offMask == 0 {
-		w.refile(t.index, when)
+	if when >= n.when && n.round == 0 && n.slot&periodic == 0 && w.drains == 0 {
+		n.when = when
+		n.slot |= extended
 		return true
 	}
-	n.at = at
-	li.take(at, when)
-	li.last.entry(at&offMask).set(t.index, when)
-	m := w.mask(was >> offBits)
-	*m &^= 1 << (was & offMask)
-	if *m == 0 {
-		w.emptied(was >> offBits)
-	}
+	w.unlink(t.index, n)
+	w.file(t.index, n, when)
+	w.noteMoved(t)
 	return true
 }
 
 // Pending reports whether t is going to call its function.
-func (w *Wheel) Pending(t Timer) bool {
-	if t.wheel != w.id || t.wheel == 0 {
-		return w.foreign()
-	}
-	return w.node(t.index).gen == t.gen
-}
+func (w *Wheel) Pending(t Timer) bool { return w.find(t) != nil }
 
 // When returns the deadline of a pending timer, as it was given or, of a periodic one, calculated.
 func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
-	if !w.Pending(t) {
+	n := w.find(t)
+	if n == nil {
 		return 0, false
 	}
-	at := w.node(t.index).at
-	return w.block(at >> offBits).entry(at & offMask).when(), true
+	return n.when, true
 }
 
 // Now returns the wheel's time: the latest that Advance was told.
 func (w *Wheel) Now() time.Duration { return w.now }
 
 // Len returns the number of pending timers. A periodic one counts once.
-func (w *Wheel) Len() int { return w.slab.taken() }
+func (w *Wheel) Len() int { return w.counts.Pending }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
 // is pending. It is never later than that, and earlier only if the timer it was for has been
 // stopped or moved away. If work is left because a budget ran out, or timers were added that are
 // already due, it is a time not after the one last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
-	if w.Len() == 0 {
+	if w.counts.Pending == 0 {
 		return 0, false
 	}
-	if w.wake <= w.now {
-		return min(w.told, w.time(w.pos)), true
+	level, tick := w.nextSlot()
+	if tick <= w.reached(w.now) {
+		return min(w.told, w.time(tick)), true
 	}
-	when = math.MaxInt64
-	for m := w.levels; m != 0; m &= m - 1 {
-		level := bits.TrailingZeros32(m)
-		switch li := w.firstList(level); {
-		case li == nil:
-		case level == 0: // its slots are ticks
-			when = min(when, w.time(w.firstSlot(0)))
-		default:
-			when = min(when, li.min)
-		}
+	if level == 0 {
+		return w.time(tick), true
 	}
-	return w.time(w.up(when)), true
+	return w.time(w.up(w.slots[slotAt(level, tick)].early)), true
 }
 
-// firstList returns the first slot with timers on a level, and frees those before it, whose timers
-// have been stopped; nil if there is none.
-func (w *Wheel) firstList(level int) *list {
-	for w.levels>>level&1 != 0 {
-		li := w.list(listOf(level, w.firstSlot(level)))
-		if w.live(li.head) != 0 || w.advancing { // the slot that is firing may be without, for now
-			return li
+// Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
+// touches at most budget timers, each callback and each step of a timer to another slot counting
+// one; budget <= 0 means no limit. What is left stays pending, can be stopped or moved, and makes
+// [Wheel.Next] report no later than now. A jump of any length costs what is due, not the ticks
+// passed over. A time earlier than one told before counts as that one.
+//
+// A callback may call any method but Advance and Take, which panic. Timers it stops do not run,
+// those of the same batch included; timers it adds do not run before the next Advance. If a
+// callback panics, so does Advance, and the wheel is as if the callback had returned: the next
+// Advance goes on with the rest.
+func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
+	return w.Take(now, budget, nil)
+}
+
+// Take is Advance for an owner that calls the functions itself: it hands each timer that is due to
+// take, which returns whether Take is to go on. A nil take is Advance.
+func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) (fired int) {
+	if w.advancing {
+		panic("timing: Advance called by a callback of the same Wheel")
+	}
+	w.mustBeMade()
+	w.told = now
+	w.now = max(w.now, now)
+	target := w.reached(w.now)
+	if _, tick := w.nextSlot(); tick > target {
+		w.pos = target
+		return 0
+	}
+	if budget <= 0 {
+		budget = math.MaxInt
+	}
+	if w.round++; w.round == 0 {
+		w.round = 1
+	}
+	before := w.counts.Fired
+	w.advancing = true
+	defer func() { w.advancing = false }() // deferred, as a callback may panic
+	w.run(target, budget, take)
+	return int(w.counts.Fired - before)
+}
+
+// run works on one slot after the other until none is due, the budget is used up, or take has
+// enough.
+func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
+	for budget > 0 {
+		level, tick := w.nextSlot()
+		if tick > target {
+			w.pos = target
+			return
 		}
-		w.dropBlock(li, li.head)
+		w.pos = tick
+		more := true
+		if level > 0 {
+			budget = w.moveDown(level, budget)
+		} else if budget, more = w.fire(budget, take); !more {
+			return
+		}
+	}
+}
+
+// nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64 if
+// there is none.
+//
+// A timer's level is the highest digit in which its tick differs from the wheel's. So all timers of a
+// level are due before any of the levels above, and within a level the lower slots come first. A
+// slot that is moving is the exception: it was the first, and some of its timers are below already.
+func (w *Wheel) nextSlot() (level int, tick uint64) {
+	if w.moving > 0 {
+		if w.slots[w.moving].first != 0 {
+			return w.moving >> slotBits, w.pos
+		}
+		w.moving = 0
+	}
+	for w.levels != 0 {
+		level = bits.TrailingZeros16(w.levels)
+		n := bits.TrailingZeros64(w.occupied[level])
+		if w.slots[level<<slotBits|n].first != 0 {
+			shift := uint(level) * slotBits
+			return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
+		}
+		if w.occupied[level] &^= 1 << n; w.occupied[level] == 0 {
+			w.levels &^= 1 << level
+		}
+	}
+	return 0, math.MaxUint64
+}
+
+// moveDown files the timers of a level's present slot anew, on lower levels, and returns the budget
+// that is left. A slot may take several calls. Meanwhile the wheel stands still, and newcomers for
+// the time of the slot go behind the timers in it.
+func (w *Wheel) moveDown(level, budget int) (left int) {
+	at := slotAt(level, w.pos)
+	w.moving = 0 // so that place finds the level below
+	for ; budget > 0 && w.slots[at].first != 0; budget-- {
+		i := w.slots[at].first
+		n := w.node(i)
+		tick, round := w.tickOf(i, n), n.round
+		w.unlink(i, n)
+		n.round = round
+		w.place(i, n, tick)
+		w.counts.Cascaded++
+	}
+	if w.slots[at].first != 0 {
+		w.moving = at
+	}
+	return budget
+}
+
+// fire runs the timers of the present tick, oldest first, and returns the budget that is left, and
+// whether Take is to go on.
+func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
+	at, now := slotAt(0, w.pos), w.time(w.pos)
+	for ; budget > 0 && w.slots[at].first != 0; budget-- {
+		i := w.slots[at].first
+		n := w.node(i)
+		if n.round == w.round { // added by a callback of this Advance; so were all behind it
+			return budget, false
+		}
+		w.unlink(i, n)
+		if n.slot&extended != 0 && n.when > now {
+			w.place(i, n, w.up(n.when))
+			w.counts.Cascaded++
+			continue
+		}
+		// All is settled before the callback starts, so that it may do anything, panic included.
+		due := Due{Timer{w.id, i, n.gen}, n.when, n.call}
+		w.counts.Fired++
+		if n.slot&periodic == 0 || w.now == math.MaxInt64 { // no period comes after the end of time
+			w.release(i, n)
+		} else {
+			next, skipped := nextPeriod(n.when, w.periods[i], w.time(w.reached(w.now)))
+			w.counts.Skipped += skipped
+			n.when, n.round = next, 0
+			w.place(i, n, w.up(next))
+			w.noteMoved(due.Timer)
+		}
+		if take == nil {
+			due.Func()
+		} else if !take(due) {
+			return budget - 1, false
+		}
+	}
+	return budget, true
+}
+
+// noteMoved tells the Drain that is running, if any, that a timer has another deadline.
+func (w *Wheel) noteMoved(t Timer) {
+	if w.drains > 0 {
+		w.moved = append(w.moved, t)
+	}
+}
+
+// nextPeriod returns the first deadline after the time reached, that of a tick, of a timer that was
+// due at when, and how many it skips on the way. So a period is missed only when its tick has
+// passed: its deadline may have, if the owner is late, but it is still to be called. A deadline
+// beyond the end of time becomes math.MaxInt64.
+func nextPeriod(when, period, reached time.Duration) (next time.Duration, skipped uint64) {
+	reached = max(reached, when)             // later, if it was due when it was added
+	behind := uint64(reached) - uint64(when) // exact even where the signed difference overflows
+	skipped = behind / uint64(period)
+	last := reached - time.Duration(behind%uint64(period))
+	if last > math.MaxInt64-period {
+		return math.MaxInt64, skipped
+	}
+	return last + period, skipped
+}
+
+// file puts a node that is in no slot where its deadline belongs. One that has passed counts as due
+// at the wheel's time.
+func (w *Wheel) file(i uint32, n *node, when time.Duration) {
+	n.when, n.round = when, 0
+	if when > w.now {
+		w.place(i, n, w.up(when))
+	} else {
+		n.round = w.round
+		w.place(i, n, w.reached(w.now))
+	}
+}
+
+// place appends a node to the slot of a tick, on the level of the highest digit in which the tick
+// differs from the wheel's; or on the level that is moving, if its present slot has the tick, as the
+// older ones there come first.
+func (w *Wheel) place(i uint32, n *node, tick uint64) {
+	level := (bits.Len64((w.pos^tick)|slotMask) - 1) / slotBits
+	level = max(level, w.moving>>slotBits)
+	at := slotAt(level, tick)
+	if at >= len(w.slots) {
+		w.addLevels(level)
+	}
+	s := &w.slots[at]
+	last := s.last
+	n.slot = n.slot&periodic | uint16(at)
+	n.prev, n.next = last, 0
+	s.last = i
+	s.count++
+	if last != 0 {
+		w.node(last).next = i
+		s.early = min(s.early, n.when)
+	} else {
+		s.first, s.early = i, n.when
+		w.occupied[level] |= 1 << (at & slotMask)
+		w.levels |= 1 << level
+	}
+	if n.round != 0 {
+		w.noteOverdue(i, level, tick)
+	}
+}
+
+// noteOverdue counts a node that was due when it was added, and keeps its tick, which its deadline
+// does not tell, unless its slot is that tick.
+func (w *Wheel) noteOverdue(i uint32, level int, tick uint64) {
+	w.counts.Overdue++
+	if level > 0 {
+		if w.late == nil {
+			w.late = make(map[uint32]uint64)
+		}
+		w.late[i] = tick
+	}
+}
+
+// addLevels makes the slots up to a level.
+func (w *Wheel) addLevels(level int) {
+	for n := len(w.slots); n < (level+1)<<slotBits; n++ {
+		w.slots = append(w.slots, slot{})
+	}
+}
+
+// tickOf returns the tick for which a node is filed, which is not on level 0.
+func (w *Wheel) tickOf(i uint32, n *node) uint64 {
+	if n.round != 0 {
+		return w.late[i]
+	}
+	return w.up(n.when)
+}
+
+// unlink takes a node out of its slot.
+func (w *Wheel) unlink(i uint32, n *node) {
+	at := int(n.slot & slotIndex)
+	s := &w.slots[at]
+	prev, next := n.prev, n.next
+	s.count--
+	if prev != 0 {
+		w.node(prev).next = next
+	} else {
+		s.first = next
+	}
+	if next != 0 {
+		w.node(next).prev = prev
+	} else {
+		s.last = prev
+	}
+	if n.round != 0 {
+		w.counts.Overdue--
+		delete(w.late, i)
+	}
+}
+
+// find returns the node of a pending timer, or nil.
+func (w *Wheel) find(t Timer) *node {
+	if t.wheel != w.id || t.wheel == 0 {
+		w.mustBeMade()
+		return nil
+	}
+	if n := w.node(t.index); n.gen == t.gen {
+		return n
 	}
 	return nil
+}
+
+func (w *Wheel) node(i uint32) *node {
+	if i < fewLen {
+		return &w.few[i]
+	}
+	return &w.nodes[i>>chunkBits][i&chunkMask]
+}
+
+// newNode returns a free node: of those released last, or else the one with the lowest number.
+func (w *Wheel) newNode() uint32 {
+	if len(w.free) == 0 {
+		w.findFree()
+	}
+	last := len(w.free) - 1
+	i := w.free[last]
+	w.free = w.free[:last]
+	return i
+}
+
+// findFree puts free nodes on the stack, which is empty, the lowest on top.
+func (w *Wheel) findFree() {
+	for ; len(w.free) == 0 && w.lowest < len(w.idle); w.lowest++ {
+		for m := w.idle[w.lowest]; m != 0; {
+			bit := bits.Len64(m) - 1
+			m &^= 1 << bit
+			w.free = append(w.free, uint32(w.lowest<<6|bit))
+		}
+		w.idle[w.lowest] = 0
+	}
+	if len(w.free) == 0 {
+		if w.few == nil {
+			w.few = new([fewLen]node)
+		}
+		if w.made >= fewLen && int(w.made) >= len(w.nodes)*chunkLen {
+			w.nodes = append(w.nodes, new([chunkLen]node))
+		}
+		w.free = append(w.free, w.made)
+		w.made++
+	}
+}
+
+// release frees a node that is in no slot, and makes its handle stale.
+func (w *Wheel) release(i uint32, n *node) {
+	if n.slot&periodic != 0 {
+		delete(w.periods, i)
+	}
+	n.call = nil // what it refers to is free at once
+	n.slot, n.round = 0, 0
+	w.counts.Pending--
+	if n.gen++; n.gen == lastGen {
+		return
+	}
+	if len(w.free) < maxFree {
+		w.free = append(w.free, i)
+		return
+	}
+	word := int(i >> 6)
+	for word >= len(w.idle) {
+		w.idle = append(w.idle, 0)
+	}
+	w.idle[word] |= 1 << (i & 63)
+	w.lowest = min(w.lowest, word)
+}
+
+// slotAt returns the index of a tick's slot on a level.
+func slotAt(level int, tick uint64) int {
+	return level<<slotBits | int(tick>>(uint(level)*slotBits)&slotMask)
+}
+
+// down returns the last tick that is not after t. t >= 0. It divides by w.tick, in a quarter of the
+// time that a division takes: Granlund and Montgomery, "Division by Invariant Integers using
+// Multiplication" (PLDI 1994), for dividends of 63 bits.
+func (w *Wheel) down(t time.Duration) uint64 {
+	hi, _ := bits.Mul64(uint64(t)<<1, w.perTick)
+	return hi >> (w.shift & 63)
+}
+
+// up returns the first tick that is not before t. t >= 1.
+func (w *Wheel) up(t time.Duration) uint64 { return w.down(t-1) + 1 }
+
+// reached returns the last tick that is not after t, where the one that time(n) puts at the end of
+// time is not after the end of time: else what is filed there would be due and never run.
+func (w *Wheel) reached(t time.Duration) uint64 {
+	if t == math.MaxInt64 {
+		return w.up(t)
+	}
+	return w.down(t)
+}
+
+// time returns the time of a tick. The tick that rounding up can put after the end of time is at
+// its end.
+func (w *Wheel) time(n uint64) time.Duration {
+	hi, lo := bits.Mul64(n, w.tick)
+	if hi != 0 || lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(lo)
 }

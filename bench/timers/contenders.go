@@ -182,11 +182,11 @@ func (c *funcs) close()                   {}
 
 type scheduler struct {
 	s *timing.Scheduler
-	h []timing.Task
+	h []timing.Job
 }
 
 func newScheduler(n int) contender {
-	return &scheduler{timing.NewScheduler(timing.SchedulerConfig{}), make([]timing.Task, n)}
+	return &scheduler{timing.NewScheduler(timing.SchedulerConfig{}), make([]timing.Job, n)}
 }
 
 func (c *scheduler) add(i int, d time.Duration, f func()) { c.h[i], _ = c.s.AfterFunc(d, f) }

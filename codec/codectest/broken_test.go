@@ -36,6 +36,11 @@ func (b *broken) DecodeFrom(data []byte, seen int) (int, []byte, error) { return
 
 var lines = codec.Lines{Max: 1000}
 
+// tooLow has a limit that is none.
+type tooLow struct{ codec.Lines }
+
+func (tooLow) FrameLimit() int { return 5 }
+
 // decodes returns a codec that answers as Lines, changed by f.
 func decodes(f func(data []byte, n int, frame []byte, err error) (int, []byte, error)) codec.Codec {
 	return &broken{Lines: lines, decode: func(data []byte) (int, []byte, error) {
@@ -55,6 +60,7 @@ func TestBrokenCodecsFail(t *testing.T) {
 		codec codec.Codec
 		check string // one of those that must fail
 	}{
+		{"finds frames above its limit", tooLow{}, "Alone"},
 		{"makes no progress", decodes(func(_ []byte, _ int, frame []byte, err error) (int, []byte, error) {
 			return 0, frame, err
 		}), "Alone"},

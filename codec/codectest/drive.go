@@ -58,6 +58,9 @@ func (d *driver) step() (advance int, err error) {
 	case advance == 0 && frame != nil:
 		return 0, fmt.Errorf("%w: Decode returned the frame %s and consumed nothing", errBroken, show(frame))
 	}
+	if err := d.checkLimit(advance, frame); err != nil {
+		return 0, err
+	}
 	if !bytes.Equal(data[advance:], d.data[advance:]) {
 		return 0, fmt.Errorf("%w: Decode changed data that it did not consume", errBroken)
 	}
@@ -129,4 +132,19 @@ func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, e
 		most = max(most, d.Buffered()+parts)
 	}
 	return frames, most, nil
+}
+
+// checkLimit wants a codec.Limiter to find no frame that is longer than it says, and to wait for none.
+func (d *driver) checkLimit(advance int, frame []byte) error {
+	l, ok := d.codec.(codec.Limiter)
+	if !ok {
+		return nil
+	}
+	switch limit := l.FrameLimit(); {
+	case advance == 0 && len(d.data) > limit:
+		return fmt.Errorf("%w: by FrameLimit a frame has %d bytes at most, and Decode waits for more than %d", errBroken, limit, len(d.data))
+	case frame != nil && advance > limit:
+		return fmt.Errorf("%w: by FrameLimit a frame has %d bytes at most, and Decode found one of %d", errBroken, limit, advance)
+	}
+	return nil
 }

@@ -53,6 +53,9 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 	return n, data[:n], nil
 }
 
+// FrameLimit implements codec.Limiter.
+func (r *replies) FrameLimit() int { return r.max }
+
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
 // What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
 func (r *replies) AppendFrame(dst, frame []byte) ([]byte, error) {
@@ -73,4 +76,5 @@ var (
 	_ codec.Stateful  = Client{}
 	_ codec.Validator = Client{}
 	_ codec.Resumer   = (*replies)(nil)
+	_ codec.Limiter   = (*replies)(nil)
 )

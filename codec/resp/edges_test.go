@@ -55,3 +55,24 @@ func TestRepliesBeginAnew(t *testing.T) {
 		}
 	}
 }
+
+// A browser's request has commands in its body. Nothing of it is run: the codec refuses the line that
+// shows it to be HTTP.
+func TestHTTPIsRefused(t *testing.T) {
+	for _, in := range []string{
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET pwned yes\r\n", "post /\r\n", "Host: x\r\n", "HOST:\n", " \tPost x\r\n", "host: \"a b\"\r\n",
+	} {
+		r := resp.Server{}.New()
+		if n, frame, err := r.Decode([]byte(in)); n != 0 || frame != nil || !errors.Is(err, resp.ErrHTTP) || !errors.Is(err, codec.ErrMalformed) {
+			t.Errorf("%q: %d, %q, %v", in, n, frame, err)
+		}
+		if f := r.(codec.Farewell).AppendFarewell(nil, resp.ErrHTTP); len(f) != 0 {
+			t.Errorf("%q is answered %q", in, f)
+		}
+	}
+	for _, in := range []string{"POSTS x\r\n", "GET Host:\r\n", "Host x\r\n"} {
+		if n, frame, err := (resp.Server{}).New().Decode([]byte(in)); n != len(in) || frame == nil || err != nil {
+			t.Errorf("%q: %d, %q, %v", in, n, frame, err)
+		}
+	}
+}

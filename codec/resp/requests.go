@@ -42,7 +42,7 @@ func (r *Requests) Decode(data []byte) (advance int, frame []byte, err error) {
 	return r.DecodeFrom(data, 0)
 }
 
-// DecodeFrom implements codec.Resumer.
+// DecodeFrom implements codec.Resumer. The inline commands POST and Host: are ErrHTTP.
 func (r *Requests) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err error) {
 	if len(data) == 0 {
 		return 0, nil, nil
@@ -239,8 +239,16 @@ func (r *Requests) decodeInline(data []byte, seen int) (advance int, frame []byt
 		return advance, nil, nil
 	case advance > r.limits.MaxRequest:
 		return 0, nil, tooLong("too big request")
+	case isHTTP(r.args[0]):
+		return 0, nil, ErrHTTP
 	}
 	return advance, data[:advance], nil
+}
+
+// isHTTP reports whether an inline command is a line of an HTTP request that may have a body, or a
+// line that each such request has.
+func isHTTP(command []byte) bool {
+	return bytes.EqualFold(command, []byte("POST")) || bytes.EqualFold(command, []byte("Host:"))
 }
 
 // FrameSize implements codec.Sizer: that of a request whose last argument has begun.
@@ -273,6 +281,9 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 	}
 	return next + int(n) + 2, true
 }
+
+// FrameLimit implements codec.Limiter: what Server.MaxRequest and MaxInline allow.
+func (r *Requests) FrameLimit() int { return max(r.limits.MaxRequest, r.limits.MaxInline) }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
 // give it. What is not is codec.ErrMalformed, and what is longer than Server.MaxRequest is
@@ -309,5 +320,6 @@ var (
 	_ codec.Validator = Server{}
 	_ codec.Resumer   = (*Requests)(nil)
 	_ codec.Sizer     = (*Requests)(nil)
+	_ codec.Limiter   = (*Requests)(nil)
 	_ codec.Farewell  = (*Requests)(nil)
 )

@@ -184,7 +184,11 @@ func (c *clientConn) answer(data []byte, seen int) (advance int, err error) {
 // readAnswer parses the answer at the start of data, whose head has n bytes. Of its body there is what
 // has come.
 func readAnswer(data []byte, n int, to *http.Request) (*http.Response, error) {
-	r, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(data[:n])), to)
+	in := bufio.NewReader(bytes.NewReader(data[:n]))
+	r, err := http.ReadResponse(in, to)
+	if err == nil {
+		err = checkEnd(in)
+	}
 	if err == nil && r.StatusCode >= http.StatusOK {
 		r, err = http.ReadResponse(bufio.NewReader(bytes.NewReader(data)), to)
 	}

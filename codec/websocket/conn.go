@@ -363,6 +363,12 @@ func (c *Conn) FrameSize(data []byte) (size int, ok bool) {
 	return n + int(h.Length), true
 }
 
+// FrameLimit implements codec.Limiter: what MaxHandshake, MaxFrame and MaxMessage allow.
+func (c *Conn) FrameLimit() int {
+	slack := c.config.maxMessage()/256 + 64 // see checkLength
+	return max(c.config.maxHandshake(), with(min(c.config.maxFrame(), c.config.maxMessage()), slack)+ws.MaxHeaderSize)
+}
+
 // FrameKey tells which open connections of a Codec encode a message alike, so that a broadcast can
 // be encoded once: those that do not compress, and those that do, with the same window. It returns
 // nil while messages have to be kept for after the handshake.
@@ -384,5 +390,6 @@ var (
 	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
+	_ codec.Limiter   = (*Conn)(nil)
 	_ codec.Assembler = (*Conn)(nil)
 )

@@ -145,12 +145,24 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 		switch {
 		case len(i.out) > limit:
 			return nil, tooBig("decompressed message", len(i.out), limit)
+		case err == io.EOF && i.hasMore():
+			return nil, violation(StatusInvalidData, "a compressed message with data behind its final block")
 		case err == io.EOF:
 			return append(make([]byte, 0, len(i.out)), i.out...), nil
 		case err != nil:
 			return nil, violation(StatusInvalidData, "a compressed message: %w", err)
 		}
 	}
+}
+
+// hasMore reports whether a message goes on behind a block that says it is the last. The empty block
+// of RFC 7692 section 7.2.3.5 is no more than that block's end.
+func (i *inflater) hasMore() bool {
+	if i.src.Len() == 1 {
+		b, _ := i.src.ReadByte()
+		return b != 0
+	}
+	return i.src.Len() > 0
 }
 
 func (i *inflater) release() {

@@ -146,3 +146,38 @@ func TestCompressedIsSlim(t *testing.T) {
 		t.Errorf("a buffer with something in it is exchanged, %v", err)
 	}
 }
+
+// A block that says it is the last, with more of the message behind it: all of the message is
+// delivered, or the connection closes with 1007. RFC 7692 section 7.2.3.5 ends such a block with an
+// empty one, which has one byte on the wire.
+func TestFinalBlock(t *testing.T) {
+	final := func(s string) string {
+		var b bytes.Buffer
+		w, _ := flate.NewWriter(&b, flate.BestSpeed)
+		_, _ = io.WriteString(w, s)
+		_ = w.Close()
+		return b.String()
+	}
+	hello := "\xf3\x48\xcd\xc9\xc9\x07\x00" // as in the RFC
+	for name, tc := range map[string]struct{ payload, want string }{
+		"the RFC's":      {hello + "\x00", "Hello"},
+		"bare":           {hello, "Hello"},
+		"a second final": {final("first half, ") + final("second half"), ""},
+		"a second":       {final("first half, ") + "\x4a\x4c\x02\x00", ""},
+		"a stray byte":   {hello + "\x01", ""},
+	} {
+		c := opened(t, &websocket.Codec{Compress: true}, offerDeflate)
+		wire := frame{fin: true, rsv: 4, op: ws.OpText, payload: tc.payload}.wire()
+		_, msg, err := c.Decode(wire)
+		if tc.want != "" {
+			if string(msg) != tc.want || err != nil {
+				t.Errorf("%s: %q, %v", name, msg, err)
+			}
+			continue
+		}
+		var e *websocket.CloseError
+		if msg != nil || !errors.As(err, &e) || e.Code != websocket.StatusInvalidData {
+			t.Errorf("%s: %q, %v; want a close with 1007", name, msg, err)
+		}
+	}
+}

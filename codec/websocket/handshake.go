@@ -62,11 +62,24 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 // readRequest parses a head. http.ReadRequest takes names of headers that are not tokens, so
 // http.Server checks them as well.
 func readRequest(head []byte) (*http.Request, error) {
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
+	in := bufio.NewReaderSize(bytes.NewReader(head), len(head))
+	r, err := http.ReadRequest(in)
 	if err != nil {
 		return nil, err
 	}
+	if err := checkEnd(in); err != nil {
+		return nil, err
+	}
 	return r, checkNames(r.Header)
+}
+
+// checkEnd returns an error if a head has ended before in has: net/http takes an empty line that ends
+// in LF alone for its end. What is behind that would be lost.
+func checkEnd(in *bufio.Reader) error {
+	if _, err := in.Peek(1); err == nil {
+		return errors.New("an empty line that does not end in CR LF")
+	}
+	return nil
 }
 
 // checkNames returns an error if a name in a header is no token.
@@ -192,7 +205,19 @@ func (c *Codec) allowsOrigin(r *http.Request) bool {
 		}
 	}
 	u, err := url.Parse(origins[0])
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	return err == nil && u.Host != "" && strings.EqualFold(withoutPort(u.Scheme, u.Host), withoutPort(u.Scheme, r.Host))
+}
+
+// withoutPort returns host without its port, if that is the scheme's own. A browser leaves that port
+// out of Origin; a proxy may write it into Host.
+func withoutPort(scheme, host string) string {
+	switch strings.ToLower(scheme) {
+	case "https", "wss":
+		return strings.TrimSuffix(host, ":443")
+	case "http", "ws":
+		return strings.TrimSuffix(host, ":80")
+	}
+	return host
 }
 
 // opened ends the handshake.

@@ -65,6 +65,9 @@ func handshakeCases() []handshakeCase {
 		{"10.2", "the same origin in capitals", []string{"Host: example.com", "Origin: HTTPS://EXAMPLE.COM"}, switching},
 		{"10.2", "an origin that is allowed", []string{"Origin: https://friend.example"}, switching},
 		{"10.2", "another origin", []string{"Origin: https://evil.example"}, http.StatusForbidden},
+		{"10.2", "a proxy that names the port", []string{"Host: example.com:443", "Origin: https://example.com"}, switching},
+		{"10.2", "an IPv6 host with the port", []string{"Host: [2001:db8::1]:80", "Origin: http://[2001:db8::1]"}, switching},
+		{"10.2", "the port of another scheme", []string{"Host: example.com:443", "Origin: http://example.com"}, http.StatusForbidden},
 		{"10.2", "another port", []string{"Host: example.com:8080", "Origin: https://example.com"}, http.StatusForbidden},
 		{"10.2", "an origin that begins like an allowed one", []string{"Origin: https://friend.example.evil"}, http.StatusForbidden},
 		{"10.2", "the origin null", []string{"Origin: null"}, http.StatusForbidden},
@@ -82,6 +85,8 @@ func handshakeCases() []handshakeCase {
 		{"RFC 9112 3", "spaces in the path", []string{"GET /chat and more HTTP/1.1"}, bad},
 		{"RFC 9112 5.1", "a space in a header's name", []string{"X-A: 1\r\nX B: 2"}, bad},
 		{"RFC 9112 5", "a line that is no header", []string{"X-A: 1\r\nnonsense"}, bad},
+		{"RFC 9112 2.2", "a head that ends in LF LF", []string{"X-A: 1\n\nGET /chat HTTP/1.1\r\nX-B: 2"}, bad},
+		{"RFC 9112 2.2", "a head that ends in CR LF LF", []string{"X-A: 1\r\n\nX-B: 2"}, bad},
 		{"RFC 9112 2.2", "a NUL in a header", []string{"X-A: \x00"}, bad},
 	}
 }

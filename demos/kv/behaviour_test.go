@@ -108,6 +108,17 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// A page that has a browser send commands in the body of a POST is closed before any is run.
+func TestHTTPPost(t *testing.T) {
+	addr := start(t)
+	c, healthy := dial(t, addr), dial(t, addr)
+	c.write([]byte("POST / HTTP/1.1\r\nHost: x\r\n\r\nSET pwned yes\r\n"))
+	if got, err := io.ReadAll(c.conn); len(got) != 0 {
+		t.Errorf("it is answered %q, %v", got, err)
+	}
+	healthy.want("EXISTS pwned", "0")
+}
+
 // A client that sends 100,000 commands before it reads gets all its answers, and costs no more
 // memory than what may wait for it.
 func TestPipelineThatIsNotRead(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *session) there(sh *shard, cmd *store.Command, args [][]byte) {
 
 // ask is Answers.AskLater for a shard.
 func (s *session) ask(sh *shard, work func(done func([]byte))) {
-	if err := s.answers.AskLater(sh.loop, work); err != nil {
+	if err := s.answers.StartOn(sh.loop, work); err != nil {
 		s.write(resp.AppendError(nil, "ERR this server is overloaded, or about to stop: "+err.Error()))
 	}
 }

@@ -145,7 +145,7 @@ func (s *server) accept(c *loop.Conn) loop.Handler {
 		return nil
 	}
 	se := &session{
-		server: s, conn: c, requests: resp.Of(c), answers: handler.NewAnswers(c, 0),
+		server: s, conn: c, requests: resp.Of(c), answers: handler.NewReplies(c, 0),
 		shard: s.shards[c.Loop().Index()], authed: s.config.password() == "", opened: time.Now(),
 	}
 	se.requests.Unauthenticated = !se.authed

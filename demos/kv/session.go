@@ -22,7 +22,7 @@ type session struct {
 	shard    *shard // of the connection's loop
 	conn     *loop.Conn
 	requests *resp.Requests
-	answers  *handler.Answers
+	answers  *handler.Replies
 	version  resp.Version
 	authed   bool
 	opened   time.Time

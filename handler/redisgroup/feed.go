@@ -40,7 +40,7 @@ type subscription struct {
 	renewed   int         // that the last SUBSCRIBE was for
 	alone     bool        // it has a SUBSCRIBE of its own, as one with others was denied
 	denials   int         // in a row
-	retry     timing.Task // of what was denied
+	retry     timing.Job // of what was denied
 }
 
 func (f *feed) init(l *link) {

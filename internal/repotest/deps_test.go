@@ -26,9 +26,10 @@ var floors = map[string][]string{
 	"codec/codectest": {"codec"},
 
 	// Floor 1: codecs and delays that need more.
-	"codec/resp":        {"codec"},
-	"codec/websocket":   {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
-	"timing/rediswheel": {"timing", "internal/redisopt", redisModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"codec/resp":                     {"codec"},
+	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
+	"timing/rediswheel":              {"timing", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
+	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
 	"loop":                     {"timing", "codec", "loop/internal/...", "internal/inside", zerologModule, sysModule},

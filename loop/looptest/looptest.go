@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/inside"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -70,7 +69,7 @@ func recording(accept loop.Accept) loop.Accept {
 		return nil
 	}
 	return func(c *loop.Conn) loop.Handler {
-		sock, ok := inside.Socket(c).(*socket)
+		sock, ok := engine.SocketOf(c).(*socket)
 		if !ok {
 			return accept(c) // UDP
 		}

@@ -2,38 +2,20 @@ package rediswheel
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // What one script does at most: Redis serves nobody else meanwhile.
 const (
 	maxBatch      = 100     // tasks
 	maxBatchBytes = 1 << 20 // of records, or one record
+	pipelined     = 64      // scripts that are sent before their answers are read
 )
-
-// Status says where a task is.
-type Status int
-
-// What Cancel and Get may say.
-const (
-	NotFound  Status = iota // it was never added, is over, or was cancelled
-	Cancelled               // by this call: it will never start, or not again if an attempt had failed
-	Running                 // a worker has it
-	Scheduled               // it waits for its time
-	Retrying                // it waits to be tried again
-	Dead                    // it was given up
-)
-
-var statuses = [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
-
-// String returns the status in words.
-func (s Status) String() string {
-	if s < 0 || int(s) >= len(statuses) {
-		return fmt.Sprintf("Status(%d)", int(s))
-	}
-	return statuses[s]
-}
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
 // due, at least once, unless it is cancelled or replaced before. After another error than those of
@@ -42,24 +24,11 @@ func (s Status) String() string {
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
 func (q *Queue) Add(ctx context.Context, t Task) error {
-	e, err := q.entry(&t)
+	e, err := q.entry(ctx, &t)
 	if err != nil {
 		return err
 	}
-	return q.gatherer.add(ctx, e)
-}
-
-// added takes a letter of add.lua.
-func (q *Queue) added(t *Task, result byte) error {
-	switch result {
-	case 'c':
-		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
-	case 'i':
-		q.counts.ignored.Add(1)
-	default:
-		q.counts.added.Add(1)
-	}
-	return nil
+	return q.addAll(ctx, []entry{e})[0]
 }
 
 // AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
@@ -70,7 +39,7 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	var entries []entry
 	var places []int
 	for i := range tasks {
-		e, err := q.entry(&tasks[i])
+		e, err := q.entry(ctx, &tasks[i])
 		if errs[i] = err; err == nil {
 			entries, places = append(entries, e), append(places, i)
 		}
@@ -78,10 +47,107 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 	for k, err := range q.addAll(ctx, entries) {
 		errs[places[k]] = err
 	}
-	for _, err := range errs {
+	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return &BatchError{errs}
+	}
+	return nil
+}
+
+// An entry is a task that was found good, with what add.lua wants of it.
+type entry struct {
+	task   *Task
+	shard  int
+	at     int64
+	record []byte
+}
+
+// entry checks a task. The first occurrence of one with Cron is found by Redis' clock.
+func (q *Queue) entry(ctx context.Context, t *Task) (entry, error) {
+	if err := t.check(q.cfg.MaxBody); err != nil {
+		return entry{}, err
+	}
+	shard, at := q.shard(t.Key), -ceilDelay(t.Delay)
+	switch {
+	case !t.At.IsZero():
+		at = ceilMilli(t.At)
+	case t.Delay == 0 && t.Every > 0:
+		at = -ceilDelay(t.Every)
+	case t.Delay == 0 && t.Cron != "":
+		now, err := q.now(ctx, shard)
 		if err != nil {
-			return &BatchError{errs}
+			return entry{}, err
 		}
+		next, err := t.next(now, now)
+		if err != nil {
+			return entry{}, err
+		}
+		at = ceilMilli(next)
+	}
+	record, err := t.record()
+	return entry{t, shard, at, record}, err
+}
+
+// now asks the server that has a shard for its time.
+func (q *Queue) now(ctx context.Context, shard int) (time.Time, error) {
+	var server redis.Cmdable = q.client
+	if cluster, ok := q.client.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, q.keys[shard][0])
+		if err != nil {
+			return time.Time{}, explain("time", err)
+		}
+		server = master
+	}
+	now, err := server.Time(ctx).Result()
+	return now, explain("time", err)
+}
+
+// addAll adds entries, and returns what became of each.
+func (q *Queue) addAll(ctx context.Context, entries []entry) []error {
+	type lot struct {
+		call
+		of   []int // places in entries
+		size int
+	}
+	errs := make([]error, len(entries))
+	open := make(map[int]*lot) // by shard
+	var lots []*lot
+	for i, e := range entries {
+		size := len(e.task.Key) + len(e.record)
+		l := open[e.shard]
+		if l == nil || len(l.of) == maxBatch || l.size+size > maxBatchBytes {
+			l = &lot{call: q.on(e.shard, scriptAdd, "")}
+			open[e.shard], lots = l, append(lots, l)
+		}
+		l.args = append(l.args, policies[e.task.OnConflict], e.task.Key, e.record, e.at)
+		l.of, l.size = append(l.of, i), l.size+size
+	}
+	for some := range slices.Chunk(lots, pipelined) {
+		calls := make([]call, len(some))
+		for k, l := range some {
+			calls[k] = l.call
+		}
+		values, failed := q.evalAll(ctx, calls)
+		for k, l := range some {
+			letters, _ := values[k].(string)
+			for n, i := range l.of {
+				if errs[i] = failed[k]; failed[k] == nil {
+					errs[i] = q.added(entries[i].task, letters[n])
+				}
+			}
+		}
+	}
+	return errs
+}
+
+// added takes a letter of add.lua.
+func (q *Queue) added(t *Task, letter byte) error {
+	switch letter {
+	case 'c':
+		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
+	case 'i':
+		q.counts.ignored.Add(1)
+	default:
+		q.counts.added.Add(1)
 	}
 	return nil
 }
@@ -90,21 +156,25 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 // failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
 // again nor repeated. NotFound: there is nothing to cancel.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
-	if err := checkKey(key); err != nil {
+	v, err := q.evalKey(ctx, scriptCancel, key, key)
+	switch {
+	case err != nil:
 		return NotFound, err
-	}
-	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptCancel, toLine(key)))
-	if err != nil {
-		return NotFound, err
-	}
-	switch v {
-	case "cancelled":
+	case v == "cancelled":
 		q.counts.cancelled.Add(1)
 		return Cancelled, nil
-	case "running":
+	case v == "running":
 		return Running, nil
 	}
 	return NotFound, nil
+}
+
+// evalKey runs a script in the shard of a key.
+func (q *Queue) evalKey(ctx context.Context, s *script, key string, args ...any) (any, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	return q.eval(ctx, q.on(q.shard(key), s, args...))
 }
 
 // Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task
@@ -128,19 +198,31 @@ func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) erro
 }
 
 func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
-	if err := checkKey(key); err != nil {
+	v, err := q.evalKey(ctx, scriptReschedule, key, "", key, at)
+	switch {
+	case err != nil:
 		return err
-	}
-	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptReschedule, "", toLine(key), at))
-	if err != nil {
-		return err
-	}
-	switch v {
-	case "moved":
-		return nil
-	case "running":
+	case v == "running":
 		return fmt.Errorf("rediswheel: %w: %q", ErrRunning, key)
+	case v == "missing":
+		return fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
 	}
-	return fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
+	return nil
+}
+
+// Pause keeps workers from starting tasks of this queue, wherever they are, until Resume. Tasks that
+// run go on, and adding, cancelling and looking work as ever. Redis remembers it, unless it loses
+// what it has; after an error some shards may be paused and others not.
+func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
+
+// Resume ends a Pause. What has become due meanwhile starts at once.
+func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
+
+func (q *Queue) setPaused(ctx context.Context, paused int) error {
+	calls := make([]call, len(q.keys))
+	for shard := range calls {
+		calls[shard] = q.on(shard, scriptPause, paused)
+	}
+	_, errs := q.evalAll(ctx, calls)
+	return errors.Join(errs...)
 }

@@ -2,53 +2,52 @@ package rediswheel
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A shard is what a worker knows of one. It has a timer on the worker's wheel: for one that it
-// owns, when the next task is due, a lease runs out or a refresh is.
+// A shard is what a worker knows of one. Its timer is on the worker's wheel. For a shard that the
+// worker owns, it fires when a task is due, a lease runs out, or the ownership has to be renewed;
+// for another, when its owner may be gone.
 type shard struct {
 	timer   timing.Timer
 	at      time.Duration // of timer
-	wish    time.Duration // when there is something to do, which is before at if claims would come too soon one after another
 	ready   bool          // to be claimed
 	busy    bool          // being claimed
 	mine    bool
 	owner   string        // as last heard
-	take    bool          // though another may own it
-	help    bool          // another owns it, and has too much
+	mode    string        // of the next claim; "" means own
 	backlog bool          // there is more that is due than there were places
-	last    time.Duration // when it was claimed
-	renew   time.Duration // when the ownership is to be renewed, at the latest
-	offset  time.Duration // what to add to the worker's clock for milliseconds since 1970 by Redis' clock
+	renew   time.Duration // when the ownership has to be renewed
+	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock
 	known   bool          // offset is
-	first   time.Duration // of a hint that came while busy; 0 if none did
-}
-
-// claimed is what a claim of several shards gave.
-type claimed struct {
-	claims []claim
-	places int // reserved and not used
+	hint    time.Duration // when something is due that was heard of during a claim; forever if nothing
 }
 
 // A claim is of one shard.
 type claim struct {
 	shard  int
 	mode   string
+	token  string
 	most   int
-	done   []ended // that go along
 	err    error
 	owner  string
 	fresh  bool          // Redis knew nothing of the shard
 	till   time.Duration // by the worker's clock, as all here
-	next   time.Duration // forever if there is none
+	next   time.Duration // of a task or a lease; forever if there is none
 	offset time.Duration
-	tasks  []run
+	tasks  []*run
 }
 
 const forever = time.Duration(1<<63 - 1)
+
+const (
+	maxClaims = 4                     // pipelines on their way: what becomes due while Redis is slow is claimed together
+	pace      = 10 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
+)
 
 // wake has a shard claimed at a time, whatever was planned before.
 func (w *worker) wake(i int, at time.Duration) {
@@ -57,9 +56,7 @@ func (w *worker) wake(i int, at time.Duration) {
 		return
 	}
 	w.loop.wheel.Stop(s.timer)
-	s.at, s.wish = at, at
-	w.ends.expect(i, at)
-	if at < forever {
+	if s.at = at; at < forever {
 		s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
 	}
 }
@@ -72,142 +69,85 @@ func (w *worker) makeReady(i int) {
 	}
 }
 
-// maxClaims is how many pipelines of claims are on their way at most: when Redis is slow, what
-// becomes due meanwhile is claimed together.
-const maxClaims = 4
-
-// pace is how far apart claims of a shard are, unless it has a backlog: what becomes due within it
-// goes with one script. A task that comes alone is not late for that. Of a shard that has much to do
-// they are further apart.
-const (
-	pace     = 10 * time.Millisecond
-	busyPace = 16 * time.Millisecond
-)
-
-// wakePaced has a shard claimed at a time, or as soon after its last claim as it may be.
-func (w *worker) wakePaced(i int, at, pace time.Duration) {
-	s := &w.loop.shards[i]
-	w.wake(i, max(at, s.last+pace))
-	s.wish = at
-}
-
-// joinFor is how long before its time a shard that has something to do already is claimed with others: one
-// pipeline of several scripts costs Redis less than several. From then on they stay together.
-const joinFor = busyPace / 2
-
-// join has shards claimed with those that are ready.
-func (w *worker) join() {
-	now := w.now()
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; s.mine && !s.ready && !s.busy && s.wish <= now && s.at <= now+joinFor {
-			w.makeReady(i)
-		}
-	}
-}
-
-// minBatch is for how many places a shard is asked at least, if there are as many: when all shards
-// have a backlog, few are asked for many tasks, not all for few.
-const minBatch = 16
-
 // claimReady claims the shards whose time has come, as far as there are places for tasks. Without
-// places, it only renews.
+// places it only renews.
 func (w *worker) claimReady(ctx context.Context) {
-	if w.loop.ready == 0 || w.loop.busy >= maxClaims {
+	now := w.now()
+	if w.loop.ready == 0 || w.loop.claims >= maxClaims {
 		return
 	}
-	w.join()
+	if now < w.loop.next {
+		w.loop.wheel.At(w.loop.next, func() {}) // to come back
+		return
+	}
+	left := w.places.take(w.loop.ready * maxBatch)
+	reserved, shards := left, w.loop.ready
 	var claims []claim
-	reserved := w.reserve(min(w.loop.ready*maxBatch, w.q.cfg.Concurrency), w.riders())
-	left, shards := reserved, w.loop.ready
 	for k := range w.loop.shards {
 		i := (w.loop.turn + k) % len(w.loop.shards)
 		s := &w.loop.shards[i]
-		if !s.ready || s.busy {
+		if !s.ready || s.busy { // a busy one is claimed again when its answer is there
 			continue
 		}
-		n := max(min(max((left+shards-1)/shards, minBatch), left, maxBatch), 0)
+		n := min((left+shards-1)/shards, maxBatch)
 		left, shards = left-n, shards-1
-		w.unready(s)
-		if n == 0 && w.putOff(i, s) {
+		s.ready = false
+		w.loop.ready--
+		if n == 0 && (s.mine && now < s.renew || s.mode == "help") {
+			s.backlog, s.mode = s.mine, ""
+			w.places.setHungry(true)
+			w.wake(i, max(s.renew, now+pace))
 			continue
 		}
-		claims = append(claims, claim{shard: i, mode: s.mode(), most: n, done: w.ends.ride(i)})
-		s.busy, s.last = true, w.now()
+		c := claim{shard: i, mode: s.mode, most: n}
+		if c.mode == "" {
+			c.mode = "own"
+		}
+		w.loop.number++
+		c.token = w.id + "." + strconv.Itoa(w.loop.number)
+		s.busy, s.mode, s.hint = true, "", forever
+		claims = append(claims, c)
 	}
 	w.loop.turn++
+	used := 0
+	for _, c := range claims {
+		used += c.most
+	}
+	w.places.giveBack(reserved - used)
 	if len(claims) == 0 {
-		w.release(reserved)
 		return
 	}
-	w.loop.busy++
-	go func() { w.claimed <- w.claim(ctx, claims, left) }()
-}
-
-// riders is how many ends can go along with the claims of the shards that are ready.
-func (w *worker) riders() (n int) {
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; s.ready && !s.busy {
-			n += w.ends.riders(i)
-		}
-	}
-	return n
-}
-
-// putOff leaves a shard that there are no places for, unless its ownership has to be renewed.
-func (w *worker) putOff(i int, s *shard) bool {
-	switch {
-	case s.help && !s.take:
-		s.help = false
-		w.wake(i, forever)
-	case s.mine && w.now() < s.renew:
-		s.backlog = true
-		w.wake(i, s.renew)
-	default:
-		return false
-	}
-	return true
-}
-
-func (w *worker) unready(s *shard) {
-	s.ready = false
-	w.loop.ready--
-}
-
-func (s *shard) mode() string {
-	switch {
-	case s.take:
-		return "take"
-	case s.help:
-		return "help"
-	}
-	return "renew"
+	w.loop.next = now + pace
+	w.loop.claims++
+	go func() {
+		w.claim(ctx, claims)
+		w.claimed <- claims
+	}()
 }
 
 // claim runs the scripts. It must not touch what belongs to the loop.
-func (w *worker) claim(ctx context.Context, claims []claim, unused int) claimed {
+func (w *worker) claim(ctx context.Context, claims []claim) {
 	cfg := &w.q.cfg
+	gap := 0.0
+	if cfg.Rate > 0 {
+		gap = 1000 / cfg.Rate * float64(len(w.q.keys))
+	}
 	calls := make([]call, len(claims))
 	for i, c := range claims {
-		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
-			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds())
-		calls[i].args = appendDone(calls[i].args, c.done)
+		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.token, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
+			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
 	defer cancel()
 	sent := w.now()
-	values, errs := evalAll(ctx, w.client, calls)
+	values, errs := w.q.evalAll(ctx, calls)
 	middle := sent + (w.now()-sent)/2
 	w.q.counts.claims.Add(uint64(len(calls)))
 	for i := range claims {
-		c := &claims[i]
-		if c.err = errs[i]; c.err == nil {
-			w.read(c, values[i], middle)
-		} else {
-			w.ends.putBack(c.done)
+		if claims[i].err = errs[i]; errs[i] == nil {
+			w.read(&claims[i], values[i], middle)
 		}
-		unused += c.most - len(c.tasks)
 	}
-	return claimed{claims, unused}
 }
 
 // read takes claim.lua's answer. The script is taken to have run in the middle between question and
@@ -222,156 +162,128 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 		}
 		return time.Duration(toInt(ms))*time.Millisecond - c.offset
 	}
-	c.owner, c.till = f[2], local(f[3])
+	c.owner, c.till, c.next = f[2], local(f[3]), forever
+	if len(f) == 4 { // another owns it
+		return
+	}
 	if c.fresh = c.owner == "" && c.mode != "help"; c.fresh {
 		c.owner = w.id
 	}
 	c.next = min(local(f[4]), local(f[5]))
 	w.q.counts.recovered.Add(uint64(toInt(f[6])))
 	w.q.counts.died.Add(uint64(toInt(f[7])))
-	w.ends.count(c.done, f[8])
-	for i, g := range readGiven(answer) {
-		r := run{w: w, shard: c.shard, offset: c.offset, id: g.id, token: g.token, place: i}
-		r.task = Task{Key: fromLine(g.id), Due: time.UnixMilli(g.due), Attempt: int(g.attempts) + 1, Delivery: int(g.deliveries),
-			Occurred: time.UnixMilli(g.occurrence)}
-		r.broken = r.task.read(g.record)
-		r.late = redisNow - time.Duration(g.due)*time.Millisecond
+	rows := answer.([]any)[8:12]
+	ids, dues, states, records := list(rows[0]), list(rows[1]), list(rows[2]), list(rows[3])
+	for i, id := range ids {
+		due, st := toInt(dues[i]), parseState(states[i])
+		r := &run{w: w, shard: c.shard, offset: c.offset, token: c.token}
+		r.task = Task{Key: id, Due: time.UnixMilli(due), Occurred: time.UnixMilli(st.occurrence),
+			Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries)}
+		r.broken = r.task.read(records[i])
+		r.late = redisNow - time.Duration(due)*time.Millisecond
 		c.tasks = append(c.tasks, r)
 	}
 	w.q.counts.claimed.Add(uint64(len(c.tasks)))
 }
 
 // took starts what was claimed, and plans when to look again.
-func (w *worker) took(ctx context.Context, c claimed) {
-	w.loop.busy--
-	failed := false
-	for i := range c.claims {
-		one := &c.claims[i]
-		for k := range one.tasks {
-			w.flights.begin(ctx, &one.tasks[k])
+func (w *worker) took(ctx context.Context, claims []claim) {
+	w.loop.claims--
+	var failed error
+	unused, got := 0, 0
+	for i := range claims {
+		c := &claims[i]
+		for _, r := range c.tasks {
+			w.flights.begin(ctx, r)
 		}
-		if one.err != nil {
-			if !failed {
-				w.fail(one.err)
-			}
-			failed = true
+		got += len(c.tasks)
+		unused += c.most - len(c.tasks)
+		if c.err != nil {
+			failed = c.err
 		}
-		w.noteLoss(one)
-		w.plan(one)
+		if c.fresh && w.loop.shards[c.shard].known {
+			notify(w.losses)
+		}
 	}
-	w.loop.fails++
-	if !failed {
+	if w.loop.fails++; failed == nil {
 		w.loop.fails = 0
+	} else {
+		w.fail(failed)
 	}
-	w.release(c.places)
-	if w.places() > 0 {
-		w.refill() // what became free during the claim found its shards busy
+	if got == 0 {
+		w.loop.next = 0 // a task that comes alone does not wait
 	}
-	w.cry()
+	for i := range claims {
+		w.plan(&claims[i])
+	}
+	w.places.giveBack(unused)
+	w.places.setHungry(slices.ContainsFunc(w.loop.shards, func(s shard) bool { return s.backlog }))
+	w.refill() // what became free during the claim found its shards busy
+	w.balance()
+	w.announce(claims)
+	w.askForHelp()
 }
 
 // plan decides when a shard that was claimed is looked at next.
 func (w *worker) plan(c *claim) {
 	s := &w.loop.shards[c.shard]
-	s.busy, s.take = false, false
-	hinted := s.first
-	s.first = 0
+	s.busy = false
 	if c.err != nil {
-		if !s.ready {
-			w.wake(c.shard, w.now()+pause(w.loop.fails))
-		}
+		w.wake(c.shard, w.now()+pause(w.loop.fails))
 		return
 	}
 	s.offset, s.known, s.owner = c.offset, true, c.owner
-	refresh := w.q.cfg.Refresh
-	overdue := c.next <= w.now()
-	s.help = c.mode == "help" && overdue && len(c.tasks) > 0
+	overdue := c.next <= w.now() && len(c.tasks) == c.most
 	if c.mode == "help" && !s.mine {
-		if s.help {
-			s.backlog = true
+		if s.backlog = overdue && c.most > 0; s.backlog {
+			s.mode = "help"
 		}
-		w.wake(c.shard, forever)
-		if c.till <= w.now() { // nobody owns it
-			s.help = false
-			w.makeReady(c.shard)
-		}
+		w.wake(c.shard, max(c.till, w.now()+pace)+jitter(w.q.cfg.Refresh))
 		return
 	}
-	if c.owner != w.id {
-		s.mine, s.backlog = false, false
-		w.ears.want(c.shard, false)
-		if w.wake(c.shard, forever); hinted != 0 { // its owner may have left meanwhile
-			w.makeReady(c.shard)
-		}
+	s.mine, s.backlog = c.owner == w.id, false
+	if !s.mine {
+		w.wake(c.shard, min(c.till+time.Millisecond+jitter(w.q.cfg.Refresh), s.hint))
 		return
 	}
-	if !s.mine && c.shard == firstShard {
-		w.watchAt(w.now()) // whoever owned it may have owned others
-		w.say("first " + w.id)
-	}
-	s.mine = true
-	w.ears.want(c.shard, true)
-	s.renew = w.now() + refresh
-	s.backlog = overdue && len(c.tasks) == c.most
-	at := min(c.next, s.renew)
-	if hinted != 0 {
-		at = min(at, hinted)
-	}
-	if s.backlog {
-		at = s.renew
-	}
-	if !s.ready {
-		after := pace
-		if len(c.tasks) > 1 {
-			after = busyPace
-		}
-		w.wakePaced(c.shard, at, after)
-	}
-	if s.backlog {
-		w.ends.expect(c.shard, w.now()+pace) // which will free places
+	s.renew = w.now() + w.q.cfg.Refresh
+	if s.backlog = overdue; overdue {
+		w.wake(c.shard, s.renew)
+	} else {
+		w.wake(c.shard, min(c.next, s.renew, s.hint))
 	}
 }
 
-// refill claims from shards with a backlog when places have become free: soon, as then more may be
-// free, and one script can fill them all.
+// refill claims from shards with a backlog when places have become free. It waits for more to become
+// free, unless half of them are: one script can fill them all.
 func (w *worker) refill() {
-	if w.loop.soon {
+	open := w.places.open()
+	if open <= 0 {
 		return
 	}
-	w.loop.soon = true
-	wait := time.Millisecond
-	if w.places()*2 >= w.q.cfg.Concurrency {
-		wait = 0
-	}
-	w.loop.wheel.At(w.now()+wait, func() {
-		w.loop.soon = false
-		for i := range w.loop.shards {
-			if s := &w.loop.shards[i]; s.backlog && !s.busy {
-				s.backlog = false
-				w.makeReady(i)
+	for i := range w.loop.shards {
+		if s := &w.loop.shards[i]; s.backlog && !s.busy {
+			s.backlog = false
+			w.makeReady(i)
+			if open*2 >= w.places.total {
+				w.loop.next = 0
 			}
 		}
-	})
+	}
 }
 
 // giveBack returns what was claimed when the worker had been told to stop. Shards that it came to own
 // are given up with the others.
-func (w *worker) giveBack(c claimed) {
-	w.loop.busy--
-	for i := range c.claims {
-		s, one := &w.loop.shards[c.claims[i].shard], &c.claims[i]
-		s.mine = s.mine || one.err == nil && one.owner == w.id
-		for k := range c.claims[i].tasks {
-			r := &c.claims[i].tasks[k]
+func (w *worker) giveBack(claims []claim) {
+	w.loop.claims--
+	for i := range claims {
+		c := &claims[i]
+		s := &w.loop.shards[c.shard]
+		s.mine = s.mine || c.err == nil && c.owner == w.id
+		for _, r := range c.tasks {
 			w.flights.add(r)
 			w.ends.put(r, end{what: "release", at: r.task.Due.UnixMilli()})
 		}
+		w.places.giveBack(c.most - len(c.tasks))
 	}
-	w.release(c.places)
-}
-
-// pause is how long to wait after n failures in a row.
-func pause(n int) time.Duration {
-	d := min(50*time.Millisecond<<min(n, 7), 2*time.Second)
-	return d/2 + jitter(d/2)
 }

@@ -12,12 +12,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -92,42 +90,6 @@ func (h *HTTPCallback) init() {
 	}
 	h.client = &http.Client{Transport: transport, Timeout: h.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
-
-// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
-// permanent.
-var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
-
-// special are networks that netip.Addr has no method for: "this" network, carrier-grade NAT,
-// protocol assignments, benchmarks, reserved, IPv4 within IPv6 in its several forms, discard and
-// documentation.
-var special = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
-	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("100::/64"), netip.MustParsePrefix("fec0::/10"),
-}
-
-func isPublic(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
-	if !a.IsGlobalUnicast() || a.IsPrivate() {
-		return false
-	}
-	for _, p := range special {
-		if p.Contains(a) {
-			return false
-		}
-	}
-	return true
-}
-
-// refusePrivate is called by the dialer with the address that it is about to connect to.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil || !isPublic(ap.Addr()) {
-		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
-	}
-	return nil
 }
 
 // Handle sends the request.

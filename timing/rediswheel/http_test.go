@@ -201,13 +201,46 @@ func TestPrivateAddresses(t *testing.T) {
 	if reached {
 		t.Error("it was reached")
 	}
-	for addr, want := range map[string]bool{
-		"8.8.8.8": true, "2606:4700::1111": true, "10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false,
-		"100.64.0.1": false, "fe80::1": false, "fd00::1": false, "::ffff:10.0.0.1": false, "64:ff9b::a00:1": false, "::": false,
-		"0.1.2.3": false, "224.0.0.1": false, "255.255.255.255": false, "ff02::1": false, "2002:a00:1::": false, "::7f00:1": false,
+}
+
+// Each network of the IANA registries is refused, at its first address and its last. The guard is
+// asked, and nothing is dialled.
+func TestSpecialNetworks(t *testing.T) {
+	for _, text := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.0.0/29",
+		"192.0.0.8/32", "192.0.0.9/32", "192.0.0.10/32", "192.0.0.170/32", "192.0.0.171/32", "192.0.2.0/24", "192.31.196.0/24",
+		"192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+		"224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32",
+		"::1/128", "::/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001::/32",
+		"2001:1::1/128", "2001:1::2/128", "2001:1::3/128", "2001:2::/48", "2001:3::/32", "2001:4:112::/48", "2001:10::/28", "2001:20::/28",
+		"2001:30::/28", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10",
+		"ff00::/8", "::127.0.0.1/128", "::ffff:10.0.0.0/104", "::ffff:127.0.0.0/104",
 	} {
-		if isPublic(netip.MustParseAddr(addr)) != want {
-			t.Errorf("isPublic(%s) is not %v", addr, want)
+		p := netip.MustParsePrefix(text)
+		first, last := p.Masked().Addr(), p.Addr().AsSlice()
+		for bit := p.Bits(); bit < len(last)*8; bit++ {
+			last[bit/8] |= 0x80 >> (bit % 8)
+		}
+		end, _ := netip.AddrFromSlice(last)
+		for _, a := range []netip.Addr{first, p.Addr(), end} {
+			if isPublic(a) {
+				t.Errorf("%s of %s counts as public", a, text)
+			}
+			if err := refusePrivate("tcp", netip.AddrPortFrom(a, 80).String(), nil); !errors.Is(err, ErrPrivateAddress) {
+				t.Errorf("%s: %v", a, err)
+			}
+		}
+	}
+	for _, text := range []string{"8.8.8.8", "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255",
+		"172.32.0.0", "192.0.1.0", "192.0.3.0", "192.167.255.255", "198.17.255.255", "198.20.0.0", "223.255.255.255",
+		"2606:4700::1111", "2001:200::1", "2001:4860:4860::8888", "2a00::1", "2003::1", "::ffff:8.8.8.8"} {
+		if a := netip.MustParseAddr(text); !isPublic(a) || refusePrivate("tcp", netip.AddrPortFrom(a, 443).String(), nil) != nil {
+			t.Errorf("%s counts as special", text)
+		}
+	}
+	for _, text := range []string{"", "127.0.0.1", "host:80", "[fe80::1%lo]:80"} {
+		if refusePrivate("tcp", text, nil) == nil {
+			t.Errorf("%q was let through", text)
 		}
 	}
 }

@@ -2,10 +2,38 @@ package rediswheel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// Status says where a task is.
+type Status int
+
+// What Cancel and Get may say.
+const (
+	NotFound  Status = iota // it was never added, is over, or was cancelled
+	Cancelled               // by this call: it will never start, or not again if an attempt had failed
+	Running                 // a worker has it
+	Scheduled               // it waits for its time
+	Retrying                // it waits to be tried again
+	Dead                    // it was given up
+)
+
+var statuses = [...]string{"not found", "cancelled", "running", "scheduled", "retrying", "dead"}
+
+// String returns the status in words.
+func (s Status) String() string {
+	if s < 0 || int(s) >= len(statuses) {
+		return fmt.Sprintf("Status(%d)", int(s))
+	}
+	return statuses[s]
+}
 
 // Info is what there is to know about a task.
 type Info struct {
@@ -18,10 +46,7 @@ type Info struct {
 
 // Get looks at a task. Error: ErrNotFound, or the client's.
 func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
-	if err := checkKey(key); err != nil {
-		return Info{}, err
-	}
-	v, err := eval(ctx, q.client, q.on(q.shard(key), scriptGet, toLine(key)))
+	v, err := q.evalKey(ctx, scriptGet, key, key)
 	if err != nil {
 		return Info{}, err
 	}
@@ -29,14 +54,14 @@ func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 	if f[0] == "" {
 		return Info{}, fmt.Errorf("rediswheel: %w: %q", ErrNotFound, key)
 	}
-	return info(key, f[0], f[1], f[2], f[3])
+	return info(key, f[0], f[1:])
 }
 
-// info makes an Info of what get.lua and list.lua return.
-func info(key, where, score, old, record string) (Info, error) {
+// info makes an Info of score, state and record, as get.lua and list.lua return them.
+func info(key, where string, f []string) (Info, error) {
 	i := Info{Task: Task{Key: key}}
-	err := i.read(record)
-	st, at := parseState(old), time.UnixMilli(toInt(score))
+	err := i.read(f[2])
+	st, at := parseState(f[1]), time.UnixMilli(toInt(f[0]))
 	i.Attempt, i.Delivery, i.Error = int(st.attempts)+1, int(st.deliveries), st.reason
 	if st.occurrence > 0 {
 		i.Occurred = time.UnixMilli(st.occurrence)
@@ -48,36 +73,68 @@ func info(key, where, score, old, record string) (Info, error) {
 		i.Status, i.Since, i.Attempt = Dead, at, int(st.attempts)
 	default:
 		i.Status, i.Due = Scheduled, at
-		if old != "" {
+		if f[1] != "" {
 			i.Status = Retrying
 		}
 	}
 	return i, err
 }
 
-var places = map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}
+// A state is what claim.lua says.
+type state struct {
+	token                            string
+	cancelled                        bool
+	attempts, deliveries, occurrence int64
+	reason                           string
+}
+
+func parseState(s string) (st state) {
+	if f := strings.SplitN(s, " ", 6); len(f) == 6 {
+		st = state{f[0], f[1] == "1", toInt(f[2]), toInt(f[3]), toInt(f[4]), f[5]}
+	}
+	return st
+}
+
+func toInt(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
 
 // List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n
 // in the order of their due times, ends of their leases, or deaths. It looks at up to n tasks of
 // each shard: n is for people, not for millions, and at most 1,000.
 func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
-	place, ok := places[where]
-	if !ok {
+	place := map[Status]string{Scheduled: "due", Retrying: "due", Running: "run", Dead: "dead"}[where]
+	key := map[string]int{"due": 1, "run": 2, "dead": 6}[place]
+	if key == 0 {
 		return nil, fmt.Errorf("rediswheel: List of status %q: want Scheduled, Retrying, Running or Dead", where)
 	}
+	n = max(0, min(n, 1000))
 	var found []Info
 	for shard := range q.keys {
-		of, err := q.listShard(ctx, shard, place, min(n, 1000))
-		if err != nil {
-			return nil, err
+		for skip := 0; skip < n; skip += maxBatch {
+			v, err := q.eval(ctx, q.on(shard, scriptList, key, skip, min(n-skip, maxBatch)))
+			if err != nil {
+				return nil, err
+			}
+			f := list(v)
+			for row := range slices.Chunk(f, 4) {
+				i, err := info(row[0], place, row[1:])
+				if err != nil {
+					i.Error = err.Error()
+				}
+				found = append(found, i)
+			}
+			if len(f) < 4*maxBatch {
+				break
+			}
 		}
-		found = append(found, of...)
 	}
 	if where == Retrying {
 		found = slices.DeleteFunc(found, func(i Info) bool { return i.Status != Retrying })
 	}
 	slices.SortStableFunc(found, func(a, b Info) int { return a.when().Compare(b.when()) })
-	return found[:max(0, min(n, len(found)))], nil
+	return found[:min(n, len(found))], nil
 }
 
 func (i *Info) when() time.Time {
@@ -90,38 +147,13 @@ func (i *Info) when() time.Time {
 	return i.Due
 }
 
-func (q *Queue) listShard(ctx context.Context, shard int, place string, n int) (found []Info, err error) {
-	for len(found) < n {
-		v, err := eval(ctx, q.client, q.on(shard, scriptList, place, len(found), min(n-len(found), maxBatch)))
-		if err != nil {
-			return nil, err
-		}
-		f := list(v)
-		for ; len(f) >= 4; f = f[4:] {
-			i, err := info(fromLine(f[0]), place, f[1], f[2], f[3])
-			if err != nil {
-				i.Error = err.Error()
-			}
-			found = append(found, i)
-		}
-		if items, _ := v.([]any); len(items) < 4*maxBatch {
-			break
-		}
-	}
-	return found, nil
-}
-
 // Dead returns up to n dead tasks, those that were given up first. Their Error says why.
 func (q *Queue) Dead(ctx context.Context, n int) ([]Info, error) { return q.List(ctx, Dead, n) }
 
 // Requeue makes a dead task due now, with all its attempts before it. Error: ErrNotFound if it is
 // not dead, ErrFull, or the client's.
 func (q *Queue) Requeue(ctx context.Context, key string) error {
-	if err := checkKey(key); err != nil {
-		return err
-	}
-	shard := q.shard(key)
-	v, err := eval(ctx, q.client, q.on(shard, scriptRequeue, "", toLine(key)))
+	v, err := q.evalKey(ctx, scriptRequeue, key, "", key)
 	if err == nil && v != int64(1) {
 		err = fmt.Errorf("rediswheel: %w among the dead: %q", ErrNotFound, key)
 	}
@@ -132,15 +164,32 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 // returns how many it deleted, also if it fails on the way.
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
-		for more := true; more; {
-			v, err := eval(ctx, q.client, q.on(shard, scriptPurge, "", max(age, 0).Milliseconds()))
+		for deleted := int64(maxBatch); deleted == maxBatch; {
+			v, err := q.eval(ctx, q.on(shard, scriptPurge, "", max(age, 0).Milliseconds()))
 			if err != nil {
 				return n, err
 			}
-			deleted, _ := v.(int64)
+			deleted, _ = v.(int64)
 			n += int(deleted)
-			more = deleted == maxBatch
 		}
 	}
 	return n, nil
+}
+
+// Result returns what a handler has left with [SetResult]. Error: ErrNotFound if the task has not
+// been done, left nothing, or was done longer ago than Task.KeepResult says, or the client's.
+func (q *Queue) Result(ctx context.Context, key string) ([]byte, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	result, err := q.client.Get(ctx, q.resultKey(q.shard(key), key)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("rediswheel: %w with a result: %q", ErrNotFound, key)
+	}
+	return result, explain("result", err)
+}
+
+// resultKey is the only key that expires.
+func (q *Queue) resultKey(shard int, key string) string {
+	return q.keys[shard][ownKey] + ":result:" + key
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"slices"
 	"time"
 )
@@ -40,29 +39,15 @@ func (w *worker) keep(ctx context.Context) {
 		case <-w.losses:
 		}
 		if w.now() > quiet {
-			w.lost()
+			err := fmt.Errorf("rediswheel: %w: shards of the queue %q are empty that were not", ErrLost, w.q.cfg.Name)
+			w.q.cfg.Logger.Error().Err(err).Msg("redis has lost tasks")
+			w.fail(err)
 		}
 		if w.insist(ctx, w.q.settleAgain) {
 			w.insist(ctx, w.q.addRepeating)
 		}
 		sleep(ctx, w.q.cfg.Refresh)
 	}
-}
-
-// noteLoss sees whether Redis knew nothing of a shard that was claimed, though it did before.
-func (w *worker) noteLoss(c *claim) {
-	if c.fresh && w.loop.shards[c.shard].known {
-		notify(w.losses)
-	}
-}
-
-// lost tells that Redis has lost something.
-func (w *worker) lost() {
-	err := fmt.Errorf("rediswheel: %w: shards of the queue %q are empty that were not", ErrLost, w.q.cfg.Name)
-	if w.q.cfg.OnError == nil {
-		log.Print(err)
-	}
-	w.fail(err)
 }
 
 // insist calls f until Redis has done it, and reports whether it has: what is wrong for good is told
@@ -87,43 +72,33 @@ func (w *worker) insist(ctx context.Context, f func(ctx context.Context) error) 
 // settleAgain notes anew how many shards there are, as Redis has lost that, too: who opens the
 // queue next could settle for another number.
 func (q *Queue) settleAgain(ctx context.Context) error {
-	switch n, err := q.agree(ctx, len(q.keys)); {
-	case err != nil:
-		return err
-	case n != len(q.keys):
-		return badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
+	n, err := q.agree(ctx, len(q.keys))
+	if err == nil && n != len(q.keys) {
+		err = badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
 	}
-	return nil
+	return err
 }
 
-// addRepeating adds the tasks of Config.Repeating that are not there.
+// addRepeating adds the tasks of Config.Repeating that are not there. One that was to begin at a
+// time which has passed goes on where it would be.
 func (q *Queue) addRepeating(ctx context.Context) error {
 	var entries []entry
 	for _, t := range q.cfg.Repeating {
-		e, err := q.again(&t)
+		t.OnConflict = Ignore
+		if !t.At.IsZero() {
+			now, err := q.now(ctx, q.shard(t.Key))
+			if err == nil && t.At.Before(now) {
+				t.At, err = t.next(t.At, now)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		e, err := q.entry(ctx, &t)
 		if err != nil {
 			return err
 		}
 		entries = append(entries, e)
 	}
-	for _, err := range q.addAll(ctx, entries) {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// again is entry for a task that may have been there before. One that was to begin at a time which
-// has passed goes on where it would be.
-func (q *Queue) again(t *Task) (entry, error) {
-	now := time.Now()
-	if t.OnConflict = Ignore; !t.At.IsZero() && t.At.Before(now) {
-		next, err := t.next(t.At, now)
-		if err != nil {
-			return entry{}, err
-		}
-		t.At = next
-	}
-	return q.entry(t)
+	return errors.Join(q.addAll(ctx, entries)...)
 }

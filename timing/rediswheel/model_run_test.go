@@ -24,13 +24,12 @@ type modelRun struct {
 	q      *Queue
 	rand   *rand.Rand
 	step   int
-	tokens map[string][]int64    // given for a key, so that stale ones are tried
-	given  [modelShards][]string // what the last claim gave
+	tokens map[string][]string // given for a key, so that stale ones are tried
 }
 
 func (r *modelRun) script(shard int, s *script, args ...any) []string {
 	r.t.Helper()
-	v, err := eval(context.Background(), r.q.client, r.q.on(shard, s, args...))
+	v, err := r.q.eval(context.Background(), r.q.on(shard, s, args...))
 	must(r.t, err)
 	if items, ok := v.([]any); ok {
 		return list(items)
@@ -52,15 +51,14 @@ func (r *modelRun) key() (string, int) {
 	if n < 4 {
 		key = strings.Repeat("\\", n+1)
 	}
-	key = toLine(key)
 	return key, r.q.shard(key)
 }
 
-func (r *modelRun) token(key string) int64 {
+func (r *modelRun) token(key string) string {
 	given := r.tokens[key]
 	switch n := len(given); {
 	case n == 0:
-		return 1
+		return "none"
 	case r.rand.IntN(4) == 0:
 		return given[r.rand.IntN(n)]
 	default:
@@ -73,7 +71,7 @@ func (r *modelRun) one() {
 	now := fmt.Sprint(r.now)
 	switch n := r.rand.IntN(100); {
 	case n < 22:
-		policy, delay, record := string(policies[r.rand.IntN(3)]), r.rand.Int64N(2000), fmt.Sprint("b", r.step)
+		policy, delay, record := policies[r.rand.IntN(3)], r.rand.Int64N(2000), fmt.Sprint("b", r.step)
 		at, told := -delay, int64(-1)
 		if r.rand.IntN(3) == 0 {
 			told = r.now - 500 + r.rand.Int64N(2000)
@@ -92,11 +90,11 @@ func (r *modelRun) one() {
 		r.same("ack", r.script(shard, scriptAck, args...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
-		why := toLine(fmt.Sprint("why ", r.step, "\nreally"))
-		r.same("nack "+what, r.script(shard, scriptNack, now, key, token, what, "", delay, why), r.nack(key, token, what, delay, why))
+		why := fmt.Sprint("why ", r.step, "\nreally")
+		r.same("nack "+what, r.script(shard, scriptNack, now, key, token, what, -delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
-		r.same("extend", r.script(shard, scriptExtend, now, modelLease, token, 1, key), r.extend(key, token))
+		r.same("extend", r.script(shard, scriptExtend, now, modelLease, key, token), r.extend(key, token))
 	case n < 91:
 		r.same("requeue", r.script(shard, scriptRequeue, now, key), r.requeue(key))
 	case n < 92:
@@ -110,50 +108,33 @@ func (r *modelRun) one() {
 
 // acks returns arguments that end up to n tasks of a shard, and what the model says to it.
 func (r *modelRun) acks(shard, n int) (args []any, want string) {
+	args = []any{n}
 	seen := make(map[string]bool)
-	var group []ended
-	if r.rand.IntN(3) == 0 {
-		for i, key := range r.given[shard] { // all of a batch
-			group = append(group, ended{&run{id: key, token: fmt.Sprint(r.tokens[key][len(r.tokens[key])-1]), place: i}, end{what: "done"}})
-		}
-		n = 0
-	}
 	for range n {
 		key, of := r.key()
 		for of != shard || seen[key] {
 			key, of = r.key()
 		}
 		seen[key] = true
-		token, next := r.token(key), int64(0)
-		if r.rand.IntN(4) == 0 {
-			next = r.now + 1 + r.rand.Int64N(1000)
-		}
-		group = append(group, ended{&run{id: key, token: fmt.Sprint(token)}, end{what: "done", at: next}})
+		token := r.token(key)
+		args, want = append(args, key, token), want+r.ack(key, token)
 	}
-	inOrder(group)
-	for _, d := range group {
-		want += r.ack(d.id, toInt(d.token), d.at)
-	}
-	return appendDone(nil, group), want
+	return args, want
 }
 
-// claims claims, and ends tasks with the same script.
 func (r *modelRun) claims(shard, most int) {
-	worker, mode := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "renew"}[r.rand.IntN(3)]
-	done, letters := r.acks(shard, r.rand.IntN(3))
-	args := append([]any{fmt.Sprint(r.now), worker, mode, most, maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000}, done...)
-	want := strings.Join(r.claim(shard, worker, mode, most), "|")
-	answer, err := eval(context.Background(), r.q.client, r.q.on(shard, scriptClaim, args...))
+	worker, mode, token := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "own"}[r.rand.IntN(3)], fmt.Sprint("t", r.step)
+	want := strings.Join(r.claim(shard, worker, mode, token, most), "|")
+	answer, err := r.q.eval(context.Background(), r.q.on(shard, scriptClaim, fmt.Sprint(r.now), worker, mode, token, most,
+		maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, 0))
 	must(r.t, err)
-	r.same("done", list(answer)[8:9], letters)
 	var got []string
-	r.given[shard] = nil
-	for _, g := range readGiven(answer) {
-		r.given[shard] = append(r.given[shard], g.id)
-		state := modelTask{cancelled: g.cancelled, attempts: g.attempts, deliveries: g.deliveries,
-			occurrence: g.occurrence, reason: toLine(g.reason)}
-		got = append(got, fmt.Sprint(g.id, " ", g.token, " ", g.due, " ", state.state(), " ", g.record))
-		r.tokens[g.id] = append(r.tokens[g.id], toInt(g.token))
+	if rows := answer.([]any); len(rows) > 8 {
+		ids, dues, states, records := list(rows[8]), list(rows[9]), list(rows[10]), list(rows[11])
+		for i, id := range ids {
+			got = append(got, fmt.Sprint(id, " ", dues[i], " ", states[i], " ", records[i]))
+			r.tokens[id] = append(r.tokens[id], token)
+		}
 	}
 	r.same("claim", got, want)
 }
@@ -175,35 +156,15 @@ func (r *modelRun) all() {
 		n := 0
 		for shard := range modelShards {
 			switch key := r.q.keys[shard][i]; name {
-			case "run":
-				n += len(r.script(shard, scriptList, "run", 0, 250)) / 4
 			case "state", "body":
 				n += int(r.q.client.HLen(ctx, key).Val())
-			case "due", "dead":
+			case "due", "run", "dead":
 				n += int(r.q.client.ZCard(ctx, key).Val())
 			}
 		}
 		if n != counts[name] {
 			r.t.Fatalf("step %d: %d in %s, want %d", r.step, n, name, counts[name])
 		}
-	}
-	r.batches(ctx)
-}
-
-// batches compares how many there are: none is left when all of it is over.
-func (r *modelRun) batches(ctx context.Context) {
-	held := make(map[string]bool)
-	for _, t := range r.tasks {
-		if t.place == "run" {
-			held[fmt.Sprint(t.shard, " ", t.token)] = true
-		}
-	}
-	n := 0
-	for shard := range modelShards {
-		n += int(r.q.client.HLen(ctx, r.q.keys[shard][1]).Val())
-	}
-	if n != len(held) {
-		r.t.Fatalf("step %d: %d batches, want %d", r.step, n, len(held))
 	}
 }
 
@@ -223,8 +184,8 @@ func TestModel(t *testing.T) {
 	}
 	backends(t, func(t *testing.T, client redis.UniversalClient) {
 		q := open(t, client, Config{Name: "model", Shards: modelShards})
-		r := &modelRun{t: t, q: q, rand: rand.New(rand.NewPCG(seed, 0)), tokens: make(map[string][]int64),
-			model: &model{now: 1_760_000_000_000, tasks: make(map[string]*modelTask), tokens: make([]int64, modelShards)}}
+		r := &modelRun{t: t, q: q, rand: rand.New(rand.NewPCG(seed, 0)), tokens: make(map[string][]string),
+			model: &model{now: 1_760_000_000_000, tasks: make(map[string]*modelTask)}}
 		for r.step = range steps {
 			r.one()
 			if r.step%500 == 0 {

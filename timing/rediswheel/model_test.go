@@ -12,34 +12,27 @@ import (
 type model struct {
 	now    int64
 	tasks  map[string]*modelTask
-	tokens []int64 // the last, of each shard
 	owners [modelShards]modelOwner
 	trace  strings.Builder
 }
 
-// modelOwner is who looks after a shard. An owner that renews has been heard of for long enough, if
-// not much of the time has passed.
+// modelOwner is who looks after a shard.
 type modelOwner struct {
 	worker string
 	until  int64
 }
 
-func (o *modelOwner) renew(worker string, now int64) {
-	if o.worker != worker || o.until <= now+modelOwned*5/6 {
-		*o = modelOwner{worker, now + modelOwned}
-	}
-}
-
 type modelTask struct {
-	shard                       int
-	place                       string // due, run or dead
-	score                       int64
-	token, attempts, deliveries int64
-	cancelled                   bool
-	occurrence                  int64
-	reason                      string
-	record                      string
-	stated                      bool // has a state in the hash of states
+	shard                int
+	place                string // due, run or dead
+	score                int64
+	token                string
+	attempts, deliveries int64
+	cancelled            bool
+	occurrence           int64
+	reason               string
+	record               string
+	stated               bool // has a state in the hash of states
 }
 
 const (
@@ -108,7 +101,7 @@ func (m *model) first(shard int, place string) (keys []string) {
 func (m *model) recover(shard int) {
 	for _, key := range m.first(shard, "run") {
 		t := m.tasks[key]
-		t.token, t.stated = 0, true
+		t.token, t.stated = "-", true
 		switch {
 		case t.cancelled:
 			delete(m.tasks, key)
@@ -121,52 +114,43 @@ func (m *model) recover(shard int) {
 	}
 }
 
-func (m *model) claim(shard int, worker, mode string, most int) (got []string) {
+func (m *model) claim(shard int, worker, mode, token string, most int) (got []string) {
 	o := &m.owners[shard]
-	if mode == "renew" && o.worker != worker && o.until > m.now {
+	if mode == "own" && o.worker != worker && o.until > m.now {
 		return nil
 	}
 	if mode != "help" {
-		o.renew(worker, m.now)
+		*o = modelOwner{worker, m.now + modelOwned}
 	}
 	m.recover(shard)
 	keys := m.first(shard, "due")
-	keys = keys[:min(len(keys), most)]
-	if len(keys) > 0 {
-		m.tokens[shard] = max(m.tokens[shard]+1, m.now*1000)
-	}
-	for _, key := range keys {
+	for _, key := range keys[:min(len(keys), most)] {
 		t := m.tasks[key]
 		if t.occurrence == 0 {
 			t.occurrence = t.score
 		}
 		due := t.score
-		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, m.tokens[shard], false
+		t.place, t.score, t.token, t.stated = "run", m.now+modelLease, token, true
 		t.deliveries++
-		got = append(got, fmt.Sprint(key, " ", t.token, " ", due, " ", t.state(), " ", t.record))
+		got = append(got, fmt.Sprint(key, " ", due, " ", t.state(), " ", t.record))
 	}
 	return got
 }
 
-func (m *model) valid(key string, token int64) bool {
+func (m *model) valid(key, token string) bool {
 	t := m.tasks[key]
 	return t != nil && t.place == "run" && t.token == token
 }
 
-func (m *model) ack(key string, token, next int64) string {
+func (m *model) ack(key, token string) string {
 	if !m.valid(key, token) {
 		return "s"
 	}
-	t := m.tasks[key]
-	if next > 0 && !t.cancelled {
-		m.tasks[key] = &modelTask{shard: t.shard, place: "due", score: next, record: t.record}
-	} else {
-		delete(m.tasks, key)
-	}
+	delete(m.tasks, key)
 	return "d"
 }
 
-func (m *model) nack(key string, token int64, what string, delay int64, why string) string {
+func (m *model) nack(key string, token string, what string, delay int64, why string) string {
 	if !m.valid(key, token) {
 		return "s"
 	}
@@ -175,7 +159,7 @@ func (m *model) nack(key string, token int64, what string, delay int64, why stri
 		delete(m.tasks, key)
 		return "c"
 	}
-	t.token, t.place, t.score, t.stated = 0, "due", m.now+delay, true
+	t.token, t.place, t.score, t.stated = "-", "due", m.now+delay, true
 	switch what {
 	case "next":
 		m.tasks[key] = &modelTask{shard: t.shard, place: "due", score: m.now + delay, record: t.record}
@@ -190,15 +174,11 @@ func (m *model) nack(key string, token int64, what string, delay int64, why stri
 	return "b"
 }
 
-func (m *model) extend(key string, token int64) string {
+func (m *model) extend(key string, token string) string {
 	if !m.valid(key, token) {
 		return "s"
 	}
-	for _, t := range m.tasks { // those that were claimed together have one lease
-		if t.place == "run" && t.shard == m.tasks[key].shard && t.token == token {
-			t.score = m.now + modelLease
-		}
-	}
+	m.tasks[key].score = m.now + modelLease
 	return "h"
 }
 
@@ -226,16 +206,13 @@ func (m *model) purge(shard int, age int64) string {
 func (m *model) get(key string) string {
 	t := m.tasks[key]
 	if t == nil {
-		return "    "
+		return " 0  "
 	}
-	state, token := "", ""
-	if t.stated || t.place == "run" {
+	state := ""
+	if t.stated {
 		state = t.state()
 	}
-	if t.place == "run" {
-		token = fmt.Sprint(t.token)
-	}
-	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record, token}, " ")
+	return strings.Join([]string{t.place, fmt.Sprint(t.score), state, t.record}, " ")
 }
 
 // state is what Redis has of a task that was started.
@@ -244,5 +221,5 @@ func (t *modelTask) state() string {
 	if t.cancelled {
 		cancelled = 1
 	}
-	return fmt.Sprint(cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
+	return fmt.Sprint(t.token, " ", cancelled, " ", t.attempts, " ", t.deliveries, " ", t.occurrence, " ", t.reason)
 }

@@ -2,253 +2,166 @@ package rediswheel
 
 import (
 	"context"
-	"hash/fnv"
-	mathrand "math/rand/v2"
-	"slices"
+	"errors"
+	"net"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// Who looks after a shard is settled by its own hash in Redis, and that is only to save work: two
-// who think that a shard is theirs share its tasks, as each claim takes what it takes. A worker
-// takes the shards for which rendezvous hashing (Thaler and Ravishankar, 1998) ranks it first among
-// the workers it knows. What it costs does not depend on the number of workers: owners renew, with
-// a script per shard and refresh; one of them looks whether the others are still there, and another
-// whether that one is, see watchFrom; and the more workers there are, the more seldom each says that
-// it lives.
-
-func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
+// Who owns a shard is settled by a lease in its own hash in Redis, which the owner renews with its
+// claims. That only saves work: two who think that a shard is theirs share its tasks. What idle
+// workers cost does not depend on how many they are. One of those who do not own a shard looks, at
+// random, when its lease may have ended, and tells the others what it found: they look later then.
 
 // A message is what workers and scripts publish: a word and its arguments.
-type message struct {
-	word string
-	args []string
+//
+//	due KEY MS           in the shard whose own hash is KEY, something is due before its owner would look
+//	look -               messages may have been lost
+//	held WORKER (SHARD OWNER MS)...  who owns shards, and until when
+//	help WORKER SHARD... a worker has more to do than places
+//	left WORKER SHARD... a worker has given shards up
+type message []string
+
+func (w *worker) hear(m message) {
+	if len(m) < 2 || m[1] == w.id {
+		return
+	}
+	switch m[0] {
+	case "due":
+		if i, ours := w.q.shards[m[1]]; ours && len(m) == 3 {
+			w.expect(i, max(time.Duration(toInt(m[2]))*time.Millisecond-w.loop.shards[i].offset, 0))
+		}
+	case "look":
+		for i := range w.loop.shards {
+			w.expect(i, w.now())
+		}
+	case "held":
+		for a := m[2:]; len(a) >= 3; a = a[3:] {
+			if s := w.other(a[0]); s != nil && s.known {
+				s.owner = a[1]
+				w.wake(int(toInt(a[0])), time.Duration(toInt(a[2]))*time.Millisecond-s.offset+time.Millisecond+jitter(w.q.cfg.Refresh))
+			}
+		}
+	case "help":
+		for _, a := range m[2:] {
+			if s := w.other(a); s != nil && !s.ready && w.places.open() > 0 {
+				s.mode = "help"
+				w.wake(int(toInt(a)), w.now()+jitter(5*time.Millisecond))
+			}
+		}
+	case "left":
+		owned := 0
+		for i := range w.loop.shards {
+			if w.loop.shards[i].mine {
+				owned++
+			}
+		}
+		for _, a := range m[2:] { // who owns fewest looks first
+			if i, err := strconv.Atoi(a); err == nil && i >= 0 && i < len(w.loop.shards) && !w.loop.shards[i].mine {
+				wait := min(time.Duration(owned)*5*time.Millisecond, w.q.cfg.Refresh/2) + jitter(10*time.Millisecond)
+				w.loop.shards[i].hint = w.now() + wait // if the shard is being claimed
+				if s := w.other(a); s != nil {
+					s.mode = ""
+					w.wake(i, w.now()+wait)
+				}
+			}
+		}
+	}
 }
 
-// hear acts on a message.
-func (w *worker) hear(m message) {
-	switch m.word {
-	case "due":
-		w.hearDue(m.args)
-	case "join":
-		w.hearJoin(m.args)
-	case "help":
-		w.hearHelp(m.args)
-	case "left":
-		w.hearLeft(m.args)
-	case "lost":
-		w.hearLost(m.args)
-	case "first":
-		w.hearFirst(m.args)
+// other returns a shard that the worker neither owns nor claims now, or nil.
+func (w *worker) other(number string) *shard {
+	i, err := strconv.Atoi(number)
+	if err != nil || i < 0 || i >= len(w.loop.shards) {
+		return nil
+	}
+	if s := &w.loop.shards[i]; !s.mine && !s.busy {
+		return s
+	}
+	return nil
+}
+
+// expect has a shard claimed at a time, if it is the worker's and would not be before.
+func (w *worker) expect(i int, at time.Duration) {
+	switch s := &w.loop.shards[i]; {
+	case s.busy:
+		s.hint = min(s.hint, at)
+	case s.mine && !s.backlog && at < s.at: // one with a backlog is looked at as soon as there is a place
+		w.wake(i, at)
 	}
 }
 
 // say publishes a message, which may be lost: others notice sooner or later.
-func (w *worker) say(text string) {
+func (w *worker) say(m message) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = w.client.Publish(ctx, w.q.channel, text).Err()
+		_ = w.q.client.Publish(ctx, w.q.channel, strings.Join(m, " ")).Err()
 	}()
 }
 
-// index returns the shard that an argument names, or -1.
-func (w *worker) index(args []string, n int) int {
-	if n >= len(args) {
-		return -1
-	}
-	i, err := strconv.Atoi(args[n])
-	if err != nil || i < 0 || i >= len(w.loop.shards) {
-		return -1
-	}
-	return i
-}
-
-// hearDue: something is due earlier than the shard's owner would look.
-func (w *worker) hearDue(args []string) {
-	i := w.index(args, 0)
-	if i < 0 || len(args) < 2 {
-		return
-	}
-	s := &w.loop.shards[i]
-	at := time.Duration(1) // at once, as long as it is not known what time it is there
-	if s.known {
-		at = max(time.Duration(toInt(args[1]))*time.Millisecond-s.offset, 1)
-	}
-	switch {
-	case s.busy:
-		if s.first == 0 || at < s.first {
-			s.first = at
-		}
-	case !s.mine:
-	case s.backlog: // looked at as soon as there is a place
-	case at < s.at:
-		w.wakePaced(i, at, pace)
-	}
-}
-
-// hearLost: messages about a shard have been lost. Looking at it makes up for that.
-func (w *worker) hearLost(args []string) {
-	i := w.index(args, 0)
-	if i < 0 {
-		return
-	}
-	switch s := &w.loop.shards[i]; {
-	case s.busy:
-		s.first = 1
-	case s.mine && !s.backlog:
-		w.makeReady(i)
-	}
-}
-
-// hearJoin: there is another worker, which takes what it ranks first for.
-func (w *worker) hearJoin(args []string) {
-	if len(args) == 1 && !slices.Contains(w.loop.members, args[0]) {
-		w.loop.members = append(w.loop.members, args[0])
-	}
-}
-
-// hearLeft: a worker has given shards up. The one who ranks first looks at once.
-func (w *worker) hearLeft(args []string) {
-	if len(args) == 0 || args[0] == w.id {
-		return
-	}
-	w.loop.members = slices.DeleteFunc(w.loop.members, func(m string) bool { return m == args[0] })
-	for n := 1; n < len(args); n++ {
-		i := w.index(args, n)
-		if i < 0 || w.loop.shards[i].mine {
-			continue
-		}
-		rank, s := w.rank(i), &w.loop.shards[i]
-		s.help = false
-		if rank <= seconds && s.busy {
-			s.first = 1
-		} else if rank <= seconds { // the others look whether it was taken
-			w.wake(i, w.now()+w.q.cfg.Refresh/4*time.Duration(rank))
+// announce tells others who owns shards that this worker could not claim.
+func (w *worker) announce(claims []claim) {
+	m := message{"held", w.id}
+	for _, c := range claims {
+		if c.err == nil && c.mode == "own" && c.owner != w.id {
+			m = append(m, strconv.Itoa(c.shard), c.owner, strconv.FormatInt((c.till+c.offset).Milliseconds(), 10))
 		}
 	}
-}
-
-// hearFirst: another worker owns the first shard now. Whoever ranks first for watching it depends on
-// that, and all must know, or each may take another for the one who looks.
-func (w *worker) hearFirst(args []string) {
-	s := &w.loop.shards[firstShard]
-	if len(args) == 0 || args[0] == w.id || s.mine {
-		return
-	}
-	s.owner = args[0]
-	w.watchFrom(w.now() + 3*w.q.cfg.Refresh)
-}
-
-// hearHelp: an owner has more that is due than it has places.
-func (w *worker) hearHelp(args []string) {
-	if len(args) == 0 || args[0] == w.id {
-		return
-	}
-	for n := 1; n < len(args); n++ {
-		i := w.index(args, n)
-		if i < 0 {
-			continue
-		}
-		if s := &w.loop.shards[i]; !s.mine && !s.busy && !s.ready && w.places() > 0 {
-			s.help = true
-			w.wake(i, w.now()+jitter(5*time.Millisecond))
-		}
+	if len(m) > 2 {
+		w.say(m)
 	}
 }
 
-// cry asks others for help, if there is more to do than places, at most ten times a second.
-func (w *worker) cry() {
-	if w.now() < w.loop.cried+100*time.Millisecond || w.places() > 0 || len(w.loop.members) < 2 {
+// askForHelp asks others to claim, if there is more to do than places, at most ten times a second.
+func (w *worker) askForHelp() {
+	if w.now() < w.loop.helped+100*time.Millisecond || w.places.open() > 0 {
 		return
 	}
-	text := "help " + w.id
-	n := 0
+	m := message{"help", w.id}
 	for i := range w.loop.shards {
 		if s := &w.loop.shards[i]; s.mine && s.backlog {
-			text += " " + strconv.Itoa(i)
-			n++
+			m = append(m, strconv.Itoa(i))
 		}
 	}
-	if n == 0 {
+	if len(m) > 2 {
+		w.loop.helped = w.now()
+		w.say(m)
+	}
+}
+
+// balance has a worker that comes take its share of the shards from those who own most, once.
+func (w *worker) balance() {
+	if w.loop.balanced {
 		return
 	}
-	w.loop.cried = w.now()
-	w.say(text)
-}
-
-// rebalance takes the shards that should be this worker's, given who lives.
-func (w *worker) rebalance(members []string) {
-	w.loop.members = members
+	owned := map[string]int{w.id: 0}
 	for i := range w.loop.shards {
 		s := &w.loop.shards[i]
-		if s.mine || s.busy {
-			continue
+		if !s.known {
+			return
 		}
-		if w.rank(i) == 0 {
-			s.take, s.help = true, false
-			w.makeReady(i)
-		}
+		owned[s.owner]++
 	}
-}
-
-// seconds is how many workers look after a shard that was given up, besides the one who is first to
-// take it.
-const seconds = 3
-
-// rank returns how many workers rank before this one for a shard. The owner of the first shard is not
-// among those who watch it.
-func (w *worker) rank(shard int) (n int) {
-	mine := score(shard, w.id)
-	for _, m := range w.loop.members {
-		if shard == everyShard && m == w.loop.shards[firstShard].owner {
-			continue
-		}
-		if s := score(shard, m); s > mine || s == mine && m > w.id {
-			n++
-		}
-	}
-	return n
-}
-
-func score(shard int, worker string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(worker))
-	h.Write([]byte{byte(shard), byte(shard >> 8)})
-	rank := h.Sum64()
-	rank ^= rank >> 31
-	rank *= 0x9e3779b97f4a7c15
-	return rank ^ rank>>29
-}
-
-// beatEvery is how often a worker says that it lives that knows of no other.
-const beatEvery = 5 * time.Second
-
-// beat says that this worker lives, and hears who else does: the first time, all others hear it,
-// too. With many workers each does so more seldom.
-func (w *worker) beat(ctx context.Context) {
-	members, joined := 1, false
-	for ctx.Err() == nil {
-		period := beatEvery
-		if members > 1 { // who come and go say so, and others look for those who do not
-			period *= 2 * time.Duration(members)
-		}
-		v, err := eval(ctx, w.client, call{scriptBeat, w.q.workers, []any{"", w.id, 3 * period.Milliseconds()}})
-		if err == nil {
-			names := list(v)
-			if !joined {
-				joined = w.client.Publish(ctx, w.q.channel, "join "+w.id).Err() == nil
+	w.loop.balanced = true
+	for fair := len(w.loop.shards) / len(owned); owned[w.id] < fair; {
+		richest, most := -1, 0
+		for i := range w.loop.shards {
+			if s := &w.loop.shards[i]; !s.mine && s.mode == "" && owned[s.owner] > most {
+				richest, most = i, owned[s.owner]
 			}
-			members = max(len(names), 1)
-			w.crowd.Store(int64(members))
-			select {
-			case w.beats <- names:
-			case <-ctx.Done():
-			}
-		} else {
-			period = time.Second
 		}
-		sleep(ctx, period*3/4+jitter(period/4))
+		if richest < 0 || most <= fair {
+			return
+		}
+		s := &w.loop.shards[richest]
+		owned[s.owner]--
+		owned[w.id]++
+		s.mode = "take"
+		w.makeReady(richest)
 	}
 }
 
@@ -256,21 +169,68 @@ func (w *worker) beat(ctx context.Context) {
 func (w *worker) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	calls := []call{{scriptBeat, w.q.workers, []any{"", w.id, ""}}}
+	var calls []call
 	for i := range w.loop.shards {
 		if w.loop.shards[i].mine {
 			calls = append(calls, w.q.on(i, scriptLeave, w.id, w.q.channel, "left "+w.id+" "+strconv.Itoa(i)))
 		}
 	}
-	_, _ = evalAll(ctx, w.client, calls) // what is not heard of lapses
+	if len(calls) > 0 {
+		_, _ = w.q.evalAll(ctx, calls) // what is not heard of lapses
+	}
 }
 
-// sleep waits, unless ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// silence is for how long a worker hears nothing before it asks whether its connection lives.
+const silence = time.Minute
+
+// listen hears what is published on the queue's channel, until ctx ends. What is lost is noticed
+// within a refresh. So messages are dropped, rather than kept, while the worker is busy.
+func (w *worker) listen(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		if w.listenOnce(ctx) {
+			n = 0
+		}
+		sleep(ctx, pause(n))
+	}
+}
+
+// listenOnce listens with one connection until it fails, and reports whether it heard anything.
+func (w *worker) listenOnce(ctx context.Context) (heard bool) {
+	sub := w.q.client.Subscribe(ctx, w.q.channel)
+	defer sub.Close()
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
+	for silent := false; ; {
+		patience := silence
+		if silent {
+			patience = silence / 2
+		}
+		v, err := sub.ReceiveTimeout(ctx, patience)
+		var slow net.Error
+		switch {
+		case ctx.Err() != nil:
+			return heard
+		case err == nil:
+			heard, silent = true, false
+			w.pass(v)
+		case errors.As(err, &slow) && slow.Timeout() && !silent && sub.Ping(ctx) == nil:
+			silent = true
+		default:
+			return heard
+		}
+	}
+}
+
+// pass gives a message to the worker's loop.
+func (w *worker) pass(v any) {
+	m := message{"look", "-"} // it is subscribed: what was published before is lost
+	switch v := v.(type) {
+	case *redis.Message:
+		m = strings.Fields(v.Payload)
+	case *redis.Pong:
+		return
+	}
 	select {
-	case <-ctx.Done():
-	case <-t.C:
+	case w.messages <- m:
+	default:
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
 )
 
 // Defaults of a [Config].
@@ -46,6 +46,16 @@ type Config struct {
 
 	// Concurrency is how many tasks one Run works on at once. 0 means DefaultConcurrency.
 	Concurrency int
+
+	// Places, if not nil, takes the place of Concurrency as the bound of what runs at once: Runs of
+	// several queues share them. Weight is this queue's part of them, against the weights of the others;
+	// 0 means 1, and 1,000 is the most.
+	Places *Places
+	Weight int
+
+	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has an
+	// equal part of it, so it is reached while all have tasks that are due. 0 means no such bound.
+	Rate float64
 
 	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as
 	// long as the handler runs; after a crash, another gets the task when it has run out, and when the
@@ -88,8 +98,11 @@ type Config struct {
 	// keeps a worker from working: Redis is away, for one. So it is when Redis has lost what it had
 	// (ErrLost), by a FLUSHALL or as it came back empty, which owners of shards find out within
 	// Refresh; not with an old file, which nobody can tell from a new one. It is called on many
-	// goroutines, and should return soon. nil means that errors are only counted, and losses logged.
+	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
+
+	// Logger is told of panics of handlers, with their stacks, and of losses. The zero Logger is silent.
+	Logger zerolog.Logger
 }
 
 var goodName = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
@@ -109,6 +122,7 @@ func (c *Config) setDefaults() error {
 	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
 	orDefault(&c.Refresh, DefaultRefresh)
 	orDefault(&c.StopTimeout, DefaultStopTimeout)
+	orDefault(&c.Weight, 1)
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff
 	}
@@ -121,6 +135,10 @@ func (c *Config) setDefaults() error {
 		return badConfig("MaxBody %d: want at most 16 MiB", c.MaxBody)
 	case c.Concurrency < 0:
 		return badConfig("Concurrency %d is negative", c.Concurrency)
+	case c.Weight < 0 || c.Weight > 1000:
+		return badConfig("Weight %d: want 1 to 1000, or 0", c.Weight)
+	case !(c.Rate >= 0 && c.Rate <= 1e6):
+		return badConfig("Rate %v: want up to a million a second, or 0", c.Rate)
 	case c.Lease < time.Second:
 		return badConfig("Lease %v is less than a second", c.Lease)
 	case c.Timeout < 0:
@@ -148,15 +166,12 @@ func orDefault[T comparable](v *T, def T) {
 // from any goroutine, but those with a context wait for Redis: not from a callback of an event
 // loop.
 type Queue struct {
-	cfg      Config
-	client   redis.UniversalClient
-	keys     [][]string        // of each shard
-	workers  []string          // the key of the set of workers, as beat.lua wants it
-	channel  string            // of what workers tell each other
-	hints    map[string]string // numbers of the shards, by their channels
-	apart    atomic.Bool       // a script may have keys of one shard only: Redis is a cluster
-	counts   counters
-	gatherer gatherer
+	cfg     Config
+	client  redis.UniversalClient
+	keys    [][]string     // of each shard
+	shards  map[string]int // by the names of their own hashes
+	channel string         // of what workers and scripts tell workers
+	counts  counters
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
@@ -173,7 +188,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, badConfig("a redis.Ring does not keep keys where they are; use a cluster, or one server")
 	}
-	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints", workers: []string{cfg.Name + ":{workers}"}}
+	q := &Queue{cfg: cfg, client: client, channel: cfg.Name + ":hints"}
 	if err := q.checkEviction(ctx); err != nil {
 		return nil, err
 	}
@@ -181,20 +196,20 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if err != nil {
 		return nil, err
 	}
-	_, cluster := client.(*redis.ClusterClient)
-	q.apart.Store(cluster)
-	q.gatherer.q = q
-	q.hints = make(map[string]string)
+	q.shards = make(map[string]int)
 	for i := range shards {
 		keys := shardKeys(cfg.Name, shardTag(i, shards))
 		q.keys = append(q.keys, keys)
-		q.hints[keys[ownKey]] = strconv.Itoa(i)
+		q.shards[keys[ownKey]] = i
 	}
 	return q, nil
 }
 
+// Name returns Config.Name.
+func (q *Queue) Name() string { return q.cfg.Name }
+
 // layout is the version of what the keys hold.
-const layout = "2"
+const layout = "3"
 
 // settleShards agrees with all others that use the queue on how many shards there are.
 func (q *Queue) settleShards(ctx context.Context) (int, error) {

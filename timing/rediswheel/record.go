@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -28,15 +27,16 @@ type meta struct {
 	Method      string        `json:"m,omitempty"`
 	URL         string        `json:"u,omitempty"`
 	Header      http.Header   `json:"h,omitempty"`
+	KeepResult  time.Duration `json:"k,omitempty"`
 }
 
 func (t *Task) meta() meta {
-	return meta{t.MaxAttempts, t.Timeout, t.Every, t.Cron, t.Zone, t.Misfire, t.Method, t.URL, t.Header}
+	return meta{t.MaxAttempts, t.Timeout, t.Every, t.Cron, t.Zone, t.Misfire, t.Method, t.URL, t.Header, t.KeepResult}
 }
 
 func (m *meta) isZero() bool {
 	return m.MaxAttempts == 0 && m.Timeout == 0 && m.Every == 0 && m.Cron == "" && m.Misfire == 0 &&
-		m.Method == "" && m.URL == "" && len(m.Header) == 0
+		m.KeepResult == 0 && m.Method == "" && m.URL == "" && len(m.Header) == 0
 }
 
 // record encodes the task.
@@ -84,61 +84,8 @@ func (t *Task) read(record string) error {
 	}
 	t.Body = body
 	t.MaxAttempts, t.Timeout, t.Every, t.Cron, t.Zone, t.Misfire = m.MaxAttempts, m.Timeout, m.Every, m.Cron, m.Zone, m.Misfire
-	t.Method, t.URL, t.Header = m.Method, m.URL, m.Header
+	t.Method, t.URL, t.Header, t.KeepResult = m.Method, m.URL, m.Header, m.KeepResult
 	return nil
-}
-
-// A state is what state.lua's parse reads.
-type state struct {
-	attempts, deliveries int64
-	cancelled            bool
-	occurrence           int64
-	reason               string
-}
-
-func parseState(s string) (st state) {
-	f := strings.SplitN(s, " ", 5)
-	if len(f) < 5 {
-		return st
-	}
-	st.cancelled, st.attempts, st.deliveries = f[0] == "1", toInt(f[1]), toInt(f[2])
-	st.occurrence, st.reason = toInt(f[3]), fromLine(f[4])
-	return st
-}
-
-func toInt(s string) int64 {
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return n
-}
-
-// toScore reads a whole score, which may have an exponent.
-func toScore(s string) int64 {
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return n
-	}
-	f, _ := strconv.ParseFloat(s, 64)
-	return int64(f)
-}
-
-// What scripts have in lines, ids and reasons, must be without newlines.
-var (
-	lineEscaper   = strings.NewReplacer("\\", "\\\\", "\n", "\\n")
-	lineUnescaper = strings.NewReplacer("\\\\", "\\", "\\n", "\n")
-)
-
-// toLine makes a key an id.
-func toLine(s string) string {
-	if !strings.ContainsAny(s, "\\\n") {
-		return s
-	}
-	return lineEscaper.Replace(s)
-}
-
-func fromLine(s string) string {
-	if strings.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	return lineUnescaper.Replace(s)
 }
 
 // maxReason is how much of a handler's error is kept with the task.

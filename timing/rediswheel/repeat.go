@@ -1,8 +1,10 @@
 package rediswheel
 
 import (
+	"strings"
 	"sync"
 	"time"
+	_ "time/tzdata" // a worker without zoneinfo would otherwise know no zone; half a megabyte
 
 	cron "github.com/netresearch/go-cron"
 )
@@ -22,6 +24,8 @@ func (t *Task) checkRepeat() error {
 		return badTask("%q has Misfire %d", t.Key, t.Misfire)
 	case t.Zone != "" && t.Cron == "":
 		return badTask("%q has a Zone, but no Cron that it would apply to", t.Key)
+	case t.repeats() && t.KeepResult > 0:
+		return badTask("%q repeats and has KeepResult: its occurrences would have one result", t.Key)
 	case t.Cron == "":
 		return nil
 	}
@@ -36,80 +40,120 @@ func (t *Task) next(occurrence, now time.Time) (time.Time, error) {
 		missed := max(now.Sub(occurrence), 0) / t.Every
 		return occurrence.Add((missed + 1) * t.Every), nil
 	}
-	schedule, zone, err := t.schedule()
+	s, err := t.schedule()
 	if err != nil {
 		return time.Time{}, err
 	}
 	if now.Before(occurrence) {
 		now = occurrence
 	}
-	next := schedule.Next(now.In(zone))
-	for !next.IsZero() && again(next) && !hourly(schedule) {
-		next = schedule.Next(next)
-	}
+	next := s.after(now)
 	if next.IsZero() {
 		return next, badTask("%q: the Cron %q never comes", t.Key, t.Cron)
 	}
 	return next, nil
 }
 
-// again reports whether the clocks have shown this time before, because they were put back since:
-// what is to happen at half past two happens once on that day, too.
-func again(t time.Time) bool {
-	const layout = "2006-01-02 15:04:05"
-	for _, d := range []time.Duration{30 * time.Minute, time.Hour, 2 * time.Hour} {
-		if t.Add(-d).Format(layout) == t.Format(layout) {
-			return true
-		}
-	}
-	return false
+// A schedule is a Cron in a zone. The parser's own Next knows the expression only: it is asked in
+// UTC, with what the zone's clocks show in place of the time.
+type schedule struct {
+	cron.Schedule
+	zone   *time.Location
+	hourly bool // the hour is open: each hour that passes is meant, whatever it is called
 }
 
-// hourly reports whether an expression leaves the hour open: then it means each hour that passes,
-// whatever it is called.
-func hourly(s cron.Schedule) bool {
-	spec, ok := s.(*cron.SpecSchedule)
-	const allHours = 1<<24 - 1
-	return !ok || spec.Hour&allHours == allHours
+// after returns the first occurrence after now, or the zero Time.
+//
+// Between two changes of its clocks a zone has one offset to UTC. Where clocks are put forward, what
+// they do not show counts by the offset before the change: it happens later, by as much as the
+// clocks were put forward. Where they are put back, what they show twice happens the first time
+// only, unless the hour is open.
+func (s *schedule) after(now time.Time) time.Time {
+	if _, fields := s.Schedule.(*cron.SpecSchedule); !fields { // @every
+		return s.Next(now)
+	}
+	const instant = time.Nanosecond
+	for at, years := now, 0; years < 100; years = at.Year() - now.Year() { // at is in the period that is looked at
+		at = at.In(s.zone)
+		start, end := at.ZoneBounds()
+		offset, from, next := offsetAt(at), now, time.Time{}
+		if !start.IsZero() {
+			from = latest(now, start.Add(-instant))
+			switch before := offsetAt(start.Add(-instant)); {
+			case before < offset: // from start + before to start + offset: no clock shows that
+				if shown := s.Next(from.UTC().Add(before)); shown.Before(start.UTC().Add(offset)) && !shown.IsZero() {
+					next = shown.Add(-before)
+				}
+			case before > offset && !s.hourly: // from start + offset to start + before: clocks show that again
+				from = latest(from, start.Add(before-offset-instant))
+			}
+		}
+		shown := s.Next(from.UTC().Add(offset))
+		if shown.IsZero() {
+			return next
+		}
+		if regular := shown.Add(-offset); next.IsZero() || regular.Before(next) {
+			next = regular
+		}
+		if end.IsZero() || next.Before(end) {
+			return next
+		}
+		at = end
+	}
+	return time.Time{}
+}
+
+// offsetAt is how far clocks are ahead of UTC.
+func offsetAt(t time.Time) time.Duration {
+	_, seconds := t.Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // A parsed expression and its zone are kept: parsing one takes longer than all else that a
 // repetition needs.
 type scheduleKey struct{ cron, zone string }
 
-type scheduleValue struct {
-	schedule cron.Schedule
-	zone     *time.Location
-}
-
 const maxSchedules = 4096
 
 var (
 	schedulesLock sync.Mutex
-	schedules     = make(map[scheduleKey]scheduleValue)
+	schedules     = make(map[scheduleKey]*schedule)
 )
 
-func (t *Task) schedule() (cron.Schedule, *time.Location, error) {
+func (t *Task) schedule() (*schedule, error) {
 	schedulesLock.Lock()
 	defer schedulesLock.Unlock()
 	key := scheduleKey{t.Cron, t.Zone}
-	if v, ok := schedules[key]; ok {
-		return v.schedule, v.zone, nil
+	if s, ok := schedules[key]; ok {
+		return s, nil
+	}
+	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
+		return nil, badTask("the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
 	}
 	zone, err := time.LoadLocation(t.Zone)
 	if err != nil || t.Zone == "Local" {
-		return nil, nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+		return nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
 	}
-	schedule, err := cronParser.Parse(t.Cron)
+	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {
-		return nil, nil, badTask("the Cron %q of %q: %v", t.Cron, t.Key, err)
+		return nil, badTask("the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
-	if spec, ok := schedule.(*cron.SpecSchedule); ok {
-		spec.Location = zone
+	s := &schedule{parsed, zone, true}
+	if spec, ok := parsed.(*cron.SpecSchedule); ok {
+		const allHours = 1<<24 - 1
+		spec.Location = time.UTC
+		s.hourly = spec.Hour&allHours == allHours
 	}
 	if len(schedules) >= maxSchedules {
 		clear(schedules)
 	}
-	schedules[key] = scheduleValue{schedule, zone}
-	return schedule, zone, nil
+	schedules[key] = s
+	return s, nil
 }

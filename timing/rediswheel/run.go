@@ -3,10 +3,9 @@ package rediswheel
 import (
 	"context"
 	"errors"
-	"log"
+	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -16,25 +15,16 @@ type run struct {
 	w      *worker
 	shard  int
 	task   Task
-	id     string        // the key, as scripts have it
-	token  string        // of its batch: what one claim gave
-	place  int           // in the batch
+	token  string        // of the claim
 	offset time.Duration // see shard
 	late   time.Duration // how long after its due time it was claimed
 	broken error         // the record cannot be read
 	cancel context.CancelCauseFunc
+	result resultHolder
 }
 
 // redisNow is the time by Redis' clock, to within half a round trip.
 func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offset)) }
-
-// compare orders runs by batch, and as in their batch.
-func (r *run) compare(other *run) int {
-	if c := strings.Compare(r.token, other.token); c != 0 {
-		return c
-	}
-	return r.place - other.place
-}
 
 // flights are the runs of a worker.
 type flights struct {
@@ -48,9 +38,6 @@ type flights struct {
 func (f *flights) add(r *run) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	if f.all == nil {
-		f.all = make(map[*run]struct{})
-	}
 	f.all[r] = struct{}{}
 	f.w.q.counts.inFlight.Add(1)
 }
@@ -65,7 +52,10 @@ func (f *flights) remove(r *run) {
 // begin starts the handler. ctx has the values of Run's, but does not end with it.
 func (f *flights) begin(ctx context.Context, r *run) {
 	ctx, r.cancel = context.WithCancelCause(ctx)
-	f.w.q.counts.late(r.late)
+	latest := &f.w.q.counts.latest
+	for old := latest.Load(); int64(r.late) > old && !latest.CompareAndSwap(old, int64(r.late)); {
+		old = latest.Load()
+	}
 	f.add(r)
 	f.lock.Lock()
 	f.n++
@@ -78,7 +68,6 @@ func (f *flights) begin(ctx context.Context, r *run) {
 			}
 			r.cancel(nil)
 			f.w.ends.put(r, e)
-			f.w.release(1)
 			f.lock.Lock()
 			f.n--
 			f.lock.Unlock()
@@ -103,7 +92,11 @@ func (f *flights) wait(patience time.Duration) error {
 			t.Stop()
 			return nil
 		case <-t.C:
-			f.each(func(r *run) { r.cancelWith(ErrStopping) })
+			f.lock.Lock()
+			for r := range f.all {
+				r.end(ErrStopping)
+			}
+			f.lock.Unlock()
 		}
 	}
 	f.lock.Lock()
@@ -111,56 +104,49 @@ func (f *flights) wait(patience time.Duration) error {
 	return &StopError{f.n}
 }
 
-func (r *run) cancelWith(cause error) {
+// end ends the handler's context, if it has begun.
+func (r *run) end(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
 	}
 }
 
-func (f *flights) each(do func(r *run)) {
-	f.lock.Lock()
-	defer f.lock.Unlock()
-	for r := range f.all {
-		do(r)
-	}
-}
-
-// renew extends the leases of all runs, three times per lease.
+// renew extends the leases of all runs, three times per lease, until ctx ends.
 func (f *flights) renew(ctx context.Context) {
-	period := f.w.q.cfg.Lease / 3
-	for ctx.Err() == nil {
-		sleep(ctx, period)
+	for lease := f.w.q.cfg.Lease; ctx.Err() == nil; sleep(ctx, lease/3) {
 		shards := make(map[int][]*run)
-		f.each(func(r *run) { shards[r.shard] = append(shards[r.shard], r) })
-		if len(shards) > 0 {
-			f.extend(ctx, shards)
+		f.lock.Lock()
+		for r := range f.all {
+			shards[r.shard] = append(shards[r.shard], r)
 		}
-	}
-}
-
-func (f *flights) extend(ctx context.Context, shards map[int][]*run) {
-	var calls []call
-	var groups [][]*run
-	for shard, runs := range shards {
-		slices.SortFunc(runs, (*run).compare)
-		for ; len(runs) > 0; runs = runs[min(len(runs), maxBatch):] {
-			group := runs[:min(len(runs), maxBatch)]
-			args := appendBatches([]any{"", f.w.q.cfg.Lease.Milliseconds()}, group)
-			calls, groups = append(calls, f.w.q.on(shard, scriptExtend, args...)), append(groups, group)
+		f.lock.Unlock()
+		var calls []call
+		var groups [][]*run
+		for shard, runs := range shards {
+			for group := range slices.Chunk(runs, maxBatch) {
+				c := f.w.q.on(shard, scriptExtend, "", lease.Milliseconds())
+				for _, r := range group {
+					c.args = append(c.args, r.task.Key, r.token)
+				}
+				calls, groups = append(calls, c), append(groups, group)
+			}
 		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, f.w.q.cfg.Lease/3)
-	defer cancel()
-	values, errs := evalAll(ctx, f.w.client, calls)
-	for i, group := range groups {
-		if errs[i] != nil {
-			f.w.fail(errs[i])
+		if len(calls) == 0 {
 			continue
 		}
-		letters, _ := values[i].(string)
-		for k, letter := range letters {
-			if letter == 's' {
-				group[k].cancelWith(ErrLeaseLost)
+		limited, cancel := context.WithTimeout(ctx, lease/3)
+		values, errs := f.w.q.evalAll(limited, calls)
+		cancel()
+		for i, group := range groups {
+			if errs[i] != nil {
+				f.w.fail(errs[i])
+				continue
+			}
+			letters, _ := values[i].(string)
+			for k, letter := range letters {
+				if letter == 's' {
+					group[k].end(ErrLeaseLost)
+				}
 			}
 		}
 	}
@@ -168,27 +154,40 @@ func (f *flights) extend(ctx context.Context, shards map[int][]*run) {
 
 // do calls the handler and says how the run ended.
 func (r *run) do(ctx context.Context) end {
-	cfg := &r.w.q.cfg
+	t, cfg := &r.task, &r.w.q.cfg
 	if r.broken != nil {
 		return r.failed(Permanent(r.broken))
 	}
-	if at, missed := r.missed(); missed {
-		r.w.q.counts.skipped.Add(1)
-		return end{what: "next", at: at}
+	if t.repeats() {
+		following, err := t.next(t.Occurred, t.Occurred)
+		if err != nil { // a zone that this machine does not know, and another may
+			return r.failed(Postpone(time.Minute, err))
+		}
+		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
+			r.w.q.counts.skipped.Add(1)
+			return r.next(end{what: "next"})
+		}
 	}
-	timeout := r.task.Timeout
+	timeout := t.Timeout
 	if timeout == 0 {
 		timeout = cfg.Timeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if t.KeepResult > 0 {
+		limited = context.WithValue(limited, resultKey{}, &r.result)
+	}
 	err := r.call(limited)
 	if err == nil {
-		return r.done()
+		e := end{what: "done"}
+		if t.repeats() {
+			e = r.next(e)
+		}
+		return e
 	}
 	if cause := context.Cause(limited); errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost) {
 		r.w.q.counts.postponed.Add(1)
-		return end{what: "release", at: r.task.Due.UnixMilli()}
+		return end{what: "release", at: t.Due.UnixMilli()}
 	}
 	return r.failed(err)
 }
@@ -198,77 +197,85 @@ func (r *run) call(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p := &PanicError{v, debug.Stack()}
-			if r.w.q.cfg.OnError == nil {
-				log.Printf("rediswheel: task %q: %v\n%s", r.task.Key, p, p.Stack)
-			}
+			r.w.q.cfg.Logger.Error().Str("queue", r.w.q.cfg.Name).Str("key", r.task.Key).Bytes("stack", p.Stack).
+				Msgf("a task's handler panicked: %v", v)
 			err = p
 		}
 	}()
 	return r.w.handler.Handle(ctx, r.task)
 }
 
-// missed tells whether this occurrence is to be passed over, and when the next is.
-func (r *run) missed() (next int64, missed bool) {
-	t := &r.task
-	if t.Misfire != Skip || !t.repeats() || t.Attempt > 1 || t.Delivery > 1 {
-		return 0, false
+// next says when the next occurrence is.
+func (r *run) next(e end) end {
+	next, err := r.task.next(r.task.Occurred, r.redisNow())
+	if err != nil { // it never comes
+		return end{what: "dead", reason: reason(err)}
 	}
-	now := r.redisNow()
-	following, err := t.next(t.Occurred, t.Occurred)
-	if err != nil || following.After(now) {
-		return 0, false
-	}
-	at, err := t.next(t.Occurred, now)
-	return ceilMilli(at), err == nil
-}
-
-func (r *run) done() end {
-	e := end{what: "done"}
-	if r.task.repeats() {
-		next, err := r.task.next(r.task.Occurred, r.redisNow())
-		if err != nil {
-			return r.failed(Permanent(err)) // a zone that this machine does not know
-		}
-		e.at = ceilMilli(next)
-	}
+	e.at = ceilMilli(next)
 	return e
 }
 
 // failed decides what becomes of a task whose attempt failed.
 func (r *run) failed(err error) end {
+	cfg := &r.w.q.cfg
 	var postpone *postponeError
 	if errors.As(err, &postpone) {
 		r.w.q.counts.postponed.Add(1)
-		return end{what: "release", at: -1, delay: ceilDelay(postpone.after)}
+		return end{what: "release", at: -ceilDelay(postpone.after)}
 	}
 	r.w.q.counts.failed.Add(1)
-	if r.w.q.cfg.OnError != nil {
-		r.w.q.cfg.OnError(r.task, err)
+	if cfg.OnError != nil {
+		cfg.OnError(r.task, err)
 	}
 	most := r.task.MaxAttempts
 	if most == 0 {
-		most = r.w.q.cfg.MaxAttempts
+		most = cfg.MaxAttempts
 	}
 	var permanent *permanentError
-	if errors.As(err, &permanent) || r.task.Attempt >= most {
-		return r.dead(err)
-	}
-	e := end{what: "retry", at: -1, reason: reason(err)}
 	var retry *retryError
-	if errors.As(err, &retry) {
-		e.delay = ceilDelay(retry.after)
-	} else {
-		e.delay = ceilDelay(r.w.q.cfg.Backoff(r.task.Attempt))
+	switch over := errors.As(err, &permanent) || r.task.Attempt >= most; {
+	case over && r.task.repeats() && r.broken == nil: // this occurrence is given up
+		return r.next(end{what: "next"})
+	case over:
+		return end{what: "dead", reason: reason(err)}
+	case errors.As(err, &retry):
+		return end{what: "retry", at: -ceilDelay(retry.after), reason: reason(err)}
 	}
-	return e
+	return end{what: "retry", at: -ceilDelay(cfg.Backoff(r.task.Attempt)), reason: reason(err)}
 }
 
-// dead gives a task up; of one that repeats, this occurrence.
-func (r *run) dead(err error) end {
-	if r.task.repeats() && r.broken == nil {
-		if next, err := r.task.next(r.task.Occurred, r.redisNow()); err == nil {
-			return end{what: "next", at: ceilMilli(next)}
-		}
+// MaxResult bounds what [SetResult] takes, in bytes.
+const MaxResult = 64 << 10
+
+type resultKey struct{}
+
+type resultHolder struct {
+	lock  sync.Mutex
+	bytes []byte
+}
+
+// SetResult leaves a result of the task whose handler was given ctx. If the attempt ends with
+// success, [Queue.Result] returns it for as long as Task.KeepResult says. Calling it again replaces
+// the result, which is copied. It may be called from any goroutine while the handler runs.
+//
+// Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
+func SetResult(ctx context.Context, result []byte) error {
+	h, ok := ctx.Value(resultKey{}).(*resultHolder)
+	if !ok {
+		return fmt.Errorf("rediswheel: %w: a result is set, but the task has no KeepResult", ErrBadTask)
 	}
-	return end{what: "dead", at: -1, reason: reason(err)}
+	if len(result) > MaxResult {
+		return tooLarge("the result has %d bytes, of at most %d", len(result), MaxResult)
+	}
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.bytes = append([]byte{}, result...)
+	return nil
+}
+
+// kept returns the result of a run that is over, or nil.
+func (r *run) kept() []byte {
+	r.result.lock.Lock()
+	defer r.result.lock.Unlock()
+	return r.result.bytes
 }

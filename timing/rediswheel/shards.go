@@ -7,11 +7,10 @@ import (
 // numSlots is how many hash slots a Redis Cluster has.
 const numSlots = 16384
 
-// ownKey is the place of the hash that says who owns a shard among its keys. Its name is that of the
-// channel on which the owner is told what is due, too.
+// ownKey is the place of the hash that says who owns a shard among its keys.
 const ownKey = 4
 
-// shardKeys are the names of a shard's keys, in the order that keys.lua gives them.
+// shardKeys are the names of a shard's keys, in the order in which scripts have them.
 func shardKeys(name, tag string) []string {
 	prefix := name + ":{" + tag + "}:"
 	return []string{prefix + "due", prefix + "run", prefix + "state", prefix + "body", prefix + "own", prefix + "dead"}

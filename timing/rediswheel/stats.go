@@ -18,6 +18,7 @@ type Stats struct {
 	Late      time.Duration // how long the first of the overdue has been due
 	Owners    int           // workers that look after shards
 	Orphans   int           // shards that nobody looks after
+	Paused    bool          // some shard is, by Pause
 
 	// Of this process.
 	Added       uint64        // tasks that Add and AddBatch have added or replaced
@@ -42,18 +43,9 @@ type counters struct {
 	inFlight, latest                                                                                             atomic.Int64
 }
 
-func (c *counters) late(d time.Duration) {
-	for {
-		old := c.latest.Load()
-		if int64(d) <= old || c.latest.CompareAndSwap(old, int64(d)) {
-			return
-		}
-	}
-}
-
 // Stats returns the queue's numbers.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
-	s, _, err := q.look(ctx, time.Second, 0)
+	s, _, err := q.Ahead(ctx, time.Second, 0)
 	return s, err
 }
 
@@ -71,44 +63,35 @@ func (q *Queue) Local() Stats {
 // Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now
 // on, at most 300.
 func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
-	return q.look(ctx, max(slice, time.Millisecond), min(max(n, 0), 300))
-}
-
-func (q *Queue) look(ctx context.Context, slice time.Duration, n int) (Stats, []int, error) {
+	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
 	owners := make(map[string]bool)
 	calls := make([]call, len(q.keys))
 	for shard := range calls {
-		calls[shard] = q.on(shard, scriptStats, "", slice.Milliseconds(), n)
+		calls[shard] = q.on(shard, scriptStats, "", max(slice, time.Millisecond).Milliseconds(), n)
 	}
-	values, errs := evalAll(ctx, q.client, calls)
+	values, errs := q.evalAll(ctx, calls)
 	for shard, v := range values {
 		if errs[shard] != nil {
 			return s, nil, errs[shard]
 		}
 		f := list(v)
-		s.add(f)
-		owners[f[7]] = true
-		for i, count := range f[8:] {
+		for i, n := range []*int{&s.Scheduled, &s.Overdue, &s.Running, &s.Retrying, &s.Dead} {
+			*n += int(toInt(f[i]))
+		}
+		if f[5] != "" {
+			s.Late = max(s.Late, time.Duration(toInt(f[6])-toInt(f[5]))*time.Millisecond)
+		}
+		if owner := f[7]; owner == "" {
+			s.Orphans++
+		} else {
+			owners[owner] = true
+		}
+		s.Paused = s.Paused || f[8] == "1"
+		for i, count := range f[9:] {
 			ahead[i] += int(toInt(count))
 		}
 	}
-	delete(owners, "")
 	s.Owners = len(owners)
 	return s, ahead, nil
-}
-
-// add adds what stats.lua says of a shard.
-func (s *Stats) add(f []string) {
-	s.Scheduled += int(toInt(f[0]))
-	s.Overdue += int(toInt(f[1]))
-	s.Running += int(toInt(f[2]))
-	s.Retrying += int(toInt(f[3]))
-	s.Dead += int(toInt(f[4]))
-	if first, now := toInt(f[5]), toInt(f[6]); f[5] != "" {
-		s.Late = max(s.Late, time.Duration(now-first)*time.Millisecond)
-	}
-	if f[7] == "" {
-		s.Orphans++
-	}
 }

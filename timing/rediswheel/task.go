@@ -26,7 +26,7 @@ const (
 	Fail                  // the old task stays as it is; adding fails with ErrConflict
 )
 
-var policies = [...]byte{'a', 'i', 'c'} // as add.lua wants them
+var policies = [...]string{"a", "i", "c"} // as add.lua wants them
 
 // Misfire says what becomes of occurrences of a repeating task that were missed, because no worker
 // was there or the one before took too long. An occurrence is missed when the one after it has
@@ -59,6 +59,10 @@ type Task struct {
 	Cron    string        // "minute hour day month weekday", "@daily" ..., in Zone; if both days are given, either will do
 	Zone    string        // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
 	Misfire Misfire
+
+	// KeepResult is for how long Redis keeps what the handler leaves with SetResult. 0 means that there
+	// is no result. Not for tasks that repeat.
+	KeepResult time.Duration
 
 	// For HTTPCallback, though any handler may use them.
 	Method string
@@ -100,6 +104,8 @@ func (t *Task) check(maxBody int) error {
 		return badTask("%q has OnConflict %d", t.Key, t.OnConflict)
 	case t.MaxAttempts < 0:
 		return badTask("%q has MaxAttempts %d", t.Key, t.MaxAttempts)
+	case t.KeepResult < 0:
+		return badTask("%q has KeepResult %v", t.Key, t.KeepResult)
 	case t.Timeout < 0:
 		return badTask("%q has Timeout %v", t.Key, t.Timeout)
 	}
@@ -131,21 +137,6 @@ func (t *Task) checkURL() error {
 		return badTask("the URL %q of %q is not of the form http://host/path or https://host/path", t.URL, t.Key)
 	}
 	return nil
-}
-
-// when returns the due time of a new task as add.lua wants it: in milliseconds, or as a negative
-// delay. What is due at once is due in 1970.
-func (t *Task) when(now time.Time) (int64, error) {
-	switch {
-	case !t.At.IsZero():
-		return ceilMilli(t.At), nil
-	case t.Delay == 0 && t.Cron != "":
-		next, err := t.next(now, now)
-		return ceilMilli(next), err
-	case t.Delay == 0 && t.Every > 0:
-		return -ceilDelay(t.Every), nil
-	}
-	return -ceilDelay(t.Delay), nil
 }
 
 // ceilMilli is the first millisecond since 1970 that is not before t. What lies before 1970 has

@@ -6,12 +6,8 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/loopwheel/loopwheel/internal/redisopt"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -44,7 +40,7 @@ func DefaultBackoff(attempt int) time.Duration {
 	if attempt < 10 {
 		d = min(d, time.Second<<max(attempt-1, 0))
 	}
-	return d/2 + mathrand.N(d/2+1)
+	return d/2 + jitter(d/2+1)
 }
 
 // Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
@@ -56,78 +52,76 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 		panic("rediswheel: Run with a nil Handler")
 	}
 	w := newWorker(q, h)
-	defer w.close()
-	return w.run(ctx)
+	defer w.places.leave()
+	side, endSide := context.WithCancel(context.WithoutCancel(ctx)) // what goes on while handlers end
+	defer endSide()
+	hearing, endHearing := context.WithCancel(ctx)
+	defer endHearing()
+	var sides sync.WaitGroup
+	sides.Go(func() { w.ends.flush(side) })
+	sides.Go(func() { w.flights.renew(side) })
+	sides.Go(func() { w.listen(hearing) })
+	sides.Go(func() { w.keep(hearing) })
+
+	w.work(ctx)
+	endHearing()
+	w.ends.rush()
+	w.leave(side)
+	err := w.flights.wait(q.cfg.StopTimeout)
+	w.ends.finish(stopGrace)
+	endSide()
+	sides.Wait()
+	return err
 }
 
-// A worker is what one Run works with. The fields below loop belong to the goroutine of the method
-// of that name.
+// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
+// and the last answers of Redis.
+const stopGrace = 5 * time.Second
+
+// A worker is what one Run works with. The fields below loop belong to the goroutine of work.
 type worker struct {
 	q       *Queue
 	id      string
-	client  redis.UniversalClient
-	own     bool // the client is ours to close
 	handler Handler
 	start   time.Time
+	places  *share
 	flights flights
 	ends    ends
-	ears    ears
 
-	claimed   chan claimed  // what claims gave
-	freed     chan struct{} // there may be more free places than when last looked
-	messages  chan message
-	beats     chan []string
-	sightings chan []sighting // of shards of others
-	losses    chan struct{}   // has a token when Redis has lost a shard
-	crowd     atomic.Int64    // how many workers there are
+	claimed  chan []claim
+	messages chan message
+	losses   chan struct{} // has a token when Redis has lost a shard
 
 	loop struct {
-		wheel   *timing.Wheel
-		shards  []shard
-		members []string
-		ready   int // shards that wait to be claimed
-		busy    int // claims that have not come back
-		turn    int // which shard goes first
-		cried   time.Duration
-		fails   int           // claims that failed, in a row
-		watch   timing.Timer  // of the shards of others
-		till    time.Duration // when the first of their owners must have given it up
-		lead    bool          // the watch is that of the one who ranks first
-		asking  bool          // the watch's question is on its way
-		soon    bool          // freed places are looked at soon
+		wheel    *timing.Wheel
+		shards   []shard
+		ready    int           // shards that wait to be claimed
+		claims   int           // pipelines of claims on their way
+		turn     int           // which shard goes first
+		next     time.Duration // no claim before
+		number   int           // of claims, for their tokens
+		fails    int           // claims that failed, in a row
+		helped   time.Duration // when help was last asked for
+		balanced bool          // the worker has taken its share of the shards
 	}
-	free     int // places
-	freeLock sync.Mutex
 }
 
-// newWorker makes a worker. A command whose answer was lost must not be sent again behind our back:
-// a claim would take tasks twice, and leave the first to their lease. So the client is one like the
-// user's, without retries.
 func newWorker(q *Queue, h Handler) *worker {
 	w := &worker{
-		q: q, id: rand.Text()[:12], client: q.client, handler: h, start: time.Now(), free: q.cfg.Concurrency,
-		claimed: make(chan claimed, len(q.keys)), freed: make(chan struct{}, 1),
-		messages: make(chan message, 256), beats: make(chan []string, 1), sightings: make(chan []sighting, 1),
-		losses: make(chan struct{}, 1),
+		q: q, id: rand.Text()[:12], handler: h, start: time.Now(),
+		claimed: make(chan []claim, len(q.keys)), messages: make(chan message, 256), losses: make(chan struct{}, 1),
 	}
-	if single, ok := q.client.(*redis.Client); ok {
-		options := redisopt.Copy(single.Options())
-		options.MaxRetries = -1
-		w.client, w.own = redis.NewClient(options), true
+	places := q.cfg.Places
+	if places == nil {
+		places = NewPlaces(q.cfg.Concurrency)
 	}
-	w.flights.w, w.ends.w = w, w
-	w.ends.init()
-	w.ears = ears{w: w, wanted: make(map[string]bool), changed: make(chan struct{}, 1)}
+	w.places = places.join(q.cfg.Weight)
+	w.flights.w, w.ends.w, w.flights.all = w, w, make(map[*run]struct{})
+	w.ends.some, w.ends.none = make(chan struct{}, 1), make(chan struct{}, 1)
 	w.loop.wheel = timing.New(timing.Config{})
 	w.loop.shards = make([]shard, len(q.keys))
-	w.loop.cried = math.MinInt32
+	w.loop.helped = math.MinInt32
 	return w
-}
-
-func (w *worker) close() {
-	if w.own {
-		_ = w.client.Close()
-	}
 }
 
 // now is the time on the worker's own clock, that of its wheel.
@@ -141,42 +135,12 @@ func (w *worker) fail(err error) {
 	}
 }
 
-// run is Run.
-func (w *worker) run(ctx context.Context) error {
-	side, endSide := context.WithCancel(context.WithoutCancel(ctx)) // what goes on while handlers end
-	defer endSide()
-	var sides sync.WaitGroup
-	sides.Go(func() { w.ends.flush(side) })
-	sides.Go(func() { w.flights.renew(side) })
-	ears, endEars := context.WithCancel(ctx)
-	var hearing sync.WaitGroup
-	hearing.Go(func() { w.ears.listen(ears) })
-	hearing.Go(func() { w.beat(ears) })
-	hearing.Go(func() { w.keep(ears) })
-
-	w.work(ctx)
-	endEars()
-	w.ends.rush()
-	w.leave(side)
-	err := w.flights.wait(w.q.cfg.StopTimeout)
-	w.ends.finish(stopGrace)
-	endSide()
-	sides.Wait()
-	hearing.Wait()
-	return err
-}
-
-// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
-// and the last answers of Redis.
-const stopGrace = 5 * time.Second
-
-// work is the worker's loop: it waits for what is next to happen at its shards, and claims tasks.
+// work waits for what is next to happen at the worker's shards, and claims tasks.
 func (w *worker) work(ctx context.Context) {
 	side := context.WithoutCancel(ctx)
 	for i := range w.loop.shards {
 		w.wake(i, 0)
 	}
-	w.watchFrom(w.now() + 3*w.q.cfg.Refresh)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for ctx.Err() == nil {
@@ -188,50 +152,41 @@ func (w *worker) work(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-alarm.C:
-		case c := <-w.claimed:
-			w.took(side, c)
+		case claims := <-w.claimed:
+			w.took(side, claims)
 		case m := <-w.messages:
 			w.hear(m)
-		case members := <-w.beats:
-			w.rebalance(members)
-		case found := <-w.sightings:
-			w.saw(found)
-		case <-w.freed:
+		case <-w.places.freed:
 			w.refill()
 		}
 	}
-	for w.loop.busy > 0 {
+	for w.loop.claims > 0 {
 		w.giveBack(<-w.claimed)
 	}
 }
 
-// reserve takes up to n free places. While many ends have not reached Redis there are fewer, as what is
-// lost with this worker stays bounded; those that go along do not count.
-func (w *worker) reserve(n, along int) int {
-	n = min(n, max(w.ends.most()-w.ends.held()+along, 0))
-	w.freeLock.Lock()
-	defer w.freeLock.Unlock()
-	n = min(n, w.free)
-	w.free -= n
-	return n
-}
-
-// release gives places back.
-func (w *worker) release(n int) {
-	if n == 0 {
-		return
-	}
-	w.freeLock.Lock()
-	w.free += n
-	w.freeLock.Unlock()
+// notify puts a token into a channel that has room for one.
+func notify(c chan struct{}) {
 	select {
-	case w.freed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-func (w *worker) places() int {
-	w.freeLock.Lock()
-	defer w.freeLock.Unlock()
-	return max(min(w.free, w.ends.most()-w.ends.held()), 0)
+func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
+
+// pause is how long to wait after n failures in a row.
+func pause(n int) time.Duration {
+	d := min(50*time.Millisecond<<min(n, 7), 2*time.Second)
+	return d/2 + jitter(d/2)
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
 }

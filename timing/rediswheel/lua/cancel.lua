@@ -1,18 +1,16 @@
--- Cancels a task. ARGV: id. Returns cancelled, running or missing. One that runs is marked: it will
--- be neither tried again nor repeated.
-begin()
+-- Cancels a task. One that runs is marked: it will be neither tried again nor repeated.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 id
+-- Answer: cancelled, running or missing
+local due, run, state, body, own, dead = unpack(KEYS)
 local id = ARGV[1]
-if call('ZREM', due, id) == 0 then
-  if call('HEXISTS', body, id) == 0 then return 'missing' end
-  local b = batches()
-  local o = call('ZREM', dead, id) == 0 and b.find(id)
-  if o then
-    local _, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
-    o.state[id] = format(1, attempts, deliveries, occurrence, reason)
-    b.shut(o)
-    return 'running'
-  end
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+if redis.call('ZSCORE', run, id) then
+  local marked = string.gsub(redis.call('HGET', state, id), '^(%S+) %d', '%1 1')
+  redis.call('HSET', state, id, marked)
+  return 'running'
 end
-call('HDEL', body, id)
-call('HDEL', state, id)
+if redis.call('ZREM', due, id) + redis.call('ZREM', dead, id) == 0 then return 'missing' end
+redis.call('HDEL', body, id)
+redis.call('HDEL', state, id)
 return 'cancelled'

@@ -1,75 +1,99 @@
--- Ends tasks that were done, claims due ones, puts back those whose lease has run out, and renews
--- who looks after the shard. ARGV: time or '', worker, mode (renew, take or help), most tasks, most
--- bytes, lease in ms, most deliveries, ms of ownership, ms to the next refresh; then tasks that
--- were done, as done.lua says. Renewing is refused while another worker owns the shard; what was
--- done is done. Returns: seconds, microseconds, owner, owned until, next due or '', next lease or
--- '', put back, dead, done.lua's letters; and if there are tasks their token, their batch as
--- batch.lua says, and their records. The owner is '' in place of the worker if Redis knew nothing of
--- the shard: it is new, or has been lost.
-local digits, us, sec, usec = clock(ARGV[1])
-local worker, mode, most, now = ARGV[2], ARGV[3], ARGV[4] + 0, digits + 0
-local letters, first = '', nil
-if ARGV[10] then letters, first = done(10) end
-if not string.find(letters, 'd', 1, true) then begin() end
-local held = call('HMGET', own, 'worker', 'until', 'token', 'ends')
-local owner, till, token, ends = held[1] or '', (held[2] or 0) + 0, held[3] or '0', held[4]
-if mode == 'renew' and owner ~= worker and till > now then
-  if first then hint(first) end
-  return {sec, usec, owner, till, '', '', 0, 0, letters}
+-- Renews who owns the shard, puts back tasks whose lease has ended, and moves due ones to run.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 time in ms or '', 2 worker, 3 mode, 4 token of what is claimed, 5 most tasks, up to 100,
+--         6 most bytes of records, 7 ms of the tasks' lease, 8 most deliveries of a task, 9 ms of ownership,
+--         10 ms to the owner's next look, 11 ms between two starts, 0 for no rate
+-- Modes:  own is refused while another worker's ownership lives; take is not; help leaves the owner as it is
+-- Answer: 1 seconds, 2 microseconds, 3 owner, '' if Redis knew nothing of the shard, 4 owned until,
+--         5 next start or '', 6 next end of a lease or '', 7 tasks put back, 8 tasks dead;
+--         and of the tasks claimed 9 ids, 10 due times, 11 states, 12 records
+-- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not run is -.
+local due, run, state, body, own, dead = unpack(KEYS)
+local worker, mode, token, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local t = redis.call('TIME')
+local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token')
+local owner, till = held[1], tonumber(held[2]) or 0
+if mode == 'own' and owner ~= worker and till > now then return {t[1], t[2], owner, till} end
+if held[5] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
+
+local back, died = 0, 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', run, '-inf', now, 'LIMIT', 0, 100)) do
+  local cancelled, attempts, deliveries, rest =
+    string.match(redis.call('HGET', state, id) or '- 1 0 0 0 ', '^%S+ (%d) (%d+) (%d+) (.*)$')
+  if cancelled == '1' then
+    redis.call('HDEL', body, id)
+    redis.call('HDEL', state, id)
+  elseif tonumber(deliveries) >= tonumber(ARGV[8]) then -- the task may be why its workers are lost
+    local occurrence = string.match(rest, '^%d+')
+    redis.call('HSET', state, id, '- 0 ' .. attempts .. ' ' .. deliveries .. ' ' .. occurrence ..
+      ' given to ' .. deliveries .. ' workers, and none of them finished it')
+    redis.call('ZADD', dead, now, id)
+    died = died + 1
+  else
+    redis.call('HSET', state, id, '- 0 ' .. attempts .. ' ' .. deliveries .. ' ' .. rest)
+    redis.call('ZADD', due, now, id)
+    back = back + 1
+  end
+  redis.call('ZREM', run, id)
 end
 
--- No lease ends before "ends", if there is such a time, and if it is empty there is no lease: it
--- was the first to end when last looked at, and has been moved forth only by those that were given
--- later.
-local back, died = 0, 0
-if not ends or ends ~= '' and ends + 0 <= now then back, died, ends = expire(now, ARGV[7] + 0) end
-
--- The first that are due, and who comes after them. (ZRANGEBYSCORE does not know the length of its
--- answer before, which costs Redis a block of 16 kB.)
-local n = most > 0 and math.min(most, call('ZCOUNT', due, '-inf', digits)) or 0
-local rows, taken = call('ZRANGE', due, 0, n, 'WITHSCORES'), n
-local text, records
+-- How many tasks may start: those that are due, unless the queue is paused, and what the rate allows.
+-- free is when the rate allows the next start. What was not used is lost after 50 ms.
+local n, gap = 0, tonumber(ARGV[11])
+local free = gap > 0 and math.max(tonumber(held[4]) or 0, now - 50) or 0
+if not held[3] and most > 0 and free <= now then
+  n = math.min(most, redis.call('ZCOUNT', due, '-inf', now))
+  if gap > 0 then n = math.min(n, math.floor((now - free) / gap) + 1) end
+end
+local rows = redis.call('ZRANGE', due, 0, n, 'WITHSCORES')
+local ids, dues, states, records = {}, {}, {}, {}
 if n > 0 then
-  local ids, dues = {}, {}
-  for i = 1, n do ids[i], dues[i] = rows[2 * i - 1], rows[2 * i] end
-  records = call('HMGET', body, unpack(ids))
-  local k, room = 0, ARGV[5] + 0 -- k: how many are claimed
+  local all, room, leases, held = {}, tonumber(ARGV[6]), {}, {}
+  for i = 1, n do all[i] = rows[2 * i - 1] end
+  local bodies, olds = redis.call('HMGET', body, unpack(all)), redis.call('HMGET', state, unpack(all))
   for i = 1, n do
-    local record = records[i]
-    if record then
+    local record, k = bodies[i], #ids + 1
+    if record then -- without a record there is no task
       room = room - #record
-      if room < 0 and k > 0 then
-        taken = i - 1
+      if room < 0 and k > 1 then
+        n = i - 1
         break
       end
-      k = k + 1
-      if k < i then ids[k], dues[k], records[k] = ids[i], dues[i], record end
+      local at, st = tonumber(rows[2 * i])
+      if olds[i] then
+        local attempts, deliveries, rest = string.match(olds[i], '^%S+ %d (%d+) (%d+) (.*)$')
+        st = token .. ' 0 ' .. attempts .. ' ' .. deliveries + 1 .. ' ' .. rest
+      else
+        st = token .. ' 0 0 1 ' .. at .. ' '
+      end
+      ids[k], dues[k], states[k], records[k] = all[i], at, st, record
+      leases[2 * k - 1], leases[2 * k] = now + ARGV[7], all[i]
+      held[2 * k - 1], held[2 * k] = all[i], st
     end
   end
-  for i = k + 1, n do ids[i], dues[i], records[i] = nil, nil, nil end
-  if k > 0 then
-    local states = call('HLEN', state) > 0 and resume(ids) or ''
-    local lease = string.format('%d', now + ARGV[6])
-    if us > token then token = us else token = string.format('%d', token + 1) end -- greater than all before
-    text = lease .. '\n' .. table.concat(ids, '\n') .. '\n\n' .. table.concat(dues, '\n') .. '\n\n' .. states
-    call('HSET', run, token, text)
-    if ends == '' or lease < ends then ends = lease end
+  if #ids > 0 then
+    redis.call('HSET', state, unpack(held))
+    redis.call('ZADD', run, unpack(leases))
   end
-  call('ZREMRANGEBYRANK', due, 0, taken - 1)
+  redis.call('ZREMRANGEBYRANK', due, 0, n - 1)
+  redis.call('HSET', own, 'token', token)
+  if gap > 0 then
+    free = free + gap * n
+    redis.call('HSET', own, 'free', free)
+  end
 end
 
-local next = whole(rows[2 * taken + 2])
-if mode == 'help' then
-  if first then hint(first) end
-  if n > 0 or ends ~= held[4] then call('HSET', own, 'token', token, 'ends', ends) end
-  return {sec, usec, owner, till, next or '', ends, back, died, letters, token, text, records}
+local next = tonumber(rows[2 * n + 2])
+if next and next < free then next = math.ceil(free) end
+if held[3] then next = nil end
+local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
+if mode ~= 'help' then
+  local look = math.min(now + ARGV[10], next or math.huge)
+  till = now + ARGV[9]
+  -- While back is 0, nobody tells the owner of something earlier.
+  redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or look)
+  owner = owner and worker
 end
-local again, owned = string.format('%d', now + ARGV[9]), ARGV[8] + 0
-if next and (#next < #again or #next == #again and next < again) then again = next end
-if owner == worker and till > now + owned * 5 / 6 then
-  call('HSET', own, 'back', again, 'token', token, 'ends', ends)
-else
-  till = now + owned
-  call('HSET', own, 'worker', worker, 'until', string.format('%d', till), 'back', again, 'token', token, 'ends', ends)
-end
-return {sec, usec, held[3] and worker or '', till, next or '', ends, back, died, letters, token, text, records}
+return {t[1], t[2], owner or '', till, next or '', ends or '', back, died, ids, dues, states, records}

@@ -1,21 +1,16 @@
--- Extends leases. ARGV: time or '', lease in ms, then of each batch: token, number of tasks, their
--- ids. A batch of which one is still held is extended. Returns a letter for each: h for held, s for
--- stale.
-begin()
-local now = clock(ARGV[1])
-local letters, lease, i = '', string.format('%d', now + ARGV[2]), 3
-while ARGV[i] do
-  local token, n = ARGV[i], ARGV[i + 1] + 0
-  local text = call('HGET', run, token)
-  local some = string.rep(text and 'h' or 's', n)
-  if text and not entire(text, table.concat(ARGV, '\n', i + 2, i + 1 + n)) then
-    local o = batches().open(token, text)
-    some = ''
-    for k = i + 2, i + 1 + n do some = some .. (o.due[ARGV[k]] and 'h' or 's') end
-  end
-  if string.find(some, 'h', 1, true) then
-    call('HSET', run, token, lease .. string.sub(text, string.find(text, '\n', 1, true), -1))
-  end
-  letters, i = letters .. some, i + 2 + n
+-- Extends leases.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 time in ms or '', 2 lease in ms; then of each task: id, token
+-- Answer: a letter for each: h held, s stale
+local due, run, state, body, own, dead = unpack(KEYS)
+local t = redis.call('TIME')
+local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
+local letters = {}
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+for i = 3, #ARGV, 2 do
+  local st = redis.call('HGET', state, ARGV[i])
+  local held = st and string.find(st, ARGV[i + 1] .. ' ', 1, true) == 1
+  if held then redis.call('ZADD', run, now + ARGV[2], ARGV[i]) end
+  letters[#letters + 1] = held and 'h' or 's'
 end
-return letters
+return table.concat(letters)

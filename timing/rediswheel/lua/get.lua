@@ -1,13 +1,13 @@
--- Looks at a task. ARGV: id. Returns: where (due, run, dead) or '', score, state or '', record,
--- token or ''.
+-- Looks at a task.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 id
+-- Answer: 1 where it is (due, run, dead) or '', 2 its score there, 3 state or '', 4 record or ''
+local due, run, state, body, own, dead = unpack(KEYS)
 local id = ARGV[1]
-local record = call('HGET', body, id)
-if not record then return {'', '', '', '', ''} end
-for place, key in pairs({due = due, dead = dead}) do
-  local score = whole(call('ZSCORE', key, id))
-  if score then return {place, score, call('HGET', state, id) or '', record, ''} end
+for _, place in ipairs({{'due', due}, {'run', run}, {'dead', dead}}) do
+  local score = redis.call('ZSCORE', place[2], id)
+  if score then
+    return {place[1], tonumber(score), redis.call('HGET', state, id) or '', redis.call('HGET', body, id) or ''}
+  end
 end
-local b = batches()
-local o = b.find(id)
-if o then return {'run', o.lease, b.holds(o, id), record, o.token} end
-return {'', '', '', '', ''}
+return {'', 0, '', ''}

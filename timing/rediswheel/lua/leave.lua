@@ -1,7 +1,12 @@
--- Gives a shard up, if it is the worker's still. ARGV: worker, channel, message.
-begin()
-if call('HGET', own, 'worker') == ARGV[1] then
-  call('HDEL', own, 'worker', 'until', 'back')
-  call('PUBLISH', ARGV[2], ARGV[3])
+-- Gives a shard up, if it is still the worker's, and tells the others.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 worker, 2 channel, 3 message
+-- Answer: 1
+local due, run, state, body, own, dead = unpack(KEYS)
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+if redis.call('HGET', own, 'worker') == ARGV[1] then
+  redis.call('HSET', own, 'worker', '', 'until', 0)
+  redis.call('HDEL', own, 'back')
+  redis.call('PUBLISH', ARGV[2], ARGV[3])
 end
 return 1

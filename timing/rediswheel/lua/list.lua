@@ -1,24 +1,13 @@
--- Lists tasks, the earliest first. ARGV: where (due, run, dead), how many to skip, how many at
--- most. Returns of each: id, score, state or '', record.
-local skip, most = tonumber(ARGV[2]), tonumber(ARGV[3])
-local rows = {} -- of each id, score, state
-if ARGV[1] == 'run' then
-  local b, all = batches(), call('HGETALL', run)
-  for i = 1, #all, 2 do
-    local o = b.open(all[i], all[i + 1])
-    for id in pairs(o.due) do rows[#rows + 1] = {id, o.lease, b.holds(o, id)} end
-  end
-  table.sort(rows, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[1] < b[1] end)
-  rows = {unpack(rows, skip + 1, math.min(#rows, skip + most))}
-else
-  local found = call('ZRANGE', ARGV[1] == 'due' and due or dead, skip, skip + most - 1, 'WITHSCORES')
-  for i = 1, #found, 2 do
-    rows[#rows + 1] = {found[i], whole(found[i + 1]), call('HGET', state, found[i]) or ''}
-  end
-end
+-- Lists tasks, the earliest first.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 which of the keys (1 due, 2 run, 6 dead), 2 how many to skip, 3 how many at most
+-- Answer: of each task: id, score, state or '', record or ''
+local due, run, state, body, own, dead = unpack(KEYS)
+local found = redis.call('ZRANGE', KEYS[tonumber(ARGV[1])], ARGV[2], ARGV[2] + ARGV[3] - 1, 'WITHSCORES')
 local reply = {}
-for _, row in ipairs(rows) do
-  for k = 1, 3 do reply[#reply + 1] = row[k] end
-  reply[#reply + 1] = call('HGET', body, row[1]) or ''
+for i = 1, #found, 2 do
+  local id, n = found[i], #reply
+  reply[n + 1], reply[n + 2] = id, tonumber(found[i + 1])
+  reply[n + 3], reply[n + 4] = redis.call('HGET', state, id) or '', redis.call('HGET', body, id) or ''
 end
 return reply

@@ -1,45 +1,48 @@
--- Ends runs of tasks that were not done. ARGV: time or '', then of each: id, token, what (retry,
--- dead, next or release), due time in ms or '', delay in ms, reason. retry counts an attempt; next
--- gives this occurrence up and waits for another; release is as if the task had not been started.
--- Returns a letter for each: b for put back, x for dead, c if it was cancelled, s if the token is
--- stale.
-begin()
-local now = after(clock(ARGV[1]))
-local b, first = batches(), nil
-
-local function later(id, at, record)
-  call('ZADD', due, at, id)
-  if record then call('HSET', state, id, record) end
-  if not first or at < first then first = at end
-  return 'b'
-end
-
-local function nack(id, o, what, at, delay, why)
-  if not o or not o.due[id] then return 's' end
-  local cancelled, attempts, deliveries, occurrence, reason = parse(b.holds(o, id))
-  o.due[id] = nil
-  if cancelled == 1 then
-    call('HDEL', body, id)
-    return 'c'
+-- Ends runs after which something is left of the task.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 time in ms or ''; then of each: id, token, what, due time in ms or negative delay in ms, reason
+-- What:   retry counts an attempt; next waits for another occurrence; release is as if the task had not been
+--         started; dead gives it up
+-- Answer: a letter for each: b put back, x dead, c it was cancelled, s stale
+local due, run, state, body, own, dead = unpack(KEYS)
+local t = redis.call('TIME')
+local now = tonumber(ARGV[1]) or math.ceil(t[1] * 1000 + t[2] / 1000)
+local letters, first = {}, math.huge
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+for i = 2, #ARGV, 5 do
+  local id, token, what, at, reason = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
+  local letter = 's'
+  local held, cancelled, attempts, deliveries, occurrence, old =
+    string.match(redis.call('HGET', state, id) or '', '^(%S+) (%d) (%d+) (%d+) (%d+) (.*)$')
+  if held == token then
+    if cancelled == '1' then
+      redis.call('HDEL', body, id)
+      redis.call('HDEL', state, id)
+      letter = 'c'
+    elseif what == 'dead' then
+      redis.call('HSET', state, id, '- 0 ' .. attempts + 1 .. ' ' .. deliveries .. ' ' .. occurrence .. ' ' .. reason)
+      redis.call('ZADD', dead, now, id)
+      letter = 'x'
+    else
+      if what == 'next' then
+        redis.call('HDEL', state, id)
+      elseif what == 'retry' then
+        redis.call('HSET', state, id, '- 0 ' .. attempts + 1 .. ' 0 ' .. occurrence .. ' ' .. reason)
+      else
+        redis.call('HSET', state, id, '- 0 ' .. attempts .. ' ' .. deliveries - 1 .. ' ' .. occurrence .. ' ' .. old)
+      end
+      if at <= 0 then at = now - at end
+      redis.call('ZADD', due, at, id)
+      if at < first then first = at end
+      letter = 'b'
+    end
+    redis.call('ZREM', run, id)
   end
-  at = at ~= '' and tonumber(at) or now + tonumber(delay)
-  if what == 'next' then return later(id, at) end
-  if what == 'retry' then return later(id, at, format(0, attempts + 1, 0, occurrence, why)) end
-  if what == 'release' then return later(id, at, format(0, attempts, deliveries - 1, occurrence, reason)) end
-  call('HSET', state, id, format(0, attempts + 1, deliveries, occurrence, why))
-  call('ZADD', dead, now, id)
-  return 'x'
+  letters[#letters + 1] = letter
 end
-
-local results, opened = {}, {}
-for i = 2, #ARGV, 6 do
-  local token = ARGV[i + 1]
-  if opened[token] == nil then
-    local text = call('HGET', run, token)
-    opened[token] = text and b.open(token, text)
-  end
-  results[#results + 1] = nack(ARGV[i], opened[token], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+local back = tonumber(redis.call('HGET', own, 'back'))
+if back and first < back then
+  redis.call('HSET', own, 'back', first)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. first)
 end
-for _, o in pairs(opened) do if o then b.shut(o) end end
-if first then hint(string.format('%d', first)) end
-return table.concat(results)
+return table.concat(letters)

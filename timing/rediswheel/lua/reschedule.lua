@@ -1,13 +1,18 @@
--- Moves a task. ARGV: time or '', id, due time in ms or its negative delay. Returns moved,
--- running or missing. What was put off by a failure, and is moved, keeps its attempts.
-begin()
-local now = after(clock(ARGV[1]))
-local id = ARGV[2]
-if not call('ZSCORE', due, id) then
-  return call('HEXISTS', body, id) == 1 and not call('ZSCORE', dead, id) and 'running' or 'missing'
+-- Moves a task that waits. One that failed before keeps its attempts.
+-- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
+-- ARGV:   1 time in ms or '', 2 id, 3 due time in ms or negative delay in ms
+-- Answer: moved, running or missing
+local due, run, state, body, own, dead = unpack(KEYS)
+local t = redis.call('TIME')
+local now = tonumber(ARGV[1]) or math.ceil(t[1] * 1000 + t[2] / 1000)
+local id, at = ARGV[2], tonumber(ARGV[3])
+redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
+if not redis.call('ZSCORE', due, id) then return redis.call('ZSCORE', run, id) and 'running' or 'missing' end
+if at < 0 then at = now - at elseif at < now then at = now end
+redis.call('ZADD', due, at, id)
+local back = tonumber(redis.call('HGET', own, 'back'))
+if back and at < back then
+  redis.call('HSET', own, 'back', at)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. at)
 end
-local at = tonumber(ARGV[3])
-if at < now then at = at < 0 and now - at or now end
-call('ZADD', due, at, id)
-hint(string.format('%d', at))
 return 'moved'

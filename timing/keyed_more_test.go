@@ -1,0 +1,108 @@
+package timing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestKeyedUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r record
+		k := NewKeyed(KeyedConfig{MaxPending: 2}, func(gone []Entry[string, int]) {
+			for _, e := range gone {
+				r.add(e.Key)()
+			}
+		})
+		count := func(n int, ok bool) int {
+			if ok != (n > 0) {
+				t.Errorf("f got %d, %v", n, ok)
+			}
+			return n + 1
+		}
+		start := time.Now()
+		for want := 1; want < 4; want++ {
+			if n, err := k.Update("a", at(10), count); n != want || err != nil {
+				t.Errorf("Update: %d, %v; want %d", n, err, want)
+			}
+			pass(at(2))
+		}
+		if when, ok := k.When("a"); !ok || !when.Equal(start.Add(at(10))) {
+			t.Errorf("due at %v, %v; a window of 10 ms began at %v", when, ok, start)
+		}
+		if _, ok := k.When("none"); ok {
+			t.Error("When of no key: true")
+		}
+		pass(at(4))
+		r.want(t, "a")
+		must(k.Update("a", at(10), count))
+		must(k.Update("b", at(10), count))
+		var limit *LimitError
+		if _, err := k.Update("c", at(10), func(int, bool) int { t.Error("called"); return 0 }); !errors.As(err, &limit) {
+			t.Errorf("one too many: %v", err)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = k.Update("a", at(10), func(int, bool) int { panic("f") })
+		}()
+		if n, ok := k.Get("a"); n != 1 || !ok {
+			t.Errorf("after a panic: %d, %v", n, ok)
+		}
+		k.Stop()
+		if _, err := k.Update("a", at(10), count); !errors.Is(err, ErrStopped) {
+			t.Errorf("after Stop: %v", err)
+		}
+	})
+}
+
+func TestKeyedAll(t *testing.T) {
+	k := NewKeyed[int, int](KeyedConfig{}, nil)
+	defer k.Stop()
+	for i := range 1000 {
+		must(0, k.Set(i, -i, time.Hour+time.Duration(i*i)*time.Second))
+	}
+	seen := map[int]int{}
+	for key, value := range k.All() {
+		seen[key] = value
+		k.Remove(key + 1) // it was there when the loop began
+		must(0, k.Set(key+5000, 1, time.Hour))
+	}
+	if len(seen) != 1000 || seen[999] != -999 {
+		t.Errorf("%d seen", len(seen))
+	}
+	for range k.All() {
+		break
+	}
+}
+
+func TestSchedulerShutdownWaits(t *testing.T) {
+	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(2)} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+				if left, err := s.Shutdown(context.Background()); left != nil || err != nil {
+					t.Errorf("of an empty one: %v, %v", left, err)
+				}
+			})
+			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+				ended := 0
+				must(s.AfterFunc(at(1), func() { time.Sleep(time.Second); ended++ }))
+				must(0, s.Set("k", time.Hour, func() { t.Error("ran after Shutdown") }))
+				pass(at(1))
+				ctx, cancel := context.WithTimeout(context.Background(), at(10))
+				defer cancel()
+				left, err := s.Shutdown(ctx)
+				if len(left) != 1 || left[0].Key != "k" || !errors.Is(err, context.DeadlineExceeded) || ended != 0 {
+					t.Errorf("%v, %v, %d ended", left, err, ended)
+				}
+				if left, err = s.Shutdown(context.Background()); left != nil || err != nil || ended != 1 {
+					t.Errorf("again: %v, %v, %d ended", left, err, ended)
+				}
+				if err := s.Set("k", 0, func() {}); !errors.Is(err, ErrStopped) {
+					t.Errorf("after Shutdown: %v", err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package rediswheel
+
+import "sync"
+
+// Places are what tasks run in. Runs of several queues in one process can share them, by
+// Config.Places and Config.Weight. A queue that has enough to do gets at least its share, which is
+// its weight among the weights of all; what others do not need is free for it beyond that. A queue
+// whose share is taken by others gets the places that these give back. Places may be used from any
+// goroutine.
+type Places struct {
+	lock   sync.Mutex
+	total  int
+	free   int
+	weight int // of all shares
+	shares map[*share]struct{}
+}
+
+// NewPlaces returns n places. It panics unless n is positive.
+func NewPlaces(n int) *Places {
+	if n <= 0 {
+		panic("rediswheel: NewPlaces of less than one place")
+	}
+	return &Places{total: n, free: n, shares: make(map[*share]struct{})}
+}
+
+// A share is what one Run has of places.
+type share struct {
+	*Places
+	own    int // the share's weight
+	used   int
+	hungry bool          // it could use more than it has
+	freed  chan struct{} // has a token when there may be more places than when last asked
+}
+
+func (p *Places) join(weight int) *share {
+	s := &share{Places: p, own: weight, freed: make(chan struct{}, 1)}
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.shares[s], p.weight = struct{}{}, p.weight+weight
+	return s
+}
+
+func (s *share) leave() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	delete(s.shares, s)
+	s.weight -= s.own
+}
+
+// due is how many places the share has a right to.
+func (s *share) due() int { return max(s.total*s.own/s.weight, 1) }
+
+// available is how many places the share may take: those that are free, without those that others
+// want who have less than their right.
+func (s *share) available() int {
+	n := s.free
+	for o := range s.shares {
+		if o != s && o.hungry {
+			n -= max(o.due()-o.used, 0)
+		}
+	}
+	if s.used < s.due() {
+		n = max(n, min(s.free, s.due()-s.used))
+	}
+	return max(n, 0)
+}
+
+// take takes up to n places.
+func (s *share) take(n int) int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	n = max(min(n, s.available()), 0)
+	s.used, s.free = s.used+n, s.free-n
+	return n
+}
+
+// open reports how many places take would give.
+func (s *share) open() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.available()
+}
+
+// setHungry says whether the share could use more than it has.
+func (s *share) setHungry(yes bool) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.hungry = yes
+}
+
+// release gives places back, in which tasks have run.
+func (s *share) release(n int) {
+	s.giveBack(n)
+	notify(s.freed)
+}
+
+// giveBack gives places back that were not used.
+func (s *share) giveBack(n int) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.used, s.free = s.used-n, s.free+n
+	for o := range s.shares {
+		if o != s && o.hungry && n > 0 {
+			notify(o.freed)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package timing
+
+import (
+	"testing"
+	"time"
+)
+
+// The validator finds faults: one of each kind is planted in a wheel that is whole before.
+func TestValidatorFindsPlantedFaults(t *testing.T) {
+	for name, plant := range map[string]func(w *Wheel, n *node){
+		"a timer in the slot of another tick":    func(w *Wheel, n *node) { n.when += 3 * time.Second },
+		"a slot with timers whose bit is clear":  func(w *Wheel, _ *node) { w.occupied[1] = 0 },
+		"a level with timers whose bit is clear": func(w *Wheel, _ *node) { w.levels &^= 2 },
+		"a list that does not lead back":         func(w *Wheel, n *node) { w.node(n.next).prev = 0 },
+		"a list that ends early":                 func(_ *Wheel, n *node) { n.next = 0 },
+		"a bound after the earliest deadline":    func(w *Wheel, n *node) { w.slots[n.slot&slotIndex].early = n.when + 1 },
+		"a pending node that is free as well":    func(w *Wheel, _ *node) { w.free = append(w.free, 2) },
+		"a free node that is lost":               func(w *Wheel, _ *node) { w.free = w.free[:0] },
+		"a count that is wrong":                  func(w *Wheel, _ *node) { w.counts.Pending++ },
+		"a period of no timer":                   func(w *Wheel, _ *node) { w.periods[2] = time.Second },
+		"a hand that has passed a timer":         func(w *Wheel, _ *node) { w.now, w.pos = time.Hour, 3_600_000 },
+		"a free node that keeps its function":    func(w *Wheel, _ *node) { w.node(w.free[0]).call = func() {} },
+	} {
+		w := New(Config{})
+		var timers []Timer
+		for range 6 {
+			timers = append(timers, w.At(at(1000), func() {}))
+		}
+		w.Every(at(5000), at(10), func() {})
+		w.At(at(5), func() {})
+		w.Stop(timers[5])
+		w.Advance(at(10), 0)
+		w.validate(t)
+		if plant(w, w.node(timers[0].index)); w.check() == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+}
