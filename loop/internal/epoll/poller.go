@@ -44,8 +44,8 @@ var longAgo = time.Unix(1, 0)
 //
 // Go's poller does not watch the instance itself, but a second one, in which the first is the only
 // entry. While the loop is busy that entry is disarmed: otherwise each arrival would wake a thread
-// in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, by which
-// the kernel looks whether something has come meanwhile.
+// in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, and looks
+// once more: the kernel does not tell again of an instance that it has told of before.
 //
 // But for what says so, all of it belongs to the loop: there is no lock.
 type poller struct {
@@ -188,22 +188,36 @@ func (p *poller) rounds(uintptr) (leave bool) {
 	r := &p.requests
 	for {
 		r.resting.Store(false)
-		for n := 1; p.round(); n++ {
-			if n == disarmAfter && !p.disarmed {
-				p.disarmed = rawControl(p.outer, unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{}) == nil
+		for n := 1; ; n++ {
+			if p.round() {
+				if n == disarmAfter && !p.disarmed {
+					p.arm(false)
+				}
+				continue
 			}
-		}
-		if p.disarmed {
-			if err := rawControl(p.outer, unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-				p.fail(err)
+			if !p.disarmed {
+				break
 			}
-			p.disarmed = false
+			n = 0
+			p.arm(true) // the kernel tells of what comes from here on; another round finds what came before
 		}
 		r.resting.Store(true)
 		if p.leaving.Load() || !r.pending() { // who comes from here on wakes it
 			p.wokenBy = byKernel // if it comes back here
 			return p.leaving.Load()
 		}
+	}
+}
+
+// arm has Go's poller hear of the loop's epoll instance, or not.
+func (p *poller) arm(hears bool) {
+	events := uint32(0)
+	if hears {
+		events = unix.EPOLLIN
+	}
+	p.disarmed = !hears
+	if err := rawControl(p.outer, unix.EPOLL_CTL_MOD, p.fd, &unix.EpollEvent{Events: events}); err != nil {
+		p.fail(err)
 	}
 }
 

@@ -1,0 +1,98 @@
+//go:build linux && !386 && !s390x
+
+package epoll
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rally is a pipe whose reader, when it has heard something, writes again, for so many times; and a
+// host that writes once more when the loop has found nothing any more.
+type rally struct {
+	*rig
+	poll  *poller
+	in    int
+	out   *os.File
+	heard int
+	more  int
+}
+
+func (r *rally) polled(uint32) {
+	var p [1]byte
+	if n, err := unix.Read(r.in, p[:]); n != 1 || err != nil {
+		r.t.Errorf("read %d, %v", n, err)
+	}
+	switch r.heard++; {
+	case r.heard <= r.more:
+		r.write()
+	case r.heard == r.more+1:
+		r.poll.again = true
+	}
+}
+
+func (r *rally) write() {
+	if _, err := r.out.Write([]byte("x")); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func (r *rally) OnWake(int) {
+	if !r.poll.disarmed {
+		r.t.Error("Go's poller hears of a loop that is busy")
+	}
+	r.write()
+}
+
+// What comes just before the loop lets Go's poller hear of it again is found: the kernel tells nobody.
+func TestArmingLooksOnceMore(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	r := &rally{rig: newRig(t, 1), in: int(in.Fd()), out: out, more: 2 * disarmAfter}
+	l := &eventLoop{engine: &Engine{host: r}, ended: make(chan struct{})}
+	p, err := newPoller(l, time.Now())
+	defer p.close()
+	if err == nil {
+		_, err = p.add(r.in, unix.EPOLLIN, r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.poll = p
+	r.write()
+	p.rounds(0)
+	if want := r.more + 2; r.heard != want || p.disarmed {
+		t.Errorf("heard %d times, want %d; disarmed %v", r.heard, want, p.disarmed)
+	}
+}
+
+// Nothing is missed by a loop that is busy now and then, so that Go's poller hears of it, or not.
+func TestNothingIsMissedWhileDisarmed(t *testing.T) {
+	const peers, rounds = 4, 2000
+	engines(t, 1, func(t *testing.T, r *rig) {
+		var wg sync.WaitGroup
+		for range peers {
+			ours, theirs := r.dialled(t)
+			wg.Go(func() {
+				for i := range rounds {
+					msg := fmt.Sprint(i)
+					if _, err := theirs.Write([]byte(msg)); err != nil {
+						t.Error(err)
+						return
+					}
+					ours.hears(t, msg)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
