@@ -20,12 +20,9 @@ import (
 type sharedHouse struct {
 	chat   *chat
 	hub    *redisgroup.Hub
-	names  claimer // the hub
 	client redis.UniversalClient
 
 	reminders *reminders
-	here      holders         // of names
-	ended     <-chan struct{} // closed when the server ends
 
 	mu   sync.Mutex
 	said map[string]int64 // messages by room, that Redis was not told of yet
@@ -42,7 +39,7 @@ const countEvery = time.Second
 
 // openHouse opens a Hub on the addresses: one of a server, or some of a cluster.
 func openHouse(ctx context.Context, ch *chat, addrs []string) (*sharedHouse, error) {
-	h := &sharedHouse{chat: ch, ended: ctx.Done(), said: make(map[string]int64)}
+	h := &sharedHouse{chat: ch, said: make(map[string]int64)}
 	h.client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 	hub, err := redisgroup.Open(ctx, h.client, redisgroup.Config{
 		Prefix: "chat", History: 1000, Form: form, OnGap: gap, Logger: ch.opt.logger, Lease: ch.opt.lease,
@@ -51,7 +48,7 @@ func openHouse(ctx context.Context, ch *chat, addrs []string) (*sharedHouse, err
 		_ = h.client.Close()
 		return nil, err
 	}
-	h.hub, h.names = hub, hub
+	h.hub = hub
 	if h.reminders, err = openReminders(ctx, h.client, hub); err != nil {
 		return nil, errors.Join(err, hub.Close(ctx), h.client.Close())
 	}

@@ -33,6 +33,7 @@ type session struct {
 	shared *redisgroup.Ordered // in a sharedHouse
 
 	wants     string // the nickname that is being claimed
+	name      string // the nickname that was claimed last, in a shared house
 	line      string // what the page calls the line that is being taken
 	asked     bool   // for the list of rooms
 	reminders int

@@ -140,7 +140,7 @@ func TestCatchUpOfMany(t *testing.T) {
 	for round := range 2 {
 		before := one.hub.Stats().Connects
 		for _, line := range strings.Split(s.cli("client", "list", "type", "pubsub"), "\n") {
-			if strings.Contains(line, fmt.Sprintf(" ssub=%d ", rooms)) {
+			if strings.Contains(line, fmt.Sprintf(" sub=%d ", rooms)) {
 				id := strings.TrimPrefix(strings.Fields(line)[0], "id=")
 				s.cli("client", "kill", "id", id)
 			}

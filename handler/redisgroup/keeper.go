@@ -152,16 +152,19 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, dead string, names int, err error) {
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
-	h, had := k.hub, 0
+	h, had, ever := k.hub, 0, 0
 	k.mu.Lock()
 	node := k.nameLocked()
 	if k.leased {
 		had = 1
 	}
+	if k.leased || k.life > 0 {
+		ever = 1
+	}
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
-	answer, err := leaseScript.Run(ctx, h.servers.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds()).Slice()
+	answer, err := leaseScript.Run(ctx, h.servers.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds(), ever).Slice()
 	if err != nil {
 		return false, 0, "", 0, err
 	}
