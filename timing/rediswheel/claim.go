@@ -258,8 +258,8 @@ func (w *worker) plan(c *claim) {
 	}
 }
 
-// refill claims from shards with a backlog when places have become free. It waits for more to become
-// free, unless half of them are: one script can fill them all.
+// refill claims from shards with a backlog when places have become free. It waits for more to
+// become free, unless half of them are: one script can fill them all.
 func (w *worker) refill() {
 	open := w.places.open()
 	if open <= 0 {
@@ -276,8 +276,8 @@ func (w *worker) refill() {
 	}
 }
 
-// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to own
-// are given up with the others.
+// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to
+// own are given up with the others.
 func (w *worker) giveBack(claims []claim) {
 	w.loop.claims--
 	for i := range claims {
