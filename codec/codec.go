@@ -1,9 +1,11 @@
 package codec
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"time"
 )
 
@@ -90,12 +92,20 @@ type Responder interface {
 	AppendReply(dst []byte) []byte
 }
 
+// A Peer is what a connection knows of its peer. A codec may keep it; it must not change what it points
+// to.
+type Peer struct {
+	Remote, Local net.Addr             // of the connection
+	TLS           *tls.ConnectionState // nil: the connection is not encrypted
+}
+
 // Opener is implemented by a codec whose protocol begins with a handshake, which a peer that says
 // nothing, or never enough of it, must not put off for ever.
 type Opener interface {
-	// OpenTimeout returns how long the handshake may take, from when the codec gets its connection.
-	// 0 means that there is no limit. It is asked once.
-	OpenTimeout() time.Duration
+	// Open is called once, when the codec gets its connection, which is before Accept if it begins
+	// with it. It returns how long the handshake may take from then on. 0 means that there is no
+	// limit.
+	Open(peer Peer) (timeout time.Duration)
 
 	// Opening returns nil once the handshake is done, and until then the reason to close the
 	// connection with when the time is over.

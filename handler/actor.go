@@ -14,11 +14,11 @@ import (
 // ErrStopped: the actor has been stopped, or its ActorRef is the zero one.
 var ErrStopped = errors.New("handler: actor stopped")
 
-// An Actor is something that lives on a loop and is not a connection: a room, a device, a match. Its
-// state needs no lock, because its loop calls it one message, timer or hook at a time. Its methods
-// must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown. Everybody else
-// holds the ActorRef that Spawn returns. It lives until it is stopped, by Stop, by a panic in its
-// code, or by the end of the loop.
+// An Actor is something that lives on a loop and is not a connection: a room, a device, a match.
+// Its state needs no lock, because its loop calls it one message, timer or hook at a time. Its
+// methods must be called on its loop, but for Loop, Ref, Stop, StopWithError and Shutdown.
+// Everybody else holds the ActorRef that Spawn returns. It lives until it is stopped, by Stop, by a
+// panic in its code, or by the end of the loop.
 type Actor[M any] struct {
 	actor
 	receive func(m M)
@@ -50,8 +50,8 @@ type stopReason struct{ err error }
 //		return r.receive
 //	})
 //
-// Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages wait
-// for start. A panic in start, or a nil that it returns, stops the actor. The errors are
+// Any goroutine may call Spawn; it does not wait, and the ActorRef may be used at once: messages
+// wait for start. A panic in start, or a nil that it returns, stops the actor. The errors are
 // loop.ErrMailboxFull and loop.ErrServerClosed; then there is no actor. A nil l or start panics.
 func Spawn[M any](l *loop.Loop, start func(a *Actor[M]) func(m M)) (ActorRef[M], error) {
 	require(l != nil && start != nil, "Spawn with a nil Loop or start func")
@@ -80,8 +80,8 @@ type ActorRef[M any] struct{ a *Actor[M] }
 // Tell has the actor receive m on its loop, after what was told to it and posted to that loop
 // before, and never inline. Any goroutine may call it, the actor itself too. m then belongs to the
 // actor, with what it refers to: the bytes of a message must be copied. nil means queued; if the
-// actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or r
-// is the zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
+// actor stops first, m is dropped: who must know of it asks, by Ask. ErrStopped: it is stopped, or
+// r is the zero ActorRef. loop.ErrMailboxFull and loop.ErrServerClosed are Loop.Post's.
 func (r ActorRef[M]) Tell(m M) error {
 	a := r.a
 	if a == nil || a.reason.Load() != nil {
@@ -113,8 +113,8 @@ func (a *actor) Loop() *loop.Loop { return a.loop }
 
 // OnStop has f run on the loop when the actor has stopped, as the last thing, with the first cause:
 // nil for Stop, what StopWithError was given, a *loop.PanicError, or loop.ErrServerClosed because
-// the loop ends. Functions run in the order they were added; a panic in one is logged and counted. If
-// all that is over, f runs at once. A nil f panics here.
+// the loop ends. Functions run in the order they were added; a panic in one is logged and counted.
+// If all that is over, f runs at once. A nil f panics here.
 func (a *actor) OnStop(f func(err error)) {
 	_ = locals.Get(a.loop) // in builds with the race detector: panics on another goroutine
 	require(f != nil, "Actor.OnStop with a nil func")
@@ -137,15 +137,14 @@ func (a *actor) StopWithError(err error) {
 	}
 }
 
-// Shutdown is Stop for any goroutine but a loop's, and waits until the OnStop functions have run: then
-// no code of the actor runs any more. When ctx is done it returns ctx's error.
+// Shutdown is Stop for any goroutine but a loop's, and waits until the OnStop functions have run:
+// then no code of the actor runs any more. When ctx is done it returns ctx's error.
 func (a *actor) Shutdown(ctx context.Context) error {
 	a.Stop()
 	return await(ctx, a.ended)
 }
 
-// do makes a callback, unless the actor is stopped. A panic stops it, and goes on, so that the loop
-// logs and counts it. One that was stopped is finished.
+// do makes a callback, unless the actor is stopped. A panic stops it, and goes on to the loop.
 func (a *actor) do(f func()) {
 	if a.reason.Load() != nil {
 		return

@@ -16,8 +16,8 @@ import (
 // goroutine may use it, at any time, once: what comes later is dropped.
 type Asker[A any] struct{ question *question[A] }
 
-// Answer answers, and reports whether the asker gets that: false if it has got an answer already, has
-// given up, or was told that nobody answers any more.
+// Answer answers, and reports whether the asker gets that: false if it has got an answer already,
+// has given up, or was told that nobody answers any more.
 func (r Asker[A]) Answer(answer A) bool { return r.question.end(answer, nil) }
 
 // Fail answers with an error. A nil error panics.
@@ -75,11 +75,11 @@ func AskWait[M, A any](ctx context.Context, to ActorRef[M], message func(Asker[A
 	return wait(ctx, func(q *question[A]) { askActor(q, to, message) })
 }
 
-// AskConn has f run on the loop of a connection, as loop.Ref.Tell does, and waits until the Asker that
-// f gets is answered: by f, or by what f has begun. It is for goroutines that are no loop's, such as
-// that of an HTTP handler which waits for a device, and must not be called on a loop.
+// AskConn has f run on the loop of a connection, as loop.Ref.Tell does, and waits until the Asker
+// that f gets is answered: by f, or by what f has begun. It is for goroutines that are no loop's,
+// such as that of an HTTP handler which waits for a device, and must not be called on a loop.
 //
-//	answer, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, asker handler.Asker[string]) { ... })
+//	state, err := handler.AskConn(ctx, devices.Get(id), func(c *loop.Conn, a handler.Asker[int]) {...})
 //
 // If the connection closes before, AskConn returns at once: with loop.ErrClosed, and the reason, if
 // there is one. Other errors are those of Tell, of ctx, and what Asker.Fail was given. A panic in f
@@ -118,7 +118,7 @@ type question[A any] struct {
 	among   atomic.Pointer[questions] // of who has it
 }
 
-// close ends the question without delivering anything, and reports whether it was the first to end it.
+// close ends the question in silence, and reports whether it was the first to end it.
 func (q *question[A]) close() bool {
 	if q == nil || !q.ended.CompareAndSwap(false, true) {
 		return false
@@ -189,8 +189,8 @@ type asked interface {
 	isAmong(qs *questions) (waits bool)
 }
 
-// add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends now
-// as nobody answers any more.
+// add notes that q waits for an answer, and reports whether it does: not if it has ended, or ends
+// now as nobody answers any more.
 func (qs *questions) add(q asked) (waits bool) {
 	qs.mu.Lock()
 	err := qs.ended

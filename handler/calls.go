@@ -88,8 +88,8 @@ func (s *CallStats) add(more CallStats) {
 // the call is not under way any more, and its place is free. A panic in done closes the connection.
 // All methods must be called on the connection's loop.
 //
-// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many calls at
-// once have taken is given back some 10 to 60 s after that.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many
+// calls at once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration

@@ -13,7 +13,7 @@
 //	Ask, AskWait        a question to an actor, with a deadline, from a loop or from a goroutine
 //	AskConn             a question to a connection, from a goroutine, which hears when it has gone
 //	Redial, Link        a connection that is kept: dialled again when it ends, later and later
-//	Calls, Pipeline     requests over one connection, each with a deadline, answered by id or in order
+//	Calls, Pipeline     requests over one connection, with deadlines, answered by id or in order
 //	Pool                calls over several connections that are kept
 //
 // Middlewares are put around Server.Accept by Chain. They are plain structs whose zero fields mean

@@ -25,11 +25,11 @@ import (
 //
 // # Order
 //
-// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If one
-// call returned before the other was made, it is that one. A member gets the broadcasts that are made
-// after its Join, and none after its Leave. So a room with a history, which holds one lock while it
-// extends that and broadcasts, and while it copies it and joins a member, shows each member
-// everything once.
+// Join, Leave, Broadcast and Each take effect in one order, which is the same for all members. If
+// one call returned before the other was made, it is that one. A member gets the broadcasts that
+// are made after its Join, and none after its Leave. So a room with a history, which holds one lock
+// while it extends that and broadcasts, and while it copies it and joins a member, shows each
+// member everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
 // among all that is posted and told to a loop. What a callback sends to its own connection comes
@@ -63,8 +63,8 @@ func (e *UnreachedError) Error() string {
 // Unwrap returns Err.
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether it
-// was none before. It must be called on c's loop; Accept may call it, too.
+// Join makes c a member until it leaves or has closed, at once if that is so, and reports whether
+// it was none before. It must be called on c's loop; Accept may call it, too.
 func (g *Group) Join(c *loop.Conn) bool {
 	require(g.Keep >= 0, "Group.Keep is negative")
 	state := stateOf(c)
@@ -132,15 +132,14 @@ func (g *Group) Len() int {
 	return g.len
 }
 
-// Dropped returns how many messages have given way to newer ones by Keep, for all members together.
-// Any goroutine may call it.
+// Dropped counts the messages that have given way by Keep. Any goroutine may call it.
 func (g *Group) Dropped() uint64 { return g.dropped.Load() }
 
 // Broadcast sends msg, as one message, to all members. Any goroutine may call it, a loop's too; msg
 // is copied.
 //
-// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out: the
-// error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
+// nil means that it is on its way. A loop whose mailbox is full, or that has ended, is left out:
+// the error joins an *UnreachedError for each of them, which is also loop.ErrMailboxFull or
 // loop.ErrServerClosed to errors.Is. The other members do get the message, so who broadcasts again
 // sends it to them twice. A member whose codec refuses msg does not get it, which is logged.
 func (g *Group) Broadcast(msg []byte) error { return g.BroadcastExcept(loop.Ref{}, msg) }
@@ -150,16 +149,16 @@ func (g *Group) BroadcastExcept(except loop.Ref, msg []byte) error {
 	return g.post(broadcast{except: except, msg: bytes.Clone(msg)})
 }
 
-// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where a
-// message with the same key still waits for a member, by Keep, msg takes its place. An empty key is
-// Broadcast.
+// BroadcastKey is Broadcast of the newest value of something, such as a price or a position. Where
+// a message with the same key still waits for a member, by Keep, msg takes its place. An empty key
+// is Broadcast.
 func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each has f called for each member, on its loop, so on several loops at once. Any goroutine may call
-// Each; it does not wait. f may do what a callback of the connection may, Leave included. A panic in
-// f closes the connection that it was called for. The error is Broadcast's. A nil f panics here.
+// Each has f called for each member, on its loop, so on several at once. Any goroutine may call
+// Each; it does not wait. f may do what a callback of the connection may, also Leave. A panic in
+// f closes that connection. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})
@@ -199,7 +198,7 @@ const (
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 
-// A shard is the members on one loop, which alone changes them, under the lock, and reads them without.
+// A shard is the members on one loop, which alone changes them, under the lock.
 type shard struct {
 	group   *Group
 	loop    *loop.Loop
@@ -218,7 +217,7 @@ type member struct {
 	backlog *backlog // nil: nothing has ever waited for it
 }
 
-// A broadcast is a message, or f of Each, on one loop. It has a task of its own in the loop's mailbox.
+// A broadcast is a message, or f of Each, on one loop. It has its own task in the mailbox.
 type broadcast struct {
 	seq    uint64
 	number uint64 // of that task
@@ -265,7 +264,7 @@ func (s *shard) run() (more bool) {
 	return false
 }
 
-// begin takes the next broadcast, and those directly behind it: a member gets all these in one write.
+// begin takes the next broadcast, and those directly behind it, which leave in one write.
 func (s *shard) begin() bool {
 	if s.along > 0 {
 		s.along--
@@ -290,8 +289,8 @@ func (s *shard) begin() bool {
 }
 
 // visit serves each member of a piece that had joined before the broadcast. A panic closes the
-// connection it was for. Members may join and leave meanwhile, so it goes from the last to the first:
-// what remove moves to an earlier place was visited already, or joined later, and seen tells that.
+// connection it was for. Members may join and leave meanwhile, so it goes from the last to the
+// first: what remove moves to an earlier place was visited, or joined later, and seen tells that.
 func (s *shard) visit(b *broadcast, from, end int) {
 	i := end
 	var current *loop.Conn

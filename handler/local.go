@@ -65,8 +65,7 @@ func stateOf(c *loop.Conn) *connState {
 	return s
 }
 
-// sendBuilt sends what build appends to the loop's buffer. An error of build means that nothing was
-// sent. build is user code, which may send in turn.
+// sendBuilt sends what build appends to the loop's buffer. build may send in turn.
 func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	l := locals.Get(c.Loop())
 	dst := l.buffer
@@ -81,8 +80,8 @@ func sendBuilt(c *loop.Conn, build func(dst []byte) ([]byte, error)) error {
 	return err
 }
 
-// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second, and
-// says how many have not since the last one. Of a connection that closes, OnClose tells.
+// warnSeldom logs what a peer may be able to cause: on each loop one warning passes each second,
+// and says how many have not since the last one. Of a connection that closes, OnClose tells.
 func warnSeldom(c *loop.Conn, err error, msg string) {
 	if err == nil || errors.Is(err, loop.ErrClosed) || errors.Is(err, loop.ErrSlowConsumer) {
 		return

@@ -21,8 +21,8 @@ const (
 
 // A Middleware adds something to connections around the handlers they have: a limit, a heartbeat, a
 // log. It wraps the Accept function rather than a handler, so that it sees the Conn when that opens
-// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One that
-// only needs hooks returns the handler of next as it is, and then costs nothing per message.
+// (to set timers and hooks, or to refuse it), and makes its state anew for each connection. One
+// that only needs hooks returns the handler of next as it is, and then costs nothing per message.
 type Middleware interface {
 	// Wrap is called once, when the server is put together; what it returns is called on the loop
 	// of each connection, several loops at once. It must pass on a nil handler of next as nil.
@@ -48,8 +48,8 @@ func Chain(accept loop.Accept, middlewares ...Middleware) loop.Accept {
 }
 
 // Shared returns an Accept that gives all connections the same handler h. Its methods are called on
-// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A nil
-// h panics.
+// all loops at once, so its state, if any, must be safe for that: loop.Locals, atomics, Groups. A
+// nil h panics.
 func Shared(h loop.Handler) loop.Accept {
 	require(h != nil, "Shared with a nil Handler")
 	return func(*loop.Conn) loop.Handler { return h }
@@ -80,8 +80,7 @@ type Log struct {
 	Level        zerolog.Level // of opens and closes; the zero value is zerolog.DebugLevel
 	Messages     bool          // a line per message, before the handler gets it
 	MessageLevel zerolog.Level // of these; the zero value is zerolog.DebugLevel
-	// MaxLogged is how many bytes of a message its line shows. 0 means DefaultMaxLogged, 128. A
-	// negative one shows none, only the length.
+	// MaxLogged is how many bytes of a message its line shows. 0 means 128. A negative one: none.
 	MaxLogged int
 }
 
@@ -128,20 +127,19 @@ func (l *Log) message(c *loop.Conn, msg []byte) (pass bool, err error) {
 	return true, nil
 }
 
-// ErrRateLimit is the reason of a connection that was closed because its peer sent messages faster
-// than Limit allows.
+// ErrRateLimit is the reason of a connection whose peer sent messages faster than Limit allows.
 var ErrRateLimit = errors.New("handler: message rate limit exceeded")
 
 // Limit is a Middleware that bounds how many messages each connection may send: a token bucket of
-// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to the
-// rate is never hit, even if the loop was blocked or the process stopped, so that messages of many
-// seconds come at once. Shorter delays, by the network or by a loop that is away for less than 25 ms,
-// are for Burst: let it be what comes in 50 ms at least, and two.
+// Burst messages that fills at PerSecond. Only the times of messages count: a peer that keeps to
+// the rate is never hit, even if the loop was blocked or the process stopped, so that messages of
+// many seconds come at once. Shorter delays, by the network or by a loop that is away for less than
+// 25 ms, are for Burst: let it be what comes in 50 ms at least, and two.
 //
 // A loop cannot wait, so a message that is too many is not delayed: the connection closes with
-// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and heartbeats
-// all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit costs one
-// reading of the clock per message, and no timer.
+// ErrRateLimit, or with Drop the message is dropped, and counts as life for idle times and
+// heartbeats all the same. To limit bytes, see the limits of loop.Server and of the codec. Limit
+// costs one reading of the clock per message, and no timer.
 type Limit struct {
 	// PerSecond is the rate in the long run; 0.1 is one message in ten seconds. It must be positive.
 	PerSecond float64
@@ -216,9 +214,8 @@ func (b *bucket) take(now, away time.Duration) bool {
 	return true
 }
 
-// ErrHeartbeat is the reason, wrapped with how long that was, of a connection that was closed
-// because its peer was silent for too long. It is a kind of loop.ErrIdle: errors.Is reports true
-// for both.
+// ErrHeartbeat is the reason, wrapped with how long that was, of a connection whose peer was silent
+// for too long. It is a kind of loop.ErrIdle: errors.Is reports true for both.
 var ErrHeartbeat error = heartbeatError{}
 
 type heartbeatError struct{}
@@ -237,7 +234,7 @@ func (heartbeatError) Unwrap() error { return loop.ErrIdle }
 //   - One way (a proxy or a NAT in between forgets silent connections; events pushed to a browser):
 //     Interval, a Ping, and SendOnly. A ping is sent when nothing was written for an Interval.
 //
-// For protocols in which both sides send by themselves (AMQP, STOMP) chain the second and the third.
+// For protocols in which both sides send (AMQP, STOMP) chain the second and the third.
 //
 // Each byte that comes in counts as life. Nothing is early: a loop that was late itself looks into
 // the socket first, as loop.Conn.OnIdle does. It costs nothing per message (SendOnly: a reading of

@@ -24,8 +24,8 @@ type PoolConfig[A any] struct {
 	Middlewares []Middleware
 }
 
-// A Pool is some connections of one loop to one address, kept by a Redial each, over which calls are
-// spread: each goes out on the one with the fewest under way. A holds an answer.
+// A Pool is some connections of one loop to one address, kept by a Redial each, over which calls
+// are spread: each goes out on the one with the fewest under way. A holds an answer.
 //
 //	users := handler.NewPool(l, handler.PoolConfig[reply]{
 //		Redial: handler.Redial{Addr: "tcp://users:7000", Dialer: loop.Dialer{Codec: codec.Length{}}},
@@ -89,10 +89,10 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 }
 
 // Call asks: request appends the message that asks, with the id that its answer must have, to dst,
-// and returns that. done is called when the call ends, as for Calls, and a timeout of 0 or less means
-// CallLimits.Timeout. With an error there is no call, and done is not called. ErrAway: no connection
-// stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others are the
-// codec's, which does not take the message.
+// and returns that. done is called when the call ends, as for Calls, and a timeout of 0 or less
+// means CallLimits.Timeout. With an error there is no call, and done is not called. ErrAway: no
+// connection stands. ErrTooManyCalls: as many calls are under way on each of them as may be. Others
+// are the codec's, which does not take the message.
 func (p *Pool[A]) Call(timeout time.Duration, request func(dst []byte, id uint64) []byte, done func(answer A, err error)) error {
 	for ln := p.pick(); ln != nil; ln = p.pick() {
 		id, err := ln.calls.Begin(timeout, done)
@@ -139,8 +139,8 @@ func (p *Pool[A]) Stats() PoolStats {
 	return s
 }
 
-// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and all
-// calls have ended. When ctx is done it returns ctx's error.
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connections have closed and
+// all calls have ended. When ctx is done it returns ctx's error.
 func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	for _, k := range p.links {
 		err = cmp.Or(err, k.Shutdown(ctx))
@@ -148,7 +148,7 @@ func (p *Pool[A]) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// Stop closes the connections, and dials no more. Calls that are under way fail, with loop.ErrClosed.
+// Stop closes the connections, and dials no more. Calls under way fail, with loop.ErrClosed.
 func (p *Pool[A]) Stop() {
 	for _, k := range p.links {
 		k.Stop()

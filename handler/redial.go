@@ -25,14 +25,14 @@ var ErrAway = errors.New("handler: not connected")
 // Jitter"): a random part of that time, so that not all clients come at once when a server comes
 // back. A connection that has lasted for Max begins at Min again.
 //
-//	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: open}
+//	up := handler.Redial{Dialer: loop.Dialer{Codec: codec.Lines{}}, Addr: "tcp://db:5432", Open: f}
 //	link := up.Start(l) // on loop l
 //	...
 //	link.Send([]byte("hello"))
 //
-// A connection that begins in plain text is open all the same: what was kept, and what is sent until
-// loop.Conn.StartTLS is called, is not encrypted. For more connections, Start more than one. A
-// Heartbeat, put around Open by Chain, finds a peer that is dead but has not closed.
+// A connection that begins in plain text is open all the same: what was kept, and what is sent
+// until loop.Conn.StartTLS is called, is not encrypted. For more connections, Start more than one.
+// A Heartbeat, put around Open by Chain, finds a peer that is dead but has not closed.
 type Redial struct {
 	Dialer loop.Dialer
 	Addr   string // as for Dialer.Dial
@@ -51,8 +51,8 @@ type Redial struct {
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What can never connect panics. The Link lives
-// until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. What can never connect panics. The Link
+// lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
 	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
@@ -101,8 +101,8 @@ type LinkStats struct {
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
 // Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
-// Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are Conn.Send's. A
-// message that was sent may still be lost with its connection: only an answer tells, see Calls.
+// Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
+// Conn.Send's. What was sent may be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -127,8 +127,7 @@ func (k *Link) Stats() LinkStats {
 	return s
 }
 
-// Stop closes the connection, if there is one, and dials no more. State is called for the end of
-// the connection.
+// Stop closes the connection, if there is one, and dials no more. State is called for its end.
 func (k *Link) Stop() {
 	if k.stopped {
 		return
@@ -148,8 +147,8 @@ func (k *Link) Stop() {
 	}
 }
 
-// Shutdown is Stop for any goroutine but a loop's, and waits until the connection has closed: then no
-// function of its handler, State, or its calls runs any more. When ctx is done it returns ctx's error.
+// Shutdown is Stop for any goroutine but a loop's, and waits until the connection has closed and
+// none of its code, State or its calls runs any more. When ctx is done it returns ctx's error.
 func (k *Link) Shutdown(ctx context.Context) error {
 	_ = k.loop.PostEventually(k.Stop) // a loop that ends stops its Links
 	return await(ctx, k.ended)
@@ -209,8 +208,8 @@ func (k *Link) closed(err error) {
 	k.failed(err)
 }
 
-// failed tells why there is no connection, and dials again later, though State panics. It does not go
-// by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
+// failed tells why there is no connection, and dials again later, though State panics. It does not
+// go by err: loop.ErrServerClosed may be another server's, that a handler has passed on.
 func (k *Link) failed(err error) {
 	if !k.stopped && !k.loop.Draining() {
 		d := time.Duration(rand.Int64N(int64(k.wait))) + 1

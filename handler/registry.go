@@ -10,8 +10,8 @@ import (
 )
 
 // A Registry finds connections by a key: a device by its number, a user by the login. A key belongs
-// to one connection at most, which may have several. The zero Registry is empty and ready to use; it
-// must not be copied.
+// to one connection at most, which may have several. The zero Registry is empty and ready to use;
+// it must not be copied.
 //
 //	// On c's loop, when it has said who it is. Whoever was that before goes.
 //	_ = devices.Enter(id, c).Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
@@ -27,8 +27,8 @@ type Registry[K comparable] struct {
 }
 
 // Enter gives key to c until it leaves or has closed, and returns the connection that had it: the
-// zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it, too.
-// Nothing happens if c has closed already.
+// zero Ref if there was none, or if it was c. It must be called on c's loop; Accept may call it,
+// too. Nothing happens if c has closed already.
 func (r *Registry[K]) Enter(key K, c *loop.Conn) (before loop.Ref) {
 	state, ref := stateOf(c), c.Ref()
 	if state.closed {
@@ -80,8 +80,7 @@ func (r *Registry[K]) leaveAll(ref loop.Ref) {
 	delete(r.keys, ref)
 }
 
-// Get returns the connection that has key, or the zero Ref, whose Tell returns loop.ErrClosed. Any
-// goroutine may call it.
+// Get returns the connection that has key, or the zero Ref. Any goroutine may call it.
 func (r *Registry[K]) Get(key K) loop.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +94,7 @@ func (r *Registry[K]) Len() int {
 	return len(r.by)
 }
 
-// All yields the keys and their connections in no order, from a copy that it begins with. Any goroutine
-// may call it.
+// All yields the keys and their connections in no order, from a copy. Any goroutine may call it.
 func (r *Registry[K]) All() iter.Seq2[K, loop.Ref] {
 	return func(yield func(K, loop.Ref) bool) {
 		r.mu.Lock()

@@ -29,11 +29,11 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 // Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
 // behind what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
 // many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound, the
-// connection is not read until half of them are sent. Those that are ready wait, too, while the peer
-// does not take what was sent before.
+// connection is not read until half of them are sent. Those that are ready wait, too, while the
+// peer does not take what was sent before.
 //
-// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed, so
-// that replies which wait then are lost, unless they are waited for:
+// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed,
+// so that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
 //
@@ -103,8 +103,8 @@ func (r *Replies) Write(p []byte) error {
 	return nil
 }
 
-// checkWrite returns why nothing more is taken behind what waits, if so. It leaves what waits as it is:
-// no hook of the connection, which may give replies, runs within it.
+// checkWrite returns why nothing more is taken behind what waits, if so. It leaves what waits as it
+// is: no hook of the connection, which may give replies, runs within it.
 func (r *Replies) checkWrite() error {
 	switch {
 	case !r.c.Writable():
@@ -120,10 +120,10 @@ func (r *Replies) checkWrite() error {
 }
 
 // CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
-// once if none does. err nil is Close. A reply that is never Done keeps the connection open until the
-// idle timeout; for good, if more requests wait than may be under way, as those count as received.
-// Requests behind this one are still delivered, and their replies waited for. Where it is the last,
-// as behind a QUIT, call PauseRead of the connection, too.
+// once if none does. err nil is Close. A reply that is never Done keeps the connection open until
+// the idle timeout; for good, if more requests wait than may be under way, as those count as
+// received. Requests behind this one are still delivered, and their replies waited for. Where it is
+// the last, as behind a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
 	require(r.c != nil, zeroReplies)
 	r.over, r.reason = true, err
@@ -150,8 +150,8 @@ func (r *Replies) hold() {
 	}
 }
 
-// Done replies with data, which is copied, and sends it if all before it are. It must be called on the
-// connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
+// Done replies with data, which is copied, and sends it if all before it are. It must be called on
+// the connection's loop; elsewhere, Tell the connection's Ref to. A second Done does nothing, and
 // neither does one after the connection has closed.
 func (p *Reply) Done(data []byte) {
 	if p.ready {
@@ -169,7 +169,7 @@ func (p *Reply) Done(data []byte) {
 	r.flush()
 }
 
-// hasRoom reports whether more may be sent without passing the limit. If not, flush is called later.
+// hasRoom reports whether more may be sent within the limit. If not, flush is called later.
 func (r *Replies) hasRoom() bool {
 	if !r.stuck {
 		r.stuck = !r.c.WhenPending(r.half, func() { r.stuck = false; r.flush() })

@@ -45,12 +45,12 @@ func JSON[T any]() Typed[T] {
 
 // A TypedHandler is a loop.Handler that gets values in place of frames.
 type TypedHandler[T any] interface {
-	OnMessage(c *loop.Conn, v T) error
-	OnClose(c *loop.Conn, err error)
+	OnMessage(c *loop.Conn, v T) error // for each message, with the value it was decoded to
+	OnClose(c *loop.Conn, err error)   // once, as the last thing for c
 }
 
-// Handler returns the handler that decodes messages for h, which loop.HandlerAs finds in it. It belongs
-// to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
+// Handler returns the handler that decodes messages for h, which loop.HandlerAs finds in it. It
+// belongs to one connection, unless h can serve several: see Shared. A nil h or Decode panics.
 func (t Typed[T]) Handler(h TypedHandler[T]) loop.Handler {
 	require(t.Decode != nil, "Typed.Handler needs Typed.Decode")
 	require(h != nil, "Typed.Handler with a nil TypedHandler")

@@ -138,7 +138,7 @@ func (c *Conn) limitOpening() {
 	if !ok {
 		return
 	}
-	if d := o.OpenTimeout(); d > 0 {
+	if d := o.Open(c.peer()); d > 0 {
 		c.AfterFunc(d, func() {
 			if err := o.Opening(); err != nil {
 				c.shut(err)

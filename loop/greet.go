@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"net"
 
@@ -23,6 +24,17 @@ func (c *Conn) greet() {
 			c.appended(append(c.space(len(words)), words...))
 		}
 	})
+}
+
+// peer returns what the codec of c may know of its connection.
+func (c *Conn) peer() codec.Peer {
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr()}
+	if state, ok := c.TLS(); ok {
+		p.TLS = &state
+	} else if c.isTLS() {
+		p.TLS = new(tls.ConnectionState) // the handshake of StartTLS is not done
+	}
+	return p
 }
 
 // accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted. It

@@ -65,7 +65,7 @@ func (g *greeter) AppendReply(dst []byte) []byte {
 	return dst
 }
 
-func (g *greeter) OpenTimeout() time.Duration { return g.timeout }
+func (g *greeter) Open(codec.Peer) time.Duration { return g.timeout }
 
 func (g *greeter) Opening() error {
 	if g.done {

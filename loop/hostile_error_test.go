@@ -264,7 +264,7 @@ func TestHostileCodecOfAListener(t *testing.T) {
 		quiet := badCodec{reply: bad.reply, size: bad.size}
 		for way, cd := range map[string]codec.Codec{
 			"Decode": bad, "FrameSize": badSizer{quiet}, "AppendReply": badReply{quiet}, "Opening": badOpener{quiet},
-			"OpenTimeout": badTimeout{quiet}, "DecodeFrom": badResumer{quiet}, "New": badNew{quiet}, "AppendFarewell": badFarewell{quiet},
+			"Open": badTimeout{quiet}, "DecodeFrom": badResumer{quiet}, "New": badNew{quiet}, "AppendFarewell": badFarewell{quiet},
 			"Unfinished": badAssembler{quiet},
 		} {
 			accept := func(*loop.Conn) loop.Handler {

@@ -94,7 +94,7 @@ var ways = map[string]func(c *loop.Conn, err error) error{
 		c.SetCodec(badOpener{badCodec{reply: func() { panic(err) }}})
 		return nil
 	},
-	"the codec panics in OpenTimeout": func(c *loop.Conn, err error) error {
+	"the codec panics in Open": func(c *loop.Conn, err error) error {
 		c.SetCodec(badTimeout{badCodec{reply: func() { panic(err) }}})
 		return nil
 	},
@@ -164,13 +164,13 @@ func (b badFarewell) AppendFarewell(dst []byte, _ error) []byte { b.reply(); ret
 
 type badOpener struct{ badCodec }
 
-func (badOpener) OpenTimeout() time.Duration { return time.Millisecond }
-func (b badOpener) Opening() error           { b.reply(); return nil }
+func (badOpener) Open(codec.Peer) time.Duration { return time.Millisecond }
+func (b badOpener) Opening() error              { b.reply(); return nil }
 
 type badTimeout struct{ badCodec }
 
-func (b badTimeout) OpenTimeout() time.Duration { b.reply(); return 0 }
-func (badTimeout) Opening() error               { return nil }
+func (b badTimeout) Open(codec.Peer) time.Duration { b.reply(); return 0 }
+func (badTimeout) Opening() error                  { return nil }
 
 type badResumer struct{ badCodec }
 

@@ -44,10 +44,13 @@ type Codec struct {
 	// first that is here. If none is, the connection has none.
 	Protocols []string
 
-	// Check, if not nil, is asked last, for a handshake that is right otherwise. An error refuses
-	// it: a *HandshakeError with its Status, any other with 403. r must not be changed. A panic
-	// closes the connection.
-	Check func(r *http.Request) error
+	// Upgrade, if not nil, is asked last, for a handshake that is right otherwise. r has the client's
+	// address in RemoteAddr, and in TLS what its TLS handshake has settled; it must not be changed.
+	// What Upgrade puts into answer is sent with the answer: cookies, say. A Sec-WebSocket-Protocol
+	// there chooses the subprotocol in place of Protocols, of those that the client asks for; other
+	// fields of the handshake are dropped. An error refuses the handshake: a *HandshakeError with its
+	// Status, any other with 403. A panic closes the connection.
+	Upgrade func(r *http.Request, answer http.Header) error
 
 	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its
 	// socket. It runs on the loop. The answer is held in memory until the peer has taken it, and

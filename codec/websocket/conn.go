@@ -50,8 +50,7 @@ const keptReply = 128
 // block; a panic in one closes the connection.
 type Conn struct {
 	// OnOpen is called when the handshake is done, before the first message, and may send. Set it
-	// in Accept, if at all. r is the request, with neither body nor remote address; it may be kept.
-	// An error closes the connection: a *CloseError says with which code; any other is logged as
+	// in Accept, if at all. r is the request, without a body; it may be kept. An error closes the connection: a *CloseError says with which code; any other is logged as
 	// bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an
 	// OnClose.
 	//
@@ -65,6 +64,7 @@ type Conn struct {
 	OnPong func(data []byte)
 
 	config   *Codec
+	peer     *codec.Peer   // until the handshake is done; nil: nobody has said
 	request  *http.Request // until OnOpen has returned
 	protocol string
 	phase    phase
@@ -320,8 +320,11 @@ func (c *Conn) Unfinished() (size int, ok bool) {
 	return len(c.message), c.fragmented
 }
 
-// OpenTimeout implements codec.Opener.
-func (c *Conn) OpenTimeout() time.Duration {
+// Open implements codec.Opener. It is for who runs the codec.
+func (c *Conn) Open(peer codec.Peer) (timeout time.Duration) {
+	if c.config.masked == 0 { // a server's Upgrade wants to know
+		c.peer = &peer
+	}
 	return cmp.Or(c.config.HandshakeTimeout, DefaultHandshakeTimeout)
 }
 

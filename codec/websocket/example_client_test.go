@@ -14,7 +14,7 @@ import (
 func ExampleClient() {
 	gateway := &loop.Server{
 		Addr: "tcp://127.0.0.1:0",
-		Codec: &websocket.Codec{Path: "/v1", Check: func(r *http.Request) error {
+		Codec: &websocket.Codec{Path: "/v1", Upgrade: func(r *http.Request, _ http.Header) error {
 			if r.Header.Get("Authorization") != "Bearer secret" {
 				return &websocket.HandshakeError{Status: http.StatusUnauthorized, Reason: "who are you?"}
 			}

@@ -71,7 +71,7 @@ func ExampleConn_onOpen() {
 func ExampleCodec_check() {
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0",
-		Codec: &websocket.Codec{Check: func(r *http.Request) error {
+		Codec: &websocket.Codec{Upgrade: func(r *http.Request, _ http.Header) error {
 			if cookie, err := r.Cookie("session"); err != nil || cookie.Value != "secret" {
 				return &websocket.HandshakeError{Status: http.StatusUnauthorized}
 			}

@@ -47,6 +47,15 @@ func (c *Conn) handshake(data []byte, seen int) (advance int, err error) {
 	if err != nil {
 		return 0, c.refuse(nil, http.StatusBadRequest, err.Error())
 	}
+	if c.peer != nil {
+		r.TLS = c.peer.TLS
+		if c.peer.Remote != nil {
+			r.RemoteAddr = c.peer.Remote.String()
+		}
+	}
+	if r.Method == "PRI" && r.ProtoMajor == 2 {
+		return 0, c.refuseHTTP2()
+	}
 	if r.ProtoMajor != 1 {
 		return 0, c.refuse(nil, http.StatusHTTPVersionNotSupported, "this is HTTP/1.1")
 	}
@@ -139,17 +148,24 @@ func simple(r *http.Request) *http.Request {
 
 // upgrade accepts the handshake r or refuses it.
 func (c *Conn) upgrade(r *http.Request) error {
-	memory := memoryConn{header: make(http.Header)}
-	upgrader := ws.HTTPUpgrader{
-		Protocol: func(p string) bool { return slices.Contains(c.config.Protocols, p) },
-	}
-	if c.config.Compress {
-		upgrader.Negotiate = c.negotiate
-	}
 	if err := c.admit(r); err != nil {
 		return err
 	}
-	_, _, hs, err := upgrader.Upgrade(simple(r), &memory)
+	protocols := c.config.Protocols
+	answer, protocol, err := c.answerTo(r, protocols)
+	if err == nil && c.config.Upgrade != nil {
+		extra := make(http.Header)
+		if err := c.config.Upgrade(r, extra); err != nil {
+			return c.refuseWith(r, err)
+		}
+		if chosen := extra.Get("Sec-WebSocket-Protocol"); chosen != "" {
+			answer, protocol, err = c.answerTo(r, []string{chosen})
+			if err == nil && protocol != chosen {
+				return c.refuse(r, http.StatusInternalServerError, "a subprotocol that was not asked for")
+			}
+		}
+		answer = withHeader(answer, extra)
+	}
 	if err != nil {
 		status := http.StatusBadRequest
 		if rejected, ok := errors.AsType[*ws.ConnectionRejectedError](err); ok {
@@ -157,15 +173,53 @@ func (c *Conn) upgrade(r *http.Request) error {
 		}
 		return c.refuse(r, status, err.Error())
 	}
-	if c.config.Check != nil {
-		if err := c.config.Check(r); err != nil {
-			return c.refuseWith(r, err)
-		}
-	}
-	c.phase, c.request, c.protocol = answered, r, hs.Protocol
-	c.reply = append(append(c.reply, memory.written.Bytes()...), c.early...)
+	c.phase, c.request, c.protocol, c.peer = answered, r, protocol, nil
+	c.reply = append(append(c.reply, answer...), c.early...)
 	c.early = nil
 	return nil
+}
+
+// answerTo returns the answer that accepts the handshake r, with one of protocols if the client asks
+// for one.
+func (c *Conn) answerTo(r *http.Request, protocols []string) (answer []byte, protocol string, err error) {
+	memory := memoryConn{header: make(http.Header)}
+	upgrader := ws.HTTPUpgrader{Protocol: func(p string) bool { return slices.Contains(protocols, p) }}
+	if c.config.Compress {
+		c.deflate = false
+		upgrader.Negotiate = c.negotiate
+	}
+	_, _, hs, err := upgrader.Upgrade(simple(r), &memory)
+	return memory.written.Bytes(), hs.Protocol, err
+}
+
+// ownFields are those of an answer that only the handshake itself may set.
+var ownFields = map[string]bool{
+	"Upgrade": true, "Connection": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true,
+	"Sec-Websocket-Accept": true, "Sec-Websocket-Protocol": true, "Sec-Websocket-Extensions": true,
+	"Sec-Websocket-Key": true, "Sec-Websocket-Version": true,
+}
+
+// withHeader returns an answer with the fields of h added, but for ownFields.
+func withHeader(answer []byte, h http.Header) []byte {
+	if len(h) == 0 {
+		return answer
+	}
+	out := sink{data: bytes.TrimSuffix(answer, []byte("\r\n"))}
+	_ = h.WriteSubset(&out, ownFields) // memory does not fail
+	return append(out.data, "\r\n"...)
+}
+
+// refuseHTTP2 answers a client that begins with HTTP/2 in its own words: a GOAWAY with the code
+// HTTP_1_1_REQUIRED (RFC 9113 sections 3.4, 6.8 and 7) behind the SETTINGS that must come first.
+func (c *Conn) refuseHTTP2() error {
+	const settings, goAway, http11Required = 4, 7, 13
+	const why = "WebSocket is served by HTTP/1.1 here"
+	c.phase, c.early = over, nil
+	c.reply = append(c.reply, 0, 0, 0, settings, 0, 0, 0, 0, 0)
+	c.reply = append(c.reply, 0, 0, byte(8+len(why)), goAway, 0, 0, 0, 0, 0) // length, type, flags, stream
+	c.reply = append(c.reply, 0, 0, 0, 0, 0, 0, 0, http11Required)           // last stream, code
+	c.reply = append(c.reply, why...)
+	return &HandshakeError{Status: http.StatusHTTPVersionNotSupported, Reason: why}
 }
 
 // admit checks what the RFC leaves to us, and what ws.HTTPUpgrader does not look at.

@@ -73,8 +73,8 @@ func handshakeCases() []handshakeCase {
 		{"10.2", "the origin null", []string{"Origin: null"}, http.StatusForbidden},
 		{"10.2", "an empty origin", []string{"Host: example.com", "Origin: "}, http.StatusForbidden},
 		{"10.2", "two origins", []string{"Origin: https://friend.example\r\nOrigin: https://evil.example"}, http.StatusForbidden},
-		{"4.2.2", "a user that Check refuses", []string{"GET /chat?user=nobody HTTP/1.1"}, http.StatusForbidden},
-		{"4.2.2", "a user that Check refuses with a status", []string{"GET /chat?user=expired HTTP/1.1"}, http.StatusUnauthorized},
+		{"4.2.2", "a user that Upgrade refuses", []string{"GET /chat?user=nobody HTTP/1.1"}, http.StatusForbidden},
+		{"4.2.2", "a user that Upgrade refuses with a status", []string{"GET /chat?user=expired HTTP/1.1"}, http.StatusUnauthorized},
 		{"RFC 9110 15.5.14", "a body", []string{"Content-Length: 5"}, bad},
 		{"RFC 9112 6.1", "a chunked body", []string{"Transfer-Encoding: chunked"}, bad},
 		{"RFC 9112 6.3", "two lengths", []string{"Content-Length: 5\r\nContent-Length: 6"}, bad},
@@ -95,7 +95,7 @@ func TestHandshake(t *testing.T) {
 	s := start(t, &websocket.Codec{
 		Path:    "/chat",
 		Origins: []string{"https://friend.example"},
-		Check: func(r *http.Request) error {
+		Upgrade: func(r *http.Request, _ http.Header) error {
 			switch r.URL.Query().Get("user") {
 			case "nobody":
 				return errors.New("who are you?")

@@ -13,10 +13,10 @@ import (
 	"github.com/loopwheel/loopwheel/internal/redistest"
 )
 
-// Everything works for a user with the rights that docs/distributed.md names, and nothing else does.
+// Everything works for a user with the rights that docs/rooms.md names, and nothing else does.
 func TestACL(t *testing.T) {
 	onReal(t, func(t *testing.T, connect func() redis.UniversalClient) {
-		user := redistest.Restricted(t, connect(), "../../docs/distributed.md", "rooms")
+		user := redistest.Restricted(t, connect(), "../../docs/rooms.md", "rooms")
 		for _, cmd := range [][]any{{"set", "other", "1"}, {"xadd", "other", "*", "a", "b"}, {"publish", "other", "1"}, {"flushall"}} {
 			if err := user.Do(t.Context(), cmd...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 				t.Errorf("%v: %v", cmd, err)

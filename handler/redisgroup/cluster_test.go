@@ -173,7 +173,7 @@ func TestClusterIsAskedOnce(t *testing.T) {
 	if err == nil {
 		t.Error("a server that stands still has answered")
 	}
-	eventually(t, "nothing is owed", func() bool { return redisgroup.Owed(h) == 0 })
+	eventually(t, "nothing is owed", func() bool { return !redisgroup.Unsettled(h) })
 	if n := hsets(t, s) - before; n != 1 {
 		t.Errorf("%d claims have arrived", n)
 	}

@@ -13,6 +13,6 @@
 // few goroutines talk to Redis; loops never wait for it. While Redis is away messages queue up,
 // within bounds, and members of this process go on hearing each other in plain rooms.
 //
-// docs/distributed.md says what is promised, what happens when something fails, and what a room
+// docs/rooms.md says what is promised, what happens when something fails, and what a room
 // costs.
 package redisgroup

@@ -7,12 +7,12 @@ import (
 )
 
 // Die ends h as a crash would: nothing is given up.
-func Die(h *Hub) { h.stop() }
+func Die(h *Hub) { h.stop(context.Background()) }
 
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
 	node := h.keeper.name()
-	pipe := h.topo.client.TxPipeline()
+	pipe := h.servers.client.TxPipeline()
 	pipe.ZRem(ctx, h.keys.nodes(), node)
 	pipe.ZAdd(ctx, h.keys.reaping(), redis.Z{Score: 1, Member: node})
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -22,12 +22,12 @@ func DeclareDead(ctx context.Context, h *Hub) {
 
 // Reaped reports whether no dead node is left to be reaped, and h has a life after the first.
 func Reaped(ctx context.Context, h *Hub) bool {
-	n, err := h.topo.client.ZCard(ctx, h.keys.reaping()).Result()
+	n, err := h.servers.client.ZCard(ctx, h.keys.reaping()).Result()
 	return err == nil && n == 0 && h.keeper.name() != h.node+".0"
 }
 
 // StreamOf returns the key of an ordered room.
-func StreamOf(h *Hub, room string) string { return h.keys.place(orderedRoom, room).channel }
+func StreamOf(h *Hub, room string) string { return h.keys.place(orderedRoom, room).key }
 
 // Live returns how many ordered rooms have a subscription and miss nothing.
 func Live(h *Hub) (n int) {
@@ -41,7 +41,7 @@ func Live(h *Hub) (n int) {
 
 // Unclear returns how many messages wait to be tried again that Redis may have taken.
 func Unclear(h *Hub) (n int) {
-	for _, l := range h.topo.all() {
+	for _, l := range h.servers.all() {
 		l.out.mu.Lock()
 		for _, o := range l.out.queue {
 			if o.unclear {
@@ -55,7 +55,7 @@ func Unclear(h *Hub) (n int) {
 
 // Together has what f publishes go out in one batch, of a Hub on one server.
 func Together(h *Hub, f func()) {
-	l := h.topo.link(0)
+	l := h.servers.link(0)
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	f()
@@ -65,37 +65,29 @@ func Together(h *Hub, f func()) {
 func Held(h *Hub) bool {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
-	return h.keeper.held
+	return h.keeper.leased
 }
 
 // Claimed returns for whom h would claim a name again, or "".
 func Claimed(h *Hub, name string) string {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
-	return h.keeper.claims[name].owner
+	if ho := h.keeper.held[name]; ho != nil {
+		return ho.owner
+	}
+	return ""
 }
 
-// Owed returns how many names h has to give back.
-func Owed(h *Hub) int {
-	h.keeper.mu.Lock()
-	defer h.keeper.mu.Unlock()
-	return len(h.keeper.debts.owed)
+// Unsettled reports whether h has questions about names under way, or does not know what Redis has.
+func Unsettled(h *Hub) bool {
+	k := &h.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dirty || len(k.returns) > 0 || len(k.asking) > 0
 }
 
 // ClaimsOf returns the key of all names that are claimed.
 func ClaimsOf(h *Hub) string { return h.keys.claims() }
-
-// Asked returns how many names that are not claimed h remembers questions about.
-func Asked(h *Hub) (n int) {
-	h.keeper.mu.Lock()
-	defer h.keeper.mu.Unlock()
-	for c := range h.keeper.debts.asked {
-		if h.keeper.claims[c.name] != c {
-			n++
-		}
-	}
-	return n
-}
 
 // Excepts returns how many messages are noted that are not for all.
 func Excepts(h *Hub) (n int) {
@@ -120,7 +112,7 @@ func Joining(h *Hub) (n int) {
 // SlotMoved does what a cluster does that moves the slot of a plain room away.
 func SlotMoved(h *Hub, room string) {
 	p := h.keys.place(plainRoom, room)
-	h.topo.link(p.bucket).in.answered("sunsubscribe", p.channel)
+	_ = h.servers.link(p.bucket).subs.answered("sunsubscribe", p.channel)
 }
 
 // MovedFor is for how long a room whose slot has moved is not subscribed to again.
@@ -128,10 +120,10 @@ const MovedFor = 2 * reloadWait
 
 // Subscriptions returns how many channels are subscribed to, or are to be.
 func Subscriptions(h *Hub) (n int) {
-	for _, l := range h.topo.all() {
-		l.in.mu.Lock()
-		n += len(l.in.subs)
-		l.in.mu.Unlock()
+	for _, l := range h.servers.all() {
+		l.subs.mu.Lock()
+		n += len(l.subs.subs)
+		l.subs.mu.Unlock()
 	}
 	return n
 }

@@ -76,12 +76,12 @@ func (h *Hub) sayPlain(p place, except loop.Ref, msg []byte) error {
 	o := h.plain(p, plainMessage, msg)
 	r := h.find(p.channel)
 	if r == nil {
-		return h.topo.publish(o)
+		return h.servers.publish(o)
 	}
 	if h.cfg.OneOrder {
 		return h.publishExcept(r, o, except)
 	}
-	err := h.topo.publish(o)
+	err := h.servers.publish(o)
 	return errors.Join(err, r.local.BroadcastExcept(except, msg))
 }
 
@@ -96,7 +96,7 @@ func (h *Hub) plain(p place, kind byte, msg []byte) *outgoing {
 	return o
 }
 
-// takePlain delivers what came from Redis, which is borrowed.
+// takePlain delivers what came from Redis.
 func (r *room) takePlain(payload []byte) {
 	if len(payload) < plainHead {
 		return

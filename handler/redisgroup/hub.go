@@ -24,12 +24,12 @@ const nodeLen = 12
 // Redis. A process needs one. All its methods may be called from any goroutine, those of loops
 // included, and none waits for Redis but those that take a context.
 type Hub struct {
-	cfg    Config
-	keys   keys
-	node   string // this Hub, as a publisher
-	topo   *topology
-	timers *timing.Scheduler
-	keeper keeper
+	cfg     Config
+	keys    keys
+	node    string // this Hub, as a publisher
+	servers *servers
+	timers  *timing.Scheduler
+	keeper  keeper
 
 	seq      atomic.Uint64 // of what was published
 	commands atomic.Uint64 // with which it was, see publish.lua
@@ -46,9 +46,9 @@ type Hub struct {
 }
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
-// made for. The Hub has connections of its own, made with the client's options, and leaves the
-// client alone; hooks of the client are not used. It needs Redis 6.2 or Valkey; a cluster needs
-// Redis 7.
+// made for. The Hub uses the client as it is, with its options and hooks; of a cluster it uses the
+// clients of the masters, which get theirs by OnNewNode. The client must not be closed before the Hub.
+// It needs Redis 6.2 or Valkey; a cluster needs Redis 7.
 //
 // Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a Redis
 // that would throw rooms away when its memory is full, as far as INFO tells.
@@ -62,26 +62,31 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.keeper.init(h)
-	if h.topo, err = newTopology(h, client); err != nil {
+	if h.servers, err = newServers(h, client); err != nil {
 		h.cancel()
 		return nil, err
 	}
-	if err := h.topo.start(ctx); err != nil {
+	if err := h.servers.start(ctx); err != nil {
 		if !cfg.Lazy {
-			h.stop()
+			h.stop(ctx)
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
 		}
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
-	h.spawn(h.keeper.run)
+	h.wg.Go(h.keeper.run)
 	return h, nil
 }
 
 func newNode() string { return rand.Text()[:nodeLen] }
 
-// spawn runs one of the few goroutines that a Hub has.
-func (h *Hub) spawn(f func()) {
-	h.wg.Go(f)
+// pause waits, and reports false if the Hub was closed meanwhile.
+func (h *Hub) pause(d time.Duration) bool {
+	select {
+	case <-h.ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
@@ -96,27 +101,29 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.closed = true
 	h.mu.Unlock()
-	// What waits for a Redis that does not answer is interrupted when ctx ends.
-	defer context.AfterFunc(ctx, func() { _ = h.topo.client.Close() })()
-	err := h.topo.flush(ctx)
-	if e := h.keeper.resign(ctx); err == nil {
+	err := h.servers.flush(ctx)
+	if e := await(ctx, func() error { return h.keeper.resign(ctx) }); err == nil {
 		err = e
 	}
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	h.stop()
+	h.stop(ctx)
 	return err
 }
 
-func (h *Hub) stop() {
+// stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when ctx
+// ends: it returns when the client's timeouts let it, and does nothing more.
+func (h *Hub) stop(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
 	h.cancel()
 	h.timers.Stop()
-	h.topo.close()
-	h.wg.Wait()
+	_ = await(ctx, func() error { h.wg.Wait(); return nil })
+	for _, l := range h.servers.all() {
+		l.abandonAll()
+	}
 	for _, r := range h.all() {
 		r.refuseAll()
 	}
@@ -152,9 +159,9 @@ func (h *Hub) hold(p place) *room {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
 		if p.kind == orderedRoom {
-			h.topo.publish(&outgoing{place: p, op: opPeek, room: r})
+			h.servers.publish(&outgoing{place: p, op: opPeek, room: r})
 		}
-		h.topo.subscribe(r)
+		h.servers.link(r.bucket).subs.want(r)
 	}
 	r.holders++
 	return r
@@ -181,7 +188,7 @@ func (h *Hub) forget(r *room, visits int) {
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.topo.unsubscribe(r)
+	h.servers.link(r.bucket).subs.drop(r)
 }
 
 // find returns the room with that channel, or nil.
@@ -218,20 +225,17 @@ func (h *Hub) isClosed() bool {
 	return h.closed
 }
 
-// receive takes what came from Redis, which is borrowed.
-func (h *Hub) receive(channel, payload []byte) {
+// receive takes what came from Redis.
+func (h *Hub) receive(channel, payload string) {
 	h.stats.received.Add(1)
-	h.mu.RLock()
-	r := h.rooms[string(channel)]
-	h.mu.RUnlock()
-	switch {
+	switch r := h.find(channel); {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
-		if e, ok := parsePublished(r.name, string(payload)); ok {
+		if e, ok := parsePublished(r.name, payload); ok {
 			r.take(h.formed(e))
 		}
 	default:
-		r.takePlain(payload)
+		r.takePlain([]byte(payload))
 	}
 }
 
@@ -258,7 +262,7 @@ func (h *Hub) Stats() Stats {
 	rooms := len(h.rooms)
 	h.mu.RUnlock()
 	return Stats{
-		Rooms: rooms, Queued: h.topo.queued(),
+		Rooms: rooms, Queued: h.servers.queued(),
 		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Refused: h.stats.refused.Load(),
 		Received: h.stats.received.Load(), CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
 	}
@@ -329,11 +333,11 @@ const maxExcepts = 1024
 // publishExcept queues o, which ref does not get when it comes back to r.
 func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	if r == nil || ref == (loop.Ref{}) {
-		return h.topo.publish(o)
+		return h.servers.publish(o)
 	}
 	o.room = r
 	r.except(o, ref)
-	err := h.topo.publish(o)
+	err := h.servers.publish(o)
 	if err != nil {
 		r.forgetExcept(o)
 	}

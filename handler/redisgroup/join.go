@@ -3,7 +3,6 @@ package redisgroup
 import (
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -35,10 +34,8 @@ type joining struct {
 	then  func(c *loop.Conn, a Arrival)
 	until time.Time
 
-	gone    atomic.Bool // left, or closed; set with the room's lock held
-	refused atomic.Bool // it is told that it has not joined; as gone
-
 	// Guarded by the room's lock.
+	gone   bool // it has left, or closed
 	ready  bool // the past was read; the rest is what was read
 	fired  bool
 	tries  int      // that came too late
@@ -76,14 +73,14 @@ func (r *room) read(j *joining) {
 		r.refuse(j, r.order.denied)
 		return
 	}
-	r.hub.topo.link(r.bucket).joins.add(j)
+	r.hub.servers.link(r.bucket).past.join(j)
 }
 
 // refuse tells j that it cannot join. r.mu is held.
 func (r *room) refuse(j *joining, err error) {
 	if !j.fired {
 		j.ready, j.fired, j.arrive = true, true, Arrival{Err: err}
-		j.refused.Store(true)
+		r.hub.servers.link(r.bucket).past.leave(j)
 		r.fire(j)
 	}
 }
@@ -101,7 +98,8 @@ func (r *room) refuseAll() {
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j.gone.Store(true)
+	j.gone = true
+	r.hub.servers.link(r.bucket).past.leave(j)
 	r.end(j)
 }
 
@@ -171,14 +169,13 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()
 	o := &r.order
-	if j.gone.Load() {
+	if j.gone {
 		r.mu.Unlock()
 		return
 	}
 	a := j.arrive
 	if a.Err == nil && o.denied != nil { // since it was fired
 		a = Arrival{Err: o.denied}
-		j.refused.Store(true)
 	}
 	var tail []Entry
 	if a.Err == nil {

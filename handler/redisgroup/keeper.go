@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -15,19 +16,26 @@ type keeper struct {
 	hub    *Hub
 	lostCh chan string
 
-	mu        sync.Mutex
-	life      int
-	held      bool               // there was a lease in this life
-	untold    bool               // who is here was not told in this life
-	unclaimed bool               // some names were not claimed in this life
-	claims    map[string]claimed // names that are ours
-	debts     debts
+	wake    chan struct{}
+	leasing sync.Mutex // held while the lease is renewed
+
+	mu     sync.Mutex
+	life   int
+	held   map[string]*hold // names that are ours
+	leased bool             // there was a lease in this life
+	until  time.Time        // when the lease ends at the earliest, by our clock
+	untold bool             // who is here was not told in this life
+
+	dirty     bool             // Redis may have other names than we do
+	asking    map[string]int   // by name: questions under way
+	newest    uint64           // the newest token that was seen
+	returns   []*claimQuestion // that give back what nobody here wants any more
+	lostNames []string         // of which Config.OnError is to be told
 }
 
 func (k *keeper) init(h *Hub) {
-	k.hub, k.lostCh = h, make(chan string, 1)
-	k.claims = make(map[string]claimed)
-	k.debts.init()
+	k.hub, k.lostCh, k.wake = h, make(chan string, 1), make(chan struct{}, 1)
+	k.held, k.asking = make(map[string]*hold), make(map[string]int)
 }
 
 // name is that of this node in this life.
@@ -38,6 +46,9 @@ func (k *keeper) name() string {
 }
 
 func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.life) }
+
+// hurry renews the lease at once.
+func (k *keeper) hurry() { signal(k.wake) }
 
 // lost is told that a name of this node was declared dead.
 func (k *keeper) lost(name string) {
@@ -50,38 +61,41 @@ func (k *keeper) lost(name string) {
 // Times of the keeper.
 const (
 	reapClaim = 5 * time.Second      // for how long one that reaps has a node to itself
-	keepRetry = time.Second          // at most, between attempts to reach Redis
 	keepSlack = 5 * time.Millisecond // after a lease has run out, by Redis' clock
 )
 
 // run renews the lease when that is due, and looks again when the next lease of anybody runs out.
 func (k *keeper) run() {
 	lease := k.hub.cfg.Lease
-	renewed, touched := time.Time{}, time.Now()
+	renewed, touched := time.Now(), time.Now()
+	var delays backoff
 	for {
 		if time.Since(touched) > k.hub.cfg.HistoryTime/4 {
 			touched = time.Now()
 			k.hub.report(k.touch(k.hub.ctx))
 		}
-		wait := min(keepRetry, lease/6)
 		expires, err := k.renew(k.hub.ctx)
+		wait := min(lease/3, expires+keepSlack)
 		if err == nil {
 			renewed = time.Now()
-			wait = min(lease/3, expires+keepSlack)
-		} else if k.hub.ctx.Err() == nil && time.Since(renewed) > lease {
-			k.hub.report(err)
+			delays.reset()
+		} else {
+			wait = min(delays.next(), lease/6)
+			if k.hub.ctx.Err() == nil && time.Since(renewed) > lease {
+				k.hub.report(err)
+			}
+		}
+		k.reportLost()
+		wake := k.wake
+		if err != nil {
+			wake = nil // those who hurry wait, too
 		}
 		select {
 		case <-k.hub.ctx.Done():
 			return
 		case dead := <-k.lostCh:
-			if dead == k.name() {
-				k.rise()
-			}
-		case <-k.debts.fresh:
-			if !k.hub.topo.pause(min(keepRetry, wait)) {
-				return
-			}
+			k.rise(dead)
+		case <-wake:
 		case <-time.After(wait):
 		}
 	}
@@ -89,10 +103,10 @@ func (k *keeper) run() {
 
 // touch keeps the streams of rooms that have members here.
 func (k *keeper) touch(ctx context.Context) error {
-	pipe := k.hub.topo.client.Pipeline()
+	pipe := k.hub.servers.client.Pipeline()
 	for _, r := range k.hub.all() {
 		if r.kind == orderedRoom {
-			pipe.PExpire(ctx, r.channel, k.hub.cfg.HistoryTime)
+			pipe.PExpire(ctx, r.key, k.hub.cfg.HistoryTime)
 		}
 	}
 	if pipe.Len() == 0 {
@@ -102,59 +116,93 @@ func (k *keeper) touch(ctx context.Context) error {
 	return err
 }
 
-// renew renews the lease, and reaps who is dead. It returns when the next lease runs out.
+// renew renews the lease, does what that asks for, and reaps who is dead. It returns when the next
+// lease runs out.
 func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
-	h := k.hub
-	held := 0
-	k.mu.Lock()
-	if k.held {
-		held = 1
-	}
-	k.mu.Unlock()
-	answer, err := leaseScript.Run(ctx, h.topo.client, []string{h.keys.nodes(), h.keys.reaping()},
-		k.name(), h.cfg.Lease.Milliseconds(), held, reapClaim.Milliseconds()).Slice()
-	if err != nil {
+	alive, expires, dead, names, err := k.lease(ctx)
+	if err != nil || !alive {
 		return 0, err
 	}
-	if len(answer) != 3 {
-		return 0, errAnswer
-	}
-	alive, _ := answer[0].(int64)
-	expires, _ := answer[1].(int64)
-	dead, _ := answer[2].(string)
-	if alive == 0 {
-		k.rise()
-		return 0, nil
-	}
 	k.mu.Lock()
-	untold, unclaimed, owing := k.untold, k.unclaimed, len(k.debts.owed) > 0
-	k.held, k.untold, k.unclaimed = true, false, false
+	untold := k.untold
+	k.untold = false
 	k.mu.Unlock()
 	if untold {
-		h.reassertAll()
+		k.hub.reassertAll()
 	}
-	if owing {
-		k.pay(ctx)
+	if err := k.giveBack(ctx); err != nil {
+		return 0, err
 	}
-	if unclaimed {
-		k.reclaim(ctx)
-	}
-	if dead != "" {
-		if err := k.reap(ctx, dead); err != nil {
+	k.mu.Lock()
+	differ := k.dirty || names != len(k.held)
+	k.mu.Unlock()
+	if differ {
+		if err := k.sync(ctx); err != nil {
 			return 0, err
 		}
-		return 0, nil // there may be more
 	}
-	return time.Duration(expires) * time.Millisecond, nil
+	if dead != "" {
+		return 0, k.reap(ctx, dead) // there may be more
+	}
+	return expires, nil
 }
 
-// rise begins another life: all that this node has is told anew, under another name, once there is a
-// lease.
-func (k *keeper) rise() {
+// lease renews the lease. If the node was declared dead, or Redis has forgotten it, it begins another
+// life, which has no lease yet.
+func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, dead string, names int, err error) {
+	k.leasing.Lock()
+	defer k.leasing.Unlock()
+	h, had := k.hub, 0
 	k.mu.Lock()
-	k.life++
-	k.held, k.untold, k.unclaimed = false, true, true
+	node := k.nameLocked()
+	if k.leased {
+		had = 1
+	}
 	k.mu.Unlock()
+	began := time.Now()
+	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
+	answer, err := leaseScript.Run(ctx, h.servers.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds()).Slice()
+	if err != nil {
+		return false, 0, "", 0, err
+	}
+	if len(answer) != 4 {
+		return false, 0, "", 0, errAnswer
+	}
+	lives, _ := answer[0].(int64)
+	ms, _ := answer[1].(int64)
+	dead, _ = answer[2].(string)
+	count, _ := answer[3].(int64)
+	if lives == 0 {
+		k.rise(node)
+		return false, 0, "", 0, nil
+	}
+	k.mu.Lock()
+	k.leased, k.until = true, began.Add(h.cfg.Lease)
+	k.mu.Unlock()
+	return true, time.Duration(ms) * time.Millisecond, dead, int(count), nil
+}
+
+// secure returns when the node has a lease: in its life, or in another.
+func (k *keeper) secure(ctx context.Context) error {
+	for range 3 {
+		if alive, _, _, _, err := k.lease(ctx); alive || err != nil {
+			k.hurry() // the rest is the keeper's
+			return err
+		}
+	}
+	return errors.New("redisgroup: no lease, as Redis forgets it at once")
+}
+
+// rise ends a life and begins another: all that this node has is told anew, under another name, once
+// there is a lease.
+func (k *keeper) rise(dead string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if dead != k.nameLocked() {
+		return
+	}
+	k.life++
+	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
 }
 
@@ -162,12 +210,9 @@ func (k *keeper) rise() {
 // be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	if err := h.topo.ready(ctx); err != nil {
-		return err
-	}
 	for first := 0; first < h.keys.buckets; first += maxAsk {
 		n := min(maxAsk, h.keys.buckets-first)
-		pipe := h.topo.client.Pipeline()
+		pipe := h.servers.client.Pipeline()
 		rooms := make([]*redis.StringSliceCmd, n)
 		for i := range n {
 			pipe.Set(ctx, h.keys.tomb(first+i, dead), 1, time.Hour)
@@ -184,7 +229,12 @@ func (k *keeper) reap(ctx context.Context, dead string) error {
 			}
 		}
 	}
-	return claimScript.Run(ctx, h.topo.client, k.claimKeys(dead), "bury", dead, "", "").Err()
+	keys := []string{h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping()}
+	err := buryScript.Run(ctx, h.servers.client, keys, dead).Err()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
 }
 
 // reapUsers is how many users of a room one script removes.
@@ -193,11 +243,10 @@ const reapUsers = 200
 func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 	h := k.hub
 	at := h.keys.place(orderedRoom, room)
-	keys := []string{h.keys.members(at, dead), h.keys.users(at), at.channel, h.keys.joined(at.bucket, dead)}
+	keys := []string{h.keys.members(at, dead), h.keys.users(at), at.key, h.keys.joined(at.bucket, dead)}
 	for {
 		from := h.node + ":" + strconv.FormatUint(h.seq.Add(1), 10)
-		left, err := reapScript.Run(ctx, h.topo.client, keys, h.topo.command(), h.cfg.History, h.cfg.HistoryTime.Milliseconds(),
-			room, from, reapUsers).Int()
+		left, err := reapScript.Run(ctx, h.servers.client, keys, append(h.streamArgs(), room, from, reapUsers)...).Int()
 		if err != nil {
 			return err
 		}
@@ -210,9 +259,9 @@ func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 // resign gives up all that this node has.
 func (k *keeper) resign(ctx context.Context) error {
 	k.mu.Lock()
-	held := k.held
+	leased := k.leased
 	k.mu.Unlock()
-	if !held {
+	if !leased {
 		return nil
 	}
 	return k.reap(ctx, k.name())

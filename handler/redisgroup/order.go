@@ -68,7 +68,7 @@ func (r *room) ask() {
 	o.dirty = true
 	if o.known && o.subscribed && !o.asking {
 		o.asking = true
-		r.hub.topo.link(r.bucket).past.add(r)
+		r.hub.servers.link(r.bucket).past.add(r)
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *room) renew() {
 	o := &r.order
 	o.renewals++
 	o.subscribed, o.another = false, false
-	r.hub.topo.link(r.bucket).in.renewSoon(r)
+	r.hub.servers.link(r.bucket).subs.renew(r)
 }
 
 // renewSoon returns the number of a renewal that begins from now on. One who joins may ask for it
@@ -333,4 +333,24 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 	}
 	r.gap(got[0].Position, why)
 	return got
+}
+
+// deny tells those who are joining that they cannot, as err says, and reports whether that is news.
+func (r *room) deny(err error) (e *SubscribeError, news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e = &SubscribeError{Room: r.name, Err: err}
+	news = !r.order.deniedTold
+	r.order.denied, r.order.deniedTold = e, true
+	for j := range r.order.joins {
+		r.refuse(j, e)
+	}
+	return e, news
+}
+
+// denyAgain makes the next denial news, as this one was not told.
+func (r *room) denyAgain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.order.deniedTold = false
 }

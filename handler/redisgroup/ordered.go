@@ -108,33 +108,40 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	r := h.find(o.at.channel)
 	if r == nil {
-		return h.topo.publish(out)
+		return h.servers.publish(out)
 	}
-	out.known = r.knowledge()
+	out.server, out.next = r.continuation()
 	return h.publishExcept(r, out, except)
 }
 
-// A knowledge is what a publisher knows of a stream: how to continue after the last entry, see
+// continuation returns how to continue after the last entry of the stream, as far as it is known, see
 // order.
-type knowledge struct{ server, next string }
-
-func (r *room) knowledge() knowledge {
+func (r *room) continuation() (server, next string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o := &r.order; o.known {
-		return knowledge{o.server, o.next}
+		return o.server, o.next
 	}
-	return knowledge{}
+	return "", ""
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on
 // a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
-	return o.hub.topo.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
+	var who []string
+	err := await(ctx, func() (err error) {
+		who, err = o.hub.servers.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
+		return err
+	})
+	return who, err
 }
 
 // Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
-	n, err := o.hub.topo.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
+	var n int64
+	err := await(ctx, func() (err error) {
+		n, err = o.hub.servers.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
+		return err
+	})
 	return int(n), err
 }

@@ -1,11 +1,5 @@
 package redisgroup
 
-import (
-	"strings"
-
-	"github.com/redis/go-redis/v9"
-)
-
 // come is called when a connection has become a member: its user is here.
 func (r *room) come(m *membership) { r.present(m, 1) }
 
@@ -45,7 +39,7 @@ func (r *room) change(user string, n int) {
 // tell has Redis told about a user, perhaps again. r.mu is held.
 func (r *room) tell(what op, user string, again bool) {
 	o := &outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user), retold: again}
-	_ = r.hub.topo.publish(o)
+	_ = r.hub.servers.publish(o)
 }
 
 // reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
@@ -70,9 +64,12 @@ func (l *link) presenceArgs(s *segment) ([]string, []any) {
 	k, node := l.hub.keys, l.hub.keeper.name()
 	at := s.items[0].place
 	keys := []string{
-		k.fence(at.bucket, l.hub.node), k.members(at, node), k.users(at), at.channel, k.joined(at.bucket, node), k.tomb(at.bucket, node),
+		k.fence(at.bucket, l.hub.node), k.members(at, node), k.users(at), at.key, k.joined(at.bucket, node), k.tomb(at.bucket, node),
 	}
-	args := append(l.common(s), at.name)
+	if !l.hub.servers.sharded() {
+		keys = append(keys, k.nodes())
+	}
+	args := append(l.common(s), at.name, node)
 	for _, o := range s.items {
 		sign := "+"
 		if o.op == opGo {
@@ -82,13 +79,4 @@ func (l *link) presenceArgs(s *segment) ([]string, []any) {
 	}
 	s.node = node
 	return keys, args
-}
-
-// settlePresence sees whether this node was declared dead: then it comes back as another.
-func (l *link) settlePresence(s *segment) error {
-	answer, _ := s.cmd.(*redis.Cmd).Text()
-	if strings.HasPrefix(answer, "DEAD") {
-		l.hub.keeper.lost(s.node)
-	}
-	return nil
 }

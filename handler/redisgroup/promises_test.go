@@ -212,7 +212,7 @@ type flappingConn struct {
 }
 
 func (c *flappingConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("SUBSCRIBE")) && !c.enough.Load() {
+	if bytes.Contains(bytes.ToUpper(b), []byte("SUBSCRIBE")) && !c.enough.Load() {
 		c.flaps.Add(1)
 		_ = c.Conn.Close()
 	}

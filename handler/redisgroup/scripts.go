@@ -23,6 +23,8 @@ var (
 	reapLua string
 	//go:embed lua/claim.lua
 	claimLua string
+	//go:embed lua/bury.lua
+	buryLua string
 )
 
 var (
@@ -33,4 +35,5 @@ var (
 	historyScript  = redis.NewScript(appendLua + historyLua)
 	leaseScript    = redis.NewScript(leaseLua)
 	claimScript    = redis.NewScript(claimLua)
+	buryScript     = redis.NewScript(buryLua)
 )

@@ -24,6 +24,9 @@ import (
 // nodeEnv makes the test binary be a node on that Redis.
 const nodeEnv = "LOOPWHEEL_TEST_NODE"
 
+// leaseEnv is that node's lease.
+const leaseEnv = "LOOPWHEEL_TEST_LEASE"
+
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(nodeEnv); addr != "" {
 		beNode(addr)
@@ -35,7 +38,11 @@ func TestMain(m *testing.M) {
 // beNode is what a node does that can be killed.
 func beNode(addr string) {
 	t := &outsideTest{}
-	n := startNode(t, redis.NewClient(&redis.Options{Addr: addr}), redisgroup.Config{Lease: 2 * time.Second})
+	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
+	if err != nil {
+		lease = 2 * time.Second
+	}
+	n := startNode(t, redis.NewClient(&redis.Options{Addr: addr}), redisgroup.Config{Lease: lease})
 	fmt.Println(n.srv.LocalAddr())
 	select {}
 }
@@ -81,6 +88,17 @@ func (c *child) start(t *testing.T, redis string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cmd, c.addr = cmd, strings.TrimSpace(line)
+}
+
+// dial returns a connection to c.
+func (c *child) dial(t *testing.T) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp", c.where())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &client{t, conn, bufio.NewReader(conn)}
 }
 
 func (c *child) kill() {

@@ -96,7 +96,7 @@ func (h *Hub) Kick(user, reason string) error {
 		return ErrClosed
 	}
 	p := h.keys.place(userRoom, user)
-	err := h.topo.publish(h.plain(p, plainKick, []byte(reason)))
+	err := h.servers.publish(h.plain(p, plainKick, []byte(reason)))
 	if r := h.find(p.channel); r != nil && !h.cfg.OneOrder {
 		r.kick(reason)
 	}

@@ -128,6 +128,9 @@ var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv/store"}
 // function with these parameters.
 var surroundings = map[string]struct{ parameters, declarations string }{
 	"docs/backpressure.md": {"c *loop.Conn", "func lookUp(b []byte) []byte { return b }"},
+	"docs/rooms.md": {
+		"ctx context.Context, addr string, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg []byte", "",
+	},
 	"docs/distributed.md": {
 		"ctx context.Context, addr string, client redis.UniversalClient, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg, body []byte",
 		"func closeOrder(context.Context, string, []byte) error { return nil }",

@@ -109,8 +109,8 @@ func TestEndAmongNewcomers(t *testing.T) {
 		_ = srv.Wait()
 		close(ended)
 		clients.Wait()
-		if st := srv.Stats(); st.Conns != 0 || st.Accepted != st.Refused+st.Closed {
-			t.Errorf("%d open; %d accepted, but %d refused and %d closed", st.Conns, st.Accepted, st.Refused, st.Closed)
+		if st := srv.Stats(); st.Conns != 0 || st.Accepted != st.Refused+st.Closed+st.Probes {
+			t.Errorf("%d open; %d accepted, but %d refused, %d closed and %d probes", st.Conns, st.Accepted, st.Refused, st.Closed, st.Probes)
 		}
 	}
 	life()

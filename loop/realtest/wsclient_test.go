@@ -141,7 +141,7 @@ func soon[T any](t *testing.T, from <-chan T) (v T) {
 func TestWebSocketClientsComeBack(t *testing.T) {
 	const bots, visits = 10, 5
 	refused := make(map[string]bool)
-	cd := &websocket.Codec{Check: func(r *http.Request) error { // each bot's first attempt; all is on one loop
+	cd := &websocket.Codec{Upgrade: func(r *http.Request, _ http.Header) error { // each bot's first attempt; all is on one loop
 		if name := r.URL.RawQuery; !refused[name] {
 			refused[name] = true
 			return &websocket.HandshakeError{Status: http.StatusServiceUnavailable, Reason: "later"}

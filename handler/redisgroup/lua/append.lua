@@ -1,7 +1,8 @@
 -- append is shared by the scripts that write to a room's stream. A stream is log, counter and epoch
 -- in one key: entry ids are epoch-number, and numbers count from 1 in each epoch. An entry has one
 -- field, e: "identity node:seq kind\ndata", by which server it was written and who published it. So
--- it is published behind its id. Lua hashes each string that it makes, all bytes of it: there are few.
+-- it is published behind its id, in the channel of that name, which has the number of the database
+-- before it unless that is 0: databases share channels. Lua hashes each string that it makes, all bytes of it: there are few.
 
 -- identity tells this run of this server from all others: a replication id is made anew when a
 -- server starts and when it is promoted, the two ways in which numbers that were handed out can be
@@ -36,7 +37,7 @@ end
 -- begin makes the first epoch of a stream that has no entries, with an entry that has the number 0 and
 -- is no message: so nobody knows a room as empty, and who finds that entry gone has missed something.
 -- Returns its id, or '0-0' if the server takes nothing now.
-local function begin(key, publish, ttl)
+local function begin(key, command, database, ttl)
   local id, entry = string.format('%.0f-0', now()), identity() .. ' -:0 b\n'
   local done = redis.pcall('XADD', key, id, 'e', entry)
   if type(done) == 'table' then
@@ -45,14 +46,14 @@ local function begin(key, publish, ttl)
     error(done)
   end
   redis.call('PEXPIRE', key, ttl)
-  redis.call(publish, key, id .. ' ' .. entry)
+  redis.call(command, database .. key, id .. ' ' .. entry)
   return id
 end
 
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
 -- than they give: there is one for each script, as the publisher may have no member in the room that
 -- has it kept.
-local function append(key, at, entry, publish, max, ttl)
+local function append(key, at, entry, command, database, max, ttl)
   at.n = at.n + 1
   local id = string.format('%.0f-%.0f', at.epoch, at.n)
   redis.call('XADD', key, 'MAXLEN', '~', max, id, 'e', entry)
@@ -60,6 +61,6 @@ local function append(key, at, entry, publish, max, ttl)
     redis.call('PEXPIRE', key, ttl)
     at.kept = true
   end
-  redis.call(publish, key, id .. ' ' .. entry)
+  redis.call(command, database .. key, id .. ' ' .. entry)
   return id
 end

@@ -1,38 +1,40 @@
--- Claims and releases names. KEYS: names, leases, the node's names, nodes that are being reaped,
--- fence. ARGV: claim, release or bury; node; name; owner; number of this command, which is larger
--- than of those before; 1 if one about the name was not answered: it may still be on its way, and
--- is void. Returns 1 if that was done, 0 if the name is another's. A name is free if the lease of
--- its node is gone or has run out. Its owner may claim it again from another node: a client that
--- has lost its server.
-local op, node, name = ARGV[1], ARGV[2], ARGV[3]
-if op == 'bury' then -- the node was reaped: nothing of it is left
-  for _, n in ipairs(redis.call('SMEMBERS', KEYS[3])) do
-    local v = redis.call('HGET', KEYS[1], n)
-    if v and string.match(v, '^%S+') == node then redis.call('HDEL', KEYS[1], n) end
-  end
-  redis.call('DEL', KEYS[3])
-  redis.call('ZREM', KEYS[4], node)
-  redis.call('ZREM', KEYS[2], node)
-  return 1
-end
-local fence = redis.call('GET', KEYS[5])
-if fence and tonumber(fence) > tonumber(ARGV[5]) then
-  return redis.error_reply('STALE a later command was here')
-end
-if ARGV[6] == '1' then redis.call('SET', KEYS[5], ARGV[5], 'PX', 3600000) end
-local mine, held = node .. ' ' .. ARGV[4], redis.call('HGET', KEYS[1], name)
+-- Claims a name for a node, or gives it back.
+-- KEYS: names, leases, the node's names, how many names nodes have, the last token, end of a loss.
+-- ARGV: claim, again or release; node; name; owner; token: of the grant, or for claim the newest that
+--   the node has seen.
+-- Returns the token of a grant, 1 if the name was given back, 0 if it is another's; or an error:
+--   NOLEASE the node's lease has run out; STALE and a token: the name was granted to this owner since the
+--   node has asked; LOST and ms: Redis has lost what it had, and those who had names come first.
+-- A name is "node token owner", and free if the lease of its node has run out. Its owner may claim it
+-- from another node, too: a client that has lost its server.
+local op, node, name, owner, token = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local t = redis.call('TIME')
+local us = tonumber(t[1]) * 1000000 + tonumber(t[2])
+local function lives(n) return tonumber(redis.call('ZSCORE', KEYS[2], n) or 0) > math.floor(us / 1000) end
+if not lives(node) then return redis.error_reply('NOLEASE of ' .. node) end
+local holder, has, whose = string.match(redis.call('HGET', KEYS[1], name) or '', '^(%S+) (%d+) (.*)$')
 if op == 'release' then
-  if held ~= mine then return 0 end
+  if holder ~= node then
+    redis.call('SREM', KEYS[3], name)
+    return 0
+  end
+  if tonumber(has) ~= token then return 0 end
   redis.call('HDEL', KEYS[1], name)
   redis.call('SREM', KEYS[3], name)
+  redis.call('HINCRBY', KEYS[4], node, -1)
   return 1
 end
-if held and string.match(held, '^%S+ (.*)$') ~= ARGV[4] then
-  local t = redis.call('TIME')
-  local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-  local lease = redis.call('ZSCORE', KEYS[2], string.match(held, '^%S+'))
-  if lease and tonumber(lease) > now then return 0 end
-end
-redis.call('HSET', KEYS[1], name, mine)
+if holder and whose ~= owner and lives(holder) then return 0 end
+if holder and whose == owner and tonumber(has) > token then return redis.error_reply('STALE ' .. has) end
+local wait = tonumber(redis.call('GET', KEYS[6]) or 0) - math.floor(us / 1000)
+if op == 'claim' and not holder and wait > 0 then return redis.error_reply(string.format('LOST %.0f', wait)) end
+local last = tonumber(redis.call('GET', KEYS[5]) or 0)
+local next = string.format('%.0f', math.max(us, last + 1))
+redis.call('SET', KEYS[5], next)
+redis.call('HSET', KEYS[1], name, node .. ' ' .. next .. ' ' .. owner)
 redis.call('SADD', KEYS[3], name)
-return 1
+if holder ~= node then
+  redis.call('HINCRBY', KEYS[4], node, 1)
+  if holder then redis.call('HINCRBY', KEYS[4], holder, -1) end
+end
+return tonumber(next)

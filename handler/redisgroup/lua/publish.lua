@@ -1,6 +1,6 @@
 -- Publishes messages of ordered rooms whose keys share a slot.
 -- KEYS: receipt, and the stream of each message. ARGV: number of this command, 1 if this repeats
--- messages that may have been taken, PUBLISH or SPUBLISH, length of a stream, its time to live in ms,
+-- messages that may have been taken, PUBLISH or SPUBLISH, database, length of a stream, its time to live in ms,
 -- the server's identity as the publisher knows it; then for each message what the publisher knows, and
 -- the entry with that identity. What it knows is "epoch-*", if the stream's last entry is of that epoch
 -- and identity, or ''; but of a message that may have been taken, to which server and in which command
@@ -21,7 +21,7 @@ elseif tonumber(held) > tonumber(ARGV[1]) then
 end
 local again = ARGV[2] == '1'
 
-local me, theirs, publish, max, ttl = identity(), ARGV[6], ARGV[3], ARGV[4], ARGV[5]
+local me, command, database, max, ttl, theirs = identity(), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local at, seen, failed = {}, {}, {}
 local keys, args, try, sub, byte = KEYS, ARGV, redis.pcall, string.sub, string.byte
 
@@ -39,7 +39,7 @@ local function continue(key, epoch, entry)
     end
     if tail == '00' then redis.call('PEXPIRE', key, ttl) end
   end
-  local heard = try(publish, key, id .. ' ' .. entry)
+  local heard = try(command, database .. key, id .. ' ' .. entry)
   if type(heard) == 'table' then
     failed[key] = '!' .. heard.err
     return failed[key]
@@ -65,12 +65,12 @@ end
 local function begun(key, entry)
   at[key] = at[key] or open(key, me)
   if theirs ~= me then entry = me .. string.match(entry, '^%S+(.*)$') end
-  return append(key, at[key], entry, publish, max, ttl)
+  return append(key, at[key], entry, command, database, max, ttl)
 end
 
 local out, continues = {}, not again and theirs == me
 for i = 1, #keys - 1 do
-  local key, known, entry = keys[i + 1], args[5 + 2 * i], args[6 + 2 * i]
+  local key, known, entry = keys[i + 1], args[6 + 2 * i], args[7 + 2 * i]
   local done = again and earlier(key, known, entry) or nil
   done = done or failed[key] -- what follows one that failed must not overtake it
   if not done and continues and known ~= '' and not at[key] then

@@ -18,18 +18,20 @@ const (
 	userRoom    channelKind = 'u'
 )
 
-// A place is where a room is in Redis. Channel and stream have the same name.
+// A place is where a room is in Redis.
 type place struct {
 	kind    channelKind
 	name    string
 	bucket  int
-	channel string
+	key     string // of its stream
+	channel string // the key, behind the number of the database unless that is 0: all share channels
 }
 
 // keys makes names of keys and channels: {prefix:bucket}kind:name.
 type keys struct {
-	prefix  string
-	buckets int
+	prefix   string
+	database string // "" for 0
+	buckets  int
 }
 
 func (k keys) tag(bucket int) string { return "{" + k.prefix + ":" + strconv.Itoa(bucket) + "}" }
@@ -41,7 +43,8 @@ func (k keys) place(kind channelKind, name string) place {
 		_, _ = h.Write([]byte(name))
 		bucket = int(h.Sum32() % uint32(k.buckets))
 	}
-	return place{kind, name, bucket, k.tag(bucket) + string(kind) + ":" + name}
+	key := k.tag(bucket) + string(kind) + ":" + name
+	return place{kind, name, bucket, key, k.database + key}
 }
 
 // receipt holds the number of the last command of a node that has published messages.
@@ -70,8 +73,13 @@ func (k keys) reaping() string            { return "{" + k.prefix + ":nodes}reap
 func (k keys) claims() string             { return "{" + k.prefix + ":nodes}names" }
 func (k keys) claimed(node string) string { return "{" + k.prefix + ":nodes}names:" + node }
 
-// claimFence holds the number of the question before which those of a node about names are void.
-func (k keys) claimFence(node string) string { return "{" + k.prefix + ":nodes}fence:" + node }
+// counts holds how many names each node has, token the last one that was given, mark that this Redis
+// was used, and loss until when only those are given names who had them,
+// as it has lost all.
+func (k keys) counts() string { return "{" + k.prefix + ":nodes}counts" }
+func (k keys) token() string  { return "{" + k.prefix + ":nodes}token" }
+func (k keys) mark() string   { return "{" + k.prefix + ":nodes}mark" }
+func (k keys) loss() string   { return "{" + k.prefix + ":nodes}loss" }
 
 // checkName returns why a name will not do.
 func checkName(what, name string) error {

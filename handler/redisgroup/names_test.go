@@ -1,0 +1,222 @@
+//go:build unix
+
+package redisgroup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/loopwheel/loopwheel/handler/redisgroup"
+)
+
+// rounds is how often the tests of names do what may go wrong.
+func rounds() int {
+	if os.Getenv(slowEnv) != "" {
+		return 200
+	}
+	return 10
+}
+
+// claimBoth has two nodes claim a name at once, and returns who was told yes.
+func claimBoth(t *testing.T, name string, nodes ...*node) (who []int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { errs[i] = n.hub.Claim(ctx, name, fmt.Sprint("owner", i)) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			who = append(who, i)
+		case !errors.Is(err, redisgroup.ErrTaken):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	return who
+}
+
+// brief is a config with a lease that tests can outlive.
+func brief() redisgroup.Config {
+	cfg := settled()
+	cfg.Lease = 300 * time.Millisecond
+	return cfg
+}
+
+// Two who claim a name just after both their leases have run out are not both told yes.
+func TestNamesAfterTheLeaseRanOut(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(patient(m.Addr()))
+	defer client.Close()
+	one, two := startNode(t, client, settled()), startNode(t, client, settled())
+	now := time.Now()
+	for i := range rounds() {
+		now = now.Add(time.Minute) // for Redis: longer than any lease
+		m.SetTime(now)
+		if who := claimBoth(t, fmt.Sprint("name", i), one, two); len(who) != 1 {
+			t.Fatalf("round %d: %v were told yes", i, who)
+		}
+	}
+}
+
+// After a loss of all that Redis had those who had names have them, and a name that nobody had is
+// given to one.
+func TestNamesAfterFlushAll(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		one, two := startNode(t, connect(), brief()), startNode(t, connect(), brief())
+		redis := connect()
+		for i := range rounds() {
+			had := fmt.Sprint("had", i)
+			if err := one.hub.Claim(t.Context(), had, "owner"); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := one.hub.Token(had, "owner")
+			flushAll(t, redis)
+			if who := claimBoth(t, fmt.Sprint("name", i), one, two); len(who) != 1 {
+				t.Fatalf("round %d: %v were told yes", i, who)
+			}
+			if err := two.hub.Claim(t.Context(), had, "another"); !errors.Is(err, redisgroup.ErrTaken) {
+				t.Fatalf("round %d: a name that is another's: %v", i, err)
+			}
+			eventually(t, "it has a newer token", func() bool {
+				now, ok := one.hub.Token(had, "owner")
+				return ok && now > before
+			})
+		}
+	})
+}
+
+// One whose connection is cut in the middle of the question is not told yes, and the name is free
+// again, for one.
+func TestNamesWhileConnectionsAreCut(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		k := &cutter{}
+		one, two, three := startNode(t, cutting(t, k, connect()), settled()), startNode(t, connect(), settled()), startNode(t, connect(), settled())
+		for i := range rounds() {
+			name := fmt.Sprint("name", i)
+			k.set([]cut{cutCommands, cutAnswers}[i%2])
+			err := one.hub.Claim(t.Context(), name, "one")
+			k.set(cutNothing)
+			if err == nil {
+				t.Fatalf("round %d: it was told yes", i)
+			}
+			if _, ok := one.hub.Token(name, "one"); ok {
+				t.Fatalf("round %d: it has a token", i)
+			}
+			eventually(t, "somebody has it", func() bool {
+				who := claimBoth(t, name, two, three)
+				if len(who) > 1 {
+					t.Fatalf("round %d: %v were told yes", i, who)
+				}
+				return len(who) == 1
+			})
+		}
+	})
+}
+
+// A process that was stopped for longer than its lease, and claims a name as it wakes, is not told yes
+// beside another.
+func TestNamesAfterAStop(t *testing.T) {
+	r := newRedis(t)
+	t.Setenv(leaseEnv, "300ms")
+	one, two := startChild(t, r.addr()), startChild(t, r.addr())
+	a, b := one.dial(t), two.dial(t)
+	for i := range rounds() {
+		if err := one.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond) // it is stopped for longer than its lease
+		a.say("claim name%d a", i)
+		if err := one.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		b.say("claim name%d b", i)
+		first, second := a.hear(), b.hear()
+		yes := 0
+		for _, line := range []string{first, second} {
+			if strings.HasSuffix(line, "<nil>") {
+				yes++
+			}
+		}
+		if yes > 1 || !strings.HasPrefix(first, "claimed") || !strings.HasPrefix(second, "claimed") {
+			t.Fatalf("round %d: %q and %q", i, first, second)
+		}
+	}
+}
+
+// What connections have claimed ends with the last of them that is the owner's.
+func TestClaimFor(t *testing.T) {
+	onAll(t, func(t *testing.T, connect func() redis.UniversalClient) {
+		one, two := startNode(t, connect(), settled()), startNode(t, connect(), settled())
+		a, b, c := one.dial(), one.dial(), two.dial()
+		a.say("claim ann 1")
+		a.wants("claimed ann <nil>")
+		b.say("claim ann 1")
+		b.wants("claimed ann <nil>")
+		c.say("claim ann 2")
+		c.wants("claimed ann " + redisgroup.ErrTaken.Error())
+		a.Close()
+		b.say("claim bob 1")
+		b.wants("claimed bob <nil>")
+		b.say("unclaim bob 1")
+		eventually(t, "bob is free", func() bool {
+			_, ok, err := two.hub.Owner(t.Context(), "bob")
+			return err == nil && !ok
+		})
+		if owner, _, err := two.hub.Owner(t.Context(), "ann"); owner != "1" {
+			t.Errorf("ann is %q's: %v", owner, err)
+		}
+		b.Close()
+		eventually(t, "ann is free", func() bool {
+			_, ok, err := two.hub.Owner(t.Context(), "ann")
+			return err == nil && !ok
+		})
+		c.say("claim ann 2")
+		c.wants("claimed ann <nil>")
+	})
+}
+
+// Rooms of one prefix on two databases of one server have nothing to do with each other.
+func TestDatabasesAreApart(t *testing.T) {
+	m := miniredis.RunT(t)
+	on := func(db int) *client {
+		opt := patient(m.Addr())
+		opt.DB = db
+		c := redis.NewClient(opt)
+		t.Cleanup(func() { c.Close() })
+		return startNode(t, c, settled()).dial()
+	}
+	a, b, c := on(5), on(6), on(5)
+	for _, m := range []*client{a, b, c} {
+		m.say("bind ann")
+		m.wants("bound")
+		m.say("join red")
+		m.wants("joined true")
+		m.say("history blue 0")
+		m.until("arrived")
+	}
+	meet(t, "red", a, c)
+	a.say("others red plain")
+	a.say("send ann direct")
+	a.say("oothers blue ordered")
+	c.until("ordered")
+	for line := ""; line != "end"; {
+		b.say("say red end")
+		if line = b.hear(); strings.Contains(line, "plain") || strings.Contains(line, "direct") || strings.Contains(line, "ordered") {
+			t.Fatalf("database 6 heard %q of database 5", line)
+		}
+	}
+}
