@@ -210,9 +210,9 @@ func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
 	return nil
 }
 
-// Pause keeps workers from starting tasks of this queue, wherever they are, until Resume. Tasks that
-// run go on, and adding, cancelling and looking work as ever. Redis remembers it, unless it loses
-// what it has; after an error some shards may be paused and others not.
+// Pause keeps workers from starting tasks of this queue, wherever they are, until Resume. Tasks
+// that run go on, and adding, cancelling and looking work as ever. Redis remembers it, unless it
+// loses what it has; after an error some shards may be paused and others not.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 
 // Resume ends a Pause. What has become due meanwhile starts at once.

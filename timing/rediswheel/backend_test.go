@@ -67,9 +67,9 @@ func embeddedServer(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 }
 
 // dialEmbedded connects as by a socket, which takes what is written at once. miniredis' own
-// connections, by net.Pipe, do not: it answers the first commands of a pipeline while the client still
-// writes the rest, and a subscriber that does not read what is published holds up all others, with a
-// lock, for which no bubble of testing/synctest lets time pass.
+// connections, by net.Pipe, do not: it answers the first commands of a pipeline while the client
+// still writes the rest, and a subscriber that does not read what is published holds up all others,
+// with a lock, for which no bubble of testing/synctest lets time pass.
 func dialEmbedded(m *miniredis.Miniredis) (net.Conn, error) {
 	server, err := m.Dial()
 	if err != nil {

@@ -46,6 +46,7 @@ const forever = time.Duration(1<<63 - 1)
 
 const (
 	maxClaims = 4                     // pipelines on their way: what becomes due while Redis is slow is claimed together
+	minBatch  = 16                    // tasks that a shard is asked for, if there are places: few scripts for many tasks
 	pace      = 10 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
 )
 
@@ -93,7 +94,7 @@ func (w *worker) claimReady(ctx context.Context) {
 		if !s.ready || s.busy {
 			continue
 		}
-		n := min((left+shards-1)/shards, maxBatch)
+		n := min(max((left+shards-1)/shards, minBatch), left, maxBatch)
 		left, shards = left-n, shards-1
 		s.ready = false
 		if n == 0 && (s.mine && now < s.renew || s.mode == "help") {
@@ -257,8 +258,8 @@ func (w *worker) plan(c *claim) {
 	}
 }
 
-// refill claims from shards with a backlog when places have become free. It waits for more to become
-// free, unless half of them are: one script can fill them all.
+// refill claims from shards with a backlog when places have become free. It waits for more to
+// become free, unless half of them are: one script can fill them all.
 func (w *worker) refill() {
 	open := w.places.open()
 	if open <= 0 {
@@ -275,8 +276,8 @@ func (w *worker) refill() {
 	}
 }
 
-// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to own
-// are given up with the others.
+// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to
+// own are given up with the others.
 func (w *worker) giveBack(claims []claim) {
 	w.loop.claims--
 	for i := range claims {

@@ -16,8 +16,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
-// What falls into a gap of the clock happens later, by as much as clocks are put forward: reports of
-// others, whose days, weeks and years were lost.
+// What falls into a gap of the clock happens later, by as much as clocks are put forward: reports
+// of others, whose days, weeks and years were lost.
 func TestCronGaps(t *testing.T) {
 	for _, tt := range []struct {
 		cron, zone, from string
@@ -56,8 +56,8 @@ func TestCronZoneInExpression(t *testing.T) {
 	}
 }
 
-// A naive model of the rule, minute by minute: what clocks show from before a change until after it.
-// In the order of the parser's fields, each is a mask of bits.
+// A naive model of the rule, minute by minute: what clocks show from before a change until after
+// it. In the order of the parser's fields, each is a mask of bits.
 func naive(spec *cron.SpecSchedule, zone *time.Location, from, to time.Time) (all []time.Time) {
 	hourly := bits.OnesCount64(spec.Hour&(1<<24-1)) == 24
 	matches := func(shown time.Time) bool {

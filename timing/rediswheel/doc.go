@@ -24,11 +24,11 @@
 // # How it works
 //
 // A queue is cut into shards. Each has six keys with one hash tag: sorted sets of what waits, what
-// runs and what is dead, hashes of records and states, and a hash that says who owns the shard. Each
-// operation is one script on one shard, which takes a bounded number of tasks and its time from
-// Redis. Two things of it are a timing wheel: the due sets in Redis, and the local wheel that each
-// worker feeds from them. The worker that owns a shard has the time of its next task on that wheel
-// and claims what is due then, with a token and under a lease; without the token nothing can be
-// ended. A message tells the owner if something is added that is due before it would look. It looks
-// every Config.Refresh, in case the message is lost.
+// runs and what is dead, hashes of records and states, and a hash that says who owns the shard.
+// Each operation is one script on one shard, which takes a bounded number of tasks and its time
+// from Redis. Two things of it are a timing wheel: the due sets in Redis, and the local wheel that
+// each worker feeds from them. The worker that owns a shard has the time of its next task on that
+// wheel and claims what is due then, with a token and under a lease; without the token nothing can
+// be ended. A message tells the owner if something is added that is due before it would look. It
+// looks every Config.Refresh, in case the message is lost.
 package rediswheel

@@ -50,8 +50,8 @@ func (e *ends) held() int {
 	return e.open
 }
 
-// flush sends what is queued, until ctx ends. What cannot be sent is tried again: the work was done,
-// and only Redis can say that the lease is lost.
+// flush sends what is queued, until ctx ends. What cannot be sent is tried again: the work was
+// done, and only Redis can say that the lease is lost.
 func (e *ends) flush(ctx context.Context) {
 	for fails := 0; ctx.Err() == nil; {
 		select {
@@ -177,8 +177,8 @@ func (e *ends) nack(shard int, group []ended) call {
 	return c
 }
 
-// count takes Redis' letters, after which the runs are over. A run keeps its place until then: what is lost
-// with this worker is no more than its places.
+// count takes Redis' letters, after which the runs are over. A run keeps its place until then: what
+// is lost with this worker is no more than its places.
 func (e *ends) count(group []ended, letters string) {
 	c := &e.w.q.counts
 	for i, d := range group {

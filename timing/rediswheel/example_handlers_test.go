@@ -19,8 +19,8 @@ var (
 
 func closeOrder(context.Context, string) error { return nil }
 
-// What a handler returns says what becomes of the task: nil, it is done; an error, it is tried again
-// with a back-off; and these say it more exactly.
+// What a handler returns says what becomes of the task: nil, it is done; an error, it is tried
+// again with a back-off; and these say it more exactly.
 func ExamplePermanent() {
 	_ = rediswheel.HandlerFunc(func(ctx context.Context, t rediswheel.Task) error {
 		switch err := closeOrder(ctx, t.Key); {

@@ -260,8 +260,8 @@ func TestSubscriptionsKilled(t *testing.T) {
 	}
 }
 
-// subscriptionsKilled adds and runs tasks for some seconds. It returns by how much they were late at
-// most, without the time for which the machine stood still.
+// subscriptionsKilled adds and runs tasks for some seconds. It returns by how much they were late
+// at most, without the time for which the machine stood still.
 func subscriptionsKilled(t *testing.T, client *redis.Client, refresh time.Duration) (n int, latest time.Duration) {
 	ctx := context.Background()
 	q := open(t, client, Config{Refresh: refresh})

@@ -20,8 +20,8 @@ func refusePrivate(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were in
-// November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
+// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were
+// in November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
 // special.
 var special = prefixes(
 	"0.0.0.0/8",         // this network

@@ -33,9 +33,9 @@ const (
 // use; it must not be copied or changed once in use.
 //
 // A status of 2xx is success. Errors of transport, 408, 425, 429 and 5xx are tried again, with
-// Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other answers are
-// final: the task is dead. That includes redirects, which are not followed: a callback that moved
-// is to be changed where it is made.
+// Config.Backoff or when Retry-After says, if that is not now, and within an hour. All other
+// answers are final: the task is dead. That includes redirects, which are not followed: a callback
+// that moved is to be changed where it is made.
 //
 // Requests carry the headers of Standard Webhooks (standardwebhooks.com): Webhook-Id, the same in
 // each attempt of one occurrence, by which a receiver knows what it has seen; Webhook-Timestamp;

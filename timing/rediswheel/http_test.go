@@ -122,8 +122,8 @@ func kind(err error) string {
 	return "after " + v.after.String()
 }
 
-// An answer that does not end is read up to MaxResponse; one that does not come is waited for as long
-// as Timeout says, and tried again.
+// An answer that does not end is read up to MaxResponse; one that does not come is waited for as
+// long as Timeout says, and tried again.
 func TestHTTPBounds(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
@@ -148,8 +148,8 @@ func TestHTTPBounds(t *testing.T) {
 	}
 }
 
-// A receiver knows by Webhook-Id what it has seen: each attempt of an occurrence has the same, the next
-// occurrence another.
+// A receiver knows by Webhook-Id what it has seen: each attempt of an occurrence has the same, the
+// next occurrence another.
 func TestWebhookID(t *testing.T) {
 	ids := make(chan string, 3)
 	first := true

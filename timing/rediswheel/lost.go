@@ -50,8 +50,8 @@ func (w *worker) keep(ctx context.Context) {
 	}
 }
 
-// insist calls f until Redis has done it, and reports whether it has: what is wrong for good is told
-// once.
+// insist calls f until Redis has done it, and reports whether it has: what is wrong for good is
+// told once.
 func (w *worker) insist(ctx context.Context, f func(ctx context.Context) error) bool {
 	for n := 0; ctx.Err() == nil; n++ {
 		err := f(ctx)

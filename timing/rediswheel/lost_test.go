@@ -108,8 +108,8 @@ func TestRepeatingSurvivesFlushAllEverywhere(t *testing.T) {
 	})
 }
 
-// What is there stays as it is, and what is declared is added once Redis is there, with the time that
-// its beginning says.
+// What is there stays as it is, and what is declared is added once Redis is there, with the time
+// that its beginning says.
 func TestRepeatingIsAdded(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx, began := context.Background(), time.Now()

@@ -18,7 +18,7 @@ import (
 
 // A message is what workers and scripts publish: a word and its arguments.
 //
-//	due KEY MS           in the shard whose own hash is KEY, something is due before its owner would look
+//	due KEY MS           something is due in the shard of that own hash, before its owner looks
 //	look -               messages may have been lost
 //	held WORKER (SHARD OWNER MS)...  who owns shards, and until when
 //	help WORKER SHARD... a worker has more to do than places

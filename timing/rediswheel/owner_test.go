@@ -73,7 +73,8 @@ func (l *line) cut() {
 	}
 }
 
-// When a worker is gone without a word, whichever it is, its shards are taken within four refreshes.
+// When a worker is gone without a word, whichever it is, its shards are taken within four
+// refreshes.
 func TestOwnerLost(t *testing.T) {
 	for lost := range 3 {
 		virtually(t, func(t *testing.T) {

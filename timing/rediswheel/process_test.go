@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 func (j *job) run() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// It waits for as long as the machine stands still: a count that it sends again would count twice.
+	// It waits for as long as the machine stands still: a count that it sends again would count
+	// twice.
 	client := redis.NewClient(&redis.Options{Addr: j.Addr, PoolSize: 100, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	q, err := Open(ctx, client, Config{Concurrency: j.Cfg.Concurrency, Lease: j.Cfg.Lease, Refresh: j.Cfg.Refresh})
 	if err != nil {

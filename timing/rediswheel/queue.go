@@ -48,19 +48,20 @@ type Config struct {
 	Concurrency int
 
 	// Places, if not nil, takes the place of Concurrency as the bound of what runs at once: Runs of
-	// several queues share them. Weight is this queue's part of them, against the weights of the others;
-	// 0 means 1, and 1,000 is the most.
+	// several queues share them. Weight is this queue's part of them, against the weights of the
+	// others; 0 means 1, and 1,000 is the most.
 	Places *Places
 	Weight int
 
-	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has an
-	// equal part of it, so it is reached while all have tasks that are due. 0 means no such bound.
+	// Rate is how many tasks of the queue start in a second, all workers together. Each shard has
+	// an equal part of it, so it is reached while all have tasks that are due. 0 means no such
+	// bound.
 	Rate float64
 
 	// Lease is how long a task stays with a worker of which nothing is heard. A worker renews it as
-	// long as the handler runs; after a crash, another gets the task when it has run out, and when the
-	// task's shard has another owner if that was lost, too: see Refresh. 0 means DefaultLease; a
-	// second is the least.
+	// long as the handler runs; after a crash, another gets the task when it has run out, and when
+	// the task's shard has another owner if that was lost, too: see Refresh. 0 means DefaultLease;
+	// a second is the least.
 	Lease time.Duration
 
 	// Timeout bounds an attempt: the handler's context ends then. One that goes on nevertheless
@@ -101,7 +102,8 @@ type Config struct {
 	// goroutines, and should return soon. nil means that errors are only counted.
 	OnError func(t Task, err error)
 
-	// Logger is told of panics of handlers, with their stacks, and of losses. The zero Logger is silent.
+	// Logger is told of panics of handlers, with their stacks, and of losses. The zero Logger is
+	// silent.
 	Logger zerolog.Logger
 }
 

@@ -64,8 +64,8 @@ type schedule struct {
 
 // after returns the first occurrence after now, or the zero Time.
 //
-// Between two changes of its clocks a zone has one offset to UTC. Where clocks are put forward, what
-// they do not show counts by the offset before the change: it happens later, by as much as the
+// Between two changes of its clocks a zone has one offset to UTC. Where clocks are put forward,
+// what they do not show counts by the offset before the change: it happens later, by as much as the
 // clocks were put forward. Where they are put back, what they show twice happens the first time
 // only, unless the hour is open.
 func (s *schedule) after(now time.Time) time.Time {

@@ -60,8 +60,8 @@ type Task struct {
 	Zone    string        // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
 	Misfire Misfire
 
-	// KeepResult is for how long Redis keeps what the handler leaves with SetResult. 0 means that there
-	// is no result. Not for tasks that repeat.
+	// KeepResult is for how long Redis keeps what the handler leaves with SetResult. 0 means that
+	// there is no result. Not for tasks that repeat.
 	KeepResult time.Duration
 
 	// For HTTPCallback, though any handler may use them.

@@ -14,8 +14,9 @@ import (
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
-// virtually runs a test on miniredis in virtual time: hours pass at once. After it, it waits for what
-// a client that was closed has under way: go-redis ends a dial that fails at its next try only.
+// virtually runs a test on miniredis in virtual time: hours pass at once. After it, it waits for
+// what a client that was closed has under way: go-redis ends a dial that fails at its next try
+// only.
 func virtually(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
@@ -210,7 +211,8 @@ func TestRetryAndDead(t *testing.T) {
 	})
 }
 
-// A time of few digits, such as 9.467e+11 ms, is a time like others, though a server may print it so.
+// A time of few digits, such as 9.467e+11 ms, is a time like others, though a server may print it
+// so.
 func TestRoundTime(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		ctx, at := context.Background(), time.UnixMilli(946_700_000_000)

@@ -180,8 +180,8 @@ func TestConcurrency(t *testing.T) {
 	})
 }
 
-// Redis' clock counts, not that of the worker: with an hour between them, tasks are neither early nor
-// late.
+// Redis' clock counts, not that of the worker: with an hour between them, tasks are neither early
+// nor late.
 func TestClocksApart(t *testing.T) {
 	for _, ahead := range []time.Duration{77 * time.Minute, -77 * time.Minute} {
 		virtually(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 -- Ends tasks that were done, and keeps results of some.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead; then the keys of results
--- ARGV:   1 number of tasks; of each: id, token; then of each result: place of its task, ms to keep it, result
+-- ARGV:   1 number of tasks; of each: id, token; then of each result: place of its task, ms to keep
+--         it, result
 -- Answer: a letter for each task: d done, s stale, the token is not that of the task's run
 local due, run, state, body, own, dead = unpack(KEYS)
 local n, ids, gone, letters = tonumber(ARGV[1]), {}, {}, {}

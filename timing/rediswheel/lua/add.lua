@@ -1,7 +1,8 @@
 -- Adds tasks to one shard.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
 -- ARGV:   1 time in ms, or '' for Redis' own; then of each task:
---         policy (a replace, i ignore, c conflict), id, record, due time in ms or negative delay in ms
+--         policy (a replace, i ignore, c conflict), id, record,
+--         due time in ms or negative delay in ms
 -- Answer: a letter for each task: a added, also in place of another; i ignored; c conflict
 -- A record is written first. At maxmemory Redis refuses that, and then nothing has happened.
 local due, run, state, body, own, dead = unpack(KEYS)

@@ -1,13 +1,16 @@
 -- Renews who owns the shard, puts back tasks whose lease has ended, and moves due ones to run.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms or '', 2 worker, 3 mode, 4 token of what is claimed, 5 most tasks, up to 100,
---         6 most bytes of records, 7 ms of the tasks' lease, 8 most deliveries of a task, 9 ms of ownership,
---         10 ms to the owner's next look, 11 ms between two starts, 0 for no rate
--- Modes:  own is refused while another worker's ownership lives; take is not; help leaves the owner as it is
+-- ARGV:   1 time in ms or '', 2 worker, 3 mode, 4 token of what is claimed,
+--         5 most tasks, up to 100, 6 most bytes of records, 7 ms of the tasks' lease,
+--         8 most deliveries of a task, 9 ms of ownership, 10 ms to the owner's next look,
+--         11 ms between two starts, 0 for no rate
+-- Modes:  own is refused while another worker's ownership lives; take is not; help leaves the owner
+--         as it is
 -- Answer: 1 seconds, 2 microseconds, 3 owner, '' if Redis knew nothing of the shard, 4 owned until,
 --         5 next start or '', 6 next end of a lease or '', 7 tasks put back, 8 tasks dead;
 --         and of the tasks claimed 9 ids, 10 due times, 11 states, 12 records
--- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not run is -.
+-- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not
+-- run is -.
 local due, run, state, body, own, dead = unpack(KEYS)
 local worker, mode, token, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local t = redis.call('TIME')
@@ -39,8 +42,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', run, '-inf', now, 'LIMIT', 0, 10
   redis.call('ZREM', run, id)
 end
 
--- How many tasks may start: those that are due, unless the queue is paused, and what the rate allows.
--- free is when the rate allows the next start. What was not used is lost after 50 ms.
+-- How many tasks may start: those that are due, unless the queue is paused, and what the rate
+-- allows. free is when the rate allows the next start. What was not used is lost after 50 ms.
 local n, gap = 0, tonumber(ARGV[11])
 local free = gap > 0 and math.max(tonumber(held[4]) or 0, now - 50) or 0
 if not held[3] and most > 0 and free <= now then

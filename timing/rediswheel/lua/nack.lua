@@ -1,7 +1,9 @@
 -- Ends runs after which something is left of the task.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms or ''; then of each: id, token, what, due time in ms or negative delay in ms, reason
--- What:   retry counts an attempt; next waits for another occurrence; release is as if the task had not been
+-- ARGV:   1 time in ms or ''; then of each: id, token, what, due time in ms or negative delay in
+--         ms, reason
+-- What:   retry counts an attempt; next waits for another occurrence; release is as if the task had
+--         not been
 --         started; dead gives it up
 -- Answer: a letter for each: b put back, x dead, c it was cancelled, s stale
 local due, run, state, body, own, dead = unpack(KEYS)
