@@ -255,8 +255,8 @@ func (n *newcomer) lost(err error) {
 	s.arrived(n.loop)
 }
 
-// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one of
-// the two before it ends.
+// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one
+// of the two before it ends.
 func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	s := l.server
 	s.newcomers.Add(1)

@@ -36,8 +36,8 @@ func (l *Loop) leave() {
 	l.exit()
 }
 
-// tick is called when the wheel's next deadline has come. A loop whose turn is coming anyway advances
-// its wheel in that one.
+// tick is called when the wheel's next deadline has come. A loop whose turn is coming anyway
+// advances its wheel in that one.
 func (l *Loop) tick() {
 	if l.state.CompareAndSwap(loopIdle, loopQueued) {
 		l.turn()
@@ -104,8 +104,8 @@ func (l *Loop) endTurns() {
 
 // AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: behind the
 // messages that came together, or a batch of timers and posts, before what these have sent is
-// written. It is for work that many callbacks share. What f itself adds runs behind it. A panic in f
-// is logged and counted. A nil f panics here.
+// written. It is for work that many callbacks share. What f itself adds runs behind it. A panic in
+// f is logged and counted. A nil f panics here.
 func (l *Loop) AtTurnEnd(f func()) {
 	l.owner.Check("Loop.AtTurnEnd")
 	if f == nil {

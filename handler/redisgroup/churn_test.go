@@ -102,8 +102,7 @@ func (c *client2) settle() {
 // subscribed counts the channels that Redis has subscribers of.
 func subscribed(t *testing.T, client redis.UniversalClient) (n int) {
 	t.Helper()
-	count := func(c *redis.Client) {
-		all, err := c.PubSubShardChannels(t.Context(), "*").Result()
+	count := func(all []string, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,11 +110,11 @@ func subscribed(t *testing.T, client redis.UniversalClient) (n int) {
 	}
 	switch c := client.(type) {
 	case *redis.Client:
-		count(c)
+		count(c.PubSubChannels(t.Context(), "*").Result())
 	case *redis.ClusterClient:
 		for _, shard := range c.ClusterShards(t.Context()).Val() {
 			node := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("%s:%d", shard.Nodes[0].IP, shard.Nodes[0].Port)})
-			count(node)
+			count(node.PubSubShardChannels(t.Context(), "*").Result())
 			node.Close()
 		}
 	}

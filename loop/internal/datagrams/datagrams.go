@@ -1,7 +1,7 @@
 //go:build linux && !386 && !s390x
 
-// Package datagrams receives and sends UDP in batches, by recvmmsg(2) and sendmmsg(2), without telling
-// Go's scheduler: none of the calls waits.
+// Package datagrams receives and sends UDP in batches, by recvmmsg(2) and sendmmsg(2), without
+// telling Go's scheduler: none of the calls waits.
 package datagrams
 
 import (
@@ -22,8 +22,8 @@ const (
 	maxDatagram = 1 << 16 // what one may have
 	outArena    = 128 << 10
 
-	// longest4 and longest6 are how many bytes one may carry: its own length has 16 bits, as has that
-	// of the whole packet of IPv4.
+	// longest4 and longest6 are how many bytes one may carry: its own length has 16 bits, as has
+	// that of the whole packet of IPv4.
 	longest4, longest6 = 1<<16 - 1 - 20 - 8, 1<<16 - 1 - 8
 )
 
@@ -59,8 +59,8 @@ func NewIn() *In {
 	return b
 }
 
-// Receive takes what is there, up to a batch. It is valid until the next call. Connected says that the
-// socket speaks with one peer only.
+// Receive takes what is there, up to a batch. It is valid until the next call. Connected says that
+// the socket speaks with one peer only.
 func (b *In) Receive(fd int, connected bool) ([]engine.Datagram, error) {
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.hdrs[0])),
 		Batch, unix.MSG_DONTWAIT, 0, 0)
@@ -147,8 +147,8 @@ func NewOut(v6 bool) *Out {
 	return b
 }
 
-// Add copies a datagram for a peer. What waits is sent before, if there is no room for more. An error
-// is what the system would tell too late.
+// Add copies a datagram for a peer. What waits is sent before, if there is no room for more. An
+// error is what the system would tell too late.
 func (b *Out) Add(fd int, p []byte, peer netip.AddrPort) error {
 	if len(p) > longest4 && (len(p) > longest6 || peer.Addr().Is4()) {
 		return os.NewSyscallError("sendto", unix.EMSGSIZE)

@@ -45,8 +45,8 @@ func (e *Engine) Accepting(ln net.Listener) engine.Accepting {
 	return a
 }
 
-// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether it
-// is one of SCTP.
+// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether
+// it is one of SCTP.
 func (a *accepting) Accept() (engine.Newcomer, error) {
 	var fd int
 	var from syscall.Sockaddr

@@ -49,7 +49,8 @@ func (r *rally) OnWake(int) {
 	r.write()
 }
 
-// What comes just before the loop lets Go's poller hear of it again is found: the kernel tells nobody.
+// What comes just before the loop lets Go's poller hear of it again is found: the kernel tells
+// nobody.
 func TestArmingLooksOnceMore(t *testing.T) {
 	in, out, err := os.Pipe()
 	if err != nil {

@@ -74,7 +74,8 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 	return lc.Listen(ctx, network, address)
 }
 
-// Start implements engine.Engine. Each loop has to show that its timer and other goroutines wake it.
+// Start implements engine.Engine. Each loop has to show that its timer and other goroutines wake
+// it.
 func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 	e.host = h
 	for i := range n {

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less, until
-// it is looked again whether there are more at once.
+// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less,
+// until it is looked again whether there are more at once.
 const mostAlone = 7
 
 // packets implements engine.Packets.

@@ -85,7 +85,8 @@ func TestPacketsOfAllSizes(t *testing.T) {
 	})
 }
 
-// More than fits into a batch, from many peers, each of which stays on its loop. Each loop has some.
+// More than fits into a batch, from many peers, each of which stays on its loop. Each loop has
+// some.
 func TestPacketsPeersStay(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
 		port, boxes := servePackets(t, r, "udp", "127.0.0.1:0")

@@ -56,8 +56,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// A unix socket that is reset while it is paused, as its peer has not read everything, still has what
-// was sent before: it is heard first, and the end only then.
+// A unix socket that is reset while it is paused, as its peer has not read everything, still has
+// what was sent before: it is heard first, and the end only then.
 func TestPausedUnixSocketKeepsWhatCame(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		ln, err := net.Listen("unix", shortdir.Socket(t))

@@ -44,8 +44,8 @@ var longAgo = time.Unix(1, 0)
 //
 // Go's poller does not watch the instance itself, but a second one, in which the first is the only
 // entry. While the loop is busy that entry is disarmed: otherwise each arrival would wake a thread
-// in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, and looks
-// once more: the kernel does not tell again of an instance that it has told of before.
+// in Go's poller, for a loop that is awake. Before it waits the loop arms the entry again, and
+// looks once more: the kernel does not tell again of an instance that it has told of before.
 //
 // But for what says so, all of it belongs to the loop: there is no lock.
 type poller struct {
@@ -87,8 +87,8 @@ type entry struct {
 }
 
 // requests are what other goroutines want the loop to do. Any goroutine may use them. A loop that
-// waits is woken by Go's scheduler, as one goroutine wakes another, which costs no system call: what
-// waits in Go's poller gives up when its deadline is over.
+// waits is woken by Go's scheduler, as one goroutine wakes another, which costs no system call:
+// what waits in Go's poller gives up when its deadline is over.
 type requests struct {
 	turn    atomic.Bool // a turn is wanted
 	called  atomic.Bool // tasks has something
@@ -182,8 +182,8 @@ func (p *poller) run() error {
 	return errors.Join(p.err, err)
 }
 
-// rounds does what there is to do. Go's poller calls it at the start, after each event, and sometimes
-// without one.
+// rounds does what there is to do. Go's poller calls it at the start, after each event, and
+// sometimes without one.
 func (p *poller) rounds(uintptr) (leave bool) {
 	r := &p.requests
 	for {

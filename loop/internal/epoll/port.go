@@ -16,9 +16,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// portRoom is how many bytes may wait in the kernel for a port's socket, which doubles that and counts
-// three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default is room
-// for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away for longer.
+// portRoom is how many bytes may wait in the kernel for a port's socket, which doubles that and
+// counts three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default
+// is room for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away
+// for longer.
 const portRoom = 4 << 20
 
 // groupPort implements engine.PacketPort with a socket for each loop. The kernel chooses one by a

@@ -14,9 +14,9 @@ import (
 )
 
 // maxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
-// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that is
-// longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a tenth
-// of a millisecond, in which the P serves nobody else: less than a handler may take.
+// a small echo costs, and a quarter of a large one: Go's monitor takes the P of a system call that
+// is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
+// tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
 const maxRaw = readBuffer
 
 // maxIovecs is what one writev takes; the system refuses more.
@@ -106,9 +106,9 @@ func (s *socket) read() {
 	}
 }
 
-// checkPaused ends a paused socket that was reset. If the peer had ended its output before that, the
-// system's error is another one, and what came is all there is: it must not be lost. Nor must what
-// is in a unix socket, where a reset only means that the peer has not read everything.
+// checkPaused ends a paused socket that was reset. If the peer had ended its output before that,
+// the system's error is another one, and what came is all there is: it must not be lost. Nor must
+// what is in a unix socket, where a reset only means that the peer has not read everything.
 func (s *socket) checkPaused() {
 	if !s.unix {
 		n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -117,8 +117,8 @@ func (s *socket) checkPaused() {
 			return
 		}
 	}
-	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for the
-	// last report a second time would bring a second one.
+	// Ended both ways, and reported for ever: it must not be, until it is read again. To ask for
+	// the last report a second time would bring a second one.
 	if s.polling != unix.EPOLLONESHOT {
 		s.polling = unix.EPOLLONESHOT
 		_ = s.loop.poll.control(unix.EPOLL_CTL_MOD, s.fd, s.place, s.polling)
@@ -159,7 +159,8 @@ func (s *socket) Write(p []byte) (int, error) {
 func (s *socket) WriteAside(p []byte) (int, error) { return s.Write(p) }
 
 // Writev implements engine.Socket: a few pieces as Write does it, by sendmsg(2). writev(2) would go
-// through the layer for files, too, and take 0.5 to 1 µs more for the two records of 16 KiB over TLS.
+// through the layer for files, too, and take 0.5 to 1 µs more for the two records of 16 KiB over
+// TLS.
 func (s *socket) Writev(bufs [][]byte) (int, error) {
 	var pieces [maxRawPieces]unix.Iovec
 	size := 0

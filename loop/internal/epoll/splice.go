@@ -16,7 +16,8 @@ const (
 	// spliceFlags leave the data where they are, and do not wait.
 	spliceFlags = unix.SPLICE_F_MOVE | unix.SPLICE_F_NONBLOCK
 
-	// spliceMost is how much goes through the pipe at once: an unprivileged user's pipes have a limit.
+	// spliceMost is how much goes through the pipe at once: an unprivileged user's pipes have a
+	// limit.
 	spliceMost = 256 << 10
 )
 

@@ -11,9 +11,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// timer is what a loop ticks by: a timerfd(2) in the loop's own epoll instance. A timer of Go's is up
-// to a millisecond late in a program that sleeps, as Go's poller waits in milliseconds. It implements
-// pollee.
+// timer is what a loop ticks by: a timerfd(2) in the loop's own epoll instance. A timer of Go's is
+// up to a millisecond late in a program that sleeps, as Go's poller waits in milliseconds. It
+// implements pollee.
 type timer struct {
 	loop  *eventLoop
 	fd    int

@@ -15,8 +15,9 @@ import (
 
 var pull = []byte{0}
 
-// Again implements engine.Engine. What Execute is given while the loop runs what it was given before,
-// or handles a socket, is run before it polls again; so the anchor becomes readable in place of it.
+// Again implements engine.Engine. What Execute is given while the loop runs what it was given
+// before, or handles a socket, is run before it polls again; so the anchor becomes readable in
+// place of it.
 func (e *Engine) Again(loop int) {
 	if _, err := unix.Write(e.loops[loop].peer, pull); err != nil { // as good as never: nobody else writes
 		_ = e.Wake(loop)

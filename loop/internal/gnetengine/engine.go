@@ -4,9 +4,9 @@
 //
 // Each loop is a gnet.Client with one event loop and no listener. So each has a ticker goroutine of
 // its own, whose OnTick advances the loop's wheel; and accepting, refusing, ceasing to accept and
-// the choice of the loop are in our hands. Sockets are gnet's connections, but writing goes straight
-// to the descriptor: gnet's outbound buffer is unbounded, tells nobody when it has drained, and is
-// dropped when a connection ends.
+// the choice of the loop are in our hands. Sockets are gnet's connections, but writing goes
+// straight to the descriptor: gnet's outbound buffer is unbounded, tells nobody when it has
+// drained, and is dropped when a connection ends.
 package gnetengine
 
 import (

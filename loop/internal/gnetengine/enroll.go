@@ -20,9 +20,9 @@ type ticket struct {
 	conn   net.Conn
 }
 
-// Enroll implements engine.Engine. gnet waits, in EnrollContext, until OnOpen has run, and for ever if
-// the loop ends before: only goroutines of its own can call it. One of them stays, as its stack has
-// grown to what that needs.
+// Enroll implements engine.Engine. gnet waits, in EnrollContext, until OnOpen has run, and for ever
+// if the loop ends before: only goroutines of its own can call it. One of them stays, as its stack
+// has grown to what that needs.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	l := e.loops[loop]
 	t := &ticket{loop: l, conn: nc, open: open, lost: lost}

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Who enrolls a connection hears of it once: that it was opened, or that it is lost, also if the loop
-// ends meanwhile.
+// Who enrolls a connection hears of it once: that it was opened, or that it is lost, also if the
+// loop ends meanwhile.
 func TestEnrollAnswersOnce(t *testing.T) {
 	for range 20 {
 		r := newRig(t, 1)

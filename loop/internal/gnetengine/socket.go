@@ -45,8 +45,8 @@ func (m *marks) set(what marks)    { *m |= what }
 func (m *marks) unset(what marks)  { *m &^= what }
 
 // maxRaw is how much is written without telling Go's scheduler. That saves a tenth of what a small
-// echo costs. A call that lasts keeps the garbage collector from stopping the world: to copy so much
-// takes 10 to 20 µs.
+// echo costs. A call that lasts keeps the garbage collector from stopping the world: to copy so
+// much takes 10 to 20 µs.
 const maxRaw = 64 << 10
 
 // Write implements engine.Socket.
