@@ -92,8 +92,8 @@ type Responder interface {
 	AppendReply(dst []byte) []byte
 }
 
-// A Peer is what a connection knows of its peer. A codec may keep it; it must not change what it points
-// to.
+// A Peer is what a connection knows of its peer. A codec may keep it; it must not change what it
+// points to.
 type Peer struct {
 	Remote, Local net.Addr             // of the connection
 	TLS           *tls.ConnectionState // nil: the connection is not encrypted
@@ -112,8 +112,8 @@ type Opener interface {
 	Opening() error
 }
 
-// Greeting is implemented by a codec whose side of the protocol has the first word: the request of a
-// handshake, a preface, a banner.
+// Greeting is implemented by a codec whose side of the protocol has the first word: the request of
+// a handshake, a preface, a banner.
 type Greeting interface {
 	// AppendGreeting appends to dst what must be sent before all else, if anything. It is called
 	// once, when the codec gets its connection, which is before Accept if it begins with it. secure
@@ -125,8 +125,8 @@ type Greeting interface {
 	AppendGreeting(dst []byte, secure bool) ([]byte, error)
 }
 
-// Handover is implemented by a codec whose handshake a loop.Dialer waits for, and that has something
-// to do when who dialled has got the connection, such as to forget the handshake.
+// Handover is implemented by a codec whose handshake a loop.Dialer waits for, and that has
+// something to do when who dialled has got the connection, such as to forget the handshake.
 type Handover interface {
 	// HandedOver is called once, when the open function of the Dialer has returned a handler, and
 	// before any message. What it returns is as an error of Decode.
@@ -152,8 +152,8 @@ type Sizer interface {
 	FrameSize(data []byte) (size int, ok bool)
 }
 
-// Limiter is implemented by a codec that bounds how much it waits for, whatever its peer sends: its own
-// Max. Who runs a codec that is none bounds it, as loop.Server.MaxFrame does.
+// Limiter is implemented by a codec that bounds how much it waits for, whatever its peer sends: its
+// own Max. Who runs a codec that is none bounds it, as loop.Server.MaxFrame does.
 type Limiter interface {
 	// FrameLimit returns the length in bytes on the wire of the longest frame that Decode may find,
 	// or a bound above it. A peer that sends more without an end to its frame is closed with
@@ -162,11 +162,11 @@ type Limiter interface {
 }
 
 // Assembler is implemented by a Stateful codec that takes a message in several frames and holds the
-// parts until the last one is there: fragments, chunks. To a Decoder they are consumed, so it is the
-// codec that tells who runs it what the peer has it hold, and that the peer owes it the rest.
+// parts until the last one is there: fragments, chunks. To a Decoder they are consumed, so it is
+// the codec that tells who runs it what the peer has it hold, and that the peer owes it the rest.
 //
-// Each message that is delivered begins the time of the rest anew. So a codec that delivers messages
-// between the parts of another has to bound those by itself.
+// Each message that is delivered begins the time of the rest anew. So a codec that delivers
+// messages between the parts of another has to bound those by itself.
 type Assembler interface {
 	// Unfinished returns how many bytes the codec holds of messages that have begun and not ended,
 	// and whether there is one: its parts may all have been empty so far. Without one it returns 0,
@@ -222,7 +222,8 @@ func limit(max int) int {
 	return max
 }
 
-// wireLimit returns max, or what it stands for, and extra bytes around it; not more than an int holds.
+// wireLimit returns max, or what it stands for, and extra bytes around it; not more than an int
+// holds.
 func wireLimit(max, extra int) int {
 	return min(limit(max), math.MaxInt-extra) + extra
 }

@@ -118,7 +118,8 @@ func (d *Decoder) Buffered() int {
 }
 
 // LeftOver returns the bytes left over, for who goes on with them without the Decoder, and calls
-// Release then. They are valid until the next call of a method. nil: there are none, or they are lent.
+// Release then. They are valid until the next call of a method. nil: there are none, or they are
+// lent.
 func (d *Decoder) LeftOver() []byte {
 	if d.Buffered() == 0 {
 		return nil
@@ -133,8 +134,8 @@ func (d *Decoder) LeftOver() []byte {
 //   - frame is nil, more is true: the codec skipped something. Call Next again with rest.
 //   - frame is nil, more is false: less than a frame is left over. The Decoder has copied it; rest
 //     is empty.
-//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it is
-//     if the codec panics, which Next lets through.
+//   - err is the codec's, or ErrContract. The stream is lost: only Release is left to call. So it
+//     is if the codec panics, which Next lets through.
 //
 // frame is valid until the next call of a method, and for no longer than data is.
 func (d *Decoder) Next(data []byte) (rest, frame []byte, more bool, err error) {

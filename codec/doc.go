@@ -13,10 +13,10 @@
 //
 // They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
 // goroutine. Those that wait for the end of a frame, all but Raw and Fixed, have a limit on its
-// length, Max, which is DefaultMax if it is zero; there is no way to have none. Max counts the bytes
-// of the frame as it is delivered and as it is given to AppendFrame, not what the codec puts around
-// it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which for a
-// length field is when the field is there.
+// length, Max, which is DefaultMax if it is zero; there is no way to have none. Max counts the
+// bytes of the frame as it is delivered and as it is given to AppendFrame, not what the codec puts
+// around it. A peer that sends more is refused with ErrTooLong as soon as it can be known, which
+// for a length field is when the field is there.
 //
 // # A codec of one's own
 //
@@ -36,9 +36,9 @@
 //	Farewell    to have a last word
 //	Validator   to be checked when a server starts
 //
-// A codec that stands on another keeps it in a field. Do not embed it: its optional methods would be
-// the new codec's as well, and a Decoder calls an embedded DecodeFrom in place of the new Decode, so
-// that what Decode checks is not checked.
+// A codec that stands on another keeps it in a field. Do not embed it: its optional methods would
+// be the new codec's as well, and a Decoder calls an embedded DecodeFrom in place of the new
+// Decode, so that what Decode checks is not checked.
 //
 // Package codectest checks any codec against all of this, and finds that, too.
 //

@@ -21,8 +21,8 @@ func ExampleCodec() {
 }
 
 // commands has short lines come in, so that no peer can make us keep much, and long ones go out. A
-// codec's own Max holds for both. With a DecodeFrom that calls that of in, what comes in many pieces
-// would not be searched anew for each.
+// codec's own Max holds for both. With a DecodeFrom that calls that of in, what comes in many
+// pieces would not be searched anew for each.
 type commands struct{ in, out codec.Lines }
 
 func (c commands) Decode(data []byte) (int, []byte, error) { return c.in.Decode(data) }

@@ -21,8 +21,8 @@ func collector(replies *[]handler.Asker[int]) func(*handler.Actor[addition]) fun
 	}
 }
 
-// Who answers is told whether the asker gets that, and nothing is kept of a question that has ended,
-// however it has.
+// Who answers is told whether the asker gets that, and nothing is kept of a question that has
+// ended, however it has.
 func TestAskerHearsWhetherItIsHeard(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(srv *looptest.Server, cancel func())

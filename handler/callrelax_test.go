@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/handler"
 )
 
-// What a burst of calls has taken is given back, and those that are under way meanwhile end when they
-// must.
+// What a burst of calls has taken is given back, and those that are under way meanwhile end when
+// they must.
 func TestCallsGiveBackMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const many, few = 100_000, 256 << 10

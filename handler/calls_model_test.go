@@ -22,8 +22,8 @@ type modelCall struct {
 	ended    int
 }
 
-// callsModel does at random what can be done with calls, and knows what must come of it. Its ids are
-// so short that they are used again and again.
+// callsModel does at random what can be done with calls, and knows what must come of it. Its ids
+// are so short that they are used again and again.
 type callsModel struct {
 	*caller
 	t       *testing.T

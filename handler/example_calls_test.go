@@ -27,8 +27,8 @@ func (b *backend) OnMessage(_ *loop.Conn, line []byte) error {
 
 func (b *backend) OnClose(*loop.Conn, error) {} // calls under way fail by themselves
 
-// Requests over one connection, which may be answered in any order: each has an id, which its answer
-// repeats, and a deadline.
+// Requests over one connection, which may be answered in any order: each has an id, which its
+// answer repeats, and a deadline.
 func ExampleCalls() {
 	shout := func(c *loop.Conn, line []byte) error {
 		if strings.HasSuffix(string(line), "silence") {
@@ -69,7 +69,8 @@ func ExampleCalls() {
 	// silence: "", timeout true
 }
 
-// A page on a port of net/http shows what only a loop knows: its goroutine asks an actor, and waits.
+// A page on a port of net/http shows what only a loop knows: its goroutine asks an actor, and
+// waits.
 func ExampleAskWait() {
 	type said struct{}
 	type howMuch struct{ asker handler.Asker[int] }

@@ -61,8 +61,8 @@ func (h *hall) forget(name string, r handler.ActorRef[any]) {
 	}
 }
 
-// enter has c enter a room. What is told to one that stops meanwhile is dropped; but who asks is told
-// so, and asks the next one.
+// enter has c enter a room. What is told to one that stops meanwhile is dropped; but who asks is
+// told so, and asks the next one.
 func (h *hall) enter(c *loop.Conn, name string) error {
 	r, err := h.room(c.Loop(), name)
 	if err != nil {

@@ -40,8 +40,8 @@ func Registered[K comparable](r *Registry[K]) int {
 	return len(r.keys)
 }
 
-// Asked returns how many questions an actor has not answered, and how many of l wait for an answer. It
-// must be called on l.
+// Asked returns how many questions an actor has not answered, and how many of l wait for an answer.
+// It must be called on l.
 func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 	r.a.questions.mu.Lock()
 	defer r.a.questions.mu.Unlock()
@@ -51,8 +51,8 @@ func Asked[M any](l *loop.Loop, r ActorRef[M]) (of, on int) {
 // ActorTimers returns how many timers an actor remembers. It must be called on its loop.
 func ActorTimers[M any](r ActorRef[M]) int { return len(r.a.timers) }
 
-// AskedConns returns how many questions of AskConn connections of l have not answered. It must be called
-// on l.
+// AskedConns returns how many questions of AskConn connections of l have not answered. It must be
+// called on l.
 func AskedConns(l *loop.Loop) (n int) {
 	for _, state := range locals.Get(l).conns {
 		n += len(state.questions.open)

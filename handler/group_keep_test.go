@@ -33,8 +33,8 @@ func startKeeping(t *testing.T, g *handler.Group, encoded *int) (srv *looptest.S
 
 var big = strings.Repeat("x", 1<<10)
 
-// A slow member loses the oldest messages and stays; the others get all, and each message is encoded
-// once.
+// A slow member loses the oldest messages and stays; the others get all, and each message is
+// encoded once.
 func TestGroupKeepDropsTheOldest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const says, keep = 5000, 20

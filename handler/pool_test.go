@@ -134,8 +134,8 @@ func TestPoolSpreads(t *testing.T) {
 	})
 }
 
-// A connection that ends fails its calls, and others go over those that stand: also one that is begun
-// while a call is told. It comes back.
+// A connection that ends fails its calls, and others go over those that stand: also one that is
+// begun while a call is told. It comes back.
 func TestPoolLosesConnections(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newPooled(t, handler.PoolConfig[string]{Size: 2})
@@ -180,8 +180,8 @@ func TestPoolLosesConnections(t *testing.T) {
 	})
 }
 
-// What cannot be sent is no call: if a connection takes nothing more another one is asked, and if the
-// codec refuses the message nobody is.
+// What cannot be sent is no call: if a connection takes nothing more another one is asked, and if
+// the codec refuses the message nobody is.
 func TestPoolRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newPooled(t, handler.PoolConfig[string]{Size: 3, Limits: handler.CallLimits{Max: 4}})

@@ -107,8 +107,8 @@ func connsOf(srv *looptest.Server) (conns []*loop.Conn) {
 	return conns
 }
 
-// Many connections of all loops want the same few keys: each key has one in the end, and nobody who was
-// replaced is left.
+// Many connections of all loops want the same few keys: each key has one in the end, and nobody who
+// was replaced is left.
 func TestRegistryUnderContention(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const keys, rounds = 5, 40

@@ -85,8 +85,8 @@ func TestLinkShutdownWithoutAConnection(t *testing.T) {
 	})
 }
 
-// Who asks a connection hears its answer, or at once that it has gone: before the question came to it,
-// or while it was dealt with.
+// Who asks a connection hears its answer, or at once that it has gone: before the question came to
+// it, or while it was dealt with.
 func TestAskConn(t *testing.T) {
 	type result struct {
 		answer string

@@ -166,7 +166,8 @@ func BenchmarkStopAtRing(b *testing.B) {
 	}
 }
 
-// Ten thousand timers, ten for each millisecond of a second; ns/op is per timer, adding it included.
+// Ten thousand timers, ten for each millisecond of a second; ns/op is per timer, adding it
+// included.
 func BenchmarkTenInATick(b *testing.B) {
 	const n = 10_000
 	w := New(Config{})

@@ -214,8 +214,8 @@ func TestDrainVisitsWhatWasMovedBesideOthers(t *testing.T) {
 	}
 }
 
-// Of timers with one deadline that was passed when the last of them were added, too, the first comes
-// first.
+// Of timers with one deadline that was passed when the last of them were added, too, the first
+// comes first.
 func TestDrainOfDeadlinesThatPassed(t *testing.T) {
 	w := New(Config{})
 	var v visits

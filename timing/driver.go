@@ -35,8 +35,8 @@ func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext fun
 	d.armed = math.MaxInt64
 }
 
-// mustBeMade panics for a driver without a wheel, which is that of the zero Scheduler: a Keyed looks
-// for itself.
+// mustBeMade panics for a driver without a wheel, which is that of the zero Scheduler: a Keyed
+// looks for itself.
 func (d *driver) mustBeMade() {
 	if d.wheel == nil {
 		panic("timing: a Scheduler that was not made with NewScheduler")
@@ -111,8 +111,8 @@ func (d *driver) disarm() {
 	}
 }
 
-// A bell is what the runtime knows of a driver: it may keep a timer that was stopped until its time,
-// but not the driver along with it.
+// A bell is what the runtime knows of a driver: it may keep a timer that was stopped until its
+// time, but not the driver along with it.
 type bell struct{ of atomic.Pointer[driver] }
 
 func (b *bell) ring() {

@@ -145,9 +145,9 @@ func TestEveryKeepsEachPeriodOnAScheduler(t *testing.T) {
 	}
 }
 
-// By a real clock, too, a period is skipped only when it is over, and counted. A Scheduler is woken by
-// the runtime's timers, which may be late by a millisecond, and by more if the machine stands still:
-// beside it there is what they make of a time.Ticker.
+// By a real clock, too, a period is skipped only when it is over, and counted. A Scheduler is woken
+// by the runtime's timers, which may be late by a millisecond, and by more if the machine stands
+// still: beside it there is what they make of a time.Ticker.
 func TestEveryKeepsEachPeriodInRealTime(t *testing.T) {
 	periods := 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {

@@ -9,8 +9,8 @@ import (
 )
 
 // A wheel that grows leaves little behind for the garbage collector: less than it keeps from some
-// thirty thousand timers on. (Builds with the race detector make what is appended apart, before it is
-// appended.)
+// thirty thousand timers on. (Builds with the race detector make what is appended apart, before it
+// is appended.)
 func TestGrowthLeavesLittle(t *testing.T) {
 	for n, most := range map[int]float64{1000: 180, 10_000: 110, 100_000: 60, 1_000_000: 45} {
 		var before, after runtime.MemStats

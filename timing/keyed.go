@@ -22,13 +22,14 @@ type KeyedConfig struct {
 
 // Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
-// goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the methods
-// of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
+// goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
+// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of
-// the keys. Keys are compared with ==; one that is not equal to itself, a NaN, can be set and expires, but is never found. A key
-// of an interface type whose value cannot be compared, a slice say, panics, as in a map.
+// the keys. Keys are compared with ==; one that is not equal to itself, a NaN, can be set and
+// expires, but is never found. A key of an interface type whose value cannot be compared, a slice
+// say, panics, as in a map.
 //
 // As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
 // is due, and one that is forgotten with nothing in it is simply collected, at the latest when the
@@ -133,8 +134,8 @@ func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
 	return k.core.remove(key)
 }
 
-// Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
-// until expire gets it.
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
+// found until expire gets it.
 func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
 	k.core.mustBeMade()
 	k.lock()
@@ -154,8 +155,8 @@ func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
 	return k.wallTime(d), true
 }
 
-// All yields the entries that there are when the iteration begins, in no order. What happens to them
-// meanwhile does not show, and the loop's body may call any method.
+// All yields the entries that there are when the iteration begins, in no order. What happens to
+// them meanwhile does not show, and the loop's body may call any method.
 func (k *Keyed[K, V]) All() iter.Seq2[K, V] {
 	k.core.mustBeMade()
 	return func(yield func(K, V) bool) {

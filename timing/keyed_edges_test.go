@@ -49,7 +49,8 @@ func TestKeyedDrainBesideOthers(t *testing.T) {
 	k.core.validate(t)
 }
 
-// An entry whose deadline has passed expires in the owner's next Advance, though that brings no tick.
+// An entry whose deadline has passed expires in the owner's next Advance, though that brings no
+// tick.
 func TestKeyedWheelDeadlineThatPassed(t *testing.T) {
 	const part = 300 * time.Microsecond
 	for _, move := range []bool{false, true} {

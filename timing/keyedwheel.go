@@ -25,9 +25,10 @@ type KeyedWheel[K comparable, V any] struct {
 //
 // expire gets what has expired, in the order of the deadlines: up to 256 entries in each Advance of
 // the owner's, as one timer of its. If there are more, the owner's Next is not after its time, as
-// where a budget has run out: so go on until it is. The entries have been removed, so their keys may
-// be set again. The slice is only valid until expire returns. A panic goes on through the owner's
-// Advance; the rest of that batch is not offered again. expire may be nil: then entries just go.
+// where a budget has run out: so go on until it is. The entries have been removed, so their keys
+// may be set again. The slice is only valid until expire returns. A panic goes on through the
+// owner's Advance; the rest of that batch is not offered again. expire may be nil: then entries
+// just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	owner.mustBeMade()
 	k := &KeyedWheel[K, V]{owner: owner, expire: expire, sooner: math.MaxInt64}
@@ -64,8 +65,8 @@ func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) {
 	return k.core.remove(key)
 }
 
-// Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
-// until expire gets it.
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
+// found until expire gets it.
 func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
 	return k.core.get(key)
 }
@@ -92,8 +93,8 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	return len(all)
 }
 
-// passedOr returns a deadline; in place of one that has passed, the tick that the owner has come to.
-// The inner wheel may be behind that, and would round the other up to a tick to come.
+// passedOr returns a deadline; in place of one that has passed, the tick that the owner has come
+// to. The inner wheel may be behind that, and would round the other up to a tick to come.
 func (k *KeyedWheel[K, V]) passedOr(when time.Duration) time.Duration {
 	k.core.mustBeMade()
 	if when > k.owner.now {

@@ -9,8 +9,8 @@ type Entry[K comparable, V any] struct {
 }
 
 // keys are timers that are found by a key, each with a value: what [Keyed], [KeyedWheel] and
-// [Scheduler] have in common. They are timers of a wheel without callbacks, so whoever takes what is
-// due out of the wheel calls takeOut. The wheel may have other timers besides.
+// [Scheduler] have in common. They are timers of a wheel without callbacks, so whoever takes what
+// is due out of the wheel calls takeOut. The wheel may have other timers besides.
 type keys[K comparable, V any] struct {
 	wheel   *Wheel
 	nodes   map[K]uint32

@@ -58,9 +58,9 @@ type SchedulerConfig struct {
 //
 // Callbacks run one at a time, in the order of their deadlines, on a goroutine that exists only
 // while some are due; or on the Executor of the config. A Scheduler that is empty, or whose next
-// deadline is far off, makes no wake-ups and has no goroutine. So one that is forgotten and empty is
-// simply collected, at the latest when the deadline of its last timer has passed; what is pending is
-// called, forgotten or not.
+// deadline is far off, makes no wake-ups and has no goroutine. So one that is forgotten and empty
+// is simply collected, at the latest when the deadline of its last timer has passed; what is
+// pending is called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
 // is zero or negative has passed, and the callback runs at once, but never before the call that
@@ -91,8 +91,8 @@ type call struct {
 	keyed bool
 }
 
-// waiting are the calls that the Executor has. One with a key is found by its key, as its node in the
-// wheel has been free since it was due.
+// waiting are the calls that the Executor has. One with a key is found by its key, as its node in
+// the wheel has been free since it was due.
 type waiting struct {
 	byTimer map[Timer]*call
 	byKey   map[string]*call
@@ -158,9 +158,9 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 
 // At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
 // (from time.Now().Add) is exact; one without (from a database, from time.Date) is compared with
-// the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps. Who
-// has to follow it, as cron has, plans a minute ahead at most and looks again then. The error is that
-// of AfterFunc.
+// the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps.
+// Who has to follow it, as cron has, plans a minute ahead at most and looks again then. The error
+// is that of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
@@ -373,8 +373,8 @@ func (s *Scheduler) reset(t Timer, when time.Duration) bool {
 	return true
 }
 
-// runDue starts the next callback if it is due. The lock is not held while it runs, and nothing else
-// is taken from the wheel before it returns: so it can remove its neighbours.
+// runDue starts the next callback if it is due. The lock is not held while it runs, and nothing
+// else is taken from the wheel before it returns: so it can remove its neighbours.
 func (s *Scheduler) runDue() (more bool) {
 	c, more := s.takeNext()
 	switch {
@@ -447,8 +447,8 @@ func (s *Scheduler) handOver(c *call) {
 	taken = true
 }
 
-// claim reports whether a call was waiting for the Executor, which it does no longer, and counts it.
-// False if it has been started, or stopped, or Stop has returned it as pending.
+// claim reports whether a call was waiting for the Executor, which it does no longer, and counts
+// it. False if it has been started, or stopped, or Stop has returned it as pending.
 func (s *Scheduler) claim(c *call, counter *uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -154,7 +154,8 @@ func TestGoexitInExpire(t *testing.T) {
 	})
 }
 
-// safety counts what becomes of tasks that many goroutines add, each of which runs once or is stopped.
+// safety counts what becomes of tasks that many goroutines add, each of which runs once or is
+// stopped.
 type safety struct {
 	t                            *testing.T
 	s                            *Scheduler

@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
-// taskModel is the obvious Scheduler of tasks without keys: a slice that is looked through each time.
+// taskModel is the obvious Scheduler of tasks without keys: a slice that is looked through each
+// time.
 type taskModel struct {
 	t       *testing.T
 	r       *rand.Rand

@@ -67,8 +67,8 @@ func TestSizeOfTimers(t *testing.T) {
 	}
 }
 
-// sizeOfTimers returns by how many bytes for each of n timers, and by how many objects for all, the heap
-// grows, and how many bytes it is for each when all have been moved about.
+// sizeOfTimers returns by how many bytes for each of n timers, and by how many objects for all, the
+// heap grows, and how many bytes it is for each when all have been moved about.
 func sizeOfTimers(n int) (each, churned float64, objects int64) {
 	heap := heapGrowth()
 	w := New(Config{})

@@ -49,9 +49,9 @@ func (w *Wheel) Handle(index int) Timer {
 	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
 }
 
-// The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot of
-// the level above. In other words, a slot's number on level k is digit k of its ticks, written to
-// the base 64. At 1 ms, level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
+// The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot
+// of the level above. In other words, a slot's number on level k is digit k of its ticks, written
+// to the base 64. At 1 ms, level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
 const (
 	slotBits  = 6
 	numSlots  = 1 << slotBits
@@ -125,8 +125,9 @@ const (
 	extended  = 1 << 15   // its deadline may be later than its slot
 )
 
-// Nodes are allocated in chunks of 32 KB, which do not move when the wheel grows, and are few objects
-// for the garbage collector. The first nodes have a small chunk, so that small wheels are small.
+// Nodes are allocated in chunks of 32 KB, which do not move when the wheel grows, and are few
+// objects for the garbage collector. The first nodes have a small chunk, so that small wheels are
+// small.
 const (
 	chunkBits = 10
 	chunkLen  = 1 << chunkBits
@@ -356,11 +357,11 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 	}
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64 if
-// there is none.
+// nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64
+// if there is none.
 //
-// A timer's level is the highest digit in which its tick differs from the hand's. So all timers of a
-// level are due before any of the levels above, and within a level the lower slots come first. A
+// A timer's level is the highest digit in which its tick differs from the hand's. So all timers of
+// a level are due before any of the levels above, and within a level the lower slots come first. A
 // slot that is moving is the exception: it was the first, and some of its timers are below already.
 func (w *Wheel) nextSlot() (level int, tick uint64) {
 	if w.moving > 0 {

@@ -3,14 +3,16 @@ package main
 // What was tried to make the wheel faster, and is not in it. The wheel before this one had all of
 // it, in 4,000 lines; a line says what each gave there. Times are of a noisy machine.
 //
-//   - Unrolled lists: a slot is a list of blocks of 64 timers, with their deadlines, and a word that
-//     says which are still there. Stop clears a bit. A million timers spread over a second took 0.4
-//     of the time, and a random Reset half. Blocks with gaps have to be merged, or memory grows.
-//   - Two laps of slots for each level, so that the next coarse slot moves down bit by bit while the
-//     present one runs. The longest step of a million timers in a second fell from 1.8 to 0.14 ms.
-//     Now a budget bounds the step, and timers behind a coarse slot's beginning come late instead.
-//   - Callbacks and links apart from nodes, nodes of 8 bytes: a random Reset of a million from 86 to
-//     45 ns, as three loads that follow each other miss the cache less.
+//   - Unrolled lists: a slot is a list of blocks of 64 timers, with their deadlines, and a word
+//     that says which are still there. Stop clears a bit. A million timers spread over a second
+//     took 0.4 of the time, and a random Reset half. Blocks with gaps have to be merged, or memory
+//     grows.
+//   - Two laps of slots for each level, so that the next coarse slot moves down bit by bit while
+//     the present one runs. The longest step of a million timers in a second fell from 1.8 to 0.14
+//     ms. Now a budget bounds the step, and timers behind a coarse slot's beginning come late
+//     instead.
+//   - Callbacks and links apart from nodes, nodes of 8 bytes: a random Reset of a million from 86
+//     to 45 ns, as three loads that follow each other miss the cache less.
 //   - The place of the last timer kept as a stretch of deadlines that need no look at levels, first
 //     one, then two: 4 ns of 12 for At and Stop.
 //   - Nodes and callbacks of a block loaded in a loop of their own before it is called, so that the
@@ -26,8 +28,8 @@ package main
 //
 //   - Numbers and deadlines of a block in arrays of their own: twice the time for a million in a
 //     second, as their places share few sets of the cache.
-//   - A lowest level of 1,024 slots: 0.7 of the time for a million in a second, as much for 100,000,
-//     0.06 more for adding and stopping, and 64 KB.
+//   - A lowest level of 1,024 slots: 0.7 of the time for a million in a second, as much for
+//     100,000, 0.06 more for adding and stopping, and 64 KB.
 //   - Huge pages: no difference. It is the cache that misses, not the TLB.
 //   - A block of newcomers, filed 64 at a time: a third more instructions for a random Reset.
 //   - Handles of 8 bytes: 4 % of a random Reset, and they are not harmless in another wheel.
@@ -35,6 +37,7 @@ package main
 //     were added or reset, so each needs a number, 8 bytes more, and ticks have to be sorted.
 //   - Prefetching: Go has no instruction for it outside the runtime.
 //
-// Kept for a reason that still holds: callers of a Scheduler queue for its lock and its callbacks do
-// not. With a thousand goroutines that set and remove timers without a pause, callbacks at the 99th
-// percentile were late by 0.5 s without the queue and by 0.17 s with it, and far more of them ran.
+// Kept for a reason that still holds: callers of a Scheduler queue for its lock and its callbacks
+// do not. With a thousand goroutines that set and remove timers without a pause, callbacks at the
+// 99th percentile were late by 0.5 s without the queue and by 0.17 s with it, and far more of them
+// ran.

@@ -134,7 +134,8 @@ func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, e
 	return frames, most, nil
 }
 
-// checkLimit wants a codec.Limiter to find no frame that is longer than it says, and to wait for none.
+// checkLimit wants a codec.Limiter to find no frame that is longer than it says, and to wait for
+// none.
 func (d *driver) checkLimit(advance int, frame []byte) error {
 	l, ok := d.codec.(codec.Limiter)
 	if !ok {

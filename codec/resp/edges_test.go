@@ -56,8 +56,8 @@ func TestRepliesBeginAnew(t *testing.T) {
 	}
 }
 
-// A browser's request has commands in its body. Nothing of it is run: the codec refuses the line that
-// shows it to be HTTP.
+// A browser's request has commands in its body. Nothing of it is run: the codec refuses the line
+// that shows it to be HTTP.
 func TestHTTPIsRefused(t *testing.T) {
 	for _, in := range []string{
 		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET pwned yes\r\n", "post /\r\n", "Host: x\r\n", "HOST:\n", " \tPost x\r\n", "host: \"a b\"\r\n",

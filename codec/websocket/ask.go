@@ -144,8 +144,8 @@ func (c *clientConn) HandedOver() error {
 	return c.opened()
 }
 
-// Opening implements codec.Opener. All of the answer must have been consumed: who gets the connection
-// then may do with what follows as it likes.
+// Opening implements codec.Opener. All of the answer must have been consumed: who gets the
+// connection then may do with what follows as it likes.
 func (c *clientConn) Opening() error {
 	if c.phase < open {
 		return ErrTimeout
@@ -181,8 +181,8 @@ func (c *clientConn) answer(data []byte, seen int) (advance int, err error) {
 	return 0, refusal(r)
 }
 
-// readAnswer parses the answer at the start of data, whose head has n bytes. Of its body there is what
-// has come.
+// readAnswer parses the answer at the start of data, whose head has n bytes. Of its body there is
+// what has come.
 func readAnswer(data []byte, n int, to *http.Request) (*http.Response, error) {
 	in := bufio.NewReader(bytes.NewReader(data[:n]))
 	r, err := http.ReadResponse(in, to)
@@ -274,8 +274,8 @@ func refusal(r *http.Response) error {
 	return &HandshakeError{Status: r.StatusCode, Reason: printable(reason), Header: r.Header, Body: body}
 }
 
-// wrongAnswer returns the reason for which a connection closes whose server breaks the protocol. r is
-// nil if the answer is not HTTP.
+// wrongAnswer returns the reason for which a connection closes whose server breaks the protocol. r
+// is nil if the answer is not HTTP.
 func wrongAnswer(r *http.Response, kind error, what string) error {
 	e := &HandshakeError{Err: fmt.Errorf("%w: the server's answer: %s", kind, printable(what))}
 	if r != nil {

@@ -23,13 +23,13 @@ import (
 //	ws := &websocket.Client{URL: "wss://example.com/chat"}
 //	loop.Dialer{Codec: ws, TLS: ws.TLS()}.Dial(l, ws.Addr(), open)
 //
-// The request goes out by itself, and the Dialer waits for the answer: open gets the connection when
-// the handshake is done, and may send at once, or it gets the reason why there is none. That has a
-// *HandshakeError in it if the server refused, or its answer was wrong; nothing is followed that
-// leads elsewhere. The limits are those of a Codec, and hold against a hostile server.
+// The request goes out by itself, and the Dialer waits for the answer: open gets the connection
+// when the handshake is done, and may send at once, or it gets the reason why there is none. That
+// has a *HandshakeError in it if the server refused, or its answer was wrong; nothing is followed
+// that leads elsewhere. The limits are those of a Codec, and hold against a hostile server.
 //
-// Use it by its address. The fields must not be changed once it is used; the functions are called on
-// the loop of the connection concerned, and must not block.
+// Use it by its address. The fields must not be changed once it is used; the functions are called
+// on the loop of the connection concerned, and must not block.
 type Client struct {
 	// URL is what is asked for: "ws://host:port/path?query", or "wss://", which goes over TLS and
 	// over nothing else. What is dialled is the Dialer's address, so the host need not be the one
@@ -187,8 +187,8 @@ func (c *Client) parse() (*url.URL, error) {
 	return u, nil
 }
 
-// checkURL returns what is wrong with u (RFC 6455 section 3), for whoever wrote it. What it says may
-// be logged, and the path and query may be secret.
+// checkURL returns what is wrong with u (RFC 6455 section 3), for whoever wrote it. What it says
+// may be logged, and the path and query may be secret.
 func checkURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "ws" && u.Scheme != "wss":

@@ -74,8 +74,8 @@ func (d *dialled) feed(data string) (err error) {
 	return nil
 }
 
-// openClient returns a client's connection whose handshake is done, and answered with changes, as if it
-// had been dialled.
+// openClient returns a client's connection whose handshake is done, and answered with changes, as
+// if it had been dialled.
 func openClient(t testing.TB, cfg *websocket.Client, changes ...string) *dialled {
 	t.Helper()
 	d := ask(t, cfg)

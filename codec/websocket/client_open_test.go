@@ -13,7 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// dialOpen has a client of example.com connect, and returns the server's end once open has returned.
+// dialOpen has a client of example.com connect, and returns the server's end once open has
+// returned.
 func (s scripted) dialOpen(t *testing.T, cfg *websocket.Client, open func(c *loop.Conn) loop.Handler) *looptest.Peer {
 	t.Helper()
 	if cfg.URL == "" {
@@ -75,8 +76,8 @@ func TestClientOnOpenFails(t *testing.T) {
 	})
 }
 
-// Nothing of the handshake is left over: who changes the codec in open has all that came behind it, and
-// no more. So has a pipe, which passes on the frames of a browser as they are.
+// Nothing of the handshake is left over: who changes the codec in open has all that came behind it,
+// and no more. So has a pipe, which passes on the frames of a browser as they are.
 func TestClientLeavesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(t)
@@ -122,8 +123,8 @@ func TestClientThenPipe(t *testing.T) {
 	})
 }
 
-// What is asked while the request is made, such as a token, may send something: it goes out behind the
-// handshake.
+// What is asked while the request is made, such as a token, may send something: it goes out behind
+// the handshake.
 func TestClientSendsInPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec/websocket"
 )
 
-// clientCases are the protocolCases as a server sends them: nothing is masked, but for what was not.
+// clientCases are the protocolCases as a server sends them: nothing is masked, but for what was
+// not.
 func clientCases() (cases []protocolCase) {
 	for _, tc := range protocolCases() {
 		if tc.section == "5.3" {

@@ -96,8 +96,8 @@ func (e *CloseError) Is(target error) bool {
 }
 
 // A HandshakeError is the reason of a connection that did not become a WebSocket. Returned by
-// Codec.Upgrade, it is what the peer is answered. Of a connection of a Client it is what the server has
-// answered: such a refusal is also codec.ErrEnd to errors.Is.
+// Codec.Upgrade, it is what the peer is answered. Of a connection of a Client it is what the server
+// has answered: such a refusal is also codec.ErrEnd to errors.Is.
 type HandshakeError struct {
 	Status int // of the HTTP answer, 0 if a server's is none
 	Reason string

@@ -22,10 +22,10 @@ const (
 	DefaultCompressMin = 256
 )
 
-// A Codec is the configuration of WebSocket for a listener; for what is dialled there is a Client. It
-// is a codec.Stateful: the codec of each connection is a *Conn. The zero Codec takes connections on
-// any path from pages of the same origin, if they shake hands within ten seconds, messages of up to
-// 64 KiB, and answers plain HTTP requests with "426 Upgrade Required".
+// A Codec is the configuration of WebSocket for a listener; for what is dialled there is a Client.
+// It is a codec.Stateful: the codec of each connection is a *Conn. The zero Codec takes connections
+// on any path from pages of the same origin, if they shake hands within ten seconds, messages of up
+// to 64 KiB, and answers plain HTTP requests with "426 Upgrade Required".
 //
 // Use it by its address. The fields must not be changed once it serves; the functions are called on
 // the loop of the connection concerned, several loops at once, and must not block.

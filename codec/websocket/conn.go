@@ -50,9 +50,9 @@ const keptReply = 128
 // block; a panic in one closes the connection.
 type Conn struct {
 	// OnOpen is called when the handshake is done, before the first message, and may send. Set it
-	// in Accept, if at all. r is the request, without a body; it may be kept. An error closes the connection: a *CloseError says with which code; any other is logged as
-	// bad input, too. A connection that never becomes a WebSocket has no OnOpen, but it has an
-	// OnClose.
+	// in Accept, if at all. r is the request, without a body; it may be kept. An error closes the
+	// connection: a *CloseError says with which code; any other is logged as bad input, too. A
+	// connection that never becomes a WebSocket has no OnOpen, but it has an OnClose.
 	//
 	// With a Client, a Dialer's open function has an open WebSocket already, and need not set it; if
 	// it does, that is called when the function has returned. r is the request that was sent, and its
@@ -267,8 +267,8 @@ func (c *Conn) checkText(text []byte, final bool) bool {
 	return true
 }
 
-// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec or the
-// Client says. Before the handshake is done it is kept, up to 64 KiB altogether.
+// AppendFrame implements codec.Codec: a whole message in one frame, of the kind that the Codec or
+// the Client says. Before the handshake is done it is kept, up to 64 KiB altogether.
 func (c *Conn) AppendFrame(dst, frame []byte) ([]byte, error) {
 	kind := c.sendKind()
 	switch {

@@ -155,8 +155,8 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 	}
 }
 
-// hasMore reports whether a message goes on behind a block that says it is the last. The empty block
-// of RFC 7692 section 7.2.3.5 is no more than that block's end.
+// hasMore reports whether a message goes on behind a block that says it is the last. The empty
+// block of RFC 7692 section 7.2.3.5 is no more than that block's end.
 func (i *inflater) hasMore() bool {
 	if i.src.Len() == 1 {
 		b, _ := i.src.ReadByte()

@@ -1,5 +1,5 @@
-// Package websocket is WebSocket, RFC 6455, as one codec among others: the handler of a line protocol
-// serves browsers, too, once its listener has a Codec of this package.
+// Package websocket is WebSocket, RFC 6455, as one codec among others: the handler of a line
+// protocol serves browsers, too, once its listener has a Codec of this package.
 //
 //	srv := &loop.Server{
 //		Addr:   "tcp://:8080",
@@ -51,9 +51,10 @@
 //		return &bot{}
 //	}
 //
-// So does handler.Redial, which comes back: a refusal is to it an attempt that has failed, and what it
-// keeps waits for a WebSocket that is open. A connection that runs, such as one through a proxy that
-// has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when it is one.
+// So does handler.Redial, which comes back: a refusal is to it an attempt that has failed, and what
+// it keeps waits for a WebSocket that is open. A connection that runs, such as one through a proxy
+// that has answered CONNECT, becomes a WebSocket by Conn.SetCodec; then OnOpen tells when it is
+// one.
 //
 // # How it ends
 //

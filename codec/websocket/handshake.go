@@ -20,8 +20,8 @@ import (
 
 var headEnd = []byte("\r\n\r\n")
 
-// headLength returns the length of the head of an HTTP request, or of an answer; 0 if its end has not
-// come.
+// headLength returns the length of the head of an HTTP request, or of an answer; 0 if its end has
+// not come.
 func headLength(data []byte, seen int) int {
 	from := max(0, seen-len(headEnd)+1)
 	if i := bytes.Index(data[from:], headEnd); i >= 0 {
@@ -82,8 +82,8 @@ func readRequest(head []byte) (*http.Request, error) {
 	return r, checkNames(r.Header)
 }
 
-// checkEnd returns an error if a head has ended before in has: net/http takes an empty line that ends
-// in LF alone for its end. What is behind that would be lost.
+// checkEnd returns an error if a head has ended before in has: net/http takes an empty line that
+// ends in LF alone for its end. What is behind that would be lost.
 func checkEnd(in *bufio.Reader) error {
 	if _, err := in.Peek(1); err == nil {
 		return errors.New("an empty line that does not end in CR LF")
@@ -133,8 +133,8 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
-// simple returns r as ws.HTTPUpgrader reads it, which looks at the first line of a header, and wants
-// the bare word in Upgrade.
+// simple returns r as ws.HTTPUpgrader reads it, which looks at the first line of a header, and
+// wants the bare word in Upgrade.
 func simple(r *http.Request) *http.Request {
 	simple := *r
 	simple.Header = maps.Clone(r.Header)
@@ -179,8 +179,8 @@ func (c *Conn) upgrade(r *http.Request) error {
 	return nil
 }
 
-// answerTo returns the answer that accepts the handshake r, with one of protocols if the client asks
-// for one.
+// answerTo returns the answer that accepts the handshake r, with one of protocols if the client
+// asks for one.
 func (c *Conn) answerTo(r *http.Request, protocols []string) (answer []byte, protocol string, err error) {
 	memory := memoryConn{header: make(http.Header)}
 	upgrader := ws.HTTPUpgrader{Protocol: func(p string) bool { return slices.Contains(protocols, p) }}
@@ -262,8 +262,8 @@ func (c *Codec) allowsOrigin(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(withoutPort(u.Scheme, u.Host), withoutPort(u.Scheme, r.Host))
 }
 
-// withoutPort returns host without its port, if that is the scheme's own. A browser leaves that port
-// out of Origin; a proxy may write it into Host.
+// withoutPort returns host without its port, if that is the scheme's own. A browser leaves that
+// port out of Origin; a proxy may write it into Host.
 func withoutPort(scheme, host string) string {
 	switch strings.ToLower(scheme) {
 	case "https", "wss":

@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// owner is how a nickname is claimed: by the secret of a page, or else by the connection. It ends with
-// the nickname as it is written, which others are told.
+// owner is how a nickname is claimed: by the secret of a page, or else by the connection. It ends
+// with the nickname as it is written, which others are told.
 func owner(s *session, nick string) string {
 	if s.key != "" {
 		return s.key + " " + nick

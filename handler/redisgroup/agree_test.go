@@ -100,8 +100,8 @@ func TestClaimsInDoubt(t *testing.T) {
 	}
 }
 
-// A claim whose answer did not come, and a release, change nothing for good if they arrive behind what
-// was asked next.
+// A claim whose answer did not come, and a release, change nothing for good if they arrive behind
+// what was asked next.
 func TestLateQuestionsAreVoid(t *testing.T) {
 	m := miniredis.RunT(t)
 	late := &lateNet{}

@@ -51,8 +51,8 @@ func (q *claimQuestion) args(node string) []any { return []any{q.op, node, q.nam
 // begin notes that q is under way. k.mu is held.
 func (k *keeper) begin(q *claimQuestion) { k.asking[q.name]++ }
 
-// end takes the answer to q. An answer that did not come, or came too late for who asked, leaves it to
-// sync to find out what Redis has.
+// end takes the answer to q. An answer that did not come, or came too late for who asked, leaves it
+// to sync to find out what Redis has.
 func (k *keeper) end(q *claimQuestion, got uint64, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,7 +77,8 @@ func (k *keeper) doubt() {
 	k.hurry()
 }
 
-// ask asks Redis about a name until it has answered, or ctx ends. A node without a lease gets one first.
+// ask asks Redis about a name until it has answered, or ctx ends. A node without a lease gets one
+// first.
 func (k *keeper) ask(ctx context.Context, q claimQuestion) (uint64, error) {
 	for tries := 0; ; tries++ {
 		got, err := k.askOnce(ctx, q)
@@ -110,7 +111,8 @@ func (k *keeper) ask(ctx context.Context, q claimQuestion) (uint64, error) {
 // maxClaimTries bounds how often a question is repeated that came too early or too late.
 const maxClaimTries = 5
 
-// maxAsking is how many questions may be under way: each takes memory, and anybody may claim a name.
+// maxAsking is how many questions may be under way: each takes memory, and anybody may claim a
+// name.
 const maxAsking = 4096
 
 func (k *keeper) askOnce(ctx context.Context, template claimQuestion) (uint64, error) {
@@ -171,8 +173,8 @@ const claimBatch = 256
 // own. ErrTaken: it is another's. It asks Redis: never call it on a loop; see ClaimFor.
 //
 // With another error owner has it no more than before: should Redis have granted it, and its answer
-// been lost, the Hub gives it back once Redis answers. After a loss of all that Redis had, Claim waits
-// for up to Config.Lease, as those who had names come first.
+// been lost, the Hub gives it back once Redis answers. After a loss of all that Redis had, Claim
+// waits for up to Config.Lease, as those who had names come first.
 //
 // A process that was cut off for longer than the lease may lose a name to another; that goes to
 // Config.OnError, as a *LostError with ErrTaken. See Token for what must not be done twice.
@@ -232,8 +234,8 @@ func (k *keeper) endUnclaimed(name string, ho *hold) {
 }
 
 // Release gives back a name that owner has claimed in this process. ErrTaken: it has not, or it has
-// been claimed by another process since. It asks Redis, as Claim does. With another error it was not
-// given back yet: the Hub does that once Redis answers, unless it is claimed again before.
+// been claimed by another process since. It asks Redis, as Claim does. With another error it was
+// not given back yet: the Hub does that once Redis answers, unless it is claimed again before.
 //
 // What one owner has claimed twice in a process is released at once.
 func (h *Hub) Release(ctx context.Context, name, owner string) error {
@@ -259,11 +261,11 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 	return err
 }
 
-// Token returns the fencing token of the grant by which owner has a name in this process: larger than
-// that of each grant before, whoever had it. Give it along with what must not be done by two, and have
-// the other side refuse a smaller one than it has seen. false: owner has no such grant, or it is not
-// certain, as the process had no lease for so long that Redis may have given the name to another. Any
-// goroutine may call it; it does not wait.
+// Token returns the fencing token of the grant by which owner has a name in this process: larger
+// than that of each grant before, whoever had it. Give it along with what must not be done by two,
+// and have the other side refuse a smaller one than it has seen. false: owner has no such grant, or
+// it is not certain, as the process had no lease for so long that Redis may have given the name to
+// another. Any goroutine may call it; it does not wait.
 func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k := &h.keeper
 	k.mu.Lock()
@@ -276,10 +278,10 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 }
 
 // ClaimFor claims a name for a connection, as Claim does, and gives it back when c has closed, or
-// ReleaseFor is called: the name is owner's until the last of its connections here has gone. then is
-// called on c's loop with Claim's error, and once more with ErrTaken should the process lose the name
-// later; not at all once c has closed. ClaimFor must be called on c's loop. It returns an error of
-// loop.Offload or a *SizeError, and then is not called. A nil then panics.
+// ReleaseFor is called: the name is owner's until the last of its connections here has gone. then
+// is called on c's loop with Claim's error, and once more with ErrTaken should the process lose the
+// name later; not at all once c has closed. ClaimFor must be called on c's loop. It returns an
+// error of loop.Offload or a *SizeError, and then is not called. A nil then panics.
 func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn, err error)) error {
 	if then == nil {
 		panic("redisgroup: ClaimFor with a nil func")
@@ -292,8 +294,8 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 	return loop.Offload(c, func(ctx context.Context) error { return h.keeper.claim(ctx, name, owner, by) }, then)
 }
 
-// ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here has
-// it, too. It does not wait: Redis is told in the background.
+// ReleaseFor gives back what ClaimFor has claimed for c, unless another connection of owner here
+// has it, too. It does not wait: Redis is told in the background.
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 	k := &h.keeper
 	k.mu.Lock()
@@ -411,8 +413,8 @@ func (k *keeper) sync(ctx context.Context) error {
 	return nil
 }
 
-// claimAgain makes the question by which a name is claimed that the process had already. It is lost if
-// another has it; also, without a word, if its owner has claimed it elsewhere since.
+// claimAgain makes the question by which a name is claimed that the process had already. It is lost
+// if another has it; also, without a word, if its owner has claimed it elsewhere since.
 func (k *keeper) claimAgain(name string, ho *hold) *claimQuestion {
 	q := &claimQuestion{op: "again", name: name, owner: ho.owner, token: ho.token}
 	q.answer = func(token uint64) {

@@ -47,11 +47,11 @@ type Hub struct {
 
 // Open returns a Hub on a Redis server, a Sentinel's master or a Redis Cluster: what client was
 // made for. The Hub uses the client as it is, with its options and hooks; of a cluster it uses the
-// clients of the masters, which get theirs by OnNewNode. The client must not be closed before the Hub.
-// It needs Redis 6.2 or Valkey; a cluster needs Redis 7.
+// clients of the masters, which get theirs by OnNewNode. The client must not be closed before the
+// Hub. It needs Redis 6.2 or Valkey; a cluster needs Redis 7.
 //
-// Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a Redis
-// that would throw rooms away when its memory is full, as far as INFO tells.
+// Open fails if Redis cannot be reached, unless Config.Lazy is set. It warns Config.Logger of a
+// Redis that would throw rooms away when its memory is full, as far as INFO tells.
 func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -91,8 +91,8 @@ func (h *Hub) pause(d time.Duration) bool {
 
 // Close leaves all rooms and ends the Hub: what waits to be published is, and presence is given up,
 // as long as ctx allows. What could not be published by then is lost with ErrClosed, or with
-// ErrUncertain; who is joining is told ErrClosed. Members stay members of nothing: their connections
-// are left alone. Closing again does nothing.
+// ErrUncertain; who is joining is told ErrClosed. Members stay members of nothing: their
+// connections are left alone. Closing again does nothing.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -112,8 +112,8 @@ func (h *Hub) Close(ctx context.Context) error {
 	return err
 }
 
-// stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when ctx
-// ends: it returns when the client's timeouts let it, and does nothing more.
+// stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
+// ctx ends: it returns when the client's timeouts let it, and does nothing more.
 func (h *Hub) stop(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
@@ -198,8 +198,8 @@ func (h *Hub) find(channel string) *room {
 	return h.rooms[channel]
 }
 
-// ifThere calls f if r was not forgotten, and not before f has returned is it: another room may have
-// its channel then.
+// ifThere calls f if r was not forgotten, and not before f has returned is it: another room may
+// have its channel then.
 func (h *Hub) ifThere(r *room, f func()) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -147,8 +147,8 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	return expires, nil
 }
 
-// lease renews the lease. If the node was declared dead, or Redis has forgotten it, it begins another
-// life, which has no lease yet.
+// lease renews the lease. If the node was declared dead, or Redis has forgotten it, it begins
+// another life, which has no lease yet.
 func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, dead string, names int, err error) {
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
@@ -196,8 +196,8 @@ func (k *keeper) secure(ctx context.Context) error {
 	return errors.New("redisgroup: no lease, as Redis forgets it at once")
 }
 
-// rise ends a life and begins another: all that this node has is told anew, under another name, once
-// there is a lease.
+// rise ends a life and begins another: all that this node has is told anew, under another name,
+// once there is a lease.
 func (k *keeper) rise(dead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

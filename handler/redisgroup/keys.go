@@ -73,8 +73,8 @@ func (k keys) reaping() string            { return "{" + k.prefix + ":nodes}reap
 func (k keys) claims() string             { return "{" + k.prefix + ":nodes}names" }
 func (k keys) claimed(node string) string { return "{" + k.prefix + ":nodes}names:" + node }
 
-// counts holds how many names each node has, token the last one that was given, mark that this Redis
-// was used, and loss until when only those are given names who had them,
+// counts holds how many names each node has, token the last one that was given, mark that this
+// Redis was used, and loss until when only those are given names who had them,
 // as it has lost all.
 func (k keys) counts() string { return "{" + k.prefix + ":nodes}counts" }
 func (k keys) token() string  { return "{" + k.prefix + ":nodes}token" }

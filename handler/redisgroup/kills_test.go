@@ -103,7 +103,8 @@ func whileSpeaking(say func(i int), f func()) (said int) {
 	return said
 }
 
-// heardNumbers hears numbers until the last one has come, and wants each once at most, and in order.
+// heardNumbers hears numbers until the last one has come, and wants each once at most, and in
+// order.
 func heardNumbers(t *testing.T, c *client, last string) (heard int) {
 	t.Helper()
 	newest := -1
@@ -124,9 +125,9 @@ func heardNumbers(t *testing.T, c *client, last string) (heard int) {
 	}
 }
 
-// plainUnderFire lets one process speak in a plain room while something happens. Each message must be
-// taken by Redis, or be counted as lost, and be heard in order, once at most. It returns how many
-// were lost in secret: neither heard elsewhere nor counted.
+// plainUnderFire lets one process speak in a plain room while something happens. Each message must
+// be taken by Redis, or be counted as lost, and be heard in order, once at most. It returns how
+// many were lost in secret: neither heard elsewhere nor counted.
 func plainUnderFire(t *testing.T, r *redisServer, fire func()) (secret int) {
 	cfg := settled()
 	cfg.OnError = func(error) {}
@@ -214,8 +215,8 @@ func remembering(t *testing.T) *scene {
 	}
 }
 
-// Connections of all who are in an ordered room are killed, 5,000 messages per second: all hear each
-// message that was taken once and in order, without a gap.
+// Connections of all who are in an ordered room are killed, 5,000 messages per second: all hear
+// each message that was taken once and in order, without a gap.
 func TestOrderedKilledAtSpeed(t *testing.T) {
 	s := remembering(t)
 	sp, k := s.speaker, newKiller(t, s.redis, "(?:one|two)")

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A holder keeps commands that run scripts with something in them, as a network does that is slow in
-// between, until they are released.
+// A holder keeps commands that run scripts with something in them, as a network does that is slow
+// in between, until they are released.
 type holder struct {
 	mu   sync.Mutex
 	what string // "": nothing is kept

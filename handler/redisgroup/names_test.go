@@ -127,8 +127,8 @@ func TestNamesWhileConnectionsAreCut(t *testing.T) {
 	})
 }
 
-// A process that was stopped for longer than its lease, and claims a name as it wakes, is not told yes
-// beside another.
+// A process that was stopped for longer than its lease, and claims a name as it wakes, is not told
+// yes beside another.
 func TestNamesAfterAStop(t *testing.T) {
 	r := newRedis(t)
 	t.Setenv(leaseEnv, "300ms")

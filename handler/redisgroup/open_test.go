@@ -58,8 +58,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A Redis that may delete rooms when its memory is full is warned of, once; not one that may not, or
-// that does not tell.
+// A Redis that may delete rooms when its memory is full is warned of, once; not one that may not,
+// or that does not tell.
 func TestWarnsOfEviction(t *testing.T) {
 	r := newRedis(t)
 	for _, tt := range []struct {

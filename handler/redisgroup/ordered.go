@@ -34,8 +34,8 @@ func (o *Ordered) Join(c *loop.Conn) bool {
 // JoinFrom makes c a member with something of the past. That takes a while, as it is read from
 // Redis; then, in one turn of c's loop, c is a member, then is called, and c is sent the past in
 // the form that Config.Form gives it, and then what follows: each entry once, none left out, unless
-// Arrival.Gap says so. Messages of c that come meanwhile find that Has is false: a handler that they
-// must not find so calls PauseRead before, and ResumeRead in then.
+// Arrival.Gap says so. Messages of c that come meanwhile find that Has is false: a handler that
+// they must not find so calls PauseRead before, and ResumeRead in then.
 //
 // It must be called on c's loop, and reports false, without calling then, if c is a member already,
 // is joining, or is closed, or the Hub is. Leave ends the joining, too. A nil then panics.
@@ -114,8 +114,8 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	return h.publishExcept(r, out, except)
 }
 
-// continuation returns how to continue after the last entry of the stream, as far as it is known, see
-// order.
+// continuation returns how to continue after the last entry of the stream, as far as it is known,
+// see order.
 func (r *room) continuation() (server, next string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -131,8 +131,9 @@ func within[T any](t testing.TB, what string, c <-chan T) (v T) {
 	return v
 }
 
-// A connection for subscriptions that has gone dumb, as those do behind a firewall that has forgotten
-// them, is given up after some eight seconds, and what was missed on it is caught up with.
+// A connection for subscriptions that has gone dumb, as those do behind a firewall that has
+// forgotten them, is given up after some eight seconds, and what was missed on it is caught up
+// with.
 func TestDumbConnection(t *testing.T) {
 	if os.Getenv(slowEnv) == "" {
 		t.Skipf("it takes 8 s; to run it set %s=1, as CI does", slowEnv)
@@ -166,8 +167,8 @@ func TestDumbConnection(t *testing.T) {
 	t.Logf("caught up after %v", time.Since(began))
 }
 
-// Connections for subscriptions that are cut again and again, as soon as they are made, are made anew
-// with longer and longer pauses.
+// Connections for subscriptions that are cut again and again, as soon as they are made, are made
+// anew with longer and longer pauses.
 func TestFlappingConnections(t *testing.T) {
 	t.Parallel()
 	connect := startMini(t)

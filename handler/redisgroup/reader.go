@@ -16,8 +16,8 @@ const (
 )
 
 // A reader reads from one server what rooms have missed, and the past for those who join: many with
-// one script, so that ten thousand rooms are caught up with after a lost connection as fast as Redis
-// can look at them.
+// one script, so that ten thousand rooms are caught up with after a lost connection as fast as
+// Redis can look at them.
 type reader struct {
 	link *link
 	wake chan struct{}

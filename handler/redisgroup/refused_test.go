@@ -36,8 +36,8 @@ func onLoop(t *testing.T, f func(c *loop.Conn)) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// One who is joining a room that is denied meanwhile is refused, whether the past was read before that
-// or after.
+// One who is joining a room that is denied meanwhile is refused, whether the past was read before
+// that or after.
 func TestRefusedWhileJoining(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: freeport.Addr(t), DialTimeout: time.Second}) // nothing is there
 	defer client.Close()

@@ -78,8 +78,8 @@ func (w *watched) client() *redis.Client {
 	return c
 }
 
-// A master that Sentinels watch is killed while somebody speaks, and comes back as a replica, and is
-// made master again: nothing twice, order kept, each hole told.
+// A master that Sentinels watch is killed while somebody speaks, and comes back as a replica, and
+// is made master again: nothing twice, order kept, each hole told.
 func TestSentinel(t *testing.T) {
 	needRedis(t)
 	w := newWatched(t)

@@ -46,8 +46,9 @@ func newServers(h *Hub, client redis.UniversalClient) (*servers, error) {
 	return t, nil
 }
 
-// await returns what f does, or ctx's error when that ends before. go-redis itself waits for as long as
-// the client's timeouts allow, unless it is told otherwise; f goes on then, and its result is lost.
+// await returns what f does, or ctx's error when that ends before. go-redis itself waits for as
+// long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
+// is lost.
 func await(ctx context.Context, f func() error) error {
 	if ctx.Done() == nil {
 		return f()
@@ -413,8 +414,8 @@ func (l *link) learn(err error) {
 
 var replicationID = regexp.MustCompile(`master_replid:([0-9a-f]{12})`)
 
-// identify asks for the server's identity, as append.lua has it, before anything is sent to it. l.sending
-// is held.
+// identify asks for the server's identity, as append.lua has it, before anything is sent to it.
+// l.sending is held.
 func (l *link) identify() error {
 	info, err := l.client.Info(l.hub.ctx, "replication").Result()
 	var refused redis.Error
@@ -453,8 +454,8 @@ var (
 )
 
 // warnOfEviction writes one line if a server may delete rooms when its memory is full. All policies
-// but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden, or
-// says nothing of it, there is nothing to say.
+// but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden,
+// or says nothing of it, there is nothing to say.
 func (t *servers) warnOfEviction(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()

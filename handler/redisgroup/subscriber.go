@@ -42,8 +42,8 @@ type subscription struct {
 	failed  bool // it was asked for on the PubSub before, and not answered
 }
 
-// A barrier is a room whose subscription stands, and which is to be told when all that was published
-// before a ping has come.
+// A barrier is a room whose subscription stands, and which is to be told when all that was
+// published before a ping has come.
 type barrier struct {
 	room    *room
 	renewal int
@@ -223,8 +223,8 @@ func (s *subscriber) receive(ctx context.Context, sub *redis.PubSub) error {
 	}
 }
 
-// reset forgets what was asked for on a PubSub that is gone. What is wanted is asked for again on the
-// next one.
+// reset forgets what was asked for on a PubSub that is gone. What is wanted is asked for again on
+// the next one.
 func (s *subscriber) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +264,8 @@ func (s *subscriber) ask(ctx context.Context, sub *redis.PubSub) error {
 	return nil
 }
 
-// take takes what there is to do: channels for each command, all of one bucket, and the payload of a
-// ping that is to follow them, if any.
+// take takes what there is to do: channels for each command, all of one bucket, and the payload of
+// a ping that is to follow them, if any.
 func (s *subscriber) take() (on, off [][]string, ping string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@ var floors = map[string][]string{
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
 	"handler":            {"codec", "loop", "timing", "internal/inside", zerologModule},
-	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", "internal/redisopt", redisModule, zerologModule, sysModule},
+	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule},
 	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/inside", "internal/selfsigned", zerologModule},
 	"loop/realtest":      {},
