@@ -88,7 +88,11 @@ func TestNamesAfterFlushAll(t *testing.T) {
 			if who := claimBoth(t, fmt.Sprint("name", i), one, two); len(who) != 1 {
 				t.Fatalf("round %d: %v were told yes", i, who)
 			}
-			if err := two.hub.Claim(t.Context(), had, "another"); !errors.Is(err, redisgroup.ErrTaken) {
+			err := two.hub.Claim(t.Context(), had, "another")
+			if _, ok := one.hub.Token(had, "owner"); err == nil && !ok {
+				continue // the machine stood still for longer than the lease, and it knows
+			}
+			if !errors.Is(err, redisgroup.ErrTaken) {
 				t.Fatalf("round %d: a name that is another's: %v", i, err)
 			}
 			eventually(t, "it has a newer token", func() bool {
