@@ -18,6 +18,7 @@ import (
 type hold struct {
 	owner   string
 	token   uint64
+	term    int                    // of the keeper, in which Redis has said that it is ours
 	claimed bool                   // by Claim, until it is released
 	conns   map[*claimant]struct{} // by ClaimFor, until they have closed
 }
@@ -35,6 +36,7 @@ type claimQuestion struct {
 	op, name, owner string
 	token           uint64
 	answer          func(token uint64) // called with mu held
+	term            int                // of the keeper, when it was asked
 
 	ended, abandoned bool
 	got              uint64
@@ -49,7 +51,10 @@ func (k *keeper) claimKeys(node string) []string {
 func (q *claimQuestion) args(node string) []any { return []any{q.op, node, q.name, q.owner, q.token} }
 
 // begin notes that q is under way. k.mu is held.
-func (k *keeper) begin(q *claimQuestion) { k.asking[q.name]++ }
+func (k *keeper) begin(q *claimQuestion) {
+	k.asking[q.name]++
+	q.term = k.term
+}
 
 // end takes the answer to q. An answer that did not come, or came too late for who asked, leaves it
 // to sync to find out what Redis has.
@@ -68,6 +73,9 @@ func (k *keeper) end(q *claimQuestion, got uint64, err error) {
 		k.doubt()
 	case err == nil && q.answer != nil:
 		q.answer(got)
+		if ho := k.held[q.name]; ho != nil && got == ho.token {
+			ho.term = q.term
+		}
 	}
 }
 
@@ -271,7 +279,7 @@ func (h *Hub) Token(name, owner string) (token uint64, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ho := k.held[name]
-	if ho == nil || ho.owner != owner || !time.Now().Before(k.until) {
+	if ho == nil || ho.owner != owner || ho.term != k.term || !time.Now().Before(k.until) {
 		return 0, false
 	}
 	return ho.token, true
@@ -373,6 +381,7 @@ func (k *keeper) sync(ctx context.Context) error {
 	node := k.name()
 	k.mu.Lock()
 	k.dirty = false
+	term := k.term
 	k.mu.Unlock()
 	redisHas, strays, err := k.namesOf(ctx, node)
 	var all []*claimQuestion
@@ -392,7 +401,7 @@ func (k *keeper) sync(ctx context.Context) error {
 		case ho == nil || ho.owner != g.owner:
 			all = append(all, &claimQuestion{op: "release", name: name, owner: g.owner, token: g.token})
 		default:
-			ho.token = max(ho.token, g.token)
+			ho.token, ho.term = max(ho.token, g.token), term
 		}
 	}
 	for name, ho := range k.held {

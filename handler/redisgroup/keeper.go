@@ -24,6 +24,7 @@ type keeper struct {
 	held   map[string]*hold // names that are ours
 	leased bool             // there was a lease in this life
 	until  time.Time        // when the lease ends at the earliest, by our clock
+	term   int              // how often it may have run out: what was ours before may be another's
 	untold bool             // who is here was not told in this life
 
 	dirty     bool             // Redis may have other names than we do
@@ -180,6 +181,10 @@ func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, 
 		return false, 0, "", 0, nil
 	}
 	k.mu.Lock()
+	if k.leased && began.After(k.until) {
+		k.term++
+		k.dirty = true
+	}
 	k.leased, k.until = true, began.Add(h.cfg.Lease)
 	k.mu.Unlock()
 	return true, time.Duration(ms) * time.Millisecond, dead, int(count), nil
@@ -205,6 +210,7 @@ func (k *keeper) rise(dead string) {
 		return
 	}
 	k.life++
+	k.term++
 	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
 }
