@@ -59,7 +59,14 @@ func (a *attempt) begin() (err error) {
 	rawOption(a.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive)
 	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive)
+	rawOption(a.fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount)
+	if !a.remote.Addr().Is4() {
+		rawOption(a.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	}
 	if a.local.IsValid() {
+		if a.local.Port() == 0 { // connect chooses the port, which may be another address' as well
+			rawOption(a.fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		}
 		if err := unix.Bind(a.fd, sockaddr(a.local)); err != nil {
 			return a.drop(os.NewSyscallError("bind", err))
 		}

@@ -11,7 +11,6 @@ import (
 func (e *Engine) Races(loop int) bool { return e.loops[loop].poll != nil }
 
 // Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: local}
+func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)
 }

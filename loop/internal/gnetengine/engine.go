@@ -86,7 +86,7 @@ type eventLoop struct {
 	poll    *poller // nil: sockets are gnet's
 	input   []byte  // what direct sockets read into
 	pipe    *kernelPipe
-	packets *inBatch // what UDP sockets read into
+	packets *netpackets.Batch // what UDP sockets read into
 
 	mu       sync.Mutex
 	writable []*socket // told by the watcher to be writable, or broken, not yet passed on

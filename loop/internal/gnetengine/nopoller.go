@@ -33,8 +33,6 @@ func (*eventLoop) adopt(net.Conn, func(engine.Socket) engine.Sink) error {
 // Bell implements engine.Ringer.
 func (*Engine) Bell(int, time.Time, func()) engine.Bell { return nil }
 
-type inBatch struct{}
-
 type kernelPipe struct{}
 
 func (*kernelPipe) close() {}
@@ -46,12 +44,13 @@ func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
 }
 
 // ListenPacket implements engine.Connector.
-func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
-	return netpackets.Listen(ctx, network, address, n, e.packetLoop)
+func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
+	engine.PacketPort, error) {
+	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
 }
 
 // ConnectPacket implements engine.Connector.
-func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.packetLoop(loop), local, remote, sink)
+	return netpackets.Dial(e.packetLoop(loop), control, local, remote, sink)
 }

@@ -390,7 +390,7 @@ func (p *poller) stop() {
 		case *attempt:
 			_ = unix.Close(x.fd)
 		case *packets:
-			_ = unix.Close(x.fd)
+			_ = x.Socket.Close()
 		}
 	}
 	p.close()
