@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -50,8 +51,16 @@ type Dialer struct {
 	// sent. 0 means never.
 	IdleTimeout time.Duration
 
-	// LocalAddr is the address to connect from. nil means what the system chooses.
+	// LocalAddr is the address to connect from. nil means what the system chooses. With port 0 the
+	// system takes one that is free for the address that is dialled. On Linux, connections of TCP to
+	// different addresses may share a port then.
 	LocalAddr net.Addr
+
+	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
+	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops, and
+	// the connection is made there, which costs a little more; for udp it runs on the loop and must not
+	// wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	Control func(network, address string, c syscall.RawConn) error
 }
 
 // Dial connects to addr ("tcp://host:port", tcp4 and tcp6 too, "unix://path", "udp://host:port")
@@ -113,7 +122,7 @@ func (a *dialing) begin() {
 	switch {
 	case a.isUDP():
 		a.beginPackets(local, remote, literal)
-	case literal && a.connect(local, remote):
+	case literal && a.dialer.Control == nil && a.connect(local, remote):
 	case !literal && a.isName():
 		a.resolve()
 	default:
@@ -182,6 +191,9 @@ func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 // isName reports whether the address is a name that has only to be looked up. What is more special
 // is left to net.Dialer.
 func (a *dialing) isName() bool {
+	if a.dialer.Control != nil {
+		return false
+	}
 	if e, ok := a.loop.server.engine.(engine.Racer); !ok || !e.Races(a.loop.index) {
 		return false
 	}
@@ -256,7 +268,8 @@ func (a *dialing) dial() {
 	a.stop = cancel
 	l.server.newcomers.Go(func() {
 		defer cancel()
-		nc, err := l.server.engine.Dial(ctx, a.network, a.address, a.dialer.LocalAddr)
+		d := net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()}
+		nc, err := l.server.engine.Dial(ctx, d, a.network, a.address)
 		if err != nil && l.clock() >= a.deadline { // the timer has not run, as the loop is busy
 			_ = l.urge(a.timeout)
 			return
@@ -270,6 +283,36 @@ func (a *dialing) dial() {
 			return a.opened(sock, local, remote)
 		}, func(err error) { _ = l.urge(func() { a.fail(err) }) })
 	})
+}
+
+// control returns what sets the options of a socket, or nil. A panic of the user's is an error.
+func (a *dialing) control() engine.Control {
+	user, shares := a.dialer.Control, sharesPorts(a.dialer.LocalAddr)
+	if user == nil && !shares {
+		return nil
+	}
+	return func(network, address string, c syscall.RawConn) (err error) {
+		if shares {
+			sharePort(c)
+		}
+		if user == nil {
+			return nil
+		}
+		defer func() {
+			if v := recover(); v != nil {
+				panicked := newPanicError(v)
+				a.loop.logPanic(panicked, nil)
+				err = panicked
+			}
+		}()
+		return user(network, address, c)
+	}
+}
+
+// sharesPorts reports whether the system is to choose a port at an address that the user chose.
+func sharesPorts(local net.Addr) bool {
+	tcp, ok := local.(*net.TCPAddr)
+	return ok && tcp != nil && tcp.Port == 0
 }
 
 // opened brings the connection to life. It is a turn of its own.

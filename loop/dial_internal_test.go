@@ -26,7 +26,7 @@ func (*slowDials) Connect(int, netip.AddrPort, netip.AddrPort,
 	return nil, false
 }
 
-func (e *slowDials) Dial(context.Context, string, string, net.Addr) (net.Conn, error) {
+func (e *slowDials) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
 	time.Sleep(e.after)
 	return nil, errOwnWords
 }

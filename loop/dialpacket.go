@@ -89,7 +89,7 @@ func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
 	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, local, remote, (*portSink)(p))
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
 	if err != nil {
 		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}

@@ -47,6 +47,7 @@ type listener struct {
 	own                   engine.Accepting  // in place of net, if the engine can
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
+	control               engine.Control    // of that
 	dials                 bool              // what is made here is not accepted, but dialled
 	tls                   *tls.Config       // nil: plain
 	proxies               []netip.Prefix    // who sends PROXY headers
@@ -66,7 +67,7 @@ func (s *Server) listen(ctx context.Context) error {
 		}
 		var err error
 		if ln.isUDP() {
-			ln.packets, err = s.engine.ListenPacket(ctx, ln.network, ln.address, s.NumLoops)
+			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: ln.control}, ln.network, ln.address, s.NumLoops)
 		} else {
 			ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
 		}

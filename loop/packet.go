@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -26,33 +27,60 @@ const (
 // kernel sends there; or the socket of one session that was dialled. It is an engine.PacketSink, by
 // the type below.
 type packetPort struct {
-	loop   *Loop
-	ln     *listener // nil if dialled
-	to     engine.Packets
-	local  net.Addr
-	v4     map[uint64]*udpSession // by address and port: a key that is a quarter of the price
-	v6     map[netip.AddrPort]*udpSession
-	last   *udpSession       // whose datagram was the last
-	only   *udpSession       // that was dialled
-	looked time.Duration     // when something was received
-	busy   bool              // the socket had more then
-	read   bool              // it was, since the last turn of the loop
-	fresh  []engine.Datagram // of this batch, of peers without a session
-	late   latecomers        // of batches before
-	saved  allowance
+	loop      *Loop
+	ln        *listener // nil if dialled
+	to        engine.Packets
+	local     net.Addr
+	v4        map[key4]*udpSession
+	v6        map[key6]*udpSession
+	last      *udpSession   // whose datagram was the last
+	only      *udpSession   // that was dialled
+	looked    time.Duration // when something was received
+	read      bool          // it was, since the last turn of the loop
+	admission admission     // of new peers
 
-	crowded bool // when new peers were welcomed last
+	// lastAt is the address that the last new peer has asked, of a socket that has several, and
+	// lastLocal the same with the port.
+	lastAt    netip.Addr
+	lastLocal net.Addr
 }
 
-// A udpSession is a UDP peer's connection. It is the Conn's engine.Socket.
+// A udpSession is a UDP peer's connection. It is the Conn's engine.Socket. A peer that asks two
+// addresses of this machine has two sessions.
 type udpSession struct {
 	c      *Conn
 	port   *packetPort
 	peer   netip.AddrPort
-	in     uint64 // bytes received, and
-	out    uint64 // sent, if they are limited
-	factor uint64 // by so many times
-	owing  bool   // it was opened in a crowd, and has not proved its address
+	local  netip.Addr // what it asked; zero: as engine.Datagram.Local
+	in     uint64     // bytes received, and
+	out    uint64     // sent, if they are limited
+	factor uint64     // by so many times
+	owing  bool       // it was opened in a crowd, and has not proved its address
+}
+
+// key4 is a session's addresses in IPv4, as numbers: a key that is a quarter of the price of the
+// general one.
+type key4 struct{ peer, local uint64 }
+
+// key6 is that of all other sessions.
+type key6 struct {
+	peer  netip.AddrPort
+	local netip.Addr
+}
+
+func key4Of(peer netip.AddrPort, local netip.Addr) key4 {
+	b := peer.Addr().As4()
+	k := key4{peer: uint64(binary.BigEndian.Uint32(b[:]))<<16 | uint64(peer.Port())}
+	if local.IsValid() {
+		b = local.As4()
+		k.local = uint64(binary.BigEndian.Uint32(b[:]))
+	}
+	return k
+}
+
+// newPacketPort returns the port of a listener's socket, which the caller sets.
+func newPacketPort(l *Loop, ln *listener, local net.Addr) *packetPort {
+	return &packetPort{loop: l, ln: ln, local: local, v4: make(map[key4]*udpSession), v6: make(map[key6]*udpSession)}
 }
 
 // portSink makes a packetPort an engine.PacketSink.
@@ -63,12 +91,12 @@ func (s *portSink) Received(batch []engine.Datagram, more bool) {
 	p := (*packetPort)(s)
 	l := p.loop
 	l.enter()
-	p.looked, p.busy, p.read = l.now, more, true
+	p.looked, p.read = l.now, true
 	for len(batch) > 0 {
 		batch = p.deliver(batch)
 	}
-	if len(p.fresh)+len(p.late.waiting()) > 0 {
-		p.welcomeFresh()
+	if p.admission.waiting() > 0 && p.admit(more) {
+		l.again()
 	}
 	l.leave()
 }
@@ -93,7 +121,7 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 	for len(rest) > 0 {
 		d := &rest[0]
 		rest = rest[1:]
-		if s := p.sessionOf(d.Peer); s != nil {
+		if s := p.sessionOf(d); s != nil {
 			s.received(d)
 		} else {
 			p.newcomer(d)
@@ -123,32 +151,26 @@ func (s *udpSession) received(d *engine.Datagram) {
 	}
 }
 
-// sessionOf returns the session of a peer, or nil.
-func (p *packetPort) sessionOf(peer netip.AddrPort) *udpSession {
+// sessionOf returns the session of a datagram, or nil.
+func (p *packetPort) sessionOf(d *engine.Datagram) *udpSession {
 	if p.only != nil {
 		return p.only
 	}
-	if p.last != nil && p.last.peer == peer {
-		return p.last
+	if s := p.last; s != nil && s.peer == d.Peer && s.local == d.Local {
+		return s
 	}
 	var s *udpSession
-	if peer.Addr().Is4() {
-		s = p.v4[key4(peer)]
+	if d.Peer.Addr().Is4() {
+		s = p.v4[key4Of(d.Peer, d.Local)]
 	} else {
-		s = p.v6[peer]
+		s = p.v6[key6{d.Peer, d.Local}]
 	}
 	p.last = s
 	return s
 }
 
-// key4 returns an IPv4 address and its port as one number.
-func key4(a netip.AddrPort) uint64 {
-	b := a.Addr().As4()
-	return uint64(b[0])<<40 | uint64(b[1])<<32 | uint64(b[2])<<24 | uint64(b[3])<<16 | uint64(a.Port())
-}
-
-// accept opens a session, or refuses the peer.
-func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
+// accept opens a session for the peer of a datagram, or refuses it.
+func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l, s := p.loop, p.loop.server
 	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
@@ -160,26 +182,38 @@ func (p *packetPort) accept(peer netip.AddrPort) *udpSession {
 		p.refused(ErrTooManyConns, newPeer)
 		return nil
 	}
-	remote := net.UDPAddrFromAddrPort(peer)
+	remote := net.UDPAddrFromAddrPort(d.Peer)
 	if !s.gate.Enter(remote) {
 		s.sessions.Add(-1)
 		p.refused(fmt.Errorf("%w from one address", ErrTooManyConns), remote)
 		return nil
 	}
 	l.load.Add(1)
-	ss := &udpSession{port: p, peer: peer, owing: p.crowded}
+	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, owing: p.admission.crowded}
 	caller := l.current
-	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.local, remote)
+	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.localAddr(d.Local), remote)
 	l.current = caller
 	if !welcome || c.isOver() {
 		return nil
 	}
-	if peer.Addr().Is4() {
-		p.v4[key4(peer)] = ss
+	if d.Peer.Addr().Is4() {
+		p.v4[key4Of(d.Peer, d.Local)] = ss
 	} else {
-		p.v6[peer] = ss
+		p.v6[key6{d.Peer, d.Local}] = ss
 	}
 	return ss
+}
+
+// localAddr returns the address of a new session on this side. Most of them have the same.
+func (p *packetPort) localAddr(at netip.Addr) net.Addr {
+	own, ok := p.local.(*net.UDPAddr)
+	if !ok || !at.IsValid() {
+		return p.local
+	}
+	if at != p.lastAt {
+		p.lastAt, p.lastLocal = at, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, uint16(own.Port)))
+	}
+	return p.lastLocal
 }
 
 // newPeer stands for the address of one that is refused as there are too many.
@@ -196,9 +230,9 @@ func (p *packetPort) remove(s *udpSession) {
 		p.last = nil
 	}
 	if s.peer.Addr().Is4() {
-		delete(p.v4, key4(s.peer))
+		delete(p.v4, key4Of(s.peer, s.local))
 	} else {
-		delete(p.v6, s.peer)
+		delete(p.v6, key6{s.peer, s.local})
 	}
 }
 
@@ -227,7 +261,7 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	if s.factor > 0 && s.tooMuch(len(msg)) {
 		return ErrAmplification
 	}
-	if err := s.port.to.Send(msg, s.peer); err != nil {
+	if err := s.port.to.Send(msg, s.peer, s.local); err != nil {
 		return c.notSent(err)
 	}
 	if s.factor > 0 {
@@ -278,7 +312,7 @@ func (c *Conn) LimitReplies(factor int) {
 	if s, ok := c.sock.(*udpSession); ok {
 		if factor == 0 && s.factor > 0 && s.owing {
 			s.owing = false
-			s.port.saved.giveBack()
+			s.port.admission.giveBack()
 		}
 		s.factor = uint64(factor)
 	}
@@ -316,8 +350,7 @@ func (s *Server) servePackets() error {
 			continue
 		}
 		for _, l := range s.loops {
-			p := &packetPort{loop: l, ln: ln, local: ln.packets.Addr(),
-				v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
+			p := newPacketPort(l, ln, ln.packets.Addr())
 			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
 				p.to = to
 				l.ports = append(l.ports, p)

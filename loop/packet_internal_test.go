@@ -18,16 +18,16 @@ import (
 // noPackets is a UDP socket that counts.
 type noPackets struct{ sent int }
 
-func (p *noPackets) Send([]byte, netip.AddrPort) error { p.sent++; return nil }
-func (*noPackets) Pending() bool                       { return false }
-func (*noPackets) Flush() int                          { return 0 }
-func (*noPackets) Close()                              {}
+func (p *noPackets) Send([]byte, netip.AddrPort, netip.Addr) error { p.sent++; return nil }
+func (*noPackets) Pending() bool                                   { return false }
+func (*noPackets) Flush() int                                      { return 0 }
+func (*noPackets) Close()                                          {}
 
 // newPort returns a UDP socket of a rig.
 func newPort(r *rig) (*packetPort, *noPackets) {
 	to := &noPackets{}
-	p := &packetPort{loop: r.Loop, ln: r.server.listeners[0], to: to, local: &net.UDPAddr{},
-		v4: make(map[uint64]*udpSession), v6: make(map[netip.AddrPort]*udpSession)}
+	p := newPacketPort(r.Loop, r.server.listeners[0], &net.UDPAddr{})
+	p.to = to
 	p.ln.idleTimeout = time.Hour // of the real clock, in some tests: nobody is to go meanwhile
 	r.ports = append(r.ports, p)
 	return p, to
@@ -48,10 +48,10 @@ func (p *packetPort) receive(first, n int) {
 		for i := range batch {
 			batch[i] = engine.Datagram{Data: []byte("hello"), Peer: from(first + at + i)}
 		}
-		p.saved.left = welcomeSaved
+		p.admission.tokens = bucketSize
 		(*portSink)(p).Received(batch[:min(len(batch), n-at)], false)
-		for len(p.late.waiting()) > 0 { // the machine is slow
-			p.saved.left = welcomeSaved
+		for p.admission.waiting() > 0 { // the machine is slow
+			p.admission.tokens = bucketSize
 			p.loop.turn()
 		}
 	}
@@ -147,8 +147,8 @@ func TestUDPServesFirst(t *testing.T) {
 		if !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
 		}
-		if opened != 4 || len(p.v4) != 2 || len(p.fresh) != 0 {
-			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), len(p.fresh))
+		if opened != 4 || len(p.v4) != 2 || p.admission.waiting() != 0 {
+			t.Errorf("%d were opened, %d are open, %d wait", opened, len(p.v4), p.admission.waiting())
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -93,6 +94,12 @@ type Server struct {
 
 	// TCP has the options of Addr's sockets.
 	TCP TCPOptions
+
+	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
+	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the first
+	// one gets what is sent to many: a broadcast, or a multicast. TCP.Control is for other addresses.
+	// nil: nothing is to be set.
+	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
 	IdleTimeout time.Duration `zero:"never"`
@@ -287,6 +294,8 @@ type Listener struct {
 	TLS           *tls.Config    // nil means plain
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
+
+	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
 }
 
 // Run is Start and Wait.

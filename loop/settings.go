@@ -46,7 +46,7 @@ func (s *Server) prepare() error {
 		return nil // it only dials
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
-		Listener: s.Listener, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP}
+		Listener: s.Listener, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
@@ -189,6 +189,9 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tls = l.TLS; ln.tls != nil && !hasCertificate(ln.tls) {
 		return nil, fmt.Errorf("loop: %s.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient", field)
 	}
+	if ln.control = l.Control; l.Control != nil && !strings.HasPrefix(l.Addr, "udp") {
+		return nil, fmt.Errorf("loop: %s.Control is for a udp address: others have TCP.Control", field)
+	}
 	if ln.tcp, err = s.tcpOptions(field, l); err != nil {
 		return nil, err
 	}
@@ -237,7 +240,7 @@ func (ln *listener) adopt(field string, l Listener) error {
 	switch {
 	case l.Addr != "":
 		return fmt.Errorf("loop: %s has both Addr and Listener: one of them says where to listen", field)
-	case l.TCP != TCPOptions{}:
+	case !l.TCP.isZero():
 		return fmt.Errorf("loop: %s.TCP is for Addr: who made the Listener has set the options of its sockets", field)
 	}
 	ln.net, ln.foreign, ln.field = l.Listener, true, field+".Listener"

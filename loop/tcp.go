@@ -3,6 +3,8 @@ package loop
 import (
 	"fmt"
 	"net"
+	"reflect"
+	"syscall"
 	"time"
 )
 
@@ -39,12 +41,20 @@ type TCPOptions struct {
 	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
 	// one that ends are lost.
 	ReusePort bool
+
+	// Control is called with the listening socket before it is bound, as that of net.ListenConfig is:
+	// for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes behind
+	// these, and holds for unix sockets, too. nil: nothing is to be set.
+	Control func(network, address string, c syscall.RawConn) error
 }
+
+// isZero reports whether nothing is set.
+func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 
 // tcpOptions returns the options of a listener.
 func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
 	o := l.TCP
-	if o == (TCPOptions{}) && l.Listener == nil {
+	if o.isZero() && l.Listener == nil {
 		o = s.TCP
 	}
 	for _, f := range []struct {
@@ -75,6 +85,16 @@ func (o TCPOptions) listenConfig() net.ListenConfig {
 	}
 	if inheritsKeepAlive || o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
 		lc.Control = o.control
+	}
+	if user, own := o.Control, lc.Control; own == nil {
+		lc.Control = user
+	} else if user != nil {
+		lc.Control = func(network, address string, c syscall.RawConn) error {
+			if err := own(network, address, c); err != nil {
+				return err
+			}
+			return user(network, address, c)
+		}
 	}
 	return lc
 }

@@ -58,7 +58,7 @@ func (l *Loop) turn() {
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
 	more = l.tls != nil && l.tls.GoOn(l.settle) || more
-	more = l.runLate() || more
+	more = l.admitPeers() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()

@@ -66,7 +66,8 @@ func (b *Backend) Accept() *Peer {
 }
 
 // Dial implements engine.Connector.
-func (m *memory) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
+func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
+	local := d.LocalAddr
 	to := backendAddr{network, address}
 	m.mu.Lock()
 	b := m.backends[to]

@@ -151,7 +151,7 @@ type memPort struct {
 }
 
 // ListenPacket implements engine.Connector.
-func (m *memory) ListenPacket(_ context.Context, network, address string, n int) (engine.PacketPort, error) {
+func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, address string, n int) (engine.PacketPort, error) {
 	addr, err := net.ResolveUDPAddr(network, address)
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (s *memPackets) arrive(d engine.Datagram) {
 }
 
 // ConnectPacket implements engine.Connector.
-func (m *memory) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+func (m *memory) ConnectPacket(loop int, _ engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	if !local.IsValid() {
 		local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
@@ -220,7 +220,7 @@ func (m *memory) ConnectPacket(loop int, local, remote netip.AddrPort, sink engi
 	return &memPackets{memory: m, loop: m.loops[loop], sink: sink, remote: remote}, local, nil
 }
 
-func (s *memPackets) Send(p []byte, peer netip.AddrPort) error {
+func (s *memPackets) Send(p []byte, peer netip.AddrPort, _ netip.Addr) error {
 	if len(p) > 65507 {
 		return syscall.EMSGSIZE
 	}

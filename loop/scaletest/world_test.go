@@ -266,7 +266,7 @@ func (w *world) Stop() error {
 	return nil
 }
 
-func (w *world) Dial(context.Context, string, string, net.Addr) (net.Conn, error) {
+func (w *world) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
 	return nil, errNoDialing
 }
 
@@ -275,10 +275,10 @@ func (w *world) Connect(int, netip.AddrPort, netip.AddrPort,
 	return nil, false
 }
 
-func (w *world) ListenPacket(context.Context, string, string, int) (engine.PacketPort, error) {
+func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, int) (engine.PacketPort, error) {
 	return nil, errNoDialing
 }
 
-func (w *world) ConnectPacket(int, netip.AddrPort, netip.AddrPort, engine.PacketSink) (engine.Packets, netip.AddrPort, error) {
+func (w *world) ConnectPacket(int, engine.Control, netip.AddrPort, netip.AddrPort, engine.PacketSink) (engine.Packets, netip.AddrPort, error) {
 	return nil, netip.AddrPort{}, errNoDialing
 }

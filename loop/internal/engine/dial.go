@@ -8,9 +8,9 @@ import (
 
 // A Connector is the part of an Engine that goes out, and that speaks UDP.
 type Connector interface {
-	// Dial connects as net.Dialer does, names resolved, and blocks meanwhile: it is not for loops.
-	// What it returns is for Enroll.
-	Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error)
+	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. What it returns
+	// is for Enroll.
+	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 
 	// Connect begins, on the loop, to connect a TCP socket to an address, and does not wait. open
 	// is called on the loop, once and never inline: with the socket and its own address, or with
@@ -20,11 +20,13 @@ type Connector interface {
 	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
 		cancel func(), ok bool)
 
-	// ListenPacket binds a UDP address for n loops. It may be called before Start.
-	ListenPacket(ctx context.Context, network, address string, n int) (PacketPort, error)
+	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
+	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
 
-	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address.
-	ConnectPacket(loop int, local, remote netip.AddrPort, sink PacketSink) (Packets, netip.AddrPort, error)
+	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address, and returns its
+	// own. control, which may be nil, is called meanwhile.
+	ConnectPacket(loop int, control Control, local, remote netip.AddrPort, sink PacketSink) (
+		Packets, netip.AddrPort, error)
 }
 
 // A Racer is an Engine whose Connect is cheaper than Dial and Enroll, also for names: they are
@@ -52,7 +54,13 @@ type PacketPort interface {
 type Datagram struct {
 	Data []byte
 	Peer netip.AddrPort // zero if the socket speaks with one only
-	Cut  bool           // it was longer than Data
+
+	// Local is the address to answer from: the one that the datagram was sent to, or for a broadcast
+	// an address of the link that it came by. It is zero where the socket is bound to one address, and
+	// where the system does not tell; then the system chooses.
+	Local netip.Addr
+
+	Cut bool // it was longer than Data
 }
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
@@ -68,10 +76,10 @@ type PacketSink interface {
 
 // Packets is a loop's UDP socket. Its methods are called on the loop, none after Close.
 type Packets interface {
-	// Send sends one datagram: at once, or with Flush at the latest. p is not kept. The peer is
-	// ignored if the socket speaks with one only. An error concerns this datagram or an earlier
-	// one.
-	Send(p []byte, peer netip.AddrPort) error
+	// Send sends one datagram from a Datagram's Local to its Peer: at once, or with Flush at the
+	// latest. p is not kept. Both addresses are ignored if the socket speaks with one peer only. An
+	// error concerns this datagram or an earlier one.
+	Send(p []byte, peer netip.AddrPort, local netip.Addr) error
 
 	// Pending reports whether datagrams wait to be received.
 	Pending() bool

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/datagrams"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
 // accepting accepts connections that only a loop's own epoll instance will know: package net would
@@ -81,7 +81,7 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 	case *syscall.SockaddrInet4:
 		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
 	case *syscall.SockaddrInet6:
-		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: datagrams.ZoneOf(a.ZoneId)}
+		return &net.TCPAddr{IP: a.Addr[:], Port: a.Port, Zone: netpackets.Zone(a.ZoneId)}
 	}
 	return new(net.TCPAddr)
 }

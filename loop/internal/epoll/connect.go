@@ -17,7 +17,8 @@ const (
 	// if the system picks, as the local port, the one that is being dialled on this machine.
 	selfConnects = 3
 
-	keepAlive = 15 // seconds: net.Dialer's default
+	keepAlive      = 15 // seconds: package net's default
+	keepAliveCount = 9
 )
 
 // An attempt is a TCP connection that is being made.
@@ -55,10 +56,16 @@ func (a *attempt) begin() (err error) {
 		return os.NewSyscallError("socket", err)
 	}
 	for _, o := range [][3]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive}} {
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAlive}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAlive}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount}} {
 		_ = syscall.SetsockoptInt(a.fd, o[0], o[1], o[2]) // if the system has it
 	}
+	if !a.remote.Addr().Is4() {
+		_ = syscall.SetsockoptInt(a.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	}
 	if a.local.IsValid() {
+		if a.local.Port() == 0 { // connect chooses the port, which may be another address' as well
+			_ = syscall.SetsockoptInt(a.fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		}
 		if err := syscall.Bind(a.fd, sockaddr(a.local)); err != nil {
 			return a.drop(os.NewSyscallError("bind", err))
 		}

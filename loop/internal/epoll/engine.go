@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/datagrams"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
@@ -48,7 +47,7 @@ type eventLoop struct {
 	poll    *poller
 	input   []byte // what sockets read into
 	pipe    *kernelPipe
-	packets *datagrams.In // what UDP sockets read into
+	packets *netpackets.Batch // what UDP sockets read into
 
 	running sync.WaitGroup // the goroutine; any may wait for it
 	once    sync.Once
@@ -211,7 +210,6 @@ func takeOver(nc net.Conn) (fd int, err error) {
 func (*Engine) Races(int) bool { return true }
 
 // Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: local}
+func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)
 }

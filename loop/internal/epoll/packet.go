@@ -3,86 +3,54 @@
 package epoll
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/datagrams"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
 )
 
-// mostAlone is how often, at most, a single datagram is received by recvfrom, which costs less,
-// until it is looked again whether there are more at once.
-const mostAlone = 7
-
-// packets implements engine.Packets.
+// packets implements engine.Packets with a socket in the loop's poller.
 type packets struct {
-	loop      *eventLoop
-	sink      engine.PacketSink
-	fd        int
-	connected bool
-	v6        bool
-	place     int32 // in the poller
-	closed    bool
-	lone      int // batches of one since there was a larger one
-	alone     int // how often to expect a single datagram
-	out       *datagrams.Out
+	*netpackets.Socket
+	loop   *eventLoop
+	sink   engine.PacketSink
+	place  int32 // in the poller
+	added  bool  // to it
+	closed bool
+}
+
+// add has the poller watch the socket. Then open returns the sink.
+func (p *packets) add(open func(engine.Packets) engine.PacketSink) (err error) {
+	if p.loop.packets == nil {
+		p.loop.packets = netpackets.NewBatch()
+	}
+	if p.place, err = p.loop.poll.add(p.FD(), unix.EPOLLIN, p); err != nil {
+		return err
+	}
+	p.added = true
+	p.sink = open(p)
+	return nil
 }
 
 // polled implements pollee: there is something to receive.
 func (p *packets) polled(uint32) {
-	if p.loop.packets == nil {
-		p.loop.packets = datagrams.NewIn()
-	}
-	batch, err := p.receive(p.loop.packets)
+	batch, more, err := p.Receive(p.loop.packets)
 	switch {
-	case err == nil:
-		p.sink.Received(batch, len(batch) == datagrams.Batch)
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case len(batch) > 0:
+		p.sink.Received(batch, more)
+	case err == nil || err == unix.EAGAIN || err == unix.EINTR:
 	default:
 		p.sink.Failed(os.NewSyscallError("recvmmsg", err))
 	}
 }
 
-// receive takes a batch; or one datagram, the more often the more batches were no more than that.
-func (p *packets) receive(b *datagrams.In) (batch []engine.Datagram, err error) {
-	if p.alone > 0 {
-		p.alone--
-		return b.ReceiveOne(p.fd, p.connected)
-	}
-	switch batch, err = b.Receive(p.fd, p.connected); {
-	case err != nil:
-		return nil, err
-	case len(batch) > 1:
-		p.lone = 0
-	case p.lone < mostAlone:
-		p.lone++
-	}
-	p.alone = p.lone
-	return batch, err
-}
-
-// Send implements engine.Packets. A socket that speaks with one peer sends at once, as it has
-// seldom more than one datagram in a turn; that of a port collects them.
-func (p *packets) Send(b []byte, peer netip.AddrPort) error {
-	if p.connected {
-		return datagrams.SendOne(p.fd, b)
-	}
-	if p.out == nil {
-		p.out = datagrams.NewOut(p.v6)
-	}
-	return p.out.Add(p.fd, b, peer)
-}
-
-func (p *packets) Pending() bool { return poll(p.fd)&unix.POLLIN != 0 }
-
-func (p *packets) Flush() (lost int) {
-	if p.out == nil {
-		return 0
-	}
-	return p.out.Flush(p.fd)
-}
+func (p *packets) Pending() bool { return p.Readable() }
 
 func (p *packets) Close() {
 	if p.closed {
@@ -90,6 +58,69 @@ func (p *packets) Close() {
 	}
 	p.Flush()
 	p.closed = true
-	p.loop.poll.remove(p.place, p.fd)
-	_ = unix.Close(p.fd)
+	p.loop.poll.remove(p.place, p.FD())
+	_ = p.Socket.Close()
+}
+
+// groupPort implements engine.PacketPort with a socket for each loop.
+type groupPort struct {
+	engine  *Engine
+	addr    net.Addr
+	sockets []*netpackets.Socket // nil: with its loop, or closed
+}
+
+// ListenPacket implements engine.Connector.
+func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
+	engine.PacketPort, error) {
+	sockets, addr, err := netpackets.Bind(ctx, lc, network, address, n)
+	if err != nil {
+		return nil, err
+	}
+	return &groupPort{engine: e, addr: addr, sockets: sockets}, nil
+}
+
+func (p *groupPort) Addr() net.Addr { return p.addr }
+
+// Serve implements engine.PacketPort.
+func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
+	l := p.engine.loops[loop]
+	sock := p.sockets[loop]
+	if err := sock.Detach(); err != nil {
+		return err
+	}
+	s := &packets{Socket: sock, loop: l}
+	err := l.call(func() error { return s.add(open) })
+	if s.added { // also if open has ended the loop
+		p.sockets[loop] = nil
+	}
+	return err
+}
+
+func (p *groupPort) Close() (err error) {
+	for i, s := range p.sockets {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+			p.sockets[i] = nil
+		}
+	}
+	return err
+}
+
+// ConnectPacket implements engine.Connector.
+func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	l := e.loops[loop]
+	if remote.Addr().Zone() != "" {
+		return netpackets.Dial(e.packetLoop(l.index), control, local, remote, sink)
+	}
+	sock, own, err := netpackets.Connect(control, local, remote)
+	if err != nil {
+		return nil, own, err
+	}
+	p := &packets{Socket: sock, loop: l}
+	if err := p.add(func(engine.Packets) engine.PacketSink { return sink }); err != nil {
+		_ = sock.Close()
+		return nil, own, err
+	}
+	return p, own, nil
 }

@@ -29,7 +29,7 @@ func (b *box) Received(batch []engine.Datagram, _ bool) {
 	for _, d := range batch {
 		b.peers <- fmt.Sprintf("%d %s %d %v", b.loop, d.Peer, len(d.Data), d.Cut)
 		if b.to != nil {
-			b.to.Send(d.Data, d.Peer)
+			b.to.Send(d.Data, d.Peer, d.Local)
 		}
 	}
 	if b.to != nil {
@@ -46,7 +46,7 @@ func newBox(loop int) *box {
 // servePackets serves network on all loops.
 func servePackets(t *testing.T, r *rig, network, address string) (port engine.PacketPort, boxes []*box) {
 	t.Helper()
-	port, err := r.ListenPacket(context.Background(), network, address, len(r.loops))
+	port, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, address, len(r.loops))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestPacketPortInUse(t *testing.T) {
 	engines(t, 2, func(t *testing.T, r *rig) {
 		port, _ := servePackets(t, r, "udp", "127.0.0.1:0")
 		for _, network := range []string{"udp", "udp4"} {
-			if _, err := r.ListenPacket(context.Background(), network, port.Addr().String(), 2); !errors.Is(err, syscall.EADDRINUSE) {
+			if _, err := r.ListenPacket(context.Background(), net.ListenConfig{}, network, port.Addr().String(), 2); !errors.Is(err, syscall.EADDRINUSE) {
 				t.Errorf("%s: a port in use gave %v", network, err)
 			}
 		}
@@ -175,15 +175,15 @@ func TestConnectPacket(t *testing.T) {
 		b := newBox(0)
 		var s engine.Packets
 		var own netip.AddrPort
-		r.do(0, func() { s, own, err = r.ConnectPacket(0, netip.AddrPort{}, remote, b) })
+		r.do(0, func() { s, own, err = r.ConnectPacket(0, nil, netip.AddrPort{}, remote, b) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.do(0, func() {
-			if err := s.Send([]byte("hello"), netip.AddrPort{}); err != nil {
+			if err := s.Send([]byte("hello"), netip.AddrPort{}, netip.Addr{}); err != nil {
 				t.Error(err)
 			}
-			if err := s.Send(slices.Repeat([]byte("x"), 65508), netip.AddrPort{}); !errors.Is(err, syscall.EMSGSIZE) {
+			if err := s.Send(slices.Repeat([]byte("x"), 65508), netip.AddrPort{}, netip.Addr{}); !errors.Is(err, syscall.EMSGSIZE) {
 				t.Errorf("a datagram that is too long: %v", err)
 			}
 		})
@@ -198,7 +198,7 @@ func TestConnectPacket(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		peer.Close()
-		r.do(0, func() { s.Send([]byte("gone?"), netip.AddrPort{}) })
+		r.do(0, func() { s.Send([]byte("gone?"), netip.AddrPort{}, netip.Addr{}) })
 		if err := wait(t, b.failed, "the refusal"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("failed with %v", err)
 		}

@@ -358,7 +358,7 @@ func (p *poller) closeAll() {
 		case *attempt:
 			_ = unix.Close(x.fd)
 		case *packets:
-			_ = unix.Close(x.fd)
+			_ = x.Socket.Close()
 		}
 	}
 	p.close()

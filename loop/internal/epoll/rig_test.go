@@ -147,7 +147,7 @@ func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Sock
 	if ok {
 		return sock, wait(r.t, result, "connecting")
 	}
-	nc, err := r.Dial(context.Background(), "tcp", remote.String(), nil)
+	nc, err := r.Dial(context.Background(), net.Dialer{}, "tcp", remote.String())
 	if err != nil {
 		return nil, err
 	}

@@ -252,19 +252,19 @@ func (e *Engine) packetLoop(i int) netpackets.Loop {
 }
 
 // ListenPacket implements engine.Connector.
-func (e *Engine) ListenPacket(ctx context.Context, network, address string, n int) (engine.PacketPort, error) {
-	return netpackets.Listen(ctx, network, address, n, e.packetLoop)
+func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
+	engine.PacketPort, error) {
+	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
 }
 
 // ConnectPacket implements engine.Connector.
-func (e *Engine) ConnectPacket(loop int, local, remote netip.AddrPort, sink engine.PacketSink) (
+func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.packetLoop(loop), local, remote, sink)
+	return netpackets.Dial(e.packetLoop(loop), control, local, remote, sink)
 }
 
 // Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, network, address string, local net.Addr) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: local}
+func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -335,4 +336,13 @@ func (s *socket) Close(hard bool) {
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and the writer may go on
 	_ = s.conn.SetWriteDeadline(time.Now().Add(orphanTimeout))
 	s.startWriter()
+}
+
+// SyscallConn implements syscall.Conn.
+func (s *socket) SyscallConn() (syscall.RawConn, error) {
+	sc, ok := s.conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return sc.SyscallConn()
 }

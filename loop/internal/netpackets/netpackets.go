@@ -1,23 +1,21 @@
-// Package netpackets is UDP on Go's own net, for engines that can do no better: a goroutine reads,
-// and what it has read waits for the loop, up to a limit.
+// Package netpackets has UDP sockets: how they are bound for several loops, how datagrams are sent and
+// received in batches, and from which address an answer leaves.
+//
+// A Socket does that without waiting, for an engine that has a poller of its own. Packets is for all
+// other engines: a goroutine waits for the socket, reads it, and hands what has come to the loop.
 package netpackets
 
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"net"
 	"net/netip"
-	"slices"
-	"time"
+	"sync"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 var errEnded = errors.New("loop: the event loop has ended")
-
-// portRoom is how many bytes are to wait in the kernel for a port's socket.
-const portRoom = 4 << 20
 
 // A Loop is what is needed of an event loop.
 type Loop struct {
@@ -25,89 +23,94 @@ type Loop struct {
 	Ended   <-chan struct{} // closed when the loop has ended
 }
 
-// port implements engine.PacketPort with one socket for all loops.
+// port implements engine.PacketPort.
 type port struct {
 	loop    func(i int) Loop
-	conn    *net.UDPConn
-	reader  *reader
+	addr    net.Addr
+	sockets []*Socket  // one for each loop, or one for all
 	loops   []*Packets // by index
 	waiting int        // loops that are not served yet
-	seed    maphash.Seed
 }
 
 // Listen binds an address for n loops, each of which loop returns.
-func Listen(ctx context.Context, network, address string, n int, loop func(i int) Loop) (engine.PacketPort, error) {
-	var lc net.ListenConfig
-	pc, err := lc.ListenPacket(ctx, network, address)
+func Listen(ctx context.Context, lc net.ListenConfig, network, address string, n int,
+	loop func(i int) Loop) (engine.PacketPort, error) {
+	sockets, addr, err := Bind(ctx, lc, network, address, n)
 	if err != nil {
 		return nil, err
 	}
-	conn := pc.(*net.UDPConn)
-	_ = conn.SetReadBuffer(portRoom) // or as the system has it
-	return &port{loop: loop, conn: conn, reader: newReader(conn), loops: make([]*Packets, n),
-		waiting: n, seed: maphash.MakeSeed()}, nil
+	return &port{loop: loop, addr: addr, sockets: sockets, loops: make([]*Packets, n), waiting: n}, nil
 }
 
-func (p *port) Addr() net.Addr { return p.conn.LocalAddr() }
+func (p *port) Addr() net.Addr { return p.addr }
 
-// Serve implements engine.PacketPort. The last one begins to read.
+// Serve implements engine.PacketPort. With the last loop the sockets begin to be read.
 func (p *port) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	s := newPackets(p.loop(loop), p.conn, p.reader)
+	s := New(p.loop(loop), p.sockets[min(loop, len(p.sockets)-1)])
 	if err := s.Open(open); err != nil {
 		return err
 	}
 	p.loops[loop] = s
-	if p.waiting--; p.waiting == 0 {
-		go p.reader.run(p.pick)
+	if p.waiting--; p.waiting > 0 {
+		return nil
+	}
+	if len(p.sockets) == 1 {
+		go newReader(p.sockets[0], p.loops...).run()
+		return nil
+	}
+	for _, s := range p.loops {
+		s.Read()
 	}
 	return nil
 }
 
-// pick returns the loop of a peer.
-func (p *port) pick(peer netip.AddrPort) *Packets {
-	return p.loops[maphash.Comparable(p.seed, peer)%uint64(len(p.loops))]
+func (p *port) Close() (err error) {
+	for _, s := range p.sockets {
+		err = errors.Join(err, s.Close())
+	}
+	return err
 }
 
-func (p *port) Close() error { return p.conn.Close() }
-
-// Packets implements engine.Packets. What is not said to be shared is the loop's.
+// Packets implements engine.Packets. Its methods are for the loop, except for put.
 type Packets struct {
-	loop      Loop
-	sink      engine.PacketSink
-	conn      *net.UDPConn
-	reader    *reader
-	inbox     inbox // shared with the reader
-	take      func()
-	batch     []engine.Datagram
-	connected bool
-	closed    bool
-	done      chan struct{} // closed with it
-	looked    time.Duration // when the kernel had nothing
+	*Socket
+	loop   Loop
+	sink   engine.PacketSink
+	reader *reader
+	inbox  inbox // shared with the reader
+	take   func()
+	closed bool
+	done   chan struct{} // closed with it
 }
 
-// New returns the Packets of a socket, which is the loop's from now on. Open is to be called next.
-func New(l Loop, conn *net.UDPConn) *Packets { return newPackets(l, conn, newReader(conn)) }
-
-func newPackets(l Loop, conn *net.UDPConn, r *reader) *Packets {
-	s := &Packets{loop: l, conn: conn, reader: r, done: make(chan struct{}), looked: -blind}
+// New returns the Packets of a socket, which belongs to the loop from now on. Open is to be called
+// next, and then Read.
+func New(l Loop, sock *Socket) *Packets {
+	s := &Packets{Socket: sock, loop: l, done: make(chan struct{})}
 	s.inbox.room = make(chan struct{}, 1)
 	s.take = s.received
 	return s
 }
 
-// Dial makes a socket that speaks with one address. It may be called on the loop.
-func Dial(l Loop, local, remote netip.AddrPort, sink engine.PacketSink) (
+// Dial makes a socket that speaks with one address. It may be called on the loop. control may be nil.
+func Dial(l Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	var from *net.UDPAddr
+	d := net.Dialer{Control: control}
 	if local.IsValid() {
-		from = net.UDPAddrFromAddrPort(local)
+		d.LocalAddr = net.UDPAddrFromAddrPort(local)
 	}
-	c, err := net.DialUDP("udp", from, net.UDPAddrFromAddrPort(remote))
+	c, err := d.Dial("udp", remote.String())
 	if err != nil {
 		return nil, netip.AddrPort{}, bare(err)
 	}
-	s := New(l, c)
-	s.sink, s.connected = sink, true
+	sock, err := newSocket(c.(*net.UDPConn), false)
+	if err != nil {
+		_ = c.Close()
+		return nil, netip.AddrPort{}, err
+	}
+	sock.connected = true
+	s := New(l, sock)
+	s.sink = sink
 	s.Read()
 	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
@@ -128,36 +131,18 @@ func (s *Packets) Open(open func(engine.Packets) engine.PacketSink) error {
 }
 
 // Read begins to receive, all of it for this loop.
-func (s *Packets) Read() { go s.reader.run(func(netip.AddrPort) *Packets { return s }) }
+func (s *Packets) Read() { go newReader(s.Socket, s).run() }
 
-// received runs on the loop: all that waits is one batch, as from a kernel.
+// received runs on the loop. Whatever waits is one batch.
 func (s *Packets) received() {
-	letters, data := s.inbox.empty()
-	batch := s.batch[:0]
-	for _, m := range letters {
-		if m.err != nil {
-			s.deliver(batch)
-			batch = batch[:0]
-			if !s.closed {
-				s.sink.Failed(bare(m.err))
-			}
-			continue
-		}
-		d := engine.Datagram{Data: data[:m.n:m.n]}
-		if data = data[m.n:]; !s.connected {
-			d.Peer = m.peer
-		}
-		batch = append(batch, d)
+	all, full, err := s.inbox.empty()
+	if len(all) > 0 && !s.closed {
+		s.sink.Received(all, full)
 	}
-	s.deliver(batch)
-	clear(batch)
-	s.batch = batch[:0]
-}
-
-func (s *Packets) deliver(batch []engine.Datagram) {
-	if len(batch) > 0 && !s.closed {
-		s.sink.Received(batch, false)
+	if err != nil && !s.closed {
+		s.sink.Failed(bare(err))
 	}
+	clear(all)
 }
 
 // bare returns what the system said.
@@ -169,43 +154,112 @@ func bare(err error) error {
 	return err
 }
 
-// Send implements engine.Packets.
-func (s *Packets) Send(p []byte, peer netip.AddrPort) (err error) {
-	if s.connected {
-		_, err = s.conn.Write(p)
-	} else {
-		_, err = s.conn.WriteToUDPAddrPort(slices.Clone(p), peer)
-	}
-	return bare(err)
-}
-
-// Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop;
-// unless the reader had no time yet, as when the process was stopped. While it gets on, what the
-// kernel has does not count: loops that share a socket cannot tell for which of them that is.
+// Pending implements engine.Packets. The reader reads ahead, so what has come waits for the loop,
+// unless the reader had no time yet, as when the process was stopped.
 func (s *Packets) Pending() bool {
-	if s.inbox.holds() {
-		return true
-	}
-	now := s.reader.now()
-	if now-s.looked < blind || now-s.reader.movedAt() < blind {
-		return false
-	}
 	// The last look is for what was on its way from one place to the other.
-	if InKernel(s.conn) || s.inbox.holds() {
-		return true
-	}
-	s.looked = now
-	return false
+	return s.inbox.holds() || !s.reader.active() && s.Readable() || s.inbox.holds()
 }
 
-// Flush implements engine.Packets: nothing ever waits.
-func (s *Packets) Flush() int { return 0 }
-
-// Close closes a socket that loops share with the first of them: that happens only when all end.
+// Close implements engine.Packets. A socket that loops share is closed by the first of them: that
+// happens only when all end.
 func (s *Packets) Close() {
-	if !s.closed {
-		s.closed = true
-		close(s.done)
-		_ = s.conn.Close()
+	if s.closed {
+		return
 	}
+	s.Flush()
+	s.closed = true
+	close(s.done)
+	_ = s.Socket.Close()
+}
+
+const (
+	// maxWaiting and maxWaitingBytes are how much waits for a loop before the reader waits as well,
+	// and the kernel's buffer fills.
+	maxWaiting, maxWaitingBytes = 256, 256 << 10
+
+	// keepBytes is how much room an inbox keeps.
+	keepBytes = 64 << 10
+)
+
+// An inbox is what has come for a loop that has not taken it yet.
+type inbox struct {
+	room chan struct{} // holds a value when it was emptied
+
+	mu   sync.Mutex
+	all  []engine.Datagram // of Data only the length counts, as data may have moved
+	data []byte            // of all of them, in order
+	err  error             // behind them
+
+	spare     []engine.Datagram // what the loop has taken, and used before it takes more
+	spareData []byte
+}
+
+// put keeps datagrams, or an error, and waits while the loop has too many. An error that stays would
+// come for ever, so each waits for the loop. False: the loop has ended.
+func (s *Packets) put(all []engine.Datagram, err error) bool {
+	b := &s.inbox
+	b.mu.Lock()
+	first := len(b.all) == 0
+	for _, d := range all {
+		at := len(b.data)
+		b.data = append(b.data, d.Data...)
+		d.Data = b.data[at:]
+		b.all = append(b.all, d)
+	}
+	b.err = err
+	full := b.isFull()
+	b.mu.Unlock()
+	if first {
+		s.loop.Execute(s.take)
+	}
+	for full {
+		select {
+		case <-b.room:
+			b.mu.Lock()
+			full = b.isFull()
+			b.mu.Unlock()
+		case <-s.done:
+			return true // the reader will see it
+		case <-s.loop.Ended:
+			return false
+		}
+	}
+	return true
+}
+
+// isFull is called with b.mu held.
+func (b *inbox) isFull() bool {
+	return len(b.all) >= maxWaiting || len(b.data) >= maxWaitingBytes || b.err != nil
+}
+
+// empty returns all that waits, and whether there may be more in the kernel. It is valid until the
+// next call.
+func (b *inbox) empty() (all []engine.Datagram, full bool, err error) {
+	b.mu.Lock()
+	full = b.isFull()
+	all, err = b.all, b.err
+	data := b.data
+	b.all, b.data, b.err = b.spare[:0], b.spareData[:0], nil
+	b.mu.Unlock()
+	b.spare, b.spareData = all, data
+	if cap(data) > keepBytes {
+		b.spareData = nil
+	}
+	for i := range all {
+		n := len(all[i].Data)
+		all[i].Data, data = data[:n:n], data[n:]
+	}
+	select {
+	case b.room <- struct{}{}:
+	default: // there is a value
+	}
+	return all, full, err
+}
+
+// holds reports whether something waits.
+func (b *inbox) holds() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.all) > 0
 }

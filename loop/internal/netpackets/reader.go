@@ -2,132 +2,72 @@ package netpackets
 
 import (
 	"errors"
+	"hash/maphash"
 	"net"
-	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-const (
-	// maxLetters and maxData are how much waits for a loop before the reader waits, too, and the
-	// kernel's buffer fills: about what that has room for itself.
-	maxLetters, maxData = 256, 256 << 10
+// activeFor is how long a reader that several loops share counts as active after it has read.
+const activeFor = 10 * time.Millisecond
 
-	// keepData is how much room an inbox keeps.
-	keepData = 64 << 10
-
-	// blind is how long a reader that gets on may leave datagrams in the kernel, and for how long
-	// it holds that the kernel had none.
-	blind = 10 * time.Millisecond
-)
-
-// A reader is the goroutine of a socket.
+// A reader is the goroutine that reads a socket.
 type reader struct {
-	conn  *net.UDPConn
-	base  time.Time
-	moved atomic.Int64 // nanoseconds since base, when it passed something on
+	sock *Socket
+	to   []*Packets // one, or those that share the socket
+	seed maphash.Seed
+	base time.Time
+	read atomic.Int64 // when something was read, since base
 }
 
-func newReader(conn *net.UDPConn) *reader {
-	r := &reader{conn: conn, base: time.Now()}
-	r.moved.Store(int64(-blind))
+func newReader(sock *Socket, to ...*Packets) *reader {
+	r := &reader{sock: sock, to: to, seed: maphash.MakeSeed(), base: time.Now()}
+	r.read.Store(int64(-activeFor))
+	for _, s := range to {
+		s.reader = r
+	}
 	return r
 }
 
-func (r *reader) now() time.Duration     { return time.Since(r.base) }
-func (r *reader) movedAt() time.Duration { return time.Duration(r.moved.Load()) }
+// active reports whether what the kernel has does not count: loops that share a socket cannot tell
+// for which of them it is, and a reader that has just read something will read that, too.
+func (r *reader) active() bool {
+	return len(r.to) > 1 && time.Since(r.base)-time.Duration(r.read.Load()) < activeFor
+}
 
 // run passes on what comes in until the socket is closed.
-func (r *reader) run(pick func(netip.AddrPort) *Packets) {
-	buf := make([]byte, 1<<16)
+func (r *reader) run() {
+	batch := NewBatch()
 	for {
-		n, peer, err := r.conn.ReadFromUDPAddrPort(buf)
+		all, err := r.sock.wait(batch)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
-		to := pick(peer)
-		first, full := to.inbox.put(buf[:max(n, 0)], peer, err)
-		if r.moved.Store(int64(r.now())); first {
-			to.loop.Execute(to.take)
+		if len(r.to) > 1 {
+			r.read.Store(int64(time.Since(r.base)))
 		}
-		for full {
-			select {
-			case <-to.inbox.room:
-				full = to.inbox.full()
-			case <-to.done:
-				full = false
-			case <-to.loop.Ended:
+		if err != nil && !r.to[0].put(nil, err) {
+			return
+		}
+		for len(all) > 0 {
+			to, n := r.pick(&all[0]), 1
+			for n < len(all) && r.pick(&all[n]) == to {
+				n++
+			}
+			if !to.put(all[:n], nil) {
 				return
 			}
+			all = all[n:]
 		}
 	}
 }
 
-// An inbox is what has come for a loop that has not taken it yet.
-type inbox struct {
-	room chan struct{} // holds a value when it was emptied
-
-	mu      sync.Mutex
-	letters []letter
-	data    []byte // of all of them, in order
-
-	spare     []letter // what the loop has taken, and used before it takes more
-	spareData []byte
-}
-
-// A letter is a datagram, or an error.
-type letter struct {
-	n    int
-	peer netip.AddrPort
-	err  error
-}
-
-// put keeps a datagram, and reports whether it is the first, so that the loop has to be told, and
-// whether that must take something before more is put. An error that stays would come for ever, so
-// each waits for the loop.
-func (b *inbox) put(p []byte, peer netip.AddrPort, err error) (first, full bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	first = len(b.letters) == 0
-	if err != nil {
-		p = nil
+// pick returns the loop of a peer.
+func (r *reader) pick(d *engine.Datagram) *Packets {
+	if len(r.to) == 1 {
+		return r.to[0]
 	}
-	b.letters = append(b.letters, letter{len(p), peer, err})
-	b.data = append(b.data, p...)
-	return first, err != nil || b.isFull()
-}
-
-// isFull is called with b.mu held.
-func (b *inbox) isFull() bool { return len(b.letters) >= maxLetters || len(b.data) >= maxData }
-
-func (b *inbox) full() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.isFull()
-}
-
-// empty returns all that waits. It is valid until the next call.
-func (b *inbox) empty() ([]letter, []byte) {
-	b.mu.Lock()
-	letters, data := b.letters, b.data
-	b.letters, b.data = b.spare[:0], b.spareData[:0]
-	b.mu.Unlock()
-	b.spare, b.spareData = letters, data
-	if cap(data) > keepData {
-		b.spareData = nil
-	}
-	select {
-	case b.room <- struct{}{}:
-	default: // there is a value
-	}
-	return letters, data
-}
-
-// holds reports whether something waits.
-func (b *inbox) holds() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.letters) > 0
+	return r.to[maphash.Comparable(r.seed, d.Peer)%uint64(len(r.to))]
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,11 +16,11 @@ func TestUDPNewcomersOfACrowdedAddress(t *testing.T) {
 
 func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	const few, cost, rounds = 100, 100 * time.Microsecond, 200
-	p := newSlowPort(t, &Server{MaxSessions: few * fewSessions})
+	p := newSlowPort(t, &Server{MaxSessions: few * crowdPart})
 	p.arrive(false, "", numbers(0, few)...)
-	for begun := p.clock(); len(p.late.waiting()) > 0; {
+	for begun := p.clock(); p.admission.waiting() > 0; {
 		if p.turn(); p.clock()-begun > few*cost {
-			t.Fatalf("%d of %d wait after %v", len(p.late.waiting()), few, p.clock()-begun)
+			t.Fatalf("%d of %d wait after %v", p.admission.waiting(), few, p.clock()-begun)
 		}
 	}
 	begun := p.clock()
@@ -27,7 +28,7 @@ func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 		p.arrive(false, "", numbers(few+64*n, few+64*(n+1))...)
 		p.pass(time.Millisecond)
 	}
-	most := int(((p.clock()-begun)/welcomePart + welcomeSaved + welcomeShare) / cost)
+	most := int(((p.clock()-begun)/crowdPart + bucketSize + admitShare) / cost)
 	if opened := len(p.v4) - few; opened > most || opened < most/2 {
 		t.Errorf("%d were opened in %v, want %d at most", opened, p.clock()-begun, most)
 	}
@@ -38,10 +39,10 @@ func testUDPNewcomersOfACrowdedAddress(t *testing.T) {
 func TestUDPNewcomersAreCalled(t *testing.T) { synctest.Test(t, testUDPNewcomersAreCalled) }
 
 func testUDPNewcomersAreCalled(t *testing.T) {
-	p := newSlowPort(t, &Server{MaxSessions: fewSessions})
+	p := newSlowPort(t, &Server{MaxSessions: crowdPart})
 	p.arrive(false, "", 0, 1)
-	p.saved.earn(p.clock())
-	p.saved.spend(welcomeSaved, 0)
+	p.earn(p.clock())
+	p.admission.spend(bucketSize, 0)
 	p.arrive(false, "", numbers(2, 10)...)
 	if len(p.v4) != 2 || p.yielded() {
 		t.Fatalf("%d were opened, and the loop must sleep", len(p.v4))
@@ -63,7 +64,7 @@ func testUDPNewcomersAreCalled(t *testing.T) {
 		}
 		p.pass(time.Millisecond)
 	}
-	if p.clock() < 7*100*time.Microsecond*welcomePart {
+	if p.clock() < 7*100*time.Microsecond*crowdPart {
 		t.Errorf("all were opened after %v", p.clock())
 	}
 }
@@ -100,7 +101,7 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 	for ms := 0; len(p.v4) < crowd; ms++ {
 		var waiting []int
 		for n := range crowd {
-			if p.v4[key4(from(n))] == nil {
+			if p.v4[key4Of(from(n), netip.Addr{})] == nil {
 				if waiting = append(waiting, n); len(waiting) == 64 {
 					break
 				}
@@ -126,18 +127,18 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 // crowd gains nothing at all.
 func TestUDPProofCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newSlowPort(t, &Server{MaxSessions: fewSessions})
+		p := newSlowPort(t, &Server{MaxSessions: crowdPart})
 		p.arrive(false, "", 0)
 		p.arrive(false, "", 1)
 		p.pass(time.Second)
 		p.arrive(false, "", 2) // a crowd
 		for n, times := range []int{0, 0, 1} {
-			c := p.v4[key4(from(n))].c
+			c := p.v4[key4Of(from(n), netip.Addr{})].c
 			for i := range 3 {
-				p.saved.left = 0
+				p.admission.tokens = 0
 				c.LimitReplies(3)
 				c.LimitReplies(0)
-				if back := p.saved.left; back > 0 != (i < times) {
+				if back := p.admission.tokens; back > 0 != (i < times) {
 					t.Errorf("peer %d, proof %d: %v is given back", n, i, back)
 				}
 			}

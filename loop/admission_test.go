@@ -68,12 +68,12 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	if got := p.order[5:7]; !slices.Equal(got, []string{"0b", "1b"}) {
 		t.Errorf("%q came first", got)
 	}
-	for turns := 0; len(p.late.waiting()) > 0; turns++ {
+	for turns := 0; p.admission.waiting() > 0; turns++ {
 		before := len(p.order)
 		if p.turn(); len(p.order)-before > 5 || turns > 10 {
 			t.Fatalf("%d in turn %d", len(p.order)-before, turns)
 		}
-		if p.yielded() != (len(p.late.waiting()) > 0) {
+		if p.yielded() != (p.admission.waiting() > 0) {
 			t.Error("another turn must be asked for while somebody waits, and not otherwise")
 		}
 	}
@@ -86,8 +86,8 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	if !slices.Equal(got, opened) || p.Loop.count.lost != 0 {
 		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count.lost)
 	}
-	if p.late.bytes != 0 || p.late.all != nil {
-		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.late.bytes, cap(p.late.all))
+	if p.admission.bytes != 0 || p.admission.queue != nil {
+		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.admission.bytes, cap(p.admission.queue))
 	}
 }
 
@@ -126,7 +126,7 @@ type slowPackets struct {
 	longest int // how many have waited
 }
 
-func (p *slowPackets) Send([]byte, netip.AddrPort) error {
+func (p *slowPackets) Send([]byte, netip.AddrPort, netip.Addr) error {
 	p.waiting++
 	p.longest = max(p.longest, p.waiting)
 	return nil
@@ -145,7 +145,7 @@ func TestUDPNewcomersPayForTheirAnswers(t *testing.T) {
 }
 
 func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
-	r := newRig(t, &Server{MaxSessions: 100 * fewSessions}, HandlerFunc(echoAll))
+	r := newRig(t, &Server{MaxSessions: 100 * crowdPart}, HandlerFunc(echoAll))
 	p, _ := newPort(r)
 	to := &slowPackets{pass: r.pass}
 	p.to = to
@@ -159,23 +159,25 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 		return len(p.v4) - opened, p.loop.clock() - begun
 	}
 	for first := 0; len(p.v4) <= 100; first += 64 {
-		if opened, took := arrive(first, first+64); took > welcomeShare+welcomeLot*25*time.Microsecond {
+		if opened, took := arrive(first, first+64); took > admitShare+admitLot*25*time.Microsecond {
 			t.Fatalf("%d were opened in %v", opened, took)
 		}
 	}
-	p.late.leave(0)
-	p.saved = allowance{counted: p.loop.clock()}
+	for p.admission.waiting() > 0 {
+		p.admission.take()
+	}
+	p.admission.tokens, p.admission.counted = 0, p.loop.clock()
 	r.pass(time.Second)
 	for first := 10_000; first < 20_000; first += 64 {
-		if opened, took := arrive(first, first+64); opened > welcomeLot || took > welcomeLot*25*time.Microsecond {
+		if opened, took := arrive(first, first+64); opened > admitLot || took > admitLot*25*time.Microsecond {
 			t.Fatalf("in a crowd %d were opened in %v", opened, took)
 		}
 		r.pass(100 * time.Microsecond)
 	}
-	if to.longest > welcomeLot || to.waiting != 0 {
+	if to.longest > admitLot || to.waiting != 0 {
 		t.Errorf("%d answers have waited, %d do", to.longest, to.waiting)
 	}
-	if least := int(welcomeSaved / (25 * time.Microsecond)); len(p.v4) < 100+least {
+	if least := int(bucketSize / (25 * time.Microsecond)); len(p.v4) < 100+least {
 		t.Errorf("%d have a session, %d were to be opened in the crowd at least", len(p.v4), least)
 	}
 }
@@ -189,20 +191,22 @@ func testUDPNewcomersAreBounded(t *testing.T) {
 	for at := 1; at < 3000; at += 64 {
 		p.arrive(true, "", append(numbers(at, at+63), 0)...)
 	}
-	if n := len(p.late.waiting()); n != maxLate || cap(p.late.all) > 2*maxLate {
-		t.Errorf("%d wait, with room for %d", n, cap(p.late.all))
+	if n := p.admission.waiting(); n < maxNewPeers-1 || n > maxNewPeers || cap(p.admission.queue) > 2*maxNewPeers {
+		t.Errorf("%d wait, with room for %d", n, cap(p.admission.queue))
 	}
-	opened, waiting := len(p.v4)-1, len(p.late.waiting())
+	opened, waiting := len(p.v4)-1, p.admission.waiting()
 	if lost := int(p.Loop.count.lost); lost != 47*63-opened-waiting {
 		t.Errorf("%d of %d were lost, %d opened, %d wait", lost, 47*63, opened, waiting)
 	}
 	if got := len(p.order) - opened; got != 1+47 {
 		t.Errorf("%d datagrams of the peer with a session", got)
 	}
-	p.late.leave(0)
+	for p.admission.waiting() > 0 {
+		p.admission.take()
+	}
 	large := engine.Datagram{Data: make([]byte, 60<<10), Peer: from(1)}
 	for n := range 6 {
-		if got := p.late.put(large); got != (n < 4) {
+		if got := p.admission.put(large); got != (n < 4) {
 			t.Errorf("%v for the large datagram %d", got, n)
 		}
 	}
@@ -214,7 +218,7 @@ func TestUDPNewcomersBeyondTheLimit(t *testing.T) { synctest.Test(t, testUDPNewc
 func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 	p := newSlowPort(t, &Server{MaxSessions: 3})
 	p.arrive(true, "", numbers(0, 64)...)
-	for len(p.late.waiting()) > 0 {
+	for p.admission.waiting() > 0 {
 		p.turn()
 		p.pass(time.Millisecond)
 	}
@@ -222,8 +226,8 @@ func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 		t.Errorf("%d refused of %d, %d lost", n.refused, n.sessions, n.lost)
 	}
 	p.arrive(true, "", numbers(64, 128)...)
-	if n := p.Loop.count; n.refused != 61+64 || n.sessions != 128 || len(p.late.waiting()) != 0 {
-		t.Errorf("%d refused of %d, %d wait", n.refused, n.sessions, len(p.late.waiting()))
+	if n := p.Loop.count; n.refused != 61+64 || n.sessions != 128 || p.admission.waiting() != 0 {
+		t.Errorf("%d refused of %d, %d wait", n.refused, n.sessions, p.admission.waiting())
 	}
 }
 
@@ -241,7 +245,7 @@ func testUDPNewcomersThatPanic(t *testing.T) {
 		return accept(c)
 	}
 	p.arrive(false, "", numbers(0, 20)...)
-	for len(p.late.waiting()) > 0 {
+	for p.admission.waiting() > 0 {
 		p.turn()
 	}
 	if len(p.order) != 10 || p.Loop.count.panics != 10 || len(p.v4) != 10 {
