@@ -8,25 +8,25 @@ import (
 )
 
 // To open a session costs ten times as much as to serve one, and whoever floods a UDP address from
-// addresses that are not his own must not keep those waiting who have one. So datagrams of new peers
-// wait in a queue until the others of their batch are served, and a token bucket, which holds time of
-// the loop, says for how long sessions are opened then, their first answers included.
+// addresses that are not his own must not keep those waiting who have one. So datagrams of new
+// peers wait in a queue until the others of their batch are served, and a token bucket, which holds
+// time of the loop, says for how long sessions are opened then, their first answers included.
 //
-// The bucket is full until one of crowdPart of Server.MaxSessions is open. From then on the address is
-// crowded and the bucket earns one of crowdPart of the time that passes: to be busy with a flood for
-// all the time there is takes a core from everybody else on the machine. A server whose sessions are
-// short, such as for DNS, stays below that.
+// The bucket is full until one of crowdPart of Server.MaxSessions is open. From then on the address
+// is crowded and the bucket earns one of crowdPart of the time that passes: to be busy with a flood
+// for all the time there is takes a core from everybody else on the machine. A server whose
+// sessions are short, such as for DNS, stays below that.
 //
 // What a new peer has cost is given back when it has proved its address, as the handler says by
-// Conn.LimitReplies. So a crowd of real ones, such as devices that come back when a network does, is
-// let in faster and faster, and whoever writes other addresses into his datagrams gains nothing.
+// Conn.LimitReplies. So a crowd of real ones, such as devices that come back when a network does,
+// is let in faster and faster, and whoever writes other addresses into his datagrams gains nothing.
 const (
 	crowdPart  = 16
 	bucketSize = 4 * time.Millisecond
 
 	// admitShare is how long sessions are opened at a stretch; and admitLeast, while more waits in
-	// the kernel, which may be of peers with a session, or at a crowded address. With less than that in
-	// the bucket none is opened.
+	// the kernel, which may be of peers with a session, or at a crowded address. With less than that
+	// in the bucket none is opened.
 	admitShare = 500 * time.Microsecond
 	admitLeast = 50 * time.Microsecond
 
@@ -105,7 +105,8 @@ func (a *admission) spend(d time.Duration, n int) {
 // giveBack is for a new peer that has proved its address.
 func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
 
-// newcomer takes a datagram of a peer without a session. Where no session can be opened it ends here.
+// newcomer takes a datagram of a peer without a session. Where no session can be opened it ends
+// here.
 func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.MaxSessions):
@@ -125,8 +126,8 @@ func (p *packetPort) earn(now time.Duration) {
 }
 
 // admit opens sessions for those who wait, for as long as they have. busy: the socket has more. It
-// reports whether others may come in the next turn, behind a look at the sockets. If those must wait
-// longer the wheel calls them.
+// reports whether others may come in the next turn, behind a look at the sockets. If those must
+// wait longer the wheel calls them.
 func (p *packetPort) admit(busy bool) (more bool) {
 	l, a := p.loop, &p.admission
 	p.flush() // what those with a session have been sent

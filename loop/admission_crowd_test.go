@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// From some sessions on new peers have a sixteenth of the loop's time, however many come; before that
-// they have what they need.
+// From some sessions on new peers have a sixteenth of the loop's time, however many come; before
+// that they have what they need.
 func TestUDPNewcomersOfACrowdedAddress(t *testing.T) {
 	synctest.Test(t, testUDPNewcomersOfACrowdedAddress)
 }
@@ -123,8 +123,8 @@ func letCrowdIn(t *testing.T, proof string) time.Duration {
 	return p.clock() - begun
 }
 
-// Whoever has proved his address once gains nothing by doing it again, and who came when there was no
-// crowd gains nothing at all.
+// Whoever has proved his address once gains nothing by doing it again, and who came when there was
+// no crowd gains nothing at all.
 func TestUDPProofCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowPort(t, &Server{MaxSessions: crowdPart})

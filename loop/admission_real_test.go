@@ -68,8 +68,8 @@ func testUDPNewcomersLeaveTheLoopToOthers(t *testing.T, ctx context.Context) {
 	}
 }
 
-// Beyond few sessions new peers have a sixteenth of the time, however many come; who has a session is
-// answered meanwhile.
+// Beyond few sessions new peers have a sixteenth of the time, however many come; who has a session
+// is answered meanwhile.
 func TestUDPCrowdLeavesTimeToOthers(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs all of 127.0.0.0/8, as Linux has it")

@@ -118,7 +118,8 @@ func testUDPNewcomersWaitForTheSocket(t *testing.T) {
 	}
 }
 
-// slowPackets is a UDP socket that takes 25 us for each datagram that it sends, and that forgets none.
+// slowPackets is a UDP socket that takes 25 us for each datagram that it sends, and that forgets
+// none.
 type slowPackets struct {
 	noPackets
 	pass    func(time.Duration)

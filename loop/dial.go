@@ -23,8 +23,8 @@ const DefaultDialTimeout = 10 * time.Second
 
 // A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
 // those that the Server accepts: the same Handler, the same rules, the same limits on output. They
-// count against Server.MaxConns, so a proxy needs two for each client; but not against MaxConnsPerIP,
-// and FirstByteTimeout is not for them.
+// count against Server.MaxConns, so a proxy needs two for each client; but not against
+// MaxConnsPerIP, and FirstByteTimeout is not for them.
 //
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
@@ -58,8 +58,8 @@ type Dialer struct {
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
 	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops, and
-	// the connection is made there, which costs a little more; for udp it runs on the loop and must not
-	// wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	// the connection is made there, which costs a little more; for udp it runs on the loop and must
+	// not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -147,7 +147,8 @@ func (a *dialing) prepare() error {
 	return nil
 }
 
-// check reads what the user gave. An error says what is wrong with it, whatever the network is like.
+// check reads what the user gave. An error says what is wrong with it, whatever the network is
+// like.
 func (a *dialing) check() (err error) {
 	d := &a.dialer
 	if d.Timeout < 0 || d.IdleTimeout < 0 {
@@ -175,8 +176,8 @@ func (a *dialing) check() (err error) {
 	return nil
 }
 
-// Check returns what is wrong with d or addr, whatever the network is like, or nil. Dial would tell it
-// to open. Any goroutine may call Check.
+// Check returns what is wrong with d or addr, whatever the network is like, or nil. Dial would tell
+// it to open. Any goroutine may call Check.
 func (d Dialer) Check(addr string) error { return (&dialing{dialer: d, addr: addr}).check() }
 
 // Draining reports whether the loop dials no more: its server drains, or it has ended.

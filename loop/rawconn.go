@@ -9,11 +9,11 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
-// SyscallConn returns the system's socket of c, for options that have no method here. The Control of
-// what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f must not
-// block, close the socket, read it or write to it. Read and Write fail with errors.ErrUnsupported: the
-// loop does that. The sessions of a UDP address share a socket. An error, errors.ErrUnsupported: there
-// is no socket, as in tests in memory.
+// SyscallConn returns the system's socket of c, for options that have no method here. The Control
+// of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
+// must not block, close the socket, read it or write to it. Read and Write fail with
+// errors.ErrUnsupported: the loop does that. The sessions of a UDP address share a socket. An
+// error, errors.ErrUnsupported: there is no socket, as in tests in memory.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	c.loop.owner.Check("Conn.SyscallConn")
 	if _, err := c.systemSocket(); err != nil {

@@ -365,9 +365,9 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Wait waits until ctx is done and the drain is over. nil: nothing was cut. *DrainError:
-// connections were. Another error says why the engine ended without being asked, or which loops were
-// left behind, as a callback did not return or what was posted there takes too long. Any number of
-// goroutines may call it, after Start.
+// connections were. Another error says why the engine ended without being asked, or which loops
+// were left behind, as a callback did not return or what was posted there takes too long. Any
+// number of goroutines may call it, after Start.
 //
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {

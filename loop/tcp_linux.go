@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inheritsKeepAlive says that connections have the keep-alives of their listener. To have package net
-// set them for each takes four system calls.
+// inheritsKeepAlive says that connections have the keep-alives of their listener. To have package
+// net set them for each takes four system calls.
 const inheritsKeepAlive = true
 
 // keepAlive and keepAliveCount are package net's defaults.

@@ -28,8 +28,8 @@ func (a backendAddr) String() string  { return a.address }
 const maxDialed = 1 << 16
 
 // Backend makes an address, such as "tcp" and "db.example:5432", that loop.Dialers reach from now
-// on. Dialling an address that there is none for is refused: also what the server dials as it starts,
-// before there can be one. A second one for an address takes its place.
+// on. Dialling an address that there is none for is refused: also what the server dials as it
+// starts, before there can be one. A second one for an address takes its place.
 func (s *Server) Backend(network, address string) *Backend {
 	b := &Backend{srv: s, addr: backendAddr{network, address}, waiting: make(chan *Peer, maxDialed)}
 	s.memory.mu.Lock()

@@ -50,8 +50,8 @@ type event struct {
 	who *client
 }
 
-// A queue has its elements in order of arrival. The place of those that left is used again when half
-// of it is free.
+// A queue has its elements in order of arrival. The place of those that left is used again when
+// half of it is free.
 type queue[T any] struct {
 	all  []T
 	gone int

@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-// portRoom is how many bytes may wait in the kernel for a port's socket. Linux doubles that and counts
-// three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default is room
-// for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away for longer.
+// portRoom is how many bytes may wait in the kernel for a port's socket. Linux doubles that and
+// counts three quarters of a kilobyte of its own with each datagram: 10,900 small ones. The default
+// is room for 280, which is what a flood sends in 5 ms; a loop that has to share its core is away
+// for longer.
 const portRoom = 4 << 20
 
-// listen binds one socket by lc. prepare, which may be nil, is called before that, and before what lc
-// has for that.
+// listen binds one socket by lc. prepare, which may be nil, is called before that, and before what
+// lc has for that.
 func listen(ctx context.Context, lc net.ListenConfig, network, address string,
 	prepare func(fd uintptr) error) (*Socket, error) {
 	control, tells := lc.Control, false

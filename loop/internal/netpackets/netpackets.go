@@ -1,8 +1,9 @@
-// Package netpackets has UDP sockets: how they are bound for several loops, how datagrams are sent and
-// received in batches, and from which address an answer leaves.
+// Package netpackets has UDP sockets: how they are bound for several loops, how datagrams are sent
+// and received in batches, and from which address an answer leaves.
 //
-// A Socket does that without waiting, for an engine that has a poller of its own. Packets is for all
-// other engines: a goroutine waits for the socket, reads it, and hands what has come to the loop.
+// A Socket does that without waiting, for an engine that has a poller of its own. Packets is for
+// all other engines: a goroutine waits for the socket, reads it, and hands what has come to the
+// loop.
 package netpackets
 
 import (
@@ -92,7 +93,8 @@ func New(l Loop, sock *Socket) *Packets {
 	return s
 }
 
-// Dial makes a socket that speaks with one address. It may be called on the loop. control may be nil.
+// Dial makes a socket that speaks with one address. It may be called on the loop. control may be
+// nil.
 func Dial(l Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	d := net.Dialer{Control: control}
@@ -195,8 +197,8 @@ type inbox struct {
 	spareData []byte
 }
 
-// put keeps datagrams, or an error, and waits while the loop has too many. An error that stays would
-// come for ever, so each waits for the loop. False: the loop has ended.
+// put keeps datagrams, or an error, and waits while the loop has too many. An error that stays
+// would come for ever, so each waits for the loop. False: the loop has ended.
 func (s *Packets) put(all []engine.Datagram, err error) bool {
 	b := &s.inbox
 	b.mu.Lock()

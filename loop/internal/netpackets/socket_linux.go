@@ -120,9 +120,9 @@ func newSocket(conn *net.UDPConn, tells bool) (*Socket, error) {
 	return s, errors.Join(controlErr, os.NewSyscallError("getsockopt", err))
 }
 
-// Bind binds a socket for each of n loops. The kernel chooses one by a hash of the two addresses, so
-// a peer stays on its loop, provided that the group does not change: all must be bound before the
-// first one is read.
+// Bind binds a socket for each of n loops. The kernel chooses one by a hash of the two addresses,
+// so a peer stays on its loop, provided that the group does not change: all must be bound before
+// the first one is read.
 func Bind(ctx context.Context, lc net.ListenConfig, network, address string, n int) ([]*Socket, net.Addr, error) {
 	var all []*Socket
 	var local net.Addr

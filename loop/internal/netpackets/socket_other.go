@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/net/ipv4"
@@ -132,9 +133,10 @@ func (s *Socket) Send(p []byte, peer netip.AddrPort, local netip.Addr) (err erro
 	return bare(err)
 }
 
-// from returns what has a datagram leave from that address.
+// from returns what has a datagram leave from that address. A socket of IPv6 that sends IPv4 takes
+// that on Linux only; elsewhere the system chooses the address.
 func (s *Socket) from(local netip.Addr) []byte {
-	if !s.v6 {
+	if !s.v6 || local.Is4() && runtime.GOOS == "linux" {
 		return (&ipv4.ControlMessage{Src: local.AsSlice()}).Marshal()
 	}
 	cm := ipv6.ControlMessage{Src: local.AsSlice()}

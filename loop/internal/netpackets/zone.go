@@ -7,8 +7,8 @@ import (
 )
 
 // An address that means something on one link only (fe80::/10) comes with the number of that link,
-// and must be given back with it. To ask the system for a link's name costs more than a datagram, so
-// names are kept; who renames a link sees the old one, which still means it.
+// and must be given back with it. To ask the system for a link's name costs more than a datagram,
+// so names are kept; who renames a link sees the old one, which still means it.
 var zoneNames, zoneNumbers sync.Map
 
 // Zone returns the name of a link, or its number if it has no name any more.
