@@ -122,8 +122,8 @@ func (c *Conn) fall(v *level) {
 	}
 }
 
-// giveRoom tells those who wait for room, if there is. They have turns of their own, as they may send
-// much.
+// giveRoom tells those who wait for room, if there is. They have turns of their own, as they may
+// send much.
 func (c *Conn) giveRoom() {
 	w := &c.extras.water
 	pending := c.pending()
@@ -160,17 +160,17 @@ func (c *Conn) Writable() bool {
 	return c.mute() == nil
 }
 
-// CheckWrite returns the error that Write would return now, or nil. As Write does, it tries the socket
-// and closes c if Server.MaxOutbound bytes are pending after that. It appends nothing, and runs no
-// hook of c. A UDP session has no output that waits, so only its end counts.
+// CheckWrite returns the error that Write would return now, or nil. As Write does, it tries the
+// socket and closes c if Server.MaxOutbound bytes are pending after that. It appends nothing, and
+// runs no hook of c. A UDP session has no output that waits, so only its end counts.
 func (c *Conn) CheckWrite() error {
 	c.loop.owner.Check("Conn.CheckWrite")
 	return c.room()
 }
 
-// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for a
-// layer between the connection and its handler, which may pause it meanwhile. It does not count how
-// often it was called.
+// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for
+// a layer between the connection and its handler, which may pause it meanwhile. It does not count
+// how often it was called.
 func (c *Conn) HoldRead(on bool) {
 	c.loop.owner.Check("Conn.HoldRead")
 	if on {

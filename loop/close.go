@@ -116,8 +116,8 @@ func (c *Conn) isFlushed() bool {
 	return c.out.box == nil && (!c.extras.ending.resets || c.sock.Unsent() <= 0)
 }
 
-// finishFlushed finishes a connection that isFlushed. Where the kernel does not tell what it has, the
-// peer reads an end: it must not lose anything.
+// finishFlushed finishes a connection that isFlushed. Where the kernel does not tell what it has,
+// the peer reads an end: it must not lose anything.
 func (c *Conn) finishFlushed() {
 	c.finish(c.extras.ending.resets && c.sock.Unsent() == 0)
 }

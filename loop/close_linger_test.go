@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A close waits for the peer's end, and throws away what comes until then: for a second, or a mebibyte.
+// A close waits for the peer's end, and throws away what comes until then: for a second, or a
+// mebibyte.
 func TestLingerIsBounded(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		slow, much := srv.Open(), srv.Open()

@@ -14,8 +14,8 @@ import (
 
 // A Conn is one connection. It lives on one loop, and only there may its methods be called;
 // elsewhere hold its Ref. In builds with the race detector a call from another goroutine panics. On
-// its loop they may be called when it has closed, too: then they do nothing, and those that return an
-// error return ErrClosed.
+// its loop they may be called when it has closed, too: then they do nothing, and those that return
+// an error return ErrClosed.
 //
 // Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the
 // same as a picture):
@@ -81,8 +81,8 @@ type extras struct {
 }
 
 // A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2
-// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a unique
-// id, 0x20 what the balancer knows of the client's TLS.
+// of the protocol: 0x01 ALPN, 0x02 the authority (the name that the client asked for), 0x05 a
+// unique id, 0x20 what the balancer knows of the client's TLS.
 type ProxyTLV struct {
 	Type  byte
 	Value []byte
@@ -107,8 +107,8 @@ func (c *Conn) Ref() Ref { return Ref{c} }
 func (c *Conn) ID() uint64 { return c.id }
 
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
-// unix socket has an address without a name. What is returned must not be changed: other connections
-// may share it.
+// unix socket has an address without a name. What is returned must not be changed: other
+// connections may share it.
 func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
@@ -116,8 +116,8 @@ func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
 func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
 
 // ProxyTLVs returns the notes of the header by which a balancer handed c over (see
-// Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be called
-// in Accept, and until OnClose returns. The notes must not be changed.
+// Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be
+// called in Accept, and until OnClose returns. The notes must not be changed.
 func (c *Conn) ProxyTLVs() []ProxyTLV {
 	c.loop.owner.Check("Conn.ProxyTLVs")
 	if c.extras == nil {
@@ -127,8 +127,8 @@ func (c *Conn) ProxyTLVs() []ProxyTLV {
 }
 
 // TLS returns what the TLS handshake has settled: version, server name, the protocol of ALPN, the
-// client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It may
-// be called in Accept, and until OnClose returns.
+// client's certificates. False: c is plain, or the handshake that StartTLS began is not done. It
+// may be called in Accept, and until OnClose returns.
 func (c *Conn) TLS() (tls.ConnectionState, bool) {
 	c.loop.owner.Check("Conn.TLS")
 	t, ok := c.sock.(*tlsconn.Conn)
@@ -167,8 +167,8 @@ func (c *Conn) Codec() codec.Codec {
 
 // SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
 // hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
-// anew, after the current callback. A nil codec means codec.Raw. A UDP session has no use for one, and
-// on a connection of a Pipe, which passes bytes on as they are, it panics.
+// anew, after the current callback. A nil codec means codec.Raw. A UDP session has no use for one,
+// and on a connection of a Pipe, which passes bytes on as they are, it panics.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	if c.extras != nil && c.extras.pipe != nil {
@@ -186,8 +186,8 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 
 // AfterClose has f run on the loop after the handler's OnClose, with the same reason: for what is
 // attached to a connection but is not its handler. Functions run in the order they were added, also
-// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already, as
-// it is in OnClose, f runs at once.
+// those added in an Accept that then refuses c, though there is no OnClose. If c is closed already,
+// as it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
 	if f == nil {

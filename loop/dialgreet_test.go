@@ -307,8 +307,8 @@ func TestDialHandedOver(t *testing.T) {
 	}
 }
 
-// It does not hear of it if nobody has dialled, nor if the user did not want the connection, or wants
-// it with another codec.
+// It does not hear of it if nobody has dialled, nor if the user did not want the connection, or
+// wants it with another codec.
 func TestDialNotHandedOver(t *testing.T) {
 	handed := func() error { return errors.New("handed over") }
 	for name, open := range map[string]func(c *loop.Conn, g *greeted) loop.Handler{

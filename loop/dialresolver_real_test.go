@@ -19,7 +19,8 @@ import (
 // resolver is the address of a test's name server, nil: the system's.
 var resolver atomic.Pointer[string]
 
-// The resolver is the same in all tests: one that was given up may still be at work when a test ends.
+// The resolver is the same in all tests: one that was given up may still be at work when a test
+// ends.
 func init() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if own := resolver.Load(); own != nil {
@@ -29,8 +30,8 @@ func init() {
 	}}
 }
 
-// resolveBy has names resolved as by says, until the test ends. What it has no addresses for gets no
-// answer.
+// resolveBy has names resolved as by says, until the test ends. What it has no addresses for gets
+// no answer.
 func resolveBy(t *testing.T, by map[string][]string) {
 	t.Helper()
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -2,9 +2,9 @@ package loop
 
 import "net"
 
-// ends are the addresses of a connection. Most peers are of TCP, and those of a listener mostly have
-// one local address, which is kept once: an idle connection is little more than 200 bytes of this
-// package, so two addresses as interfaces would be a seventh of it.
+// ends are the addresses of a connection. Most peers are of TCP, and those of a listener mostly
+// have one local address, which is kept once: an idle connection is little more than 200 bytes of
+// this package, so two addresses as interfaces would be a seventh of it.
 type ends struct {
 	peer *net.TCPAddr // the remote one, if it is of TCP
 	rest *otherEnds

@@ -67,8 +67,8 @@ func ExampleConn_PauseRead() {
 	// Output: Ada: hello
 }
 
-// Behind a balancer that says who connected: RemoteAddr is the client. List the balancer's addresses
-// and nothing else, as who may send such a header may claim to be anybody.
+// Behind a balancer that says who connected: RemoteAddr is the client. List the balancer's
+// addresses and nothing else, as who may send such a header may claim to be anybody.
 func ExampleServer_proxyProtocol() {
 	balancer, stop := serve(&loop.Server{
 		Codec:         codec.Lines{},

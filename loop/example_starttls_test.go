@@ -42,8 +42,8 @@ func (s *mailSession) OnMessage(c *loop.Conn, line []byte) error {
 
 func (*mailSession) OnClose(*loop.Conn, error) {}
 
-// A server of SMTP whose clients turn to TLS before they deliver. What comes behind STARTTLS in plain
-// text, whoever has put it there, is never a command.
+// A server of SMTP whose clients turn to TLS before they deliver. What comes behind STARTTLS in
+// plain text, whoever has put it there, is never a command.
 func ExampleConn_StartTLS() {
 	cert := looptest.Certificate("mail.test")
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}}

@@ -7,8 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// CountWakes returns a counter of how often the engine is asked for a turn, and of its ticks. It must
-// be called in OnStart of the only loop.
+// CountWakes returns a counter of how often the engine is asked for a turn, and of its ticks. It
+// must be called in OnStart of the only loop.
 func CountWakes(s *Server) *atomic.Int64 {
 	c := &countedEngine{Engine: s.engine, base: s.base}
 	c.ticker = time.AfterFunc(never, func() { c.wakes.Add(1) })

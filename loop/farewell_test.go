@@ -190,8 +190,8 @@ func TestProtocolEnd(t *testing.T) {
 	}
 }
 
-// Who has only ended its output, so that OnEOF keeps the connection open, still reads: it gets the last
-// words when this side closes.
+// Who has only ended its output, so that OnEOF keeps the connection open, still reads: it gets the
+// last words when this side closes.
 func TestLastWordsBehindAHalfClose(t *testing.T) {
 	srv := politeServer(func(*loop.Conn, []byte) error { return nil })
 	srv.OnClosing = func(c *loop.Conn, _ error) { _ = c.Send([]byte("closing")) }

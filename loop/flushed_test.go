@@ -30,8 +30,8 @@ func TestFlushedAfterPending(t *testing.T) {
 	})
 }
 
-// Who only looks, as a page that shows all connections does, changes nothing: OnFlushed is not called
-// for what left in one write.
+// Who only looks, as a page that shows all connections does, changes nothing: OnFlushed is not
+// called for what left in one write.
 func TestInfoDoesNotWaitForFlushed(t *testing.T) {
 	flushed := 0
 	srv := &loop.Server{

@@ -46,8 +46,8 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 	}
 }
 
-// A listener whose sockets linger (SO_LINGER) does not have its loop wait in close(2), which does so
-// though they do not block, for a peer that does not read.
+// A listener whose sockets linger (SO_LINGER) does not have its loop wait in close(2), which does
+// so though they do not block, for a peer that does not read.
 func TestForeignListenerThatLingers(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {

@@ -14,7 +14,8 @@ import (
 
 const forever = time.Duration(math.MaxInt64)
 
-// Whoever wants to wait for ever may say so: a unix socket is dialled on a goroutine, by package net.
+// Whoever wants to wait for ever may say so: a unix socket is dialled on a goroutine, by package
+// net.
 func TestDialForever(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		sock := shortdir.Socket(t)

@@ -54,9 +54,9 @@ func (c *Conn) frameDue() time.Duration {
 	return never
 }
 
-// watchFrame notes, after a piece of input, whether a frame is unfinished, and since when. some: there
-// was one, and not only the end of a pause. delivered: it ended a frame, so what is left over has just
-// begun.
+// watchFrame notes, after a piece of input, whether a frame is unfinished, and since when. some:
+// there was one, and not only the end of a pause. delivered: it ended a frame, so what is left over
+// has just begun.
 func (c *Conn) watchFrame(some, delivered bool) {
 	was := false
 	if w := c.idle.watch; w != nil {

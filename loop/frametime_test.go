@@ -115,8 +115,8 @@ func TestFrameTimeoutOfMessagesThatEnd(t *testing.T) {
 	})
 }
 
-// pauseNowAndThen has p's connection read for eight seconds, in four parts, with a pause behind each, in
-// which something happens.
+// pauseNowAndThen has p's connection read for eight seconds, in four parts, with a pause behind
+// each, in which something happens.
 func pauseNowAndThen(srv *looptest.Server, p *looptest.Peer, within func()) {
 	for range 4 {
 		srv.Sleep(2 * time.Second)

@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// greet sends the first words of the codec, if it is one that has them. They are made in a buffer of
-// their own: user code may have a part in them, and send something meanwhile.
+// greet sends the first words of the codec, if it is one that has them. They are made in a buffer
+// of their own: user code may have a part in them, and send something meanwhile.
 func (c *Conn) greet() {
 	g, ok := c.in.decoder.Codec().(codec.Greeting)
 	if !ok || c.isClosing() || c.out.ended {
@@ -37,8 +37,8 @@ func (c *Conn) peer() codec.Peer {
 	return p
 }
 
-// accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted. It
-// is the user's, or if the codec has a handshake one that waits for that.
+// accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
+// It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
 	_, greets := c.in.decoder.Codec().(codec.Greeting)
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && greets && o.Opening() != nil {
@@ -52,8 +52,8 @@ func (a *dialing) accept(c *Conn) Handler {
 	return a.open(c, nil)
 }
 
-// A dialOpening is the handler of a connection that was dialled, until the handshake of its codec is
-// done.
+// A dialOpening is the handler of a connection that was dialled, until the handshake of its codec
+// is done.
 type dialOpening struct {
 	*dialing
 	opener codec.Opener

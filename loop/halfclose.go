@@ -18,8 +18,8 @@ type halves struct {
 // as most have closed altogether: pending output is flushed, but timers, Tells and offloaded jobs
 // that would still answer do not run.
 //
-// What is to be closed behind may be handler.Replies, by CloseAfter; or offloaded jobs, by one more,
-// since they run in order:
+// What is to be closed behind may be handler.Replies, by CloseAfter; or offloaded jobs, by one
+// more, since they run in order:
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //
@@ -78,7 +78,8 @@ func (c *Conn) peerClosed(err error) {
 	c.touch()
 }
 
-// resetsSoon reports whether c ends by a reset: what the kernel still has of its output is waited for.
+// resetsSoon reports whether c ends by a reset: what the kernel still has of its output is waited
+// for.
 func (c *Conn) resetsSoon() bool { return c.extras != nil && c.extras.ending.resets }
 
 func (c *Conn) wantsEOF() bool {

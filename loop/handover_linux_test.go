@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A listener that is handed over from server to server, as in a restart, with connections open: who is
-// connected is drained, who comes is served by the next one, and no descriptor is left.
+// A listener that is handed over from server to server, as in a restart, with connections open: who
+// is connected is drained, who comes is served by the next one, and no descriptor is left.
 func TestHandOverLeavesNoDescriptors(t *testing.T) {
 	for name, engine := range map[string]func() context.Context{
 		"default": context.Background,

@@ -180,7 +180,8 @@ func (c *Conn) checkIdle() {
 
 // lookAtSocket reports whether there was activity that the loop has not seen yet: bytes that came
 // while it was busy, or while the process was stopped; output that moved within the kernel. Input
-// that we do not decode yet counts alike, wherever it waits: that it does is not the peer's silence.
+// that we do not decode yet counts alike, wherever it waits: that it does is not the peer's
+// silence.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	if c.waitsForReader() {
 		return c.lookAtReader(now)
@@ -206,8 +207,9 @@ func (c *Conn) waitsForReader() bool {
 	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
 }
 
-// lookAtReader is lookAtSocket for a peer whose input waits because it does not read. So what counts
-// is whether it does: whether the socket has taken something since the last look, or less waits.
+// lookAtReader is lookAtSocket for a peer whose input waits because it does not read. So what
+// counts is whether it does: whether the socket has taken something since the last look, or less
+// waits.
 func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
 	w := c.watched()
 	w.looked = now

@@ -51,8 +51,8 @@ func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
 	return k.k.Remove(key)
 }
 
-// Get returns the value of a key. It does not move its deadline. An entry whose time has come is found
-// until expire gets it.
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
+// found until expire gets it.
 func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
 	k.l.owner.Check("Keyed.Get")
 	return k.k.Get(key)

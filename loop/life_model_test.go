@@ -17,8 +17,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// lives are the connections of a server that do all there is to do, at random, from within whatever is
-// called, and hold what happens against what is promised of the order of events.
+// lives are the connections of a server that do all there is to do, at random, from within whatever
+// is called, and hold what happens against what is promised of the order of events.
 type lives struct {
 	t       *testing.T
 	seed    uint64
@@ -36,7 +36,8 @@ type lifePlace struct {
 	lives []*life // the last few, closed ones too
 }
 
-// keepLives is how many a loop remembers: whoever has closed long ago is bothered no less than others.
+// keepLives is how many a loop remembers: whoever has closed long ago is bothered no less than
+// others.
 const keepLives = 8
 
 // A life is one connection.
@@ -114,8 +115,8 @@ func (l *life) end(cause error) {
 	}
 }
 
-// begin is the first thing in a callback of a connection that is open. What is not nested comes within
-// no other callback.
+// begin is the first thing in a callback of a connection that is open. What is not nested comes
+// within no other callback.
 func (l *life) begin(what string, nested bool) (end func()) {
 	if l.place.depth > 0 && !nested {
 		l.wrong("%s within another callback", what)

@@ -13,8 +13,8 @@ import (
 
 const numLifeOps = 24
 
-// act does something at random: to its own connection, or to another one of the loop, which may have
-// closed.
+// act does something at random: to its own connection, or to another one of the loop, which may
+// have closed.
 func (l *life) act() {
 	if l.r.IntN(4) == 0 {
 		other := l.place.lives[l.r.IntN(len(l.place.lives))]
@@ -25,7 +25,8 @@ func (l *life) act() {
 	l.do(l.r.IntN(numLifeOps))
 }
 
-// do is one of the things that there are to do, by number. The rare ones are those that end something.
+// do is one of the things that there are to do, by number. The rare ones are those that end
+// something.
 func (l *life) do(op int) {
 	l.numbers[op].Add(1)
 	switch rare := l.r.IntN(30) == 0; op {

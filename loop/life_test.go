@@ -20,8 +20,8 @@ import (
 // lifeSeconds is how long each of these tests is, in what lives take for seconds.
 const lifeSeconds = 60
 
-// check is about a connection that has ended, of which its peer has got so much. whole: the peer has done
-// nothing by which something could be lost.
+// check is about a connection that has ended, of which its peer has got so much. whole: the peer
+// has done nothing by which something could be lost.
 func (ls *lives) check(peer, got string, whole bool) {
 	ls.mu.Lock()
 	l := ls.byPeer[peer]

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// The places at which code panics are told apart in the log, as long as they are not too many: the rest
-// shares one line a second.
+// The places at which code panics are told apart in the log, as long as they are not too many: the
+// rest shares one line a second.
 func TestPanicLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p panicLog

@@ -113,8 +113,8 @@ func newLoop(s *Server, index int) *Loop {
 // Index returns the loop's place in Server.Loops. Any goroutine may call it.
 func (l *Loop) Index() int { return l.index }
 
-// Now returns the wall clock's time, read anew: it follows the clock when that is set. In a test with
-// virtual time it is the virtual time. Any goroutine may call it.
+// Now returns the wall clock's time, read anew: it follows the clock when that is set. In a test
+// with virtual time it is the virtual time. Any goroutine may call it.
 //
 // Timers go by the monotonic clock, so setting the wall clock neither delays nor hurries them. That
 // clock stands still on Linux while the machine is suspended: a timer of an hour is due an hour of

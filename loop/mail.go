@@ -19,8 +19,8 @@ type task struct {
 // goroutine may call it, the loop's own too: work that takes long goes on in pieces if each one
 // posts the next, which runs in the next turn, when timers and sockets have had theirs. nil means
 // that f will run: a loop empties its mailbox before it ends. ErrMailboxFull: Server.MaxMailbox
-// functions wait already. ErrServerClosed: the loop is ending. A panic in f is logged and counted. A
-// nil f panics here.
+// functions wait already. ErrServerClosed: the loop is ending. A panic in f is logged and counted.
+// A nil f panics here.
 func (l *Loop) Post(f func()) error {
 	if f == nil {
 		panic("loop: Loop.Post with a nil func")
@@ -42,10 +42,11 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 	return number, err
 }
 
-// PostEventually is Post that takes f though the mailbox is full, in its place behind what was posted
-// before. It is for what somebody waits for, such as an answer or an end, and would wait for ever if
-// it were refused. No limit holds, so the caller bounds how many there may be: one for each request
-// that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil f panics.
+// PostEventually is Post that takes f though the mailbox is full, in its place behind what was
+// posted before. It is for what somebody waits for, such as an answer or an end, and would wait for
+// ever if it were refused. No limit holds, so the caller bounds how many there may be: one for each
+// request that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil
+// f panics.
 func (l *Loop) PostEventually(f func()) error {
 	if f == nil {
 		panic("loop: Loop.PostEventually with a nil func")
@@ -61,9 +62,9 @@ func (l *Loop) postEventually(t task) error {
 	return err
 }
 
-// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called until
-// it returns false, and what was posted behind it waits. Between two calls the loop writes what was
-// sent, and if Server.TurnBudget is spent it looks at its sockets and timers.
+// PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
+// until it returns false, and what was posted behind it waits. Between two calls the loop writes
+// what was sent, and if Server.TurnBudget is spent it looks at its sockets and timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
 // errors are Post's. A nil f panics.
@@ -113,8 +114,8 @@ func (l *Loop) runMail(end time.Duration) (more bool) {
 	return l.mail.Left() > 0
 }
 
-// runTasks runs tasks until so many are left, or one panics, or has more to do: that one is the next
-// again.
+// runTasks runs tasks until so many are left, or one panics, or has more to do: that one is the
+// next again.
 func (l *Loop) runTasks(stop int) {
 	defer l.rescue()
 	for l.mail.Left() > stop && !l.unfinished {

@@ -13,9 +13,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A storm of Tells on a loop that is blocked: as many as MaxMailbox are taken, each of these runs once,
-// and all others are refused. What the framework posts itself, here what follows offloaded jobs, is taken
-// all the same, and takes up nobody's room.
+// A storm of Tells on a loop that is blocked: as many as MaxMailbox are taken, each of these runs
+// once, and all others are refused. What the framework posts itself, here what follows offloaded
+// jobs, is taken all the same, and takes up nobody's room.
 func TestTellStorm(t *testing.T) {
 	const room, tellers, each, jobs = 100, 8, 50, 10
 	srv := &loop.Server{MaxMailbox: room}
@@ -73,9 +73,9 @@ func TestDrainWithAFullMailbox(t *testing.T) {
 	})
 }
 
-// A loop that was given up, as a callback does not return: who offloads there then is told so. When it
-// goes on after all, its connection closes, which tells what was offloaded before by its context; that has
-// no then, and leaves nothing behind.
+// A loop that was given up, as a callback does not return: who offloads there then is told so. When
+// it goes on after all, its connection closes, which tells what was offloaded before by its
+// context; that has no then, and leaves nothing behind.
 func TestOffloadOnALoopGivenUp(t *testing.T) {
 	var ended, then atomic.Bool
 	var late error

@@ -46,9 +46,9 @@ func listenMPTCP(t *testing.T) net.Listener {
 	return ln
 }
 
-// MPTCP has queues of its own above those of its subflows, so that what a poller says of its sockets,
-// and how much one read takes, is another matter than with TCP. Each byte arrives all the same, in
-// small pieces and in large ones, and behind the end of the client's output, too.
+// MPTCP has queues of its own above those of its subflows, so that what a poller says of its
+// sockets, and how much one read takes, is another matter than with TCP. Each byte arrives all the
+// same, in small pieces and in large ones, and behind the end of the client's output, too.
 func TestMPTCPEcho(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		srv := &loop.Server{Listener: listenMPTCP(t), Accept: func(c *loop.Conn) loop.Handler {

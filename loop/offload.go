@@ -31,8 +31,8 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // Server.DrainTimeout it is cut.
 //
 // A job that may never end needs a time limit of its own. While 16 of c are under way, messages
-// behind them wait; and since what a peer sent before it closed is delivered, c stays for as long as
-// that takes, idle timeout or not.
+// behind them wait; and since what a peer sent before it closed is delivered, c stays for as long
+// as that takes, idle timeout or not.
 //
 // nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or
 // 1,024 of c, or as many of c as there is room left for others; nothing was queued.

@@ -123,8 +123,8 @@ func (c *Conn) Pending() int {
 	return n
 }
 
-// MaxOutbound returns how much may be pending before Send fails: Server.MaxOutbound, or its default.
-// Any goroutine may call it.
+// MaxOutbound returns how much may be pending before Send fails: Server.MaxOutbound, or its
+// default. Any goroutine may call it.
 func (c *Conn) MaxOutbound() int { return c.loop.maxOutbound }
 
 func (c *Conn) pending() int {

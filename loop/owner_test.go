@@ -18,8 +18,8 @@ import (
 var anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.MaxOutbound", "Conn.Ref", "Conn.RemoteAddr",
 	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.SlowTurns"}
 
-// methods returns what calls each method of v on the wrong goroutine, by its name. They do not get as
-// far as to look at their arguments.
+// methods returns what calls each method of v on the wrong goroutine, by its name. They do not get
+// as far as to look at their arguments.
 func methods(of string, v any) map[string]func() {
 	calls := make(map[string]func())
 	for m, call := range reflect.ValueOf(v).Methods() {

@@ -123,8 +123,8 @@ func TestUDPSends(t *testing.T) {
 	})
 }
 
-// A datagram that is longer by a byte than UDP allows is refused, not lost: at a port that answers in
-// batches, too. The longest there may be arrives.
+// A datagram that is longer by a byte than UDP allows is refused, not lost: at a port that answers
+// in batches, too. The longest there may be arrives.
 func TestUDPLongest(t *testing.T) {
 	for network, longest := range map[string]int{"udp://127.0.0.1:0": 65507, "udp://[::1]:0": 65527} {
 		if probe, err := net.ListenPacket("udp", strings.TrimPrefix(network, "udp://")); err != nil {

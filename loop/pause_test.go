@@ -100,8 +100,8 @@ func TestEndsInMemoryWhilePaused(t *testing.T) {
 	})
 }
 
-// Input that has come, and waits here because we do not decode it, is not the peer's silence. When it
-// has been dealt with the peer's time begins.
+// Input that has come, and waits here because we do not decode it, is not the peer's silence. When
+// it has been dealt with the peer's time begins.
 func TestHeldInputIsNoSilence(t *testing.T) {
 	pause := func(c *loop.Conn) {
 		c.PauseRead()
@@ -146,8 +146,8 @@ func heldInput(t *testing.T, hold func(c *loop.Conn), ended bool) {
 	})
 }
 
-// A peer that does not read its answers is silent, however much it has asked for before, and wherever
-// that waits. One that reads a little is not, also if more and more waits for it.
+// A peer that does not read its answers is silent, however much it has asked for before, and
+// wherever that waits. One that reads a little is not, also if more and more waits for it.
 func TestHeldInputOfWhoDoesNotRead(t *testing.T) {
 	for name, hold := range map[string]func(c *loop.Conn){
 		"paused":          (*loop.Conn).PauseRead,

@@ -38,19 +38,20 @@ type PipeConfig struct {
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, behind all
 // that came before, and the other direction goes on. When one closes or breaks, the other is closed
 // with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
-// passed on by splice(2), without a copy. A connection that is closing already ends the pipe at once.
+// passed on by splice(2), without a copy. A connection that is closing already ends the pipe at
+// once.
 //
 // What breaks before it has ended its output, as by a reset, breaks the other one, too: that one's
-// peer reads what came, and then not an end, which might look as if that were all, but a reset. It is
-// sent when the peer's system has acknowledged everything, or CloseTimeout is over; on TCP, where ours
-// tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a program read what came
-// before a reset; others may drop what it has not read by then, as without a proxy. An end of TLS
-// without close_notify is no reset: too many end like that.
+// peer reads what came, and then not an end, which might look as if that were all, but a reset. It
+// is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on TCP,
+// where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a program
+// read what came before a reset; others may drop what it has not read by then, as without a proxy.
+// An end of TLS without close_notify is no reset: too many end like that.
 //
 // Who dials b when a is there already calls a.PauseRead before that, and a.ResumeRead after Pipe.
 //
-// What OnEOF, OnHighWater and OnFlushed were given before is forgotten. What they are given from then
-// on is called beside what the pipe does: that of OnEOF before the end is passed on.
+// What OnEOF, OnHighWater and OnFlushed were given before is forgotten. What they are given from
+// then on is called beside what the pipe does: that of OnEOF before the end is passed on.
 //
 // Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {

@@ -9,7 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// Hooks that a user sets on a connection of a pipe are called, and the pipe does its work beside them.
+// Hooks that a user sets on a connection of a pipe are called, and the pipe does its work beside
+// them.
 func TestPipeBesideHooks(t *testing.T) {
 	const piece, rest = 16 << 10, 20
 	var conns []*loop.Conn

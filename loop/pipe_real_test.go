@@ -119,8 +119,8 @@ func TestPipeResets(t *testing.T) {
 	})
 }
 
-// What was on its way when one side resets comes before the reset of the other, or before an end where
-// the system does not tell what a peer has.
+// What was on its way when one side resets comes before the reset of the other, or before an end
+// where the system does not tell what a peer has.
 func TestPipeResetsBehindMuch(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const size = 4 << 20

@@ -13,8 +13,8 @@ import (
 
 func untouched(_, _ *loop.Conn) {}
 
-// Who was not told an end must not read one: a reset of one side is one of the other side, behind all
-// that came before.
+// Who was not told an end must not read one: a reset of one side is one of the other side, behind
+// all that came before.
 func TestPipePassesAResetOn(t *testing.T) {
 	pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
 		p.Send("half of it")
@@ -105,8 +105,8 @@ func TestPipeResetWaitsForWhatIsLeft(t *testing.T) {
 	}
 }
 
-// Who takes nothing is cut when the close timeout is over, as ever, and if it resets before there is
-// nobody to wait for.
+// Who takes nothing is cut when the close timeout is over, as ever, and if it resets before there
+// is nobody to wait for.
 func TestPipeResetOfWhoTakesNothing(t *testing.T) {
 	for _, resets := range []bool{false, true} {
 		pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {

@@ -94,8 +94,8 @@ func plainStream(r *rand.Rand) (stream []byte) {
 	return stream
 }
 
-// A large message is written before the callback returns if the socket is free, and is not lost, nor
-// out of order, if it is not.
+// A large message is written before the callback returns if the socket is free, and is not lost,
+// nor out of order, if it is not.
 func TestLargeMessagesAreWrittenAtOnce(t *testing.T) {
 	bubble(t, &loop.Server{Codec: codec.Length{Max: 1 << 20}}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

@@ -36,8 +36,8 @@ func TestDialedHasNoFirstByteTimeout(t *testing.T) {
 	})
 }
 
-// MaxConnsPerIP neither counts what is dialled nor gives a place back for it, when its peer has seen
-// the end, too.
+// MaxConnsPerIP neither counts what is dialled nor gives a place back for it, when its peer has
+// seen the end, too.
 func TestDialedHasNoPlaceOfItsAddress(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		ln := listening.TCP(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
@@ -91,8 +91,8 @@ func TestKeyedInAMessage(t *testing.T) {
 	})
 }
 
-// OnHighWater is for more than so many bytes, whoever makes the frames, and OnFlushed comes when they
-// have gone, also if the first write took all.
+// OnHighWater is for more than so many bytes, whoever makes the frames, and OnFlushed comes when
+// they have gone, also if the first write took all.
 func TestHighWaterIsForMore(t *testing.T) {
 	for name, cd := range map[string]codec.Codec{"plain": codec.Length{}, "by the codec": codec.Length{Size: 2}} {
 		high, flushed := 0, 0
@@ -153,8 +153,8 @@ func TestJobsBehindMuchOutput(t *testing.T) {
 	})
 }
 
-// A closing connection has CloseTimeout, however its peer dawdles. In the drain it has as long as the
-// peer goes on, up to DrainTimeout.
+// A closing connection has CloseTimeout, however its peer dawdles. In the drain it has as long as
+// the peer goes on, up to DrainTimeout.
 func TestCloseTimeoutOfADawdler(t *testing.T) {
 	for _, drains := range []bool{false, true} {
 		srv := &loop.Server{CloseTimeout: 4 * time.Second, DrainTimeout: time.Minute}

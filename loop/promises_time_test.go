@@ -28,8 +28,8 @@ func TestJitterOfNoTimeout(t *testing.T) {
 	})
 }
 
-// What is written late in a long turn counts from then on for all hooks that writing matters to, and
-// only for those.
+// What is written late in a long turn counts from then on for all hooks that writing matters to,
+// and only for those.
 func TestIdleHooksInALongTurn(t *testing.T) {
 	for kind, want := range map[loop.Idle]string{
 		loop.IdleWrite: "3s silent", loop.IdleBoth: "3s silent", loop.IdleRead: "2s silent",
@@ -55,8 +55,8 @@ func TestIdleHooksInALongTurn(t *testing.T) {
 	}
 }
 
-// A hook whose time is changed counts from the last activity: one that is over by then fires at once,
-// unless it has fired already since.
+// A hook whose time is changed counts from the last activity: one that is over by then fires at
+// once, unless it has fired already since.
 func TestHookThatIsMadeShorter(t *testing.T) {
 	for _, fired := range []bool{false, true} {
 		j := newJournal()

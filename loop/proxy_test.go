@@ -267,7 +267,8 @@ func TestDrainDelay(t *testing.T) {
 	}
 }
 
-// Sessions of UDP are served as long as other connections, and new ones are opened or not like those.
+// Sessions of UDP are served as long as other connections, and new ones are opened or not like
+// those.
 func TestDrainDelayOfSessions(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		srv := &loop.Server{Addr: "udp://127.0.0.1:0", DrainDelay: 10 * time.Second, DrainAccept: accept,

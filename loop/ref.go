@@ -23,8 +23,8 @@ func (r Ref) Tell(f func(c *Conn)) error {
 	return err
 }
 
-// TellEventually is Tell that takes f though the mailbox is full, as Loop.PostEventually does, with the
-// same duty of the caller. The errors are ErrClosed and ErrServerClosed.
+// TellEventually is Tell that takes f though the mailbox is full, as Loop.PostEventually does, with
+// the same duty of the caller. The errors are ErrClosed and ErrServerClosed.
 func (r Ref) TellEventually(f func(c *Conn)) error {
 	if f == nil {
 		panic("loop: Ref.TellEventually with a nil func")
@@ -35,9 +35,9 @@ func (r Ref) TellEventually(f func(c *Conn)) error {
 	return r.c.loop.postEventually(task{told: f, c: r.c})
 }
 
-// TellOr is Tell that says when f was dropped: of f and dropped exactly one is called, on the loop, if
-// the error is nil; neither, if not. dropped is called in the place of f, when the connection has
-// closed before. A panic in dropped is logged and counted. A nil func panics here.
+// TellOr is Tell that says when f was dropped: of f and dropped exactly one is called, on the loop,
+// if the error is nil; neither, if not. dropped is called in the place of f, when the connection
+// has closed before. A panic in dropped is logged and counted. A nil func panics here.
 func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
 	if f == nil || dropped == nil {
 		panic("loop: Ref.TellOr with a nil func")

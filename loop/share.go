@@ -50,8 +50,8 @@ func (l *Loop) again() {
 }
 
 // runReady goes on with connections whose input waits to be decoded, one share each, until the time
-// of one is over: who shares the loop with a flood, or with twenty, waits for no longer than that. It
-// reports whether some are left.
+// of one is over: who shares the loop with a flood, or with twenty, waits for no longer than that.
+// It reports whether some are left.
 func (l *Loop) runReady() (more bool) {
 	n := len(l.ready)
 	if n == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// slowRig is a loop on which each message takes 100 us. These tests are in bubbles of virtual time, so
-// that nothing else does.
+// slowRig is a loop on which each message takes 100 us. These tests are in bubbles of virtual time,
+// so that nothing else does.
 type slowRig struct {
 	*rig
 	got []string

@@ -22,8 +22,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What an engine passes on without a copy counts for both connections, and for the pipe, as if it had
-// been read and written.
+// What an engine passes on without a copy counts for both connections, and for the pipe, as if it
+// had been read and written.
 func TestPassedCounts(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	a, _, _ := r.connect()

@@ -38,8 +38,8 @@ func TestStalledIsNotLate(t *testing.T) {
 	}
 }
 
-// One that is held back because its peer does not read is looked at now and then, not all the time: in
-// virtual time that would be for ever.
+// One that is held back because its peer does not read is looked at now and then, not all the time:
+// in virtual time that would be for ever.
 func TestStalledAndHeldBack(t *testing.T) {
 	fired := 0
 	srv := &loop.Server{HighWater: 10, Accept: func(c *loop.Conn) loop.Handler {

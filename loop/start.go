@@ -10,8 +10,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
-// maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is none,
-// or a thousand million, and without any other a flood of connections would take all memory.
+// maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is
+// none, or a thousand million, and without any other a flood of connections would take all memory.
 const maxDefaultConns = 1_000_000
 
 // limitConns fills in what follows from the limits of the system.

@@ -11,34 +11,37 @@ import (
 )
 
 // StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
-// IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the client
-// of TLS; StartTLSReversed is for the rare other case. The place to call it is OnMessage, for the
-// message that settles it, behind what still has to be said in plain text:
+// IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the
+// client of TLS; StartTLSReversed is for the rare other case. The place to call it is OnMessage,
+// for the message that settles it, behind what still has to be said in plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
 //
-// What was sent before goes out as it is, first and in order. What is sent from now on is encrypted,
-// and waits for the handshake. What the peer has sent behind the message in hand is the beginning of
-// the handshake and never a message: the next OnMessage is for what came by TLS. So the codec must find
-// the end of that message, which codec.Raw does not. Who does something else between that message and
-// StartTLS, by Offload say, calls PauseRead in OnMessage.
+// What was sent before goes out as it is, first and in order. What is sent from now on is
+// encrypted, and waits for the handshake. What the peer has sent behind the message in hand is the
+// beginning of the handshake and never a message: the next OnMessage is for what came by TLS. So
+// the codec must find the end of that message, which codec.Raw does not. Who does something else
+// between that message and StartTLS, by Offload say, calls PauseRead in OnMessage.
 //
-// done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS tells
-// what was settled, and what it sends goes behind what waited. If the handshake fails, or is not done
-// within Server.HandshakeTimeout from now on, it does not run, and c closes with the reason.
+// done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
+// tells what was settled, and what it sends goes behind what waited. If the handshake fails, or is
+// not done within Server.HandshakeTimeout from now on, it does not run, and c closes with the
+// reason.
 //
 // Meanwhile timers, hooks, Tells and jobs run as ever. What has to wait counts as output that the
-// socket does not take; the bytes of the handshake count as received. PauseRead and SetCodec are for
-// messages, and do not touch the handshake. Close and CloseWrite flush what was sent, so they wait for
-// the handshake if something was sent since StartTLS, Close for no longer than Server.CloseTimeout.
+// socket does not take; the bytes of the handshake count as received. PauseRead and SetCodec are
+// for messages, and do not touch the handshake. Close and CloseWrite flush what was sent, so they
+// wait for the handshake if something was sent since StartTLS, Close for no longer than
+// Server.CloseTimeout.
 //
-// cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside the
-// loop, and a server that was dialled must be who the host in the address says, or cfg.ServerName.
+// cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside
+// the loop, and a server that was dialled must be who the host in the address says, or
+// cfg.ServerName.
 //
-// An error means that nothing has happened: ErrClosed after Close, or CloseWrite; c speaks TLS, or is
-// about to; or cfg does not do, and the error says why. A nil cfg, a UDP session and a connection in
-// a Pipe panic.
+// An error means that nothing has happened: ErrClosed after Close, or CloseWrite; c speaks TLS, or
+// is about to; or cfg does not do, and the error says why. A nil cfg, a UDP session and a
+// connection in a Pipe panic.
 func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	c.loop.owner.Check("Conn.StartTLS")
 	return c.startTLS(cfg, c.isDialed(), done)
@@ -109,8 +112,8 @@ func (c *Conn) noHandshake() error {
 	return startFailed(io.EOF)
 }
 
-// startFailed returns the reason of a handshake that ended with err before it had begun, in the form
-// of package tlsconn.
+// startFailed returns the reason of a handshake that ended with err before it had begun, in the
+// form of package tlsconn.
 func startFailed(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -118,7 +121,8 @@ func startFailed(err error) error {
 	return fmt.Errorf("TLS handshake: %w", err)
 }
 
-// beginTLS puts a tlsStart between c and its socket. The handshake itself begins when c's turn ends.
+// beginTLS puts a tlsStart between c and its socket. The handshake itself begins when c's turn
+// ends.
 func (c *Conn) beginTLS(cfg tlsconn.Config, done func()) {
 	l := c.loop
 	s := &tlsStart{conn: c, raw: c.sock.(engine.Divertible), cfg: cfg, done: done, plain: c.pending()}

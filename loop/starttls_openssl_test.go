@@ -12,8 +12,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A dialogue is what a protocol has before TLS: a greeting, and answers, each to what ends like this. TLS
-// comes behind the last one.
+// A dialogue is what a protocol has before TLS: a greeting, and answers, each to what ends like
+// this. TLS comes behind the last one.
 type dialogue struct {
 	greeting string
 	steps    [][2]string
@@ -34,7 +34,8 @@ var dialogues = map[string]dialogue{
 	"ldap":     {"", [][2]string{{"1.3.6.1.4.1.1466.20037", "\x30\x0c\x02\x01\x01\x78\x07\x0a\x01\x00\x04\x00\x04\x00"}}},
 }
 
-// mysqlGreeting is a packet of MySQL's protocol, version 10, by which a server says that it can speak TLS.
+// mysqlGreeting is a packet of MySQL's protocol, version 10, by which a server says that it can
+// speak TLS.
 const mysqlGreeting = "\x49\x00\x00\x00\x0a" + "8.0.0\x00" + "\x01\x00\x00\x00" + "12345678\x00" + "\xff\xff\x21\x02\x00\xff\xff\x15" +
 	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" + "123456789012\x00" + "mysql_native_password\x00"
 

@@ -56,8 +56,8 @@ func upgrading(before string, more func(c *loop.Conn)) *loop.Server {
 	}
 }
 
-// A frugal client writes n bytes at a time, what comes first together with what comes behind it, and
-// reads what is in plain text before it gives its bytes to crypto/tls.
+// A frugal client writes n bytes at a time, what comes first together with what comes behind it,
+// and reads what is in plain text before it gives its bytes to crypto/tls.
 type frugal struct {
 	net.Conn
 	n     int
@@ -160,8 +160,8 @@ func askQueued(c net.Conn) error {
 	return nil
 }
 
-// A client that says much in plain text, then STARTTLS, and begins, all at once, has its share of the
-// loop in between, and is answered in order.
+// A client that says much in plain text, then STARTTLS, and begins, all at once, has its share of
+// the loop in between, and is answered in order.
 func TestStartTLSBehindAFlood(t *testing.T) {
 	const n = 20_000
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {

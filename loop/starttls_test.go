@@ -17,8 +17,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A postman is a Handler that speaks a little SMTP, and notes what it gets, with a + for what came by
-// TLS.
+// A postman is a Handler that speaks a little SMTP, and notes what it gets, with a + for what came
+// by TLS.
 type postman struct {
 	got    []string
 	closed error
@@ -312,8 +312,8 @@ func TestStartTLSWithACodecThatGreets(t *testing.T) {
 	}
 }
 
-// A connection may speak TLS from Accept on, behind a greeting, a PROXY header, and not at all if it
-// is refused.
+// A connection may speak TLS from Accept on, behind a greeting, a PROXY header, and not at all if
+// it is refused.
 func TestStartTLSInAccept(t *testing.T) {
 	post := &postman{}
 	refuse := false

@@ -57,8 +57,8 @@ func TestTellEventually(t *testing.T) {
 	})
 }
 
-// Of the two functions of TellOr one is called, whatever happens, and a panic in the first closes the
-// connection.
+// Of the two functions of TellOr one is called, whatever happens, and a panic in the first closes
+// the connection.
 func TestTellOr(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c := startTold(t)

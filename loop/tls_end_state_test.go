@@ -7,7 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What the handshake has settled is known until OnClose has returned, whoever ends the connection, and how.
+// What the handshake has settled is known until OnClose has returned, whoever ends the connection,
+// and how.
 func TestTLSStateInOnClose(t *testing.T) {
 	for name, end := range map[string]func(p *looptest.Peer){
 		"close": (*looptest.Peer).Close, "half": (*looptest.Peer).CloseWrite, "reset": (*looptest.Peer).Reset,

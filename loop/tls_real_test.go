@@ -236,7 +236,8 @@ func TestOpenSSL(t *testing.T) {
 	}
 }
 
-// askOpenSSL sends a line, and returns what openssl says until the server has closed the connection.
+// askOpenSSL sends a line, and returns what openssl says until the server has closed the
+// connection.
 func askOpenSSL(t *testing.T, openssl string, args []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -42,8 +42,8 @@ func (s *tlsStart) through(t *turnSink) engine.Sink {
 	return t
 }
 
-// keepEarly keeps the rest of a piece of input in which c was closed, for a handshake that is still to
-// come.
+// keepEarly keeps the rest of a piece of input in which c was closed, for a handshake that is still
+// to come.
 //
 //go:noinline
 func (c *Conn) keepEarly(data []byte) {
@@ -60,8 +60,8 @@ func (c *Conn) dropInput() {
 	c.in.decoder.Release()
 }
 
-// goOn begins the handshake, as soon as all is out that goes before it. It is called when no message
-// is in hand any more, so that what is left of the input belongs to the handshake.
+// goOn begins the handshake, as soon as all is out that goes before it. It is called when no
+// message is in hand any more, so that what is left of the input belongs to the handshake.
 func (s *tlsStart) goOn() {
 	c := s.conn
 	if s.tls != nil || c.isOver() {

@@ -59,8 +59,8 @@ func (v visitor) reset() {
 	_ = v.Conn.Close()
 }
 
-// refuse sends the farewell to a connection that must not come in, or resets it. A client that waits
-// for TLS could not read a farewell.
+// refuse sends the farewell to a connection that must not come in, or resets it. A client that
+// waits for TLS could not read a farewell.
 func (ln *listener) refuse(v visitor, reason error) {
 	s := ln.server
 	s.refused.Add(1)

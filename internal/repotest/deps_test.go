@@ -32,18 +32,19 @@ var floors = map[string][]string{
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "loop/internal/...", "internal/inside", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/...":        {"codec", "timing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/gnetengine": {"loop/internal/...", "github.com/panjf2000/gnet/v2/...", zerologModule, sysModule},
+	"loop/internal/netpackets": {"loop/internal/engine", "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", sysModule},
 	"loop/internal/proxyhead":  {"github.com/pires/go-proxyproto"},
 	"loop/internal/rig":        {"loop", "loop/looptest", "loop/internal/inspect"}, // for tests
 
 	// Floor 3: what is built on loops. Heavy libraries are for those who import these.
-	"handler":            {"codec", "loop", "timing", "internal/inside", zerologModule},
+	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule},
 	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
-	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/inside", "internal/selfsigned", zerologModule},
+	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/selfsigned", zerologModule},
 	"loop/realtest":      {},
 	"loop/scaletest":     {},
 
@@ -53,7 +54,6 @@ var floors = map[string][]string{
 		zerologModule, redisModule, "github.com/alicebob/miniredis/v2", "github.com/cloudflare/tableflip",
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
-	"internal/inside":     {},
 	"internal/hostguard":  {},
 	"internal/selfsigned": {},
 }

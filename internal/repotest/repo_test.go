@@ -147,15 +147,6 @@ func sources(t *testing.T) (files []sourceFile) {
 	return files
 }
 
-// rebuilt are the directories whose comments and prose are still being rewritten: the limit of
-// columns does not hold there yet.
-var rebuilt []string
-
-func isRebuilt(name string) bool {
-	first, _, _ := strings.Cut(name, "/")
-	return slices.Contains(rebuilt, first)
-}
-
 // longTests are above the limit until they are rewritten.
 var longTests = []string{"TestBrokenCodecsFail", "TestCallsByTheMillion"}
 
@@ -176,9 +167,6 @@ func TestSizes(t *testing.T) {
 					t.Errorf("%s: %s has %d lines, more than %d", begin, fn.Name.Name, n, maxFuncLines)
 				}
 			}
-		}
-		if isRebuilt(f.name) {
-			continue
 		}
 		for _, group := range f.ast.Comments {
 			for _, c := range group.List {
@@ -212,9 +200,6 @@ func checkComment(t *testing.T, at token.Position, text string) {
 // The lines of the documents are short, but for tables, links, and code.
 func TestDocumentColumns(t *testing.T) {
 	for _, name := range documents(t) {
-		if isRebuilt(name) {
-			continue
-		}
 		for line := range strings.Lines(prose(t, name)) {
 			line = strings.TrimSuffix(line, "\n")
 			if strings.HasPrefix(line, "|") || strings.Contains(line, "](") || strings.Contains(line, "://") {

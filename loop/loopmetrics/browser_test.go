@@ -164,8 +164,8 @@ func slowTurns(srv *loop.Server) (n int) {
 // chatterPause is how often each that talks does.
 const chatterPause = 500 * time.Millisecond
 
-// chatter says something now and then until c is closed, for the first time after a while. So others
-// talk at other times: what the browser takes for seconds may be over in some milliseconds.
+// chatter says something now and then until c is closed, for the first time after a while. So
+// others talk at other times: what the browser takes for seconds may be over in some milliseconds.
 func chatter(c net.Conn, first time.Duration) {
 	time.Sleep(first)
 	for buf := make([]byte, 64); ; time.Sleep(chatterPause) {

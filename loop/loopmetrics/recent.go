@@ -21,8 +21,8 @@ const (
 )
 
 // recent gives an answer again to who asks soon after: half a millisecond of work each, or several
-// with thousands of open files, most of it for Go's and the process's metrics, ought not to be what a
-// server is busy with because several collectors ask, or one asks far too often. Those who ask at
+// with thousands of open files, most of it for Go's and the process's metrics, ought not to be what
+// a server is busy with because several collectors ask, or one asks far too often. Those who ask at
 // once wait for one answer.
 type recent struct {
 	next    http.Handler

@@ -109,14 +109,14 @@ func as(b *testing.B, role string) (in io.Writer, out *bufio.Scanner) {
 	return in, bufio.NewScanner(from)
 }
 
-// BenchmarkScrapedFiftyTimesASecond reports what that takes of a core: of a server that does nothing
-// else, and of one whose 5,000 connections say a line a second; beside what net/http takes there to
-// serve as many bytes that do not change. A server that does nothing is woken by each scrape, so the
-// rate matters there; beside the talkers it is asked ten times as often, as their own share varies
-// more than what is looked for: so of what it takes to make answers, a five-hundredth of a core at
-// most, a tenth is in the figure. An operation is a while with and another without, which are short
-// unless LOOPWHEEL_SLOW is set: for figures they must be longer than an answer is good for, or it is
-// made anew in each.
+// BenchmarkScrapedFiftyTimesASecond reports what that takes of a core: of a server that does
+// nothing else, and of one whose 5,000 connections say a line a second; beside what net/http takes
+// there to serve as many bytes that do not change. A server that does nothing is woken by each
+// scrape, so the rate matters there; beside the talkers it is asked ten times as often, as their
+// own share varies more than what is looked for: so of what it takes to make answers, a
+// five-hundredth of a core at most, a tenth is in the figure. An operation is a while with and
+// another without, which are short unless LOOPWHEEL_SLOW is set: for figures they must be longer
+// than an answer is good for, or it is made anew in each.
 func BenchmarkScrapedFiftyTimesASecond(b *testing.B) {
 	for _, beside := range []struct{ name, interval string }{{"idle", "20ms"}, {"5000 talk", "2ms"}} {
 		for _, what := range []string{"a fixed page", "metrics"} {

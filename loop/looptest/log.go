@@ -14,7 +14,8 @@ import (
 )
 
 // A testLog writes the lines of a server that has no Logger into the output of its test, until the
-// server has ended: a test may not write after its end, and a loop that was left behind still could.
+// server has ended: a test may not write after its end, and a loop that was left behind still
+// could.
 type testLog struct {
 	mu  sync.Mutex
 	out io.Writer // nil: the server has ended

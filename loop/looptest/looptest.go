@@ -29,8 +29,8 @@ type Server struct {
 
 // Start starts srv in memory; its Addr may be empty. Without a Logger its warnings and errors, such
 // as the stack of a handler that panicked, go into the output of the test. The server is drained
-// when the test ends, if Stop was not called before, and the test fails if that cuts connections. If
-// srv cannot start, the test ends.
+// when the test ends, if Stop was not called before, and the test fails if that cuts connections.
+// If srv cannot start, the test ends.
 func Start(t testing.TB, srv *loop.Server) *Server {
 	t.Helper()
 	s, err := TryStart(t, srv)
@@ -85,8 +85,8 @@ func recording(accept loop.Accept) loop.Accept {
 	}
 }
 
-// Stop drains the server and returns what Wait returns, as often as it is called. Any goroutine of the
-// test may call it.
+// Stop drains the server and returns what Wait returns, as often as it is called. Any goroutine of
+// the test may call it.
 func (s *Server) Stop() error {
 	s.asked.Store(true)
 	s.Shutdown()

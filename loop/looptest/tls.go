@@ -30,12 +30,12 @@ func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 
 // StartTLS begins a client's handshake on a connection that is plain until now: for what comes
 // before it, such as a header of the PROXY protocol, or for a server that calls loop.Conn.StartTLS.
-// It waits until the handshake is done, or cannot go on. What the server has sent in plain text must
-// have been Received.
+// It waits until the handshake is done, or cannot go on. What the server has sent in plain text
+// must have been Received.
 func (p *Peer) StartTLS(cfg *tls.Config) { p.speak(tls.Client((*peerConn)(p), cfg)) }
 
-// AcceptTLS is StartTLS for the server's end: of a connection that was dialled (see Server.Backend), by
-// a loop.Dialer with TLS, or that calls loop.Conn.StartTLS.
+// AcceptTLS is StartTLS for the server's end: of a connection that was dialled (see
+// Server.Backend), by a loop.Dialer with TLS, or that calls loop.Conn.StartTLS.
 func (p *Peer) AcceptTLS(cfg *tls.Config) { p.speak(tls.Server((*peerConn)(p), cfg)) }
 
 func (p *Peer) speak(c *tls.Conn) {

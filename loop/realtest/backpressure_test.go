@@ -79,8 +79,8 @@ func TestCompressedPushesToASilentReader(t *testing.T) {
 	}
 }
 
-// Who is sent little at a time and reads nothing is found when the buffers of the system are full: of
-// some megabytes by themselves, and soon with a small SendBuffer.
+// Who is sent little at a time and reads nothing is found when the buffers of the system are full:
+// of some megabytes by themselves, and soon with a small SendBuffer.
 func TestSmallSendBufferFindsSilentReaders(t *testing.T) {
 	const state, most = 200, 1 << 20 // bytes
 	sent, reason := 0, make(chan error, 1)

@@ -79,7 +79,8 @@ func newcomers(t *testing.T, k, loops int, block time.Duration) (p99 time.Durati
 	return p99 - each*machine/2 // who is one of so many has half of them before it
 }
 
-// newcomersServed is who was served, and how many were not yet, of the first burst and of the others.
+// newcomersServed is who was served, and how many were not yet, of the first burst and of the
+// others.
 type newcomersServed struct {
 	all             sync.WaitGroup
 	mu              sync.Mutex

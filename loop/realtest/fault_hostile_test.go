@@ -270,8 +270,8 @@ func TestFaultHostileClients(t *testing.T) {
 	server.ends()
 }
 
-// honest wants an echo. Who says nothing for as long as the server allows is closed, though: also if
-// that was because the machine stood still.
+// honest wants an echo. Who says nothing for as long as the server allows is closed, though: also
+// if that was because the machine stood still.
 func honest(t *testing.T, addr string) {
 	t.Helper()
 	until(t, time.Minute, "an honest client is served", func() bool {

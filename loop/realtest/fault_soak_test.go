@@ -99,8 +99,8 @@ func TestFaultSoak(t *testing.T) {
 	close(stop)
 	clients.Wait()
 	until(t, time.Minute, "all connections have gone", func() bool { return srv.Stats().Conns == 0 })
-	// Loops that had many buffers, as those of TLS have, look now and then whether they still need them.
-	// Others linger.
+	// Loops that had many buffers, as those of TLS have, look now and then whether they still need
+	// them. Others linger.
 	until(t, time.Minute, "all timers have gone", func() bool { return srv.Stats().Timers == 0 })
 	turnsEnd(srv)
 	st := srv.Stats()

@@ -80,8 +80,8 @@ func TestFaultTimerStorm(t *testing.T) {
 	t.Logf("the longest turn of all took %v", srv.Stats().Loops[0].MaxTurn)
 }
 
-// timerStorm has a storm that long from now on. It returns false if that was too soon for the machine
-// to set all timers before.
+// timerStorm has a storm that long from now on. It returns false if that was too soon for the
+// machine to set all timers before.
 func timerStorm(t *testing.T, l *loop.Loop, clients *puppet, ahead time.Duration) (longer time.Duration, ok bool) {
 	const n, step = 1_000_000, 500
 	calm := clients.calm()

@@ -31,8 +31,8 @@ type endOnly struct{ closed chan error }
 func (endOnly) OnMessage(*loop.Conn, []byte) error { return nil }
 func (e endOnly) OnClose(_ *loop.Conn, err error)  { e.closed <- err }
 
-// A codec that never finds a frame costs no more memory than Server.MaxFrame, or its own limit, allows:
-// a peer that offers 200 MiB is closed with ErrTooLong long before.
+// A codec that never finds a frame costs no more memory than Server.MaxFrame, or its own limit,
+// allows: a peer that offers 200 MiB is closed with ErrTooLong long before.
 func TestMaxFrame(t *testing.T) {
 	for name, tc := range map[string]struct {
 		codec codec.Codec

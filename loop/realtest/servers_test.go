@@ -180,8 +180,8 @@ func outlives(t *testing.T, c net.Conn, opened time.Time, timeout time.Duration)
 	return after.Add(timeout), closed
 }
 
-// speak sends a byte each period until stop, and fails if the server closes before it was silent for
-// the timeout. A machine that stands still makes it silent, too.
+// speak sends a byte each period until stop, and fails if the server closes before it was silent
+// for the timeout. A machine that stands still makes it silent, too.
 func speak(t *testing.T, c net.Conn, period, timeout time.Duration, stop chan struct{}) {
 	last, silence := time.Now(), time.Duration(0) // before the last byte; the longest until the next
 	closed := make(chan struct{})

@@ -13,8 +13,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Three connections keep the only loop busy, and a fourth one is answered all the same: the messages
-// of the others that come first are those of one share, not all that there are.
+// Three connections keep the only loop busy, and a fourth one is answered all the same: the
+// messages of the others that come first are those of one share, not all that there are.
 func TestFloodsLeaveTheLoopToOthers(t *testing.T) {
 	const cost = 20 * time.Microsecond
 	var flooded atomic.Int64

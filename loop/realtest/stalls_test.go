@@ -14,8 +14,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// A stretch is how long something took, when that was, and how long a loop ran meanwhile, or whoever
-// is to blame for it.
+// A stretch is how long something took, when that was, and how long a loop ran meanwhile, or
+// whoever is to blame for it.
 type stretch struct {
 	from, to time.Time
 	cpu      time.Duration
@@ -98,8 +98,8 @@ func (p *prober) verdict(t *testing.T) (own, worst time.Duration) {
 	return own, worst
 }
 
-// withoutStalls takes from each stretch what control stood still meanwhile, and what the loop did not
-// run. It returns the longest of what is left, and of all.
+// withoutStalls takes from each stretch what control stood still meanwhile, and what the loop did
+// not run. It returns the longest of what is left, and of all.
 func withoutStalls(ours, control []stretch) (own, worst time.Duration) {
 	stalls := slices.DeleteFunc(slices.Clone(control), func(s stretch) bool { return s.length() < machineStall })
 	for _, s := range ours {

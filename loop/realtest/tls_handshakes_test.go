@@ -134,9 +134,9 @@ func askAll(t *testing.T, conns []net.Conn) {
 	wg.Wait()
 }
 
-// beginnersChild opens $COUNT connections to $ADDR, sends the beginning of a ClientHello on each, and
-// says in the file $RESULT how many of them were closed in the end. It is a process of its own, as
-// one may not open as many descriptors as both ends take.
+// beginnersChild opens $COUNT connections to $ADDR, sends the beginning of a ClientHello on each,
+// and says in the file $RESULT how many of them were closed in the end. It is a process of its own,
+// as one may not open as many descriptors as both ends take.
 func beginnersChild() {
 	n, _ := strconv.Atoi(os.Getenv("COUNT"))
 	var closed atomic.Int64

@@ -90,8 +90,8 @@ func wsServer(t *testing.T, secured bool, cd *websocket.Codec, accept loop.Accep
 	return srv, "ws://" + start(t, srv).String() + "/", nil
 }
 
-// Many clients of both loops, on whatever engine, over TLS or not, compressed or not: all that they send
-// comes back, in order, and each ends as it said.
+// Many clients of both loops, on whatever engine, over TLS or not, compressed or not: all that they
+// send comes back, in order, and each ends as it said.
 func TestWebSocketClients(t *testing.T) {
 	const clients, bursts = 40, 20
 	for _, secured := range []bool{false, true} {

@@ -160,9 +160,9 @@ func threadTime() time.Duration {
 // collecting is whether the garbage collector is at work.
 var collecting atomic.Bool
 
-// collect has the garbage collector work for a tenth of the time or more, until the function that it
-// returns is called. That is far more than it would by itself, and turns know of it. It runs outside
-// of virtual time.
+// collect has the garbage collector work for a tenth of the time or more, until the function that
+// it returns is called. That is far more than it would by itself, and turns know of it. It runs
+// outside of virtual time.
 func collect() (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

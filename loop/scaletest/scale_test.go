@@ -37,9 +37,9 @@ const (
 // when it was silent for 30 s, and answers; one in a hundred says 64 bytes a second instead, which
 // are echoed; one in a thousand vanishes each minute, is evicted and comes anew.
 //
-// LOOPWHEEL_SCALE has the numbers of connections, by commas, LOOPWHEEL_SCALE_FOR how long each lasts
-// in virtual time, LOOPWHEEL_SCALE_RUNS how often each is repeated, LOOPWHEEL_OUT where to write
-// scale.csv and scale.svg.
+// LOOPWHEEL_SCALE has the numbers of connections, by commas, LOOPWHEEL_SCALE_FOR how long each
+// lasts in virtual time, LOOPWHEEL_SCALE_RUNS how often each is repeated, LOOPWHEEL_OUT where to
+// write scale.csv and scale.svg.
 func TestScale(t *testing.T) {
 	counts, lasts, runs := scale(t)
 	var rows []row
@@ -68,7 +68,8 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("%v of virtual time\n%s", lasts, table.String())
 	for i, r := range rows {
-		// Those who come anew are made anew, and the runtime makes some objects of its own, as for a thread.
+		// Those who come anew are made anew, and the runtime makes some objects of its own, as for a
+		// thread.
 		if r.garbage > 0.02+100/float64(r.messages) && !raceEnabled {
 			t.Errorf("%d connections: %.3f objects are made for each message", r.conns, r.garbage)
 		}

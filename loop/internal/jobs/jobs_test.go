@@ -128,8 +128,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Jobs of one queue do not overlap, though there are goroutines for all of them, and Stop is over when
-// the last one is.
+// Jobs of one queue do not overlap, though there are goroutines for all of them, and Stop is over
+// when the last one is.
 func TestOneAfterAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(Pool)

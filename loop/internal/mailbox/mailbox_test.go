@@ -168,8 +168,8 @@ func TestManySenders(t *testing.T) {
 	}
 }
 
-// Tasks that were put one behind the other, whoever put them, have numbers that follow each other. One
-// that is put back is the next again, and has not left.
+// Tasks that were put one behind the other, whoever put them, have numbers that follow each other.
+// One that is put back is the next again, and has not left.
 func TestNumbersAndBack(t *testing.T) {
 	m, _ := newTest(2)
 	first, _ := m.Put(1, false)

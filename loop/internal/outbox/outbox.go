@@ -221,9 +221,9 @@ func (s *Store) Trim() {
 	s.low = s.spares
 }
 
-// Get returns an empty box for a first frame of about n bytes: the one that the loop has at hand, if
-// the frame fits. The buffers of others are no larger than they must be, as a broadcast takes very
-// many at once.
+// Get returns an empty box for a first frame of about n bytes: the one that the loop has at hand,
+// if the frame fits. The buffers of others are no larger than they must be, as a broadcast takes
+// very many at once.
 func (s *Store) Get(n int) *Box {
 	if b := s.hand; b != nil && n+Slack <= cap(b.tail) {
 		s.hand = nil

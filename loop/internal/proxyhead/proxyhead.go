@@ -47,7 +47,8 @@ type Header struct {
 	TLVs []TLV
 }
 
-// A TLV is one note of a balancer: a type, as section 2.2 of the protocol numbers them, and a value.
+// A TLV is one note of a balancer: a type, as section 2.2 of the protocol numbers them, and a
+// value.
 type TLV struct {
 	Type  byte
 	Value []byte

@@ -120,8 +120,8 @@ func TCP(c net.Conn) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// Dial connects to addr until the test ends. Over TLS the handshake begins at once, as the client is
-// the one to speak first there.
+// Dial connects to addr until the test ends. Over TLS the handshake begins at once, as the client
+// is the one to speak first there.
 func Dial(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	c, err := Connect(addr.Network(), addr.String())

@@ -6,8 +6,8 @@ import "github.com/loopwheel/loopwheel/loop/internal/engine"
 // less than to write two pieces.
 const copied = 4 << 10
 
-// A batch is records that are written at once. crypto/tls hands over one at a time, in a buffer that
-// it uses again for the next; so all but the last are copied.
+// A batch is records that are written at once. crypto/tls hands over one at a time, in a buffer
+// that it uses again for the next; so all but the last are copied.
 type batch struct {
 	waits  []byte  // records that have not been written
 	chunks []chunk // of what plaintext the batch is

@@ -317,8 +317,8 @@ func (c *Conn) establish() {
 	c.goOnReading()
 }
 
-// handshakeCut is told that the raw input has ended. While the coroutine computes, that may be behind
-// the rest of the handshake and all that the peer had to say.
+// handshakeCut is told that the raw input has ended. While the coroutine computes, that may be
+// behind the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if c.notice(); c.state != handshaking {
 		c.Closed(err)

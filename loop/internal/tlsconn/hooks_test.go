@@ -37,8 +37,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// hanging returns a config with a hook that waits for release, whatever becomes of its handshake. It
-// counts those that are in there.
+// hanging returns a config with a hook that waits for release, whatever becomes of its handshake.
+// It counts those that are in there.
 func hanging(release <-chan struct{}, in *atomic.Int32) *tls.Config {
 	cfg := serverConfig()
 	pair := cfg.Certificates[0]
@@ -145,8 +145,8 @@ func (e hostileError) hit(method string) {
 	}
 }
 
-// A handshake that fails is told, whatever the error of a hook does when it is looked at, as that of
-// a typed nil does.
+// A handshake that fails is told, whatever the error of a hook does when it is looked at, as that
+// of a typed nil does.
 func TestHostileErrorsOfHooks(t *testing.T) {
 	var none *net.OpError
 	for _, err := range []error{none, hostileError{"Error"}, hostileError{"Unwrap"}, hostileError{"As"}, hostileError{"Is"}} {

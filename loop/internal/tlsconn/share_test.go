@@ -18,8 +18,9 @@ func (r *rig) goOn() {
 
 func (s *server) Rested() { s.rested++ }
 
-// resting returns a connection to which records of one byte have come, more than its share, with the
-// plaintext of all of them. Each look at the clock is half a share later; GoOn is called by nobody.
+// resting returns a connection to which records of one byte have come, more than its share, with
+// the plaintext of all of them. Each look at the clock is half a share later; GoOn is called by
+// nobody.
 func resting(t *testing.T) (s *server, want []byte) {
 	t.Helper()
 	var now time.Duration

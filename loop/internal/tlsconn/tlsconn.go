@@ -8,8 +8,8 @@
 //     with one that has failed for want of input. It begins when the whole ClientHello is there, is
 //     suspended where it would wait for the peer, and ends with the handshake. What costs it does
 //     beside the loop, a few at a time, and what comes of that it sends by itself.
-//   - After that, crypto/tls gets whole records only. That there are no more is a temporary net.Error,
-//     which it does not hold against the connection.
+//   - After that, crypto/tls gets whole records only. That there are no more is a temporary
+//     net.Error, which it does not hold against the connection.
 //   - What it writes goes into a buffer of the loop, and leaves it in one write.
 //
 // So there is no goroutine per connection, and one buffer of plaintext and one of ciphertext per

@@ -2,11 +2,11 @@ package tlsconn
 
 import "sync"
 
-// Workers bound how many handshakes compute at the same time, on their coroutines, beside the loops.
-// The others wait their turn, in the order in which they have come.
+// Workers bound how many handshakes compute at the same time, on their coroutines, beside the
+// loops. The others wait their turn, in the order in which they have come.
 //
-// One that has been at it for long waits for somebody in a hook of the user's, and computes nothing: it
-// is not to hold up the others. Of these there are some at most, too.
+// One that has been at it for long waits for somebody in a hook of the user's, and computes
+// nothing: it is not to hold up the others. Of these there are some at most, too.
 type Workers struct {
 	max, maxStuck int
 
@@ -63,8 +63,8 @@ func (w *Workers) done(h *handshake) {
 	}
 }
 
-// look looks at h now and then. One that it finds running twice is stuck, if there is room for that.
-// It reports whether to look again.
+// look looks at h now and then. One that it finds running twice is stuck, if there is room for
+// that. It reports whether to look again.
 func (w *Workers) look(h *handshake) (again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -41,8 +41,9 @@ func (c *Conn) Writev(bufs [][]byte) (int, error) {
 	return total, nil
 }
 
-// sealJoined is seal for a message and what comes before it, mostly a few bytes that say how long it
-// is. They are no record of their own: the first one, which is not full, is put together from both.
+// sealJoined is seal for a message and what comes before it, mostly a few bytes that say how long
+// it is. They are no record of their own: the first one, which is not full, is put together from
+// both.
 func (c *Conn) sealJoined(head, body []byte) (int, error) {
 	n := max(0, (len(head)+len(body)-1)%maxPlain+1-len(head)) // so the records behind it are full
 	first := append(append(c.loop.get(len(head)+n), head...), body[:n]...)
