@@ -67,7 +67,7 @@ func (l *Loop) postEventually(t task) error {
 // what was sent, and if Server.TurnBudget is spent it looks at its sockets and timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
-// errors are Post's. A nil f panics.
+// errors are Post's. Any goroutine may call it. A nil f panics.
 func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
 	if f == nil {
 		panic("loop: Loop.PostPieces with a nil func")

@@ -16,7 +16,7 @@ import (
 
 // anywhere are the methods that any goroutine may call.
 var anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.MaxOutbound", "Conn.Ref", "Conn.RemoteAddr",
-	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.SlowTurns"}
+	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostEventually", "Loop.PostPieces", "Loop.SlowTurns"}
 
 // methods returns what calls each method of v on the wrong goroutine, by its name. They do not get
 // as far as to look at their arguments.
@@ -86,6 +86,12 @@ func TestAnyGoroutine(t *testing.T) {
 			t.Error("the loop does not know who, or when, it is")
 		}
 		if err := l.Post(func() {}); err != nil {
+			t.Error(err)
+		}
+		if err := l.PostEventually(func() {}); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.PostPieces(func() bool { return false }); err != nil {
 			t.Error(err)
 		}
 		if err := c.Ref().Tell(func(*loop.Conn) {}); err != nil {
