@@ -236,7 +236,7 @@ func BenchmarkScrape(b *testing.B) {
 			srv, _, _ := start(b, nil)
 			talk(b, srv, "hello")
 			h := loopmetrics.NewHandler(srv)
-			r := httptest.NewRequest("GET", path, nil)
+			r := httptest.NewRequest("GET", "http://localhost"+path, nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				w := httptest.NewRecorder()
