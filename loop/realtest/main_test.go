@@ -13,9 +13,10 @@ const childEnv = "LOOPWHEEL_TEST_CHILD"
 
 // children are these programs, by name.
 var children = map[string]func(){
-	"echo":  echoChild,
-	"quiet": quietChild,
-	"busy":  busyChild,
+	"echo":   echoChild,
+	"linked": linkedChild,
+	"quiet":  quietChild,
+	"busy":   busyChild,
 
 	"clients":         clientsChild,
 	"few-descriptors": fewDescriptorsChild,
