@@ -430,6 +430,7 @@ func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
 			next, skipped := nextPeriod(n.when, w.periods[i], w.time(w.reached(w.now)))
 			w.counts.Skipped += skipped
 			n.when, n.round = next, 0
+			n.slot &^= extended
 			w.place(i, n, w.up(next))
 			w.noteMoved(due.Timer)
 		}
@@ -468,6 +469,7 @@ func nextPeriod(when, period, reached time.Duration) (next time.Duration, skippe
 // at the wheel's time.
 func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 	n.when, n.round = when, 0
+	n.slot &^= extended
 	if when > w.now {
 		w.place(i, n, w.up(when))
 	} else {
@@ -478,7 +480,8 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 
 // place appends a node to the slot of a tick, on the level of the highest digit in which the tick
 // differs from the hand's; or on the level that is moving, if its present slot has the tick, as the
-// older ones there come first.
+// older ones there come first. One that was extended has no order within its tick, and goes first:
+// what a callback adds that is due already ends the slot for this Advance.
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	level := (bits.Len64((w.pos^tick)|slotMask) - 1) / slotBits
 	level = max(level, w.moving>>slotBits)
@@ -487,16 +490,21 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 		w.addLevels(level)
 	}
 	s := &w.slots[at]
-	last := s.last
+	first, last, isExtended := s.first, s.last, n.slot&extended != 0
 	n.slot = n.slot&periodic | uint16(at)
-	n.prev, n.next = last, 0
-	s.last = i
 	s.count++
-	if last != 0 {
-		w.node(last).next = i
+	switch {
+	case last != 0 && isExtended:
+		n.prev, n.next = 0, first
+		s.first, w.node(first).prev = i, i
 		s.early = min(s.early, n.when)
-	} else {
-		s.first, s.early = i, n.when
+	case last != 0:
+		n.prev, n.next = last, 0
+		s.last, w.node(last).next = i, i
+		s.early = min(s.early, n.when)
+	default:
+		n.prev, n.next = 0, 0
+		s.first, s.last, s.early = i, i, n.when
 		w.occupied[level] |= 1 << (at & slotMask)
 		w.levels |= 1 << level
 	}

@@ -68,8 +68,13 @@ func (k *keeper) end(q *claimQuestion, got uint64, err error) {
 	if q.op != "release" {
 		k.newest = max(k.newest, got)
 	}
+	stale := redis.HasErrorPrefix(err, "STALE")
 	switch {
-	case q.abandoned, judge(err) == unclear && !redis.HasErrorPrefix(err, "STALE"):
+	case stale && q.op == "again": // its owner has claimed it in another process since
+		if ho := k.held[q.name]; ho != nil && ho.owner == q.owner && ho.token == q.token {
+			delete(k.held, q.name)
+		}
+	case q.abandoned, judge(err) == unclear && !stale:
 		k.doubt()
 	case err == nil && q.answer != nil:
 		q.answer(got)

@@ -206,10 +206,10 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		}
 	}
 	a.Replay = len(replay)
+	r.come(m) // before then, which may bind c to another user, or leave
 	j.then(c, a)
-	r.come(m)
 	for _, msg := range replay {
-		if c.Send(msg) != nil {
+		if _, member := m.rooms[r]; !member || c.Send(msg) != nil {
 			return
 		}
 	}

@@ -157,9 +157,8 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, size := 0, 0
-	for n < len(b.queue) && n < maxBatch && size < maxBatchBytes {
+	for most := together(b.queue[:min(len(b.queue), maxBatch)]); n < most && size < maxBatchBytes; n++ {
 		size += b.queue[n].size()
-		n++
 	}
 	batch = slices.Clone(b.queue[:n])
 	clear(b.queue[:n])
@@ -175,7 +174,9 @@ func (b *outbox) take() (batch []*outgoing, ok bool) {
 		}
 	}
 	batch = slices.DeleteFunc(batch, func(o *outgoing) bool { return o.op == opNothing })
-	b.busy, b.flying = batch, size
+	if b.busy, b.flying = batch, size; len(batch) == 0 {
+		b.busy, b.flying = nil, 0
+	}
 	if len(b.queue) > 0 {
 		signal(b.wake)
 	}
@@ -299,15 +300,28 @@ func (l *link) publishSome() (several, again, ok bool) {
 	if err != nil {
 		failed = l.retry(nil, batch, err, later)
 	}
-	for _, s := range segments {
+	for i, s := range segments {
+		if overtaken(segments, i) {
+			l.abandon(s.items[0], s.cmd.Err())
+			continue
+		}
 		failed = l.settle(failed, s)
 	}
 	l.out.prepend(failed)
 	return len(batch) > 1, len(failed) > 0, ok
 }
 
-// A segment is what one command does: outgoings of one bucket that follow each other and are of one
-// op, and if that is about presence, of one room.
+// overtaken reports whether a later message of its plain room was taken, and this one was not: to
+// send it again would change their order.
+func overtaken(all []*segment, i int) bool {
+	s := all[i]
+	return s.op == opPlain && s.cmd.Err() != nil && slices.ContainsFunc(all[i+1:], func(o *segment) bool {
+		return o.op == opPlain && o.items[0].channel == s.items[0].channel && o.cmd.Err() == nil
+	})
+}
+
+// A segment is what one command does: outgoings of one bucket that are of one op, and if that is
+// about presence, of one room.
 type segment struct {
 	op    op
 	items []*outgoing
@@ -315,26 +329,51 @@ type segment struct {
 	node  string // of presence: the name it was told under
 }
 
-// segments divides a batch into commands. The order of what is of one room stays.
+// A command says which outgoings one command takes.
+type command struct {
+	bucket  int
+	op      op
+	channel string // of presence
+}
+
+func (o *outgoing) command() command {
+	if presence(o.op) {
+		return command{o.bucket, opCome, o.channel}
+	}
+	return command{o.bucket, o.op, ""}
+}
+
+// together returns how many of a queue may go out in one batch. No room is in two of its commands,
+// but for messages of plain rooms: if the first had to be sent again, it would come after the second.
+func together(queue []*outgoing) int {
+	in := make(map[string]command)
+	for i, o := range queue {
+		if o.op == opPlain || o.op == opNothing {
+			continue
+		}
+		now := o.command()
+		if before, ok := in[o.channel]; ok && before != now {
+			return i
+		}
+		in[o.channel] = now
+	}
+	return len(queue)
+}
+
+// segments divides a batch into commands. The order of what is of one room stays, as together has
+// seen to it that a room is in one command.
 func segments(batch []*outgoing) (all []*segment) {
-	open := make(map[int]*segment)
+	open := make(map[command]*segment)
 	for _, o := range batch {
-		s := open[o.bucket]
-		if s == nil || o.op == opPlain || !s.takes(o) {
+		s := open[o.command()]
+		if s == nil || o.op == opPlain {
 			s = &segment{op: o.op}
 			all = append(all, s)
-			open[o.bucket] = s
+			open[o.command()] = s
 		}
 		s.items = append(s.items, o)
 	}
 	return all
-}
-
-func (s *segment) takes(o *outgoing) bool {
-	if presence(s.op) && presence(o.op) {
-		return s.items[0].channel == o.channel
-	}
-	return s.op == o.op
 }
 
 // exchange sends a batch in one round trip. An error means that none of it was sent.

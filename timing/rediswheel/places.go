@@ -45,6 +45,12 @@ func (s *share) leave() {
 	defer s.lock.Unlock()
 	delete(s.shares, s)
 	s.weight -= s.own
+	s.used, s.free = 0, s.free+s.used // what Redis was not told of the end of is not this Run's any more
+	for o := range s.shares {
+		if o.hungry {
+			notify(o.freed)
+		}
+	}
 }
 
 // due is how many places the share has a right to.

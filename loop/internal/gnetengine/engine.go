@@ -70,7 +70,10 @@ type eventLoop struct {
 	next    chan *ticket // for a goroutine that waits in handOverAll
 	waiting atomic.Bool  // there is one
 
+	enrolling sync.WaitGroup // what runs beside the loop and waits for it
+
 	mu       sync.Mutex
+	stopped  bool                 // nothing more may wait for the loop
 	writable []*socket            // told by the watcher to be writable, or broken, not yet passed on
 	tickets  map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
 }
@@ -141,8 +144,36 @@ func (l *eventLoop) start() (err error) {
 	return nil
 }
 
+// beside runs f, which waits for the loop, on a goroutine. False: the loop is being stopped. gnet
+// forgets who waits when it has stopped, so stop waits for them before that.
+func (l *eventLoop) beside(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return false
+	}
+	l.enrolling.Go(f)
+	return true
+}
+
+// besideFor is how long stop waits for them at most: a loop that is blocked takes nobody.
+const besideFor = time.Second
+
 func (l *eventLoop) stop() error {
 	l.ticker.stop()
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
+	enrolled := make(chan struct{})
+	go func() {
+		l.enrolling.Wait()
+		close(enrolled)
+	}()
+	select {
+	case <-enrolled:
+	case <-l.ended:
+	case <-time.After(besideFor):
+	}
 	err := l.client.Stop()
 	l.reserve.drop()
 	return errors.Join(err, unix.Close(l.peer))

@@ -77,11 +77,13 @@ func (s *socket) Resume() {
 		return
 	}
 	t := &ticket{loop: s.loop, resume: s}
-	go func() {
+	if !s.loop.beside(func() {
 		if _, err := s.loop.client.EnrollContext(nc, t); err != nil || !t.opened {
 			s.resumeLater()
 		}
-	}()
+	}) {
+		_ = nc.Close() // the loop is about to end
+	}
 }
 
 func (s *socket) resumeLater() {
@@ -150,6 +152,7 @@ func (s *socket) attach(c gnet.Conn) {
 	c.SetContext(s)
 	s.become(c.Fd(), c)
 	closeFD(old)
+	s.loop.reserve.fill()
 	if s.is(markPaused) {
 		_ = s.Pause() // if it fails, Readable will be called, and the sink asks again
 	}

@@ -48,12 +48,40 @@ func listen(ctx context.Context, lc net.ListenConfig, network, address string,
 }
 
 // manyLocal reports whether a socket that is bound to that address receives what was sent to
-// others: a wildcard, a group of multicast, or everybody.
+// others: a wildcard, a group of multicast, or everybody, in all networks or in one.
 func manyLocal(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		return err == nil
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && (ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}))
+	return err == nil && (ip.IsUnspecified() || ip.IsMulticast() || isBroadcast(ip))
+}
+
+// isBroadcast reports whether ip is everybody in a network that this machine is in, or in all.
+func isBroadcast(ip netip.Addr) bool {
+	if !ip.Is4() {
+		return false
+	}
+	if ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.To4() == nil || len(n.Mask) != net.IPv4len {
+			continue
+		}
+		if ones, _ := n.Mask.Size(); ones >= 31 {
+			continue
+		}
+		last := n.IP.To4().Mask(n.Mask)
+		for i := range last {
+			last[i] |= ^n.Mask[i]
+		}
+		if ip.As4() == [4]byte(last) {
+			return true
+		}
+	}
+	return false
 }

@@ -39,7 +39,10 @@ func (r *reader) active() bool {
 
 // run passes on what comes in until the socket is closed.
 func (r *reader) run() {
-	batch := NewBatch()
+	batch := newBatch(batchSize)
+	if r.sock.connected { // there may be many of these
+		batch = newBatch(min(batchSize, 2))
+	}
 	for {
 		all, err := r.sock.wait(batch)
 		if errors.Is(err, net.ErrClosed) {

@@ -45,18 +45,24 @@ func (c *controls) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(c
 // A Batch is what sockets receive into, one after the other. Of its 4 MiB only those pages are
 // resident that datagrams have filled.
 type Batch struct {
-	hdrs     [batchSize]mmsghdr
-	iovs     [batchSize]unix.Iovec
-	names    [batchSize]unix.RawSockaddrInet6
-	controls *[batchSize]controls
+	hdrs     []mmsghdr
+	iovs     []unix.Iovec
+	names    []unix.RawSockaddrInet6
+	controls []controls
 	tells    bool // the headers have controls
 	data     []byte
-	out      [batchSize]engine.Datagram
+	out      []engine.Datagram
 }
 
 // NewBatch returns an empty Batch.
-func NewBatch() *Batch {
-	b := &Batch{data: make([]byte, batchSize*maxDatagram)}
+func NewBatch() *Batch { return newBatch(batchSize) }
+
+// newBatch returns a Batch of up to n datagrams.
+func newBatch(n int) *Batch {
+	b := &Batch{
+		hdrs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
+		data: make([]byte, n*maxDatagram), out: make([]engine.Datagram, n),
+	}
 	for i := range b.hdrs {
 		b.iovs[i].Base = &b.data[i*maxDatagram]
 		b.iovs[i].SetLen(maxDatagram)
@@ -72,7 +78,7 @@ func NewBatch() *Batch {
 // tell has the headers take, or not take, what the kernel says of each datagram.
 func (b *Batch) tell(tells bool) {
 	if b.tells = tells; tells && b.controls == nil {
-		b.controls = new([batchSize]controls)
+		b.controls = make([]controls, len(b.hdrs))
 	}
 	for i := range b.hdrs {
 		h := &b.hdrs[i].hdr
@@ -192,6 +198,9 @@ func tellLocal(fd uintptr, v6 bool) bool {
 // package net gives its own. control may be nil.
 func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
 	s = &Socket{connected: true, v6: !remote.Addr().Is4()}
+	if local.IsValid() && !s.v6 && !local.Addr().Unmap().Is4() {
+		return nil, own, &net.AddrError{Err: "an address of IPv6 cannot speak with one of IPv4", Addr: local.String()}
+	}
 	domain, network := unix.AF_INET, "udp4"
 	if s.v6 {
 		domain, network = unix.AF_INET6, "udp6"
@@ -294,7 +303,7 @@ func (s *Socket) Receive(b *Batch) (all []engine.Datagram, more bool, err error)
 		b.tell(s.tells)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.hdrs[0])),
-		batchSize, unix.MSG_DONTWAIT, 0, 0)
+		uintptr(len(b.hdrs)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return nil, false, errno
 	}
@@ -316,7 +325,7 @@ func (s *Socket) Receive(b *Batch) (all []engine.Datagram, more bool, err error)
 		}
 		all = append(all, d)
 	}
-	return all, n == batchSize, nil
+	return all, int(n) == len(b.hdrs), nil
 }
 
 // localOf returns the address that a datagram was sent to, and that its answer is to leave from. A

@@ -24,7 +24,9 @@ type Batch struct {
 }
 
 // NewBatch returns an empty Batch.
-func NewBatch() *Batch { return &Batch{data: make([]byte, 1<<16), oob: make([]byte, 256)} }
+func NewBatch() *Batch { return newBatch(batchSize) }
+
+func newBatch(int) *Batch { return &Batch{data: make([]byte, 1<<16), oob: make([]byte, 256)} }
 
 // A Socket is a UDP socket by package net, one datagram at a time.
 type Socket struct {
