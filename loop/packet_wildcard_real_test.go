@@ -79,29 +79,48 @@ func TestUDPBroadcast(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs the loopback's broadcast address, as Linux has it")
 	}
-	bothEngines(t, func(t *testing.T, ctx context.Context) {
-		got := make(chan string, 10)
-		srv := &loop.Server{Addr: "udp4://0.0.0.0:0", NumLoops: 2, Accept: func(*loop.Conn) loop.Handler {
-			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
-				got <- string(msg)
-				return c.Send(msg)
-			})
-		}}
-		startWith(t, ctx, srv)
-		_, port, _ := net.SplitHostPort(srv.LocalAddr().String())
-		o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "udp://127.255.255.255:"+port)
-		if o.err != nil {
-			t.Fatal(o.err)
-		}
-		for _, msg := range []string{"first", "second", "third"} {
-			o.tell(t, func(c *loop.Conn) {
-				if err := c.Send([]byte(msg)); err != nil {
-					t.Error(err)
-				}
-			})
-			if m := receive(t, got, "a broadcast"); m != msg {
-				t.Errorf("got %q, want %q once", m, msg)
+	for _, addr := range []string{"udp4://0.0.0.0:0", "udp4://127.255.255.255:0"} {
+		bothEngines(t, func(t *testing.T, ctx context.Context) {
+			got := make(chan string, 10)
+			srv := &loop.Server{Addr: addr, NumLoops: 2, Accept: func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
+					got <- string(msg)
+					return c.Send(msg)
+				})
+			}}
+			startWith(t, ctx, srv)
+			_, port, _ := net.SplitHostPort(srv.LocalAddr().String())
+			o := dialOn(t, loop.Dialer{}, srv.Loops()[0], "udp://127.255.255.255:"+port)
+			if o.err != nil {
+				t.Fatal(o.err)
 			}
+			for _, msg := range []string{"first", "second", "third"} {
+				o.tell(t, func(c *loop.Conn) {
+					if err := c.Send([]byte(msg)); err != nil {
+						t.Error(err)
+					}
+				})
+				if m := receive(t, got, "a broadcast"); m != msg {
+					t.Errorf("got %q, want %q once", m, msg)
+				}
+			}
+		})
+	}
+}
+
+// An address to dial from that is of the other family is an error, which comes at once.
+func TestUDPDialFromTheOtherFamily(t *testing.T) {
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		srv := &loop.Server{Addr: "udp://127.0.0.1:0", Accept: silent}
+		startWith(t, ctx, srv)
+		for range 3 {
+			d := loop.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv6loopback}, Timeout: time.Minute}
+			if o := dialOn(t, d, srv.Loops()[0], "udp://"+srv.LocalAddr().String()); o.err == nil {
+				t.Error("it was dialled")
+			}
+		}
+		if st := srv.Stats(); st.Panics != 0 {
+			t.Errorf("%d panics", st.Panics)
 		}
 	})
 }
