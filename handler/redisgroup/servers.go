@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -140,15 +141,31 @@ func (t *servers) assign() {
 				t.hub.ifThere(r, func() { t.resubscribe(r) })
 			}
 		}
+		t.retire(old)
 	}
 }
 
-// linkTo returns the link to a server, and makes it if there is none.
+// retire ends the subscriptions of a link that has no bucket any more: its server has gone, or is a
+// replica now.
+func (t *servers) retire(old *link) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old == nil || slices.Contains(t.buckets, old) {
+		return
+	}
+	if t.links[old.addr] == old {
+		delete(t.links, old.addr)
+	}
+	old.retired()
+}
+
+// linkTo returns the link to a server, and makes it if there is none. A client of the user's cluster
+// is closed when its server has been away for a while; one that comes back has another client.
 func (t *servers) linkTo(addr string, client *redis.Client) *link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.links[addr]
-	if l == nil {
+	if l == nil || l.client != client {
 		l = newLink(t.hub, addr, client)
 		t.links[addr] = l
 		l.start()
@@ -376,12 +393,16 @@ type link struct {
 	subs subscriber
 	past reader
 
+	ctx     context.Context // of the subscriptions
+	retired context.CancelFunc
+
 	sending sync.Mutex // held while a batch is on its way
 	server  string     // its identity, as of the last batch; guarded by sending
 }
 
 func newLink(h *Hub, addr string, client *redis.Client) *link {
 	l := &link{hub: h, addr: addr, client: client}
+	l.ctx, l.retired = context.WithCancel(h.ctx)
 	l.out.init(h.cfg.MaxQueue)
 	l.subs.init(l)
 	l.past.init(l)

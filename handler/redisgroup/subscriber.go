@@ -133,11 +133,11 @@ func signal(c chan struct{}) {
 
 // run keeps a PubSub until the Hub ends.
 func (s *subscriber) run() {
-	hub, delays := s.link.hub, backoff{}
-	for hub.ctx.Err() == nil {
+	hub, ctx, delays := s.link.hub, s.link.ctx, backoff{}
+	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.session()
-		if hub.ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > steady {
@@ -160,7 +160,7 @@ func (s *subscriber) run() {
 
 // session is the life of one PubSub.
 func (s *subscriber) session() error {
-	ctx, cancel := context.WithCancel(s.link.hub.ctx)
+	ctx, cancel := context.WithCancel(s.link.ctx)
 	defer cancel()
 	sub := s.link.client.Subscribe(ctx)
 	defer sub.Close()
