@@ -7,8 +7,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// A timer that was extended fires in the first Advance that reaches its deadline, also if a callback
-// of that Advance has filed another one before it, which is due at once and waits for the next.
+// A timer that was extended fires in the first Advance that reaches its deadline, also if a
+// callback of that Advance has filed another one before it, which is due at once and waits for the
+// next.
 func TestExtendedAmongNew(t *testing.T) {
 	for _, to := range []time.Duration{20, 70, 5000} {
 		w := timing.New(timing.Config{Tick: 1})

@@ -344,7 +344,8 @@ func (o *outgoing) command() command {
 }
 
 // together returns how many of a queue may go out in one batch. No room is in two of its commands,
-// but for messages of plain rooms: if the first had to be sent again, it would come after the second.
+// but for messages of plain rooms: if the first had to be sent again, it would come after the
+// second.
 func together(queue []*outgoing) int {
 	in := make(map[string]command)
 	for i, o := range queue {

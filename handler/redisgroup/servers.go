@@ -159,8 +159,9 @@ func (t *servers) retire(old *link) {
 	old.retired()
 }
 
-// linkTo returns the link to a server, and makes it if there is none. A client of the user's cluster
-// is closed when its server has been away for a while; one that comes back has another client.
+// linkTo returns the link to a server, and makes it if there is none. A client of the user's
+// cluster is closed when its server has been away for a while; one that comes back has another
+// client.
 func (t *servers) linkTo(addr string, client *redis.Client) *link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
