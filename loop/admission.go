@@ -149,7 +149,7 @@ func (p *packetPort) admit(busy bool) (more bool) {
 
 // admitSome is admit until one panics.
 func (p *packetPort) admitSome(end time.Duration) {
-	defer p.loop.rescue()
+	defer p.loop.rescue(nil)
 	for n := 1; ; n++ {
 		d := p.admission.take()
 		s := p.sessionOf(&d) // of which this may be the second datagram

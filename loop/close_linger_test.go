@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"crypto/tls"
 	"testing"
 	"time"
 
@@ -29,6 +30,32 @@ func TestLingerIsBounded(t *testing.T) {
 		}
 		if srv.Sleep(20 * time.Millisecond); slow.Lingers() {
 			t.Error("it waits for more than a second")
+		}
+	})
+}
+
+// After the alert of a handshake that has failed the peer's end is waited for in the same way, but
+// not for more than 64 peers.
+func TestAlertLingers(t *testing.T) {
+	bubble(t, &loop.Server{TLS: &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}}, func(t *testing.T, srv *looptest.Server) {
+		first := srv.Open()
+		first.Send("GET / HTTP/1.0\r\n\r\n")
+		_, _ = first.Write(make([]byte, 1<<20))
+		if !first.Lingers() {
+			t.Error("the peer's end is not waited for")
+		}
+		if first.Send("x"); first.Lingers() {
+			t.Error("it takes more than a mebibyte")
+		}
+		lingering := 0
+		for range 70 {
+			p := srv.Open()
+			if p.Send("GET / HTTP/1.0\r\n\r\n"); p.Lingers() {
+				lingering++
+			}
+		}
+		if lingering != 64 {
+			t.Errorf("%d linger", lingering)
 		}
 	})
 }

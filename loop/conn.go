@@ -17,7 +17,7 @@ import (
 // its loop they may be called when it has closed, too: then they do nothing, and those that return
 // an error return ErrClosed.
 //
-// Its states, and what moves it from one to the next (see state.go; docs/conn-states.svg is the
+// Its states, and what moves it from one to the next (see life.go; docs/conn-states.svg is the
 // same as a picture):
 //
 //	opening ──accepted──▶ open ──drain, jobs run──▶ finishing
@@ -32,9 +32,7 @@ import (
 //	   │                                                ▼
 //	refused                                          flushing   until all is written, or time is over
 //	   │                                                │
-//	   │                                                ├──the peer may still send──▶ lingering
-//	   │                                                ▼                                 │
-//	   └──────────────────────────────────────────▶  closed  ◀──the peer ends, a second───┘
+//	   └──────────────────────────────────────────▶  closed     its socket may linger for a second
 //
 // Beside that either side may have ended its output while the connection is open: the peer (OnEOF),
 // or we (CloseWrite).
@@ -49,7 +47,8 @@ type Conn struct {
 	in      input
 	out     output
 	idle    idle
-	timers  uint32  // the first in loop.timers, 0 if there is none
+	timers  uint32 // the first in loop.timers, 0 if there is none
+	asks    asks
 	extras  *extras // nil until something of it is needed
 }
 
@@ -194,9 +193,87 @@ func (c *Conn) AfterClose(f func(err error)) {
 		panic("loop: Conn.AfterClose with a nil func")
 	}
 	x := c.more()
-	if c.isOver() {
+	if c.isClosed() {
 		f(x.ending.err)
 		return
 	}
 	x.after = append(x.after, f)
+}
+
+// asks says what c's codec is asked for.
+type asks uint8
+
+const (
+	asksForFrames asks = iota // frames only
+	asksForMore               // it is a codec.Responder, a codec.Assembler, or both
+	asksForDialer             // the same, and a Dialer waits for its handshake
+)
+
+// lookAtCodec notes whether frames can be found and made without the codec, and what it is asked
+// for besides.
+func (c *Conn) lookAtCodec() {
+	c.in.prefixed = int32(c.in.decoder.Plain())
+	switch c.in.decoder.Codec().(type) {
+	case codec.Responder, codec.Assembler:
+		c.in.prefixed, c.asks = 0, asksForMore
+	default:
+		c.asks = asksForFrames
+	}
+}
+
+// limitOpening gives the handshake of a codec its time.
+func (c *Conn) limitOpening() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
+	if !ok {
+		return
+	}
+	if d := o.Open(c.peer()); d > 0 {
+		c.AfterFunc(d, func() {
+			if err := o.Opening(); err != nil {
+				c.beginClose(err)
+			}
+		})
+	}
+}
+
+// ends are the addresses of a connection. Most peers are of TCP, and those of a listener mostly
+// have one local address, which is kept once: an idle connection is little more than 200 bytes of
+// this package, so two addresses as interfaces would be a seventh of it.
+type ends struct {
+	peer   *net.TCPAddr // the remote one, if it is of TCP
+	shared *sharedEnds
+}
+
+// sharedEnds are shared by connections where remote is nil, and do not change.
+type sharedEnds struct{ local, remote net.Addr }
+
+func (e ends) remote() net.Addr {
+	if e.peer != nil {
+		return e.peer
+	}
+	return e.shared.remote
+}
+
+func (e ends) local() net.Addr { return e.shared.local }
+
+// endsOf returns the ends of a connection that is new on l.
+func (l *Loop) endsOf(local, remote net.Addr) ends {
+	peer, ok := remote.(*net.TCPAddr)
+	if !ok || peer == nil {
+		return ends{shared: &sharedEnds{local: local, remote: remote}}
+	}
+	if l.ends == nil || !sameTCP(l.ends.local, local) {
+		l.ends = &sharedEnds{local: local}
+	}
+	return ends{peer: peer, shared: l.ends}
+}
+
+// sameTCP reports whether two addresses of TCP are the same, in the same form.
+func sameTCP(a, b net.Addr) bool {
+	x, ok := a.(*net.TCPAddr)
+	y, ok2 := b.(*net.TCPAddr)
+	if !ok || !ok2 || x == nil || y == nil {
+		return false
+	}
+	return x.Port == y.Port && x.Zone == y.Zone && len(x.IP) == len(y.IP) && x.IP.Equal(y.IP)
 }

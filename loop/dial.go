@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -299,14 +302,12 @@ func (a *dialing) control() engine.Control {
 		if user == nil {
 			return nil
 		}
-		defer func() {
-			if v := recover(); v != nil {
-				panicked := newPanicError(v)
-				a.loop.logPanic(panicked, nil)
-				err = panicked
-			}
-		}()
-		return user(network, address, c)
+		jobs.Guard(func() { err = user(network, address, c) }, func(v any) {
+			panicked := newPanicError(v)
+			a.loop.logPanic(panicked, nil)
+			err = panicked
+		})
+		return err
 	}
 }
 
@@ -331,6 +332,28 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 		return nil
 	}
 	return l.open(a.profile(), sock, l.server.lastID.Add(1), local, remote)
+}
+
+// handshake begins TLS, as its client.
+func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.Sink {
+	l := a.loop
+	l.enter()
+	cfg := tlsconn.Config{TLS: named(a.dialer.TLS, a.address), Client: true, Local: local, Remote: remote}
+	t := l.newTLS(cfg, sock, func(t *tlsconn.Conn) (*Conn, engine.Sink) {
+		if a.gone() {
+			return nil, nil
+		}
+		return l.begin(a.arrival(t, local, remote))
+	}, func(err error) { a.fail(a.wrap(err, remote)) })
+	a.stop = func() { t.Abort(cmp.Or(a.cause, net.ErrClosed), false) }
+	t.Start()
+	l.leave()
+	return t
+}
+
+// arrival returns what the connection is made of.
+func (a *dialing) arrival(sock engine.Socket, local, remote net.Addr) arrival {
+	return arrival{loop: a.loop, ln: a.profile(), sock: sock, id: a.loop.server.lastID.Add(1), local: local, remote: remote}
 }
 
 // profile is what a listener is to connections that are accepted.

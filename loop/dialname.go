@@ -109,10 +109,7 @@ func (r *race) start() {
 	r.running++
 	r.cancels = append(r.cancels, cancel)
 	if l.wheel.Stop(r.timer); r.next < len(r.remotes) {
-		r.timer = l.wheel.At(l.after(raceDelay), func() {
-			l.current = nil
-			r.start()
-		})
+		r.timer = l.wheel.At(l.after(raceDelay), r.start)
 	}
 }
 

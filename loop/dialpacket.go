@@ -99,6 +99,6 @@ func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
 		to.Close()
 		return nil
 	}
-	_, _ = l.begin(a.profile(), p.only, l.server.lastID.Add(1), p.local, net.UDPAddrFromAddrPort(remote))
+	l.begin(a.arrival(p.only, p.local, net.UDPAddrFromAddrPort(remote)))
 	return nil
 }

@@ -265,16 +265,16 @@ func (l *Loop) cutOverdue() {
 func (l *Loop) cutAll() {
 	for _, c := range slices.Clone(l.conns) {
 		waits := c.at() == stateFinishing
-		c.shut(ErrServerClosed)
-		c.closeTurn() // a loop that was late may not have tried yet
-		if !c.isOver() {
+		c.beginClose(ErrServerClosed)
+		c.flush() // a loop that was late may not have tried yet
+		if !c.isClosed() {
 			c.cut()
 		} else if waits {
 			l.count.cut++
 		}
 	}
-	for c := range l.lingering {
-		c.endLinger()
+	for g := range l.lingering {
+		g.end(false)
 	}
 }
 
@@ -285,7 +285,7 @@ func (l *Loop) stop() {
 		return
 	default:
 	}
-	defer l.rescue() // a Goexit; what panics is tried
+	defer l.rescue(nil) // a Goexit; what panics is tried
 	l.mail.Close()
 	for l.runMail(never) || l.mail.Len() > 0 {
 	}
@@ -300,7 +300,9 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
-	l.endArrivals()
+	if l.tls != nil {
+		l.tls.End()
+	}
 	l.closePorts()
 	l.show()
 	close(l.ended)
@@ -313,17 +315,17 @@ func (l *Loop) broke(err error) {
 	l.draining, l.checks = true, true
 	l.endDials(err)
 	for _, c := range slices.Clone(l.conns) {
-		c.breakOff(err)
+		c.abort(err)
 		c.touch() // it may have been flushing
 	}
-	for c := range l.lingering {
-		c.endLinger()
+	for g := range l.lingering {
+		g.end(false)
 	}
 	l.abortArrivals(err)
 	l.settle()
 	l.show()
 	l.stop()
-	l.exitMeasured()
+	l.leaveMeasured()
 }
 
 // drainState is a loop's part in the drain.

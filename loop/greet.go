@@ -19,7 +19,7 @@ func (c *Conn) greet() {
 	c.callHook(func() { // a panic closes c: who dialled it must hear of that
 		words, err := g.AppendGreeting(nil, c.isTLS())
 		if err != nil {
-			c.shut(err)
+			c.beginClose(err)
 		} else if len(words) > 0 && !c.isClosing() {
 			c.appended(append(c.space(len(words)), words...))
 		}
@@ -42,8 +42,8 @@ func (c *Conn) peer() codec.Peer {
 func (a *dialing) accept(c *Conn) Handler {
 	_, greets := c.in.decoder.Codec().(codec.Greeting)
 	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && greets && o.Opening() != nil {
-		c.in.plain = opening
-		a.stop = func() { c.shut(cmp.Or(a.cause, net.ErrClosed)) }
+		c.in.prefixed, c.asks = 0, asksForDialer
+		a.stop = func() { c.beginClose(cmp.Or(a.cause, net.ErrClosed)) }
 		return &dialOpening{a, o}
 	}
 	if !a.end() {
@@ -74,15 +74,15 @@ func (o *dialOpening) handOver(c *Conn) {
 	defer func() {
 		if !welcome {
 			c.handler = refused{}
-			c.shut(nil)
+			c.beginClose(nil)
 		}
 	}()
 	if o.end() {
 		c.ask(func(c *Conn) Handler { return o.open(c, nil) })
 		welcome = c.handler != nil
 	}
-	if welcome && c.in.plain == opening { // and not another codec's
-		c.in.plain = asked
+	if welcome && c.asks == asksForDialer { // and not another codec's
+		c.asks = asksForMore
 		o.tell(c)
 	}
 }

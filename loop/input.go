@@ -7,27 +7,25 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
+
+// This file is the input of a connection: what the engine reads is decoded, in shares, or waits
+// for as long as the connection is paused.
 
 // input is what a connection receives, and how far that has got.
 type input struct {
-	decoder codec.Decoder
-	plain   int32  // the decoder's Plain, or asked, or opening
-	pauses  pauses // why nothing is decoded, if so
-	ended   bool   // the peer has ended its output: nothing more comes
-	queued  bool   // in loop.ready
+	decoder  codec.Decoder
+	prefixed int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
+	pauses   pauses // why nothing is decoded, if so
+	ended    bool   // the peer has ended its output: nothing more comes
+	queued   bool   // in loop.ready
 }
 
-// These in place of a codec's Plain say that there is more to ask it than for frames.
-const (
-	asked   = -1 // it is a Responder, an Assembler, or both
-	opening = -2 // the same, and a Dialer waits for its handshake
-)
-
-// sink makes a Conn an engine.Sink without showing the methods to users. Each method is a turn of
-// the loop.
+// sink makes a Conn an engine.Sink without showing the methods to users.
 type sink Conn
 
+// Readable implements engine.Sink.
 func (s *sink) Readable(p []byte) {
 	c := (*Conn)(s)
 	l := c.loop
@@ -35,58 +33,90 @@ func (s *sink) Readable(p []byte) {
 	c.idle.lastRead = l.now
 	l.count.bytesIn += uint64(len(p))
 	if c.isOpen() {
-		c.out.atEnd |= listed // no need to list it: its turn ends here
+		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
 		switch {
 		case c.in.pauses != 0:
 			c.hold(p)
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			c.decode(p, l.now+share)
+			if err := c.decode(p, l.now+share); err != nil {
+				c.decodePanicked(err)
+			}
 		}
 		c.endTurn()
-	} else if c.at() == stateLingering {
-		c.throwAway(len(p))
 	}
 	l.leave()
 }
 
+// Writable implements engine.Sink.
 func (s *sink) Writable() {
 	c := (*Conn)(s)
-	l := c.loop
-	l.enter()
+	c.loop.enter()
 	c.writable()
-	l.leave()
+	c.loop.leave()
 }
 
+// Closed implements engine.Sink.
 func (s *sink) Closed(err error) {
 	c := (*Conn)(s)
-	l := c.loop
-	l.enter()
-	if inspecting() && !c.isOver() {
-		l.noteEnd(c, halfEnds{in: true})
+	c.loop.enter()
+	if inspecting() && !c.isClosed() {
+		c.loop.noteEnd(c, halfEnds{in: true})
 	}
 	c.peerClosed(err)
-	l.leave()
+	c.loop.leave()
 }
 
+// Rested implements tlsconn.Rester.
+func (s *sink) Rested() {
+	c := (*Conn)(s)
+	if c.loop.server.FrameTimeout == 0 || !c.isOpen() || c.in.pauses != 0 {
+		return
+	}
+	if _, ok := c.sock.(*tlsconn.Conn); ok {
+		c.watchRecord(c.hasPartialRecord())
+	}
+}
+
+const (
+	// share is how long one connection's input is decoded at a stretch when it comes, and longShare
+	// when it has had to wait: before that the loop looks at its sockets, so that it is as long as
+	// others wait, where a share of input that comes may be one of many.
+	share     = 500 * time.Microsecond
+	longShare = time.Millisecond
+
+	// The clock is read after firstLook messages, and then after every nextLook. Long messages
+	// count for more: for one more with each longMessage bytes. A connection with a few small
+	// messages, as most have, costs no look.
+	firstLook, nextLook = 8, 16
+	longMessage         = 1 << 10
+
+	// keptOpen is how much input that waits to be decoded leaves the socket open for more.
+	keptOpen = 16 << 10
+
+	// maxHeld is how much input a paused connection takes from a socket that cannot be paused,
+	// because descriptors have run out.
+	maxHeld = 1 << 20
+)
+
 // decode delivers the messages in data, which follows what was left over before, until end: what is
-// left then goes on in a turn of its own.
-func (c *Conn) decode(data []byte, end time.Duration) {
-	l, slice, some := c.loop, slice{end: end, left: firstLook}, len(data) > 0
+// left then goes on in a turn of its own. An error is a panic.
+func (c *Conn) decode(data []byte, end time.Duration) (err error) {
+	l, look, some := c.loop, firstLook, len(data) > 0
 	if b := c.out.box; b != nil && b.Len() > l.highWater {
 		if c.holdBack(); c.in.pauses != 0 {
 			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
-			return
+			return nil
 		}
 	}
 	l.current, l.decoding = c, c.id
-	defer c.decoded()
+	defer l.rescue(&err)
 	before := l.count.messages
 	for {
 		var msg []byte
-		if n := c.plainFrame(data); n != 0 {
-			data, msg = data[n:], data[plainHead:n:n]
+		if n := c.prefixedFrame(data); n != 0 {
+			data, msg = data[n:], data[prefix:n:n]
 		} else if data, msg, n = c.next(data); n == 0 {
 			break
 		}
@@ -100,14 +130,18 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			break
 		}
 		if !c.isOpen() {
-			c.keepEarly(data)
+			if c.tlsStart() != nil { // the beginning of a handshake that is still to come
+				c.in.decoder.Keep(data)
+			}
 			break
 		}
 		if b := c.out.box; b != nil && b.Len() > l.highWater {
 			c.holdBack()
 		}
-		if slice.left -= 1 + int(uint(len(msg))/longMessage); slice.left <= 0 && slice.over(l) {
-			c.in.pauses |= pausedForShare
+		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
+			if look = nextLook; l.clock() >= end {
+				c.in.pauses |= pausedForShare
+			}
 		}
 		if c.in.pauses != 0 {
 			c.keep(data)
@@ -117,31 +151,43 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	if l.server.FrameTimeout > 0 && c.isOpen() {
 		c.watchFrame(some, l.count.messages != before)
 	}
+	if l.decoding = 0; !c.isOpen() {
+		c.dropInput()
+	}
 	l.returned = true
+	return nil
 }
 
-// plainHead is the size of a plain frame's header: see codec.Decoder.Plain.
-const plainHead = 4
+// decodePanicked closes c because user code has panicked in decode.
+func (c *Conn) decodePanicked(err error) {
+	c.loop.decoding = 0
+	if c.beginClose(err); c.isClosing() {
+		c.dropInput() // it may have been closing when it panicked
+	}
+}
 
-// plainFrame returns the length of the first frame in data, if it is whole and its codec need not
-// be asked for it; 0 if it must be.
-func (c *Conn) plainFrame(data []byte) int {
-	if len(data) < plainHead || !c.in.decoder.Fresh() {
+// prefix is the size of the length before a message that needs no codec.
+const prefix = 4
+
+// prefixedFrame returns the length of the first frame in data, if it is whole and its codec need
+// not be asked for it; 0 if it must be.
+func (c *Conn) prefixedFrame(data []byte) int {
+	if len(data) < prefix || !c.in.decoder.Fresh() {
 		return 0
 	}
 	n := binary.BigEndian.Uint32(data)
-	if int64(n) >= int64(c.in.plain) || int(n) > len(data)-plainHead {
+	if int64(n) >= int64(c.in.prefixed) || int(n) > len(data)-prefix {
 		return 0
 	}
-	return int(n) + plainHead
+	return int(n) + prefix
 }
 
 // next has the decoder look for the next frame. 0 steps: there is none, and no more to be done.
 func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 	rest, msg, more, err := c.in.decoder.Next(data)
-	if c.in.plain < 0 {
+	if c.asks != asksForFrames {
 		c.sendReply()
-		if c.in.plain == opening && err == nil {
+		if c.asks == asksForDialer && err == nil {
 			c.lookAtHandshake()
 		}
 		if !c.isOpen() {
@@ -172,27 +218,10 @@ func (c *Conn) limitFrame() {
 	}
 }
 
-// decoded ends decode, after a panic too. Asking for one costs more than all the rest here.
-func (c *Conn) decoded() {
-	l := c.loop
-	if !l.returned {
-		if v := recover(); v != nil {
-			c.shut(l.panicked(v))
-		} else {
-			c.out.atEnd &^= listed // what Readable does behind decode is left out
-			l.exited()
-		}
-	}
-	l.returned, l.decoding = false, 0
-	if !c.isOpen() {
-		c.dropInput()
-	}
-}
-
 // undecodable closes c because the codec does not understand the peer.
 func (c *Conn) undecodable(err error) {
 	if errors.Is(err, codec.ErrEnd) {
-		c.shut(err)
+		c.beginClose(err)
 		return
 	}
 	c.refuseInput(err, "the input cannot be decoded")
@@ -205,8 +234,214 @@ func (c *Conn) refuseInput(err error, text string) {
 		return
 	}
 	c.more().ending.reason = ClosedForInput
-	c.shut(err)
+	c.beginClose(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
 	}
+}
+
+// decodeSoon has what waits decoded in a turn of the loop, in turn with others.
+func (c *Conn) decodeSoon() {
+	if !c.in.queued {
+		c.in.queued = true
+		c.loop.goOnSoon((*waitingInput)(c))
+	}
+}
+
+// waitingInput makes a Conn a waiting.
+type waitingInput Conn
+
+// GoOn decodes what is left over: after a share was used up, the codec was changed outside of
+// decode, or there is no reason any more not to. Its socket is read again when all of that is done.
+func (w *waitingInput) GoOn() {
+	c := (*Conn)(w)
+	c.in.queued = false
+	c.in.pauses &^= pausedForShare
+	if !c.isOpen() || c.in.pauses&^pausedSocket != 0 {
+		return
+	}
+	socket := c.in.pauses & pausedSocket
+	c.in.pauses = 0
+	if err := c.decode(c.in.decoder.Lend(), c.loop.clock()+longShare); err != nil {
+		c.decodePanicked(err)
+	}
+	c.in.decoder.Return()
+	if c.in.pauses != 0 || !c.isOpen() {
+		c.in.pauses |= socket
+	} else {
+		if socket != 0 && !c.in.ended {
+			c.sock.Resume()
+		}
+		(*sink)(c).Rested()
+	}
+	if c.in.ended {
+		c.inputEnded()
+	}
+}
+
+// halves are what a connection does with half-closes.
+type halves struct {
+	onEOF func()
+	ran   bool // onEOF has run: c stays open
+}
+
+// OnEOF has f run on the loop when the peer has ended its output (a half-close: shutdown, nc -N),
+// after all that it sent was delivered. Then c stays open: what is sent still arrives, and c closes
+// only by Close, by its idle timeout, or because sending fails. That the peer goes altogether is
+// not noticed any more otherwise. Without this hook a peer that ends its output counts as closed,
+// as most have closed altogether: pending output is flushed, but timers, Tells and offloaded jobs
+// that would still answer do not run.
+//
+// What is to be closed behind may be handler.Replies, by CloseAfter; or offloaded jobs, by one
+// more, since they run in order:
+//
+//	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
+//
+// There is one such hook; nil removes it. A panic in f closes c.
+func (c *Conn) OnEOF(f func()) {
+	c.loop.owner.Check("Conn.OnEOF")
+	c.more().halves.onEOF = f
+}
+
+// pauses are the reasons why a connection's input is not decoded, and what the socket knows of it.
+type pauses uint16
+
+const (
+	pausedByUser   pauses = 1 << iota // PauseRead
+	pausedByDrain                     // the server drains, and jobs are waited for
+	heldBack                          // more than HighWater of its output waits
+	heldByJobs                        // many jobs of it wait
+	pausedForShare                    // it has had its share of the loop, and goes on soon
+	pausedSocket                      // the socket does not read, for one of these reasons
+	heldByPipe                        // the other side of its pipe does not take what comes
+	heldByLayer                       // HoldRead
+	startingTLS                       // StartTLS: what comes is the handshake's
+
+	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
+	heldUnread = pausedByUser | heldByPipe | heldByLayer
+)
+
+// HoldRead stops reading, or goes on, as PauseRead and ResumeRead do but apart from them: it is for
+// a layer between the connection and its handler, which may pause it meanwhile. It does not count
+// how often it was called.
+func (c *Conn) HoldRead(on bool) {
+	c.loop.owner.Check("Conn.HoldRead")
+	if on {
+		c.pause(heldByLayer)
+	} else {
+		c.resume(heldByLayer)
+	}
+}
+
+// holdBack is called when more than Server.HighWater bytes of output wait. Unless the socket takes
+// them now, no more input is decoded until half of that has gone: who asks faster than he reads has
+// his input wait, first here and then with him.
+func (c *Conn) holdBack() {
+	if !c.out.box.Blocked {
+		c.writeOut()
+	}
+	if l := c.loop; c.pending() > l.highWater && c.in.pauses&heldBack == 0 {
+		c.pause(heldBack)
+		l.count.heldBack++
+		l.rare = true
+	}
+}
+
+// letOn goes on with StartTLS, and ends holdBack.
+func (c *Conn) letOn() {
+	if s := c.tlsStart(); s != nil {
+		s.goOn()
+	}
+	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.highWater/2 || c.isClosing() {
+		return
+	}
+	c.in.pauses &^= heldBack
+	c.runThens()
+	if c.isOpen() && c.in.pauses&heldBack == 0 {
+		c.resumed()
+	}
+}
+
+// PauseRead stops reading: no OnMessage from now on, not even of messages that are here already.
+// The kernel goes on taking what its buffers hold, then the peer is stopped by TCP's own window.
+// Nothing is lost. For a handler that passes messages on to something that is slower than the peer.
+//
+// Until ResumeRead it is not noticed that the peer has closed, unless sending fails. On Linux, that
+// it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
+// are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
+// bytes wait, here or in the socket, they count as received; unless there is output, too, of which
+// the peer takes nothing.
+func (c *Conn) PauseRead() {
+	c.loop.owner.Check("Conn.PauseRead")
+	c.pause(pausedByUser)
+}
+
+func (c *Conn) pause(why pauses) {
+	c.in.pauses |= why
+	c.stopFrame()
+}
+
+// ResumeRead ends PauseRead, but not what a Pipe or handler.Replies holds back. Messages are
+// delivered after the current callback, in their order.
+func (c *Conn) ResumeRead() {
+	c.loop.owner.Check("Conn.ResumeRead")
+	c.resume(pausedByUser)
+}
+
+// resume ends pause.
+func (c *Conn) resume(why pauses) {
+	if c.in.pauses&why != 0 && !c.isClosing() {
+		c.in.pauses &^= why
+		c.resumed()
+	}
+}
+
+// resumed goes on with the input if there is no reason left not to.
+func (c *Conn) resumed() {
+	if c.in.pauses&^pausedSocket == 0 && c.loop.decoding != c.id {
+		c.decodeSoon()
+	}
+}
+
+// keep keeps the rest of a piece of input that is not decoded now. If that is much, more would come
+// soon, so the socket is paused.
+func (c *Conn) keep(data []byte) {
+	c.in.decoder.Keep(data)
+	if len(data) > keptOpen {
+		c.pauseSocket()
+	}
+	if c.in.pauses&^pausedSocket == pausedForShare {
+		c.decodeSoon()
+	} else {
+		c.in.pauses &^= pausedForShare // whoever takes the other reason away goes on
+		c.stopFrame()
+	}
+}
+
+// hold keeps input that arrived while paused, and pauses the socket: not before something arrives,
+// so that a short pause costs nothing. The decoder asks the codec how long the frame is: that is
+// user code.
+func (c *Conn) hold(p []byte) {
+	c.callHook(func() { c.in.decoder.Keep(p) })
+	if !c.isClosing() {
+		c.pauseSocket()
+	}
+}
+
+func (c *Conn) pauseSocket() {
+	if err := c.stopReading(); err != nil && c.in.decoder.Buffered() > maxHeld {
+		c.beginClose(fmt.Errorf("loop: reading cannot be paused: %w", err))
+	}
+}
+
+// stopReading stops reading from the socket.
+func (c *Conn) stopReading() error {
+	if c.in.pauses&pausedSocket != 0 {
+		return nil
+	}
+	err := c.sock.Pause()
+	if err == nil {
+		c.in.pauses |= pausedSocket
+	}
+	return err
 }

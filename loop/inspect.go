@@ -45,7 +45,7 @@ func (c *Conn) mayEnter(s state) {
 	if from := c.at(); !slices.Contains(follows[from], s) {
 		c.loop.noteFault(fmt.Sprintf("connection %d goes from state %d to %d", c.id, from, s))
 	}
-	if s >= stateLingering {
+	if s == stateClosed {
 		delete(c.loop.inspection.ended, c)
 	}
 }
@@ -56,15 +56,18 @@ func (l *Loop) mustBeSound() {
 	l.require(l.inspection.fault == "", l.inspection.fault)
 	l.require(len(l.touched) == 0, "a connection that was touched has not had its end of the turn")
 	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
-	l.require(int(l.load.Load()) >= len(l.conns)+len(l.lingering), "connections are not counted")
+	counted := len(l.conns)
+	for g := range l.lingering {
+		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.done != nil {
+			counted++
+		}
+	}
+	l.require(int(l.load.Load()) >= counted, "connections are not counted")
 	for range min(inspectMany, len(l.conns)) {
 		l.inspection.next = (l.inspection.next + 1) % len(l.conns)
 		c := l.conns[l.inspection.next]
 		c.require(int(c.place) == l.inspection.next, "it is not in its place of the list")
 		c.mustBeSound()
-	}
-	for c := range l.lingering {
-		c.mustLinger()
 	}
 }
 
@@ -106,13 +109,6 @@ func (c *Conn) mustFlush() {
 	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it flushes without an end")
 	c.require(c.timers == 0 && c.idle.watch == nil && !c.loop.wheel.Pending(c.idle.timer), "it is closing, and has timers")
 	c.require(c.in.decoder.Buffered() == 0, "it is closing, and keeps input")
-}
-
-// mustLinger is about one that waits for the peer's end.
-func (c *Conn) mustLinger() {
-	c.require(c.at() == stateLingering, "it is listed as lingering")
-	c.require(c.sock != nil && c.out.box == nil && c.handler == nil, "it lingers, and is not over")
-	c.require(c.loop.wheel.Pending(c.extras.ending.timer), "it lingers without an end")
 }
 
 func (l *Loop) require(ok bool, what string) {

@@ -32,7 +32,7 @@ func newPlanted(t *testing.T) *planted {
 	p.closed, _, _ = p.connect()
 	p.closed.Close()
 	p.turn()
-	if !p.halfClosed.in.ended || p.blocked.pending() != 3 || !p.closed.isOver() {
+	if !p.halfClosed.in.ended || p.blocked.pending() != 3 || !p.closed.isClosed() {
 		t.Fatal("the test is not set up as it should be")
 	}
 	return p
@@ -65,7 +65,11 @@ func TestInspectionFindsFaults(t *testing.T) {
 		{"a step that must not be", "from state", func(p *planted) { p.halfClosed.enter(stateOpening) }},
 		{"a socket paused for nothing", "for no reason", func(p *planted) { p.blocked.in.pauses = pausedSocket }},
 		{"a connection that is not counted", "not counted", func(p *planted) { p.load.Add(-1) }},
-		{"one that lingers for ever", "without an end", func(p *planted) { p.wheel.Stop(p.closed.extras.ending.timer) }},
+		{"one that lingers for ever", "without an end", func(p *planted) {
+			for g := range p.lingering {
+				p.wheel.Stop(g.timer)
+			}
+		}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			p := newPlanted(t)

@@ -200,7 +200,7 @@ func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
 		return
 	}
 	err := l.urge(func() {
-		if err := v.own.Join(l.index, n.openInTurn); err != nil {
+		if err := v.own.Join(l.index, n.open); err != nil {
 			n.lost(err)
 		}
 	})
@@ -223,14 +223,6 @@ type newcomer struct {
 func (n *newcomer) open(sock engine.Socket) engine.Sink {
 	defer n.arrived()
 	sink := n.loop.open(n.ln, sock, n.id, n.local, n.remote)
-	n.opened = true
-	return sink
-}
-
-// openInTurn is open within a turn.
-func (n *newcomer) openInTurn(sock engine.Socket) engine.Sink {
-	defer n.arrived()
-	sink := n.loop.openInTurn(n.ln, sock, n.id, n.local, n.remote)
 	n.opened = true
 	return sink
 }

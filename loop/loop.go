@@ -38,6 +38,7 @@ type Loop struct {
 	wall      func() time.Time // time.Now; tests set it
 	wheel     *wheel
 	now       time.Duration // the clock when this turn began
+	nesting   int           // enters that have had no leave
 	advanced  time.Duration // the clock at the last advance
 	published time.Duration // what the engine was told last, or unknown
 	state     atomic.Int32
@@ -49,9 +50,9 @@ type Loop struct {
 
 	// Connections.
 	conns       []*Conn
-	ends        *otherEnds // of the last connection of TCP
-	touched     []*Conn    // with something to do when this turn ends
-	lingering   map[*Conn]struct{}
+	ends        *sharedEnds // of the last connection of TCP
+	touched     []*Conn     // with something to do when this turn ends
+	lingering   map[*lingering]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS
 	dials       map[*dialing]struct{} // under way
@@ -59,9 +60,8 @@ type Loop struct {
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	store       outbox.Store
-	pieces      pieces
 	trim        timing.Timer // of the store
-	ready       []*Conn      // with input to be decoded in a turn of the loop
+	ready       []waiting    // what goes on in a turn of the loop
 	maxOutbound int          // the server's
 	highWater   int          // the server's
 
@@ -93,7 +93,7 @@ func newLoop(s *Server, index int) *Loop {
 		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
 		wall:        time.Now,
 		published:   never,
-		lingering:   make(map[*Conn]struct{}),
+		lingering:   make(map[*lingering]struct{}),
 		dials:       make(map[*dialing]struct{}),
 		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
@@ -133,7 +133,7 @@ func (l *Loop) Conns() iter.Seq[*Conn] {
 	l.owner.Check("Loop.Conns")
 	return func(yield func(*Conn) bool) {
 		for _, c := range l.conns {
-			if c.isOpen() && c.in.plain != opening && !yield(c) {
+			if c.isOpen() && c.asks != asksForDialer && !yield(c) {
 				return
 			}
 		}
@@ -183,4 +183,40 @@ func (l *Loop) remove(c *Conn) {
 	l.conns[c.place], l.conns[last] = moved, nil
 	moved.place = c.place
 	l.conns = l.conns[:last]
+}
+
+// A Local is loop-local state: one T for each loop, made when a loop first asks. It serves what
+// connections of one loop share (a cache, a counter, a client, members of a room) and needs no
+// lock, as only its loop touches it.
+//
+// A Local is usually a package variable, or a field beside the Server. It may serve several
+// servers.
+type Local[T any] struct {
+	make func(l *Loop) T
+}
+
+// NewLocal returns a Local whose values are made by make, or start as the zero T if make is nil.
+func NewLocal[T any](make func(l *Loop) T) *Local[T] {
+	return &Local[T]{make: make}
+}
+
+// Get returns l's T, the same pointer each time. It must be called on l. A nil Local or Loop
+// panics.
+func (v *Local[T]) Get(l *Loop) *T {
+	if v == nil || l == nil {
+		panic("loop: Local.Get of a nil Local, or with a nil Loop: NewLocal makes one, Conn.Loop has the other")
+	}
+	l.owner.Check("Local.Get")
+	if p, ok := l.locals[v].(*T); ok {
+		return p
+	}
+	p := new(T)
+	if v.make != nil {
+		*p = v.make(l)
+	}
+	if l.locals == nil {
+		l.locals = make(map[any]any)
+	}
+	l.locals[v] = p
+	return p
 }

@@ -103,7 +103,7 @@ func TestEnds(t *testing.T) {
 	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 	a := l.endsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:1"))
 	b := l.endsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:2"))
-	if a.rest != b.rest || a.remote().String() != "127.0.0.1:1" || b.remote().String() != "127.0.0.1:2" {
+	if a.shared != b.shared || a.remote().String() != "127.0.0.1:1" || b.remote().String() != "127.0.0.1:2" {
 		t.Errorf("%v and %v", a, b)
 	}
 	for _, local := range []net.Addr{tcp("127.0.0.1:81"), tcp("127.0.0.2:80"), tcp("[::ffff:127.0.0.1]:80"), tcp("[fe80::1%eth0]:80"), nil} {

@@ -106,7 +106,7 @@ func (c *Conn) runThens() {
 		return
 	}
 	if c.at() == stateFinishing && j.pending == 0 && !c.isBusy() {
-		c.shut(ErrServerClosed)
+		c.beginClose(ErrServerClosed)
 		return
 	}
 	if c.in.pauses&heldByJobs != 0 && j.pending <= jobsAhead/2 {
@@ -131,7 +131,7 @@ func (c *Conn) jobPanicked(v any) {
 	_ = c.loop.urge(func() {
 		c.loop.count.panics++
 		c.loop.rare = true
-		c.shut(err)
+		c.beginClose(err)
 	})
 }
 
@@ -147,7 +147,7 @@ func (c *Conn) stopJobs() {
 func (c *Conn) drain() {
 	switch busy, jobs := c.isBusy(), c.hasJobs(); {
 	case !busy && !jobs || !c.isOpen():
-		c.shut(ErrServerClosed)
+		c.beginClose(ErrServerClosed)
 		return
 	case !busy:
 		c.pause(pausedByDrain)

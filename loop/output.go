@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"slices"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -54,16 +55,13 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
-		if len(msg) >= largeTLS && c.takesNow(len(msg)) && len(msg) < int(c.in.plain) {
-			return c.sendNow(msg)
-		}
 		b = l.store.Get(len(msg))
 		c.out.box = b
 	}
 	if c.out.atEnd&listed == 0 {
 		c.touch() // before user code, which may panic
 	}
-	if len(msg) >= int(c.in.plain) || !b.Plain(msg) {
+	if len(msg) >= int(c.in.prefixed) || !b.AppendPrefixed(msg) {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
@@ -101,12 +99,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	if err := c.room(); err != nil {
 		return 0, err
-	}
-	if len(p) >= largeTLS && c.takesNow(len(p)) {
-		if err := c.writeNow(nil, p); err != nil {
-			return 0, err
-		}
-		return len(p), nil
 	}
 	c.appended(append(c.space(len(p)), p...))
 	return len(p), nil
@@ -171,14 +163,14 @@ func (c *Conn) room() error {
 	}
 	c.writeOut()
 	switch {
-	case c.isClosing() && (!speaking || c.extras.ending.drop):
+	case c.isClosing() && (!speaking || c.extras.ending.discard):
 		return ErrClosed
 	case c.pending() < limit:
 		return nil
 	case speaking: // the last words must not cost what was sent before
 		return ErrSlowConsumer
 	}
-	c.breakOff(ErrSlowConsumer)
+	c.abort(ErrSlowConsumer)
 	return ErrSlowConsumer
 }
 
@@ -218,30 +210,6 @@ func (c *Conn) touch() {
 	}
 }
 
-// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
-// the socket is known to be full, and goes on with a close.
-func (c *Conn) endTurn() {
-	c.out.atEnd &^= listed
-	if b := c.out.box; b != nil && !b.Blocked {
-		if b.Len() == 0 {
-			c.releaseOutput() // a codec that panicked left it so
-		}
-		c.writeOut()
-	}
-	if c.isUDP() {
-		c.flushPort()
-	}
-	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
-		c.checkWater()
-	}
-	if c.in.pauses&(heldBack|startingTLS) != 0 {
-		c.letOn()
-	}
-	if c.isClosing() && !c.isOver() {
-		c.closeTurn()
-	}
-}
-
 // writeOut writes as much as the socket takes, and asks to be told when it takes more.
 func (c *Conn) writeOut() {
 	b := c.out.box
@@ -256,7 +224,7 @@ func (c *Conn) writeOut() {
 		n, err = c.sock.Writev(b.Several())
 	}
 	if err != nil {
-		c.breakOff(err)
+		c.abort(err)
 		return
 	}
 	if n > 0 {
@@ -333,16 +301,13 @@ func (c *Conn) tryAgain(progress bool) {
 		r.in = minRetry
 	}
 	if !l.wheel.Pending(r.timer) {
-		r.timer = l.wheel.At(l.after(r.in), func() {
-			l.current = nil
-			c.writable()
-		})
+		r.timer = l.wheel.At(l.after(r.in), c.writable)
 	}
 }
 
 // writable goes on with the output.
 func (c *Conn) writable() {
-	if c.isOver() {
+	if c.isClosed() {
 		return
 	}
 	if b := c.out.box; b != nil {
@@ -356,4 +321,158 @@ func (c *Conn) writable() {
 	if c.isClosing() {
 		c.touch()
 	}
+}
+
+// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now
+// on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
+func (c *Conn) CloseWrite() {
+	c.loop.owner.Check("Conn.CloseWrite")
+	if c.isClosing() || c.out.ended {
+		return
+	}
+	c.out.ended = true
+	if inspecting() {
+		c.loop.noteEnd(c, halfEnds{out: true})
+	}
+	if c.out.box == nil {
+		c.sock.CloseWrite()
+	}
+}
+
+// water is who wants to know about a connection's pending output.
+type water struct {
+	user    level
+	pipe    *level // nil: it is in none
+	forRoom []roomWaiter
+}
+
+// A roomWaiter waits until at most max bytes are pending.
+type roomWaiter struct {
+	max int
+	f   func()
+}
+
+// A level is what one of them wants to know.
+type level struct {
+	mark      int
+	onHigh    func()
+	onFlushed func()
+	high      bool // the mark was passed, and the output has not been flushed since
+	waited    bool // output has had to wait, and has not been flushed since
+}
+
+// OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
+// producing. It runs at once, within the Send or Write that passes the mark, and again only after
+// the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
+// n panics.
+//
+// Input needs no such hook: see Server.HighWater.
+func (c *Conn) OnHighWater(n int, f func()) {
+	c.loop.owner.Check("Conn.OnHighWater")
+	if n < 0 {
+		panic("loop: Conn.OnHighWater with a negative mark")
+	}
+	v := &c.more().water.user
+	v.mark, v.onHigh = n, f
+}
+
+// OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
+// had to wait, or OnHighWater's mark had been passed, or Pending was not 0 when it was asked: the
+// time to produce more. There is one such hook; nil removes it. A panic in f closes c.
+func (c *Conn) OnFlushed(f func()) {
+	c.loop.owner.Check("Conn.OnFlushed")
+	c.more().water.user.onFlushed = f
+}
+
+// checkMark is called after output was appended.
+func (c *Conn) checkMark() {
+	w := &c.extras.water
+	c.rise(&w.user)
+	if w.pipe != nil {
+		c.rise(w.pipe)
+	}
+}
+
+func (c *Conn) rise(v *level) {
+	if v.onHigh != nil && !v.high && c.isOpen() && c.pending() > v.mark {
+		v.high = true
+		c.out.atEnd |= waitedFor
+		c.callHook(v.onHigh)
+	}
+}
+
+// checkWater is called after output was written.
+func (c *Conn) checkWater() {
+	w := &c.extras.water
+	if len(w.forRoom) > 0 {
+		c.giveRoom()
+	}
+	if !c.isOpen() || w.user.onHigh == nil && w.user.onFlushed == nil && w.pipe == nil {
+		return
+	}
+	if c.out.box != nil {
+		w.user.waited = true
+		c.out.atEnd |= waitedFor
+		return
+	}
+	if len(w.forRoom) == 0 {
+		c.out.atEnd &^= waitedFor
+	}
+	c.fall(&w.user)
+	if w.pipe != nil {
+		c.fall(w.pipe)
+	}
+}
+
+func (c *Conn) fall(v *level) {
+	if v.waited || v.high {
+		v.high, v.waited = false, false
+		c.callHook(v.onFlushed)
+	}
+}
+
+// giveRoom tells those who wait for room, if there is. They have turns of their own, as they may
+// send much.
+func (c *Conn) giveRoom() {
+	w := &c.extras.water
+	pending := c.pending()
+	w.forRoom = slices.DeleteFunc(w.forRoom, func(r roomWaiter) bool {
+		if pending <= r.max {
+			c.AfterFunc(0, r.f)
+			return true
+		}
+		return false
+	})
+}
+
+// WhenPending reports whether at most max bytes of output are pending, so that more may be sent. If
+// not, f is called once when that is so, on the loop, in a turn of its own, unless c closes before.
+// Several functions may wait. It is for who can wait with what there is to send: Server.MaxOutbound
+// is for who cannot. With a nil f it only reports.
+func (c *Conn) WhenPending(max int, f func()) bool {
+	c.loop.owner.Check("Conn.WhenPending")
+	if c.pending() <= max {
+		return true
+	}
+	if f == nil {
+		return false
+	}
+	w := &c.more().water
+	w.forRoom = append(w.forRoom, roomWaiter{max, f})
+	c.out.atEnd |= waitedFor
+	return false
+}
+
+// Writable reports whether output is still taken at all: not if c closes, or after CloseWrite.
+func (c *Conn) Writable() bool {
+	c.loop.owner.Check("Conn.Writable")
+	return c.mute() == nil
+}
+
+// CheckWrite returns the error that Write would return now, or nil. As Write does, it tries the
+// socket and closes c if Server.MaxOutbound bytes are pending after that. It appends nothing, and
+// runs no hook of c. A UDP session has no output that waits, so only its end counts.
+func (c *Conn) CheckWrite() error {
+	c.loop.owner.Check("Conn.CheckWrite")
+	return c.room()
 }

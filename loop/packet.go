@@ -106,7 +106,7 @@ func (s *portSink) Failed(err error) {
 	p := (*packetPort)(s)
 	p.loop.enter()
 	if p.only != nil {
-		p.only.c.shut(os.NewSyscallError("read", errors.Unwrap(err)))
+		p.only.c.beginClose(os.NewSyscallError("read", errors.Unwrap(err)))
 	} else if more, ok := p.loop.server.badInput.Pass(time.Now()); ok {
 		p.loop.server.Logger.Warn().Err(err).Stringer("addr", p.local).Int("more", more).Msg("cannot receive")
 	}
@@ -117,7 +117,7 @@ func (s *portSink) Failed(err error) {
 // aside.
 func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 	rest = batch
-	defer p.loop.rescue()
+	defer p.loop.rescue(nil)
 	for len(rest) > 0 {
 		d := &rest[0]
 		rest = rest[1:]
@@ -139,7 +139,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
-	if d.Cut || !c.isOpen() || c.isPaused() {
+	if d.Cut || !c.isOpen() || c.in.pauses != 0 {
 		l.count.lost++
 		l.rare = true
 		return
@@ -191,9 +191,9 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l.load.Add(1)
 	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, owing: p.admission.crowded}
 	caller := l.current
-	c, welcome := l.begin(p.ln, ss, s.lastID.Add(1), p.localAddr(d.Local), remote)
+	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, id: s.lastID.Add(1), local: p.localAddr(d.Local), remote: remote})
 	l.current = caller
-	if !welcome || c.isOver() {
+	if c.isClosed() {
 		return nil
 	}
 	if d.Peer.Addr().Is4() {
@@ -293,7 +293,7 @@ func (c *Conn) notSent(err error) error {
 		c.loop.rare = true
 		return nil // as if it had been lost on the way
 	case c.isDialed():
-		c.breakOff(err)
+		c.abort(err)
 	}
 	return err
 }
@@ -327,6 +327,7 @@ func (s *udpSession) Unsent() int                  { return -1 }
 func (s *udpSession) Pause() error                 { return nil }
 func (s *udpSession) Resume()                      {}
 func (s *udpSession) CloseWrite()                  {}
+func (s *udpSession) Divert(engine.Sink)           {}
 func (s *udpSession) Linger() bool                 { return false }
 
 // Pending reports whether a datagram may wait: for anybody, if the loop has been away.

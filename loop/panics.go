@@ -61,21 +61,27 @@ func panicPlace() uintptr {
 	}
 }
 
-// rescue, deferred around user code, turns a panic into the end of the connection whose code it
-// was. A panic of the loop's own timers and posts costs that firing only.
-func (l *Loop) rescue() {
+// rescue, deferred around user code on the loop, is the one place of this package that recovers. A
+// panic is logged and counted. It is the caller's if err is not nil. Otherwise it closes the
+// connection whose code it was, and one of the loop's own timers and posts costs that firing only.
+//
+// The code that it guards sets l.returned as its last step: to ask for a panic costs more than all
+// else that a message needs here.
+func (l *Loop) rescue(err *error) {
 	if l.returned {
 		l.returned = false
 		return
 	}
 	v := recover()
-	if v == nil {
+	switch c := l.current; {
+	case v == nil:
 		l.exited()
-		return
-	}
-	err := l.panicked(v)
-	if c := l.current; c != nil {
-		c.shut(err)
+	case err != nil:
+		*err = l.panicked(v)
+	case c != nil:
+		c.beginClose(l.panicked(v))
+	default:
+		_ = l.panicked(v)
 	}
 }
 
@@ -88,7 +94,7 @@ func (c *Conn) callHook(f func()) {
 	caller := l.current // what runs next may be another's, or the loop's own
 	l.current = c
 	defer func() { l.current = caller }()
-	defer l.rescue()
+	defer l.rescue(nil)
 	f()
 	l.returned = true
 }
@@ -96,7 +102,15 @@ func (c *Conn) callHook(f func()) {
 // exited is called while the goroutine of the loop ends, because a callback called runtime.Goexit,
 // as t.Fatal does. All that is left is to end the loop in order, and the server with it.
 func (l *Loop) exited() {
-	l.decoding = 0
+	select {
+	case <-l.ended: // an inner guard has seen it
+		return
+	default:
+	}
+	if c := l.current; c != nil && c.id == l.decoding {
+		c.out.atEnd &^= listed // its turn does not end in sink.Readable
+	}
+	l.decoding, l.nesting = 0, 0
 	l.server.Logger.Error().Int("loop", l.index).Bytes("stack", debug.Stack()).Msg("a callback ended the goroutine of its loop")
 	l.server.engine.Lost(l.index)
 	(*host)(l.server).Ended(l.index, errGoexited)
@@ -130,11 +144,8 @@ func (l *Loop) logPanic(err *PanicError, c *Conn) {
 // none.
 func (l *Loop) Try(f func()) (err error) {
 	l.owner.Check("Loop.Try")
-	defer func() {
-		if v := recover(); v != nil {
-			err = l.panicked(v)
-		}
-	}()
+	defer l.rescue(&err)
 	f()
+	l.returned = true
 	return nil
 }

@@ -179,7 +179,7 @@ func (s *pipeSide) send(p []byte) {
 	if to.out.box == nil && to.sock != nil {
 		n, err := to.sock.Write(p)
 		if err != nil {
-			to.breakOff(err)
+			to.abort(err)
 			return
 		}
 		if n > 0 {
@@ -241,7 +241,7 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 func (s *pipeSide) hold() {
 	if s.from.isOpen() {
 		s.from.pause(heldByPipe)
-		_ = s.from.restSocket() // an error: what comes is kept, up to a limit
+		_ = s.from.stopReading() // an error: what comes is kept, up to a limit
 	}
 }
 
@@ -257,7 +257,7 @@ func (s *pipeSide) end() {
 	s.ended = true
 	if p := s.pipe; p.sides[0].ended && p.sides[1].ended {
 		for i := range p.sides {
-			p.sides[i].from.shut(nil)
+			p.sides[i].from.beginClose(nil)
 		}
 		return
 	}
@@ -280,7 +280,7 @@ func (s *pipeSide) closed(err error) {
 	if !s.to.isClosing() && s.mayLack(err) {
 		s.to.extras.ending.resets = true
 	}
-	s.to.shut(err)
+	s.to.beginClose(err)
 }
 
 // mayLack reports whether to's peer would take what it got for whole, if it read an end, though the
@@ -316,6 +316,6 @@ func (p *pipe) check() {
 		}
 	}
 	for i := range p.sides {
-		p.sides[i].from.shut(ErrIdle)
+		p.sides[i].from.beginClose(ErrIdle)
 	}
 }

@@ -93,34 +93,3 @@ func plainStream(r *rand.Rand) (stream []byte) {
 	}
 	return stream
 }
-
-// A large message is written before the callback returns if the socket is free, and is not lost,
-// nor out of order, if it is not.
-func TestLargeMessagesAreWrittenAtOnce(t *testing.T) {
-	bubble(t, &loop.Server{Codec: codec.Length{Max: 1 << 20}}, func(t *testing.T, srv *looptest.Server) {
-		p := srv.Open()
-		big := make([]byte, 100_000)
-		tell(srv, p, func(c *loop.Conn) {
-			_ = c.Send([]byte("a"))
-			_ = c.Send(big)
-			if p.Writes() != 0 {
-				t.Error("what was sent before it waits, and it was written")
-			}
-		})
-		if got := p.Received(); len(got) != 5+4+len(big) {
-			t.Errorf("%d bytes", len(got))
-		}
-		p.Block(30_000)
-		tell(srv, p, func(c *loop.Conn) {
-			if err := c.Send(big); err != nil || c.Pending() != 4+len(big)-30_000 {
-				t.Errorf("%v, and %d bytes wait", err, c.Pending())
-			}
-			_ = c.Send([]byte("b"))
-		})
-		p.Unblock()
-		wait(time.Second)
-		if got := p.Received(); len(got) != 4+len(big)+5 || got[len(got)-1] != 'b' {
-			t.Errorf("%d bytes", len(got))
-		}
-	})
-}

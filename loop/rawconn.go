@@ -63,3 +63,16 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 
 func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }
 func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
+
+func init() {
+	engine.SocketOf = func(conn any) engine.Socket {
+		switch sock := conn.(*Conn).sock.(type) {
+		case *tlsconn.Conn:
+			return sock.Raw()
+		case *tlsStart:
+			return sock.raw
+		default:
+			return sock
+		}
+	}
+}

@@ -54,12 +54,8 @@ func (c *Conn) reasonFor(err error) (r CloseReason) {
 		return ClosedByDrain
 	}
 	r = ClosedForOther
-	defer func() {
-		if v := recover(); v != nil {
-			_ = c.loop.panicked(v)
-		}
-	}()
-	return classify(err)
+	_ = c.loop.Try(func() { r = classify(err) })
+	return r
 }
 
 // classify may panic.

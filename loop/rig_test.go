@@ -123,6 +123,7 @@ func (*rigSocket) Unsent() int          { return -1 }
 func (*rigSocket) Pause() error         { return nil }
 func (*rigSocket) Resume()              {}
 func (*rigSocket) CloseWrite()          {}
+func (*rigSocket) Divert(engine.Sink)   {}
 func (*rigSocket) Linger() bool         { return true }
 func (s *rigSocket) Close(bool)         { s.closed = true }
 

@@ -199,7 +199,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 		}
 	}
 	r.expect(t, 1000)
-	if r.err != syscall.ECONNRESET || sock.writes != writes || !c.isOver() {
+	if r.err != syscall.ECONNRESET || sock.writes != writes || !c.isClosed() {
 		t.Errorf("closed with %v, %d writes to a socket that is gone", r.err, sock.writes-writes)
 	}
 }

@@ -84,16 +84,14 @@ func (l *Loop) start(result chan<- error) {
 	l.health.pulse.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
-		if v := recover(); v != nil {
-			err = l.panicked(v)
-		}
 		if err != nil {
 			err = fmt.Errorf("loop: Server.OnStart: %w", err)
 		}
 		result <- err
 	}()
+	defer l.rescue(&err)
 	if l.server.OnStart != nil {
 		l.server.OnStart(l)
 	}
-	l.started, err = true, nil
+	l.started, l.returned, err = true, true, nil
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"math"
 	"time"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -127,20 +128,6 @@ func (c *Conn) stopTimers() {
 	}
 }
 
-// fire runs a timer that is due. One that does not repeat is over before that, as it is in the
-// wheel.
-func (l *Loop) fire(d timing.Due) (more bool) {
-	if c := l.timers.owner(d.Timer.Index()); c != nil {
-		if !l.wheel.Pending(d.Timer) {
-			l.timers.untie(d.Timer.Index())
-		}
-		l.current = c
-	}
-	d.Func()
-	l.current = nil
-	return true
-}
-
 // AfterFunc runs f on the loop once, d from now, unless c closes first: never earlier, and later by
 // less than a millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not
 // inline; to go on with work in pieces see Loop.AfterFunc. A panic in f closes c. A nil f panics
@@ -170,4 +157,151 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 	t := c.loop.wheel.Every(c.loop.after(d), d, f)
 	c.loop.timers.tie(c, t)
 	return Timer{l: c.loop, t: t}
+}
+
+// AfterFunc runs f on the loop once, d from now: never earlier, and later by less than a
+// millisecond plus what keeps the loop busy. A d of 0 or less means at once, but not inline: within
+// a timer's callback that is the wheel's next tick, so to go on with work in pieces by AfterFunc
+// does at most a thousand of them a second. Post does as many as there is time for. A panic in f is
+// logged and counted. A nil f panics here.
+//
+// Timers of a loop that ends do not run any more.
+func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
+	l.owner.Check("Loop.AfterFunc")
+	if f == nil {
+		panic("loop: Loop.AfterFunc with a nil func")
+	}
+	return Timer{l: l, t: l.wheel.At(l.after(d), f)}
+}
+
+// Every runs f on the loop each d, first d from now. The rate is fixed: it does not drift, and
+// periods that a busy loop has missed are skipped, not made up for. A d of 0 or less, or a nil f,
+// panics here.
+func (l *Loop) Every(d time.Duration, f func()) Timer {
+	l.owner.Check("Loop.Every")
+	checkEvery("Loop.Every", d, f)
+	return Timer{l: l, t: l.wheel.Every(l.after(d), d, f)}
+}
+
+func checkEvery(method string, d time.Duration, f func()) {
+	if f == nil {
+		panic("loop: " + method + " with a nil func")
+	}
+	if d <= 0 {
+		panic("loop: " + method + " with a period of " + d.String() + ": it must be positive")
+	}
+}
+
+// after returns the wheel's time d from now.
+func (l *Loop) after(d time.Duration) time.Duration {
+	now := l.clock()
+	if d <= 0 {
+		return now
+	}
+	if d > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return now + d
+}
+
+// wheel is a loop's timing wheel, which remembers that it was changed: a turn that did not, as
+// nearly all that handle messages, need not look at it.
+type wheel struct {
+	*timing.Wheel
+	touched bool
+}
+
+func (w *wheel) At(when time.Duration, f func()) timing.Timer {
+	w.touched = true
+	return w.Wheel.At(when, f)
+}
+
+func (w *wheel) Every(first, period time.Duration, f func()) timing.Timer {
+	w.touched = true
+	return w.Wheel.Every(first, period, f)
+}
+
+func (w *wheel) Stop(t timing.Timer) bool {
+	w.touched = true
+	return w.Wheel.Stop(t)
+}
+
+func (w *wheel) Reset(t timing.Timer, when time.Duration) bool {
+	w.touched = true
+	return w.Wheel.Reset(t, when)
+}
+
+func (w *wheel) Extend(t timing.Timer, when time.Duration) bool {
+	w.touched = true
+	return w.Wheel.Extend(t, when)
+}
+
+func (w *wheel) Take(now time.Duration, budget int, take func(timing.Due) bool) int {
+	w.touched = true
+	return w.Wheel.Take(now, budget, take)
+}
+
+// Keyed is a timing wheel of keys with values that a loop owns, a cache whose entries expire, say:
+// a [timing.Keyed] without a lock, on the loop's own wheel. Its methods must be called on the loop,
+// and so is the expire function. Make one with [NewKeyed], one for each loop with [NewLocal].
+type Keyed[K comparable, V any] struct {
+	l *Loop
+	k *timing.KeyedWheel[K, V]
+}
+
+// NewKeyed returns an empty Keyed on a loop. It must be called there.
+//
+// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time, as a
+// timer of the loop would be called. The entries have been removed, so their keys may be set again.
+// The slice is only valid until expire returns. A panic is logged and counted. nil: entries just
+// go.
+func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K, V])) *Keyed[K, V] {
+	l.owner.Check("NewKeyed")
+	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel.Wheel, expire)}
+}
+
+// touch is called before each change, which the loop must know of to set its bell.
+func (k *Keyed[K, V]) touch(method string) {
+	k.l.owner.Check(method)
+	k.l.wheel.touched = true
+}
+
+// Set gives a key a value, which expires d from now. If the key has one, both its value and its
+// deadline are replaced. A d of 0 or less means at once, but not inline.
+func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) {
+	k.touch("Keyed.Set")
+	k.k.Set(key, value, k.l.after(d))
+}
+
+// Move has the entry of a key expire d from now and reports true; false if there is none.
+func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
+	k.touch("Keyed.Move")
+	return k.k.Move(key, k.l.after(d))
+}
+
+// Remove takes out the entry of a key and returns its value. True means that expire will not get
+// it.
+func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
+	k.touch("Keyed.Remove")
+	return k.k.Remove(key)
+}
+
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
+// found until expire gets it.
+func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
+	k.l.owner.Check("Keyed.Get")
+	return k.k.Get(key)
+}
+
+// Len returns the number of entries.
+func (k *Keyed[K, V]) Len() int {
+	k.l.owner.Check("Keyed.Len")
+	return k.k.Len()
+}
+
+// Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
+// be nil, and may set entries, which stay. It returns how many there were.
+func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
+	k.touch("Keyed.Drain")
+	return k.k.Drain(f)
 }

@@ -1,6 +1,15 @@
 package loop
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// This file is the turn of a loop, from top to bottom. A turn is one callback of the engine. Those
+// for input and output go from enter to leave, within a Sink. Those that were asked for, by a tick
+// or a post, are turn.
 
 const (
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without a tick.
@@ -8,11 +17,20 @@ const (
 
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
+
+	// mailBatch is how many tasks of the mailbox run between two looks at the clock.
+	mailBatch = 64
+
+	timerBatch   = 64 // nodes of the wheel touched between two looks at the clock
+	timerBatches = 64 // how many of these in a turn, if the clock does not end it
 )
 
-// enter begins a turn: one callback of the engine. Each turn ends with leave, or at least with
-// exitMeasured.
+// enter begins a turn, unless it is called within one, as by a layer of TLS. Each enter has its
+// leave.
 func (l *Loop) enter() {
+	if l.nesting++; l.nesting > 1 {
+		return
+	}
 	l.now = l.clock()
 	l.health.pulse.Begin(l.now)
 	l.watch.Wake()
@@ -20,8 +38,11 @@ func (l *Loop) enter() {
 
 // leave ends a turn that handled I/O.
 func (l *Loop) leave() {
+	if l.nesting--; l.nesting > 0 {
+		return
+	}
 	if l.now >= l.published && l.now-l.advanced >= ioAdvance {
-		l.advance(timerBatch)
+		l.runTimers(0)
 	}
 	if len(l.touched)+len(l.atEnd) != 0 {
 		l.settle()
@@ -36,12 +57,29 @@ func (l *Loop) leave() {
 	l.exit()
 }
 
-// tick is called when the wheel's next deadline has come. A loop whose turn is coming anyway
-// advances its wheel in that one.
-func (l *Loop) tick() {
-	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+// host makes a Server an engine.Host.
+type host Server
+
+// OnTick advances the loop's wheel. A loop whose turn is coming anyway advances it in that one.
+func (h *host) OnTick(i int) {
+	if l := h.loops[i]; l.state.CompareAndSwap(loopIdle, loopQueued) {
 		l.turn()
 	}
+}
+
+// OnWake does what others have asked the loop for.
+func (h *host) OnWake(i int) { h.loops[i].turn() }
+
+// Ended is called on a loop that ends without being asked.
+func (h *host) Ended(i int, err error) {
+	if err == nil {
+		err = fmt.Errorf("loop: event loop %d ended unexpectedly", i)
+	}
+	select {
+	case h.failed <- err:
+	default:
+	}
+	h.loops[i].broke(err)
 }
 
 // turn runs what others asked for, and the timers that are due, within a budget of time: what is
@@ -57,7 +95,6 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
-	more = l.tls != nil && l.tls.GoOn(l.settle) || more
 	more = l.admitPeers() || more
 	l.settle()
 	if l.store.Large() {
@@ -66,16 +103,143 @@ func (l *Loop) turn() {
 	l.show()
 	if l.ending {
 		l.stop()
-		l.exitMeasured()
+		l.leaveMeasured()
 		return
 	}
-	again := more || len(l.ready) != 0 || l.tls != nil && l.tls.Resting() || !l.park()
+	again := more || len(l.ready) != 0 || !l.park()
 	// After park: if this deadline is due at once, the tick finds the loop ready for a turn.
 	l.publish()
-	l.exitMeasured()
+	l.leaveMeasured()
 	if again {
 		l.server.engine.Again(l.index)
 	}
+}
+
+// leaveMeasured ends a turn that was asked for.
+func (l *Loop) leaveMeasured() {
+	l.nesting = 0
+	l.exitMeasured()
+}
+
+// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some
+// are left.
+func (l *Loop) runMail(end time.Duration) (more bool) {
+	if n, since := l.mail.Refill(); n > 0 {
+		l.health.noteWaited(l.now-since, l.now)
+	}
+	for l.mail.Left() > 0 {
+		stop := max(0, l.mail.Left()-mailBatch)
+		for l.mail.Left() > stop && !l.unfinished {
+			l.runTasks(stop)
+		}
+		l.unfinished = false
+		l.settle()
+		if l.clock() >= end {
+			break
+		}
+	}
+	l.mail.Settle()
+	return l.mail.Left() > 0
+}
+
+// runTasks runs tasks until so many are left, or one panics, or has more to do: that one comes next
+// again.
+func (l *Loop) runTasks(stop int) {
+	defer l.rescue(nil)
+	for l.mail.Left() > stop && !l.unfinished {
+		t := l.mail.Next()
+		l.current = t.c
+		switch {
+		case t.c == nil:
+			if t.f(); l.unfinished {
+				l.mail.Back(t)
+			}
+		case t.c.isOpen():
+			t.told(t.c)
+		}
+	}
+	l.returned = true
+}
+
+// runTimers advances the wheel, by one batch at least, until nothing is due or the time is over,
+// and reports whether something is left.
+func (l *Loop) runTimers(end time.Duration) (more bool) {
+	now := l.clock()
+	for range timerBatches {
+		due, ok := l.wheel.Next()
+		if !ok || due > now {
+			return false
+		}
+		l.advanced = now
+		l.health.noteLate(now-due, now)
+		l.wheel.Take(now, timerBatch, l.take)
+		l.count.fired = l.wheel.Fired()
+		l.settle() // an expiry may have closed many
+		if now = l.clock(); now >= end {
+			break
+		}
+	}
+	due, ok := l.wheel.Next()
+	return ok && due <= now
+}
+
+// fire runs a timer that is due. One that does not repeat is over before that, as it is in the
+// wheel.
+func (l *Loop) fire(d timing.Due) (more bool) {
+	more = true // after a panic, too
+	defer l.rescue(nil)
+	l.current = l.timers.owner(d.Timer.Index())
+	if l.current != nil && !l.wheel.Pending(d.Timer) {
+		l.timers.untie(d.Timer.Index())
+	}
+	d.Func()
+	l.returned = true
+	return more
+}
+
+// A waiting is what goes on in a turn of the loop, after a look at its sockets, because it has had
+// its share of the loop.
+type waiting interface{ GoOn() }
+
+// goOnSoon has w go on, in turn with others.
+func (l *Loop) goOnSoon(w waiting) {
+	l.ready = append(l.ready, w)
+	l.again()
+}
+
+// again makes sure that a turn comes after a look at the sockets. It is for the loop.
+func (l *Loop) again() {
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		l.server.engine.Again(l.index)
+	}
+}
+
+// runReady goes on with connections whose input waits to be decoded, one share each, until the time
+// of one is over: connections that share the loop with a flood, or with twenty, wait for no longer
+// than that. It reports whether some are left.
+func (l *Loop) runReady() (more bool) {
+	n := len(l.ready)
+	if n == 0 {
+		return false
+	}
+	end := l.clock() + longShare
+	done := 0
+	for done < n {
+		w := l.ready[done]
+		l.ready[done] = nil
+		done++
+		w.GoOn()
+		l.settle()
+		if l.clock() >= end {
+			break
+		}
+	}
+	left := copy(l.ready, l.ready[done:])
+	clear(l.ready[left:])
+	if l.ready = l.ready[:left]; left == 0 && cap(l.ready) > keepTouched {
+		l.ready = nil
+	}
+	return left > 0
 }
 
 // settle runs what AtTurnEnd was given, and ends the turn of each connection that was touched. That
@@ -85,27 +249,23 @@ func (l *Loop) settle() {
 		for len(l.atEnd) != 0 {
 			l.runAtEnd()
 		}
-		l.endTurns()
-	}
-}
-
-func (l *Loop) endTurns() {
-	for i := 0; i < len(l.touched); i++ {
-		c := l.touched[i]
-		l.touched[i] = nil
-		if c != nil { // nil: a Goexit ended an earlier settle here
-			c.endTurn()
+		for i := 0; i < len(l.touched); i++ {
+			c := l.touched[i]
+			l.touched[i] = nil
+			if c != nil { // nil: a Goexit ended an earlier settle here
+				c.endTurn()
+			}
+		}
+		if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
+			l.touched = nil
 		}
 	}
-	if l.touched = l.touched[:0]; cap(l.touched) > keepTouched { // there was a storm
-		l.touched = nil
-	}
 }
 
-// AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: behind the
+// AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: after the
 // messages that came together, or a batch of timers and posts, before what these have sent is
-// written. It is for work that many callbacks share. What f itself adds runs behind it. A panic in
-// f is logged and counted. A nil f panics here.
+// written. It is for work that many callbacks share. What f itself adds runs after it. A panic in f
+// is logged and counted. A nil f panics here.
 func (l *Loop) AtTurnEnd(f func()) {
 	l.owner.Check("Loop.AtTurnEnd")
 	if f == nil {
@@ -116,7 +276,7 @@ func (l *Loop) AtTurnEnd(f func()) {
 
 // runAtEnd runs what AtTurnEnd was given, until one panics.
 func (l *Loop) runAtEnd() {
-	defer l.rescue()
+	defer l.rescue(nil)
 	l.current = nil
 	at := 0
 	defer func() { l.atEnd = append(l.atEnd[:0], l.atEnd[at:]...) }()
@@ -129,6 +289,44 @@ func (l *Loop) runAtEnd() {
 	l.returned = true
 }
 
+// endTurn does what is left to be done for c at the end of a turn: it writes what was sent, unless
+// the socket is known to be full, and goes on with a close.
+func (c *Conn) endTurn() {
+	c.out.atEnd &^= listed
+	if b := c.out.box; b != nil && !b.Blocked {
+		if b.Len() == 0 {
+			c.releaseOutput() // a codec that panicked left it so
+		}
+		c.writeOut()
+	}
+	if c.isUDP() {
+		c.flushPort()
+	}
+	if c.out.atEnd&waitedFor != 0 || c.out.box != nil && c.extras != nil {
+		c.checkWater()
+	}
+	if c.in.pauses&(heldBack|startingTLS) != 0 {
+		c.letOn()
+	}
+	if c.isClosing() && !c.isClosed() {
+		c.flush()
+	}
+}
+
+// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop. An
+// engine that is ending refuses; the drain empties the mailbox then.
+func (l *Loop) schedule() {
+	if l.state.CompareAndSwap(loopIdle, loopQueued) {
+		_ = l.server.engine.Wake(l.index)
+	}
+}
+
+// park ends the loop's duty to look into its mailbox, unless there is something in it again.
+func (l *Loop) park() bool {
+	l.state.Store(loopIdle)
+	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
+}
+
 // publish tells the engine when the wheel has work next.
 func (l *Loop) publish() {
 	l.wheel.touched = false
@@ -139,5 +337,20 @@ func (l *Loop) publish() {
 	if when != l.published {
 		l.published = when
 		l.server.engine.TickAt(l.index, when)
+	}
+}
+
+// trimEvery is how often a loop whose buffers take much memory looks which of them it still needs.
+const trimEvery = 2 * time.Second
+
+// trimSoon has the loop give back the buffers that it does not need any more. A loop that never had
+// many has no timer for that, and one that has given them back has none again.
+func (l *Loop) trimSoon() {
+	if !l.wheel.Pending(l.trim) {
+		l.trim = l.wheel.At(l.after(trimEvery), func() {
+			if l.store.Trim(); l.store.Large() {
+				l.trimSoon()
+			}
+		})
 	}
 }

@@ -178,7 +178,7 @@ func (s *socket) CloseWrite() {
 	s.tell()
 }
 
-// Divert implements engine.Divertible.
+// Divert implements engine.Socket.
 func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 func (s *socket) Close(hard bool) {
@@ -216,8 +216,10 @@ func (s *socket) read(p []byte) (int, error) {
 
 // open begins to deliver. It runs on the loop.
 func (s *socket) open(sink engine.Sink) {
-	s.sink = sink
-	if sink == nil {
+	if s.sink == nil { // otherwise Divert was called
+		s.sink = sink
+	}
+	if s.sink == nil {
 		s.refused()
 		return
 	}

@@ -74,6 +74,7 @@ func (s *socket) Pending() bool        { return false }
 func (s *socket) Unsent() int          { return 0 }
 func (s *socket) Pause() error         { return nil }
 func (s *socket) Resume()              {}
+func (*socket) Divert(engine.Sink)     {}
 func (s *socket) Linger() bool         { return false }
 
 // CloseWrite is what a client that lives answers by closing.

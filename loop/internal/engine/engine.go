@@ -119,6 +119,10 @@ type Socket interface {
 	// until Close. False: not possible.
 	Linger() bool
 
+	// Divert has what happens from now on told to another Sink. A method of the present one may call
+	// it. Within the function that returns the first Sink it takes the place of that.
+	Divert(to Sink)
+
 	// Close closes the socket. Hard: what the kernel has not sent is dropped and the peer is reset.
 	// No method of the Sink is called any more.
 	Close(hard bool)
@@ -129,15 +133,6 @@ type Socket interface {
 type Aside interface {
 	// WriteAside is Socket.Write.
 	WriteAside(p []byte) (int, error)
-}
-
-// A Divertible is a Socket whose Sink can be exchanged, as the sockets of all engines can be.
-type Divertible interface {
-	Socket
-
-	// Divert has what happens from now on told to another Sink. A method of the present one may call
-	// it, but not the function that is to return the first.
-	Divert(to Sink)
 }
 
 // Default says which engine servers have whose Engine is the default: "" is the system's default.

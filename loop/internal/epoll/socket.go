@@ -216,7 +216,7 @@ func (s *socket) Resume() {
 
 func (s *socket) CloseWrite() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
 
-// Divert implements engine.Divertible.
+// Divert implements engine.Socket.
 func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 func (s *socket) Linger() bool {
@@ -252,7 +252,10 @@ func (s *socket) begin(open func(engine.Socket) engine.Sink) (err error) {
 
 // opened is told who takes what comes.
 func (s *socket) opened(sink engine.Sink) {
-	if s.sink = sink; sink == nil {
+	if s.sink == nil { // otherwise Divert was called
+		s.sink = sink
+	}
+	if s.sink == nil {
 		s.Close(false)
 	} else if !s.closed && !s.watch() {
 		s.over(os.NewSyscallError("epoll_ctl", unix.ENOMEM))

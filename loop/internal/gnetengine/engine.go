@@ -220,7 +220,9 @@ func (l *eventLoop) OnOpen(c gnet.Conn) (out []byte, action gnet.Action) {
 	}
 	s := &socket{loop: l, conn: c, fd: int32(c.Fd())}
 	c.SetContext(s)
-	s.sink = t.open(s)
+	if sink := t.open(s); s.sink == nil { // otherwise Divert was called
+		s.sink = sink
+	}
 	if s.sink == nil && !s.is(markClosed) {
 		s.Close(false)
 	}

@@ -133,7 +133,7 @@ func (s *socket) detach() error {
 	return nil
 }
 
-// Divert implements engine.Divertible.
+// Divert implements engine.Socket.
 func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 // become changes the descriptor, and takes along what the watcher knows.

@@ -194,13 +194,19 @@ func (q *Queue) do(j *job) {
 	if q.ctx.Err() != nil {
 		return
 	}
+	Guard(func() { j.run(q.ctx) }, q.panicked)
+}
+
+// Guard calls f, which is user code, on a goroutine that is no loop's. A panic of f is told to
+// panicked, and so is, by a nil value, that it has called runtime.Goexit.
+func Guard(f func(), panicked func(v any)) {
 	returned := false
 	defer func() {
 		if !returned {
-			q.panicked(recover())
+			panicked(recover())
 		}
 	}()
-	j.run(q.ctx)
+	f()
 	returned = true
 }
 

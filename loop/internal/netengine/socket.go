@@ -65,7 +65,10 @@ func newSocket(l *eventLoop, nc net.Conn) *socket {
 // open is the first thing on the loop.
 func (s *socket) open(open func(engine.Socket) engine.Sink) {
 	s.loop.sockets[s] = struct{}{}
-	if s.sink = open(s); s.sink == nil {
+	if sink := open(s); s.sink == nil { // otherwise Divert was called
+		s.sink = sink
+	}
+	if s.sink == nil {
 		s.Close(false)
 	}
 	if !s.closed {
@@ -308,7 +311,7 @@ func (s *socket) Linger() bool {
 	return !s.resets
 }
 
-// Divert implements engine.Divertible.
+// Divert implements engine.Socket.
 func (s *socket) Divert(to engine.Sink) { s.sink = to }
 
 // Close implements engine.Socket. Soft: what was written goes out first, as from a kernel.

@@ -101,9 +101,9 @@ func (b *Box) Extend(tail []byte) bool {
 	return true
 }
 
-// Plain appends a 4-byte big-endian length and the message, if the tail has room for it: false, and
-// nothing has happened, if not.
-func (b *Box) Plain(msg []byte) bool {
+// AppendPrefixed appends a 4-byte big-endian length and the message, if the tail has room for it:
+// false, and nothing has happened, if not.
+func (b *Box) AppendPrefixed(msg []byte) bool {
 	at := len(b.tail)
 	end := at + 4 + len(msg)
 	if end > cap(b.tail) {

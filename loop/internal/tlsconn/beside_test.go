@@ -35,7 +35,7 @@ func (s *server) waits() {
 func TestUnseen(t *testing.T) {
 	for name, f := range map[string]func(s *server) error{
 		"abort": func(s *server) error {
-			s.rig.do(func() { s.conn.Abort(errors.New("enough")) })
+			s.rig.do(func() { s.conn.Abort(errors.New("enough"), false) })
 			return s.end()
 		},
 		"reset": func(s *server) error {
@@ -120,7 +120,7 @@ func (r *rig) disturbed(random *rand.Rand) {
 		time.Sleep(after)
 		switch what {
 		case 0:
-			r.do(func() { s.conn.Abort(errors.New("enough")) })
+			r.do(func() { s.conn.Abort(errors.New("enough"), false) })
 		case 1:
 			s.sock.leave(errors.New("reset"))
 		case 2:
@@ -133,7 +133,7 @@ func (r *rig) disturbed(random *rand.Rand) {
 		r.t.Error("nothing has happened, but:", err)
 	}
 	r.do(func() {
-		s.conn.Abort(errors.New("over"))
+		s.conn.Abort(errors.New("over"), false)
 		s.conn.Close(true)
 	})
 }

@@ -112,9 +112,11 @@ func (c *Conn) Start() {
 	}
 }
 
-// Abort fails the handshake with err, if it is not done.
-func (c *Conn) Abort(err error) {
+// Abort fails the handshake with err, if it is not done. Hard: the peer is reset, and gets no
+// alert.
+func (c *Conn) Abort(err error, hard bool) {
 	if c.state == handshaking {
+		c.hard = hard
 		c.fail(err)
 	}
 }
@@ -309,7 +311,9 @@ func (c *Conn) establish() {
 	c.state, c.hs, c.useless = open, nil, 0
 	host := c.host
 	c.host = nil
-	c.sink = host.Opened(c)
+	if sink := host.Opened(c); c.sink == nil { // otherwise Divert was called
+		c.sink = sink
+	}
 	if c.sink == nil {
 		c.Close(false)
 		return

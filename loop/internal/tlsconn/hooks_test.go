@@ -33,7 +33,7 @@ func TestForeign(t *testing.T) {
 		if got, want := s.conn.hs.foreign, name != ""; got != want {
 			t.Errorf("%q: foreign is %v", name, got)
 		}
-		r.do(func() { s.conn.Abort(net.ErrClosed) })
+		r.do(func() { s.conn.Abort(net.ErrClosed, false) })
 	}
 }
 

@@ -61,33 +61,10 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
 	}
 	s.rig.do(func() {
-		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.n != 0 || l.discarding != 0 {
+		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.n != 0 {
 			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
 		}
 	})
-}
-
-// After an alert the peer's end is waited for, but not for what it sends meanwhile without end.
-func TestDiscardingIsBounded(t *testing.T) {
-	for name, input := range map[string]string{"no TLS": "GET / HTTP/1.0\r\n\r\n", "huge hello": hugeHello()} {
-		s := newRig(t, nil).serve(serverConfig())
-		s.sock.feed([]byte(input), 1<<20)
-		if err := s.end(); err == nil {
-			t.Fatal("no error")
-		}
-		sent := 0
-		for range 64 {
-			s.sock.feed(bytes.Repeat([]byte("x"), 16<<10), 1<<20)
-			s.rig.do(func() {
-				if !s.sock.closed {
-					sent += 16 << 10
-				}
-			})
-		}
-		if sent == 0 || sent > maxDiscarded {
-			t.Errorf("%s: closed after %d bytes, want some, and at most %d", name, sent, maxDiscarded)
-		}
-	}
 }
 
 // A handshake that is given up before a worker has got to it leaves a coroutine that others can
@@ -108,7 +85,7 @@ func TestGivenUpBeforeItBegins(t *testing.T) {
 		<-busy
 		second := r.serve(serverConfig())
 		second.sock.feed(clientHello(t), 1<<20)
-		r.do(func() { second.conn.Abort(errors.New("given up")) })
+		r.do(func() { second.conn.Abort(errors.New("given up"), false) })
 		if err := second.end(); err == nil || !strings.Contains(err.Error(), "given up") {
 			t.Fatalf("failed with %v", err)
 		}
@@ -150,7 +127,7 @@ func TestStuckHooks(t *testing.T) {
 				t.Fatalf("%d hooks have been called, want %d", inHook.Load(), i+1)
 			}
 		}
-		r.do(func() { s.conn.Abort(errors.New("too late")) })
+		r.do(func() { s.conn.Abort(errors.New("too late"), false) })
 		_ = s.end()
 	}
 	w := r.loop.cfg.Workers
@@ -246,7 +223,7 @@ func TestLockedLoop(t *testing.T) {
 				client, _ := s.dial(clientConfig(), 1<<20)
 				if i%4 == 3 { // its ClientHello comes, and no more
 					s.sock.feed(clientHello(t), 1<<20)
-					r.do(func() { s.conn.Abort(net.ErrClosed) })
+					r.do(func() { s.conn.Abort(net.ErrClosed, false) })
 					continue
 				}
 				if _, err := client.Write([]byte("x")); err != nil {

@@ -1,19 +1,16 @@
 package tlsconn
 
-import "time"
+import (
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
 
 const (
 	// plainBuffer is how much plaintext is handed over at once, and cipherBuffer how much
 	// ciphertext is written at once: four full records.
 	plainBuffer  = 4 * maxPlain
 	cipherBuffer = plainBuffer + 4*(maxRecord-maxPlain)
-
-	// discardTimeout is how long the peer's end is waited for after an alert, of maxDiscarding
-	// peers, and maxDiscarded how many bytes come before it: what a peer may have under way that
-	// has not seen the alert.
-	discardTimeout = time.Second
-	maxDiscarding  = 64
-	maxDiscarded   = 256 << 10
 
 	// A full socket is tried again by a timer, if its engine cannot tell when it is writable.
 	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
@@ -28,15 +25,14 @@ type Pool interface {
 // A Loop is what the connections of one event loop share. It belongs to that loop.
 type Loop struct {
 	cfg        LoopConfig
-	plain      []byte // what is being read
-	batch      batch  // what is being sealed
+	plain      []byte  // what is being read
+	sealed     []byte  // records that are about to be written
+	chunks     []chunk // their plaintext
 	handshakes map[*Conn]struct{}
 	parked     parked
 	unseen     unseen
 	idle       []*coroutine // for the next handshakes
-	resting    []*Conn      // have had their share
 	ended      bool
-	discarding int
 	counts     Counts
 }
 
@@ -49,10 +45,15 @@ type LoopConfig struct {
 	// After has f run on the loop after d, unless it is stopped before. Both are called on the loop.
 	After func(d time.Duration, f func()) (stop func())
 
-	// Clock returns the time since whenever. Again has GoOn called in a turn that is to come, behind
-	// a look at the sockets. Both are called on the loop.
+	// Clock returns the time since whenever. Later has Conn.GoOn called in a turn that is to come,
+	// after a look at the sockets. Both are called on the loop.
 	Clock func() time.Duration
-	Again func()
+	Later func(c *Conn)
+
+	// Linger takes over a raw socket on which an alert was the last word: it reads on for a while,
+	// and then closes it. Input that nobody reads would make the kernel reset the connection, and
+	// the peer might lose the alert. paused: the socket is not read at present.
+	Linger func(sock engine.Socket, paused bool)
 
 	// Pool belongs to the loop.
 	Pool Pool
@@ -97,7 +98,7 @@ func (l *Loop) Counts() Counts { return l.counts }
 // Abort fails all handshakes with err.
 func (l *Loop) Abort(err error) {
 	for c := range l.handshakes {
-		c.Abort(err)
+		c.Abort(err, false)
 	}
 }
 
@@ -111,7 +112,7 @@ func (l *Loop) after(d time.Duration, f func()) (stop func()) { return l.cfg.Aft
 func (l *Loop) buffers() {
 	if l.plain == nil {
 		l.plain = make([]byte, plainBuffer)
-		l.batch.waits = make([]byte, 0, cipherBuffer)
+		l.sealed = make([]byte, 0, cipherBuffer)
 	}
 }
 

@@ -94,7 +94,7 @@ func (c *Conn) feed(b []byte) (rest []byte) {
 			}
 		}
 		if s.over && len(c.cur) > 0 && c.state == open && !c.paused && !c.final {
-			c.rest()
+			c.yield()
 		}
 	}
 	rest = b[whole-len(c.cur):]

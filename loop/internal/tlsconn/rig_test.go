@@ -38,7 +38,14 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 		MaxParked: 100,
 		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },
 	}
-	cfg.Again = func() { r.tasks <- r.goOn }
+	cfg.Later = func(c *Conn) { r.tasks <- c.GoOn }
+	cfg.Linger = func(sock engine.Socket, paused bool) {
+		sock.Divert(lingering{sock})
+		sock.CloseWrite()
+		if paused {
+			sock.Resume()
+		}
+	}
 	if change != nil {
 		change(&cfg)
 	}
@@ -178,6 +185,13 @@ func (s *server) plain() (got string) {
 	return got
 }
 
+// lingering stands for the Sink of package loop that takes a raw socket over.
+type lingering struct{ sock engine.Socket }
+
+func (lingering) Readable([]byte) {}
+func (lingering) Writable()       {}
+func (l lingering) Closed(error)  { l.sock.Close(false) }
+
 // memSocket is the raw socket, with the kernel's part.
 type memSocket struct {
 	rig    *rig
@@ -256,6 +270,8 @@ func (m *memSocket) Resume() {
 		}
 	}
 }
+
+func (m *memSocket) Divert(to engine.Sink) { m.sink = to }
 
 func (m *memSocket) CloseWrite() {
 	m.mu.Lock()

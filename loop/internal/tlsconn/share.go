@@ -8,9 +8,6 @@ const (
 	// would have the loop for 10 ms with each read.
 	shareTime = 500 * time.Microsecond
 
-	// turnTime is how long those that have waited go on in one turn, all together.
-	turnTime = time.Millisecond
-
 	// looksAfter is after how many records the clock is read. A read of a few costs no look.
 	looksAfter = 32
 )
@@ -40,48 +37,18 @@ func (s *share) spend(l *Loop) (over bool) {
 	return s.over
 }
 
-// rest keeps what is left of the input for a later turn.
-func (c *Conn) rest() {
+// yield keeps what is left of the input for a later turn.
+func (c *Conn) yield() {
 	if c.sock.Pause() != nil {
 		return // out of descriptors: go on
 	}
 	c.resting = true
-	c.loop.resting = append(c.loop.resting, c)
-	c.loop.cfg.Again()
+	c.loop.cfg.Later(c)
 }
 
-// Resting reports whether connections wait for Loop.GoOn.
-func (l *Loop) Resting() bool { return len(l.resting) > 0 }
-
-// GoOn goes on with connections whose input waits because they have had their share, in turn, until
-// the time for that is over. after is called behind each. It reports whether some are left.
-func (l *Loop) GoOn(after func()) (more bool) {
-	n := len(l.resting)
-	if n == 0 {
-		return false
-	}
-	end := l.cfg.Clock() + turnTime
-	done := 0
-	for done < n {
-		c := l.resting[done]
-		l.resting[done] = nil
-		done++
-		c.rested()
-		after()
-		if l.cfg.Clock() >= end {
-			break
-		}
-	}
-	rest := copy(l.resting, l.resting[done:])
-	clear(l.resting[rest:])
-	if l.resting = l.resting[:rest]; rest == 0 {
-		l.resting = nil
-	}
-	return rest > 0
-}
-
-// rested goes on. The socket is read again when all that it has brought is dealt with.
-func (c *Conn) rested() {
+// GoOn goes on with input that had to wait for its share of the loop. The socket is read again when
+// all that it has brought is dealt with.
+func (c *Conn) GoOn() {
 	if !c.resting {
 		return // closed, or ended, meanwhile
 	}

@@ -9,13 +9,6 @@ import (
 
 var begun = time.Now()
 
-// goOn is a turn for those who have had their share.
-func (r *rig) goOn() {
-	if r.loop.GoOn(func() {}) {
-		r.tasks <- r.goOn
-	}
-}
-
 func (s *server) Rested() { s.rested++ }
 
 // resting returns a connection to which records of one byte have come, more than its share, with
@@ -27,7 +20,7 @@ func resting(t *testing.T) (s *server, want []byte) {
 	s, _, k := connectRaw(t, serverConfig())
 	s.rig.do(func() {
 		s.rig.loop.cfg.Clock = func() time.Duration { now += shareTime / 2; return now }
-		s.rig.loop.cfg.Again = func() {}
+		s.rig.loop.cfg.Later = func(*Conn) {}
 	})
 	want = pattern(5000)
 	var stream []byte
@@ -49,8 +42,8 @@ func resting(t *testing.T) (s *server, want []byte) {
 // turns calls GoOn until nobody waits, and returns how often that was.
 func turns(s *server) (n int) {
 	s.rig.do(func() {
-		for s.rig.loop.Resting() {
-			s.rig.loop.GoOn(func() {})
+		for s.conn.resting {
+			s.conn.GoOn()
 			n++
 		}
 	})

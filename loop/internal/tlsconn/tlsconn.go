@@ -47,8 +47,7 @@ type state uint8
 const (
 	handshaking state = iota
 	open
-	ended      // the peer has sent close_notify; writing goes on if the sink asked for that
-	discarding // over for the sink; the peer's end is waited for, so that it reads our last alert
+	ended // the peer has sent close_notify; writing goes on if the sink asked for that
 	closed
 )
 
@@ -74,6 +73,7 @@ type Conn struct {
 	shut      bool // close_notify is sent, or in out
 	finQueued bool // the raw output is to be ended behind out
 	lost      bool // the raw socket is gone
+	hard      bool // the peer is to be reset
 	eof       bool // the raw input has ended before all of it was dealt with, and the socket lingers
 
 	useless int   // records without data, less what data has made up for
@@ -87,16 +87,9 @@ type Conn struct {
 	out  []byte // ciphertext that the raw socket has not taken
 	sent int    // how much of out it has
 
-	farewell *farewell // nil unless discarding
-	chunks   []chunk   // the plaintext in out
+	chunks []chunk // the plaintext in out
 
 	local, remote net.Addr
-}
-
-// A farewell is a connection's time of discarding.
-type farewell struct {
-	bytes int    // that came
-	stop  func() // stops the timer that ends it
 }
 
 // A chunk is plaintext in Conn.out.
@@ -139,10 +132,6 @@ func (c *Conn) Readable(p []byte) {
 		} else {
 			c.receive(p)
 		}
-	case discarding:
-		if c.farewell.bytes += len(p); c.farewell.bytes > maxDiscarded {
-			c.Close(false)
-		}
 	}
 }
 
@@ -177,9 +166,6 @@ func (c *Conn) Closed(err error) {
 			c.sinkWaits = false
 			c.sink.Writable()
 		}
-	case discarding:
-		c.lost = true
-		c.close()
 	}
 }
 
@@ -292,6 +278,9 @@ func (c *Conn) goOnReading() {
 // Raw returns the socket below.
 func (c *Conn) Raw() engine.Socket { return c.sock }
 
+// Divert implements engine.Socket.
+func (c *Conn) Divert(to engine.Sink) { c.sink = to }
+
 // Linger implements engine.Socket. After close_notify the raw socket is still there.
 func (c *Conn) Linger() bool {
 	c.lingers = c.state == ended
@@ -336,11 +325,6 @@ func (c *Conn) Close(hard bool) {
 
 // close gives back what c holds. The raw socket is closed by the caller, if it is not gone.
 func (c *Conn) close() {
-	if c.state == discarding {
-		c.loop.discarding--
-		c.farewell.stop()
-		c.farewell = nil
-	}
 	c.state = closed
 	c.release(&c.in)
 	c.release(&c.out)
@@ -354,25 +338,18 @@ func (c *Conn) release(b *[]byte) {
 	}
 }
 
-// discard ends the connection behind the last alert. Input that nobody reads would make the kernel
-// reset the connection, and the peer might lose the alert. So it is read, for a while, of a few.
+// discard ends the connection after the last alert.
 func (c *Conn) discard() {
 	if c.state == closed || c.lost {
 		c.close()
 		return
 	}
-	c.flush()
-	if c.lost || c.eof || len(c.out) > 0 || c.loop.discarding >= maxDiscarding {
+	if c.flush(); c.hard || c.lost || c.eof || len(c.out) > 0 {
 		c.shut = true // an alert was the last word
-		c.Close(false)
+		c.Close(c.hard)
 		return
 	}
-	c.state = discarding
-	c.loop.discarding++
-	c.farewell = &farewell{stop: c.loop.after(discardTimeout, func() { c.Close(false) })}
-	c.sock.CloseWrite()
-	if c.paused || c.resting {
-		c.resting = false
-		c.sock.Resume()
-	}
+	sock, paused := c.sock, c.paused || c.resting
+	c.close()
+	c.loop.cfg.Linger(sock, paused)
 }

@@ -224,7 +224,7 @@ func TestAlertsAndReasons(t *testing.T) {
 			}
 			s.sock.hangUp(io.EOF)
 			s.rig.do(func() {
-				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.n != 0 || s.rig.loop.discarding != 0 || s.rig.timers != 0 {
+				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.n != 0 || s.rig.timers != 0 {
 					t.Error("something is left of it")
 				}
 			})

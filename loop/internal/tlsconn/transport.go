@@ -60,7 +60,7 @@ func (t *transport) Write(b []byte) (int, error) {
 	case c.hs != nil:
 		c.hs.out = append(c.hs.out, b...)
 	case c.sealing:
-		c.loop.batch.add(c.sock, b)
+		c.loop.sealed = append(c.loop.sealed, b...)
 	default:
 		c.queue(b)
 	}

@@ -22,9 +22,6 @@ func (c *Conn) Writev(bufs [][]byte) (int, error) {
 	if err != nil || more {
 		return total, err
 	}
-	if total == 0 && len(bufs) == 2 && len(bufs[0]) > 0 && len(bufs[0]) < maxPlain {
-		return c.sealJoined(bufs[0], bufs[1])
-	}
 	skip := total
 	for _, b := range bufs {
 		if skip >= len(b) {
@@ -41,79 +38,49 @@ func (c *Conn) Writev(bufs [][]byte) (int, error) {
 	return total, nil
 }
 
-// sealJoined is seal for a message and what comes before it, mostly a few bytes that say how long
-// it is. They are no record of their own: the first one, which is not full, is put together from
-// both.
-func (c *Conn) sealJoined(head, body []byte) (int, error) {
-	n := max(0, (len(head)+len(body)-1)%maxPlain+1-len(head)) // so the records behind it are full
-	first := append(append(c.loop.get(len(head)+n), head...), body[:n]...)
-	defer c.loop.put(first)
-	return c.sealBehind(first, body[n:])
-}
-
-// seal encrypts p and writes it.
+// seal encrypts p and writes it, a buffer of the loop at a time.
 func (c *Conn) seal(p []byte) (done int, err error) {
-	n := 0 // the record that is not full comes first, as the last one is not copied
-	if len(p) > 0 {
-		n = (len(p)-1)%maxPlain + 1
-	}
-	return c.sealBehind(p[:n], p[n:])
-}
-
-// sealBehind encrypts and writes first, which is at most a record, and p behind it, a buffer of the
-// loop at a time.
-func (c *Conn) sealBehind(first, p []byte) (done int, err error) {
-	l := c.loop
-	l.buffers()
-	for len(first)+len(p) > 0 && len(c.out) == 0 {
-		k := len(p)
-		if room := plainBuffer - len(first); k > room {
-			k = room / maxPlain * maxPlain
-		}
-		if err := c.sealBatch(first, p[:k]); err != nil {
+	c.loop.buffers()
+	for len(p) > 0 && len(c.out) == 0 {
+		k := min(len(p), plainBuffer)
+		n, err := c.sealBuffer(p[:k])
+		if done += n; err != nil || n < k {
 			return done, err
 		}
-		if b := &l.batch; b.stuck {
-			c.out = append(l.get(len(b.waits)), b.waits...)
-			c.chunks = append(c.chunks, b.chunks...)
-			return done + c.taken(b.taken), b.err
-		}
-		done += len(first) + k
-		first, p = nil, p[k:]
+		p = p[k:]
 	}
 	return done, nil
 }
 
-// sealBatch makes a record of first, if that is not empty, and others of p, and writes them.
-func (c *Conn) sealBatch(first, p []byte) (err error) {
+// sealBuffer makes records of p in the loop's buffer, and writes them at once. What the socket does
+// not take of them waits in out.
+func (c *Conn) sealBuffer(p []byte) (done int, err error) {
+	l := c.loop
+	l.sealed, l.chunks = l.sealed[:0], l.chunks[:0]
+	if err := c.sealRecords(p); err != nil {
+		return 0, err
+	}
+	n, err := c.sock.Write(l.sealed)
+	if err == nil && n == len(l.sealed) {
+		return len(p), nil
+	}
+	c.out = append(l.get(len(l.sealed)), l.sealed...)
+	c.chunks = append(c.chunks, l.chunks...)
+	return c.taken(n), err
+}
+
+func (c *Conn) sealRecords(p []byte) (err error) {
+	l := c.loop
 	c.sealing = true
 	defer func() { c.sealing = false }()
 	defer c.rescue(&err)
-	b := &c.loop.batch
-	b.begin()
-	b.left = len(first) + len(p)
-	if len(first) > 0 {
-		if err := c.sealRecord(first); err != nil {
-			return err
-		}
-	}
 	for n := 0; len(p) > 0; p = p[n:] {
 		n = min(len(p), maxPlain)
-		if err := c.sealRecord(p[:n]); err != nil {
+		if _, err := c.tls.Write(p[:n]); err != nil {
 			return err
 		}
+		l.chunks = append(l.chunks, chunk{end: len(l.sealed), plain: n})
 	}
-	return nil
-}
-
-func (c *Conn) sealRecord(p []byte) error {
-	b := &c.loop.batch
-	rest := b.left - len(p)
-	if _, err := c.tls.Write(p); err != nil {
-		return err
-	}
-	b.left = rest
-	b.chunks = append(b.chunks, chunk{end: len(b.waits), plain: len(p)})
 	return nil
 }
 

@@ -1,12 +1,8 @@
 package loop
 
-import (
-	"errors"
-	"time"
-)
+import "errors"
 
-// mailBatch is how many tasks of the mailbox run between two looks at the clock.
-const mailBatch = 64
+// This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
 // A task is a function for the loop: f for the loop itself, or told for a connection.
 type task struct {
@@ -75,60 +71,66 @@ func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
 	return l.post(task{f: func() { l.unfinished = f() }}, false)
 }
 
-// schedule makes sure that a turn is coming. Only the first of a batch of posts wakes the loop.
-func (l *Loop) schedule() {
-	if l.state.CompareAndSwap(loopIdle, loopQueued) {
-		l.wake()
+// A Ref is an address of a connection: what other goroutines hold instead of a Conn. Refs are
+// comparable; two are equal if they mean the same connection. The zero Ref means none. A Ref keeps
+// a closed Conn's few hundred bytes alive, but neither its handler nor its buffers.
+type Ref struct{ c *Conn }
+
+// Tell has f run on the connection's loop, with the connection, after what was told and posted to
+// that loop before, and never inline. Any goroutine may call it, a callback of the same connection
+// too.
+//
+// nil means queued; if the connection closes first, f is dropped. ErrClosed: it is closed, or r is
+// the zero Ref. ErrMailboxFull and ErrServerClosed are Loop.Post's. A panic in f closes the
+// connection. A nil f panics here.
+func (r Ref) Tell(f func(c *Conn)) error {
+	if f == nil {
+		panic("loop: Ref.Tell with a nil func")
 	}
-}
-
-func (l *Loop) wake() {
-	// An engine that is ending refuses; the mailbox is emptied by the drain then.
-	_ = l.server.engine.Wake(l.index)
-}
-
-// park ends the loop's duty to look into its mailbox, unless there is something in it again.
-func (l *Loop) park() bool {
-	l.state.Store(loopIdle)
-	return l.mail.Len() == 0 || !l.state.CompareAndSwap(loopIdle, loopQueued)
-}
-
-// runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some
-// are left.
-func (l *Loop) runMail(end time.Duration) (more bool) {
-	if n, since := l.mail.Refill(); n > 0 {
-		l.health.noteWaited(l.now-since, l.now)
+	if r.c == nil || r.c.isClosing() {
+		return ErrClosed
 	}
-	for l.mail.Left() > 0 {
-		stop := max(0, l.mail.Left()-mailBatch)
-		for l.mail.Left() > stop && !l.unfinished {
-			l.runTasks(stop)
+	_, err := r.c.loop.post(task{told: f, c: r.c}, false)
+	return err
+}
+
+// TellEventually is Tell that takes f though the mailbox is full, as Loop.PostEventually does, with
+// the same duty of the caller. The errors are ErrClosed and ErrServerClosed.
+func (r Ref) TellEventually(f func(c *Conn)) error {
+	if f == nil {
+		panic("loop: Ref.TellEventually with a nil func")
+	}
+	if r.c == nil || r.c.isClosing() {
+		return ErrClosed
+	}
+	return r.c.loop.postEventually(task{told: f, c: r.c})
+}
+
+// TellOr is Tell that says when f was dropped: of f and dropped exactly one is called, on the loop,
+// if the error is nil; neither, if not. dropped is called in the place of f, when the connection
+// has closed before. A panic in dropped is logged and counted. A nil func panics here.
+func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
+	if f == nil || dropped == nil {
+		panic("loop: Ref.TellOr with a nil func")
+	}
+	if r.c == nil || r.c.isClosing() {
+		return ErrClosed
+	}
+	c := r.c
+	return c.loop.Post(func() {
+		if !c.isOpen() {
+			dropped()
+			return
 		}
-		l.unfinished = false
-		l.settle()
-		if l.clock() >= end {
-			break
-		}
-	}
-	l.mail.Settle()
-	return l.mail.Left() > 0
+		c.loop.current = c // which a panic closes
+		f(c)
+	})
 }
 
-// runTasks runs tasks until so many are left, or one panics, or has more to do: that one is the
-// next again.
-func (l *Loop) runTasks(stop int) {
-	defer l.rescue()
-	for l.mail.Left() > stop && !l.unfinished {
-		t := l.mail.Next()
-		l.current = t.c
-		switch {
-		case t.c == nil:
-			if t.f(); l.unfinished {
-				l.mail.Back(t)
-			}
-		case t.c.isOpen():
-			t.told(t.c)
-		}
+// ID returns Conn.ID, or 0 for the zero Ref. Any goroutine may call it.
+func (r Ref) ID() uint64 {
+	if r.c == nil {
+		return 0
 	}
-	l.returned = true
+	return r.c.id
 }

@@ -1,0 +1,542 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// This file is the life of a connection, from top to bottom: its states, how it opens, what its
+// peer's end means, and its own end. An end has three steps:
+//
+//   - beginClose keeps the reason and stops all that c does, but for writing;
+//   - flush, at the end of the turn, writes what was sent, and waits for the peer to take it;
+//   - release gives up the socket, which may linger, and calls OnClose.
+
+// A state is a step in the life of a connection. They come in this order; some are left out.
+type state uint32
+
+const (
+	stateOpening   state = iota // in Accept
+	stateOpen                   // messages, timers, hooks, Tells
+	stateFinishing              // the server drains, and c waits for its jobs (without input), or for SetBusy(false)
+	stateClosing                // beginClose was called; its turn goes on
+	stateSpeaking               // OnClosing and the codec's farewell may still send
+	stateFlushing               // what was sent is written; nothing else happens
+	stateClosed                 // c has no socket any more, and OnClose has run, or is about to
+	numStates
+)
+
+// follows says which states may come after each one.
+var follows = [numStates][]state{
+	stateOpening:   {stateOpen, stateClosing},
+	stateOpen:      {stateFinishing, stateClosing},
+	stateFinishing: {stateClosing},
+	stateClosing:   {stateSpeaking, stateFlushing, stateClosed},
+	stateSpeaking:  {stateFlushing},
+	stateFlushing:  {stateClosed},
+}
+
+func (c *Conn) at() state { return state(c.state.Load()) }
+
+// enter is the only place where the state changes.
+func (c *Conn) enter(s state) {
+	if inspecting() {
+		c.mayEnter(s)
+	}
+	c.state.Store(uint32(s))
+}
+
+// isOpen reports whether c's code may run: messages, timers, hooks, Tells.
+func (c *Conn) isOpen() bool {
+	return c.state.Load()-uint32(stateOpen) <= uint32(stateFinishing-stateOpen)
+}
+
+// isClosing reports whether the end of c has begun.
+func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
+
+// isClosed reports whether OnClose has run, or is about to.
+func (c *Conn) isClosed() bool { return c.at() == stateClosed }
+
+// open makes the Conn of a socket that is new on l, or what comes before it: a PROXY header, a TLS
+// handshake. It returns what takes the socket's input; nil: the connection was refused.
+func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (sink engine.Sink) {
+	l.enter()
+	a := arrival{loop: l, ln: ln, sock: sock, id: id, local: local, remote: remote}
+	if ln.waits() {
+		sink = l.arrive(a)
+	} else {
+		_, sink = l.begin(a)
+	}
+	l.leave()
+	return sink
+}
+
+// begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
+// connection was refused and has no socket any more.
+func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
+	c := &Conn{loop: l, sock: a.sock, id: a.id, ends: l.endsOf(a.local, a.remote)}
+	if len(a.notes) > 0 {
+		c.more().notes = a.notes
+	}
+	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
+	if a.ln.dials {
+		c.more().dialed = a.ln.address
+		c.idle.lastRead = l.now // FirstByteTimeout is for connections that were accepted
+	}
+	if s, ok := a.sock.(*udpSession); ok {
+		s.c = c
+	}
+	if l.draining || c.accept(a.ln) != nil {
+		c.handler = nil
+	}
+	if c.handler == nil {
+		c.beginClose(nil)
+		c.writeOut()
+		return c, c.release(false)
+	}
+	l.add(c)
+	return c, c.rawSink()
+}
+
+// rawSink returns what takes the input of c's socket, unless there is a layer of TLS between them.
+func (c *Conn) rawSink() engine.Sink {
+	if s := c.tlsStart(); s != nil {
+		return s
+	}
+	return (*sink)(c)
+}
+
+// accept asks for c's handler. An error means that Accept has panicked.
+func (c *Conn) accept(ln *listener) (err error) {
+	l := c.loop
+	l.current = c
+	defer l.rescue(&err)
+	c.in.decoder.Init(ln.codec, &l.store.Pool)
+	c.lookAtCodec()
+	c.limitOpening()
+	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
+		c.setIdleTimeout(ln.idleTimeout)
+	}
+	c.greet()
+	c.ask(ln.accept)
+	if c.handler != nil && c.at() == stateOpening {
+		c.enter(stateOpen)
+	}
+	l.returned = true
+	return nil
+}
+
+// ask has accept choose the handler: nil if it refuses.
+func (c *Conn) ask(accept Accept) {
+	if c.handler = accept(c); isTypedNil(c.handler) {
+		panic(fmt.Sprintf("loop: Accept returned a nil %T: to refuse a connection return nil itself", c.handler))
+	}
+	if c.handler != nil && c.extras != nil && c.extras.pipe != nil {
+		c.extras.pipe.takeOver()
+	}
+}
+
+// peerClosed is told by the engine that the connection has ended. A peer that only stopped sending
+// (a half-close: shutdown, nc -N) still gets the output that waits for it.
+func (c *Conn) peerClosed(err error) {
+	if c.isClosed() {
+		return
+	}
+	x := c.extras
+	halfClosed := errors.Is(err, io.EOF)
+	if halfClosed {
+		err = io.EOF
+	}
+	c.in.ended = true
+	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
+	outputCounts := c.out.box != nil || hasMore || x != nil && x.ending.resets // a reset waits for it, too
+	switch {
+	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
+		if c.waitsForShare() {
+			c.outlive(err)
+			return
+		}
+		c.loseSocket()
+		if halfClosed && hasMore && c.isOpen() {
+			err = errInputLost
+		}
+	case hasMore && c.isOpen():
+		c.inputEnded()
+		return
+	}
+	if b := c.out.box; b != nil {
+		b.Blocked = false // flush writes, and waits for the rest
+	}
+	c.beginClose(err)
+	c.touch()
+}
+
+// inputEnded goes on with a connection whose peer has ended its output, once all that came before
+// is dealt with.
+func (c *Conn) inputEnded() {
+	unread := c.in.pauses&heldUnread != 0
+	switch {
+	case c.isBroken():
+		if unread || !c.hasInput() {
+			c.beginClose(c.extras.broken)
+		}
+	case !c.isOpen() || unread || c.hasInput(): // not yet
+	case c.wantsEOF():
+		h := &c.extras.halves
+		f := h.onEOF
+		h.onEOF, h.ran = nil, true
+		c.callHook(f)
+		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
+			c.callHook(s.end)
+		}
+	case c.extras == nil || !c.extras.halves.ran:
+		c.beginClose(io.EOF)
+	}
+}
+
+func (c *Conn) wantsEOF() bool {
+	return c.extras != nil && (c.extras.halves.onEOF != nil || c.extras.pipe != nil && !c.extras.pipe.ended)
+}
+
+// hasInput reports whether input waits that came before the end.
+func (c *Conn) hasInput() bool {
+	return (c.in.pauses != 0 || c.in.queued) && c.in.decoder.Buffered() > 0
+}
+
+// waitsForShare reports whether there is input that only waits for its share of the loop.
+func (c *Conn) waitsForShare() bool {
+	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForShare|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
+}
+
+// outlive keeps c open after its socket has gone, until the input that came before is delivered, in
+// shares as ever: a peer must not get more of the loop at once by a reset. What is sent meanwhile
+// goes where what is sent to such a peer goes.
+func (c *Conn) outlive(err error) {
+	c.more().broken = err
+	c.keepTLS()
+	c.sock = goneSocket{}
+	c.in.ended = true
+	c.releaseOutput()
+}
+
+// isBroken reports whether c outlives its socket.
+func (c *Conn) isBroken() bool { return c.extras != nil && c.extras.broken != nil }
+
+// loseSocket is told that the engine has given the socket up. The end of the turn closes c; until
+// then nothing of the wheel may come, which a turn advances before that.
+func (c *Conn) loseSocket() {
+	c.keepTLS()
+	c.sock = nil
+	if x := c.extras; x != nil {
+		c.loop.wheel.Stop(x.ending.timer)
+		c.loop.wheel.Stop(x.retries.timer)
+	}
+}
+
+// ending is the end of a connection: why, and how far it has got.
+type ending struct {
+	err     error         // the first cause
+	reason  CloseReason   // what that is for counting
+	discard bool          // output is not worth flushing
+	resets  bool          // the peer is not to read an end, but a reset, after the output
+	timer   timing.Timer  // of the present part of the close timeout
+	parts   int           // of it that are over
+	unsent  int           // bytes that the peer had not taken when the first one began
+	due     time.Duration // when the present one is over
+	away    time.Duration // Loop.Away when it began
+}
+
+// closeParts are the parts of the close timeout. One in which the server itself was away, because a
+// callback blocked its loop or the process was stopped, is not the peer's fault, and does not
+// count.
+const closeParts = 4
+
+// Close closes c: from now on no OnMessage (frames that are decoded already included), timer,
+// OnIdle hook or Tell runs for it. OnClose runs after the current callback, once the output is
+// flushed or Server.CloseTimeout has passed. A codec.Farewell has the last word. Closing again does
+// nothing.
+func (c *Conn) Close() {
+	c.loop.owner.Check("Conn.Close")
+	c.beginClose(nil)
+}
+
+// CloseWithError is Close with a reason for OnClose. It flushes, too: a last message sent before is
+// not lost.
+func (c *Conn) CloseWithError(err error) {
+	c.loop.owner.Check("Conn.CloseWithError")
+	c.beginClose(err)
+}
+
+// beginClose begins the end of c, unless it has begun: all that c does stops, except for writing.
+func (c *Conn) beginClose(err error) {
+	if c.isClosing() {
+		return
+	}
+	end := &c.more().ending
+	end.err = err
+	if end.reason != ClosedForInput { // which the error does not show
+		end.reason = c.reasonFor(err)
+	}
+	c.enter(stateClosing)
+	c.stopTimers()
+	c.stopIdle()
+	c.stopJobs()
+	if c.loop.decoding != c.id {
+		c.dropInput()
+	}
+	c.touch()
+}
+
+// abort is beginClose for a connection whose output is not worth flushing: its socket failed, or
+// its peer does not take it.
+func (c *Conn) abort(err error) {
+	c.more().ending.discard = true
+	c.beginClose(err)
+}
+
+// flush goes on with the end of c when a turn ends: it writes what the socket takes, and releases c
+// once nothing is left to wait for.
+func (c *Conn) flush() {
+	if c.at() == stateClosing {
+		c.sayLastWords()
+		c.enter(stateFlushing)
+	}
+	l, end := c.loop, &c.extras.ending
+	if b := c.out.box; b != nil && !b.Blocked && !end.discard {
+		c.writeOut()
+	}
+	unsent := 0
+	if end.resets && c.sock != nil { // a reset would overtake what the kernel still has
+		unsent = c.sock.Unsent()
+	}
+	switch {
+	case end.discard || c.sock == nil:
+		c.release(end.discard)
+	case c.out.box == nil && unsent <= 0:
+		// Where the kernel does not tell what it has, the peer reads an end: it must lose nothing.
+		c.release(end.resets && unsent == 0)
+	case end.parts >= closeParts:
+		c.cut()
+	case !l.wheel.Pending(end.timer):
+		if end.parts == 0 {
+			end.unsent = c.untaken()
+		}
+		end.away = l.health.away
+		end.due = l.after(l.server.CloseTimeout / closeParts)
+		end.timer = l.wheel.At(end.due, c.closePart)
+		fallthrough
+	default:
+		if c.out.box == nil {
+			c.tryAgain(false)
+		}
+	}
+}
+
+// closePart is called when a part of the close timeout is over. In the drain, which has a timeout
+// of its own, time begins anew whenever the peer has taken something. Before it judges it looks:
+// the socket may have become writable while the server was away.
+func (c *Conn) closePart() {
+	l, end := c.loop, &c.extras.ending
+	part := l.server.CloseTimeout / closeParts
+	switch n := c.untaken(); {
+	case l.draining && n < end.unsent:
+		end.unsent, end.parts = n, 0
+	case l.clock()-end.due+l.health.away-end.away < max(part/closeParts, awayTurn):
+		end.parts++
+	}
+	if b := c.out.box; b != nil {
+		b.Blocked = false
+	}
+	c.flush()
+}
+
+// untaken returns how many bytes the peer has not taken, as far as the kernel tells.
+func (c *Conn) untaken() int { return c.pending() + max(0, c.sock.Unsent()) }
+
+// sayLastWords sends what the server, and then the codec, has to say at the end, if the peer may
+// still hear it.
+func (c *Conn) sayLastWords() {
+	end := &c.extras.ending
+	peerClosed := c.in.ended && end.reason == ClosedByPeer // one that has only ended its output still hears
+	if c.sock == nil || c.isBroken() || end.discard || peerClosed || c.out.ended {
+		return
+	}
+	c.enter(stateSpeaking)
+	if f := c.loop.server.OnClosing; f != nil && c.asks != asksForDialer { // the user does not know c yet
+		c.callHook(func() { f(c, end.err) })
+	}
+	if f, ok := c.in.decoder.Codec().(codec.Farewell); ok {
+		c.callHook(func() { c.appended(f.AppendFarewell(c.space(0), end.err)) })
+	}
+}
+
+// cut gives up flushing.
+func (c *Conn) cut() {
+	c.loop.count.cut++
+	c.release(true)
+}
+
+// release is the one end of a connection, also of one that was refused. Hard: what the peer has not
+// taken is dropped, in the kernel too. The Sink that it returns reads on from a socket that
+// lingers; nil: it is closed.
+func (c *Conn) release(hard bool) (rest engine.Sink) {
+	if c.isClosed() {
+		return nil
+	}
+	l, x := c.loop, c.more()
+	accepted, err := c.handler != nil, x.ending.err
+	l.rare = true
+	l.wheel.Stop(x.ending.timer)
+	l.wheel.Stop(x.retries.timer)
+	c.releaseOutput()
+	if accepted {
+		l.remove(c)
+		l.count.closed++
+		l.count.closedBy[x.ending.reason]++
+		if x.ending.reason == ClosedIdle {
+			l.count.evicted++
+		}
+	} else if !c.isDialed() {
+		l.count.refused++
+	}
+	rest = c.releaseSocket(hard)
+	if accepted {
+		c.callHook(func() { c.handler.OnClose(c, err) })
+	}
+	for _, f := range x.after {
+		c.callHook(func() { f(err) })
+	}
+	// A Ref may keep c for long. One that lingers still counts as what it was.
+	c.handler, *x = nil, extras{ending: x.ending, dialed: x.dialed}
+	return rest
+}
+
+// releaseSocket closes c's socket, or has it linger, unless nothing was said that the peer could
+// lose.
+func (c *Conn) releaseSocket(hard bool) engine.Sink {
+	l, end := c.loop, &c.extras.ending
+	handshaking := c.leaveTLS()
+	c.keepTLS()
+	sock, udp := c.sock, c.isUDP()
+	c.enter(stateClosed)
+	c.sock = nil
+	silent := c.handler == nil && (!c.hasWritten() || end.discard)
+	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedIdle {
+		return l.linger(sock, c.in.pauses&pausedSocket != 0, func() { l.server.left(c, false) })
+	}
+	if sock != nil {
+		sock.Close(hard)
+	}
+	l.server.left(c, udp)
+	return nil
+}
+
+// keepTLS keeps what Conn.TLS returns, for OnClose.
+func (c *Conn) keepTLS() {
+	if t, ok := c.sock.(*tlsconn.Conn); ok {
+		c.more().tls = t
+	}
+}
+
+const (
+	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of
+	// its input is discarded meanwhile.
+	lingerTimeout = time.Second
+	lingerBytes   = 1 << 20
+)
+
+// A lingering is a socket that has outlived its connection. If input came after a close, the kernel
+// would reset the connection, and the peer might lose output that it has not read yet. So the
+// output is ended first, and what the peer still sends is discarded until it ends, too.
+type lingering struct {
+	loop  *Loop
+	sock  engine.Socket
+	timer timing.Timer
+	bytes int    // that came
+	done  func() // called in the end; nil: nobody counts it
+}
+
+// linger has a socket read on until its peer ends, for a while. paused: it is not read at present.
+// A socket that never was a connection is one of 64 at most: a flood of them costs descriptors.
+func (l *Loop) linger(sock engine.Socket, paused bool, done func()) engine.Sink {
+	if done == nil && len(l.lingering) >= maxFarewells {
+		sock.Close(false)
+		return nil
+	}
+	g := &lingering{loop: l, sock: sock, done: done}
+	l.lingering[g] = struct{}{}
+	g.timer = l.wheel.At(l.after(lingerTimeout), func() { g.end(false) })
+	sock.Divert(g)
+	sock.CloseWrite()
+	if paused {
+		sock.Resume()
+	}
+	return g
+}
+
+// end closes the socket, unless it has gone.
+func (g *lingering) end(gone bool) {
+	l := g.loop
+	if _, ok := l.lingering[g]; !ok {
+		return
+	}
+	delete(l.lingering, g)
+	l.wheel.Stop(g.timer)
+	if !gone {
+		g.sock.Close(false)
+	}
+	if g.done != nil {
+		g.done()
+	}
+}
+
+// Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
+func (g *lingering) Readable(p []byte) {
+	g.loop.enter()
+	g.loop.count.bytesIn += uint64(len(p))
+	if g.bytes += len(p); g.bytes > lingerBytes {
+		g.end(false)
+	}
+	g.loop.leave()
+}
+
+// Writable implements engine.Sink.
+func (g *lingering) Writable() {}
+
+// Closed implements engine.Sink.
+func (g *lingering) Closed(error) {
+	g.loop.enter()
+	g.end(true)
+	g.loop.leave()
+}
+
+// A goneSocket is an engine.Socket in place of one that does not exist any more. It takes
+// everything.
+type goneSocket struct{}
+
+func (goneSocket) Write(p []byte) (int, error) { return len(p), nil }
+
+func (goneSocket) Writev(bufs [][]byte) (n int, err error) {
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return n, nil
+}
+
+func (goneSocket) NotifyWritable() bool { return false }
+func (goneSocket) Pending() bool        { return false }
+func (goneSocket) Unsent() int          { return 0 }
+func (goneSocket) Pause() error         { return nil }
+func (goneSocket) Resume()              {}
+func (goneSocket) CloseWrite()          {}
+func (goneSocket) Linger() bool         { return false }
+func (goneSocket) Divert(engine.Sink)   {}
+func (goneSocket) Close(bool)           {}

@@ -1,0 +1,251 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
+	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
+	"github.com/loopwheel/loopwheel/timing"
+)
+
+// This file is what comes before a connection is open: the header of the PROXY protocol, and the
+// TLS handshake of a listener.
+
+var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
+
+// An arrival is a socket that is new on its loop, and what is known of it. It is dropped when there
+// is a Conn. To a socket whose peer has to send a header it is the Sink until that is whole.
+type arrival struct {
+	loop    *Loop
+	ln      *listener
+	sock    engine.Socket
+	id      uint64
+	local   net.Addr
+	remote  net.Addr
+	notes   []ProxyTLV   // of the header
+	head    []byte       // what there is of the header
+	trusted bool         // its peer has to send a header
+	counted bool         // by the gate, as remote
+	tls     *tlsLayer    // nil before the handshake
+	timer   timing.Timer // ends the wait
+}
+
+// waits reports whether something comes before the Conn of a connection from that address.
+func (ln *listener) waits() bool { return ln.tls != nil || len(ln.proxies) > 0 }
+
+// trusts reports whether a peer has to send a PROXY header. What has no IP address, as the peer of
+// a unix socket, belongs to this machine and is trusted.
+func (ln *listener) trusts(remote net.Addr) bool {
+	ip, ok := gate.IP(remote)
+	return len(ln.proxies) > 0 &&
+		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
+}
+
+// arrive begins with a socket that has to wait. nil: the server drains.
+func (l *Loop) arrive(known arrival) engine.Sink {
+	a := &known
+	a.trusted = a.ln.trusts(a.remote)
+	a.counted = !a.trusted
+	if l.draining {
+		a.refuse(ErrServerClosed)
+		return nil
+	}
+	l.arrivals[a] = struct{}{}
+	a.timer = l.wheel.At(l.after(l.server.HandshakeTimeout), a.late)
+	if a.trusted {
+		return a
+	}
+	return a.proceed()
+}
+
+// proceed goes on after the header, or without one, and returns what takes the input from now on.
+func (a *arrival) proceed() engine.Sink {
+	if a.ln.tls != nil {
+		cfg := tlsconn.Config{TLS: a.ln.tls, Local: a.local, Remote: a.remote}
+		a.tls = a.loop.newTLS(cfg, a.sock, a.opened, a.failed)
+		return a.tls
+	}
+	a.done()
+	c, next := a.loop.begin(*a)
+	if len(a.ln.proxies) > 0 && !a.trusted && c.isOpen() && c.tlsStart() == nil {
+		return &headerGuard{conn: c}
+	}
+	return next
+}
+
+// done ends the arrival, in each case.
+func (a *arrival) done() {
+	a.loop.wheel.Stop(a.timer)
+	delete(a.loop.arrivals, a)
+}
+
+// opened is told that the TLS handshake is done.
+func (a *arrival) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
+	a.done()
+	a.sock = t
+	return a.loop.begin(*a)
+}
+
+// failed is told that the TLS handshake has failed.
+func (a *arrival) failed(err error) {
+	a.done()
+	a.refuse(err)
+}
+
+// refuse counts a connection that there will not be. A peer that connects and leaves without a byte
+// is a health check, or a port scan: no fault of ours, and nobody who wanted something was refused.
+func (a *arrival) refuse(reason error) {
+	s := a.loop.server
+	if errors.Is(reason, tlsconn.ErrNoInput) {
+		s.probes.Add(1)
+		s.Logger.Debug().Stringer("remote", a.remote).Msg("connection closed before its first byte")
+	} else {
+		s.refused.Add(1)
+		s.logRefusal(reason, a.remote)
+	}
+	if a.counted {
+		s.gate.Leave(a.remote)
+	}
+	s.open.Add(-1)
+	a.loop.load.Add(-1)
+}
+
+// abort ends the arrival, whatever it waits for.
+func (a *arrival) abort(reason error) {
+	if a.tls != nil {
+		a.tls.Abort(reason, false)
+		return
+	}
+	a.failed(reason)
+	a.sock.Close(errors.Is(reason, ErrTooManyConns))
+}
+
+func (a *arrival) late() {
+	a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, a.loop.server.HandshakeTimeout))
+}
+
+// abortArrivals is the drain of those that are not open yet.
+func (l *Loop) abortArrivals(reason error) {
+	for a := range l.arrivals {
+		a.abort(reason)
+	}
+}
+
+// Readable implements engine.Sink: it collects the header.
+func (a *arrival) Readable(p []byte) {
+	a.loop.enter()
+	if len(a.head) > 0 {
+		a.head = append(a.head, p...)
+		p = a.head
+	}
+	head, n, err := proxyhead.Parse(p, a.loop.server.MaxProxyHeader)
+	switch {
+	case err != nil:
+		a.abort(err)
+	case n == 0:
+		if len(a.head) == 0 {
+			a.head = append(a.head, p...)
+		}
+	case a.identify(head):
+		if next := a.proceed(); next != nil {
+			a.sock.Divert(next)
+			if len(p) > n {
+				next.Readable(p[n:])
+			}
+		}
+	}
+	a.loop.leave()
+}
+
+// identify takes the client's addresses, and reports whether that client may come in.
+func (a *arrival) identify(head proxyhead.Header) bool {
+	if head.Remote != nil {
+		a.remote, a.local = head.Remote, head.Local
+	}
+	for _, note := range head.TLVs {
+		a.notes = append(a.notes, ProxyTLV(note))
+	}
+	if a.counted = a.loop.server.gate.Enter(a.remote); !a.counted {
+		a.abort(fmt.Errorf("%w from one address", ErrTooManyConns))
+	}
+	return a.counted
+}
+
+// Writable implements engine.Sink.
+func (a *arrival) Writable() {}
+
+// Closed implements engine.Sink.
+func (a *arrival) Closed(err error) {
+	a.loop.enter()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if len(a.head) == 0 {
+		err = fmt.Errorf("%w: %w", tlsconn.ErrNoInput, err)
+	}
+	a.failed(fmt.Errorf("PROXY protocol: %w", err))
+	a.loop.leave()
+}
+
+// headerGuard looks at the first bytes of a client that is not trusted to send a header. Bytes with
+// which a header could begin wait until the next ones tell.
+type headerGuard struct {
+	conn *Conn
+	held []byte
+}
+
+// Readable implements engine.Sink.
+func (g *headerGuard) Readable(p []byte) {
+	c, s := g.conn, g.conn.loop.server
+	c.loop.enter()
+	if len(g.held) > 0 {
+		g.held = append(g.held, p...)
+		p = g.held
+	}
+	switch header, maybe := proxyhead.Looks(p); {
+	case !c.isOpen():
+	case maybe:
+		c.idle.lastRead = c.loop.now
+		if len(g.held) == 0 {
+			g.held = append(g.held, p...)
+		}
+	case header:
+		if more, ok := s.refusals.Pass(time.Now()); ok {
+			c.Log().Warn().Int("more", more).Err(errUntrustedHeader).Msg("connection closed")
+		}
+		c.beginClose(errUntrustedHeader)
+	default:
+		c.sock.Divert((*sink)(c))
+		(*sink)(c).Readable(p)
+	}
+	c.loop.leave()
+}
+
+// Writable implements engine.Sink.
+func (g *headerGuard) Writable() { (*sink)(g.conn).Writable() }
+
+// Closed implements engine.Sink. It delivers what waits first: that is no header.
+func (g *headerGuard) Closed(err error) {
+	c := g.conn
+	c.loop.enter()
+	if len(g.held) > 0 {
+		(*sink)(c).Readable(g.held)
+	}
+	c.rawSink().Closed(err)
+	c.loop.leave()
+}
+
+func (l *Loop) initArrivals() {
+	l.arrivals = make(map[*arrival]struct{})
+	if l.server.handshakers != nil {
+		l.tls = l.newTLSLoop()
+	}
+}
