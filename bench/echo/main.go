@@ -94,7 +94,7 @@ func hurry(flags *flag.FlagSet) {
 // run starts the servers and measures.
 func (o *options) run(peers, only string, idle bool) error {
 	o.peers = names(cellPeers)
-	known := append(names(cellPeers), names(morePeers)...)
+	known := names(slices.Concat(cellPeers, morePeers, floorPeers))
 	if idle {
 		known = names(idlePeers)
 		o.peers = known
