@@ -54,7 +54,8 @@ func TestPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer server.stop()
-			for _, c := range []cell{{3, 64, 1}, {3, 64, 16}, {2, 16 << 10, 16}} {
+			for _, c := range []cell{{conns: 3, size: 64, depth: 1}, {conns: 3, size: 64, depth: 16},
+				{conns: 2, size: 16 << 10, depth: 16}, {conns: 3, size: 64, rate: 1000}, {conns: 3, size: 64, anew: true}} {
 				r, err := o.measure(server, c)
 				if err != nil {
 					t.Fatalf("%s: %v", c, err)
@@ -238,7 +239,7 @@ func TestReport(t *testing.T) {
 	o := &options{out: dir, peers: []string{"loopwheel", "net"}, idlers: 3}
 	var results []result
 	for _, peer := range o.peers {
-		for _, c := range []cell{{1, 64, 1}, {100, 16 << 10, 16}} {
+		for _, c := range []cell{{conns: 1, size: 64, depth: 1}, {conns: 100, size: 16 << 10, depth: 16}} {
 			r := result{cell: c.String(), peer: peer, rate: 1000, cpu: 2, rss: 1 << 20}
 			r.latency.add(time.Millisecond)
 			results = append(results, r, r)

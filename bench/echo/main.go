@@ -32,6 +32,7 @@ type options struct {
 	conns   []int
 	sizes   []int
 	depths  []int
+	more    []cell // beside those of conns, sizes and depths
 	rounds  int
 	window  time.Duration // of one measurement
 	idlers  int
@@ -69,6 +70,8 @@ func main() {
 		return
 	}
 	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
+	o.more = []cell{{conns: 100, size: 64, rate: 500}, {conns: 100, size: 64, rate: 20_000},
+		{conns: 100, size: 64, rate: 60_000}, {conns: 50, size: 64, anew: true}}
 	if *large {
 		o.sizes = append(o.sizes, 64<<10, 256<<10)
 	}
