@@ -1,4 +1,4 @@
-package codec
+package length
 
 import (
 	"encoding/binary"
@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// length is a Length made ready for the hot path: checked, and with all that is the same for each
+// A Reader is a Layout made ready for the hot path: checked, and with all that is the same for each
 // frame worked out. A frame of n bytes on the wire has n - base in its field.
-type length struct {
+type Reader struct {
 	offset int // bytes before the field
 	head   int // bytes up to and including the field
 	strip  int // bytes not delivered
@@ -24,19 +24,17 @@ type length struct {
 	bare   bool // and it is all there is besides the payload, which is what is delivered
 }
 
-// plain returns what Decoder.Plain does.
-func (l *length) plain() int {
+// Plain returns 0, or how many bytes of payload a frame has fewer than, if frames are a 4-byte
+// big-endian length and the payload, which is what is delivered.
+func (l *Reader) Plain() int {
 	if l.bare && l.base == l.head && l.least == 0 {
 		return int(min(l.span+1, math.MaxInt32))
 	}
 	return 0
 }
 
-// Validate implements Validator: there is no length whose fields have not been checked.
-func (l *length) Validate() error { return nil }
-
-// Decode implements Codec.
-func (l *length) Decode(data []byte) (advance int, frame []byte, err error) {
+// Decode is codec.Length.Decode.
+func (l *Reader) Decode(data []byte) (advance int, frame []byte, err error) {
 	if len(data) < l.head {
 		return 0, nil, nil
 	}
@@ -51,8 +49,8 @@ func (l *length) Decode(data []byte) (advance int, frame []byte, err error) {
 	return size, data[l.strip:size:size], nil
 }
 
-// FrameSize implements Sizer.
-func (l *length) FrameSize(data []byte) (size int, ok bool) {
+// FrameSize is codec.Length.FrameSize.
+func (l *Reader) FrameSize(data []byte) (size int, ok bool) {
 	if len(data) < l.head {
 		return 0, false
 	}
@@ -60,13 +58,13 @@ func (l *length) FrameSize(data []byte) (size int, ok bool) {
 	return int(v) + l.base, v-l.least <= l.span
 }
 
-// FrameLimit implements Limiter.
-func (l *length) FrameLimit() int {
+// FrameLimit is codec.Length.FrameLimit.
+func (l *Reader) FrameLimit() int {
 	return max(l.head, int(min(uint64(math.MaxInt), uint64(int64(l.least+l.span)+int64(l.base)))))
 }
 
-// AppendFrame implements Codec.
-func (l *length) AppendFrame(dst, frame []byte) ([]byte, error) {
+// AppendFrame is codec.Length.AppendFrame.
+func (l *Reader) AppendFrame(dst, frame []byte) ([]byte, error) {
 	// Of a frame too short to have a field, v is negative, which is far above least+span.
 	v := uint64(int64(len(frame)) + int64(l.strip) - int64(l.base))
 	if v-l.least > l.span {
@@ -82,14 +80,14 @@ func (l *length) AppendFrame(dst, frame []byte) ([]byte, error) {
 }
 
 // field reads the length field of the frame at the start of data.
-func (l *length) field(data []byte) uint64 {
+func (l *Reader) field(data []byte) uint64 {
 	if l.word {
 		return uint64(binary.BigEndian.Uint32(data[l.offset:]))
 	}
 	return l.anyField(data[l.offset:l.head])
 }
 
-func (l *length) anyField(b []byte) (v uint64) {
+func (l *Reader) anyField(b []byte) (v uint64) {
 	if l.little {
 		for i := len(b) - 1; i >= 0; i-- {
 			v = v<<8 | uint64(b[i])
@@ -103,7 +101,7 @@ func (l *length) anyField(b []byte) (v uint64) {
 }
 
 // putField writes v into the length field of frame.
-func (l *length) putField(frame []byte, v uint64) {
+func (l *Reader) putField(frame []byte, v uint64) {
 	b := frame[l.offset:l.head]
 	if l.little {
 		for i := range b {
@@ -121,7 +119,7 @@ func (l *length) putField(frame []byte, v uint64) {
 // refuse says what is wrong with a field that says v.
 //
 //go:noinline
-func (l *length) refuse(v uint64) error {
+func (l *Reader) refuse(v uint64) error {
 	if v < l.least {
 		return fmt.Errorf("%w: the length field says %d, it must say at least %d", ErrMalformed, v, l.least)
 	}
@@ -132,12 +130,12 @@ func (l *length) refuse(v uint64) error {
 // refuseFrame says why a frame of n bytes cannot be sent.
 //
 //go:noinline
-func (l *length) refuseFrame(n int) error {
+func (l *Reader) refuseFrame(n int) error {
 	shortest := int64(l.least) + int64(l.base) - int64(l.strip)
 	if int64(n) < shortest {
 		return fmt.Errorf("%w: %d bytes, the shortest frame has %d", ErrMalformed, n, shortest)
 	}
-	return tooLong(uint64(n), int(shortest+int64(l.span)))
+	return TooLong(uint64(n), int(shortest+int64(l.span)))
 }
 
 // appendZeros appends n zeros, where n is nearly always the length of a short header.

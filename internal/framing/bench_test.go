@@ -1,22 +1,24 @@
-package codec
+package framing
 
 import (
 	"bytes"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // benchCodecs are codecs with the wire form of 64 bytes of payload each.
 var benchCodecs = []struct {
 	name  string
-	codec Codec
+	codec codec.Codec
 }{
-	{"Raw", Raw{}},
-	{"Lines", Lines{}},
-	{"Delimiter", Delimiter{Delim: "\r\n"}},
-	{"Fixed", Fixed{Size: 64}},
-	{"Length", Length{}},
-	{"LengthHeader", Length{Offset: 2, Size: 2, Adjust: -4, Strip: StripNone, LittleEndian: true}},
-	{"Varint", Varint{}},
+	{"Raw", codec.Raw{}},
+	{"Lines", codec.Lines{}},
+	{"Delimiter", codec.Delimiter{Delim: "\r\n"}},
+	{"Fixed", codec.Fixed{Size: 64}},
+	{"Length", codec.Length{}},
+	{"LengthHeader", codec.Length{Offset: 2, Size: 2, Adjust: -4, Strip: codec.StripNone, LittleEndian: true}},
+	{"Varint", codec.Varint{}},
 }
 
 // BenchmarkDecode is one message per piece, as an echo server sees them.
@@ -68,17 +70,17 @@ func BenchmarkLargeFrame(b *testing.B) {
 	const total, piece = 64 << 20, 64 << 10
 	for _, bm := range []struct {
 		name   string
-		codec  Codec
+		codec  codec.Codec
 		frames int
 	}{
-		{"Length/1x64MiB", Length{Max: total}, 1},
-		{"Length/64x1MiB", Length{Max: total}, 64},
-		{"Varint/1x64MiB", Varint{Max: total}, 1},
-		{"Varint/64x1MiB", Varint{Max: total}, 64},
-		{"Lines/1x64MiB", Lines{Max: total}, 1},
-		{"Lines/64x1MiB", Lines{Max: total}, 64},
-		{"Delimiter/1x64MiB", Delimiter{Delim: "\r\n", Max: total}, 1},
-		{"Delimiter/64x1MiB", Delimiter{Delim: "\r\n", Max: total}, 64},
+		{"Length/1x64MiB", codec.Length{Max: total}, 1},
+		{"Length/64x1MiB", codec.Length{Max: total}, 64},
+		{"Varint/1x64MiB", codec.Varint{Max: total}, 1},
+		{"Varint/64x1MiB", codec.Varint{Max: total}, 64},
+		{"Lines/1x64MiB", codec.Lines{Max: total}, 1},
+		{"Lines/64x1MiB", codec.Lines{Max: total}, 64},
+		{"Delimiter/1x64MiB", codec.Delimiter{Delim: "\r\n", Max: total}, 1},
+		{"Delimiter/64x1MiB", codec.Delimiter{Delim: "\r\n", Max: total}, 64},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			var wire []byte

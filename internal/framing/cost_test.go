@@ -1,4 +1,4 @@
-package codec
+package framing
 
 import (
 	"bytes"
@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // witness counts the bytes that a codec looks at.
 type witness struct {
-	Lines
+	codec.Lines
 	calls, bytes int
 }
 
@@ -24,7 +26,7 @@ func (w *witness) Decode(data []byte) (int, []byte, error) { return w.DecodeFrom
 
 func TestDecoderScansOnce(t *testing.T) {
 	const total, piece = 4 << 20, 16 << 10
-	w := &witness{Lines: Lines{Max: total}}
+	w := &witness{Lines: codec.Lines{Max: total}}
 	wire, _ := w.AppendFrame(nil, bytes.Repeat([]byte("x"), total))
 	if n := feed(t, newDecoder(w), wire, piece); n != 1 {
 		t.Fatalf("%d frames", n)
@@ -37,7 +39,7 @@ func TestDecoderScansOnce(t *testing.T) {
 // However small the pieces, buffers are made in a geometric series.
 func TestDecoderCopiesLinearly(t *testing.T) {
 	const total = 8 << 20
-	for _, c := range []Codec{Length{Max: total}, Lines{Max: total}} {
+	for _, c := range []codec.Codec{codec.Length{Max: total}, codec.Lines{Max: total}} {
 		wire, _ := c.AppendFrame(nil, bytes.Repeat([]byte("x"), total))
 		d := newDecoder(c)
 		var before, after runtime.MemStats
@@ -57,12 +59,12 @@ func TestDecoderCopiesLinearly(t *testing.T) {
 func TestDecoderBelievesWhatHasCome(t *testing.T) {
 	huge := binary.BigEndian.AppendUint32(nil, 1<<30)
 	for name, tt := range map[string]struct {
-		codec Codec
+		codec codec.Codec
 		wire  []byte
 	}{
-		"announced":   {Length{Max: 1 << 30}, append(huge, bytes.Repeat([]byte("x"), 300_000)...)},
-		"fixed":       {Fixed{Size: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
-		"unannounced": {Lines{Max: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
+		"announced":   {codec.Length{Max: 1 << 30}, append(huge, bytes.Repeat([]byte("x"), 300_000)...)},
+		"fixed":       {codec.Fixed{Size: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
+		"unannounced": {codec.Lines{Max: 1 << 30}, bytes.Repeat([]byte("x"), 300_000)},
 	} {
 		for _, piece := range []int{1, 100, 600, 5000, 64 << 10} {
 			d := newDecoder(tt.codec)
@@ -84,7 +86,7 @@ func TestRoundFramesDoNotMove(t *testing.T) {
 	for _, size := range []int{16 << 10, 64 << 10, 1 << 20} {
 		var p Pool
 		var d Decoder
-		d.Init(Length{Max: 1 << 20}, &p)
+		d.Init(codec.Length{Max: 1 << 20}, &p)
 		wire := append(binary.BigEndian.AppendUint32(nil, uint32(size)), make([]byte, size)...)
 		var first *byte
 		for range 3 {
@@ -109,7 +111,7 @@ func TestRoundFramesDoNotMove(t *testing.T) {
 
 // What a pause leaves behind does not stay large when most of it has been decoded.
 func TestDecoderTrims(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	d.Keep([]byte(strings.Repeat("x\n", 30_000) + "rest"))
 	if got, err := frames(d, nil); len(got) != 30_000 || err != nil {
 		t.Fatalf("%d frames, %v", len(got), err)

@@ -1,4 +1,4 @@
-package codec
+package framing
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // frames decodes pieces with d. The frames are copies.
@@ -26,14 +28,14 @@ func frames(d *Decoder, pieces ...[]byte) (got []string, err error) {
 	return got, nil
 }
 
-func newDecoder(c Codec) *Decoder {
+func newDecoder(c codec.Codec) *Decoder {
 	d := new(Decoder)
 	d.Init(c, new(Pool))
 	return d
 }
 
 func TestDecoderHandsOutItsInput(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	data := []byte("one\ntwo\nthr")
 	rest, frame, more, err := d.Next(data)
 	if string(frame) != "one" || &frame[0] != &data[0] || string(rest) != "two\nthr" || !more || err != nil {
@@ -46,7 +48,7 @@ func TestDecoderHandsOutItsInput(t *testing.T) {
 
 // A frame in two pieces is completed in the buffer; those behind it are not copied.
 func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
-	d := newDecoder(Length{})
+	d := newDecoder(codec.Length{})
 	if got, err := frames(d, []byte("\x00\x00\x00\x05he")); got != nil || err != nil || d.Buffered() != 6 {
 		t.Fatalf("%q, %v, %d bytes left over", got, err, d.Buffered())
 	}
@@ -62,7 +64,7 @@ func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
 
 // The same for a codec that cannot tell how much that is.
 func TestDecoderCopiesLittleOfALargePiece(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	if _, err := frames(d, []byte("he")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
 // A codec may be changed behind any frame, and by itself: what follows is the new one's.
 func TestDecoderSetCodec(t *testing.T) {
 	for _, size := range []int{1, 3, 100} {
-		d := newDecoder(Lines{})
+		d := newDecoder(codec.Lines{})
 		var got []string
 		for data := range slices.Chunk([]byte("hello\n\x03a\nb\x00\x01x"), size) {
 			for more := true; more; {
@@ -103,7 +105,7 @@ func TestDecoderSetCodec(t *testing.T) {
 					continue
 				}
 				if got = append(got, string(frame)); len(got) == 1 {
-					d.SetCodec(Varint{})
+					d.SetCodec(codec.Varint{})
 				}
 			}
 		}
@@ -115,11 +117,11 @@ func TestDecoderSetCodec(t *testing.T) {
 
 // What is less than a frame to one codec may be several to the next.
 func TestDecoderSetCodecBetweenPieces(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	if got, _ := frames(d, []byte("\x01a\x01b\x05he")); got != nil {
 		t.Fatalf("%q", got)
 	}
-	d.SetCodec(Varint{})
+	d.SetCodec(codec.Varint{})
 	if got, err := frames(d, nil); !slices.Equal(got, []string{"a", "b"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -129,7 +131,7 @@ func TestDecoderSetCodecBetweenPieces(t *testing.T) {
 }
 
 func TestDecoderKeep(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	rest, frame, _, _ := d.Next([]byte("a\nb\nc\nd"))
 	if string(frame) != "a" {
 		t.Fatalf("%q", frame)
@@ -152,7 +154,7 @@ func TestDecoderKeep(t *testing.T) {
 }
 
 func TestDecoderRelease(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	frames(d, []byte("left over"))
 	if d.Release(); d.kept() != nil || d.Buffered() != 0 {
 		t.Errorf("%d bytes in %d", d.Buffered(), cap(d.kept()))
@@ -164,7 +166,7 @@ func TestDecoderRelease(t *testing.T) {
 
 // answers is a codec that always answers the same.
 type answers struct {
-	Raw
+	codec.Raw
 	n     int
 	frame []byte
 	err   error
@@ -178,16 +180,16 @@ func TestDecoderRefusesBrokenCodecs(t *testing.T) {
 		codec answers
 		want  error
 	}{
-		{answers{n: -1}, ErrContract},
-		{answers{n: -1, frame: []byte("x")}, ErrContract},
-		{answers{n: 100}, ErrContract},
-		{answers{n: 0, frame: []byte("x")}, ErrContract},
-		{answers{n: 0, frame: []byte{}}, ErrContract},
+		{answers{n: -1}, codec.ErrContract},
+		{answers{n: -1, frame: []byte("x")}, codec.ErrContract},
+		{answers{n: 100}, codec.ErrContract},
+		{answers{n: 0, frame: []byte("x")}, codec.ErrContract},
+		{answers{n: 0, frame: []byte{}}, codec.ErrContract},
 		{answers{n: 1, frame: []byte("x"), err: lost}, lost},
 		{answers{n: -1, err: lost}, lost},
 	} {
 		for _, left := range []string{"", "before"} {
-			d := newDecoder(Lines{})
+			d := newDecoder(codec.Lines{})
 			if _, err := frames(d, []byte(left)); err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +204,7 @@ func TestDecoderRefusesBrokenCodecs(t *testing.T) {
 }
 
 // skipper drops comments, one at a time, and has nothing to deliver for them.
-type skipper struct{ Lines }
+type skipper struct{ codec.Lines }
 
 func (s skipper) Decode(data []byte) (int, []byte, error) {
 	n, frame, err := s.Lines.Decode(data)
@@ -230,16 +232,16 @@ func TestDecoderReturnsAfterEachSkip(t *testing.T) {
 
 // own is Stateful: each connection has its own.
 type own struct {
-	Raw
+	codec.Raw
 	born int
 }
 
-func (o *own) New() Codec { o.born++; return &own{} }
+func (o *own) New() codec.Codec { o.born++; return &own{} }
 
 func TestDecoderTakesItsOwnState(t *testing.T) {
 	prototype := new(own)
 	a, b := newDecoder(prototype), newDecoder(prototype)
-	if a.Codec() == b.Codec() || a.Codec() == Codec(prototype) || prototype.born != 2 {
+	if a.Codec() == b.Codec() || a.Codec() == codec.Codec(prototype) || prototype.born != 2 {
 		t.Errorf("%p, %p of %p", a.Codec(), b.Codec(), prototype)
 	}
 	a.SetCodec(prototype)
@@ -250,7 +252,7 @@ func TestDecoderTakesItsOwnState(t *testing.T) {
 
 // liar announces frames of any length.
 type liar struct {
-	Varint
+	codec.Varint
 	size int
 }
 
@@ -260,7 +262,7 @@ func TestDecoderSurvivesWrongSizes(t *testing.T) {
 	want := []string{strings.Repeat("x", 100), "", strings.Repeat("y", 3000), "z"}
 	var wire []byte
 	for _, frame := range want {
-		wire, _ = Varint{}.AppendFrame(wire, []byte(frame))
+		wire, _ = codec.Varint{}.AppendFrame(wire, []byte(frame))
 	}
 	for _, size := range []int{math.MinInt, -1, 0, 1, 5, 1000, 1 << 28, math.MaxInt} {
 		for _, piece := range []int{1, 90, 1000, 5000} {
@@ -275,7 +277,7 @@ func TestDecoderSurvivesWrongSizes(t *testing.T) {
 
 // peeker delivers a line only when it has seen some bytes behind it.
 type peeker struct {
-	Lines
+	codec.Lines
 	behind int
 }
 
@@ -313,14 +315,14 @@ func TestNewReturnsNil(t *testing.T) {
 }
 
 // nobody is a Stateful codec whose author forgot something.
-type nobody struct{ Raw }
+type nobody struct{ codec.Raw }
 
-func (nobody) New() Codec { return nil }
+func (nobody) New() codec.Codec { return nil }
 
 // Who goes on without the Decoder gets what it had left over, whatever it knows of it, and once.
 func TestLeftOver(t *testing.T) {
 	var d Decoder
-	d.Init(Lines{}, nil)
+	d.Init(codec.Lines{}, nil)
 	if b := d.LeftOver(); b != nil {
 		t.Errorf("at first %q", b)
 	}
@@ -336,12 +338,26 @@ func TestLeftOver(t *testing.T) {
 	if _, frame, more, err := d.Next([]byte("ee")); frame != nil || more || err != nil || string(d.LeftOver()) != "three" {
 		t.Errorf("of less than a frame: %q, %v", d.LeftOver(), err)
 	}
-	d.SetCodec(Raw{})
+	d.SetCodec(codec.Raw{})
 	if lent := d.Lend(); string(lent) != "three" || d.LeftOver() != nil {
 		t.Errorf("lent %q, and %q is left over", lent, d.LeftOver())
 	}
 	d.Release()
 	if b := d.LeftOver(); b != nil {
 		t.Errorf("after Release %q", b)
+	}
+}
+
+func TestCompile(t *testing.T) {
+	if c, err := Compile(nil); c != (codec.Raw{}) || err != nil {
+		t.Errorf("nil: %v, %v", c, err)
+	}
+	for _, c := range []codec.Codec{codec.Delimiter{}, codec.Lines{Max: -1}, codec.Length{Size: 5}} {
+		if _, err := Compile(c); !errors.Is(err, codec.ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if _, err := frames(newDecoder(c), []byte("x")); !errors.Is(err, codec.ErrConfig) {
+			t.Errorf("%+v: Next: %v", c, err)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package codec
+package framing
 
 import (
 	"math/bits"
@@ -21,8 +21,8 @@ const (
 // it makes, which have 512 bytes to 1 MiB, in powers of two, and 64 bytes for a header; larger ones
 // are left to the garbage collector. What is too much is taken from the size of which it has most.
 //
-// It is for those who run Decoders, such as package loop, which has one Pool for each loop. A Pool
-// and the Decoders that share it belong to one goroutine.
+// Package loop has one Pool for each loop. A Pool and the Decoders that share it belong to one
+// goroutine.
 type Pool struct {
 	free [poolClasses][][]byte
 	held int              // bytes

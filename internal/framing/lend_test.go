@@ -1,14 +1,16 @@
-package codec
+package framing
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/codec"
 )
 
 // What was kept is decoded where it is, and what is left of it is taken back without a copy.
 func TestDecoderLends(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	d.Keep([]byte("a\nb\nc\nd"))
 	data := d.Lend()
 	if string(data) != "a\nb\nc\nd" || d.Buffered() != 0 || !d.Fresh() {
@@ -34,7 +36,7 @@ func TestDecoderLends(t *testing.T) {
 func TestDecoderReturns(t *testing.T) {
 	for _, back := range []func(d *Decoder){(*Decoder).Return, (*Decoder).Release, func(d *Decoder) { d.Next(nil) },
 		func(d *Decoder) { d.Keep(nil) }} {
-		d := newDecoder(Lines{})
+		d := newDecoder(codec.Lines{})
 		d.Keep([]byte("a\nb\n"))
 		rest, _, _, _ := d.Next(d.Lend())
 		if _, frame, _, _ := d.Next(rest); string(frame) != "b" {
@@ -44,7 +46,7 @@ func TestDecoderReturns(t *testing.T) {
 			t.Error("the buffer is not back")
 		}
 	}
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	if d.Return(); d.Lend() != nil {
 		t.Error("nothing was lent")
 	}
@@ -56,7 +58,7 @@ func TestDecoderReturns(t *testing.T) {
 
 // What is known to be less than a frame is not lent: it would be scanned again.
 func TestDecoderDoesNotLendWhatIsLessThanAFrame(t *testing.T) {
-	w := &witness{Lines: Lines{Max: 1 << 20}}
+	w := &witness{Lines: codec.Lines{Max: 1 << 20}}
 	d := newDecoder(w)
 	frames(d, []byte(strings.Repeat("x", 10_000)))
 	if d.Lend() != nil || d.Buffered() != 10_000 {
@@ -74,7 +76,7 @@ func TestDecoderDoesNotLendWhatIsLessThanAFrame(t *testing.T) {
 // Keep takes anything, as ever.
 func TestDecoderKeepsSomethingElse(t *testing.T) {
 	for _, other := range []string{"other\n", strings.Repeat("long", 1000) + "\n"} {
-		d := newDecoder(Lines{})
+		d := newDecoder(codec.Lines{})
 		d.Keep([]byte("lent\n"))
 		d.Lend()
 		d.Keep([]byte(other))
@@ -86,7 +88,7 @@ func TestDecoderKeepsSomethingElse(t *testing.T) {
 
 // A large buffer goes back as soon as what is left needs a quarter of it.
 func TestDecoderTrimsWhatWasLent(t *testing.T) {
-	d := newDecoder(Lines{})
+	d := newDecoder(codec.Lines{})
 	d.Keep([]byte(strings.Repeat("x\n", 100_000)))
 	for data := d.Lend(); len(data) > 0; data = d.Lend() {
 		for range 1000 {

@@ -1,14 +1,19 @@
-package codec
+// Package framing applies a codec to a stream that arrives in pieces. It is for those who run
+// codecs: package loop, and the tests of codecs.
+package framing
 
 import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
-// A Decoder applies a Codec to a stream that arrives in pieces, and keeps what is left of a piece
-// until the next one comes. It belongs to one goroutine. The zero Decoder must be given a codec
-// with Init first.
+// A Decoder applies a codec.Codec to a stream that arrives in pieces, and keeps what is left of a
+// piece until the next one comes. It belongs to one goroutine. The zero Decoder must be given a
+// codec with Init first.
 //
 // For each piece call Next until it says that there is nothing more:
 //
@@ -23,8 +28,8 @@ import (
 //		}
 //	}
 //
-// A caller whose codec is a Responder asks it for replies after each call of Next, before the frame
-// is handled.
+// A caller whose codec is a codec.Responder asks it for replies after each call of Next, before the
+// frame is handled.
 //
 // Between two calls of Next the caller may also
 //
@@ -41,7 +46,7 @@ import (
 // believed until a quarter of it has come. Until a frame from the buffer has been handled, and Next
 // has been called again, the buffer stays as it is.
 type Decoder struct {
-	codec Codec
+	codec codec.Codec
 	pool  *Pool
 	rest  *leftover // nil: nothing is left over
 }
@@ -64,22 +69,41 @@ func (r *leftover) size() int { return len(r.buf) - r.off }
 // comesFirst reports whether Next must look at r before it looks at its data.
 func (r *leftover) comesFirst() bool { return r != nil && len(r.buf) != 0 && !r.lent }
 
-// Init makes d ready for a stream framed by c, or by c.New() if c is Stateful. Buffers come from p,
-// or from the garbage collector if p is nil.
-func (d *Decoder) Init(c Codec, p *Pool) {
+// Init makes d ready for a stream framed by c, or by c.New() if c is codec.Stateful. Buffers come
+// from p, or from the garbage collector if p is nil.
+func (d *Decoder) Init(c codec.Codec, p *Pool) {
 	*d = Decoder{pool: p}
 	d.SetCodec(c)
 }
 
-// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is
-// Stateful.
-func (d *Decoder) Codec() Codec { return d.codec }
+// Compile checks the configuration of c and returns the form of c that is quickest to run, which
+// may be c itself and is shared by all connections as c is. nil means codec.Raw. The error is that
+// of c's Validate, if c is a codec.Validator.
+func Compile(c codec.Codec) (codec.Codec, error) {
+	if c == nil {
+		return codec.Raw{}, nil
+	}
+	if v, ok := c.(codec.Validator); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if c, ok := c.(codec.Length); ok {
+		l, err := (*length.Layout)(&c).Reader()
+		return &l, err
+	}
+	return c, nil
+}
 
-// SetCodec decodes what follows with c, or with c.New() if c is Stateful; nil means Raw. If the
-// Decoder is not in the middle of a piece, call Next(nil) afterwards: the bytes left over may be
-// whole frames now. It panics if New returns nil.
-func (d *Decoder) SetCodec(c Codec) {
-	if s, ok := c.(Stateful); ok {
+// Codec returns the codec in use: the one given, or its compiled form, or the stream's own if it is
+// codec.Stateful.
+func (d *Decoder) Codec() codec.Codec { return d.codec }
+
+// SetCodec decodes what follows with c, or with c.New() if c is codec.Stateful; nil means
+// codec.Raw. If the Decoder is not in the middle of a piece, call Next(nil) afterwards: the bytes
+// left over may be whole frames now. It panics if New returns nil.
+func (d *Decoder) SetCodec(c codec.Codec) {
+	if s, ok := c.(codec.Stateful); ok {
 		if c = s.New(); c == nil {
 			panic(fmt.Sprintf("codec: (%T).New returned nil", s))
 		}
@@ -93,14 +117,14 @@ func (d *Decoder) SetCodec(c Codec) {
 	}
 }
 
-// Plain is for those who run codecs, and for whom the calls of Next and AppendFrame cost too much.
-// If it is not 0, then the codec's frames are a 4-byte big-endian length and the payload, which is
-// what is delivered. Of those with fewer than Plain bytes of payload, one may be written without
-// asking the codec, and while Fresh reports true, one that is whole at the start of a piece of
-// input may be taken from it without asking the Decoder. Next must see what else is in the piece.
+// Plain is for those for whom the calls of Next and AppendFrame cost too much. If it is not 0, then
+// the codec's frames are a 4-byte big-endian length and the payload, which is what is delivered. Of
+// those with fewer than Plain bytes of payload, one may be written without asking the codec, and
+// while Fresh reports true, one that is whole at the start of a piece of input may be taken from it
+// without asking the Decoder. Next must see what else is in the piece.
 func (d *Decoder) Plain() int {
-	if l, ok := d.codec.(*length); ok {
-		return l.plain()
+	if l, ok := d.codec.(*length.Reader); ok {
+		return l.Plain()
 	}
 	return 0
 }
@@ -172,9 +196,9 @@ func check(n, size int, frame []byte, err error) error {
 	case err != nil:
 		return err
 	case n < 0 || n > size:
-		return fmt.Errorf("%w: it consumed %d of %d bytes", ErrContract, n, size)
+		return fmt.Errorf("%w: it consumed %d of %d bytes", codec.ErrContract, n, size)
 	case n == 0 && frame != nil:
-		return fmt.Errorf("%w: it returned a frame and consumed nothing", ErrContract)
+		return fmt.Errorf("%w: it returned a frame and consumed nothing", codec.ErrContract)
 	}
 	return nil
 }
@@ -206,7 +230,7 @@ func (d *Decoder) nextBuffered(data []byte) (rest, frame []byte, more bool, err 
 
 func (d *Decoder) decode(window []byte) (n int, frame []byte, err error) {
 	if d.rest.seen > 0 {
-		if r, ok := d.codec.(Resumer); ok {
+		if r, ok := d.codec.(codec.Resumer); ok {
 			return r.DecodeFrom(window, d.rest.seen)
 		}
 	}
@@ -242,7 +266,7 @@ func (d *Decoder) take(data []byte) int {
 }
 
 func (d *Decoder) frameSize(data []byte) (size int, ok bool) {
-	if s, ok := d.codec.(Sizer); ok {
+	if s, ok := d.codec.(codec.Sizer); ok {
 		return s.FrameSize(data)
 	}
 	return 0, false
