@@ -2,6 +2,7 @@ package rediswheel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -16,8 +17,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -71,13 +74,29 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
+// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
+// permanent.
+var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
+
+// guard knows the networks of the IANA special-purpose address registries (RFC 6890). Of IPv6, all
+// that is not in 2000::/3 is special.
+var guard = ssrf.New(ssrf.WithAnyNetwork(), ssrf.WithAnyPort())
+
+// refusePrivate is called by the dialer with the address that it is about to connect to.
+func refusePrivate(network, address string, c syscall.RawConn) error {
+	if err := guard.Safe(network, address, c); err != nil {
+		return fmt.Errorf("%w: %w", ErrPrivateAddress, err)
+	}
+	return nil
+}
+
 // maxRetryAfter bounds what a host may ask for.
 const maxRetryAfter = time.Hour
 
 func (h *HTTPCallback) init() {
-	orDefault(&h.Timeout, DefaultCallbackTimeout)
-	orDefault(&h.MaxResponse, DefaultMaxResponse)
-	orDefault(&h.PerHost, DefaultPerHost)
+	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
+	h.MaxResponse = cmp.Or(h.MaxResponse, DefaultMaxResponse)
+	h.PerHost = cmp.Or(h.PerHost, DefaultPerHost)
 	h.hosts = make(map[string]int)
 	transport := h.Transport
 	if transport == nil {
@@ -139,11 +158,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	if t.URL == "" {
 		return nil, errors.New("the task has no URL")
 	}
-	method := t.Method
-	if method == "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(t.Body))
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(t.Method, http.MethodPost), t.URL, bytes.NewReader(t.Body))
 	if err != nil {
 		return nil, err
 	}
