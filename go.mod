@@ -3,7 +3,6 @@ module github.com/loopwheel/loopwheel
 go 1.26.0
 
 require (
-	code.dny.dev/ssrf v0.3.0
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/cloudflare/tableflip v1.2.3
 	github.com/gobwas/httphead v0.1.0

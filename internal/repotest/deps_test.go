@@ -28,7 +28,7 @@ var floors = map[string][]string{
 	// Floor 1: codecs and delays that need more.
 	"codec/resp":                     {"codec"},
 	"codec/websocket":                {"codec", "github.com/gobwas/ws/...", "github.com/gobwas/httphead"},
-	"timing/rediswheel":              {"timing", redisModule, zerologModule, "github.com/netresearch/go-cron", "code.dny.dev/ssrf", "golang.org/x/net/http/httpguts"},
+	"timing/rediswheel":              {"timing", redisModule, zerologModule, "github.com/netresearch/go-cron", "golang.org/x/net/http/httpguts"},
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	"code.dny.dev/ssrf"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -78,16 +79,33 @@ type HTTPCallback struct {
 // permanent.
 var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
 
-// guard knows the networks of the IANA special-purpose address registries (RFC 6890). Of IPv6, all
-// that is not in 2000::/3 is special.
-var guard = ssrf.New(ssrf.WithAnyNetwork(), ssrf.WithAnyPort())
+// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were
+// in November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
+// special.
+//
+//go:embed special.txt
+var special string
 
 // refusePrivate is called by the dialer with the address that it is about to connect to.
-func refusePrivate(network, address string, c syscall.RawConn) error {
-	if err := guard.Safe(network, address, c); err != nil {
-		return fmt.Errorf("%w: %w", ErrPrivateAddress, err)
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || !isPublic(ap.Addr().Unmap().WithZone("")) {
+		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
 	}
 	return nil
+}
+
+// isPublic reports whether an address is of the public Internet.
+func isPublic(a netip.Addr) bool {
+	if a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
+		return false
+	}
+	for line := range strings.Lines(special) {
+		if netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxRetryAfter bounds what a host may ask for.
