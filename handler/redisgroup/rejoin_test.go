@@ -11,7 +11,7 @@ import (
 
 // A node that was declared dead while Redis is away tells what it has once Redis is back, however
 // often that fails in between.
-func TestRiseWhileRedisIsAway(t *testing.T) {
+func TestRejoinWhileRedisIsAway(t *testing.T) {
 	m := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	defer client.Close()
@@ -45,7 +45,7 @@ func TestRiseWhileRedisIsAway(t *testing.T) {
 	for range 3 {
 		before := h.keeper.name()
 		m.SetError("LOADING it is away")
-		h.keeper.lost(before)
+		h.keeper.rejoin(before)
 		wait("it has another life", func() bool { return h.keeper.name() != before })
 		time.Sleep(10 * time.Millisecond) // it tries in vain meanwhile, if it can
 		m.SetError("")
