@@ -1,4 +1,4 @@
-package watchdog
+package meter
 
 import (
 	"bytes"
@@ -14,18 +14,17 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 )
 
-// newTest returns a Dog of one loop.
-func newTest(threshold time.Duration, log *bytes.Buffer) (*Dog, *Pulse, func() time.Duration) {
+// newTest returns a Watchdog of one loop.
+func newTest(threshold time.Duration, log *bytes.Buffer) (*Watchdog, *Meter, func() time.Duration) {
 	base := time.Now()
 	clock := func() time.Duration { return time.Since(base) }
 	var logger zerolog.Logger
 	if log != nil {
 		logger = zerolog.New(log)
 	}
-	d, p := New(threshold, 1, clock, logger), new(Pulse)
-	p.Init()
-	d.Watch(0, p)
-	return d, p, clock
+	d, m := NewWatchdog(threshold, clock, logger), new(Meter)
+	d.Watch(m)
+	return d, m, clock
 }
 
 // look is one look of the watchdog: when, and the turn that the loop was in then.
@@ -46,23 +45,23 @@ func TestLooks(t *testing.T) {
 		{"counted once", []look{{25 * ms, 0}, {50 * ms, 0}, {75 * ms, 0}, {100 * ms, 0}, {125 * ms, 0}}, 1},
 		{"not long enough", []look{{25 * ms, 1 * ms}, {50 * ms, 1 * ms}, {75 * ms, 1 * ms}, {100 * ms, 1 * ms}}, 0},
 		{"turn after turn", []look{{25 * ms, 0}, {50 * ms, 0}, {75 * ms, 60 * ms}, {100 * ms, 60 * ms}, {125 * ms, 60 * ms}}, 0},
-		{"stopped in a turn", []look{{25 * ms, NoTurn}, {time.Hour, 26 * ms}, {time.Hour + 25*ms, NoTurn}}, 0},
+		{"stopped in a turn", []look{{25 * ms, noTurn}, {time.Hour, 26 * ms}, {time.Hour + 25*ms, noTurn}}, 0},
 		{"stopped in a turn that was seen", []look{{25 * ms, 24 * ms}, {time.Hour, 24 * ms}, {time.Hour + 25*ms, 24 * ms}}, 0},
 		{"stopped twice", []look{{25 * ms, 1 * ms}, {time.Hour, 1 * ms}, {2 * time.Hour, 1 * ms}}, 0},
 		{"stopped, then blocked", []look{{time.Hour, 1 * ms}, {time.Hour + 25*ms, 1 * ms}, {time.Hour + 50*ms, 1 * ms}, {time.Hour + 75*ms, 1 * ms}}, 1},
 		{"blocked on a slow machine", []look{{300 * ms, 0}, {600 * ms, 0}, {900 * ms, 0}, {1200 * ms, 0}}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d, p, _ := newTest(100*ms, nil)
+			d, m, _ := newTest(100*ms, nil)
 			var last time.Duration
 			for _, look := range test.looks {
-				p.Begin(look.since)
-				if busy := d.look(look.at, look.at-last); busy != (look.since != NoTurn) {
+				m.Begin(look.since)
+				if busy := d.look(look.at, look.at-last); busy != (look.since != noTurn) {
 					t.Errorf("at %v: busy %v", look.at, busy)
 				}
 				last = look.at
 			}
-			if n := p.Blocked(); n != test.blocked {
+			if n := m.Blocked(); n != test.blocked {
 				t.Errorf("blocked %d times, want %d", n, test.blocked)
 			}
 		})
@@ -72,9 +71,9 @@ func TestLooks(t *testing.T) {
 // The watchdog wakes up for a turn, and sleeps again soon; it never has a timer while it sleeps.
 func TestSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, p, clock := newTest(100*time.Millisecond, nil)
+		d, m, clock := newTest(100*time.Millisecond, nil)
 		go d.Run()
-		begin := func() { p.Begin(clock()); d.Wake() }
+		begin := func() { m.Begin(clock()) }
 		expect := func(state int32) {
 			t.Helper()
 			synctest.Wait()
@@ -87,10 +86,10 @@ func TestSleeps(t *testing.T) {
 			time.Sleep(time.Hour)
 			begin()
 			expect(idle)
-			p.End()
+			m.End()
 			time.Sleep(10 * time.Millisecond)
 			begin()
-			p.End()
+			m.End()
 			expect(running)
 			time.Sleep(25 * time.Millisecond)
 			expect(idle)
@@ -103,15 +102,14 @@ func TestSleeps(t *testing.T) {
 
 // Many turns begin while the watchdog is about to fall asleep: each is seen.
 func TestIsNotMissed(t *testing.T) {
-	d, p, clock := newTest(minLook, nil)
+	d, m, clock := newTest(minLook, nil)
 	go d.Run()
 	for i := range uint64(20) {
-		p.Begin(clock())
-		d.Wake()
-		for p.Blocked() == i { // blocks until it is reported; for ever, if it was missed
+		m.Begin(clock())
+		for m.Blocked() == i { // blocks until it is reported; for ever, if it was missed
 			runtime.Gosched()
 		}
-		p.End()
+		m.End()
 		for end := clock() + time.Duration(i)*minLook/8; clock() < end; {
 			runtime.Gosched()
 		}
@@ -123,14 +121,14 @@ func TestIsNotMissed(t *testing.T) {
 // was.
 func TestReports(t *testing.T) {
 	var log bytes.Buffer
-	d, p, _ := newTest(100*time.Millisecond, &log)
-	p.OnGoroutine(goroutine.ID())
-	p.Begin(time.Second)
+	d, m, _ := newTest(100*time.Millisecond, &log)
+	m.OnGoroutine(goroutine.ID())
+	m.Begin(time.Second)
 	for i := range 5 {
 		d.look(time.Second+time.Duration(i*25)*time.Millisecond, 25*time.Millisecond)
 	}
-	p.Long(time.Second, 130*time.Millisecond)
-	p.End()
+	m.Measure(time.Second, 1130*time.Millisecond, 1)
+	m.End()
 	d.look(time.Second+150*time.Millisecond, 25*time.Millisecond)
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "blocks its loop") || !strings.Contains(lines[0], "TestReports") ||
@@ -141,7 +139,7 @@ func TestReports(t *testing.T) {
 
 // A threshold that is never reached costs no more looks than any long one.
 func TestLongestThreshold(t *testing.T) {
-	if d := New(time.Duration(math.MaxInt64), 1, nil, zerolog.Nop()); d.period != maxLook {
+	if d := NewWatchdog(time.Duration(math.MaxInt64), nil, zerolog.Nop()); d.period != maxLook {
 		t.Errorf("it looks each %v, want %v", d.period, maxLook)
 	}
 }
