@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
 
@@ -15,7 +16,7 @@ import (
 
 // input is what a connection receives, and how far that has got.
 type input struct {
-	decoder  codec.Decoder
+	decoder  framing.Decoder
 	prefixed int32  // messages shorter than this follow a length of 4 bytes, and need no codec; see Decoder.Plain
 	pauses   pauses // why nothing is decoded, if so
 	ended    bool   // the peer has ended its output: nothing more comes

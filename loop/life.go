@@ -9,6 +9,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -329,7 +330,7 @@ func (c *Conn) flush() {
 		if end.parts == 0 {
 			end.unsent = c.untaken()
 		}
-		end.away = l.health.away
+		end.away = l.meter.Away()
 		end.due = l.after(l.server.CloseTimeout / closeParts)
 		end.timer = l.wheel.At(end.due, c.closePart)
 		fallthrough
@@ -349,7 +350,7 @@ func (c *Conn) closePart() {
 	switch n := c.untaken(); {
 	case l.draining && n < end.unsent:
 		end.unsent, end.parts = n, 0
-	case l.clock()-end.due+l.health.away-end.away < max(part/closeParts, awayTurn):
+	case l.clock()-end.due+l.meter.Away()-end.away < max(part/closeParts, meter.LongTurn):
 		end.parts++
 	}
 	if b := c.out.box; b != nil {

@@ -32,8 +32,7 @@ func (l *Loop) enter() {
 		return
 	}
 	l.now = l.clock()
-	l.health.pulse.Begin(l.now)
-	l.watch.Wake()
+	l.meter.Begin(l.now)
 }
 
 // leave ends a turn that handled I/O.
@@ -86,7 +85,7 @@ func (h *host) Ended(i int, err error) {
 // left is continued after the loop has looked at its sockets.
 func (l *Loop) turn() {
 	l.enter()
-	l.health.noteStop(l.published, l.now)
+	l.meter.Due(l.published, l.now)
 	l.published = unknown // the engine may have forgotten it
 	end := later(l.now, l.server.TurnBudget)
 	if l.overdue.Load() && l.overdue.Swap(false) {
@@ -125,7 +124,7 @@ func (l *Loop) leaveMeasured() {
 // are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.health.noteWaited(l.now-since, l.now)
+		l.meter.Waited.Note(l.now-since, 1, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)
@@ -170,8 +169,7 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 		if !ok || due > now {
 			return false
 		}
-		l.advanced = now
-		l.health.noteLate(now-due, now)
+		l.advanced, l.lateNoted = now, false
 		l.wheel.Take(now, timerBatch, l.take)
 		l.count.fired = l.wheel.Fired()
 		l.settle() // an expiry may have closed many
@@ -188,6 +186,10 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 func (l *Loop) fire(d timing.Due) (more bool) {
 	more = true // after a panic, too
 	defer l.rescue(nil)
+	if !l.lateNoted {
+		l.lateNoted = true
+		l.noteLate(d.When)
+	}
 	l.current = l.timers.owner(d.Timer.Index())
 	if l.current != nil && !l.wheel.Pending(d.Timer) {
 		l.timers.untie(d.Timer.Index())
@@ -331,8 +333,11 @@ func (l *Loop) park() bool {
 func (l *Loop) publish() {
 	l.wheel.touched = false
 	when, ok := l.wheel.Next()
-	if !ok {
+	switch {
+	case !ok:
 		when = never
+	case when < l.now: // what was due did not fit into this turn
+		when = l.now
 	}
 	if when != l.published {
 		l.published = when

@@ -69,13 +69,13 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	return n, nil
 }
 
-func (s *socket) NotifyWritable() bool { return true }
-func (s *socket) Pending() bool        { return false }
-func (s *socket) Unsent() int          { return 0 }
-func (s *socket) Pause() error         { return nil }
-func (s *socket) Resume()              {}
-func (*socket) Divert(engine.Sink)     {}
-func (s *socket) Linger() bool         { return false }
+func (s *socket) NotifyWritable() bool  { return true }
+func (s *socket) Pending() bool         { return false }
+func (s *socket) Unsent() int           { return 0 }
+func (s *socket) Pause() error          { return nil }
+func (s *socket) Resume()               {}
+func (s *socket) Divert(to engine.Sink) { (*client)(s).sink = to }
+func (s *socket) Linger() bool          { return false }
 
 // CloseWrite is what a client that lives answers by closing.
 func (s *socket) CloseWrite() {

@@ -249,7 +249,11 @@ func (w *world) Enroll(_ int, nc net.Conn, open func(engine.Socket) engine.Sink,
 	c := nc.(*client)
 	w.calls <- func() {
 		c.heard = w.now()
-		if c.sink = open((*socket)(c)); c.sink != nil {
+		c.sink = nil
+		if sink := open((*socket)(c)); c.sink == nil { // otherwise Divert was called
+			c.sink = sink
+		}
+		if c.sink != nil {
 			c.life = talking
 			w.trace.note(c, arrives)
 		}
