@@ -2,8 +2,10 @@ package loop
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -39,7 +41,7 @@ import (
 type Conn struct {
 	loop    *Loop
 	id      uint64
-	ends    ends
+	addrs   addrs
 	handler Handler
 	sock    engine.Socket // nil: it is gone
 	state   atomic.Uint32 // a state; other goroutines may load it
@@ -108,11 +110,11 @@ func (c *Conn) ID() uint64 { return c.id }
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
 // unix socket has an address without a name. What is returned must not be changed: other
 // connections may share it.
-func (c *Conn) RemoteAddr() net.Addr { return c.ends.remote() }
+func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call
 // it. It is shared as RemoteAddr is.
-func (c *Conn) LocalAddr() net.Addr { return c.ends.local() }
+func (c *Conn) LocalAddr() net.Addr { return c.addrs.local() }
 
 // ProxyTLVs returns the notes of the header by which a balancer handed c over (see
 // Server.ProxyProtocol), in their order. nil: there was no header, or no note in it. It may be
@@ -152,7 +154,7 @@ func (c *Conn) Log() *zerolog.Logger {
 	c.loop.owner.Check("Conn.Log")
 	x := c.more()
 	if x.log == nil {
-		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.ends.remote()).Logger()
+		log := c.loop.server.Logger.With().Uint64("conn", c.id).Stringer("remote", c.addrs.remote()).Logger()
 		x.log = &log
 	}
 	return x.log
@@ -236,36 +238,36 @@ func (c *Conn) limitOpening() {
 	}
 }
 
-// ends are the addresses of a connection. Most peers are of TCP, and those of a listener mostly
+// addrs are the addresses of a connection. Most peers are of TCP, and those of a listener mostly
 // have one local address, which is kept once: an idle connection is little more than 200 bytes of
 // this package, so two addresses as interfaces would be a seventh of it.
-type ends struct {
+type addrs struct {
 	peer   *net.TCPAddr // the remote one, if it is of TCP
-	shared *sharedEnds
+	shared *sharedAddrs
 }
 
-// sharedEnds are shared by connections where remote is nil, and do not change.
-type sharedEnds struct{ local, remote net.Addr }
+// sharedAddrs are shared by connections where remote is nil, and do not change.
+type sharedAddrs struct{ local, remote net.Addr }
 
-func (e ends) remote() net.Addr {
-	if e.peer != nil {
-		return e.peer
+func (a addrs) remote() net.Addr {
+	if a.peer != nil {
+		return a.peer
 	}
-	return e.shared.remote
+	return a.shared.remote
 }
 
-func (e ends) local() net.Addr { return e.shared.local }
+func (a addrs) local() net.Addr { return a.shared.local }
 
-// endsOf returns the ends of a connection that is new on l.
-func (l *Loop) endsOf(local, remote net.Addr) ends {
+// addrsOf returns the addresses of a connection that is new on l.
+func (l *Loop) addrsOf(local, remote net.Addr) addrs {
 	peer, ok := remote.(*net.TCPAddr)
 	if !ok || peer == nil {
-		return ends{shared: &sharedEnds{local: local, remote: remote}}
+		return addrs{shared: &sharedAddrs{local: local, remote: remote}}
 	}
-	if l.ends == nil || !sameTCP(l.ends.local, local) {
-		l.ends = &sharedEnds{local: local}
+	if l.lastAddrs == nil || !sameTCP(l.lastAddrs.local, local) {
+		l.lastAddrs = &sharedAddrs{local: local}
 	}
-	return ends{peer: peer, shared: l.ends}
+	return addrs{peer: peer, shared: l.lastAddrs}
 }
 
 // sameTCP reports whether two addresses of TCP are the same, in the same form.
@@ -276,4 +278,100 @@ func sameTCP(a, b net.Addr) bool {
 		return false
 	}
 	return x.Port == y.Port && x.Zone == y.Zone && len(x.IP) == len(y.IP) && x.IP.Equal(y.IP)
+}
+
+// greet sends the first words of the codec, if it is one that has them. They are made in a buffer
+// of their own: user code may have a part in them, and send something meanwhile.
+func (c *Conn) greet() {
+	g, ok := c.in.decoder.Codec().(codec.Greeting)
+	if !ok || c.isClosing() || c.out.ended {
+		return
+	}
+	c.callHook(func() { // a panic closes c: who dialled it must hear of that
+		words, err := g.AppendGreeting(nil, c.isTLS())
+		if err != nil {
+			c.beginClose(err)
+		} else if len(words) > 0 && !c.isClosing() {
+			c.appended(append(c.space(len(words)), words...))
+		}
+	})
+}
+
+// peer returns what the codec of c may know of its connection.
+func (c *Conn) peer() codec.Peer {
+	p := codec.Peer{Remote: c.RemoteAddr(), Local: c.LocalAddr()}
+	if state, ok := c.TLS(); ok {
+		p.TLS = &state
+	} else if c.isTLS() {
+		p.TLS = new(tls.ConnectionState) // the handshake of StartTLS is not done
+	}
+	return p
+}
+
+// SyscallConn returns the system's socket of c, for options that have no method here. The Control
+// of what it returns is for c's loop only, and for as long as c is not closed (net.ErrClosed); f
+// must not block, close the socket, read it or write to it. Read and Write fail with
+// errors.ErrUnsupported: the loop does that. The sessions of a UDP address share a socket. An
+// error, errors.ErrUnsupported: there is no socket, as in tests in memory.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	c.loop.owner.Check("Conn.SyscallConn")
+	if _, err := c.systemSocket(); err != nil {
+		return nil, err
+	}
+	return rawConn{c}, nil
+}
+
+// systemSocket returns what controls the socket that c has now.
+func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error) {
+	var sock any = c.sock
+	for {
+		switch s := sock.(type) {
+		case nil:
+			return nil, net.ErrClosed
+		case *udpSession:
+			sock = s.port.to
+		case *tlsconn.Conn:
+			sock = s.Raw()
+		case *tlsStart:
+			sock = s.raw
+		case interface{ FD() int }:
+			return engine.Descriptor(s.FD()).Control, nil
+		case syscall.Conn:
+			raw, err := s.SyscallConn()
+			if err != nil {
+				return nil, err
+			}
+			return raw.Control, nil
+		default:
+			return nil, errors.ErrUnsupported
+		}
+	}
+}
+
+// rawConn implements syscall.RawConn.
+type rawConn struct{ c *Conn }
+
+func (r rawConn) Control(f func(fd uintptr)) error {
+	r.c.loop.owner.Check("Control of Conn.SyscallConn")
+	control, err := r.c.systemSocket()
+	if err != nil {
+		return err
+	}
+	return control(f)
+}
+
+func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsupported }
+func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
+
+func init() {
+	engine.SocketOf = func(conn any) engine.Socket {
+		switch sock := conn.(*Conn).sock.(type) {
+		case *tlsconn.Conn:
+			return sock.Raw()
+		case *tlsStart:
+			return sock.raw
+		default:
+			return sock
+		}
+	}
 }

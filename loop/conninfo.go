@@ -29,7 +29,7 @@ func (c *Conn) Info() ConnInfo {
 	parts, _ := c.unfinished()
 	return ConnInfo{
 		ID:        c.id,
-		Remote:    c.ends.remote(),
+		Remote:    c.addrs.remote(),
 		Handler:   c.handlerName(),
 		Opened:    l.wallTime(opened),
 		LastRead:  l.wallTime(max(opened, c.idle.lastRead)),

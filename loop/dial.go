@@ -22,6 +22,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
+// This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
+// codec before the connection comes to life.
+
 // DefaultDialTimeout is the default of Dialer.Timeout.
 const DefaultDialTimeout = 10 * time.Second
 
@@ -87,7 +90,7 @@ func (d Dialer) Dial(l *Loop, addr string, open func(c *Conn, err error) Handler
 		panic("loop: Dialer.Dial with a nil Loop or func")
 	}
 	a := &dialing{loop: l, dialer: d, addr: addr, open: open}
-	_ = l.urge(a.begin) // an error: l has ended
+	_ = l.postUrgent(a.begin) // an error: l has ended
 	return a.cancel
 }
 
@@ -276,17 +279,17 @@ func (a *dialing) dial() {
 		d := net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()}
 		nc, err := l.server.engine.Dial(ctx, d, a.network, a.address)
 		if err != nil && l.clock() >= a.deadline { // the timer has not run, as the loop is busy
-			_ = l.urge(a.timeout)
+			_ = l.postUrgent(a.timeout)
 			return
 		} else if err != nil {
-			_ = l.urge(func() { a.fail(err) })
+			_ = l.postUrgent(func() { a.fail(err) })
 			return
 		}
 		var ip net.IP
 		local, remote := keepAddr(nc.LocalAddr(), &ip), keepAddr(nc.RemoteAddr(), &ip)
 		l.enroll(nc, func(sock engine.Socket) engine.Sink {
 			return a.opened(sock, local, remote)
-		}, func(err error) { _ = l.urge(func() { a.fail(err) }) })
+		}, func(err error) { _ = l.postUrgent(func() { a.fail(err) }) })
 	})
 }
 
@@ -424,7 +427,7 @@ func (a *dialing) cancel() {
 	if a.canceled.Swap(true) {
 		return
 	}
-	_ = a.loop.urge(func() {
+	_ = a.loop.postUrgent(func() {
 		if !a.over && a.stop != nil {
 			a.stop()
 		}
@@ -442,3 +445,204 @@ func (l *Loop) endDials(err error) {
 		a.fail(err)
 	}
 }
+
+// raceDelay is how long an address has before the next one is tried beside it, as package net has
+// it (RFC 8305 says 250 ms).
+const raceDelay = 300 * time.Millisecond
+
+// A race is a connection to a name with several addresses: the first that accepts is taken.
+type race struct {
+	a       *dialing
+	remotes []netip.AddrPort
+	next    int
+	running int
+	cancels []func()
+	timer   timing.Timer
+	first   error
+	over    bool
+}
+
+// resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to
+// it costs more than all the rest.
+func (a *dialing) resolve() {
+	l := a.loop
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stop = cancel
+	l.server.newcomers.Go(func() {
+		defer cancel()
+		remotes, err := lookUpAll(ctx, a.network, a.address)
+		_ = l.postUrgent(func() {
+			switch {
+			case a.over:
+			case err != nil:
+				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+			default:
+				r := &race{a: a, remotes: remotes}
+				a.stop = r.stop
+				r.start()
+			}
+		})
+	})
+}
+
+// lookUpAll returns the addresses of a name, the two families in turns, the resolver's favourite
+// first.
+func lookUpAll(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
+	if err != nil {
+		return nil, err
+	}
+	var families [2][]netip.AddrPort
+	for _, ip := range ips {
+		ip = ip.Unmap()
+		i := 0
+		if ip.Is4() != ips[0].Unmap().Is4() {
+			i = 1
+		}
+		families[i] = append(families[i], netip.AddrPortFrom(ip, uint16(port)))
+	}
+	var all []netip.AddrPort
+	for i := range max(len(families[0]), len(families[1])) {
+		for _, f := range families {
+			if i < len(f) {
+				all = append(all, f[i])
+			}
+		}
+	}
+	return all, nil
+}
+
+// start tries the next address.
+func (r *race) start() {
+	a, l := r.a, r.a.loop
+	remote := r.remotes[r.next]
+	r.next++
+	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
+		r.running--
+		if err == nil {
+			r.stop()
+			return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
+		}
+		l.enter()
+		r.failed(a.wrap(err, net.TCPAddrFromAddrPort(remote)))
+		l.leave()
+		return nil
+	}
+	cancel, ok := l.server.engine.Connect(l.index, netip.AddrPort{}, remote, opened)
+	if !ok { // none of them then: package net does it all
+		r.stop()
+		a.dial()
+		return
+	}
+	r.running++
+	r.cancels = append(r.cancels, cancel)
+	if l.wheel.Stop(r.timer); r.next < len(r.remotes) {
+		r.timer = l.wheel.At(l.after(raceDelay), r.start)
+	}
+}
+
+// failed goes on with the next address, or tells the first failure.
+func (r *race) failed(err error) {
+	if r.first == nil {
+		r.first = err
+	}
+	switch {
+	case r.over: // one has won, whose TLS handshake may be under way, or all are given up
+	case r.next < len(r.remotes):
+		r.start()
+	case r.running == 0:
+		r.a.fail(r.first)
+	}
+}
+
+// stop ends all attempts that have not ended.
+func (r *race) stop() {
+	r.over = true
+	r.a.loop.wheel.Stop(r.timer)
+	for _, cancel := range r.cancels {
+		cancel()
+	}
+}
+
+// accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
+// It is the user's, or if the codec has a handshake one that waits for that.
+func (a *dialing) accept(c *Conn) Handler {
+	_, greets := c.in.decoder.Codec().(codec.Greeting)
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && greets && o.Opening() != nil {
+		c.in.prefixed, c.asks = 0, asksForDialer
+		a.stop = func() { c.beginClose(cmp.Or(a.cause, net.ErrClosed)) }
+		return &dialOpening{a, o}
+	}
+	if !a.end() {
+		return nil
+	}
+	return a.open(c, nil)
+}
+
+// A dialOpening is the handler of a connection that was dialled, until the handshake of its codec
+// is done.
+type dialOpening struct {
+	*dialing
+	opener codec.Opener
+}
+
+// lookAtHandshake gives c to who dialled it, if its handshake is done.
+func (c *Conn) lookAtHandshake() {
+	if o, ok := c.handler.(*dialOpening); ok && o.opener.Opening() == nil {
+		o.handOver(c)
+	}
+}
+
+// handOver asks the user for a handler, as accept does when there is no handshake. What panics is
+// for the caller to rescue.
+func (o *dialOpening) handOver(c *Conn) {
+	c.handler = nil
+	welcome := false
+	defer func() {
+		if !welcome {
+			c.handler = refused{}
+			c.beginClose(nil)
+		}
+	}()
+	if o.end() {
+		c.ask(func(c *Conn) Handler { return o.open(c, nil) })
+		welcome = c.handler != nil
+	}
+	if welcome && c.asks == asksForDialer { // and not another codec's
+		c.asks = asksForMore
+		o.tell(c)
+	}
+}
+
+// tell has the codec know that the user has the connection.
+func (o *dialOpening) tell(c *Conn) {
+	if h, ok := o.opener.(codec.Handover); ok && c.isOpen() {
+		if err := h.HandedOver(); err != nil {
+			c.undecodable(err)
+		}
+	}
+}
+
+// OnMessage is for a codec that delivers messages, and says that its handshake is not done.
+func (o *dialOpening) OnMessage(*Conn, []byte) error {
+	return fmt.Errorf("%w: a message before the end of its handshake", codec.ErrContract)
+}
+
+// OnClose tells who dialled that there will be no connection.
+func (o *dialOpening) OnClose(c *Conn, err error) {
+	o.fail(o.wrap(cmp.Or(err, ErrClosed), c.addrs.remote()))
+}
+
+// refused is the handler of a connection that nobody wanted in the end.
+type refused struct{}
+
+func (refused) OnMessage(*Conn, []byte) error { return nil }
+func (refused) OnClose(*Conn, error)          {}

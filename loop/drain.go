@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+// This file is the server's end: the drain of its connections, and the end of its loops.
+
 const (
 	// drainBatch is how many connections a draining loop closes in one turn.
 	drainBatch = 128
@@ -132,7 +134,7 @@ func (s *Server) drain() (cut int, stuck error) {
 // tellLoops has f run on each loop that has not ended.
 func (s *Server) tellLoops(f func(l *Loop)) {
 	for _, l := range s.loops {
-		_ = l.urge(func() { f(l) })
+		_ = l.postUrgent(func() { f(l) })
 	}
 }
 
@@ -205,7 +207,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 	switch rest := conns[n:]; {
 	case len(rest) == 0:
 	case every == 0:
-		_ = l.urge(func() { l.closeSome(rest, every, batch) })
+		_ = l.postUrgent(func() { l.closeSome(rest, every, batch) })
 	default:
 		l.wheel.At(l.after(every), func() { l.closeSome(rest, every, batch) })
 	}

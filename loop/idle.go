@@ -11,6 +11,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
+// This file is time without activity: the idle timeout, OnIdle, and the time that a frame may take.
+// One timer of the wheel serves all of it.
+
 // notYet is when something was that has not been. Zero is a time like any other.
 const notYet = -1
 
@@ -487,7 +490,7 @@ func (c *Conn) watchFrame(some, delivered bool) {
 			w.frame = frameTime{}
 		}
 	}
-	if c.in.pauses&^(pausedForShare|pausedSocket) != 0 {
+	if c.in.pauses&^(pausedForBudget|pausedSocket) != 0 {
 		return // the time stands still
 	}
 	if !c.hasUnfinished() {

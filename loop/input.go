@@ -41,7 +41,7 @@ func (s *sink) Readable(p []byte) {
 		case c.isPiped() && c.in.decoder.Buffered() == 0:
 			c.extras.pipe.pass(p)
 		default:
-			if err := c.decode(p, l.now+share); err != nil {
+			if err := c.decode(p, l.now+inputBudget); err != nil {
 				c.decodePanicked(err)
 			}
 		}
@@ -50,11 +50,24 @@ func (s *sink) Readable(p []byte) {
 	l.leave()
 }
 
-// Writable implements engine.Sink.
+// Writable implements engine.Sink: it goes on with the output.
 func (s *sink) Writable() {
 	c := (*Conn)(s)
+	if c.isClosed() {
+		return
+	}
 	c.loop.enter()
-	c.writable()
+	if b := c.out.box; b != nil {
+		b.Blocked = false
+		c.writeOut()
+	}
+	c.resumeHeldBack()
+	if c.extras != nil {
+		c.checkWater()
+	}
+	if c.isClosing() {
+		c.touch()
+	}
 	c.loop.leave()
 }
 
@@ -81,11 +94,11 @@ func (s *sink) Rested() {
 }
 
 const (
-	// share is how long one connection's input is decoded at a stretch when it comes, and longShare
+	// inputBudget is how long one connection's input is decoded at a stretch when it comes, and laterBudget
 	// when it has had to wait: before that the loop looks at its sockets, so that it is as long as
-	// others wait, where a share of input that comes may be one of many.
-	share     = 500 * time.Microsecond
-	longShare = time.Millisecond
+	// others wait, where input that comes may be one of many.
+	inputBudget = 500 * time.Microsecond
+	laterBudget = time.Millisecond
 
 	// The clock is read after firstLook messages, and then after every nextLook. Long messages
 	// count for more: for one more with each longMessage bytes. A connection with a few small
@@ -141,7 +154,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 		}
 		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
 			if look = nextLook; l.clock() >= end {
-				c.in.pauses |= pausedForShare
+				c.in.pauses |= pausedForBudget
 			}
 		}
 		if c.in.pauses != 0 {
@@ -257,13 +270,13 @@ type waitingInput Conn
 func (w *waitingInput) GoOn() {
 	c := (*Conn)(w)
 	c.in.queued = false
-	c.in.pauses &^= pausedForShare
+	c.in.pauses &^= pausedForBudget
 	if !c.isOpen() || c.in.pauses&^pausedSocket != 0 {
 		return
 	}
 	socket := c.in.pauses & pausedSocket
 	c.in.pauses = 0
-	if err := c.decode(c.in.decoder.Lend(), c.loop.clock()+longShare); err != nil {
+	if err := c.decode(c.in.decoder.Lend(), c.loop.clock()+laterBudget); err != nil {
 		c.decodePanicked(err)
 	}
 	c.in.decoder.Return()
@@ -308,15 +321,15 @@ func (c *Conn) OnEOF(f func()) {
 type pauses uint16
 
 const (
-	pausedByUser   pauses = 1 << iota // PauseRead
-	pausedByDrain                     // the server drains, and jobs are waited for
-	heldBack                          // more than HighWater of its output waits
-	heldByJobs                        // many jobs of it wait
-	pausedForShare                    // it has had its share of the loop, and goes on soon
-	pausedSocket                      // the socket does not read, for one of these reasons
-	heldByPipe                        // the other side of its pipe does not take what comes
-	heldByLayer                       // HoldRead
-	startingTLS                       // StartTLS: what comes is the handshake's
+	pausedByUser    pauses = 1 << iota // PauseRead
+	pausedByDrain                      // the server drains, and jobs are waited for
+	heldBack                           // more than HighWater of its output waits
+	heldByJobs                         // many jobs of it wait
+	pausedForBudget                    // it has had its share of the loop, and goes on soon
+	pausedSocket                       // the socket does not read, for one of these reasons
+	heldByPipe                         // the other side of its pipe does not take what comes
+	heldByLayer                        // HoldRead
+	startingTLS                        // StartTLS: what comes is the handshake's
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.
 	heldUnread = pausedByUser | heldByPipe | heldByLayer
@@ -348,8 +361,8 @@ func (c *Conn) holdBack() {
 	}
 }
 
-// letOn goes on with StartTLS, and ends holdBack.
-func (c *Conn) letOn() {
+// resumeHeldBack goes on with StartTLS, and ends holdBack.
+func (c *Conn) resumeHeldBack() {
 	if s := c.tlsStart(); s != nil {
 		s.goOn()
 	}
@@ -411,10 +424,10 @@ func (c *Conn) keep(data []byte) {
 	if len(data) > keptOpen {
 		c.pauseSocket()
 	}
-	if c.in.pauses&^pausedSocket == pausedForShare {
+	if c.in.pauses&^pausedSocket == pausedForBudget {
 		c.decodeSoon()
 	} else {
-		c.in.pauses &^= pausedForShare // whoever takes the other reason away goes on
+		c.in.pauses &^= pausedForBudget // whoever takes the other reason away goes on
 		c.stopFrame()
 	}
 }

@@ -84,9 +84,9 @@ func (c *Conn) mustBeSound() {
 	}
 	c.require(c.out.atEnd&listed == 0, "it counts as touched")
 	c.require(c.in.pauses != pausedSocket || c.in.queued || s == stateFlushing, "its socket is paused for no reason")
-	c.require(c.in.pauses&pausedForShare == 0 || c.in.queued || s == stateFlushing, "it waits for its turn, and is not listed")
+	c.require(c.in.pauses&pausedForBudget == 0 || c.in.queued || s == stateFlushing, "it waits for its turn, and is not listed")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
-	c.require(c.idle.watch == nil || !c.idle.watch.frame.running || c.in.pauses&^(pausedForShare|pausedSocket) == 0, "the time of a frame runs while nothing is decoded")
+	c.require(c.idle.watch == nil || !c.idle.watch.frame.running || c.in.pauses&^(pausedForBudget|pausedSocket) == 0, "the time of a frame runs while nothing is decoded")
 	c.require(c.in.ended == c.loop.inspection.ended[c].in, "that the peer has ended its output is not noted, or was not so")
 	c.require(c.out.ended == c.loop.inspection.ended[c].out, "that its output has ended is not noted, or was not so")
 	_, between := c.sock.(*tlsStart)

@@ -83,7 +83,7 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 // begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
 // connection was refused and has no socket any more.
 func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
-	c := &Conn{loop: l, sock: a.sock, id: a.id, ends: l.endsOf(a.local, a.remote)}
+	c := &Conn{loop: l, sock: a.sock, id: a.id, addrs: l.addrsOf(a.local, a.remote)}
 	if len(a.notes) > 0 {
 		c.more().notes = a.notes
 	}
@@ -161,7 +161,7 @@ func (c *Conn) peerClosed(err error) {
 	outputCounts := c.out.box != nil || hasMore || x != nil && x.ending.resets // a reset waits for it, too
 	switch {
 	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
-		if c.waitsForShare() {
+		if c.waitsForBudget() {
 			c.outlive(err)
 			return
 		}
@@ -212,9 +212,9 @@ func (c *Conn) hasInput() bool {
 	return (c.in.pauses != 0 || c.in.queued) && c.in.decoder.Buffered() > 0
 }
 
-// waitsForShare reports whether there is input that only waits for its share of the loop.
-func (c *Conn) waitsForShare() bool {
-	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForShare|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
+// waitsForBudget reports whether there is input that only waits for its share of the loop.
+func (c *Conn) waitsForBudget() bool {
+	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForBudget|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
 }
 
 // outlive keeps c open after its socket has gone, until the input that came before is delivered, in

@@ -198,7 +198,7 @@ func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
 		l.enroll(v.Conn, n.open, n.lost)
 		return
 	}
-	err := l.urge(func() {
+	err := l.postUrgent(func() {
 		if err := v.own.Join(l.index, n.open); err != nil {
 			n.lost(err)
 		}
@@ -392,7 +392,7 @@ func (ln *listener) uncount(remote net.Addr) {
 // left counts a connection, or a session of UDP, that is no more.
 func (s *Server) left(c *Conn, udp bool) {
 	if !c.isDialed() {
-		s.gate.Leave(c.ends.remote())
+		s.gate.Leave(c.addrs.remote())
 	}
 	if udp && !c.isDialed() {
 		s.sessions.Add(-1)

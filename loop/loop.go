@@ -54,8 +54,8 @@ type Loop struct {
 
 	// Connections.
 	conns       []*Conn
-	ends        *sharedEnds // of the last connection of TCP
-	touched     []*Conn     // with something to do when this turn ends
+	lastAddrs   *sharedAddrs // of the last connection of TCP
+	touched     []*Conn      // with something to do when this turn ends
 	lingering   map[*lingering]struct{}
 	arrivals    map[*arrival]struct{} // which are no connections yet
 	tls         *tlsconn.Loop         // nil without a listener for TLS

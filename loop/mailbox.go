@@ -26,7 +26,7 @@ func (l *Loop) Post(f func()) error {
 }
 
 // urge posts a task of the framework's own, which no limit stops.
-func (l *Loop) urge(f func()) error {
+func (l *Loop) postUrgent(f func()) error {
 	_, err := l.post(task{f: f}, true)
 	return err
 }

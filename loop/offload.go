@@ -9,6 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 )
 
+// This file runs what would block a loop on goroutines, and what comes of it on the loop.
+
 // jobsTimeout is how long Wait gives jobs that are running still when all connections are closed,
 // and which have been told so by their contexts, to return.
 const jobsTimeout = 5 * time.Second
@@ -128,7 +130,7 @@ func (c *Conn) jobPanicked(v any) {
 	}
 	err := newPanicError(v)
 	c.loop.logPanic(err, c)
-	_ = c.loop.urge(func() {
+	_ = c.loop.postUrgent(func() {
 		c.loop.count.panics++
 		c.loop.rare = true
 		c.beginClose(err)

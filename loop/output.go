@@ -9,6 +9,9 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
+// This file is the output of a connection: what Send and Write append, when it is written, and who
+// waits for that.
+
 // A socket that is full is tried again by the wheel, if its engine cannot tell when it is writable.
 const minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 
@@ -239,7 +242,13 @@ func (c *Conn) writeOut() {
 		return
 	}
 	b.Consume(n, &c.loop.store)
-	c.waitWritable(n > 0)
+	if !b.Blocked {
+		b.Blocked = true
+		c.outputWaits(n > 0)
+	}
+	if !c.sock.NotifyWritable() {
+		c.tryAgain(n > 0)
+	}
 }
 
 // wrote notes that the system has taken n bytes, more than none. It is inlined.
@@ -282,18 +291,7 @@ func (c *Conn) releaseOutput() {
 // hasWritten reports whether the system has taken any output of c.
 func (c *Conn) hasWritten() bool { return c.idle.lastWrite != notYet }
 
-// waitWritable arranges for writable to be called.
-func (c *Conn) waitWritable(progress bool) {
-	if b := c.out.box; !b.Blocked {
-		b.Blocked = true
-		c.outputWaits(progress)
-	}
-	if !c.sock.NotifyWritable() {
-		c.tryAgain(progress)
-	}
-}
-
-// tryAgain has writable called by the wheel: soon, if the last time has brought progress.
+// tryAgain has the output tried again by the wheel: soon, if the last time has brought progress.
 func (c *Conn) tryAgain(progress bool) {
 	l, r := c.loop, &c.more().retries
 	r.in = min(max(minRetry, 2*r.in), maxRetry)
@@ -301,25 +299,7 @@ func (c *Conn) tryAgain(progress bool) {
 		r.in = minRetry
 	}
 	if !l.wheel.Pending(r.timer) {
-		r.timer = l.wheel.At(l.after(r.in), c.writable)
-	}
-}
-
-// writable goes on with the output.
-func (c *Conn) writable() {
-	if c.isClosed() {
-		return
-	}
-	if b := c.out.box; b != nil {
-		b.Blocked = false
-		c.writeOut()
-	}
-	c.letOn()
-	if c.extras != nil {
-		c.checkWater()
-	}
-	if c.isClosing() {
-		c.touch()
+		r.timer = l.wheel.At(l.after(r.in), (*sink)(c).Writable)
 	}
 }
 
@@ -341,8 +321,8 @@ func (c *Conn) CloseWrite() {
 
 // water is who wants to know about a connection's pending output.
 type water struct {
-	user    level
-	pipe    *level // nil: it is in none
+	user    mark
+	pipe    *mark // nil: it is in none
 	forRoom []roomWaiter
 }
 
@@ -352,9 +332,9 @@ type roomWaiter struct {
 	f   func()
 }
 
-// A level is what one of them wants to know.
-type level struct {
-	mark      int
+// A mark is what one of them wants to know.
+type mark struct {
+	limit     int
 	onHigh    func()
 	onFlushed func()
 	high      bool // the mark was passed, and the output has not been flushed since
@@ -373,7 +353,7 @@ func (c *Conn) OnHighWater(n int, f func()) {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
 	v := &c.more().water.user
-	v.mark, v.onHigh = n, f
+	v.limit, v.onHigh = n, f
 }
 
 // OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
@@ -387,14 +367,14 @@ func (c *Conn) OnFlushed(f func()) {
 // checkMark is called after output was appended.
 func (c *Conn) checkMark() {
 	w := &c.extras.water
-	c.rise(&w.user)
+	c.checkHighWater(&w.user)
 	if w.pipe != nil {
-		c.rise(w.pipe)
+		c.checkHighWater(w.pipe)
 	}
 }
 
-func (c *Conn) rise(v *level) {
-	if v.onHigh != nil && !v.high && c.isOpen() && c.pending() > v.mark {
+func (c *Conn) checkHighWater(v *mark) {
+	if v.onHigh != nil && !v.high && c.isOpen() && c.pending() > v.limit {
 		v.high = true
 		c.out.atEnd |= waitedFor
 		c.callHook(v.onHigh)
@@ -418,13 +398,13 @@ func (c *Conn) checkWater() {
 	if len(w.forRoom) == 0 {
 		c.out.atEnd &^= waitedFor
 	}
-	c.fall(&w.user)
+	c.checkFlushed(&w.user)
 	if w.pipe != nil {
-		c.fall(w.pipe)
+		c.checkFlushed(w.pipe)
 	}
 }
 
-func (c *Conn) fall(v *level) {
+func (c *Conn) checkFlushed(v *mark) {
 	if v.waited || v.high {
 		v.high, v.waited = false, false
 		c.callHook(v.onFlushed)

@@ -11,6 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 )
 
+// This file is what becomes of panics of user code.
+
 // maxPlaces is how many places where code panics are told apart by the log.
 const maxPlaces = 256
 

@@ -7,6 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
+// This file passes on what one connection receives to another.
+
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
 
@@ -106,7 +108,7 @@ type pipeSide struct {
 	pipe     *pipe
 	from, to *Conn
 	handler  Handler // from's own
-	level    level   // of what waits in to
+	mark     mark    // of what waits in to
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
 	splicing bool
@@ -126,8 +128,8 @@ func (s *pipeSide) begin(back *pipeSide) {
 	if !c.isClosing() {
 		c.setIdleTimeout(0)
 	}
-	back.level = level{mark: pipeMark, onHigh: back.hold, onFlushed: back.release}
-	c.extras.water.user, c.extras.water.pipe = level{}, &back.level
+	back.mark = mark{limit: pipeMark, onHigh: back.hold, onFlushed: back.release}
+	c.extras.water.user, c.extras.water.pipe = mark{}, &back.mark
 	c.extras.halves.onEOF = nil
 	c.AfterClose(s.closed)
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
+// This file is timers: of connections, of loops, and of keys.
+
 // A Timer is what AfterFunc, Every and OnIdle return. It is a small comparable value; the zero
 // Timer was never pending. Its methods must be called on the loop, and are harmless on a timer that
 // has fired or whose connection has closed, whenever that was.

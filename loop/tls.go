@@ -106,7 +106,7 @@ func (s *Server) needHandshakers() {
 func (l *Loop) newTLSLoop() *tlsconn.Loop {
 	s := l.server
 	return tlsconn.NewLoop(tlsconn.LoopConfig{
-		Post: func(f func()) bool { return l.urge(f) == nil },
+		Post: func(f func()) bool { return l.postUrgent(f) == nil },
 		After: func(d time.Duration, f func()) (stop func()) {
 			t := l.wheel.At(l.after(d), f)
 			return func() { l.wheel.Stop(t) }
@@ -125,7 +125,7 @@ func (l *Loop) newTLSLoop() *tlsconn.Loop {
 func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
-	_ = l.urge(func() {
+	_ = l.postUrgent(func() {
 		l.count.panics++
 		l.rare = true
 	})
@@ -209,7 +209,7 @@ func (c *Conn) startTLS(cfg *tls.Config, client bool, done func()) error {
 		c.beginClose(c.noHandshake())
 		return nil
 	}
-	c.beginTLS(tlsconn.Config{TLS: cfg, Client: client, Local: c.ends.local(), Remote: c.ends.remote()}, done)
+	c.beginTLS(tlsconn.Config{TLS: cfg, Client: client, Local: c.addrs.local(), Remote: c.addrs.remote()}, done)
 	return nil
 }
 

@@ -224,7 +224,7 @@ func (l *Loop) runReady() (more bool) {
 	if n == 0 {
 		return false
 	}
-	end := l.clock() + longShare
+	end := l.clock() + laterBudget
 	done := 0
 	for done < n {
 		w := l.ready[done]
@@ -308,7 +308,7 @@ func (c *Conn) endTurn() {
 		c.checkWater()
 	}
 	if c.in.pauses&(heldBack|startingTLS) != 0 {
-		c.letOn()
+		c.resumeHeldBack()
 	}
 	if c.isClosing() && !c.isClosed() {
 		c.flush()

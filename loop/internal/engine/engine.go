@@ -128,13 +128,6 @@ type Socket interface {
 	Close(hard bool)
 }
 
-// An Aside is a Socket that one other goroutine may write to while the loop does not write, nor
-// close it. Both see to that themselves.
-type Aside interface {
-	// WriteAside is Socket.Write.
-	WriteAside(p []byte) (int, error)
-}
-
 // Default says which engine servers have whose Engine is the default: "" is the system's default.
 // Tests set it before any server starts.
 var Default = func() string { return "" }

@@ -155,9 +155,6 @@ func (s *socket) Write(p []byte) (int, error) {
 	return 0, failed("write", errno)
 }
 
-// WriteAside implements engine.Aside: the system sorts out who reads, or polls, meanwhile.
-func (s *socket) WriteAside(p []byte) (int, error) { return s.Write(p) }
-
 // Writev implements engine.Socket: a few pieces as Write does it, by sendmsg(2). writev(2) would go
 // through the layer for files, too, and take 0.5 to 1 µs more for the two records of 16 KiB over
 // TLS.

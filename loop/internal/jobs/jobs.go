@@ -28,16 +28,8 @@ type Queue struct {
 	panicked func(v any) // on the job's goroutine; v is nil if it called runtime.Goexit
 
 	// The pool's lock guards the rest.
-	first, last *job
-	waiting     int
-	busy        bool   // in the pool's list, or with a goroutine
-	next        *Queue // in that list
-}
-
-// A job is one function of a queue.
-type job struct {
-	run  func(ctx context.Context)
-	next *job // of the same queue
+	jobs []func(ctx context.Context) // that wait
+	busy bool                        // in the pool's list, or with a goroutine
 }
 
 // NewQueue returns a queue. A panic in a job of it, or a runtime.Goexit, is told to panicked.
@@ -50,7 +42,26 @@ func (p *Pool) NewQueue(panicked func(v any)) *Queue {
 // Put has run called on a goroutine, with a context that is done when the queue ends. Any goroutine
 // may call it. The errors are ErrFull and ErrClosed.
 func (q *Queue) Put(run func(ctx context.Context)) error {
-	return q.pool.put(q, &job{run: run})
+	p := q.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case len(q.jobs) >= min(p.maxWaiting-p.waiting, PerQueue):
+		return ErrFull
+	}
+	q.jobs = append(q.jobs, run)
+	p.waiting++
+	if !q.busy {
+		q.busy = true
+		p.ready = append(p.ready, q)
+		if p.running < p.max {
+			p.running++
+			go p.run()
+		}
+	}
+	return nil
 }
 
 // End tells the job that runs, by its context, and forgets the others.
@@ -65,106 +76,66 @@ func (q *Queue) End() {
 // goroutines would save half a microsecond for a job that blocks anyway, and would have something
 // to tend: ants wakes up twice a second for that, while an idle server should not.
 type Pool struct {
-	mu          sync.Mutex
-	max         int
-	maxWaiting  int
-	first, last *Queue // queues with jobs that wait, and none that runs
-	waiting     int    // jobs
-	running     int    // goroutines
-	closed      bool
-	done        chan struct{} // closed when closed and nothing runs
+	mu         sync.Mutex
+	max        int
+	maxWaiting int
+	ready      []*Queue // with jobs that wait, and none that runs
+	waiting    int      // jobs
+	running    int      // goroutines
+	closed     bool
+	done       chan struct{} // closed when closed and nothing runs
 }
 
 // Init sets how many jobs run at a time, and how many others may wait: none of either at first.
 func (p *Pool) Init(max, maxWaiting int) { p.max, p.maxWaiting = max, maxWaiting }
 
-// put queues a job, and starts a goroutine for it if there may be one more.
-func (p *Pool) put(q *Queue, j *job) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.closed:
-		return ErrClosed
-	case q.waiting >= min(p.maxWaiting-p.waiting, PerQueue):
-		return ErrFull
-	}
-	if q.last == nil {
-		q.first = j
-	} else {
-		q.last.next = j
-	}
-	q.last = j
-	q.waiting++
-	p.waiting++
-	if !q.busy {
-		q.busy = true
-		p.enlist(q)
-		if p.running < p.max {
-			p.running++
-			go p.run()
-		}
-	}
-	return nil
-}
-
-// enlist puts q at the end of the list. p.mu is held.
-func (p *Pool) enlist(q *Queue) {
-	if p.last == nil {
-		p.first = q
-	} else {
-		p.last.next = q
-	}
-	p.last = q
-}
-
 // drop forgets the jobs of q that have not begun. p.mu is held.
 func (p *Pool) drop(q *Queue) {
-	p.waiting -= q.waiting
-	q.first, q.last, q.waiting = nil, nil, 0
+	p.waiting -= len(q.jobs)
+	q.jobs = nil
 }
 
 // run is one goroutine.
 func (p *Pool) run() {
-	q, j := p.take(nil)
+	q, job := p.take(nil)
 	// Only Goexit ends it early: another one goes on, after the queue at hand.
 	defer func() {
-		if j != nil {
+		if job != nil {
+			p.mu.Lock()
 			p.release(q)
+			p.mu.Unlock()
 			go p.run()
 		}
 	}()
-	for j != nil {
-		q.do(j)
-		q, j = p.take(q)
+	for job != nil {
+		if q.ctx.Err() == nil { // its queue has not ended meanwhile
+			Guard(func() { job(q.ctx) }, q.panicked)
+		}
+		q, job = p.take(q)
 	}
 }
 
-// take puts a queue with more jobs behind the others, and returns the next job, or nil: the
-// goroutine must end then.
-func (p *Pool) take(done *Queue) (*Queue, *job) {
+// take releases a queue, and returns the next job, or nil: the goroutine must end then.
+func (p *Pool) take(done *Queue) (*Queue, func(ctx context.Context)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.releaseLocked(done)
-	for p.first != nil {
-		q := p.first
-		if p.first = q.next; p.first == nil {
-			p.last = nil
-		}
-		q.next = nil
+	p.release(done)
+	for len(p.ready) > 0 {
+		q := p.ready[0]
+		p.ready[0] = nil
+		p.ready = p.ready[1:]
 		if p.closed {
 			p.drop(q)
 		}
-		j := q.first
-		if j == nil { // dropped
+		if len(q.jobs) == 0 { // dropped
 			q.busy = false
 			continue
 		}
-		if q.first = j.next; q.first == nil {
-			q.last = nil
-		}
-		q.waiting--
+		job := q.jobs[0]
+		q.jobs[0] = nil
+		q.jobs = q.jobs[1:]
 		p.waiting--
-		return q, j
+		return q, job
 	}
 	p.running--
 	if p.closed && p.running == 0 {
@@ -173,28 +144,15 @@ func (p *Pool) take(done *Queue) (*Queue, *job) {
 	return nil, nil
 }
 
+// release puts a queue with more jobs after the others. p.mu is held.
 func (p *Pool) release(q *Queue) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.releaseLocked(q)
-}
-
-func (p *Pool) releaseLocked(q *Queue) {
 	switch {
 	case q == nil:
-	case q.first == nil:
-		q.busy = false
+	case len(q.jobs) == 0:
+		q.jobs, q.busy = nil, false
 	default:
-		p.enlist(q)
+		p.ready = append(p.ready, q)
 	}
-}
-
-// do runs a job, unless its queue has ended meanwhile.
-func (q *Queue) do(j *job) {
-	if q.ctx.Err() != nil {
-		return
-	}
-	Guard(func() { j.run(q.ctx) }, q.panicked)
 }
 
 // Guard calls f, which is user code, on a goroutine that is no loop's. A panic of f is told to

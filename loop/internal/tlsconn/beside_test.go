@@ -5,71 +5,22 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// waits waits until the handshake of s does, whether the loop knows of it or not.
+// waits waits until the handshake of s does.
 func (s *server) waits() {
 	s.rig.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Microsecond) {
-		var yes bool
-		s.rig.do(func() {
-			u := &s.rig.loop.unseen
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			yes = s.conn.hs.parked || s.conn.hs.phase == unnoticed
-		})
+		yes := false
+		s.rig.do(func() { yes = s.conn.hs.parked })
 		if yes {
 			return
 		}
 		if time.Now().After(end) {
 			s.rig.t.Fatal("the handshake does not come to wait")
 		}
-	}
-}
-
-// The loop is not woken because a handshake waits for its client, and can do all with one that it
-// does not know of.
-func TestUnseen(t *testing.T) {
-	for name, f := range map[string]func(s *server) error{
-		"abort": func(s *server) error {
-			s.rig.do(func() { s.conn.Abort(errors.New("enough"), false) })
-			return s.end()
-		},
-		"reset": func(s *server) error {
-			s.sock.hangUp(errors.New("reset"))
-			return s.end()
-		},
-		"end": func(s *server) error {
-			s.sock.hangUp(io.EOF)
-			return s.end()
-		},
-		"alert": func(s *server) error {
-			s.sock.feed([]byte{21, 3, 3, 0, 2, 2, 40}, 100)
-			return s.end()
-		},
-	} {
-		var posts atomic.Int32
-		r := newRig(t, func(cfg *LoopConfig) {
-			post := cfg.Post
-			cfg.Post = func(f func()) bool { posts.Add(1); return post(f) }
-		})
-		s := r.serve(serverConfig())
-		s.sock.feed(clientHello(t), 1<<20)
-		s.waits()
-		if n := posts.Load(); n != 0 || len(r.loop.unseen.list) != 1 {
-			t.Errorf("%s: the loop was woken %d times", name, n)
-		}
-		if err := f(s); err == nil {
-			t.Errorf("%s: no reason", name)
-		}
-		r.do(func() {
-			if n, idle := len(r.loop.unseen.list), len(r.loop.idle); n != 0 || idle != 1 {
-				t.Errorf("%s: %d are unseen, want none; %d coroutines are idle, want 1", name, n, idle)
-			}
-		})
 	}
 }
 
@@ -87,8 +38,8 @@ func TestBesideTheLoop(t *testing.T) {
 	}
 	wg.Wait()
 	r.do(func() {
-		if n := r.loop.Handshakes(); n != 0 || r.loop.parked.n != 0 || len(r.loop.unseen.list) != 0 {
-			t.Errorf("%d handshakes are left, %d parked, %d unseen", n, r.loop.parked.n, len(r.loop.unseen.list))
+		if n := r.loop.Handshakes(); n != 0 || r.loop.parked.n != 0 {
+			t.Errorf("%d handshakes are left, %d parked", n, r.loop.parked.n)
 		}
 	})
 	r.loop.cfg.Workers.settled(t)

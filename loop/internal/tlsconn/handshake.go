@@ -12,11 +12,8 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 const (
@@ -53,10 +50,7 @@ type handshake struct {
 	dead   bool        // whoever waits for input gets none
 	gone   atomic.Bool // nobody wants the result
 
-	input   []byte       // what it was given
-	aside   engine.Aside // not nil: the coroutine may send by itself
-	sending sync.Mutex   // held while it does
-	phase   phase
+	input   []byte // what it was given
 	turn    turn
 	unwatch func() // not nil: it is being watched
 
@@ -123,10 +117,6 @@ func (c *Conn) Abort(err error, hard bool) {
 
 // handshakeInput collects input until there is enough to go on with.
 func (c *Conn) handshakeInput(p []byte) {
-	if c.notice(); c.state != handshaking {
-		c.Readable(p)
-		return
-	}
 	if !c.hs.begun && len(c.in)+len(p) > maxHello && helloReady(c.in) == 0 {
 		keep := maxHello - len(c.in)
 		c.hold(p[:keep])
@@ -178,10 +168,7 @@ func (c *Conn) work(n int) {
 		c.stepped()
 		return
 	}
-	h.working, h.phase, h.aside = true, computing, nil
-	if len(c.out) == 0 && handshakeReady(c.in) == 0 && !c.eof { // or the loop must be told
-		h.aside, _ = c.sock.(engine.Aside)
-	}
+	h.working = true
 	h.co.beside = h.worked
 	if h.foreign {
 		h.watch()
@@ -201,6 +188,35 @@ func (h *handshake) begin() {
 	}
 	h.co = h.conn.loop.coroutine()
 	h.co.job, h.out = h, h.co.out
+}
+
+// worked is called on the coroutine when it is done with what the loop did not wait for.
+func (h *handshake) worked() {
+	l, co := h.conn.loop, h.co
+	l.cfg.Workers.done(h)
+	if !l.post(h.conn.stepped) {
+		h.cancel()
+		co.stop() // nobody else will
+	}
+}
+
+// watch looks at a handshake that computes beside the loop, as long as it does: the user's code may
+// take its time.
+func (h *handshake) watch() {
+	l := h.conn.loop
+	h.unwatch = l.after(patience, func() {
+		if h.unwatch = nil; l.cfg.Workers.look(h) {
+			h.watch()
+		}
+	})
+}
+
+// leaveAlone ends watch.
+func (h *handshake) leaveAlone() {
+	if h.unwatch != nil {
+		h.unwatch()
+		h.unwatch = nil
+	}
 }
 
 // run is what the coroutine does.
@@ -278,9 +294,7 @@ func (c *Conn) handOut() {
 // park waits for the peer.
 func (c *Conn) park() {
 	l := c.loop
-	l.noticeAll()
 	l.parked.push(c.hs)
-	l.parkedChanged()
 	if c.unpause(); handshakeReady(c.in) > 0 {
 		c.goOn()
 		return
@@ -324,10 +338,6 @@ func (c *Conn) establish() {
 // handshakeCut is told that the raw input has ended. While the coroutine computes, that may be
 // behind the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
-	if c.notice(); c.state != handshaking {
-		c.Closed(err)
-		return
-	}
 	if err == io.EOF && c.hs.working && c.sock.Linger() {
 		c.eof, c.final = true, true
 		return
@@ -370,11 +380,9 @@ func (c *Conn) abandon(err error) {
 	delete(c.loop.handshakes, c)
 	c.loop.unpark(h)
 	c.state = ended
-	if h.working && c.loop.unseen.want(h) {
-		h.working = false
-	}
-	if h.working { // stepped ends it
-		h.giveUp()
+	if h.working { // nobody wants what it comes to; stepped ends it
+		h.gone.Store(true)
+		h.cancel()
 		sock := c.sock
 		if !c.lost {
 			sock.Close(true)

@@ -30,7 +30,6 @@ type Loop struct {
 	chunks     []chunk // their plaintext
 	handshakes map[*Conn]struct{}
 	parked     parked
-	unseen     unseen
 	idle       []*coroutine // for the next handshakes
 	ended      bool
 	counts     Counts
@@ -73,9 +72,7 @@ type LoopConfig struct {
 // NewLoop returns what the connections of an event loop share. Until the first connection it takes
 // no buffers.
 func NewLoop(cfg LoopConfig) *Loop {
-	l := &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
-	l.parkedChanged()
-	return l
+	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
 }
 
 // End is the last call. What is computed still comes to nothing.
@@ -120,11 +117,8 @@ func (l *Loop) buffers() {
 func (l *Loop) unpark(h *handshake) {
 	if h.parked {
 		l.parked.remove(h)
-		l.parkedChanged()
 	}
 }
-
-func (l *Loop) parkedChanged() { l.unseen.room.Store(int32(l.cfg.MaxParked - l.parked.n)) }
 
 // parked is the handshakes that wait for their peers, the oldest first.
 type parked struct {

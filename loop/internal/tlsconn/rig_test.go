@@ -228,15 +228,6 @@ func (m *memSocket) Write(p []byte) (int, error) {
 
 func (m *memSocket) Writev(bufs [][]byte) (int, error) { return m.Write(bytes.Join(bufs, nil)) }
 
-// WriteAside is Write from another goroutine than the loop.
-func (m *memSocket) WriteAside(p []byte) (int, error) {
-	n, err := m.Write(p)
-	if err != nil {
-		m.rig.t.Error("WriteAside:", err) // the socket was closed meanwhile
-	}
-	return n, err
-}
-
 func (m *memSocket) NotifyWritable() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

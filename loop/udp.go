@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,11 +9,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
+
+// This file is UDP: a loop's socket of an address, with a session for each peer, and sessions that
+// were dialled.
 
 const (
 	// DefaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing
@@ -48,14 +53,14 @@ type packetPort struct {
 // A udpSession is a UDP peer's connection. It is the Conn's engine.Socket. A peer that asks two
 // addresses of this machine has two sessions.
 type udpSession struct {
-	c      *Conn
-	port   *packetPort
-	peer   netip.AddrPort
-	local  netip.Addr // what it asked; zero: as engine.Datagram.Local
-	in     uint64     // bytes received, and
-	out    uint64     // sent, if they are limited
-	factor uint64     // by so many times
-	owing  bool       // it was opened in a crowd, and has not proved its address
+	c        *Conn
+	port     *packetPort
+	peer     netip.AddrPort
+	local    netip.Addr // what it asked; zero: as engine.Datagram.Local
+	in       uint64     // bytes received, and
+	out      uint64     // sent, if they are limited
+	factor   uint64     // by so many times
+	unproven bool       // it was opened in a crowd, and has not proved its address
 }
 
 // key4 is a session's addresses in IPv4, as numbers: a key that is a quarter of the price of the
@@ -189,7 +194,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 		return nil
 	}
 	l.load.Add(1)
-	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, owing: p.admission.crowded}
+	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, unproven: p.admission.crowded}
 	caller := l.current
 	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, id: s.lastID.Add(1), local: p.localAddr(d.Local), remote: remote})
 	l.current = caller
@@ -310,8 +315,8 @@ func (c *Conn) LimitReplies(factor int) {
 		panic("loop: Conn.LimitReplies with a negative factor")
 	}
 	if s, ok := c.sock.(*udpSession); ok {
-		if factor == 0 && s.factor > 0 && s.owing {
-			s.owing = false
+		if factor == 0 && s.factor > 0 && s.unproven {
+			s.unproven = false
 			s.port.admission.giveBack()
 		}
 		s.factor = uint64(factor)
@@ -380,4 +385,100 @@ func (l *Loop) closePorts() {
 		p.to.Close()
 	}
 	l.ports = nil
+}
+
+// beginPackets makes a UDP session on the loop, once the name is resolved.
+func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
+	if literal {
+		a.connectPackets(local, remote)
+		return
+	}
+	l := a.loop
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stop = cancel
+	l.server.newcomers.Go(func() {
+		defer cancel()
+		remotes, err := lookUp(ctx, a.network, a.address)
+		_ = l.postUrgent(func() {
+			if err != nil {
+				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+				return
+			}
+			a.connectAnyPackets(remotes)
+		})
+	})
+}
+
+// lookUp returns the addresses of a name, of the family that the network says.
+func lookUp(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
+	if err != nil {
+		return nil, err
+	}
+	family := strings.TrimPrefix(network, "udp")
+	if host == "" && family != "6" {
+		host = "127.0.0.1"
+	} else if host == "" {
+		host = "::1"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
+	var all []netip.AddrPort
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return all, err
+}
+
+// connectAnyPackets opens a session with the first address for which that can be done: one of a
+// family that this machine, or the local address, does not have is passed over.
+func (a *dialing) connectAnyPackets(remotes []netip.AddrPort) {
+	var from netip.AddrPort
+	u, bound := a.dialer.LocalAddr.(*net.UDPAddr)
+	var first error
+	for _, remote := range remotes {
+		if a.over {
+			return
+		}
+		if bound {
+			from = localOf(u.AddrPort(), remote.Addr().Is4())
+		}
+		if err := a.tryPackets(from, remote); err != nil && first == nil {
+			first = err
+		} else if err == nil {
+			return
+		}
+	}
+	a.fail(first)
+}
+
+// connectPackets opens the session, or says why not.
+func (a *dialing) connectPackets(local, remote netip.AddrPort) {
+	if err := a.tryPackets(local, remote); err != nil {
+		a.fail(err)
+	}
+}
+
+// tryPackets opens the session.
+func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
+	l := a.loop
+	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
+		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
+	}
+	p := &packetPort{loop: l}
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
+	if err != nil {
+		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
+	}
+	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
+	p.only = &udpSession{port: p}
+	if a.gone() {
+		to.Close()
+		return nil
+	}
+	l.begin(a.arrival(p.only, p.local, net.UDPAddrFromAddrPort(remote)))
+	return nil
 }
