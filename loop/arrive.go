@@ -345,11 +345,7 @@ func (s *inner) Readable(p []byte) {
 func (s *inner) Writable() { (*Conn)(s).writable() }
 
 func (s *inner) Closed(err error) {
-	c := (*Conn)(s)
-	if inspecting() && !c.isOver() {
-		c.loop.noteEnd(c, halfEnds{in: true})
-	}
-	c.peerClosed(err)
+	(*Conn)(s).peerClosed(err)
 }
 
 func (l *Loop) initArrivals() {

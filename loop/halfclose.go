@@ -37,9 +37,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if inspecting() {
-		c.loop.noteEnd(c, halfEnds{out: true})
-	}
+	c.loop.inspection.outputEnded(c)
 	if c.out.box == nil {
 		c.sock.CloseWrite()
 	}
@@ -55,6 +53,7 @@ func (c *Conn) peerClosed(err error) {
 	}
 	halfClosed := errors.Is(err, io.EOF)
 	c.in.ended = true
+	c.loop.inspection.inputEnded(c)
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {

@@ -63,9 +63,6 @@ func (s *sink) Closed(err error) {
 	c := (*Conn)(s)
 	l := c.loop
 	l.enter()
-	if inspecting() && !c.isOver() {
-		l.noteEnd(c, halfEnds{in: true})
-	}
 	c.peerClosed(err)
 	l.leave()
 }

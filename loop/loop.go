@@ -86,7 +86,7 @@ type Loop struct {
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
 	meter       meter.Meter
 
-	inspection inspection // in tests
+	inspection inspection // nothing, but in tests
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -101,7 +101,7 @@ func newLoop(s *Server, index int) *Loop {
 		maxOutbound: s.MaxOutbound,
 		highWater:   s.HighWater,
 		enrolling:   make(chan struct{}, s.slots),
-		checks:      inspecting(),
+		checks:      inspecting,
 	}
 	l.take = l.fire
 	l.initArrivals()

@@ -115,10 +115,10 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
-	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its
-	// stack lies, for nearly nothing, so a few are overlooked; builds with the race detector look
-	// at each call, and always panic.
+	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there, as it does in builds with the race detector. To look costs each call of a method a
+	// microsecond, so it is for tests and for finding a fault; without it nothing is looked at, and
+	// such a call is a data race.
 	Strict bool
 
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
@@ -131,8 +131,8 @@ type Server struct {
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger writes errors to os.Stderr, and nothing else: panics, calls on the wrong
-	// goroutine, loops that end. zerolog.Nop() is silent.
+	// The zero Logger writes errors to os.Stderr, and nothing else: panics, loops that end.
+	// zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
@@ -260,7 +260,6 @@ type Server struct {
 	handshakersOnce sync.Once        // for Dialers
 	started         atomic.Bool
 	looping         atomic.Bool // loops may be used
-	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
 	accepted, refused, probes atomic.Uint64

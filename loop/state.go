@@ -30,9 +30,7 @@ func (c *Conn) at() state { return state(c.state.Load()) }
 
 // enter is the only place where the state changes.
 func (c *Conn) enter(s state) {
-	if inspecting() {
-		c.mayEnter(s)
-	}
+	c.loop.inspection.enters(c, s)
 	c.state.Store(uint32(s))
 }
 

@@ -193,9 +193,7 @@ func (l *Loop) check() {
 	if l.draining {
 		l.checkDrained()
 	}
-	if inspecting() {
-		l.mustBeSound()
-	}
+	l.mustBeSound()
 }
 
 func (l *Loop) showRare() {

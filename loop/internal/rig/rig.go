@@ -18,12 +18,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/inspect"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-// Each turn of each loop is checked in tests.
-func init() { inspect.Turns = true }
 
 // Echo sends back what it gets.
 func Echo(c *loop.Conn, msg []byte) error { return c.Send(msg) }
