@@ -14,7 +14,7 @@ type pauses uint16
 const (
 	pausedByUser   pauses = 1 << iota // PauseRead
 	pausedByDrain                     // the server drains, and jobs are waited for
-	heldBack                          // more than HighWater of its output waits
+	heldBack                          // more than HoldBackAt of its output waits
 	heldByJobs                        // many jobs of it wait
 	pausedForShare                    // it has had its share of the loop, and goes on soon
 	pausedSocket                      // the socket does not read, for one of these reasons
@@ -57,7 +57,7 @@ type level struct {
 // the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
 // n panics.
 //
-// Input needs no such hook: see Server.HighWater.
+// Input needs no such hook: see Server.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
 	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {
@@ -193,14 +193,14 @@ func init() {
 	}
 }
 
-// holdBack is called when more than Server.HighWater bytes of output wait. Unless the socket takes
+// holdBack is called when more than Server.HoldBackAt bytes of output wait. Unless the socket takes
 // them now, no more input is decoded until half of that has gone: who asks faster than he reads has
 // his input wait, first here and then with him.
 func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()
 	}
-	if l := c.loop; c.pending() > l.highWater && c.in.pauses&heldBack == 0 {
+	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
 		l.count.heldBack++
 		l.rare = true
@@ -212,7 +212,7 @@ func (c *Conn) letOn() {
 	if s := c.tlsStart(); s != nil {
 		s.goOn()
 	}
-	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.highWater/2 || c.isClosing() {
+	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.holdBackAt/2 || c.isClosing() {
 		return
 	}
 	c.in.pauses &^= heldBack

@@ -58,7 +58,7 @@ func (c *Conn) shut(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != ClosedForInput { // which the error does not show
+	if end.reason != ClosedByInput { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.beginEnd()
@@ -205,7 +205,7 @@ func (c *Conn) finish(hard bool) {
 	c.letGo(hard)
 	l.count.closed++
 	l.count.closedBy[end.reason]++
-	if end.reason == ClosedIdle {
+	if end.reason == ClosedByIdle {
 		l.count.evicted++
 	}
 	c.callOnClose(err)
@@ -228,7 +228,7 @@ func (c *Conn) forget() {
 func (c *Conn) letGo(hard bool) {
 	l := c.loop
 	handshaking := c.leaveTLS()
-	if hard || handshaking || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedIdle {
+	if hard || handshaking || c.sock == nil || c.in.ended || c.isUDP() || c.more().ending.reason == ClosedByIdle {
 		c.closeSocket(hard)
 		return
 	}

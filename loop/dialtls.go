@@ -77,7 +77,7 @@ func (l *Loop) needTLS() *tlsconn.Loop {
 func (s *Server) needHandshakers() {
 	s.handshakersOnce.Do(func() {
 		if s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 		}
 	})
 }

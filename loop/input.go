@@ -72,7 +72,7 @@ func (s *sink) Closed(err error) {
 // left then goes on in a turn of its own.
 func (c *Conn) decode(data []byte, end time.Duration) {
 	l, slice, some := c.loop, slice{end: end, left: firstLook}, len(data) > 0
-	if b := c.out.box; b != nil && b.Len() > l.highWater {
+	if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
 		if c.holdBack(); c.in.pauses != 0 {
 			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
 			return
@@ -101,7 +101,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 			c.keepEarly(data)
 			break
 		}
-		if b := c.out.box; b != nil && b.Len() > l.highWater {
+		if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
 			c.holdBack()
 		}
 		if slice.left -= 1 + int(uint(len(msg))/longMessage); slice.left <= 0 && slice.over(l) {
@@ -202,7 +202,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
 		return
 	}
-	c.more().ending.reason = ClosedForInput
+	c.more().ending.reason = ClosedByInput
 	c.shut(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)

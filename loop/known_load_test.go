@@ -15,7 +15,7 @@ import (
 // Each figure of LoopStats is what was done, no more and no less.
 func TestLoopStatsOfAKnownLoad(t *testing.T) {
 	const ms = time.Millisecond
-	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HighWater: 10, BlockedAfter: 100 * ms,
+	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HoldBackAt: 10, BlockedAfter: 100 * ms,
 		Accept: func(*loop.Conn) loop.Handler { return dawdler{} }}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		idle, talker, deaf := srv.Open(), srv.Open(), srv.Open()
