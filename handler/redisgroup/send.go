@@ -142,7 +142,11 @@ func (w *worker) settle(again []*outgoing, s *segment) []*outgoing {
 			}
 		}
 	}
-	switch what := judge(err); what {
+	what := judge(err)
+	if s.op == opHistory && what == refused && !isDenied(err) {
+		what = later // until its deadline
+	}
+	switch what {
 	case done:
 	case refused:
 		for _, o := range s.items {

@@ -24,6 +24,9 @@ import (
 // nodeEnv makes the test binary be a node on that Redis.
 const nodeEnv = "LOOPWHEEL_TEST_NODE"
 
+// clusterOf precedes the address of a server that is one of a cluster.
+const clusterOf = "cluster "
+
 // leaseEnv is that node's lease.
 const leaseEnv = "LOOPWHEEL_TEST_LEASE"
 
@@ -42,7 +45,13 @@ func beNode(addr string) {
 	if err != nil {
 		lease = 2 * time.Second
 	}
-	n := startNode(t, redis.NewClient(&redis.Options{Addr: addr}), redisgroup.Config{Lease: lease})
+	var client redis.UniversalClient
+	if seed, ok := strings.CutPrefix(addr, clusterOf); ok {
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{seed}})
+	} else {
+		client = redis.NewClient(&redis.Options{Addr: addr})
+	}
+	n := startNode(t, client, redisgroup.Config{Lease: lease})
 	fmt.Println(n.srv.LocalAddr())
 	select {}
 }
