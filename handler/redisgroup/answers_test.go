@@ -22,7 +22,7 @@ func TestErrorsOfScripts(t *testing.T) {
 		"STALE a later command was here":                                                          {"STALE", unclear},
 		"NOLEASE of a.0":                                                                          {"NOLEASE", later},
 	} {
-		if code, what := errorCode(text), judgeAnswer(text); code != want.code || what != want.what {
+		if code, what := errorCode(text), classifyAnswer(text); code != want.code || what != want.what {
 			t.Errorf("%s: %q, %d; want %q, %d", text, code, what, want.code, want.what)
 		}
 	}

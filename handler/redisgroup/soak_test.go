@@ -318,11 +318,11 @@ func TestSoak(t *testing.T) {
 	quiet(all)
 	cancel()
 	wg.Wait()
-	judge(t, all)
+	classify(t, all)
 }
 
-// judge wants all members of a room to have heard the same, once.
-func judge(t *testing.T, all []*traveller) {
+// classify wants all members of a room to have heard the same, once.
+func classify(t *testing.T, all []*traveller) {
 	t.Helper()
 	got, moves, gaps, bad := 0, 0, 0, 0
 	ends := make(map[string]redisgroup.Position)
