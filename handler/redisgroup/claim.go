@@ -176,7 +176,7 @@ func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 			_, text, _ := strings.Cut(err.Error(), " ")
 			value, _ = strconv.ParseUint(text, 10, 64)
 		}
-		again := *q
+		again := &question{op: q.op, name: q.name, owner: q.owner, token: q.token, by: q.by}
 		switch {
 		case redis.HasErrorPrefix(err, "NOLEASE") && tries < maxClaimTries:
 			if err := await(ctx, func() error { return k.ensureLease(ctx) }); err != nil {
@@ -195,7 +195,7 @@ func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 		default:
 			return got, err
 		}
-		q = &again
+		q = again
 		k.mu.Lock()
 		err = k.post(q)
 		k.mu.Unlock()

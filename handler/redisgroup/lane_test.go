@@ -89,7 +89,7 @@ func TestLaneIsSwept(t *testing.T) {
 	gone.forgotten.Store(true)
 	left.gone.Store(true)
 	q := &l.queues[0]
-	for i := range 100_000 {
+	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
 			{op: opPeek, room: gone}, {op: opHistory, join: left}, {op: opCame, data: user}, {op: opLeft, data: user},
