@@ -64,8 +64,8 @@ func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 	return true
 }
 
-// Drain is that of a [Keyed]. A KeyedWheel that it has emptied has no timer in its owner's Wheel, so
-// there is nothing to stop.
+// Drain is that of a [Keyed]. A KeyedWheel that it has emptied has no timer in its owner's Wheel,
+// so there is nothing to stop.
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	mustBeMade(k.wheel)
 	k.owner.Stop(k.alarm)
