@@ -76,11 +76,10 @@ func (c *Conn) accept(ln *listener) bool {
 	}()
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
-	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
-	c.greet()
+	c.openCodec()
 	c.ask(ln.accept)
 	returned = true
 	if c.handler != nil && c.at() == stateOpening {
@@ -129,20 +128,5 @@ func (c *Conn) lookAtCodec() {
 	switch c.in.decoder.Codec().(type) {
 	case codec.Responder, codec.Assembler:
 		c.in.plain = asked
-	}
-}
-
-// limitOpening gives the handshake of a codec its time.
-func (c *Conn) limitOpening() {
-	o, ok := c.in.decoder.Codec().(codec.Opener)
-	if !ok {
-		return
-	}
-	if d := o.Open(c.peer()); d > 0 {
-		c.AfterFunc(d, func() {
-			if err := o.Opening(); err != nil {
-				c.shut(err)
-			}
-		})
 	}
 }

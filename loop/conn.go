@@ -176,8 +176,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	c.limitOpening()
-	c.greet()
+	c.openCodec()
 	c.forgetFrame()
 	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()

@@ -33,7 +33,7 @@ type Dialer struct {
 	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
 	// datagram is a message whatever it is.
 	//
-	// A codec that begins with a handshake, a codec.Greeting that is a codec.Opener, too, such as
+	// A codec that begins with a handshake (codec.Opener), such as
 	// websocket.Client, does that before the connection comes to life.
 	Codec codec.Codec
 

@@ -9,19 +9,29 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// greet sends the first words of the codec, if it is one that has them. They are made in a buffer
-// of their own: user code may have a part in them, and send something meanwhile.
-func (c *Conn) greet() {
-	g, ok := c.in.decoder.Codec().(codec.Greeting)
+// openCodec begins the protocol of the codec, if it begins with something else than messages. The
+// first words are made in a buffer of their own: user code may have a part in them, and send
+// something meanwhile.
+func (c *Conn) openCodec() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
 	if !ok || c.isClosing() || c.out.ended {
 		return
 	}
 	c.callHook(func() { // a panic closes c: who dialled it must hear of that
-		words, err := g.AppendGreeting(nil, c.isTLS())
+		words, timeout, err := o.Open(nil, c.peer())
 		if err != nil {
 			c.shut(err)
-		} else if len(words) > 0 && !c.isClosing() {
+			return
+		}
+		if len(words) > 0 && !c.isClosing() {
 			c.appended(append(c.space(len(words)), words...))
+		}
+		if timeout > 0 {
+			c.AfterFunc(timeout, func() {
+				if err := o.Opening(); err != nil {
+					c.shut(err)
+				}
+			})
 		}
 	})
 }
@@ -40,8 +50,7 @@ func (c *Conn) peer() codec.Peer {
 // accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
-	_, greets := c.in.decoder.Codec().(codec.Greeting)
-	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && greets && o.Opening() != nil {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
 		c.in.plain = opening
 		a.stop = func() { c.shut(cmp.Or(a.cause, net.ErrClosed)) }
 		return &dialOpening{a, o}
@@ -89,8 +98,8 @@ func (o *dialOpening) handOver(c *Conn) {
 
 // tell has the codec know that the user has the connection.
 func (o *dialOpening) tell(c *Conn) {
-	if h, ok := o.opener.(codec.Handover); ok && c.isOpen() {
-		if err := h.HandedOver(); err != nil {
+	if c.isOpen() {
+		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)
 		}
 	}

@@ -318,8 +318,8 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 			return nil
 		}
 		r.gap(end, "Redis has lost them, or the room was deleted")
-		// An empty stream may be followed by one of an old file. So where the room stood is kept: what
-		// is not behind that is never delivered again.
+		// An empty stream may be followed by one of an old file. So where the room stood is kept:
+		// what is not behind that is never delivered again.
 		if o.emptied = end.IsZero(); !o.emptied {
 			o.last, o.tailFrom = end, end
 		}
