@@ -51,6 +51,11 @@ func (c *Conn) CloseWithError(err error) {
 	c.shut(err)
 }
 
+// CloseIn is CloseWithError after d, unless c has closed by then. It must be called on c's loop.
+func (c *Conn) CloseIn(d time.Duration, err error) {
+	c.AfterFunc(d, func() { c.CloseWithError(err) })
+}
+
 // shut begins the end of c, if it has not begun yet.
 func (c *Conn) shut(err error) {
 	if c.isClosing() {
