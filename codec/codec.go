@@ -100,38 +100,24 @@ type Peer struct {
 	TLS           *tls.ConnectionState // nil: the connection is not encrypted
 }
 
-// Opener is implemented by a codec whose protocol begins with a handshake, which a peer that says
-// nothing, or never enough of it, must not put off for ever.
+// Opener is implemented by a codec whose protocol begins with something else than messages: a
+// handshake, a preface, a banner.
 type Opener interface {
 	// Open is called once, when the codec gets its connection, which is before Accept if it begins
-	// with it. It returns how long the handshake may take from then on. 0 means that there is no
-	// limit.
-	Open(peer Peer) (timeout time.Duration)
+	// with it; not on a connection whose output has ended. It appends to dst what our side has to say
+	// before all else, if anything; that is sent as it is, not framed again. An error means that
+	// nothing is sent, and closes the connection: a password is not to be told to whoever listens,
+	// say. timeout is how long the handshake may take from then on; 0 means that there is no limit.
+	Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error)
 
-	// Opening returns nil once the handshake is done, and until then the reason to close the
-	// connection with when the time is over.
+	// Opening returns nil once the handshake is done, or if there is none, and until then the reason
+	// to close the connection with when the time is over. Who dials waits until it is nil: see
+	// loop.Dialer.Codec.
 	Opening() error
-}
 
-// Greeting is implemented by a codec whose side of the protocol has the first word: the request of
-// a handshake, a preface, a banner.
-type Greeting interface {
-	// AppendGreeting appends to dst what must be sent before all else, if anything. It is called
-	// once, when the codec gets its connection, which is before Accept if it begins with it. secure
-	// says that the connection is encrypted, by TLS. An error means that nothing is sent, and
-	// closes the connection: a password is not to be told to whoever listens, say. The bytes are
-	// sent as they are, not framed again.
-	//
-	// If the codec is an Opener as well, who dials waits for its handshake: see loop.Dialer.Codec.
-	AppendGreeting(dst []byte, secure bool) ([]byte, error)
-}
-
-// Handover is implemented by a codec whose handshake a loop.Dialer waits for, and that has
-// something to do when who dialled has got the connection, such as to forget the handshake.
-type Handover interface {
-	// HandedOver is called once, when the open function of the Dialer has returned a handler, and
-	// before any message. What it returns is as an error of Decode.
-	HandedOver() error
+	// Opened is called once, if a Dialer has waited for the handshake, when who dialled has got the
+	// connection, and before any message. What it returns is as an error of Decode.
+	Opened() error
 }
 
 // Farewell is implemented by a codec whose protocol has a last word: a close frame, an end of the
@@ -144,22 +130,17 @@ type Farewell interface {
 	AppendFarewell(dst []byte, err error) []byte
 }
 
-// Sizer is implemented by a codec that knows how long a frame is before all of it is there,
-// so that a buffer can be made large enough once.
+// Sizer is implemented by a codec that knows how long a frame is before all of it is there, so that
+// a buffer can be made large enough once, or how long one may be at most. Who runs a codec that is
+// none bounds its frames, as loop.Server.MaxFrame does.
 type Sizer interface {
-	// FrameSize returns the length in bytes on the wire of the frame at the start of data, or false
-	// if data does not show it yet or cannot be a frame. The peer chose that length: it is at most
-	// what the codec's limit allows, and no promise that as many bytes will ever come.
-	FrameSize(data []byte) (size int, ok bool)
-}
-
-// Limiter is implemented by a codec that bounds how much it waits for, whatever its peer sends: its
-// own Max. Who runs a codec that is none bounds it, as loop.Server.MaxFrame does.
-type Limiter interface {
-	// FrameLimit returns the length in bytes on the wire of the longest frame that Decode may find,
-	// or a bound above it. A peer that sends more without an end to its frame is closed with
-	// ErrTooLong, also if Decode would wait for still more.
-	FrameLimit() int
+	// FrameSize returns how many bytes the frame at the start of data has on the wire. exact: it has
+	// so many, if the peer sends them: it is no promise that they will ever come. Otherwise data,
+	// which may be empty, does not show it yet, or cannot be a frame, and size is a bound: no frame
+	// that Decode finds is longer. 0 means that the codec has no bound of its own. A peer that sends
+	// more without an end to its frame is closed with ErrTooLong, also if Decode would wait for still
+	// more.
+	FrameSize(data []byte) (size int, exact bool)
 }
 
 // Assembler is implemented by a Stateful codec that takes a message in several frames and holds the
@@ -174,16 +155,6 @@ type Assembler interface {
 	// false. It is called after a piece of input was decoded, and by whoever looks at a connection:
 	// it changes nothing.
 	Unfinished() (size int, ok bool)
-}
-
-// FrameKeyer is implemented by a Stateful codec whose AppendFrame gives the same bytes for many
-// connections, so that a broadcast is encoded once for all of them. WebSocket without compression
-// is an example. A codec that is not Stateful is its own key if it is comparable.
-type FrameKeyer interface {
-	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means
-	// that this one has to encode for itself. It is called for each broadcast, on the goroutine of
-	// the connection's loop.
-	FrameKey() any
 }
 
 // Validator is implemented by a codec whose fields can be set to something that makes no sense.

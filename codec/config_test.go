@@ -51,7 +51,7 @@ func TestConfig(t *testing.T) {
 			}
 		}
 		if s, ok := tt.codec.(Sizer); ok {
-			if n, ok := s.FrameSize(make([]byte, 10)); ok {
+			if n, exact := s.FrameSize(make([]byte, 10)); exact {
 				t.Errorf("%+v: FrameSize: %d", tt.codec, n)
 			}
 		}

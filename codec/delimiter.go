@@ -84,5 +84,7 @@ func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// FrameLimit implements Limiter.
-func (c Delimiter) FrameLimit() int { return wireLimit(c.Max, len(c.Delim)) }
+// FrameSize implements Sizer, with a bound.
+func (c Delimiter) FrameSize([]byte) (size int, exact bool) {
+	return wireLimit(c.Max, len(c.Delim)), false
+}

@@ -22,19 +22,17 @@
 //
 // Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and
 // AppendFrame. The table at Codec says what Decode answers when there is less than a frame, exactly
-// one, and more. A codec may also be
+// one, and more. Most codecs need no more. What else a protocol may ask for:
 //
-//	Stateful    to have state for each connection
-//	Resumer     to search a long frame once, not once for each piece of it
-//	Sizer       to say early how long a frame is
-//	Limiter     to say how long a frame may be, if more than loop.Server.MaxFrame
-//	Assembler   to hold the parts of a message until it is whole
-//	Responder   to answer the peer by itself
-//	Opener      to have a limit on the time of a handshake
-//	Greeting    to have the first word
-//	Handover    to know when who dialled has the connection
-//	Farewell    to have a last word
-//	Validator   to be checked when a server starts
+//	the protocol, or the codec                            implement
+//	remembers something of each connection                Stateful
+//	searches for the end of a frame, which may be far     Resumer
+//	answers the peer by itself: pongs, acknowledgements   Responder
+//	knows the length of a frame early, or bounds it       Sizer
+//	sends a message in several frames                     Assembler
+//	begins with a handshake, or our side speaks first     Opener
+//	has a last word                                       Farewell
+//	has settings that can be wrong                        Validator
 //
 // A codec that stands on another keeps it in a field. Do not embed it: its optional methods would
 // be the new codec's as well, and a server calls an embedded DecodeFrom in place of the new

@@ -37,7 +37,7 @@ func (c Fixed) Decode(data []byte) (advance int, frame []byte, err error) {
 }
 
 // FrameSize implements Sizer.
-func (c Fixed) FrameSize([]byte) (size int, ok bool) { return c.Size, c.Size > 0 }
+func (c Fixed) FrameSize([]byte) (size int, exact bool) { return c.Size, c.Size > 0 }
 
 // AppendFrame appends frame as it is. One longer than Size is ErrTooLong, a shorter one
 // ErrMalformed.
@@ -52,6 +52,3 @@ func (c Fixed) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return append(dst, frame...), nil
 }
-
-// FrameLimit implements Limiter.
-func (c Fixed) FrameLimit() int { return c.Size }

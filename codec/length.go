@@ -80,7 +80,7 @@ func (c Length) Decode(data []byte) (advance int, frame []byte, err error) {
 }
 
 // FrameSize implements Sizer.
-func (c Length) FrameSize(data []byte) (size int, ok bool) {
+func (c Length) FrameSize(data []byte) (size int, exact bool) {
 	l, err := c.reader()
 	if err != nil {
 		return 0, false
@@ -97,15 +97,6 @@ func (c Length) AppendFrame(dst, frame []byte) ([]byte, error) {
 		return dst, err
 	}
 	return l.AppendFrame(dst, frame)
-}
-
-// FrameLimit implements Limiter.
-func (c Length) FrameLimit() int {
-	l, err := c.reader()
-	if err != nil {
-		return 0
-	}
-	return l.FrameLimit()
 }
 
 func (c Length) reader() (length.Reader, error) { return (*length.Layout)(&c).Reader() }

@@ -84,5 +84,5 @@ func (c Lines) AppendFrame(dst, frame []byte) ([]byte, error) {
 	return append(dst, '\n'), nil
 }
 
-// FrameLimit implements Limiter.
-func (c Lines) FrameLimit() int { return wireLimit(c.Max, len("\r\n")) }
+// FrameSize implements Sizer, with a bound.
+func (c Lines) FrameSize([]byte) (size int, exact bool) { return wireLimit(c.Max, len("\r\n")), false }

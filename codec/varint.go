@@ -37,10 +37,12 @@ func (c Varint) Decode(data []byte) (advance int, frame []byte, err error) {
 }
 
 // FrameSize implements Sizer.
-func (c Varint) FrameSize(data []byte) (size int, ok bool) {
+func (c Varint) FrameSize(data []byte) (size int, exact bool) {
 	head, n, err := c.header(data)
-	size = head + n
-	return size, err == nil && head > 0 && size > 0 // not if the sum overflowed
+	if size = head + n; err == nil && head > 0 && size > 0 { // not if the sum overflowed
+		return size, true
+	}
+	return wireLimit(c.Max, binary.MaxVarintLen64), false
 }
 
 // header returns the lengths of the length field, 0 if not all of it is there, and of the frame
@@ -70,6 +72,3 @@ func (c Varint) AppendFrame(dst, frame []byte) ([]byte, error) {
 	}
 	return append(binary.AppendUvarint(dst, uint64(len(frame))), frame...), nil
 }
-
-// FrameLimit implements Limiter.
-func (c Varint) FrameLimit() int { return wireLimit(c.Max, binary.MaxVarintLen64) }

@@ -434,12 +434,22 @@ func (f *form) send(c *loop.Conn, msg []byte) {
 	}
 }
 
+// A FrameKeyer is a codec.Stateful whose AppendFrame gives the same bytes for many connections, so
+// that a broadcast is encoded once for all of them. WebSocket without compression is an example. A
+// codec that is not Stateful is its own key if it is comparable.
+type FrameKeyer interface {
+	// FrameKey returns a comparable value: two codecs with equal keys encode alike, now. nil means
+	// that this one has to encode for itself. It is called for each broadcast, on the goroutine of
+	// the connection's loop.
+	FrameKey() any
+}
+
 // frameKey returns the key under which the wire form for cd can be shared, or nil.
 func frameKey(cd codec.Codec) any {
 	switch cd := cd.(type) {
 	case codec.Lines, codec.Length, codec.Raw: // most servers: faster than asking
 		return cd
-	case codec.FrameKeyer:
+	case FrameKeyer:
 		return cd.FrameKey()
 	case codec.Stateful:
 		return nil

@@ -177,8 +177,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()
-	c.limitOpening()
-	c.greet()
+	c.openCodec()
 	c.forgetFrame()
 	if c.loop.decoding != c.id && c.in.decoder.Buffered() > 0 {
 		c.decodeSoon()
@@ -220,21 +219,6 @@ func (c *Conn) lookAtCodec() {
 		c.in.prefixed, c.asks = 0, asksForMore
 	default:
 		c.asks = asksForFrames
-	}
-}
-
-// limitOpening gives the handshake of a codec its time.
-func (c *Conn) limitOpening() {
-	o, ok := c.in.decoder.Codec().(codec.Opener)
-	if !ok {
-		return
-	}
-	if d := o.Open(c.peer()); d > 0 {
-		c.AfterFunc(d, func() {
-			if err := o.Opening(); err != nil {
-				c.beginClose(err)
-			}
-		})
 	}
 }
 
@@ -280,19 +264,29 @@ func sameTCP(a, b net.Addr) bool {
 	return x.Port == y.Port && x.Zone == y.Zone && len(x.IP) == len(y.IP) && x.IP.Equal(y.IP)
 }
 
-// greet sends the first words of the codec, if it is one that has them. They are made in a buffer
-// of their own: user code may have a part in them, and send something meanwhile.
-func (c *Conn) greet() {
-	g, ok := c.in.decoder.Codec().(codec.Greeting)
+// openCodec begins the protocol of the codec, if it begins with something else than messages. The
+// first words are made in a buffer of their own: user code may have a part in them, and send
+// something meanwhile.
+func (c *Conn) openCodec() {
+	o, ok := c.in.decoder.Codec().(codec.Opener)
 	if !ok || c.isClosing() || c.out.ended {
 		return
 	}
-	c.callHook(func() { // a panic closes c: who dialled it must hear of that
-		words, err := g.AppendGreeting(nil, c.isTLS())
+	c.callHook(func() { // a panic closes c: the caller of Dial must hear of that
+		words, timeout, err := o.Open(nil, c.peer())
 		if err != nil {
 			c.beginClose(err)
-		} else if len(words) > 0 && !c.isClosing() {
+			return
+		}
+		if len(words) > 0 && !c.isClosing() {
 			c.appended(append(c.space(len(words)), words...))
+		}
+		if timeout > 0 {
+			c.AfterFunc(timeout, func() {
+				if err := o.Opening(); err != nil {
+					c.beginClose(err)
+				}
+			})
 		}
 	})
 }

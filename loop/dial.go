@@ -39,7 +39,7 @@ type Dialer struct {
 	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
 	// datagram is a message whatever it is.
 	//
-	// A codec that begins with a handshake, a codec.Greeting that is a codec.Opener, too, such as
+	// A codec that begins with a handshake (codec.Opener), such as
 	// websocket.Client, does that before the connection comes to life.
 	Codec codec.Codec
 
@@ -575,8 +575,7 @@ func (r *race) stop() {
 // accept is asked for the handler of what was dialled, as Server.Accept is for what was accepted.
 // It is the user's, or if the codec has a handshake one that waits for that.
 func (a *dialing) accept(c *Conn) Handler {
-	_, greets := c.in.decoder.Codec().(codec.Greeting)
-	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && greets && o.Opening() != nil {
+	if o, ok := c.in.decoder.Codec().(codec.Opener); ok && o.Opening() != nil {
 		c.in.prefixed, c.asks = 0, asksForDialer
 		a.stop = func() { c.beginClose(cmp.Or(a.cause, net.ErrClosed)) }
 		return &dialOpening{a, o}
@@ -624,8 +623,8 @@ func (o *dialOpening) handOver(c *Conn) {
 
 // tell has the codec know that the user has the connection.
 func (o *dialOpening) tell(c *Conn) {
-	if h, ok := o.opener.(codec.Handover); ok && c.isOpen() {
-		if err := h.HandedOver(); err != nil {
+	if c.isOpen() {
+		if err := o.opener.Opened(); err != nil {
 			c.undecodable(err)
 		}
 	}

@@ -150,10 +150,10 @@ func TestDialHandshakeFails(t *testing.T) {
 // A panic of the codec is told as well.
 func TestDialHandshakePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := dialGreeter(t, loop.Dialer{Codec: &greeter{greet: func() error { panic("in AppendGreeting") }}}, nil)
+		g := dialGreeter(t, loop.Dialer{Codec: &greeter{greet: func() error { panic("in Open") }}}, nil)
 		g.backend.Accept()
 		var e *loop.PanicError
-		if len(g.opens) != 1 || !errors.As(g.opens[0], &e) || e.Value != "in AppendGreeting" {
+		if len(g.opens) != 1 || !errors.As(g.opens[0], &e) || e.Value != "in Open" {
 			t.Errorf("open got %v", g.opens)
 		}
 	})
@@ -278,14 +278,14 @@ func TestCodecGreetsOverTLS(t *testing.T) {
 
 // The codec hears when the user has the connection, and before there is a message; what it finds
 // fault with closes that.
-func TestDialHandedOver(t *testing.T) {
+func TestDialOpened(t *testing.T) {
 	for name, tc := range map[string]struct {
 		handed func() error
 		log    string
 	}{
 		"right":   {func() error { return nil }, "[open handed first]"},
 		"a fault": {func() error { return errUnwelcome }, "[open handed last words closed: " + errUnwelcome.Error() + "]"},
-		"a panic": {func() error { panic("in HandedOver") }, "[open handed last words closed: loop: panic: in HandedOver]"},
+		"a panic": {func() error { panic("in Opened") }, "[open handed last words closed: loop: panic: in Opened]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestDialHandedOver(t *testing.T) {
 
 // It does not hear of it if nobody has dialled, nor if the user did not want the connection, or
 // wants it with another codec.
-func TestDialNotHandedOver(t *testing.T) {
+func TestDialNotOpened(t *testing.T) {
 	handed := func() error { return errors.New("handed over") }
 	for name, open := range map[string]func(c *loop.Conn, g *greeted) loop.Handler{
 		"refused":      func(*loop.Conn, *greeted) loop.Handler { return nil },

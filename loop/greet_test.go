@@ -30,14 +30,14 @@ func (g *greeter) New() codec.Codec {
 	return &n
 }
 
-func (g *greeter) AppendGreeting(dst []byte, secure bool) ([]byte, error) {
+func (g *greeter) Open(dst []byte, peer codec.Peer) ([]byte, time.Duration, error) {
 	if g.greet != nil {
-		return append(dst, "hel"...), g.greet()
+		return append(dst, "hel"...), g.timeout, g.greet()
 	}
-	if g.secret && !secure {
-		return dst, errors.New("not over plain TCP")
+	if g.secret && peer.TLS == nil {
+		return dst, g.timeout, errors.New("not over plain TCP")
 	}
-	return append(dst, "hello\n"...), nil
+	return append(dst, "hello\n"...), g.timeout, nil
 }
 
 func (g *greeter) Decode(data []byte) (int, []byte, error) {
@@ -65,8 +65,6 @@ func (g *greeter) AppendReply(dst []byte) []byte {
 	return dst
 }
 
-func (g *greeter) Open(codec.Peer) time.Duration { return g.timeout }
-
 func (g *greeter) Opening() error {
 	if g.done {
 		return nil
@@ -74,7 +72,7 @@ func (g *greeter) Opening() error {
 	return errors.New("no welcome")
 }
 
-func (g *greeter) HandedOver() error {
+func (g *greeter) Opened() error {
 	if g.handed == nil {
 		return nil
 	}
@@ -113,7 +111,7 @@ func TestCodecGreetsNot(t *testing.T) {
 	errNo := errors.New("no")
 	for name, greet := range map[string]func() error{
 		"an error": func() error { return errNo },
-		"a panic":  func() error { panic("in AppendGreeting") },
+		"a panic":  func() error { panic("in Open") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -187,8 +185,11 @@ type asking struct {
 	codec.Lines
 }
 
-func (a *asking) AppendGreeting(dst []byte, _ bool) ([]byte, error) {
+func (a *asking) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 	dst = append(dst, "hel"...)
 	a.ask()
-	return append(dst, "lo\n"...), nil
+	return append(dst, "lo\n"...), 0, nil
 }
+
+func (*asking) Opening() error { return nil }
+func (*asking) Opened() error  { return nil }

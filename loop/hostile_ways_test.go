@@ -164,13 +164,20 @@ func (b badFarewell) AppendFarewell(dst []byte, _ error) []byte { b.reply(); ret
 
 type badOpener struct{ badCodec }
 
-func (badOpener) Open(codec.Peer) time.Duration { return time.Millisecond }
-func (b badOpener) Opening() error              { b.reply(); return nil }
+func (badOpener) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
+	return dst, time.Millisecond, nil
+}
+func (b badOpener) Opening() error { b.reply(); return nil }
+func (badOpener) Opened() error    { return nil }
 
 type badTimeout struct{ badCodec }
 
-func (b badTimeout) Open(codec.Peer) time.Duration { b.reply(); return 0 }
-func (badTimeout) Opening() error                  { return nil }
+func (b badTimeout) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
+	b.reply()
+	return dst, 0, nil
+}
+func (badTimeout) Opening() error { return nil }
+func (badTimeout) Opened() error  { return nil }
 
 type badResumer struct{ badCodec }
 

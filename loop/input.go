@@ -221,8 +221,10 @@ func (c *Conn) next(data []byte) (rest, msg []byte, steps int) {
 // Server.MaxFrame.
 func (c *Conn) limitFrame() {
 	limit := c.loop.server.MaxFrame
-	if l, ok := c.in.decoder.Codec().(codec.Limiter); ok {
-		limit = l.FrameLimit()
+	if s, ok := c.in.decoder.Codec().(codec.Sizer); ok {
+		if size, _ := s.FrameSize(nil); size > 0 {
+			limit = size
+		}
 	}
 	if n := c.in.decoder.Buffered(); n > limit {
 		c.undecodable(fmt.Errorf("%w: %d bytes without an end, limit %d", codec.ErrTooLong, n, limit))

@@ -120,11 +120,10 @@ func (c *Conn) accept(ln *listener) (err error) {
 	defer l.rescue(&err)
 	c.in.decoder.Init(ln.codec, &l.store.Pool)
 	c.lookAtCodec()
-	c.limitOpening()
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
-	c.greet()
+	c.openCodec()
 	c.ask(ln.accept)
 	if c.handler != nil && c.at() == stateOpening {
 		c.enter(stateOpen)
@@ -273,6 +272,11 @@ func (c *Conn) Close() {
 func (c *Conn) CloseWithError(err error) {
 	c.loop.owner.Check("Conn.CloseWithError")
 	c.beginClose(err)
+}
+
+// CloseIn is CloseWithError after d, unless c has closed by then. It must be called on c's loop.
+func (c *Conn) CloseIn(d time.Duration, err error) {
+	c.AfterFunc(d, func() { c.CloseWithError(err) })
 }
 
 // beginClose begins the end of c, unless it has begun: all that c does stops, except for writing.

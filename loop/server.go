@@ -175,7 +175,7 @@ type Server struct {
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
 	// its codec makes of them. One more closes the connection with codec.ErrTooLong. A codec with a
-	// limit of its own (codec.Limiter, which all of package codec, websocket and resp are) has that
+	// limit of its own (codec.Sizer, which all of package codec, websocket and resp are) has that
 	// in place of this, whether it is lower or higher.
 	MaxFrame int `default:"16_777_216"`
 

@@ -94,7 +94,7 @@ func BenchmarkClientInMemory(b *testing.B) {
 func openClient(b *testing.B) *framing.Decoder {
 	d := new(framing.Decoder)
 	d.Init(&websocket.Client{URL: "ws://x", Binary: true}, nil)
-	asked, err := d.Codec().(codec.Greeting).AppendGreeting(nil, false)
+	asked, _, err := d.Codec().(codec.Opener).Open(nil, codec.Peer{})
 	if err != nil {
 		b.Fatal(err)
 	}

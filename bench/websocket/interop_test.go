@@ -52,7 +52,6 @@ func serve(t *testing.T, compress bool) (url string, pongs chan string) {
 		Codec:       &websocket.Codec{MaxMessage: maxMessage, Compress: compress},
 		MaxOutbound: 4 * maxMessage,
 		Accept: func(c *loop.Conn) loop.Handler {
-			websocket.OpenWithin(c, time.Minute)
 			websocket.Of(c).OnPong = func(data []byte) { pongs <- string(data) }
 			return echo{}
 		},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -39,7 +40,7 @@ var lines = codec.Lines{Max: 1000}
 // tooLow has a limit that is none.
 type tooLow struct{ codec.Lines }
 
-func (tooLow) FrameLimit() int { return 5 }
+func (tooLow) FrameSize([]byte) (int, bool) { return 5, false }
 
 // decodes returns a codec that answers as Lines, changed by f.
 func decodes(f func(data []byte, n int, frame []byte, err error) (int, []byte, error)) codec.Codec {
@@ -275,21 +276,27 @@ type usher struct {
 
 func (c *usher) New() codec.Codec { return &usher{broken{Lines: lines}, c.err} }
 
-func (c *usher) AppendGreeting(dst []byte, _ bool) ([]byte, error) {
+func (c *usher) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
 	if c.err == nil {
 		dst = nil
 	}
-	return append(dst, "hello\n"...), c.err
+	return append(dst, "hello\n"...), 0, c.err
 }
+
+func (*usher) Opening() error { return nil }
+func (*usher) Opened() error  { return nil }
 
 // polite greets as it may.
 type polite struct{ broken }
 
 func (c *polite) New() codec.Codec { return &polite{broken{Lines: lines}} }
 
-func (c *polite) AppendGreeting(dst []byte, _ bool) ([]byte, error) {
-	return append(dst, "hello\n"...), nil
+func (c *polite) Open(dst []byte, _ codec.Peer) ([]byte, time.Duration, error) {
+	return append(dst, "hello\n"...), 0, nil
 }
+
+func (*polite) Opening() error { return nil }
+func (*polite) Opened() error  { return nil }
 
 // good is a codec without any of the optional methods: a 2-byte length.
 type good struct{}

@@ -135,18 +135,19 @@ func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int,
 	return frames, most, nil
 }
 
-// checkLimit wants a codec.Limiter to find no frame that is longer than it says, and to wait for
+// checkLimit wants a codec.Sizer to find no frame that is longer than its bound, and to wait for
 // none.
 func (d *driver) checkLimit(advance int, frame []byte) error {
-	l, ok := d.codec.(codec.Limiter)
+	s, ok := d.codec.(codec.Sizer)
 	if !ok {
 		return nil
 	}
-	switch limit := l.FrameLimit(); {
+	switch limit, _ := s.FrameSize(nil); {
+	case limit == 0:
 	case advance == 0 && len(d.data) > limit:
-		return fmt.Errorf("%w: by FrameLimit a frame has %d bytes at most, and Decode waits for more than %d", errBroken, limit, len(d.data))
+		return fmt.Errorf("%w: by FrameSize a frame has %d bytes at most, and Decode waits for more than %d", errBroken, limit, len(d.data))
 	case frame != nil && advance > limit:
-		return fmt.Errorf("%w: by FrameLimit a frame has %d bytes at most, and Decode found one of %d", errBroken, limit, advance)
+		return fmt.Errorf("%w: by FrameSize a frame has %d bytes at most, and Decode found one of %d", errBroken, limit, advance)
 	}
 	return nil
 }

@@ -53,8 +53,8 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 	return n, data[:n], nil
 }
 
-// FrameLimit implements codec.Limiter.
-func (r *replies) FrameLimit() int { return r.max }
+// FrameSize implements codec.Sizer, with a bound.
+func (r *replies) FrameSize([]byte) (size int, exact bool) { return r.max, false }
 
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
 // What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
@@ -76,5 +76,5 @@ var (
 	_ codec.Stateful  = Client{}
 	_ codec.Validator = Client{}
 	_ codec.Resumer   = (*replies)(nil)
-	_ codec.Limiter   = (*replies)(nil)
+	_ codec.Sizer     = (*replies)(nil)
 )

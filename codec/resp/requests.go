@@ -251,8 +251,16 @@ func isHTTP(command []byte) bool {
 	return bytes.EqualFold(command, []byte("POST")) || bytes.EqualFold(command, []byte("Host:"))
 }
 
-// FrameSize implements codec.Sizer: that of a request whose last argument has begun.
-func (r *Requests) FrameSize(data []byte) (size int, ok bool) {
+// FrameSize implements codec.Sizer: exact for a request whose last argument has begun, otherwise
+// what Server.MaxRequest and MaxInline allow.
+func (r *Requests) FrameSize(data []byte) (size int, exact bool) {
+	if size, exact = r.exactSize(data); exact {
+		return size, true
+	}
+	return max(r.limits.MaxRequest, r.limits.MaxInline), false
+}
+
+func (r *Requests) exactSize(data []byte) (size int, ok bool) {
 	if len(data) == 0 || data[0] != '*' {
 		return 0, false
 	}
@@ -281,9 +289,6 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 	}
 	return next + int(n) + 2, true
 }
-
-// FrameLimit implements codec.Limiter: what Server.MaxRequest and MaxInline allow.
-func (r *Requests) FrameLimit() int { return max(r.limits.MaxRequest, r.limits.MaxInline) }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
 // give it. What is not is codec.ErrMalformed, and what is longer than Server.MaxRequest is
@@ -320,6 +325,5 @@ var (
 	_ codec.Validator = Server{}
 	_ codec.Resumer   = (*Requests)(nil)
 	_ codec.Sizer     = (*Requests)(nil)
-	_ codec.Limiter   = (*Requests)(nil)
 	_ codec.Farewell  = (*Requests)(nil)
 )

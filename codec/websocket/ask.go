@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/gobwas/httphead"
@@ -45,11 +46,11 @@ type clientConn struct {
 	skipped int    // bytes of answers that are not the last
 }
 
-// AppendGreeting implements codec.Greeting: the request (RFC 6455 section 4.1).
-func (c *clientConn) AppendGreeting(dst []byte, secure bool) ([]byte, error) {
-	r, err := c.client.request(secure)
+// Open implements codec.Opener. It says the request (RFC 6455 section 4.1).
+func (c *clientConn) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
+	r, err := c.client.request(peer.TLS != nil)
 	if err != nil {
-		return dst, err
+		return dst, 0, err
 	}
 	var nonce [16]byte
 	_, _ = rand.Read(nonce[:]) // it never fails
@@ -65,11 +66,11 @@ func (c *clientConn) AppendGreeting(dst []byte, secure bool) ([]byte, error) {
 	}
 	out := bytes.NewBuffer(dst)
 	if err := r.Write(out); err != nil {
-		return dst, fmt.Errorf("websocket: the request: %w", err)
+		return dst, 0, fmt.Errorf("websocket: the request: %w", err)
 	}
 	sum := sha1.Sum([]byte(key + keyGUID))
 	c.request, c.accept = r, base64.StdEncoding.EncodeToString(sum[:])
-	return out.Bytes(), nil
+	return out.Bytes(), c.config.handshakeTimeout(), nil
 }
 
 // request returns the request of one connection, without what is the handshake's own.
@@ -125,7 +126,7 @@ func (c *clientConn) DecodeFrom(data []byte, seen int) (advance int, frame []byt
 		}
 		return advance, nil, nil
 	case answered:
-		if c.OnOpen == nil { // it may be set yet by who dialled: see HandedOver
+		if c.OnOpen == nil { // it may be set yet by who dialled: see Opened
 			c.phase = open
 			return 1, nil, nil
 		}
@@ -135,8 +136,8 @@ func (c *clientConn) DecodeFrom(data []byte, seen int) (advance int, frame []byt
 	return c.Conn.DecodeFrom(data, seen)
 }
 
-// HandedOver implements codec.Handover: who dialled may have set OnOpen.
-func (c *clientConn) HandedOver() error {
+// Opened implements codec.Opener: who dialled may have set OnOpen.
+func (c *clientConn) Opened() error {
 	if c.phase != open || c.request == nil { // it was closed, or OnOpen was set before
 		c.request = nil
 		return nil
@@ -307,13 +308,10 @@ func (c *clientConn) AppendFarewell(dst []byte, err error) []byte {
 func (c *clientConn) FrameKey() any { return nil }
 
 var (
-	_ codec.Greeting   = (*clientConn)(nil)
-	_ codec.Resumer    = (*clientConn)(nil)
-	_ codec.Responder  = (*clientConn)(nil)
-	_ codec.Opener     = (*clientConn)(nil)
-	_ codec.Handover   = (*clientConn)(nil)
-	_ codec.Farewell   = (*clientConn)(nil)
-	_ codec.Sizer      = (*clientConn)(nil)
-	_ codec.Assembler  = (*clientConn)(nil)
-	_ codec.FrameKeyer = (*clientConn)(nil)
+	_ codec.Resumer   = (*clientConn)(nil)
+	_ codec.Responder = (*clientConn)(nil)
+	_ codec.Opener    = (*clientConn)(nil)
+	_ codec.Farewell  = (*clientConn)(nil)
+	_ codec.Sizer     = (*clientConn)(nil)
+	_ codec.Assembler = (*clientConn)(nil)
 )

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha1"
+	"crypto/tls"
 	"encoding/base64"
 	"net"
 	"net/http"
@@ -37,6 +38,9 @@ func acceptOf(request string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
+// secure is the peer of a connection that is encrypted.
+var secure = codec.Peer{TLS: new(tls.ConnectionState)}
+
 // A dialled is a client's connection without a loop.
 type dialled struct {
 	framing.Decoder
@@ -50,7 +54,7 @@ func ask(t testing.TB, cfg *websocket.Client) *dialled {
 	t.Helper()
 	d := new(dialled)
 	d.Init(cfg, nil)
-	wire, err := d.Codec().(codec.Greeting).AppendGreeting(nil, true)
+	wire, _, err := d.Codec().(codec.Opener).Open(nil, secure)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +87,7 @@ func openClient(t testing.TB, cfg *websocket.Client, changes ...string) *dialled
 	if err := d.feed(answer(d.request, changes...)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Codec().(codec.Handover).HandedOver(); err != nil || !websocket.Of(d).IsOpen() {
+	if err := d.Codec().(codec.Opener).Opened(); err != nil || !websocket.Of(d).IsOpen() {
 		t.Fatal("not open", err)
 	}
 	return d

@@ -275,7 +275,7 @@ func TestClientPrepare(t *testing.T) {
 	}
 	for i, want := range []error{errNone, codec.ErrConfig, codec.ErrConfig, codec.ErrConfig} {
 		c := cfg.New()
-		if wire, err := c.(codec.Greeting).AppendGreeting([]byte("before"), true); !errors.Is(err, want) || string(wire) != "before" {
+		if wire, _, err := c.(codec.Opener).Open([]byte("before"), secure); !errors.Is(err, want) || string(wire) != "before" {
 			t.Errorf("%d: %q, %v, want %v", i, wire, err, want)
 		}
 	}
@@ -285,14 +285,15 @@ func TestClientPrepare(t *testing.T) {
 func TestClientNotSecure(t *testing.T) {
 	for url, want := range map[string]error{"wss://x": websocket.ErrNotSecure, "ws://x": nil, "http://x": codec.ErrConfig} {
 		c := (&websocket.Client{URL: url, Header: http.Header{"Authorization": {"secret"}}}).New()
-		if wire, err := c.(codec.Greeting).AppendGreeting(nil, false); !errors.Is(err, want) || (len(wire) > 0) != (want == nil) {
+		if wire, _, err := c.(codec.Opener).Open(nil, codec.Peer{}); !errors.Is(err, want) || (len(wire) > 0) != (want == nil) {
 			t.Errorf("%s: %q, %v", url, wire, err)
 		}
 	}
 	cfg := &websocket.Client{URL: "ws://x", Prepare: func(r *http.Request) error { r.URL.Scheme = "wss"; return nil }}
-	for _, secure := range []bool{false, true} {
-		if wire, err := cfg.New().(codec.Greeting).AppendGreeting(nil, secure); errors.Is(err, websocket.ErrNotSecure) == secure || (len(wire) > 0) != secure {
-			t.Errorf("secure %t: %q, %v", secure, wire, err)
+	for _, peer := range []codec.Peer{{}, secure} {
+		encrypted := peer.TLS != nil
+		if wire, _, err := cfg.New().(codec.Opener).Open(nil, peer); errors.Is(err, websocket.ErrNotSecure) == encrypted || (len(wire) > 0) != encrypted {
+			t.Errorf("encrypted %t: %q, %v", encrypted, wire, err)
 		}
 	}
 }

@@ -45,7 +45,7 @@ var (
 	ErrHTTP error = httpError{}
 
 	// ErrTimeout is the reason of a connection whose handshake was not done in time: see
-	// Codec.HandshakeTimeout, Client.HandshakeTimeout and OpenWithin.
+	// Codec.HandshakeTimeout and Client.HandshakeTimeout.
 	ErrTimeout = errors.New("websocket: no handshake in time")
 
 	// ErrNotOpen: there is no WebSocket to send a control frame on, because the handshake is not

@@ -161,6 +161,9 @@ func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, notIn)
 }
 
+func (c *Codec) handshakeTimeout() time.Duration {
+	return cmp.Or(c.HandshakeTimeout, DefaultHandshakeTimeout)
+}
 func (c *Codec) maxHandshake() int { return cmp.Or(c.MaxHandshake, DefaultMaxHandshake) }
 func (c *Codec) maxMessage() int   { return cmp.Or(c.MaxMessage, codec.DefaultMax) }
 func (c *Codec) maxSend() int      { return cmp.Or(c.MaxSend, c.maxMessage()) }

@@ -1,7 +1,6 @@
 package websocket
 
 import (
-	"cmp"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -321,11 +320,9 @@ func (c *Conn) Unfinished() (size int, ok bool) {
 }
 
 // Open implements codec.Opener. It is for who runs the codec.
-func (c *Conn) Open(peer codec.Peer) (timeout time.Duration) {
-	if c.config.masked == 0 { // a server's Upgrade wants to know
-		c.peer = &peer
-	}
-	return cmp.Or(c.config.HandshakeTimeout, DefaultHandshakeTimeout)
+func (c *Conn) Open(dst []byte, peer codec.Peer) (greeting []byte, timeout time.Duration, err error) {
+	c.peer = &peer // Upgrade wants to know
+	return dst, c.config.handshakeTimeout(), nil
 }
 
 // Opening implements codec.Opener.
@@ -335,6 +332,9 @@ func (c *Conn) Opening() error {
 	}
 	return nil
 }
+
+// Opened implements codec.Opener. OnOpen was called already, if there is one.
+func (c *Conn) Opened() error { return nil }
 
 // AppendFarewell implements codec.Farewell: a close frame, or an HTTP answer if the handshake is
 // not done.
@@ -354,27 +354,20 @@ func (c *Conn) appendClose(dst []byte, err error) []byte {
 	return c.appendFrame(dst, ws.OpClose, 0, ws.NewCloseFrameBody(code, reason))
 }
 
-// FrameSize implements codec.Sizer.
-func (c *Conn) FrameSize(data []byte) (size int, ok bool) {
-	if c.phase != open && c.phase != closing {
-		return 0, false
+// FrameSize implements codec.Sizer. The bound is what MaxHandshake, MaxFrame and MaxMessage allow.
+func (c *Conn) FrameSize(data []byte) (size int, exact bool) {
+	if c.phase == open || c.phase == closing {
+		if h, n, err := parseHeader(data); n > 0 && err == nil && c.check(h, n) == nil {
+			return n + int(h.Length), true
+		}
 	}
-	h, n, err := parseHeader(data)
-	if n == 0 || err != nil || c.check(h, n) != nil {
-		return 0, false
-	}
-	return n + int(h.Length), true
-}
-
-// FrameLimit implements codec.Limiter: what MaxHandshake, MaxFrame and MaxMessage allow.
-func (c *Conn) FrameLimit() int {
 	slack := c.config.maxMessage()/256 + 64 // see checkLength
-	return max(c.config.maxHandshake(), with(min(c.config.maxFrame(), c.config.maxMessage()), slack)+ws.MaxHeaderSize)
+	return max(c.config.maxHandshake(), with(min(c.config.maxFrame(), c.config.maxMessage()), slack)+ws.MaxHeaderSize), false
 }
 
-// FrameKey tells which open connections of a Codec encode a message alike, so that a broadcast can
-// be encoded once: those that do not compress, and those that do, with the same window. It returns
-// nil while messages have to be kept for after the handshake.
+// FrameKey tells which open connections of a Codec encode a message alike, so that handler.Group
+// encodes a broadcast once: those that do not compress, and those that do, with the same window. It
+// returns nil while messages have to be kept for after the handshake.
 func (c *Conn) FrameKey() any {
 	if c.phase != open {
 		return nil
@@ -393,6 +386,5 @@ var (
 	_ codec.Opener    = (*Conn)(nil)
 	_ codec.Farewell  = (*Conn)(nil)
 	_ codec.Sizer     = (*Conn)(nil)
-	_ codec.Limiter   = (*Conn)(nil)
 	_ codec.Assembler = (*Conn)(nil)
 )

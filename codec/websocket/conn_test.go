@@ -31,7 +31,6 @@ func (g *greeter) OnClose(_ *loop.Conn, err error) { g.closed(err) }
 
 func acceptGreeter(c *loop.Conn) loop.Handler {
 	_ = c.Send([]byte("welcome"))
-	websocket.OpenWithin(c, 10*time.Second)
 	return &greeter{func(error) {}}
 }
 
@@ -128,7 +127,7 @@ func TestOnOpen(t *testing.T) {
 	})
 }
 
-func TestOpenWithin(t *testing.T) {
+func TestHandshakeInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{NumLoops: 1, Codec: &websocket.Codec{}, Accept: acceptGreeter})
 		silent, slow, good := srv.Open(), srv.Open(), srv.Open()

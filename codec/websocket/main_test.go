@@ -68,7 +68,6 @@ func start(t testing.TB, cfg *websocket.Codec) *server {
 		Codec:       cfg,
 		MaxOutbound: 64 << 20,
 		Accept: func(c *loop.Conn) loop.Handler {
-			websocket.OpenWithin(c, patience)
 			return echo{s.reasons}
 		},
 	}

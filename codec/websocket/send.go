@@ -17,12 +17,8 @@ type Link interface {
 	Send(msg []byte) error       // a message
 	Write(p []byte) (int, error) // bytes as they are
 	CloseWithError(err error)    // with err as the reason
-}
 
-// A TimedLink is a Link with timers, which *loop.Conn is, too.
-type TimedLink[Timer any] interface {
-	Link
-	AfterFunc(d time.Duration, f func()) Timer // unless it closes first
+	CloseIn(d time.Duration, err error) // the same after d, unless it has closed by then
 }
 
 // Of returns the WebSocket of c, or nil if c has another codec. Like all functions here it must be
@@ -81,7 +77,7 @@ func Ping(c Link, data []byte) error {
 //
 // Conn.Close and CloseWithError send a close frame, too, and do not wait. So does this function if
 // there is no open WebSocket.
-func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
+func Close(c Link, code StatusCode, reason string) {
 	reply := &CloseError{Code: code, Reason: reason}
 	w := Of(c)
 	switch {
@@ -96,20 +92,5 @@ func Close[Timer any](c TimedLink[Timer], code StatusCode, reason string) {
 		return
 	}
 	w.phase, w.sent, w.message = closing, reply, nil
-	c.AfterFunc(CloseWait, func() { c.CloseWithError(reply) })
-}
-
-// OpenWithin closes c, with ErrTimeout, if its handshake is not done after d, where that is less
-// than HandshakeTimeout, which needs no call. Call it in Accept. It does nothing on a
-// connection with another codec.
-func OpenWithin[Timer any](c TimedLink[Timer], d time.Duration) {
-	w := Of(c)
-	if w == nil {
-		return
-	}
-	c.AfterFunc(d, func() {
-		if w.phase < answered {
-			c.CloseWithError(ErrTimeout)
-		}
-	})
+	c.CloseIn(CloseWait, reply)
 }

@@ -78,10 +78,9 @@ const (
 )
 
 const (
-	maxLine     = 2000             // bytes of what one may say
-	maxEvent    = 1 << 20          // bytes of what we send: the names of all in a large room
-	openTimeout = 10 * time.Second // for a handshake
-	showEvery   = time.Second      // the live view
+	maxLine   = 2000        // bytes of what one may say
+	maxEvent  = 1 << 20     // bytes of what we send: the names of all in a large room
+	showEvery = time.Second // the live view
 )
 
 // A chat is all that connections share.

@@ -64,7 +64,6 @@ func (ch *chat) acceptSocket(c *loop.Conn) loop.Handler {
 		return ping(c) // to show the round-trip time
 	}
 	w.OnPong = s.pong
-	websocket.OpenWithin(c, openTimeout)
 	return s
 }
 

@@ -256,7 +256,7 @@ func (d *Decoder) take(data []byte) int {
 	r := d.rest
 	have := r.size()
 	want, room := max(have, minBuffer-have), 0
-	if size, ok := d.frameSize(r.buf[r.off:]); ok && size > have {
+	if size := d.frameSize(r.buf[r.off:]); size > have {
 		want, room = size-have, size
 	}
 	n := min(len(data), want)
@@ -265,11 +265,14 @@ func (d *Decoder) take(data []byte) int {
 	return n
 }
 
-func (d *Decoder) frameSize(data []byte) (size int, ok bool) {
+// frameSize returns how long the frame at the start of data will be, 0 if that is not known.
+func (d *Decoder) frameSize(data []byte) int {
 	if s, ok := d.codec.(codec.Sizer); ok {
-		return s.FrameSize(data)
+		if size, exact := s.FrameSize(data); exact {
+			return size
+		}
 	}
-	return 0, false
+	return 0
 }
 
 // grow makes room for n more bytes, in a frame of size bytes altogether if size is not 0.
@@ -325,7 +328,7 @@ func (d *Decoder) Keep(data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	size, _ := d.frameSize(data)
+	size := d.frameSize(data)
 	if d.rest == nil {
 		d.rest = d.pool.leftover()
 	}

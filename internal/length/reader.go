@@ -50,17 +50,13 @@ func (l *Reader) Decode(data []byte) (advance int, frame []byte, err error) {
 }
 
 // FrameSize is codec.Length.FrameSize.
-func (l *Reader) FrameSize(data []byte) (size int, ok bool) {
-	if len(data) < l.head {
-		return 0, false
+func (l *Reader) FrameSize(data []byte) (size int, exact bool) {
+	if len(data) >= l.head {
+		if v := l.field(data); v-l.least <= l.span {
+			return int(v) + l.base, true
+		}
 	}
-	v := l.field(data)
-	return int(v) + l.base, v-l.least <= l.span
-}
-
-// FrameLimit is codec.Length.FrameLimit.
-func (l *Reader) FrameLimit() int {
-	return max(l.head, int(min(uint64(math.MaxInt), uint64(int64(l.least+l.span)+int64(l.base)))))
+	return max(l.head, int(min(uint64(math.MaxInt), uint64(int64(l.least+l.span)+int64(l.base))))), false
 }
 
 // AppendFrame is codec.Length.AppendFrame.

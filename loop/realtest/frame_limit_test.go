@@ -23,7 +23,7 @@ type limited struct {
 	limit int
 }
 
-func (l limited) FrameLimit() int { return l.limit }
+func (l limited) FrameSize([]byte) (int, bool) { return l.limit, false }
 
 // endOnly tells why its connection closed.
 type endOnly struct{ closed chan error }
