@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -65,31 +66,43 @@ func until(done *atomic.Int64, n int) error {
 	return nil
 }
 
-// lateness: 2,000 tasks over ten seconds, due at known times.
+// lateness: 2,000 tasks over ten seconds, due at known times. A bare timer of the same process for
+// each says what of that is the machine's.
 func lateness(r *redisServer, s settings, out *results) error {
 	const n, over = 2000, 10 * time.Second
 	return each(r, s.rounds, func(c contender) error {
 		began := time.Now().Add(time.Second)
 		due := func(n_ int) time.Time { return began.Add(over * time.Duration(n_) / n) }
-		late := make([]time.Duration, n)
-		var done atomic.Int64
+		late, bare := make([]time.Duration, n), make([]time.Duration, n)
+		var done, fired atomic.Int64
 		stop := c.work(func(n int) {
 			late[n] = time.Since(due(n))
 			done.Add(1)
 		})
 		defer stop()
+		for i := range n {
+			time.AfterFunc(time.Until(due(i)), func() {
+				bare[i] = time.Since(due(i))
+				fired.Add(1)
+			})
+		}
 		if err := addAll(c, n, due, body); err != nil {
 			return err
 		}
-		if err := until(&done, n); err != nil {
+		if err := errors.Join(until(&done, n), until(&fired, n)); err != nil {
 			return err
 		}
-		slices.Sort(late)
 		ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-		out.add("lateness: least, ms", c.name(), ms(late[0]))
-		out.add("lateness: p50, ms", c.name(), ms(late[n/2]))
-		out.add("lateness: p99, ms", c.name(), ms(late[n*99/100]))
-		out.add("lateness: most, ms", c.name(), ms(late[n-1]))
+		for _, of := range []struct {
+			what string
+			late []time.Duration
+		}{{"lateness", late}, {"lateness of bare timers", bare}} {
+			slices.Sort(of.late)
+			out.add(of.what+": least, ms", c.name(), ms(of.late[0]))
+			out.add(of.what+": p50, ms", c.name(), ms(of.late[n/2]))
+			out.add(of.what+": p99, ms", c.name(), ms(of.late[n*99/100]))
+			out.add(of.what+": most, ms", c.name(), ms(of.late[n-1]))
+		}
 		return nil
 	})
 }

@@ -12,7 +12,7 @@ import (
 const (
 	maxBatch      = 100     // tasks
 	maxBatchBytes = 1 << 20 // of records, or one record
-	pipelined     = 64      // scripts that are sent before their answers are read
+	pipelined     = 100     // scripts that are sent before their answers are read
 )
 
 // Add adds a task. A nil error means that Redis has it: it will be given to a worker when it is
@@ -21,48 +21,56 @@ const (
 // being there twice.
 //
 // Errors: ErrBadTask, ErrTooLarge, ErrConflict, ErrFull, or the client's.
-func (q *Queue) Add(ctx context.Context, t Task) error {
-	e, err := q.entry(ctx, &t)
-	if err != nil {
-		return err
-	}
-	return q.addAll(ctx, []entry{e})[0]
-}
+func (q *Queue) Add(ctx context.Context, t Task) error { return q.addAll(ctx, []Task{t})[0] }
 
 // AddBatch adds tasks, in few round trips. It is not atomic: some may be added and others not, and
 // then the error is a *BatchError. Of tasks with the same key, the last is the one that counts, as
 // if they were added one by one.
 func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
-	errs := make([]error, len(tasks))
-	var entries []entry
-	var places []int
-	for i := range tasks {
-		e, err := q.entry(ctx, &tasks[i])
-		if errs[i] = err; err == nil {
-			entries, places = append(entries, e), append(places, i)
-		}
-	}
-	for k, err := range q.addAll(ctx, entries) {
-		errs[places[k]] = err
-	}
+	errs := q.addAll(ctx, tasks)
 	if slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return &BatchError{errs}
 	}
 	return nil
 }
 
-// An entry is a task that was found good, with what add.lua wants of it.
-type entry struct {
-	task   *Task
-	shard  int
-	at     int64
-	record []byte
+// addAll adds tasks, and returns what became of each.
+func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
+	errs := make([]error, len(tasks))
+	var calls []call
+	var places []int // of the tasks
+	keys := make(map[string]bool)
+	send := func() {
+		values, failed := q.evalAll(ctx, calls)
+		for k, i := range places {
+			if errs[i] = failed[k]; failed[k] == nil {
+				errs[i] = q.added(tasks[i].Key, values[k])
+			}
+		}
+		calls, places = calls[:0], places[:0]
+		clear(keys)
+	}
+	for i := range tasks {
+		c, err := q.adding(ctx, &tasks[i])
+		if errs[i] = err; err != nil {
+			continue
+		}
+		if len(calls) == pipelined || keys[tasks[i].Key] {
+			send()
+		}
+		calls, places = append(calls, c), append(places, i)
+		keys[tasks[i].Key] = true
+	}
+	if len(calls) > 0 {
+		send()
+	}
+	return errs
 }
 
-// entry checks a task. The first occurrence of one with Cron is found by Redis' clock.
-func (q *Queue) entry(ctx context.Context, t *Task) (entry, error) {
+// adding checks a task. The first occurrence of one with Cron is found by Redis' clock.
+func (q *Queue) adding(ctx context.Context, t *Task) (call, error) {
 	if err := t.check(q.cfg.MaxBody); err != nil {
-		return entry{}, err
+		return call{}, err
 	}
 	shard, at := q.shard(t.Key), -ceilDelay(t.Delay)
 	switch {
@@ -73,16 +81,29 @@ func (q *Queue) entry(ctx context.Context, t *Task) (entry, error) {
 	case t.Delay == 0 && t.Cron != "":
 		now, err := q.now(ctx, shard)
 		if err != nil {
-			return entry{}, err
+			return call{}, err
 		}
 		next, err := t.next(now, now)
 		if err != nil {
-			return entry{}, err
+			return call{}, err
 		}
 		at = ceilMilli(next)
 	}
 	record, err := t.record()
-	return entry{t, shard, at, record}, err
+	return q.on(shard, "add", "", policies[t.OnConflict], t.Key, record, at), err
+}
+
+// added takes a letter of add.lua.
+func (q *Queue) added(key string, letter any) error {
+	switch letter {
+	case "c":
+		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, key)
+	case "i":
+		q.count(func(s *Stats) { s.Ignored++ })
+	default:
+		q.count(func(s *Stats) { s.Added++ })
+	}
+	return nil
 }
 
 // now is the time of the server that has a shard.
@@ -105,76 +126,22 @@ func (q *Queue) restore(ctx context.Context) error {
 	if n != len(q.keys) {
 		return badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
 	}
-	var entries []entry
-	for _, t := range q.cfg.Repeating {
+	tasks := slices.Clone(q.cfg.Repeating)
+	for i := range tasks {
+		t := &tasks[i]
 		t.OnConflict = Ignore
-		if !t.At.IsZero() {
-			now, err := q.now(ctx, q.shard(t.Key))
-			if err == nil && t.At.Before(now) {
-				t.At, err = t.next(t.At, now)
-			}
-			if err != nil {
-				return err
-			}
+		if t.At.IsZero() {
+			continue
 		}
-		e, err := q.entry(ctx, &t)
+		now, err := q.now(ctx, q.shard(t.Key))
+		if err == nil && t.At.Before(now) {
+			t.At, err = t.next(t.At, now)
+		}
 		if err != nil {
 			return err
 		}
-		entries = append(entries, e)
 	}
-	return errors.Join(q.addAll(ctx, entries)...)
-}
-
-// addAll adds entries, and returns what became of each.
-func (q *Queue) addAll(ctx context.Context, entries []entry) []error {
-	type lot struct {
-		call
-		of   []int // places in entries
-		size int
-	}
-	errs := make([]error, len(entries))
-	open := make(map[int]*lot) // by shard
-	var lots []*lot
-	for i, e := range entries {
-		size := len(e.task.Key) + len(e.record)
-		l := open[e.shard]
-		if l == nil || len(l.of) == maxBatch || l.size+size > maxBatchBytes {
-			l = &lot{call: q.on(e.shard, "add", "")}
-			open[e.shard], lots = l, append(lots, l)
-		}
-		l.args = append(l.args, policies[e.task.OnConflict], e.task.Key, e.record, e.at)
-		l.of, l.size = append(l.of, i), l.size+size
-	}
-	for some := range slices.Chunk(lots, pipelined) {
-		calls := make([]call, len(some))
-		for k, l := range some {
-			calls[k] = l.call
-		}
-		values, failed := q.evalAll(ctx, calls)
-		for k, l := range some {
-			letters, _ := values[k].(string)
-			for n, i := range l.of {
-				if errs[i] = failed[k]; failed[k] == nil {
-					errs[i] = q.added(entries[i].task, letters[n])
-				}
-			}
-		}
-	}
-	return errs
-}
-
-// added takes a letter of add.lua.
-func (q *Queue) added(t *Task, letter byte) error {
-	switch letter {
-	case 'c':
-		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
-	case 'i':
-		q.count(func(s *Stats) { s.Ignored++ })
-	default:
-		q.count(func(s *Stats) { s.Added++ })
-	}
-	return nil
+	return errors.Join(q.addAll(ctx, tasks)...)
 }
 
 // Cancel cancels a task. Cancelled means that it will never start, or not again if an attempt had

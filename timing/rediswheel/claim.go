@@ -44,9 +44,9 @@ type claim struct {
 const forever = time.Duration(1<<63 - 1)
 
 const (
-	maxClaims = 4                     // pipelines on their way: what becomes due while Redis is slow is claimed together
-	minBatch  = 16                    // tasks that a shard is asked for, if there are places: few scripts for many tasks
-	pace      = 10 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
+	maxClaims = 4                    // pipelines on their way: what becomes due while Redis is slow is claimed together
+	minBatch  = 16                   // tasks that a shard is asked for, if there are places: few scripts for many tasks
+	pace      = 5 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
 )
 
 // wake has a shard claimed at a time, whatever was planned before.

@@ -1,45 +1,31 @@
--- Adds tasks to one shard.
+-- Adds a task.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms, or '' for Redis' own; then of each task:
---         policy (a replace, i ignore, c conflict), id, record,
---         due time in ms or negative delay in ms
--- Answer: a letter for each task: a added, also in place of another; i ignored; c conflict
--- A record is written first. At maxmemory Redis refuses that, and then nothing has happened.
+-- ARGV:   1 time in ms, or '' for Redis' own, 2 policy (a replace, i ignore, c conflict), 3 id,
+--         4 record, 5 due time in ms or negative delay in ms
+-- Answer: a added, also in place of another; i ignored; c conflict
+-- The record is written first. At maxmemory Redis refuses that, and then nothing has happened.
 local due, run, state, body, own, dead = unpack(KEYS)
 local t = redis.call('TIME')
-local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
-local after = tonumber(ARGV[1]) or math.ceil(t[1] * 1000 + t[2] / 1000) -- the first ms that has not begun
-local letters, first = {}, math.huge
-for i = 2, #ARGV, 4 do
-  local letter, id, record, at = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
-  local fresh = redis.call(letter == 'a' and 'HSET' or 'HSETNX', body, id, record) == 1
-  if not fresh and letter ~= 'a' then
+local now = tonumber(ARGV[1]) or math.ceil(t[1] * 1000 + t[2] / 1000) -- the first ms that has not begun
+local policy, id, record, at = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+if redis.call(policy == 'a' and 'HSET' or 'HSETNX', body, id, record) == 0 then
+  if policy ~= 'a' then
     -- A task that is dead, or was cancelled while it runs, is over: another takes its place.
     local held = redis.call('HGET', state, id)
-    if redis.call('ZSCORE', dead, id) or held and string.find(held, '^%S+ 1 ') then
-      redis.call('HSET', body, id, record)
-      letter = 'a'
-    end
-  elseif fresh then
-    letter = 'a'
+    if not redis.call('ZSCORE', dead, id) and not (held and string.find(held, '^%S+ 1 ')) then return policy end
+    redis.call('HSET', body, id, record)
   end
-  if letter == 'a' then
-    if at < 0 then at = after - at elseif at < now then at = now end
-    redis.call('ZADD', due, at, id)
-    if not fresh then
-      redis.call('ZREM', run, id)
-      redis.call('ZREM', dead, id)
-      redis.call('HDEL', state, id) -- with it the token of a run, which is worth nothing from now on
-    end
-    if at < first then first = at end
-  end
-  letters[#letters + 1] = letter
+  redis.call('ZREM', run, id)
+  redis.call('ZREM', dead, id)
+  redis.call('HDEL', state, id) -- with it the token of a run, which is worth nothing from now on
 end
-if first < now + 60000 then -- the owner looks each minute at least
+if at < 0 then at = now - at elseif at < now then at = now end
+redis.call('ZADD', due, at, id)
+if at < now + 60000 then -- the owner looks each minute at least
   local back = tonumber(redis.call('HGET', own, 'back'))
-  if back and first < back then
-    redis.call('HSET', own, 'back', first)
-    redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. first)
+  if back and at < back then
+    redis.call('HSET', own, 'back', at)
+    redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'due ' .. own .. ' ' .. at)
   end
 end
-return table.concat(letters)
+return 'a'
