@@ -261,9 +261,6 @@ func TestReport(t *testing.T) {
 // What a run has written is what the tables in the documents are made of.
 func TestDocs(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "performance"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	page := filepath.Join(dir, "performance.md")
 	before := "Text.\n\n<!-- echo CPU -->\n\nold\n\n<!-- end of echo CPU -->\n\n<!-- echo p99 -->\n<!-- end of echo p99 -->\nMore.\n"
 	if err := os.WriteFile(page, []byte(before), 0o644); err != nil {

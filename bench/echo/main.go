@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 )
 
 // header is the size of a frame's length field.
@@ -39,6 +41,7 @@ type options struct {
 	rest    time.Duration // how long they are watched
 	timeout time.Duration // of idle connections
 	procs   int
+	place   string // of server and client
 	out     string
 }
 
@@ -55,6 +58,7 @@ func main() {
 	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle; 0 leaves that out")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "the idle timeout of -idle")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
+	flag.StringVar(&o.place, "place", "", place.Usage)
 	cells := flag.String("cells", "", "only cells whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
 	large := flag.Bool("large", false, "frames of 64 and 256 KiB as well")
 	docs := flag.String("docs", "", "measure nothing: bring the tables in this `directory` to what runs with -out have written into the CSV files that follow")

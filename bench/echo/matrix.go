@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 )
 
 // A cell is one kind of load: messages as fast as their answers come, at a rate, or each by a
@@ -162,6 +164,11 @@ var errNothing = errors.New("no message came back")
 // counts.
 func (o *options) measureOnce(server *process, c cell) (r result, err error) {
 	runtime.GC() // the last one's garbage is not this one's latency
+	free, err := place.Bind(o.place, server.cmd.Process.Pid, os.Getpid())
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
 	var conns []net.Conn
 	if !c.anew {
 		if conns, err = connect(server.addr, c.conns); err != nil {
