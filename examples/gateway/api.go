@@ -46,8 +46,8 @@ func (g *gateway) command(ctx context.Context, device string, payload []byte) (a
 	})
 }
 
-// message keeps a message for a device, which gets it at once if it is connected, and otherwise when
-// it has logged in.
+// message keeps a message for a device, which gets it at once if it is connected, and otherwise
+// when it has logged in.
 func (g *gateway) message(_ context.Context, device string, payload []byte) ([]byte, error) {
 	if err := g.outbox.add(device, payload); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
-// Command gateway connects devices, which speak a binary protocol, with programs that speak HTTP.
-// Read codec.go (the wire), session.go (the connection of a device), outbox.go (messages for devices
-// that are away), api.go (HTTP), main.go (the process, its restart and its end) and tls.go.
+// Command gateway connects devices, which speak a binary protocol, with programs that speak
+// HTTP. Read codec.go (the wire), session.go (the connection of a device), outbox.go (messages
+// for devices that are away), api.go (HTTP), main.go (the process, its restart and its end) and
+// tls.go.
 package main
 
 import (
@@ -44,7 +45,8 @@ func main() {
 	}
 }
 
-// run serves until ctx is done or another process has taken over, and then ends everything in order.
+// run serves until ctx is done or another process has taken over, and then ends everything in
+// order.
 func run(ctx context.Context) error {
 	upgrader, err := tableflip.New(tableflip.Options{PIDFile: *pidFile})
 	if err != nil {
@@ -93,6 +95,8 @@ func run(ctx context.Context) error {
 	case <-upgrader.Exit():
 		fmt.Println("gateway: another process has taken over")
 	case <-ctx.Done():
+		upgrader.Stop()
+		<-upgrader.Exit() // it has removed the file of a unix socket
 	}
 	fmt.Printf("gateway: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 
@@ -109,9 +113,9 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// replaceOnHangup starts the program's file again on SIGHUP, which may be another version by now, and
-// hands it the listening sockets. Both processes share the sockets' queues, so no connection is
-// refused.
+// replaceOnHangup starts the program's file again on SIGHUP, which may be another version by
+// now, and hands it the listening sockets. Both processes share the sockets' queues, so no
+// connection is refused.
 func replaceOnHangup(upgrader *tableflip.Upgrader, log zerolog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -37,9 +37,9 @@ type gateway struct {
 	outbox  outbox
 }
 
-// server returns the server for devices. The caller adds the listener and TLS. When the server ends,
-// devices are served for as long as drain, and then sent away, one by one, within as much again:
-// all at once would be a burden on the process to which they come back.
+// server returns the server for devices. The caller adds the listener and TLS. When the server
+// ends, devices are served for as long as drain, and then sent away, one by one, within as much
+// again: all at once would be a burden on the process to which they come back.
 func (g *gateway) server(drain time.Duration, log zerolog.Logger) *loop.Server {
 	return &loop.Server{
 		Codec:        frames{},
@@ -118,8 +118,8 @@ func (s *session) login(c *loop.Conn, payload []byte) error {
 	return nil
 }
 
-// command sends a command. done is called on the loop, once: with the answer, or with the reason why
-// there is none, such as the end of the connection.
+// command sends a command. done is called on the loop, once: with the answer, or with the reason
+// why there is none, such as the end of the connection.
 func (s *session) command(c *loop.Conn, payload []byte, done func(answer []byte, err error)) {
 	id, err := s.commands.Begin(0, done)
 	if err != nil {
