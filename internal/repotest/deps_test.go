@@ -159,13 +159,14 @@ func TestLinkedModules(t *testing.T) {
 		"github.com/munnerz/goautoneg", "google.golang.org/protobuf", "go.yaml.in/yaml/v2",
 	}
 	for pkg, want := range map[string][]string{
-		"./timing":        {},
-		"./codec":         {},
-		"./codec/resp":    {},
-		"./loop":          loop,
-		"./handler":       loop,
-		"./loop/looptest": loop,
-		"./examples/echo": append(append([]string{"github.com/cloudflare/tableflip"}, metrics...), loop...),
+		"./timing":           {},
+		"./codec":            {},
+		"./codec/resp":       {},
+		"./loop":             loop,
+		"./handler":          loop,
+		"./loop/looptest":    loop,
+		"./examples/echo":    loop,
+		"./examples/gateway": append(append([]string{"github.com/cloudflare/tableflip"}, metrics...), loop...),
 	} {
 		out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", pkg).Output()
 		if err != nil {

@@ -1,9 +1,9 @@
 //go:build unix
 
-package main
+package exampletest
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,9 +23,9 @@ import (
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
-// The program is replaced again and again while clients come at a steady rate, and each of them
-// counts what it sees. With LOOPWHEEL_SLOW=1 it is replaced 20 times, under 500 connections a
-// second.
+// examples/gateway is replaced again and again while clients come at a steady rate, and each of
+// them counts what it sees. With LOOPWHEEL_SLOW=1 it is replaced 20 times, under 500 connections
+// a second.
 func TestRestart(t *testing.T) {
 	times, rate := 3, 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
@@ -61,49 +61,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Of many that start at once on a socket that a dead process has left behind, one wins.
-func TestStaleSocket(t *testing.T) {
-	for range 20 {
-		path := shortdir.Socket(t)
-		old, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		old.SetUnlinkOnClose(false)
-		old.Close()
-		won := make(chan net.Listener, 8)
-		var all sync.WaitGroup
-		for range cap(won) {
-			all.Go(func() {
-				if ln, err := listen("unix", path); err == nil {
-					won <- ln
-				}
-			})
-		}
-		all.Wait()
-		if len(won) != 1 {
-			t.Errorf("%d listen on one path", len(won))
-		}
-		for range len(won) {
-			(<-won).Close()
-		}
-	}
-}
-
-// A file at the socket's path is somebody's.
-func TestFileInPlaceOfASocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "notes")
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listen("unix", path); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("%v, want that it is not a socket", err)
-	}
-	if text, _ := os.ReadFile(path); string(text) != "mine" {
-		t.Errorf("the file is %q", text)
-	}
-}
-
 // A restarting is the program, whichever process it is.
 type restarting struct {
 	kind, network, addr string
@@ -115,7 +72,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	dir := t.TempDir()
 	p := &restarting{kind: kind, network: "tcp", pidFile: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
 	// Who is slow, on a busy machine, is waited for; nobody is when all have gone.
-	flags := []string{"-addr", "tcp://127.0.0.1:0", "-pid", p.pidFile, "-log", "error", "-drain-delay", "1m"}
+	flags := []string{"-addr", "tcp://127.0.0.1:0", "-http", "localhost:0", "-pid", p.pidFile, "-drain", "1m"}
 	switch kind {
 	case "unix":
 		p.network, p.addr = "unix", shortdir.Socket(t)
@@ -128,7 +85,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, flags...)
+	cmd := exec.Command(built("gateway"), flags...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -251,15 +208,15 @@ func (c *crowd) ask(dial func() (net.Conn, error)) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	want := fmt.Sprintf("client %d\n", n)
-	if _, err := io.WriteString(conn, want); err != nil {
+	if _, err := conn.Write(login(fmt.Sprint("client ", n))); err != nil {
 		c.note(&c.reset, err)
 		return
 	}
-	switch got, err := bufio.NewReader(conn).ReadString('\n'); {
+	got := make([]byte, len(loggedIn))
+	switch _, err := io.ReadFull(conn, got); {
 	case errors.Is(err, syscall.ECONNRESET):
 		c.note(&c.reset, err)
-	case err != nil || got != want:
+	case err != nil || !bytes.Equal(got, loggedIn):
 		c.note(&c.lost, fmt.Errorf("%q, %w", got, err))
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package exampletest
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What testssl.sh, a stranger's test of TLS servers, has to say of ours. It runs those of its
-// checks that end soon.
+// What testssl.sh, a stranger's test of TLS servers, has to say of examples/gateway. It runs
+// those of its checks that end soon.
 func TestTestSSL(t *testing.T) {
 	if os.Getenv("LOOPWHEEL_SLOW") == "" {
 		t.Skip("it takes half a minute; to run it set LOOPWHEEL_SLOW=1, as CI does")

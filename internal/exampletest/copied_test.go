@@ -1,0 +1,55 @@
+package exampletest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Each example builds, and its tests pass, in a module that has nothing else.
+func TestCopied(t *testing.T) {
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range examples {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(repository, "examples", name))); err != nil {
+				t.Fatal(err)
+			}
+			// The versions are those of this repository, as whoever is offline has no others.
+			write(t, filepath.Join(dir, "go.mod"), mod)
+			sum, err := os.ReadFile(filepath.Join(repository, "go.sum"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, "go.sum"), sum)
+			for _, args := range [][]string{
+				{"mod", "edit", "-module=example.com/copied", "-require=github.com/loopwheel/loopwheel@v0.0.0",
+					"-replace=github.com/loopwheel/loopwheel=" + repository},
+				{"vet", "-mod=mod", "."},
+				{"test", "-mod=mod", "-short", "."},
+			} {
+				cmd := exec.Command("go", args...)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOWORK=off", "LOOPWHEEL_SLOW=", "LOOPWHEEL_BROWSER=")
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("go %q: %v\n%s", args, err, out)
+				}
+			}
+		})
+	}
+}
+
+func write(t *testing.T, file string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,247 @@
+package exampletest
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A program runs until it is told to end, or the test ends.
+type program struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	said output
+}
+
+// output is what a program prints.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func start(t *testing.T, name string, flags ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(built(name), append([]string{"-addr", "tcp://127.0.0.1:0"}, flags...)...)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// says waits until the program has said what a pattern describes, and returns its first group.
+func (p *program) says(pattern string) string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if m := re.FindStringSubmatch(p.said.String()); m != nil {
+			return m[len(m)-1]
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("never said %s: %s", pattern, p.said.String())
+		}
+	}
+}
+
+func (p *program) dial() net.Conn {
+	p.t.Helper()
+	c, err := net.Dial("tcp", p.says(`listening on tcp://(\S+)`))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// ends expects the exit code 0 after a signal, and no colours in what was said.
+func (p *program) ends(sig os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	p.ended()
+}
+
+func (p *program) ended() {
+	p.t.Helper()
+	if err := p.cmd.Wait(); err != nil || !strings.Contains(p.said.String(), "bye") || strings.Contains(p.said.String(), "\x1b") {
+		p.t.Errorf("%v: %s", err, p.said.String())
+	}
+}
+
+func exchange(t *testing.T, c io.ReadWriter, say, want string) {
+	t.Helper()
+	if _, err := io.WriteString(c, say); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("said %q, got %q, %v; want %q", say, got, err, want)
+	}
+}
+
+func TestEchoesAndDrains(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := start(t, "echo")
+		c := p.dial()
+		exchange(t, c, "hello\n", "hello\n")
+		p.dial().Close()
+		p.says(`"reason":"EOF"`)
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil {
+			t.Fatalf("%q, %v; want the end of the stream", rest, err)
+		}
+		p.ended()
+	}
+}
+
+func TestEvictsWhoIsSilent(t *testing.T) {
+	t.Parallel()
+	p := start(t, "echo", "-idle", "3s")
+	c, began := p.dial(), time.Now()
+	exchange(t, c, "hello\n", "hello\n")
+	if rest, err := io.ReadAll(c); string(rest) != "are you still there?\n" || err != nil {
+		t.Fatalf("%q, %v", rest, err)
+	}
+	if d := time.Since(began); d < 3*time.Second {
+		t.Errorf("evicted after %v", d)
+	}
+	p.says("idle timeout")
+	p.ends(syscall.SIGTERM)
+}
+
+// A wrong command line, and an address that cannot be had, end each example with a word about it.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	taken := ln.Addr().String()
+	for _, name := range examples {
+		for _, c := range []struct {
+			code  int
+			says  string
+			flags []string
+		}{
+			{2, "-nosuch", []string{"-nosuch"}},
+			{1, taken, []string{"-addr", "tcp://" + taken}},
+			{1, "addr", []string{"-addr", "icmp://127.0.0.1:0"}},
+		} {
+			if name == "proxy" {
+				c.flags = append(c.flags, "-to", "127.0.0.1:1")
+			}
+			if name == "gateway" {
+				c.flags = append(c.flags, "-http", "127.0.0.1:0")
+			}
+			cmd := exec.Command(built(name), c.flags...)
+			var said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &said, &said
+			_ = cmd.Run()
+			code := cmd.ProcessState.ExitCode()
+			if lines := strings.Count(said.String(), "\n"); code != c.code || !strings.Contains(said.String(), c.says) || code == 1 && lines != 1 {
+				t.Errorf("%s %q: code %d, %s; want %d, %q", name, c.flags, code, said.String(), c.code, c.says)
+			}
+		}
+	}
+}
+
+// frame is a message on the wire of examples/gateway.
+func frame(kind byte, id uint16, payload []byte) []byte {
+	b := binary.BigEndian.AppendUint16([]byte{0xA5}, uint16(3+len(payload)))
+	b = append(binary.BigEndian.AppendUint16(append(b, kind), id), payload...)
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b[1:]))
+}
+
+// login is what a device says first, and loggedIn the answer.
+func login(name string) []byte {
+	mac := hmac.New(sha256.New, nil)
+	mac.Write([]byte(name))
+	return frame('L', 0, append(mac.Sum(nil), name...))
+}
+
+var loggedIn = frame('L', 0, nil)
+
+// The end of the gateway: the request that waits gets the device's answer, then the device is sent
+// away. Until then both are served.
+func TestOrderOfTheEnd(t *testing.T) {
+	t.Parallel()
+	p := start(t, "gateway", "-http", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-drain", "0")
+	api := p.says(`commands on (\S+)`)
+	lamp := p.dial()
+	exchange(t, lamp, string(login("lamp")), string(loggedIn))
+	if body := get(t, p.says(`metrics on (\S+)`)); !strings.Contains(body, "loopwheel_accepted_total 1\n") {
+		t.Errorf("the metrics are %s", body)
+	}
+	answer := make(chan string, 1)
+	go func() {
+		r, err := http.Post(api+"/lamp/command", "text/plain", strings.NewReader("on"))
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		answer <- fmt.Sprint(r.StatusCode, " ", string(body))
+	}()
+	exchange(t, lamp, "", string(frame('C', 1, []byte("on"))))
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.says("draining 1")
+	if _, err := lamp.Write(frame('A', 1, []byte("is on"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; got != "200 is on" {
+		t.Errorf("the request gets %q", got)
+	}
+	if rest, err := io.ReadAll(lamp); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v; want the end of the stream", rest, err)
+	}
+	p.ended()
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
