@@ -1,0 +1,81 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// raiseLimits has the system allow n connections with both of their ends. restore undoes it.
+func raiseLimits(n int) (restore func(), err error) {
+	var old []func()
+	restore = func() {
+		for _, f := range old {
+			f()
+		}
+	}
+	descriptors := n + n/16 + 4096
+	for _, file := range []struct{ name, value string }{
+		{"/proc/sys/fs/nr_open", strconv.Itoa(max(descriptors, 1<<20))},
+		{"/proc/sys/fs/file-max", strconv.Itoa(max(3*n, 1<<20))},
+		{"/proc/sys/net/core/somaxconn", "16384"},
+		{"/proc/sys/net/ipv4/tcp_max_syn_backlog", "16384"},
+		{"/proc/sys/net/ipv4/tcp_mem", "2000000 3000000 4000000"},
+	} {
+		was, err := os.ReadFile(file.name)
+		if err != nil {
+			continue // this system does not have it
+		}
+		if a, _ := strconv.Atoi(strings.TrimSpace(string(was))); a > 0 {
+			if b, _ := strconv.Atoi(file.value); a >= b {
+				continue
+			}
+		}
+		if err := os.WriteFile(file.name, []byte(file.value), 0); err != nil {
+			fmt.Fprintf(os.Stderr, "%s stays as it is: %v\n", file.name, err)
+			continue
+		}
+		old = append(old, func() { _ = os.WriteFile(file.name, was, 0) })
+	}
+	limit := syscall.Rlimit{Cur: uint64(descriptors), Max: uint64(descriptors)}
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil || now.Cur >= limit.Cur {
+		return restore, err
+	}
+	if now.Max > limit.Max {
+		limit.Max = now.Max
+	}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		fmt.Fprintf(os.Stderr, "a process may have %d files open: several servers share the connections\n", now.Cur)
+	}
+	return restore, nil
+}
+
+// descriptors returns how many files a process may have open.
+func descriptors() int {
+	var now syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now) != nil {
+		return 1024
+	}
+	return int(min(now.Cur, 4<<20))
+}
+
+// kernelMemory returns the bytes of the kernel's own objects: sockets, files, entries of epoll.
+func kernelMemory() (bytes int) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		var name string
+		var kb int
+		if _, err := fmt.Sscan(line, &name, &kb); err == nil && (name == "Slab:" || name == "Percpu:") {
+			bytes += kb << 10
+		}
+	}
+	return bytes
+}
