@@ -60,7 +60,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	network, address, _ := strings.Cut(*addr, "://")
-	if srv.Listener, err = upgrader.Listen(network, address); err != nil {
+	if srv.AcceptFrom, err = upgrader.Listen(network, address); err != nil {
 		return fmt.Errorf("-addr %s: %w", *addr, err)
 	}
 	api, err := serveHTTP(upgrader, "-http", *apiAddr, g.api())
