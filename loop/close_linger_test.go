@@ -101,11 +101,11 @@ func TestNoLastWordsBehindCloseWrite(t *testing.T) {
 	})
 }
 
-// Who is held back goes on when half of HighWater has gone, and not before.
+// Who is held back goes on when half of HoldBackAt has gone, and not before.
 func TestHeldBackUntilHalfHasGone(t *testing.T) {
 	const high = 1000
 	got := 0
-	srv := &loop.Server{HighWater: high, Accept: func(*loop.Conn) loop.Handler {
+	srv := &loop.Server{HoldBackAt: high, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, _ []byte) error {
 			got++
 			return c.Send(make([]byte, high+high/2))
@@ -117,7 +117,7 @@ func TestHeldBackUntilHalfHasGone(t *testing.T) {
 		p.Send("first", "second")
 		p.Block(high - 100) // 600 are left
 		if srv.Sleep(0); got != 1 {
-			t.Errorf("%d messages were delivered while more than half of HighWater waits", got)
+			t.Errorf("%d messages were delivered while more than half of HoldBackAt waits", got)
 		}
 		p.Block(200)
 		if srv.Sleep(0); got != 2 {

@@ -147,7 +147,7 @@ func TestMethodsAfterClose(t *testing.T) {
 		if n, e := c.Write([]byte("x")); n != 0 || !errors.Is(e, loop.ErrClosed) {
 			t.Errorf("Write: %d, %v", n, e)
 		}
-		if _, ok := c.IdleDeadline(); ok || c.Pending() != 0 {
+		if !c.Info().IdleDeadline.IsZero() || c.Pending() != 0 {
 			t.Error("has an idle deadline, or output")
 		}
 		c.Close()

@@ -69,7 +69,6 @@ func TestValidation(t *testing.T) {
 		{"Server.CloseTimeout", func(s *loop.Server) { s.CloseTimeout = -1 }},
 		{"Server.DrainTimeout", func(s *loop.Server) { s.DrainTimeout = -1 }},
 		{"Server.DrainWindow", func(s *loop.Server) { s.DrainWindow = 30 * time.Second }},
-		{"Server.TurnBudget", func(s *loop.Server) { s.TurnBudget = -1 }},
 		{"Server.Codec", func(s *loop.Server) { s.Codec = codec.Length{Size: 5} }},
 		{"Server.Listeners[0].Addr", func(s *loop.Server) { s.Listeners = []loop.Listener{{}} }},
 		{"Server.Listeners[1].Addr", func(s *loop.Server) {

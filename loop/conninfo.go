@@ -21,6 +21,10 @@ type ConnInfo struct {
 	Buffered  int       // bytes of input that are not a whole frame or message yet, or wait
 	Paused    bool      // it is not read: PauseRead, backpressure, or others come first
 	Closing   bool
+
+	// IdleDeadline is when the connection will be evicted if nothing is received until then; zero:
+	// never.
+	IdleDeadline time.Time
 }
 
 // Info returns what there is to see of c. It takes some 100 ns.
@@ -28,7 +32,7 @@ func (c *Conn) Info() ConnInfo {
 	c.loop.owner.Check("Conn.Info")
 	l, opened := c.loop, c.idle.opened
 	parts, _ := c.unfinished()
-	return ConnInfo{
+	info := ConnInfo{
 		ID:        c.id,
 		Remote:    c.addrs.remote(),
 		Handler:   c.handlerName(),
@@ -40,6 +44,10 @@ func (c *Conn) Info() ConnInfo {
 		Paused:    c.in.pauses != 0,
 		Closing:   c.isClosing(),
 	}
+	if when := c.evictAt(); when != never && !info.Closing {
+		info.IdleDeadline = l.wallTime(when)
+	}
+	return info
 }
 
 // handlerName returns the type of the handler that HandlerAs would find last: of the one before that

@@ -25,8 +25,8 @@ import (
 // This file is connections that go out: a Dialer, the addresses of a name, and the handshake of a
 // codec before the connection comes to life.
 
-// DefaultDialTimeout is the default of Dialer.Timeout.
-const DefaultDialTimeout = 10 * time.Second
+// defaultDialTimeout is the default of Dialer.Timeout.
+const defaultDialTimeout = 10 * time.Second
 
 // A Dialer makes connections from the loops of a Server to others. Its connections are Conns like
 // those that the Server accepts: the same Handler, the same rules, the same limits on output. They
@@ -51,7 +51,7 @@ type Dialer struct {
 	TLS *tls.Config
 
 	// Timeout is how long it may take until the connection stands: names resolved, TLS settled, and
-	// the handshake of the codec done. 0 means DefaultDialTimeout, 10 s.
+	// the handshake of the codec done. 0 means defaultDialTimeout, 10 s.
 	Timeout time.Duration
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that the peer
@@ -162,7 +162,7 @@ func (a *dialing) check() (err error) {
 		return errors.New("loop: Dialer.Timeout or IdleTimeout is negative; 0 means 10 s, and never")
 	}
 	if d.Timeout == 0 {
-		d.Timeout = DefaultDialTimeout
+		d.Timeout = defaultDialTimeout
 	}
 	if a.network, a.address, err = splitAddr(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)

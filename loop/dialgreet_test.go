@@ -124,7 +124,7 @@ func TestDialHandshakeFails(t *testing.T) {
 		"the peer says half and ends":  {loop.Dialer{}, func(_ *greeted, p *looptest.Peer) { p.Send("wel"); p.CloseWrite() }, io.EOF},
 		"the codec delivers too early": {loop.Dialer{}, func(_ *greeted, p *looptest.Peer) { p.Send("a message\n") }, codec.ErrContract},
 		"the time of the Dialer":       {loop.Dialer{Timeout: time.Second}, func(g *greeted, _ *looptest.Peer) { g.srv.Sleep(time.Second) }, os.ErrDeadlineExceeded},
-		"its default":                  {loop.Dialer{}, func(g *greeted, _ *looptest.Peer) { g.srv.Sleep(loop.DefaultDialTimeout) }, os.ErrDeadlineExceeded},
+		"its default":                  {loop.Dialer{}, func(g *greeted, _ *looptest.Peer) { g.srv.Sleep(10 * time.Second) }, os.ErrDeadlineExceeded},
 		"the idle timeout":             {loop.Dialer{IdleTimeout: time.Second}, func(g *greeted, _ *looptest.Peer) { g.srv.Sleep(time.Second) }, loop.ErrIdle},
 		"the drain":                    {loop.Dialer{}, func(g *greeted, _ *looptest.Peer) { g.srv.Shutdown() }, loop.ErrServerClosed},
 		"the codec cannot greet":       {loop.Dialer{Codec: &greeter{greet: func() error { return errUnwelcome }}}, nil, errUnwelcome},
@@ -139,7 +139,7 @@ func TestDialHandshakeFails(t *testing.T) {
 				if len(g.opens) != 1 || !errors.Is(g.opens[0], tc.want) || len(g.log) > 0 {
 					t.Fatalf("open got %v, want %v; log %v", g.opens, tc.want, g.log)
 				}
-				if g.srv.Sleep(loop.DefaultDialTimeout); g.srv.Stats().Conns != 0 || len(g.opens) != 1 || !p.Closed() {
+				if g.srv.Sleep(10 * time.Second); g.srv.Stats().Conns != 0 || len(g.opens) != 1 || !p.Closed() {
 					t.Errorf("%d connections, opened %d times, closed %t", g.srv.Stats().Conns, len(g.opens), p.Closed())
 				}
 			})

@@ -35,8 +35,8 @@ var (
 	// ErrMailboxFull: Server.MaxMailbox functions wait for the loop already.
 	ErrMailboxFull = mailbox.ErrFull
 
-	// ErrOffloadFull: Server.MaxOffloadQueue jobs wait already, or 1,024 of this connection, or as
-	// many of it as there is room left for others.
+	// ErrOffloadFull: 16,384 jobs of the server wait already, or 1,024 of this connection, or as many
+	// of it as there is room left for others.
 	ErrOffloadFull = jobs.ErrFull
 
 	// ErrServerClosed: the server is draining, or has ended.

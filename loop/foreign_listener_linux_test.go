@@ -33,7 +33,7 @@ func TestForeignListenerThatBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		srv := &loop.Server{Listener: ln, Accept: silent}
+		srv := &loop.Server{AcceptFrom: ln, Accept: silent}
 		if err := srv.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestForeignListenerThatLingers(t *testing.T) {
 			t.Fatal(err)
 		}
 		full := make(chan struct{})
-		srv := &loop.Server{Listener: ln, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+		srv := &loop.Server{AcceptFrom: ln, NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
 			return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error {
 				if string(msg) == "quick" {
 					return echo(c, msg)
@@ -130,7 +130,7 @@ func TestForeignListenerThatLingersOnNet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startWith(t, t.Context(), &loop.Server{Listener: ln, Engine: loop.EngineNet,
+	startWith(t, t.Context(), &loop.Server{AcceptFrom: ln, Engine: loop.EngineNet,
 		Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }})
 	mustEcho(t, dial(t, inner.Addr()), "x")
 	conn, err := (<-ln.accepted).(*net.TCPConn).SyscallConn()

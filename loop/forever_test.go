@@ -9,7 +9,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 const forever = time.Duration(math.MaxInt64)
@@ -27,26 +26,5 @@ func TestDialForever(t *testing.T) {
 			t.Fatal(o.err)
 		}
 		o.tell(t, (*loop.Conn).Close)
-	})
-}
-
-// With a budget without end a loop empties its mailbox before timers that are due.
-func TestTurnBudgetForever(t *testing.T) {
-	bubble(t, &loop.Server{TurnBudget: forever}, func(t *testing.T, srv *looptest.Server) {
-		srv.Sleep(time.Second)
-		ran, before := 0, -1
-		srv.Do(0, func(l *loop.Loop) { l.AfterFunc(time.Millisecond, func() { before = ran }) })
-		resume := srv.Stall(0)
-		for range 1000 {
-			if err := srv.Loops()[0].Post(func() { ran++ }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(2 * time.Millisecond)
-		resume()
-		srv.Sleep(time.Millisecond)
-		if ran != 1000 || before != ran {
-			t.Errorf("%d functions ran, %d of them before the timer", ran, before)
-		}
 	})
 }

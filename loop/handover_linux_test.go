@@ -60,7 +60,7 @@ func serveOnce(t *testing.T, ctx context.Context, ln net.Listener) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &loop.Server{Listener: ln, NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+	srv := &loop.Server{AcceptFrom: ln, NumLoops: 2, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 	if err := srv.Start(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestHandshakesAreCounted(t *testing.T) {
 // A peer that asks and does not read is held back once, until it reads.
 func TestHoldingBackIsCounted(t *testing.T) {
 	accept := func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }
-	bubble(t, &loop.Server{Codec: codec.Lines{}, HighWater: 1 << 10, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+	bubble(t, &loop.Server{Codec: codec.Lines{}, HoldBackAt: 1 << 10, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()
 		p.Block(0)
 		p.Send(strings.Repeat(strings.Repeat("x", 99)+"\n", 50))

@@ -72,17 +72,7 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 	c.refileIdle()
 }
 
-// IdleDeadline returns when c will be evicted if nothing is received until then, and false if
-// never.
-func (c *Conn) IdleDeadline() (time.Time, bool) {
-	c.loop.owner.Check("Conn.IdleDeadline")
-	when := c.evictAt()
-	if when == never || c.isClosing() {
-		return time.Time{}, false
-	}
-	return c.loop.wallTime(when), true
-}
-
+// evictAt returns when c will be evicted if nothing is received until then, or never.
 func (c *Conn) evictAt() time.Duration {
 	when := never
 	if c.idle.timeout > 0 {

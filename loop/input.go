@@ -75,9 +75,6 @@ func (s *sink) Writable() {
 func (s *sink) Closed(err error) {
 	c := (*Conn)(s)
 	c.loop.enter()
-	if inspecting() && !c.isClosed() {
-		c.loop.noteEnd(c, halfEnds{in: true})
-	}
 	c.peerClosed(err)
 	c.loop.leave()
 }
@@ -118,7 +115,7 @@ const (
 // left then goes on in a turn of its own. An error is a panic.
 func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 	l, look, some := c.loop, firstLook, len(data) > 0
-	if b := c.out.box; b != nil && b.Len() > l.highWater {
+	if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
 		if c.holdBack(); c.in.pauses != 0 {
 			c.callHook(func() { c.keep(data) }) // the codec may be asked how long the frame is
 			return nil
@@ -149,7 +146,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 			}
 			break
 		}
-		if b := c.out.box; b != nil && b.Len() > l.highWater {
+		if b := c.out.box; b != nil && b.Len() > l.holdBackAt {
 			c.holdBack()
 		}
 		if look -= 1 + int(uint(len(msg))/longMessage); look <= 0 {
@@ -247,7 +244,7 @@ func (c *Conn) refuseInput(err error, text string) {
 	if c.isClosing() { // OnMessage returned the error of a Send after Close, say
 		return
 	}
-	c.more().ending.reason = ClosedForInput
+	c.more().ending.reason = ClosedByInput
 	c.beginClose(err)
 	if more, ok := c.loop.server.badInput.Pass(time.Now()); ok {
 		c.Log().Warn().Err(err).Int("more", more).Msg(text)
@@ -323,7 +320,7 @@ type pauses uint16
 const (
 	pausedByUser    pauses = 1 << iota // PauseRead
 	pausedByDrain                      // the server drains, and jobs are waited for
-	heldBack                           // more than HighWater of its output waits
+	heldBack                           // more than HoldBackAt of its output waits
 	heldByJobs                         // many jobs of it wait
 	pausedForBudget                    // it has had its share of the loop, and goes on soon
 	pausedSocket                       // the socket does not read, for one of these reasons
@@ -347,14 +344,14 @@ func (c *Conn) HoldRead(on bool) {
 	}
 }
 
-// holdBack is called when more than Server.HighWater bytes of output wait. Unless the socket takes
+// holdBack is called when more than Server.HoldBackAt bytes of output wait. Unless the socket takes
 // them now, no more input is decoded until half of that has gone: who asks faster than he reads has
 // his input wait, first here and then with him.
 func (c *Conn) holdBack() {
 	if !c.out.box.Blocked {
 		c.writeOut()
 	}
-	if l := c.loop; c.pending() > l.highWater && c.in.pauses&heldBack == 0 {
+	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
 		l.count.heldBack++
 		l.rare = true
@@ -366,7 +363,7 @@ func (c *Conn) resumeHeldBack() {
 	if s := c.tlsStart(); s != nil {
 		s.goOn()
 	}
-	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.highWater/2 || c.isClosing() {
+	if c.in.pauses&heldBack == 0 || c.pending() > c.loop.holdBackAt/2 || c.isClosing() {
 		return
 	}
 	c.in.pauses &^= heldBack

@@ -1,18 +1,19 @@
+//go:build inspect
+
 package loop
 
 import (
 	"fmt"
 	"slices"
-
-	"github.com/loopwheel/loopwheel/loop/internal/inspect"
 )
+
+// inspecting says that loops check themselves at the end of each turn: this is a build with the tag
+// inspect, for tests.
+const inspecting = true
 
 // inspectMany is how many connections a loop looks at in one turn. It goes through them in rounds.
 // With 64 two thirds of the CPU time of a soak of 10,000 connections went here.
 const inspectMany = 16
-
-// inspecting reports whether loops check themselves at the end of each turn, as they do in tests.
-func inspecting() bool { return inspect.Turns }
 
 // inspection is what a loop remembers for that.
 type inspection struct {
@@ -24,29 +25,29 @@ type inspection struct {
 // halfEnds are the two half-close bits, noted where they come from.
 type halfEnds struct{ in, out bool }
 
-// noteFault has the turn end with a panic: one within it might be recovered.
-func (l *Loop) noteFault(what string) {
-	if l.inspection.fault == "" {
-		l.inspection.fault = what
-	}
+func (i *inspection) inputEnded(c *Conn) {
+	i.noteEnd(c, halfEnds{in: true, out: i.ended[c].out})
 }
 
-// noteEnd remembers that the peer, or c, has ended its output.
-func (l *Loop) noteEnd(c *Conn, e halfEnds) {
-	if l.inspection.ended == nil {
-		l.inspection.ended = make(map[*Conn]halfEnds)
-	}
-	was := l.inspection.ended[c]
-	l.inspection.ended[c] = halfEnds{was.in || e.in, was.out || e.out}
+func (i *inspection) outputEnded(c *Conn) {
+	i.noteEnd(c, halfEnds{in: i.ended[c].in, out: true})
 }
 
-// mayEnter notes a step from one state to another that must not be.
-func (c *Conn) mayEnter(s state) {
-	if from := c.at(); !slices.Contains(follows[from], s) {
-		c.loop.noteFault(fmt.Sprintf("connection %d goes from state %d to %d", c.id, from, s))
+func (i *inspection) noteEnd(c *Conn, e halfEnds) {
+	if i.ended == nil {
+		i.ended = make(map[*Conn]halfEnds)
+	}
+	i.ended[c] = e
+}
+
+// enters notes a step from one state to another that must not be. The turn ends with a panic then:
+// one within it might be recovered.
+func (i *inspection) enters(c *Conn, s state) {
+	if from := c.at(); !slices.Contains(follows[from], s) && i.fault == "" {
+		i.fault = fmt.Sprintf("connection %d goes from state %d to %d", c.id, from, s)
 	}
 	if s == stateClosed {
-		delete(c.loop.inspection.ended, c)
+		delete(i.ended, c)
 	}
 }
 

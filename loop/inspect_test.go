@@ -1,3 +1,5 @@
+//go:build inspect
+
 package loop
 
 import (

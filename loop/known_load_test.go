@@ -15,7 +15,7 @@ import (
 // Each figure of LoopStats is what was done, no more and no less.
 func TestLoopStatsOfAKnownLoad(t *testing.T) {
 	const ms = time.Millisecond
-	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HighWater: 10, BlockedAfter: 100 * ms,
+	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HoldBackAt: 10, BlockedAfter: 100 * ms,
 		Accept: func(*loop.Conn) loop.Handler { return dawdler{} }}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		idle, talker, deaf := srv.Open(), srv.Open(), srv.Open()
@@ -42,13 +42,7 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 		})
 		deaf.Send("0\n")
 		idle.Close()
-		var within loop.LoopStats
-		srv.Do(0, func(l *loop.Loop) {
-			for range 7 {
-				_ = l.Post(func() {})
-			}
-			within = srv.Stats().Loops[0]
-		})
+		within := statsWithPosts(srv, 7)
 		wait(time.Second)
 		deaf.Unblock()
 		wait(ms)
@@ -103,6 +97,17 @@ func TestLoopStatsOfAKnownLoad(t *testing.T) {
 			t.Errorf("\n%+v, want\n%+v", got, want)
 		}
 	})
+}
+
+// statsWithPosts returns the numbers of a loop in whose mailbox n functions wait.
+func statsWithPosts(srv *looptest.Server, n int) (within loop.LoopStats) {
+	srv.Do(0, func(l *loop.Loop) {
+		for range n {
+			_ = l.Post(func() {})
+		}
+		within = srv.Stats().Loops[0]
+	})
+	return within
 }
 
 // silentDevices is a server whose connections have what silent devices have: a time for the first

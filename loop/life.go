@@ -49,9 +49,7 @@ func (c *Conn) at() state { return state(c.state.Load()) }
 
 // enter is the only place where the state changes.
 func (c *Conn) enter(s state) {
-	if inspecting() {
-		c.mayEnter(s)
-	}
+	c.loop.inspection.enters(c, s)
 	c.state.Store(uint32(s))
 }
 
@@ -157,6 +155,7 @@ func (c *Conn) peerClosed(err error) {
 		err = io.EOF
 	}
 	c.in.ended = true
+	c.loop.inspection.inputEnded(c)
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	outputCounts := c.out.box != nil || hasMore || x != nil && x.ending.resets // a reset waits for it, too
 	switch {
@@ -283,7 +282,7 @@ func (c *Conn) beginClose(err error) {
 	}
 	end := &c.more().ending
 	end.err = err
-	if end.reason != ClosedForInput { // which the error does not show
+	if end.reason != ClosedByInput { // which the error does not show
 		end.reason = c.reasonFor(err)
 	}
 	c.enter(stateClosing)
@@ -402,7 +401,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 		l.remove(c)
 		l.count.closed++
 		l.count.closedBy[x.ending.reason]++
-		if x.ending.reason == ClosedIdle {
+		if x.ending.reason == ClosedByIdle {
 			l.count.evicted++
 		}
 	} else if !c.isDialed() {
@@ -430,7 +429,7 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.enter(stateClosed)
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
-	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedIdle {
+	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
 		return l.linger(sock, c.in.pauses&pausedSocket != 0, func() { l.server.left(c, false) })
 	}
 	if sock != nil {

@@ -80,7 +80,7 @@ func (ls *lives) server() *loop.Server {
 	return &loop.Server{
 		NumLoops: len(ls.places), Codec: codec.Lines{}, Accept: ls.accept, IdleTimeout: 30 * ls.second,
 		FrameTimeout: 5 * ls.second, CloseTimeout: ls.second, DrainTimeout: 20 * ls.second,
-		MaxOutbound: 200 << 10, HighWater: 20 << 10, OnClosing: ls.closing, OnDrain: ls.drain,
+		MaxOutbound: 200 << 10, HoldBackAt: 20 << 10, OnClosing: ls.closing, OnDrain: ls.drain,
 		Logger: zerolog.New(io.Discard), // panics are on purpose
 	}
 }

@@ -270,7 +270,7 @@ func (l *life) look() {
 		l.wrong("%d bytes are pending; closed: %v", n, l.closed)
 	}
 	_, _, _, _ = l.c.Info(), l.c.Codec(), l.c.Handler(), l.c.LocalAddr()
-	if _, ok := l.c.IdleDeadline(); ok && l.closed {
+	if l.closed && !l.c.Info().IdleDeadline.IsZero() {
 		l.wrong("it has an idle deadline, and is closed")
 	}
 }

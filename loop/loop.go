@@ -38,16 +38,17 @@ type Loop struct {
 	locals map[any]any
 
 	// Time.
-	wall      func() time.Time // time.Now; tests set it
-	wheel     *wheel
-	now       time.Duration // the clock when this turn began
-	nesting   int           // enters that have had no leave
-	advanced  time.Duration // the clock at the last advance
-	lateNoted bool          // how late that was
-	published time.Duration // what the engine was told last, or unknown
-	state     atomic.Int32
-	timers    connTimers            // which timers of the wheel are a connection's
-	take      func(timing.Due) bool // the method fire, made once
+	wall       func() time.Time // time.Now; tests set it
+	wheel      *wheel
+	now        time.Duration // the clock when this turn began
+	nesting    int           // enters that have had no leave
+	advanced   time.Duration // the clock at the last advance
+	lateNoted  bool          // how late that was
+	turnBudget time.Duration // the constant; tests set it
+	published  time.Duration // what the engine was told last, or unknown
+	state      atomic.Int32
+	timers     connTimers            // which timers of the wheel are a connection's
+	take       func(timing.Due) bool // the method fire, made once
 
 	mail       *mailbox.Mailbox[task]
 	unfinished bool // the task that runs has more to do: see PostPieces
@@ -67,7 +68,7 @@ type Loop struct {
 	trim        timing.Timer // of the store
 	ready       []waiting    // what goes on in a turn of the loop
 	maxOutbound int          // the server's
-	highWater   int          // the server's
+	holdBackAt  int          // the server's
 
 	// Its life.
 	started   bool     // OnStart has returned
@@ -86,7 +87,7 @@ type Loop struct {
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
 	meter       meter.Meter
 
-	inspection inspection // in tests
+	inspection inspection // nothing, but in tests
 }
 
 func newLoop(s *Server, index int) *Loop {
@@ -95,13 +96,14 @@ func newLoop(s *Server, index int) *Loop {
 		index:       index,
 		wheel:       &wheel{Wheel: timing.New(timing.Config{Tick: wheelTick})},
 		wall:        time.Now,
+		turnBudget:  turnBudget,
 		published:   never,
 		lingering:   make(map[*lingering]struct{}),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.MaxOutbound,
-		highWater:   s.HighWater,
+		holdBackAt:  s.HoldBackAt,
 		enrolling:   make(chan struct{}, s.slots),
-		checks:      inspecting(),
+		checks:      inspecting,
 	}
 	l.take = l.fire
 	l.initArrivals()

@@ -150,13 +150,13 @@ func TestClosedBy(t *testing.T) {
 		}{
 			{loop.ClosedByHandler, func(p *looptest.Peer) { p.Send("close\n") }},
 			{loop.ClosedByPeer, func(p *looptest.Peer) { p.Close() }},
-			{loop.ClosedIdle, func(p *looptest.Peer) { wait(2 * time.Minute) }},
-			{loop.ClosedIdle, func(p *looptest.Peer) { p.Send("idle\n") }},
-			{loop.ClosedSlowFrame, func(p *looptest.Peer) { p.Send("half"); wait(2 * time.Second) }},
+			{loop.ClosedByIdle, func(p *looptest.Peer) { wait(2 * time.Minute) }},
+			{loop.ClosedByIdle, func(p *looptest.Peer) { p.Send("idle\n") }},
+			{loop.ClosedBySlowFrame, func(p *looptest.Peer) { p.Send("half"); wait(2 * time.Second) }},
 			{loop.ClosedByPanic, func(p *looptest.Peer) { p.Send("panic\n") }},
-			{loop.ClosedForInput, func(p *looptest.Peer) { p.Send("error\n") }},
-			{loop.ClosedForInput, func(p *looptest.Peer) { p.Send("longer than ten\n") }},
-			{loop.ClosedForOther, func(p *looptest.Peer) { p.Send("typed nil\n") }},
+			{loop.ClosedByInput, func(p *looptest.Peer) { p.Send("error\n") }},
+			{loop.ClosedByInput, func(p *looptest.Peer) { p.Send("longer than ten\n") }},
+			{loop.ClosedByOther, func(p *looptest.Peer) { p.Send("typed nil\n") }},
 			{loop.ClosedByNetwork, func(p *looptest.Peer) { p.Send("net\n") }},
 		} {
 			before := srv.Stats()
@@ -190,7 +190,7 @@ func TestReasonOfARefusedDatagram(t *testing.T) {
 	}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
 		srv.OpenUDP(0).Send("x")
-		if n := srv.Stats().ClosedBy[loop.ClosedForInput]; n != 1 {
+		if n := srv.Stats().ClosedBy[loop.ClosedByInput]; n != 1 {
 			t.Errorf("%d closed for their input, want 1", n)
 		}
 		if !strings.Contains(log.String(), "a message was refused") {

@@ -36,7 +36,7 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // behind them wait; and since what a peer sent before it closed is delivered, c stays for as long
 // as that takes, idle timeout or not.
 //
-// nil means queued. ErrClosed: c is closed. ErrOffloadFull: Server.MaxOffloadQueue jobs wait, or
+// nil means queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server wait, or
 // 1,024 of c, or as many of c as there is room left for others; nothing was queued.
 // ErrServerClosed: the server has ended. A panic in job or then closes c with a *PanicError. A nil
 // func panics here.
@@ -57,6 +57,9 @@ type offloaded struct {
 	pending int      // thens that have not run
 	thens   []func() // of jobs that are done, while output is held back
 }
+
+// maxWaitingJobs is how many jobs of a server may wait for a goroutine.
+const maxWaitingJobs = 16_384
 
 // jobsAhead is how many jobs of one connection may be under way while its input is decoded. They
 // run one after another, so that more of them would only wait.
@@ -100,7 +103,7 @@ func (c *Conn) runThens() {
 		j.thens = slices.Delete(j.thens, 0, 1)
 		j.pending--
 		c.callHook(then)
-		if b := c.out.box; b != nil && b.Len() > c.loop.highWater && c.isOpen() {
+		if b := c.out.box; b != nil && b.Len() > c.loop.holdBackAt && c.isOpen() {
 			c.holdBack()
 		}
 	}

@@ -104,32 +104,29 @@ func TestOffloadTakesTurns(t *testing.T) {
 
 // A connection gets no more room than it leaves to others, and never more than 1,024.
 func TestOffloadLimits(t *testing.T) {
-	for _, test := range []struct {
-		queue, waiting int
-	}{{9, 5}, {0, 1024}} {
-		srv := offloadServer()
-		srv.MaxOffload, srv.MaxOffloadQueue = 2, test.queue
-		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-			p, q := srv.Open(), srv.Open()
-			p.Send(strings.Repeat("1s\n", 1))
-			tell(srv, p, func(c *loop.Conn) {
-				for i := range test.waiting {
-					if err := loop.Offload(c, takes(time.Second, ""), answer); err != nil {
-						t.Errorf("work %d: %v", i, err)
-					}
+	const waiting = 1024
+	srv := offloadServer()
+	srv.MaxOffload = 2
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p, q := srv.Open(), srv.Open()
+		p.Send(strings.Repeat("1s\n", 1))
+		tell(srv, p, func(c *loop.Conn) {
+			for i := range waiting {
+				if err := loop.Offload(c, takes(time.Second, ""), answer); err != nil {
+					t.Errorf("work %d: %v", i, err)
 				}
-				if err := loop.Offload(c, takes(time.Second, ""), answer); !errors.Is(err, loop.ErrOffloadFull) {
-					t.Errorf("one work too many: %v", err)
-				}
-			})
-			q.Send("1s\n1s\n")
-			if err := q.Reason(); err != nil {
-				t.Errorf("the other connection: %v", err)
 			}
-			p.Close()
-			expectOffloaded(t, srv, 1, 1)
+			if err := loop.Offload(c, takes(time.Second, ""), answer); !errors.Is(err, loop.ErrOffloadFull) {
+				t.Errorf("one work too many: %v", err)
+			}
 		})
-	}
+		q.Send("1s\n1s\n")
+		if err := q.Reason(); err != nil {
+			t.Errorf("the other connection: %v", err)
+		}
+		p.Close()
+		expectOffloaded(t, srv, 1, 1)
+	})
 }
 
 // Once a connection closes, its works are told, no then runs, and no work begins.

@@ -310,9 +310,7 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	if inspecting() {
-		c.loop.noteEnd(c, halfEnds{out: true})
-	}
+	c.loop.inspection.outputEnded(c)
 	if c.out.box == nil {
 		c.sock.CloseWrite()
 	}
@@ -345,7 +343,7 @@ type mark struct {
 // the output was flushed. There is one such hook; nil removes it. A panic in f closes c. A negative
 // n panics.
 //
-// Input needs no such hook: see Server.HighWater.
+// Input needs no such hook: see Server.HoldBackAt.
 func (c *Conn) OnHighWater(n int, f func()) {
 	c.loop.owner.Check("Conn.OnHighWater")
 	if n < 0 {

@@ -101,7 +101,7 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 
 // What is received and sent again allocates nothing.
 func TestUDPDoesNotAllocate(t *testing.T) {
-	if owner.EveryCall {
+	if owner.Always {
 		t.Skip("looking at each call's goroutine allocates; run it without -race, as CI does, too")
 	}
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))

@@ -119,7 +119,7 @@ func TestHighWaterIsForMore(t *testing.T) {
 
 // Who asks for much and reads it is not held back.
 func TestReaderIsNotHeldBack(t *testing.T) {
-	srv := &loop.Server{HighWater: 1000, Codec: codec.Lines{}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+	srv := &loop.Server{HoldBackAt: 1000, Codec: codec.Lines{}, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
 		return c.Send(make([]byte, 2000))
 	})}
 	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
@@ -134,7 +134,7 @@ func TestReaderIsNotHeldBack(t *testing.T) {
 // What is to follow a job waits while too much output does, and comes when that has gone.
 func TestJobsBehindMuchOutput(t *testing.T) {
 	done := 0
-	srv := &loop.Server{HighWater: 1000, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
+	srv := &loop.Server{HoldBackAt: 1000, Accept: accepting(nil, func(c *loop.Conn, _ []byte) error {
 		return loop.Offload(c, func(context.Context) int { return 2000 }, func(c *loop.Conn, n int) {
 			done++
 			_ = c.Send(make([]byte, n))

@@ -15,16 +15,16 @@ type CloseReason uint8
 
 // What ends connections.
 const (
-	ClosedByHandler    CloseReason = iota // Conn.Close
-	ClosedByPeer                          // io.EOF
-	ClosedIdle                            // ErrIdle
-	ClosedSlowConsumer                    // ErrSlowConsumer
-	ClosedSlowFrame                       // ErrSlowFrame
-	ClosedByDrain                         // ErrServerClosed
-	ClosedByPanic                         // *PanicError
-	ClosedForInput                        // what the codec, or OnMessage, found wrong with what the peer sent
-	ClosedByNetwork                       // an error of the system
-	ClosedForOther                        // any other error that CloseWithError was given
+	ClosedByHandler      CloseReason = iota // Conn.Close
+	ClosedByPeer                            // io.EOF
+	ClosedByIdle                            // ErrIdle
+	ClosedBySlowConsumer                    // ErrSlowConsumer
+	ClosedBySlowFrame                       // ErrSlowFrame
+	ClosedByDrain                           // ErrServerClosed
+	ClosedByPanic                           // *PanicError
+	ClosedByInput                           // what the codec, or OnMessage, found wrong with what the peer sent
+	ClosedByNetwork                         // an error of the system
+	ClosedByOther                           // any other error that CloseWithError was given
 
 	NumCloseReasons = iota // how many there are
 )
@@ -49,11 +49,11 @@ func (c *Conn) reasonFor(err error) (r CloseReason) {
 	case io.EOF:
 		return ClosedByPeer
 	case ErrIdle:
-		return ClosedIdle
+		return ClosedByIdle
 	case ErrServerClosed:
 		return ClosedByDrain
 	}
-	r = ClosedForOther
+	r = ClosedByOther
 	_ = c.loop.Try(func() { r = classify(err) })
 	return r
 }
@@ -67,19 +67,19 @@ func classify(err error) CloseReason {
 	case errors.As(err, &panicked):
 		return ClosedByPanic
 	case errors.Is(err, ErrIdle):
-		return ClosedIdle
+		return ClosedByIdle
 	case errors.Is(err, ErrSlowConsumer):
-		return ClosedSlowConsumer
+		return ClosedBySlowConsumer
 	case errors.Is(err, ErrSlowFrame):
-		return ClosedSlowFrame
+		return ClosedBySlowFrame
 	case errors.Is(err, ErrServerClosed):
 		return ClosedByDrain
 	case errors.Is(err, io.EOF):
 		return ClosedByPeer
 	case errors.Is(err, codec.ErrTooLong), errors.Is(err, codec.ErrMalformed):
-		return ClosedForInput
+		return ClosedByInput
 	case errors.As(err, &system), errors.As(err, &network):
 		return ClosedByNetwork
 	}
-	return ClosedForOther
+	return ClosedByOther
 }

@@ -34,7 +34,7 @@ type Server struct {
 	//
 	// At a UDP address each peer address has a session, which is a Conn: Accept is called for its
 	// first datagram, a datagram is a message, without a Codec, Send sends one, and IdleTimeout
-	// (DefaultSessionTimeout if that is 0) ends it. A session stays on one loop. While reading is
+	// (2 minutes if that is 0) ends it. A session stays on one loop. While reading is
 	// paused its datagrams are lost, as are those that the system does not take, or that came
 	// together with one at which the session was closed (see Stats.Lost). Peers with a session
 	// go before new ones, which wait, 1,024 on each loop at most, while more come than it can open
@@ -53,16 +53,19 @@ type Server struct {
 	// Listeners are more addresses, served by the same loops.
 	Listeners []Listener
 
-	// Listener is what to accept from in place of Addr, which is empty then: a listener from
+	// AcceptFrom is what to accept from in place of Addr, which is empty then: a listener from
 	// systemd, from the process that this one replaces, from a test. It must accept connections of
 	// package net as they are: TCP or unix. The server closes it, and its sockets do not linger
 	// (SO_LINGER).
-	Listener net.Listener
+	AcceptFrom net.Listener
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its
-	// methods may be called. They run on goroutines beside the loops, HandshakeWorkers at a time;
-	// their context ends with the handshake. A panic in one fails the handshake.
+	// methods may be called. They run on goroutines beside the loops, as many as GOMAXPROCS at a time;
+	// the others wait. A hook that takes long, as it asks somebody else (a key server, say), keeps its
+	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. Its
+	// context ends with the handshake; if it does not heed that, its goroutine lasts until it
+	// returns. A panic in a hook fails the handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
@@ -70,12 +73,6 @@ type Server struct {
 	// HandshakeTimeout is how long a connection may take until it is open: the header of the PROXY
 	// protocol and the TLS handshake together. It is also for Conn.StartTLS.
 	HandshakeTimeout time.Duration `default:"10s"`
-
-	// HandshakeWorkers is how many handshakes are computed at the same time, on goroutines beside
-	// the loops; the others wait. A hook that takes long, as it asks somebody else (a key server,
-	// say), keeps its place for a fifth of a second at most, as long as no more than MaxHandshakes of
-	// them last. If it does not heed its context, its goroutine lasts until it returns.
-	HandshakeWorkers int `zero:"GOMAXPROCS"`
 
 	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
 	// each takes 36 KB. For one more, the one that has waited longest is cut.
@@ -115,10 +112,10 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// Strict makes a call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
-	// there. Otherwise it is logged as an error, once, with its stack. It is found by where its
-	// stack lies, for nearly nothing, so a few are overlooked; builds with the race detector look
-	// at each call, and always panic.
+	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
+	// there, as it does in builds with the race detector. To look costs each call of a method a
+	// microsecond, so it is for tests and for finding a fault; without it nothing is looked at, and
+	// such a call is a data race.
 	Strict bool
 
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
@@ -131,8 +128,8 @@ type Server struct {
 	Engine Engine
 
 	// Logger gets what the server has to say: panics and failures as errors, refusals as warnings.
-	// The zero Logger writes errors to os.Stderr, and nothing else: panics, calls on the wrong
-	// goroutine, loops that end. zerolog.Nop() is silent.
+	// The zero Logger writes errors to os.Stderr, and nothing else: panics, loops that end.
+	// zerolog.Nop() is silent.
 	Logger zerolog.Logger
 
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
@@ -186,11 +183,11 @@ type Server struct {
 	// ErrSlowConsumer.
 	MaxOutbound int `default:"1_048_576"`
 
-	// HighWater is how many bytes of output may wait in one connection while its input is decoded.
+	// HoldBackAt is how many bytes of output may wait in one connection while its input is decoded.
 	// Beyond that, after trying the socket, none is until half has gone: a peer that asks faster
 	// than it reads is held back by TCP, and never costs more than that. A handler need not know of
 	// it. MaxOutbound is for what is pushed, by timers, Tells and groups.
-	HighWater int `default:"262_144"`
+	HoldBackAt int `default:"262_144"`
 
 	// MaxMailbox is how many functions may wait in one loop before Post and Tell fail with
 	// ErrMailboxFull.
@@ -233,16 +230,9 @@ type Server struct {
 	// one on the same sockets does not want that.
 	DrainAccept bool
 
-	// TurnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
-	// sockets again.
-	TurnBudget time.Duration `default:"1ms"`
-
 	// MaxOffload is how many jobs that were given to Offload run at the same time, each on a
-	// goroutine.
+	// goroutine. 16,384 more may wait.
 	MaxOffload int `default:"256"`
-
-	// MaxOffloadQueue is how many jobs may wait for that before Offload fails with ErrOffloadFull.
-	MaxOffloadQueue int `default:"16_384"`
 
 	// BlockedAfter is how long a turn of a loop (usually one callback) may take before the loop
 	// counts as blocked: that is logged as a warning, with the stack of the callback, while it
@@ -260,7 +250,6 @@ type Server struct {
 	handshakersOnce sync.Once        // for Dialers
 	started         atomic.Bool
 	looping         atomic.Bool // loops may be used
-	wrongTold       atomic.Bool // that a method was called on the wrong goroutine
 	ready           atomic.Bool // Start has succeeded
 
 	accepted, refused, probes atomic.Uint64
@@ -290,7 +279,7 @@ type Listener struct {
 	Accept      Accept        // nil means Server.Accept
 	IdleTimeout time.Duration // 0 means Server.IdleTimeout
 
-	Listener      net.Listener   // as Server.Listener
+	AcceptFrom    net.Listener   // as Server.AcceptFrom
 	TLS           *tls.Config    // nil means plain
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
@@ -320,7 +309,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.base = time.Now()
-	s.jobs.Init(s.MaxOffload, s.MaxOffloadQueue)
+	s.jobs.Init(s.MaxOffload, maxWaitingJobs)
 	s.failed = make(chan error, 1)
 	s.done = make(chan struct{})
 	s.draining = make(chan struct{})

@@ -43,11 +43,11 @@ func (s *Server) prepare() error {
 	if s.DrainWindow >= s.DrainTimeout {
 		return fmt.Errorf("loop: Server.DrainWindow %v must be shorter than DrainTimeout %v", s.DrainWindow, s.DrainTimeout)
 	}
-	if s.Addr == "" && s.Listener == nil && s.Accept == nil && len(s.Listeners) == 0 {
+	if s.Addr == "" && s.AcceptFrom == nil && s.Accept == nil && len(s.Listeners) == 0 {
 		return nil // it only dials
 	}
 	main := Listener{Addr: s.Addr, Codec: s.Codec, Accept: s.Accept, IdleTimeout: s.IdleTimeout,
-		Listener: s.Listener, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
+		AcceptFrom: s.AcceptFrom, TLS: s.TLS, ProxyProtocol: s.ProxyProtocol, TCP: s.TCP, Control: s.Control}
 	for i, l := range append([]Listener{main}, s.Listeners...) {
 		field := "Server"
 		if i > 0 {
@@ -62,7 +62,7 @@ func (s *Server) prepare() error {
 		}
 		s.listeners = append(s.listeners, ln)
 		if ln.tls != nil && s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 		}
 	}
 	return s.checkCodec()
@@ -135,8 +135,7 @@ func (s *Server) checkRanges() error {
 }
 
 // defaultLogger is that of a server whose Logger is the zero one. What is a fault of the program
-// (a panic, a call on the wrong goroutine, a loop that ends) must not be lost because nobody
-// thought of a Logger.
+// (a panic, a loop that ends) must not be lost because nobody thought of a Logger.
 func defaultLogger() zerolog.Logger {
 	return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
 }
@@ -196,7 +195,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 	if ln.tcp, err = s.tcpOptions(field, l); err != nil {
 		return nil, err
 	}
-	if l.Listener != nil {
+	if l.AcceptFrom != nil {
 		return ln, ln.adopt(field, l)
 	}
 	if ln.network, ln.address, err = splitAddr(l.Addr); err != nil {
@@ -208,7 +207,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 			return nil, fmt.Errorf("loop: %s: TLS and ProxyProtocol are for tcp and unix, not for udp", field)
 		}
 		ln.codec = codec.Raw{}
-		ln.idleTimeout = cmp.Or(ln.idleTimeout, DefaultSessionTimeout)
+		ln.idleTimeout = cmp.Or(ln.idleTimeout, defaultSessionTimeout)
 	}
 	return ln, nil
 }
@@ -240,15 +239,15 @@ func hasCertificate(cfg *tls.Config) bool {
 func (ln *listener) adopt(field string, l Listener) error {
 	switch {
 	case l.Addr != "":
-		return fmt.Errorf("loop: %s has both Addr and Listener: one of them says where to listen", field)
+		return fmt.Errorf("loop: %s has both Addr and AcceptFrom: one of them says where to listen", field)
 	case !l.TCP.isZero():
-		return fmt.Errorf("loop: %s.TCP is for Addr: who made the Listener has set the options of its sockets", field)
+		return fmt.Errorf("loop: %s.TCP is for Addr: who made the listener has set the options of its sockets", field)
 	}
-	ln.net, ln.foreign, ln.field = l.Listener, true, field+".Listener"
-	ln.network, ln.address = l.Listener.Addr().Network(), l.Listener.Addr().String()
+	ln.net, ln.foreign, ln.field = l.AcceptFrom, true, field+".AcceptFrom"
+	ln.network, ln.address = l.AcceptFrom.Addr().Network(), l.AcceptFrom.Addr().String()
 	switch ln.network {
 	case "tcp", "unix":
 		return nil
 	}
-	return fmt.Errorf("loop: %s.Listener accepts from the network %q: want tcp or unix", field, ln.network)
+	return fmt.Errorf("loop: %s.AcceptFrom accepts from the network %q: want tcp or unix", field, ln.network)
 }

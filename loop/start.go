@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
+	"github.com/loopwheel/loopwheel/loop/internal/owner"
 )
 
 // maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is
@@ -81,7 +83,6 @@ func (s *Server) abandon() error {
 // case.
 func (l *Loop) start(result chan<- error) {
 	l.claim()
-	l.meter.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if err != nil {
@@ -94,4 +95,12 @@ func (l *Loop) start(result chan<- error) {
 		l.server.OnStart(l)
 	}
 	l.started, l.returned, err = true, true, nil
+}
+
+// claim makes the calling goroutine that of the loop.
+func (l *Loop) claim() {
+	l.meter.OnGoroutine(goroutine.ID())
+	if owner.Always || l.server.Strict {
+		l.owner.Claim()
+	}
 }

@@ -323,13 +323,6 @@ func TestStartTLSRefuses(t *testing.T) {
 	post.begin = func(c *loop.Conn) error {
 		mustPanicWith(t, "nil tls.Config", func() { _ = c.StartTLS(nil, nil) })
 		bad(c, &tls.Config{}, "certificate")
-		if err := c.StartTLSReversed(&tls.Config{}, nil); err == nil || !strings.Contains(err.Error(), "ServerName") {
-			t.Errorf("a client that trusts nobody in particular: %v", err)
-		}
-		renegotiates := &tls.Config{ServerName: "x", Renegotiation: tls.RenegotiateFreelyAsClient}
-		if err := c.StartTLSReversed(renegotiates, nil); err == nil || !strings.Contains(err.Error(), "Renegotiation") {
-			t.Errorf("with renegotiation: %v", err)
-		}
 		_ = c.Send([]byte("220 ready"))
 		if err := post.start(c); err != nil {
 			t.Error(err)

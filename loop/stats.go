@@ -23,7 +23,7 @@ type Stats struct {
 	BytesIn  uint64
 	BytesOut uint64 // taken by the system
 
-	HeldBack uint64 // times that a connection's input began to wait because more than HighWater of its output did
+	HeldBack uint64 // times that a connection's input began to wait because more than HoldBackAt of its output did
 
 	// TLS handshakes, those of dialled connections included. One under way may wait for its peer.
 	Handshakes, HandshakesFailed uint64
@@ -193,9 +193,7 @@ func (l *Loop) check() {
 	if l.draining {
 		l.checkDrained()
 	}
-	if inspecting() {
-		l.mustBeSound()
-	}
+	l.mustBeSound()
 }
 
 func (l *Loop) showRare() {

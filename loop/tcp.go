@@ -54,7 +54,7 @@ func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
 // tcpOptions returns the options of a listener.
 func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
 	o := l.TCP
-	if o.isZero() && l.Listener == nil {
+	if o.isZero() && l.AcceptFrom == nil {
 		o = s.TCP
 	}
 	for _, f := range []struct {

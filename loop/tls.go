@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -97,7 +96,7 @@ func (c *Conn) isTLS() bool {
 func (s *Server) needHandshakers() {
 	s.handshakersOnce.Do(func() {
 		if s.handshakers == nil {
-			s.handshakers = tlsconn.NewWorkers(cmp.Or(s.HandshakeWorkers, runtime.GOMAXPROCS(0)), s.MaxHandshakes)
+			s.handshakers = tlsconn.NewWorkers(runtime.GOMAXPROCS(0), s.MaxHandshakes)
 		}
 	})
 }
@@ -144,8 +143,7 @@ func named(cfg *tls.Config, address string) *tls.Config {
 
 // StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
 // IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the
-// client of TLS; StartTLSReversed is for the rare other case. The place to call it is OnMessage,
-// for the message that settles it, behind what still has to be said in plain text:
+// client of TLS. The place to call it is OnMessage, for the message that settles it, behind what still has to be said in plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
@@ -176,17 +174,7 @@ func named(cfg *tls.Config, address string) *tls.Config {
 // connection in a Pipe panic.
 func (c *Conn) StartTLS(cfg *tls.Config, done func()) error {
 	c.loop.owner.Check("Conn.StartTLS")
-	return c.startTLS(cfg, c.isDialed(), done)
-}
-
-// StartTLSReversed is StartTLS with the parts exchanged: who dialled is the server of TLS, as with
-// FTP's active data connections, or devices behind a NAT that dial to be asked.
-func (c *Conn) StartTLSReversed(cfg *tls.Config, done func()) error {
-	c.loop.owner.Check("Conn.StartTLSReversed")
-	return c.startTLS(cfg, !c.isDialed(), done)
-}
-
-func (c *Conn) startTLS(cfg *tls.Config, client bool, done func()) error {
+	client := c.isDialed()
 	switch {
 	case cfg == nil:
 		panic("loop: Conn.StartTLS with a nil tls.Config")
@@ -199,7 +187,7 @@ func (c *Conn) startTLS(cfg *tls.Config, client bool, done func()) error {
 	case c.isTLS():
 		return errSpeaksTLS
 	}
-	if client && c.isDialed() {
+	if client {
 		cfg = named(cfg, c.extras.dialed)
 	}
 	if err := checkStart(cfg, client); err != nil {

@@ -15,6 +15,10 @@ const (
 	// ioAdvance is how often a loop that is busy with I/O advances its wheel without a tick.
 	ioAdvance = time.Millisecond
 
+	// turnBudget is how long a loop runs timers and mailbox at a stretch before it looks at its
+	// sockets again.
+	turnBudget = time.Millisecond
+
 	// keepTouched is for how many touched connections a loop keeps room.
 	keepTouched = 4096
 
@@ -87,7 +91,7 @@ func (l *Loop) turn() {
 	l.enter()
 	l.meter.Due(l.published, l.now)
 	l.published = unknown // the engine may have forgotten it
-	end := later(l.now, l.server.TurnBudget)
+	end := l.now + l.turnBudget
 	if l.overdue.Load() && l.overdue.Swap(false) {
 		l.cutOverdue()
 	}

@@ -20,9 +20,9 @@ import (
 // were dialled.
 
 const (
-	// DefaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing
+	// defaultSessionTimeout is the idle timeout of UDP sessions whose Listener has none: nothing
 	// else says that a peer is gone.
-	DefaultSessionTimeout = 2 * time.Minute
+	defaultSessionTimeout = 2 * time.Minute
 
 	// portBlind is for how long a UDP socket that was not looked at may hold datagrams of anybody.
 	portBlind = 10 * time.Millisecond

@@ -145,7 +145,8 @@ func TestIOAdvancesTheWheel(t *testing.T) {
 
 // An expiry storm is spread over turns, each of which keeps to its budget.
 func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
-	r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+	r := newRig(t, &Server{}, nil)
+	r.turnBudget = time.Nanosecond
 	const n = 10_000
 	fired := 0
 	for range n {
@@ -170,7 +171,8 @@ func TestExpiryStormIsSpreadOverTurns(t *testing.T) {
 
 // A full mailbox is spread over turns, too, and does not keep the timers from theirs.
 func TestMailIsSpreadOverTurns(t *testing.T) {
-	r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+	r := newRig(t, &Server{}, nil)
+	r.turnBudget = time.Nanosecond
 	ran, fired := 0, 0
 	r.AfterFunc(0, func() { fired++ })
 	r.pass(time.Millisecond)
@@ -236,7 +238,8 @@ func TestTimersOfAStormAreUsedAgain(t *testing.T) {
 // The last turn has no budget: what was taken runs, and what comes then is refused.
 func TestTheLastTurnEmptiesTheMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &Server{TurnBudget: time.Nanosecond}, nil)
+		r := newRig(t, &Server{}, nil)
+		r.turnBudget = time.Nanosecond
 		ran, refused := 0, 0
 		for range 1000 {
 			_ = r.Post(func() {

@@ -53,6 +53,13 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 	}
 }
 
+// noteMoved tells the Drain that is running, if any, that a timer has another deadline.
+func (w *Wheel) noteMoved(t Timer) {
+	if w.drains > 0 {
+		w.moved = append(w.moved, t)
+	}
+}
+
 // endDrain gives memory back, also if the function has panicked.
 func (w *Wheel) endDrain() {
 	if w.drains--; w.drains > 0 {

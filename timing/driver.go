@@ -49,8 +49,8 @@ type queuedLock struct {
 	queue      sync.Mutex
 }
 
-// Lock is for callers. Only the first in the queue waits for the mutex. (TryLock leaves alone a Mutex that
-// somebody has waited for in vain for a millisecond.)
+// Lock is for callers. Only the first in the queue waits for the mutex. (TryLock leaves alone a
+// Mutex that somebody has waited for in vain for a millisecond.)
 func (l *queuedLock) Lock() {
 	if l.TryLock() {
 		return

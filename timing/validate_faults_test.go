@@ -44,7 +44,7 @@ func TestAssertionsFindPlantedFaults(t *testing.T) {
 	for name, plant := range map[string]func(w *Wheel, n *node){
 		"a list that does not lead back": func(w *Wheel, n *node) { w.node(n.next).prev = 0 },
 		"a list that skips a timer":      func(w *Wheel, n *node) { w.node(n.prev).next = n.next },
-		"a timer of another tick":        func(w *Wheel, n *node) { n.when -= 100 * time.Millisecond },
+		"a timer of another tick":        func(w *Wheel, n *node) { w.node(n.next).when -= at(100) },
 		"a hand that has passed a slot":  func(w *Wheel, _ *node) { w.pos = 1001 },
 		"a free node that is in use":     func(w *Wheel, _ *node) { w.free = 1 },
 	} {

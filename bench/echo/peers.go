@@ -52,7 +52,7 @@ func (echoer) OnClose(*loop.Conn, error)                {}
 func serveLoopwheel(s setup, engine loop.Engine, highWater int) error {
 	return runLoopwheel(&loop.Server{
 		Engine:           engine,
-		HighWater:        highWater,
+		HoldBackAt:       highWater,
 		Codec:            codec.Length{Max: 1 << 20},
 		NumLoops:         s.loops,
 		IdleTimeout:      s.timeout,

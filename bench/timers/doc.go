@@ -20,6 +20,9 @@ package main
 //   - Chunks read with unsafe, without checks of indices: a tenth of most jobs.
 //   - Chunks one element short, so that Go's allocation header fits its size class: half a byte a
 //     timer. Chunks of 32 KB have no header.
+//   - Free nodes as a stack and a set of bits, the lowest used first, so that timers that are added
+//     one after the other lie one after the other: 0.34 in place of 0.56 s for a million in a
+//     second, nothing elsewhere.
 //   - Functions written out a second time for their most frequent case: 2 ns of At and of Stop.
 //   - A hash table of cache lines with tags, split one bucket at a time, in place of Go's map: 36
 //     bytes for an entry in place of some 70, before Go had Swiss tables.

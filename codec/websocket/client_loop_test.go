@@ -237,7 +237,7 @@ func TestClientRefusalInLog(t *testing.T) {
 		s := script(t)
 		cfg := &websocket.Client{URL: "ws://example.com"}
 		for reply, reason := range map[string]loop.CloseReason{
-			"HTTP/1.1 403 Forbidden\r\n\r\n": loop.ClosedForOther, "HTTP/1.1 101 x\r\n\r\n": loop.ClosedForInput,
+			"HTTP/1.1 403 Forbidden\r\n\r\n": loop.ClosedByOther, "HTTP/1.1 101 x\r\n\r\n": loop.ClosedByInput,
 		} {
 			before := s.Stats().ClosedBy[reason]
 			loop.Dialer{Codec: cfg}.Dial(s.Loops()[0], cfg.Addr(), func(*loop.Conn, error) loop.Handler { return nil })

@@ -86,7 +86,7 @@ func newServer(o options, log zerolog.Logger, stop context.CancelFunc) *server {
 		Accept:      s.accept,
 		NumLoops:    o.shards,
 		MaxOutbound: int(o.maxOut),
-		HighWater:   highWater,
+		HoldBackAt:  highWater,
 		Farewell:    tooMany,
 		OnStart:     s.startLoop,
 		Logger:      log,

@@ -112,7 +112,7 @@ func (s *session) resume() {
 }
 
 // mustFlush reports whether so many answers wait for the client that no more of its commands may be
-// run: what Server.HighWater does for those that were not kept. It goes on when they are sent.
+// run: what Server.HoldBackAt does for those that were not kept. It goes on when they are sent.
 func (s *session) mustFlush() bool {
 	if s.conn.Pending() <= highWater {
 		return false

@@ -44,10 +44,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "echo: %v\n", err)
 		return 2
 	}
-	if srv.Listener, err = restart.listen(o.addr); err != nil {
+	if srv.AcceptFrom, err = restart.listen(o.addr); err != nil {
 		return cli.CannotStart("echo", err, o.addr, "tcp://127.0.0.1:7001", errOut)
 	}
-	if srv.Listener != nil {
+	if srv.AcceptFrom != nil {
 		srv.Addr = ""
 	}
 	ctx = restart.watch(ctx, log)

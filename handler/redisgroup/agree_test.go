@@ -24,7 +24,7 @@ func openOn(t *testing.T, m *miniredis.Miniredis, opt redis.Options) *Hub {
 	opt.Addr = m.Addr()
 	client := redis.NewClient(&opt)
 	t.Cleanup(func() { client.Close() })
-	h, err := Open(t.Context(), client, Config{OnError: func(error) {}})
+	h, err := Open(t.Context(), client, Config{Lazy: true, OnError: func(error) {}}) // its timeouts may be short
 	if err != nil {
 		t.Fatal(err)
 	}

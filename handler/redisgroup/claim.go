@@ -105,7 +105,7 @@ func (k *keeper) settle(q *question) {
 		if mine {
 			delete(k.held, q.name)
 		}
-	case q.abandoned, !stale && judge(q.err) == unclear:
+	case q.abandoned, !stale && classify(q.err) == unclear:
 		k.doubt()
 	case q.err != nil, q.op == "release":
 	case q.op == "claim" && q.got > 0:
@@ -123,12 +123,12 @@ func (k *keeper) settle(q *question) {
 // doubt compares soon what Redis has with what this process has. k.mu is held.
 func (k *keeper) doubt() {
 	k.dirty = true
-	k.hurry()
+	k.renewNow()
 }
 
 // compare makes Redis and this process agree on names: what Redis has and the process has not is
-// given back, and what the process has and Redis has not is claimed again. cmd lists name and value,
-// as claim.lua has it. k.mu is held.
+// given back, and what the process has and Redis has not is claimed again. cmd lists name and
+// value, as claim.lua has it. k.mu is held.
 func (k *keeper) compare(q *question, cmd *redis.Cmd) error {
 	listed, err := cmd.StringSlice()
 	if err != nil || q.node != k.nameLocked() || len(listed)%2 != 0 {
@@ -166,8 +166,8 @@ const (
 	maxAsked      = 4096 // how many claims may be under way: each takes memory, and anybody may claim a name
 )
 
-// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease gets one
-// first.
+// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease gets
+// one first.
 func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 	for tries := 0; ; tries++ {
 		got, err := k.wait(ctx, q)
@@ -176,10 +176,10 @@ func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 			_, text, _ := strings.Cut(err.Error(), " ")
 			value, _ = strconv.ParseUint(text, 10, 64)
 		}
-		again := *q
+		again := &question{op: q.op, name: q.name, owner: q.owner, token: q.token, by: q.by}
 		switch {
 		case redis.HasErrorPrefix(err, "NOLEASE") && tries < maxClaimTries:
-			if err := await(ctx, func() error { return k.secure(ctx) }); err != nil {
+			if err := await(ctx, func() error { return k.ensureLease(ctx) }); err != nil {
 				return 0, err
 			}
 		case redis.HasErrorPrefix(err, "STALE") && q.op == "claim" && tries < maxClaimTries:
@@ -195,7 +195,7 @@ func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 		default:
 			return got, err
 		}
-		q = &again
+		q = again
 		k.mu.Lock()
 		err = k.post(q)
 		k.mu.Unlock()
@@ -397,7 +397,7 @@ func (k *keeper) tellLost(name string, ho *hold) {
 	}
 	if ho.claimed {
 		k.lostNames = append(k.lostNames, name)
-		k.hurry()
+		k.renewNow()
 	}
 }
 

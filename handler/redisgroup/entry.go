@@ -134,7 +134,7 @@ func parseEntry(room, id, text string) (e Entry, ok bool) {
 	return e, true
 }
 
-// parsePublished reads what append.lua publishes: an entry behind its id.
+// parsePublished reads what append.lua publishes: an entry after its id.
 func parsePublished(room, payload string) (e Entry, ok bool) {
 	id, text, _ := strings.Cut(payload, " ")
 	return parseEntry(room, id, text)

@@ -217,16 +217,16 @@ func (h *Hub) release(r *room) {
 	if r.holders--; r.holders > 0 || h.closed {
 		return
 	}
-	r.visits++
-	visits := r.visits
-	h.after(h.cfg.Linger, func() { h.forget(r, visits) })
+	r.generation++
+	generation := r.generation
+	h.after(h.cfg.Linger, func() { h.forget(r, generation) })
 }
 
 // forget drops a room that had no members since.
-func (h *Hub) forget(r *room, visits int) {
+func (h *Hub) forget(r *room, generation int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.holders > 0 || r.visits != visits || h.closed {
+	if r.holders > 0 || r.generation != generation || h.closed {
 		return
 	}
 	delete(h.rooms, r.channel)
@@ -341,9 +341,9 @@ func (h *Hub) report(err error) bool {
 type room struct {
 	hub *Hub
 	place
-	local   handler.Group
-	holders int // members, and those who are joining; guarded by hub.mu
-	visits  int // guarded by hub.mu
+	local      handler.Group
+	holders    int // members, and those who are joining; guarded by hub.mu
+	generation int // guarded by hub.mu
 
 	forgotten atomic.Bool // another room may have its channel
 

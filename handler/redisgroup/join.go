@@ -141,7 +141,7 @@ func (r *room) keep(e Entry) {
 	}
 }
 
-// after returns the tail behind p, and whether nothing is missing between. r.mu is held.
+// after returns the tail after p, and whether nothing is missing between. r.mu is held.
 func (o *order) after(p Position) ([]Entry, bool) {
 	if p == o.tailFrom {
 		return o.tail, true
@@ -174,7 +174,7 @@ func (r *room) checkJoins() {
 func (r *room) fire(j *joining) { r.hub.tell(j.ref, func(c *loop.Conn) { r.arrived(c, j) }) }
 
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
-// does not reach it, and what is posted from now on comes behind.
+// does not reach it, and what is posted from now on comes later.
 func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()

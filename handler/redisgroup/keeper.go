@@ -44,8 +44,8 @@ func (k *keeper) name() string {
 
 func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
 
-// hurry renews the lease at once.
-func (k *keeper) hurry() { signal(k.wake) }
+// renewNow renews the lease at once.
+func (k *keeper) renewNow() { signal(k.wake) }
 
 // Times of the keeper.
 const (
@@ -77,7 +77,7 @@ func (k *keeper) run() {
 		k.reportLost()
 		wake := k.wake
 		if err != nil {
-			wake = nil // those who hurry wait, too
+			wake = nil // those who ask for it now wait, too
 		}
 		select {
 		case <-k.hub.ctx.Done():
@@ -170,11 +170,11 @@ func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, 
 	return true, time.Duration(ms) * time.Millisecond, dead, int(count), nil
 }
 
-// secure returns when the node has a lease: in its incarnation, or in another.
-func (k *keeper) secure(ctx context.Context) error {
+// ensureLease returns when the node has a lease: in its incarnation, or in another.
+func (k *keeper) ensureLease(ctx context.Context) error {
 	for range 3 {
 		if alive, _, _, _, err := k.lease(ctx); alive || err != nil {
-			k.hurry() // the rest is the keeper's
+			k.renewNow() // the rest is the keeper's
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (k *keeper) rejoin(dead string) {
 	k.incarnation++
 	k.term++
 	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
-	k.hurry()
+	k.renewNow()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
 }
 

@@ -24,7 +24,7 @@ type place struct {
 	name    string
 	bucket  int
 	key     string // of its stream
-	channel string // the key, behind the number of the database unless that is 0: all share channels
+	channel string // the key, after the number of the database unless that is 0: all share channels
 }
 
 // keys makes names of keys and channels: {prefix:bucket}kind:name.

@@ -16,8 +16,8 @@ const (
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
-	opCome              // a user has come to an ordered room
-	opGo                // a user has gone
+	opCame              // a user has come to an ordered room
+	opLeft              // a user has gone
 
 	// What is asked besides.
 	opCatchUp // what an ordered room has missed
@@ -25,7 +25,7 @@ const (
 	opName    // a question about a name, see claim.lua
 )
 
-func presence(o op) bool { return o == opCome || o == opGo }
+func presence(o op) bool { return o == opCame || o == opLeft }
 
 // An outgoing is something that Redis is to be told or asked.
 type outgoing struct {
@@ -82,18 +82,18 @@ func (o *outgoing) void() bool {
 	return o.dropped
 }
 
-// A someone is a user in a room.
-type someone struct{ channel, user string }
+// A presenceKey is a user in a room.
+type presenceKey struct{ channel, user string }
 
-func (o *outgoing) who() someone { return someone{o.channel, string(o.data)} }
+func (o *outgoing) who() presenceKey { return presenceKey{o.channel, string(o.data)} }
 
 const (
 	maxBatch      = 512
 	maxBatchBytes = 1 << 20
 	// minSweep is how much must wait before what is void is swept out.
 	minSweep = 256
-	// gather is the least time from the begin of a batch of several outgoings to that of the next. One
-	// that comes alone leaves at once.
+	// gather is the least time from the begin of a batch of several outgoings to that of the next.
+	// One that comes alone leaves at once.
 	gather = 2 * time.Millisecond
 )
 
@@ -105,10 +105,10 @@ type lane struct {
 
 	mu      sync.Mutex
 	queues  []queue
-	waiting int                     // in all queues
-	sweepAt int                     // how many may wait until what is void is swept out
-	changes map[someone]*outgoing   // the last one in a queue about each user
-	busy    map[*worker][]*outgoing // taken, and not done with
+	waiting int                       // in all queues
+	sweepAt int                       // how many may wait until what is void is swept out
+	changes map[presenceKey]*outgoing // the last one in a queue about each user
+	busy    map[*worker][]*outgoing   // taken, and not done with
 	closed  bool
 }
 
@@ -136,7 +136,7 @@ func newLane(h *Hub, index int) *lane {
 	return &lane{
 		hub: h, route: func(bucket int) *worker { return h.masters.link(bucket).workers[index] },
 		queues: make([]queue, h.keys.buckets+1), sweepAt: minSweep,
-		changes: make(map[someone]*outgoing), busy: make(map[*worker][]*outgoing),
+		changes: make(map[presenceKey]*outgoing), busy: make(map[*worker][]*outgoing),
 	}
 }
 
@@ -418,7 +418,7 @@ type kind struct {
 
 func (o *outgoing) kind() kind {
 	if presence(o.op) {
-		return kind{o.bucket, opCome, o.channel}
+		return kind{o.bucket, opCame, o.channel}
 	}
 	return kind{o.bucket, o.op, ""}
 }

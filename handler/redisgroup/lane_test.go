@@ -89,10 +89,10 @@ func TestLaneIsSwept(t *testing.T) {
 	gone.forgotten.Store(true)
 	left.gone.Store(true)
 	q := &l.queues[0]
-	for i := range 100_000 {
+	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
-			{op: opPeek, room: gone}, {op: opHistory, join: left}, {op: opCome, data: user}, {op: opGo, data: user},
+			{op: opPeek, room: gone}, {op: opHistory, join: left}, {op: opCame, data: user}, {op: opLeft, data: user},
 		} {
 			if err := l.add(o); err != nil {
 				t.Fatal(err)
@@ -120,14 +120,14 @@ func TestSweepAfterABurst(t *testing.T) {
 		return &outgoing{place: place{channel: "room"}, op: o, data: []byte(user)}
 	}
 	for i := range burst {
-		_ = l.add(change(opCome, strconv.Itoa(i)))
+		_ = l.add(change(opCame, strconv.Itoa(i)))
 	}
 	for l.len() > left+maxBatch {
 		w.takeAll()
 	}
 	before := l.len()
 	for i := range burst {
-		_ = l.add(change([]op{opGo, opCome}[i%2], "somebody"))
+		_ = l.add(change([]op{opLeft, opCame}[i%2], "somebody"))
 	}
 	if n := l.len(); n > 2*before+minSweep {
 		t.Errorf("%d wait in the queue", n)

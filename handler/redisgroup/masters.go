@@ -99,8 +99,8 @@ func (t *masters) look(ctx context.Context) error {
 	return nil
 }
 
-// assign gives each bucket to the link of the server that has it. Subscriptions of buckets that move
-// are made anew there; what waits for them follows when its turn comes.
+// assign gives each bucket to the link of the server that has it. Subscriptions of buckets that
+// move are made anew there; what waits for them follows when its turn comes.
 func (t *masters) assign() {
 	now := make([]*link, len(t.buckets))
 	for b := range now {

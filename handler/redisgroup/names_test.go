@@ -141,9 +141,13 @@ func TestNamesWhileConnectionsAreCut(t *testing.T) {
 // A process that was stopped for longer than its lease, and claims a name as it wakes, is not told
 // yes beside another.
 func TestNamesAfterAStop(t *testing.T) {
-	r := newRedis(t)
 	t.Setenv(leaseEnv, "300ms")
-	one, two := startChild(t, r.addr()), startChild(t, r.addr())
+	t.Run("redis", func(t *testing.T) { stopAndClaim(t, newRedis(t).addr()) })
+	t.Run("cluster", func(t *testing.T) { stopAndClaim(t, clusterOf+newCluster(t, 0).nodes[0].addr()) })
+}
+
+func stopAndClaim(t *testing.T, redis string) {
+	one, two := startChild(t, redis), startChild(t, redis)
 	a, b := one.dial(t), two.dial(t)
 	for i := range rounds() {
 		if err := one.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

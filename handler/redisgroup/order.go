@@ -20,8 +20,8 @@ import (
 // A stream may go back: Redis was restarted with an old file, or the room was deleted. What was
 // published before that may still wait in the connection, and would follow where the stream stands
 // now, though it was delivered. So once it is seen that the stream has gone back, nothing is taken
-// until the room is subscribed anew: what comes behind that was published after. One who joins may
-// have had more elsewhere than the room had here; it waits for that, too.
+// until the room has passed a barrier: what comes after that was published after it. One who joins
+// may have had more elsewhere than the room had here; it waits for that, too.
 type order struct {
 	known      bool // last is
 	last       Position
@@ -182,8 +182,8 @@ func fullLoops(err error) (loops []*loop.Loop) {
 	return nil
 }
 
-// tellGap tells the members on one loop of a gap, or all members if l is nil: those whose mailbox is
-// full as soon as it takes something.
+// tellGap tells the members on one loop of a gap, or all members if l is nil: those whose mailbox
+// is full as soon as it takes something.
 func (r *room) tellGap(l *loop.Loop, g *Gap) {
 	err := r.local.Each(func(c *loop.Conn) {
 		switch {
@@ -289,8 +289,8 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 			return nil
 		}
 		r.gap(end, "Redis has lost them, or the room was deleted")
-		// An empty stream may be followed by one of an old file. So where the room stood is kept: what
-		// is not behind that is never delivered again.
+		// An empty stream may be followed by one of an old file. So where the room stood is kept:
+		// what is not after that is never delivered again.
 		if o.emptied = end.IsZero(); !o.emptied {
 			o.last, o.tailFrom = end, end
 		}

@@ -30,9 +30,9 @@ func (r *room) change(user string, n int) {
 		if delete(r.users, user); len(r.users) == 0 {
 			r.users = nil
 		}
-		r.tell(opGo, user, false)
+		r.tell(opLeft, user, false)
 	case before == 0:
-		r.tell(opCome, user, false)
+		r.tell(opCame, user, false)
 	}
 }
 
@@ -47,7 +47,7 @@ func (h *Hub) presence(p place, what op, user string, again bool) *outgoing {
 
 // tellAgain tells Redis what it has refused: whether a user is here by now.
 func (h *Hub) tellAgain(o *outgoing) {
-	again := h.presence(o.place, opGo, string(o.data), true)
+	again := h.presence(o.place, opLeft, string(o.data), true)
 	again.refusals = o.refusals
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -55,7 +55,7 @@ func (h *Hub) tellAgain(o *outgoing) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.users[string(o.data)] > 0 {
-			again.op = opCome
+			again.op = opCame
 		}
 	}
 	_ = h.publishing.add(again)
@@ -65,7 +65,7 @@ func (h *Hub) tellAgain(o *outgoing) {
 // is no event. r.mu is held.
 func (r *room) reassert() {
 	for user := range r.users {
-		r.tell(opCome, user, true)
+		r.tell(opCame, user, true)
 	}
 }
 

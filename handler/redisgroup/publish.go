@@ -17,10 +17,10 @@ const receiptTime = time.Hour
 
 var replicationID = regexp.MustCompile(`master_replid:([0-9a-f]{12})`)
 
-// introduce asks for the server's identity, as append.lua has it, before anything is sent to it.
+// prepare asks for the server's identity, as append.lua has it, before anything is sent to it.
 // And it puts a receipt where this node has none, or had one long ago, which is then kept for
 // longer: one that is not there later has been lost, and the messages with it.
-func (w *worker) introduce(batch []*outgoing) error {
+func (w *worker) prepare(batch []*outgoing) error {
 	hub, client, began := w.lane.hub, w.link.client, time.Now()
 	var answered redis.Error // of which the messages will tell
 	if w.server == "" {
@@ -112,7 +112,7 @@ func (w *worker) settleOrdered(again []*outgoing, s *segment) ([]*outgoing, erro
 	for i, o := range s.items {
 		text, failed := strings.CutPrefix(ids[i], "!")
 		switch {
-		case failed && judgeAnswer(text) == later:
+		case failed && classifyAnswer(text) == later:
 			again = w.retry(again, []*outgoing{o}, errors.New(text), later)
 		case failed:
 			hub.abandon(o, errors.New(text))
@@ -142,7 +142,7 @@ func (h *Hub) presenceArgs(s *segment) ([]string, []any) {
 	args := append(h.common(s), at.name, s.node)
 	for _, o := range s.items {
 		sign := "+"
-		if o.op == opGo {
+		if o.op == opLeft {
 			sign = "-"
 		}
 		args = append(args, sign, o.data, h.node+":"+strconv.FormatUint(o.seq, 10))

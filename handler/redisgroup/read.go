@@ -15,8 +15,8 @@ func (h *Hub) catchUpArgs(entries int) []any {
 	return append([]any{entries, maxBatchBytes}, h.streamArgs()...)
 }
 
-// missedArgs are those of catchup.lua for rooms that have missed something. It leaves out of s those
-// that cannot ask now.
+// missedArgs are those of catchup.lua for rooms that have missed something. It leaves out of s
+// those that cannot ask now.
 func (h *Hub) missedArgs(s *segment) (keys []string, args []any) {
 	s.items = slices.DeleteFunc(s.items, func(o *outgoing) (ok bool) {
 		o.from, ok = o.room.beginAsking()
@@ -29,8 +29,9 @@ func (h *Hub) missedArgs(s *segment) (keys []string, args []any) {
 	return keys, args
 }
 
-// settleRooms tells each room where it stands, or what it has missed: nothing, if the answer does not
-// mention it. An answer is {place, 'at', id}, {place, 'got', entries, id of the last} or {place, 'later'}.
+// settleRooms tells each room where it stands, or what it has missed: nothing, if the answer does
+// not mention it. An answer is {place, 'at', id}, {place, 'got', entries, id of the last} or
+// {place, 'later'}.
 func settleRooms(s *segment) error {
 	answers, err := s.cmd.Slice()
 	if err != nil {

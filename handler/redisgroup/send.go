@@ -67,7 +67,7 @@ func (w *worker) exchange(batch []*outgoing) ([]*segment, error) {
 		return nil, errUnknown
 	}
 	if batch[0].op < opCatchUp {
-		if err := w.introduce(batch); err != nil {
+		if err := w.prepare(batch); err != nil {
 			return nil, err
 		}
 	}
@@ -84,7 +84,8 @@ func (w *worker) exchange(batch []*outgoing) ([]*segment, error) {
 	return all, nil
 }
 
-// command returns the script that does what a segment is for; nil if there is none, or nothing to do.
+// command returns the script that does what a segment is for; nil if there is none, or nothing to
+// do.
 func (w *worker) command(s *segment) (script *redis.Script, keys []string, args []any) {
 	hub, first := w.lane.hub, s.items[0]
 	switch s.op {
@@ -97,7 +98,7 @@ func (w *worker) command(s *segment) (script *redis.Script, keys []string, args 
 		for _, o := range s.items {
 			keys, args = append(keys, o.key), append(args, "")
 		}
-	case opCome, opGo:
+	case opCame, opLeft:
 		script = presenceScript
 		keys, args = hub.presenceArgs(s)
 	case opCatchUp:
@@ -142,7 +143,11 @@ func (w *worker) settle(again []*outgoing, s *segment) []*outgoing {
 			}
 		}
 	}
-	switch what := judge(err); what {
+	what := classify(err)
+	if s.op == opHistory && what == refused && !isDenied(err) {
+		what = later // until its deadline
+	}
+	switch what {
 	case done:
 	case refused:
 		for _, o := range s.items {
@@ -157,7 +162,7 @@ func (w *worker) settle(again []*outgoing, s *segment) []*outgoing {
 // retry adds to again those of items that may be tried again, and does what err asks for.
 func (w *worker) retry(again, items []*outgoing, err error, what outcome) []*outgoing {
 	w.failure = err
-	w.learn(err)
+	w.react(err)
 	for _, o := range items {
 		o.unclear = o.unclear || what == unclear
 		if o.op == opPlain && what == unclear {
@@ -169,8 +174,8 @@ func (w *worker) retry(again, items []*outgoing, err error, what outcome) []*out
 	return again
 }
 
-// learn does what an error asks for.
-func (w *worker) learn(err error) {
+// react does what an error asks for.
+func (w *worker) react(err error) {
 	switch {
 	case w.link.client == nil || isMoved(err):
 		w.lane.hub.masters.reload()
@@ -181,7 +186,7 @@ func (w *worker) learn(err error) {
 			}
 		}
 	case redis.HasErrorPrefix(err, "NOLEASE"):
-		w.lane.hub.keeper.hurry()
+		w.lane.hub.keeper.renewNow()
 	}
 }
 
@@ -255,14 +260,14 @@ const (
 	unclear         // it may have been taken
 )
 
-// judge tells what an error means.
-func judge(err error) outcome {
+// classify tells what an error means.
+func classify(err error) outcome {
 	if err == nil {
 		return done
 	}
 	var answered redis.Error
 	if errors.As(err, &answered) {
-		return judgeAnswer(answered.Error())
+		return classifyAnswer(answered.Error())
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
@@ -271,8 +276,8 @@ func judge(err error) outcome {
 	return unclear
 }
 
-// judgeAnswer tells what an error means that Redis answered with.
-func judgeAnswer(text string) outcome {
+// classifyAnswer tells what an error means that Redis answered with.
+func classifyAnswer(text string) outcome {
 	switch errorCode(text) {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "NOSCRIPT", "BUSY", "NOREPLICAS", "NOLEASE":
 		return later

@@ -24,6 +24,9 @@ import (
 // nodeEnv makes the test binary be a node on that Redis.
 const nodeEnv = "LOOPWHEEL_TEST_NODE"
 
+// clusterOf precedes the address of a server that is one of a cluster.
+const clusterOf = "cluster "
+
 // leaseEnv is that node's lease.
 const leaseEnv = "LOOPWHEEL_TEST_LEASE"
 
@@ -42,7 +45,13 @@ func beNode(addr string) {
 	if err != nil {
 		lease = 2 * time.Second
 	}
-	n := startNode(t, redis.NewClient(&redis.Options{Addr: addr}), redisgroup.Config{Lease: lease})
+	var client redis.UniversalClient
+	if seed, ok := strings.CutPrefix(addr, clusterOf); ok {
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{seed}})
+	} else {
+		client = redis.NewClient(&redis.Options{Addr: addr})
+	}
+	n := startNode(t, client, redisgroup.Config{Lease: lease})
 	fmt.Println(n.srv.LocalAddr())
 	select {}
 }
@@ -309,11 +318,11 @@ func TestSoak(t *testing.T) {
 	quiet(all)
 	cancel()
 	wg.Wait()
-	judge(t, all)
+	classify(t, all)
 }
 
-// judge wants all members of a room to have heard the same, once.
-func judge(t *testing.T, all []*traveller) {
+// classify wants all members of a room to have heard the same, once.
+func classify(t *testing.T, all []*traveller) {
 	t.Helper()
 	got, moves, gaps, bad := 0, 0, 0, 0
 	ends := make(map[string]redisgroup.Position)

@@ -40,7 +40,8 @@ type subscribeBatch struct {
 	confirm []confirmation
 }
 
-// A confirmation is a room that is to be told that its subscription stands, for a barrier of its own.
+// A confirmation is a room that is to be told that its subscription stands, for a barrier of its
+// own.
 type confirmation struct {
 	room    *room
 	barrier int
@@ -337,8 +338,8 @@ const movedWait = 2 * reloadWait
 
 // A SubscribeError says that the Redis user has no right to subscribe to a room, or to a user's own
 // messages. It goes to Config.OnError, and to those who are joining with JoinFrom, as Arrival.Err.
-// Redis does not say which of several rooms it refuses: all of one server that were not subscribed to
-// yet are told, and are tried again until Redis allows them.
+// Redis does not say which of several rooms it refuses: all of one server that were not subscribed
+// to yet are told, and are tried again until Redis allows them.
 type SubscribeError struct {
 	Room string // or the user's name
 	Err  error  // what Redis said

@@ -127,7 +127,7 @@ var loopMetrics = []metric[loop.LoopStats]{
 	gauge("timers", "Timers that are pending.", func(s *loop.LoopStats) float64 { return float64(s.Timers) }, loopLabel),
 	counter("timers_fired_total", "Timers that have fired, the framework's own included.", func(s *loop.LoopStats) uint64 { return s.Fired }, loopLabel),
 	gauge("mailbox_length", "Functions that wait in the mailbox.", func(s *loop.LoopStats) float64 { return float64(s.Mailbox) }, loopLabel),
-	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.HighWater).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
+	counter("held_back_total", "Times that a connection's input began to wait for its output (Server.HoldBackAt).", func(s *loop.LoopStats) uint64 { return s.HeldBack }, loopLabel),
 	gauge("lag_recent_max_seconds", "The longest lag of timers and mailbox in the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Lag.Seconds() }, loopLabel),
 	gauge("turn_recent_max_seconds", "The longest turn, and so the longest callback, of the last 10 to 20 seconds.", func(s *loop.LoopStats) float64 { return s.Turn.Seconds() }, loopLabel),
 	gauge("turn_max_seconds", "The longest turn since the start.", func(s *loop.LoopStats) float64 { return s.MaxTurn.Seconds() }, loopLabel),

@@ -251,7 +251,7 @@ func idleStorm(t *testing.T, n int) time.Duration {
 	at := time.Now().Add(time.Second)
 	if err := srv.Loops()[0].Post(func() {
 		for c := range srv.Loops()[0].Conns() {
-			deadline, _ := c.IdleDeadline()
+			deadline := c.Info().IdleDeadline
 			c.SetIdleTimeout(timeout + at.Sub(deadline))
 		}
 	}); err != nil {

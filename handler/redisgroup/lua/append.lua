@@ -41,8 +41,9 @@ local function begin(key, command, database, ttl)
   local id, entry = string.format('%.0f-0', now()), identity() .. ' -:0 b\n'
   local done = redis.pcall('XADD', key, id, 'e', entry)
   if type(done) == 'table' then
-    if string.find(done.err, 'OOM', 1, true) or string.find(done.err, '^%-?NOREPLICAS') or
-      string.find(done.err, '^%-?MISCONF') then return '0-0' end
+    for _, full in ipairs({'OOM', 'NOREPLICAS', 'MISCONF'}) do
+      if string.find(done.err, full .. ' ', 1, true) then return '0-0' end
+    end
     error(done)
   end
   redis.call('PEXPIRE', key, ttl)

@@ -1,5 +1,5 @@
 -- Adds users of a node to a room, and removes them. KEYS: fence, the node's members of the room, the
--- room's users, stream, the node's rooms, the node's tomb,
+-- room's users, stream, the node's rooms, the node's tombstone,
 -- and but in a cluster, where they are in another slot, the leases. ARGV: number of this command, which is larger
 -- than of those before, 1 if it repeats one, PUBLISH or SPUBLISH, database,
 -- length of a stream, its time to live in ms, name of

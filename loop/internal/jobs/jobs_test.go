@@ -153,3 +153,29 @@ func TestOneAfterAnother(t *testing.T) {
 		}
 	})
 }
+
+// A queue gets no more room than it leaves to others.
+func TestRoomIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(Pool)
+		p.Init(2, 9)
+		a, b := p.NewQueue(never(t)), p.NewQueue(never(t))
+		block := func(ctx context.Context) { <-ctx.Done() }
+		_ = a.Put(block)
+		synctest.Wait() // it runs
+		for i := range 5 {
+			if err := a.Put(block); err != nil {
+				t.Errorf("job %d: %v", i, err)
+			}
+		}
+		if err := a.Put(block); !errors.Is(err, ErrFull) {
+			t.Errorf("one job too many: %v", err)
+		}
+		if err := b.Put(block); err != nil {
+			t.Errorf("another queue: %v", err)
+		}
+		a.End()
+		b.End()
+		synctest.Wait()
+	})
+}

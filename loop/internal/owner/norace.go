@@ -2,5 +2,6 @@
 
 package owner
 
-// EveryCall says that each call is looked at: this is not a build with the race detector.
-const EveryCall = false
+// Always says whether calls are to be looked at though nobody has asked for it: this is not a build
+// with the race detector.
+const Always = false

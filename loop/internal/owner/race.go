@@ -2,5 +2,5 @@
 
 package owner
 
-// EveryCall says that each call is looked at: this is a build with the race detector.
-const EveryCall = true
+// Always says that calls are to be looked at: this is a build with the race detector.
+const Always = true

@@ -18,12 +18,8 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/inspect"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
-
-// Each turn of each loop is checked in tests.
-func init() { inspect.Turns = true }
 
 // Echo sends back what it gets.
 func Echo(c *loop.Conn, msg []byte) error { return c.Send(msg) }
@@ -55,7 +51,7 @@ func (s Script) OnClose(c *loop.Conn, err error) {
 // Start runs srv until the test ends, and returns the address of its first listener.
 func Start(t *testing.T, srv *loop.Server) net.Addr {
 	t.Helper()
-	if srv.Addr == "" && srv.Listener == nil {
+	if srv.Addr == "" && srv.AcceptFrom == nil {
 		srv.Addr = "tcp://127.0.0.1:0"
 	}
 	Secure(srv)

@@ -1,0 +1,32 @@
+package redisgroup
+
+import (
+	"errors"
+	"testing"
+)
+
+// Redis 6 tells errors of commands in scripts in other words than Redis 7.
+func TestErrorsOfScripts(t *testing.T) {
+	const head = "ERR Error running script (call to f_f3f0): @user_script:50: @user_script: 50: "
+	for text, want := range map[string]struct {
+		code string
+		what outcome
+	}{
+		head + "-READONLY You can't write against a read only replica.":                           {"READONLY", later},
+		"READONLY You can't write against a read only replica. script: f3f0, on @user_script:50.": {"READONLY", later},
+		head + "-OOM command not allowed when used memory > 'maxmemory'.":                         {"OOM", refused},
+		"OOM command not allowed when used memory > 'maxmemory'.":                                 {"OOM", refused},
+		"@user_script: 7: -NOREPLICAS Not enough good replicas to write.":                         {"NOREPLICAS", later},
+		head + "-NOPERM this user has no permissions to access one of the keys":                   {"NOPERM", refused},
+		"ERR wrong number of arguments":                                                           {"wrong", refused},
+		"STALE a later command was here":                                                          {"STALE", unclear},
+		"NOLEASE of a.0":                                                                          {"NOLEASE", later},
+	} {
+		if code, what := errorCode(text), classifyAnswer(text); code != want.code || what != want.what {
+			t.Errorf("%s: %q, %d; want %q, %d", text, code, what, want.code, want.what)
+		}
+	}
+	if !isDenied(errors.New(head+"-NOPERM no")) || !isMoved(errors.New(head+"-READONLY no")) {
+		t.Error("a denial or a replica is not seen")
+	}
+}
