@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -49,21 +50,20 @@ func (c *Conn) Info() ConnInfo {
 	return info
 }
 
-// handlerName returns the type of the handler that HandlerAs would find last.
+// handlerName returns the type of the handler that HandlerAs would find last: of the one before that
+// if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	at := any(c.handler)
-	defer func() {
-		if recover() != nil { // of an Unwrap
-			name = typeName(at)
+	jobs.Guard(func() {
+		for {
+			w, wraps := at.(interface{ Unwrap() any })
+			if !wraps {
+				return
+			}
+			at = w.Unwrap()
 		}
-	}()
-	for {
-		w, wraps := at.(interface{ Unwrap() any })
-		if !wraps {
-			return typeName(at)
-		}
-		at = w.Unwrap()
-	}
+	}, func(any) {})
+	return typeName(at)
 }
 
 // typeName is fmt's %T without an allocation.

@@ -91,9 +91,9 @@ func (s *sink) Rested() {
 }
 
 const (
-	// inputBudget is how long one connection's input is decoded at a stretch when it comes, and laterBudget
-	// when it has had to wait: before that the loop looks at its sockets, so that it is as long as
-	// others wait, where input that comes may be one of many.
+	// inputBudget is how long one connection's input is decoded at a stretch when it comes, and
+	// laterBudget when it has had to wait: before that the loop looks at its sockets, so that it is
+	// as long as others wait, where input that comes may be one of many.
 	inputBudget = 500 * time.Microsecond
 	laterBudget = time.Millisecond
 

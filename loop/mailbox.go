@@ -59,7 +59,7 @@ func (l *Loop) postEventually(t task) error {
 }
 
 // PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
-// until it returns false, and what was posted behind it waits. Between two calls the loop writes
+// until it returns false, and what was posted after it waits. Between two calls the loop writes
 // what was sent, and when a millisecond is over it looks at its sockets and timers.
 //
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The

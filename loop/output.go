@@ -37,8 +37,7 @@ type retries struct {
 }
 
 // Send appends one message, in the form that the codec gives it, to the output. What is sent within
-// one callback leaves in one write when that returns, but for messages of 64 KiB and more, or with
-// TLS of 16 KiB and more, which may leave at once. msg is copied.
+// one callback leaves in one write when that returns. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
 // socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.

@@ -447,7 +447,7 @@ func (s *tlsStart) Unsent() int {
 	return s.raw.Unsent()
 }
 
-// Pause implements engine.Socket: the handshake must be read, and what comes behind it asks again.
+// Pause implements engine.Socket: the handshake must be read, and what comes after it asks again.
 func (s *tlsStart) Pause() error { return nil }
 
 // Resume implements engine.Socket.
