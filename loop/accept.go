@@ -38,7 +38,7 @@ func (l *Loop) begin(ln *listener, sock engine.Socket, id uint64, local, remote 
 
 // beginNoted is begin for a connection of which a balancer has told more than the addresses.
 func (l *Loop) beginNoted(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr, notes []ProxyTLV) (c *Conn, welcome bool) {
-	c = &Conn{loop: l, sock: sock, id: id, ends: l.endsOf(local, remote)}
+	c = &Conn{loop: l, sock: sock, id: id, ends: l.endsOf(ln, local, remote)}
 	if len(notes) > 0 {
 		c.more().notes = notes
 	}

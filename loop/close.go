@@ -272,7 +272,6 @@ func (c *Conn) loseSocket() {
 func (c *Conn) closeSocket(hard bool) {
 	lingered := c.at() == stateLingering // so OnClose has run, and c has forgotten all that it had
 	c.enter(stateClosed)
-	udp := c.isUDP()
 	if c.sock != nil {
 		if !lingered {
 			c.keepTLS()
@@ -280,7 +279,7 @@ func (c *Conn) closeSocket(hard bool) {
 		c.sock.Close(hard)
 		c.sock = nil
 	}
-	c.loop.server.left(c, udp)
+	c.loop.server.left(c)
 }
 
 // keepTLS keeps what Conn.TLS returns, for OnClose.

@@ -11,7 +11,10 @@ type ends struct {
 }
 
 // otherEnds are shared where remote is nil, and do not change.
-type otherEnds struct{ local, remote net.Addr }
+type otherEnds struct {
+	ln            *listener // which counts the connection
+	local, remote net.Addr
+}
 
 func (e ends) remote() net.Addr {
 	if e.peer != nil {
@@ -22,14 +25,14 @@ func (e ends) remote() net.Addr {
 
 func (e ends) local() net.Addr { return e.rest.local }
 
-// endsOf returns the ends of a connection that is new on l.
-func (l *Loop) endsOf(local, remote net.Addr) ends {
+// endsOf returns the ends of a connection of ln that is new on l.
+func (l *Loop) endsOf(ln *listener, local, remote net.Addr) ends {
 	peer, ok := remote.(*net.TCPAddr)
 	if !ok || peer == nil {
-		return ends{rest: &otherEnds{local: local, remote: remote}}
+		return ends{rest: &otherEnds{ln: ln, local: local, remote: remote}}
 	}
-	if l.ends == nil || !sameTCP(l.ends.local, local) {
-		l.ends = &otherEnds{local: local}
+	if l.ends == nil || l.ends.ln != ln || !sameTCP(l.ends.local, local) {
+		l.ends = &otherEnds{ln: ln, local: local}
 	}
 	return ends{peer: peer, rest: l.ends}
 }
