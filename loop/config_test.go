@@ -77,6 +77,9 @@ func TestValidation(t *testing.T) {
 		{"Server.Listeners[0].IdleTimeout", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: -1}}
 		}},
+		{"Server.Listeners[0].MaxConns", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", MaxConns: -1}}
+		}},
 		{"Server.Listeners[0].Codec", func(s *loop.Server) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{Max: -1}}}
 		}},

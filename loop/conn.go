@@ -231,7 +231,10 @@ type addrs struct {
 }
 
 // sharedAddrs are shared by connections where remote is nil, and do not change.
-type sharedAddrs struct{ local, remote net.Addr }
+type sharedAddrs struct {
+	ln            *listener // which counts the connection
+	local, remote net.Addr
+}
 
 func (a addrs) remote() net.Addr {
 	if a.peer != nil {
@@ -242,14 +245,14 @@ func (a addrs) remote() net.Addr {
 
 func (a addrs) local() net.Addr { return a.shared.local }
 
-// addrsOf returns the addresses of a connection that is new on l.
-func (l *Loop) addrsOf(local, remote net.Addr) addrs {
+// addrsOf returns the addresses of a connection of ln that is new on l.
+func (l *Loop) addrsOf(ln *listener, local, remote net.Addr) addrs {
 	peer, ok := remote.(*net.TCPAddr)
 	if !ok || peer == nil {
-		return addrs{shared: &sharedAddrs{local: local, remote: remote}}
+		return addrs{shared: &sharedAddrs{ln: ln, local: local, remote: remote}}
 	}
-	if l.lastAddrs == nil || !sameTCP(l.lastAddrs.local, local) {
-		l.lastAddrs = &sharedAddrs{local: local}
+	if l.lastAddrs == nil || l.lastAddrs.ln != ln || !sameTCP(l.lastAddrs.local, local) {
+		l.lastAddrs = &sharedAddrs{ln: ln, local: local}
 	}
 	return addrs{peer: peer, shared: l.lastAddrs}
 }

@@ -81,7 +81,7 @@ func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote n
 // begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
 // connection was refused and has no socket any more.
 func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
-	c := &Conn{loop: l, sock: a.sock, id: a.id, addrs: l.addrsOf(a.local, a.remote)}
+	c := &Conn{loop: l, sock: a.sock, id: a.id, addrs: l.addrsOf(a.ln, a.local, a.remote)}
 	if len(a.notes) > 0 {
 		c.more().notes = a.notes
 	}
@@ -434,12 +434,12 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.pauses&pausedSocket != 0, func() { l.server.left(c, false) })
+		return l.linger(sock, c.in.pauses&pausedSocket != 0, func() { l.server.left(c) })
 	}
 	if sock != nil {
 		sock.Close(hard)
 	}
-	l.server.left(c, udp)
+	l.server.left(c)
 	return nil
 }
 

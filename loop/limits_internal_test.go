@@ -54,7 +54,7 @@ func TestSameTCP(t *testing.T) {
 		}
 	}
 	l := &Loop{}
-	if e := l.addrsOf(a, none); e.remote() != net.Addr(none) || e.local() != net.Addr(a) {
+	if e := l.addrsOf(nil, a, none); e.remote() != net.Addr(none) || e.local() != net.Addr(a) {
 		t.Errorf("%v and %v", e.local(), e.remote())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,8 +52,10 @@ type listener struct {
 	tls                   *tls.Config       // nil: plain
 	proxies               []netip.Prefix    // who sends PROXY headers
 	tcp                   TCPOptions
-	foreign               bool     // net is from outside
-	failures              gate.Log // of accepting
+	foreign               bool         // net is from outside
+	maxConns              int          // 0: no limit of its own
+	open                  atomic.Int64 // connections, or sessions
+	failures              gate.Log     // of accepting
 }
 
 // listen opens all listeners.
@@ -167,20 +170,19 @@ func (ln *listener) admit(v visitor) {
 		v.reset()
 		return
 	}
-	if s.open.Add(1) > int64(s.MaxConns) {
-		s.open.Add(-1)
-		ln.refuse(v, ErrTooManyConns)
+	if err := ln.enter(); err != nil {
+		ln.refuse(v, err)
 		return
 	}
 	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
-		s.open.Add(-1)
+		ln.leave()
 		ln.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
 		return
 	}
 	l := s.place()
 	if l == nil {
 		ln.uncount(remote)
-		s.open.Add(-1)
+		ln.leave()
 		ln.refuse(v, ErrServerClosed)
 		return
 	}
@@ -240,7 +242,7 @@ func (n *newcomer) arrived() {
 func (n *newcomer) lost(err error) {
 	s := n.ln.server
 	n.ln.uncount(n.remote)
-	s.open.Add(-1)
+	n.ln.leave()
 	n.loop.load.Add(-1)
 	s.refused.Add(1)
 	s.logRefusal(err, n.remote)
@@ -389,15 +391,43 @@ func (ln *listener) uncount(remote net.Addr) {
 	}
 }
 
-// left counts a connection, or a session of UDP, that is no more.
-func (s *Server) left(c *Conn, udp bool) {
-	if !c.isDialed() {
-		s.gate.Leave(c.addrs.remote())
+// enter counts a connection, or a session of UDP, unless there are too many: of the server, or of
+// this listener. Whatever is counted leaves once.
+func (ln *listener) enter() error {
+	total, most := ln.total()
+	switch own := ln.open.Add(1); {
+	case total.Add(1) > int64(most):
+		ln.leave()
+		return ErrTooManyConns
+	case ln.maxConns > 0 && own > int64(ln.maxConns):
+		ln.leave()
+		return fmt.Errorf("%w at one address", ErrTooManyConns)
 	}
-	if udp && !c.isDialed() {
-		s.sessions.Add(-1)
-	} else {
+	return nil
+}
+
+func (ln *listener) leave() {
+	total, _ := ln.total()
+	total.Add(-1)
+	ln.open.Add(-1)
+}
+
+// total returns what counts all of the server that are like those of ln, and how many there may be.
+func (ln *listener) total() (open *atomic.Int64, most int) {
+	s := ln.server
+	if ln.isUDP() && !ln.dials {
+		return &s.sessions, s.MaxSessions
+	}
+	return &s.open, s.MaxConns
+}
+
+// left counts a connection, or a session of UDP, that is no more.
+func (s *Server) left(c *Conn) {
+	if c.isDialed() {
 		s.open.Add(-1)
+	} else {
+		s.gate.Leave(c.addrs.remote())
+		c.addrs.shared.ln.leave()
 	}
 	c.loop.load.Add(-1)
 }

@@ -101,19 +101,19 @@ func TestConnIsSmall(t *testing.T) {
 func TestEnds(t *testing.T) {
 	var l Loop
 	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
-	a := l.addrsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:1"))
-	b := l.addrsOf(tcp("127.0.0.1:80"), tcp("127.0.0.1:2"))
+	a := l.addrsOf(nil, tcp("127.0.0.1:80"), tcp("127.0.0.1:1"))
+	b := l.addrsOf(nil, tcp("127.0.0.1:80"), tcp("127.0.0.1:2"))
 	if a.shared != b.shared || a.remote().String() != "127.0.0.1:1" || b.remote().String() != "127.0.0.1:2" {
 		t.Errorf("%v and %v", a, b)
 	}
 	for _, local := range []net.Addr{tcp("127.0.0.1:81"), tcp("127.0.0.2:80"), tcp("[::ffff:127.0.0.1]:80"), tcp("[fe80::1%eth0]:80"), nil} {
-		c := l.addrsOf(local, tcp("127.0.0.1:3"))
+		c := l.addrsOf(nil, local, tcp("127.0.0.1:3"))
 		if got := c.local(); got != local {
 			t.Errorf("local address %v, want %v", got, local)
 		}
 	}
 	here, there := &net.UnixAddr{Name: "/a", Net: "unix"}, &net.UnixAddr{Net: "unix"}
-	if u := l.addrsOf(here, there); u.local() != net.Addr(here) || u.remote() != net.Addr(there) || a.local().String() != "127.0.0.1:80" {
+	if u := l.addrsOf(nil, here, there); u.local() != net.Addr(here) || u.remote() != net.Addr(there) || a.local().String() != "127.0.0.1:80" {
 		t.Errorf("%v", u)
 	}
 }

@@ -26,7 +26,9 @@ func (*noPackets) Close()                                          {}
 // newPort returns a UDP socket of a rig.
 func newPort(r *rig) (*packetPort, *noPackets) {
 	to := &noPackets{}
-	p := newPacketPort(r.Loop, r.server.listeners[0], &net.UDPAddr{})
+	ln := r.server.listeners[0]
+	ln.network = "udp"
+	p := newPacketPort(r.Loop, ln, &net.UDPAddr{})
 	p.to = to
 	p.ln.idleTimeout = time.Hour // of the real clock, in some tests: nobody is to go meanwhile
 	r.ports = append(r.ports, p)

@@ -114,7 +114,7 @@ func (a *arrival) refuse(reason error) {
 	if a.counted {
 		s.gate.Leave(a.remote)
 	}
-	s.open.Add(-1)
+	a.ln.leave()
 	a.loop.load.Add(-1)
 }
 

@@ -284,6 +284,11 @@ type Listener struct {
 	ProxyProtocol []netip.Prefix // nil means that nobody sends headers
 	TCP           TCPOptions     // the zero TCPOptions means Server.TCP
 
+	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
+	// the limits of the Server: a crowd at one port leaves room at another, such as an
+	// administrator's. 0 means no limit of its own.
+	MaxConns int
+
 	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
 }
 

@@ -163,6 +163,10 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		codec:       cmp.Or(l.Codec, s.Codec),
 		accept:      l.Accept,
 		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
+		maxConns:    l.MaxConns,
+	}
+	if ln.maxConns < 0 {
+		return nil, fmt.Errorf("loop: %s.MaxConns is negative; 0 means no limit of its own", field)
 	}
 	if ln.accept == nil {
 		ln.accept = s.Accept

@@ -182,14 +182,13 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	}
 	l.count.sessions++
 	l.rare = true
-	if s.sessions.Add(1) > int64(s.MaxSessions) {
-		s.sessions.Add(-1)
-		p.refused(ErrTooManyConns, newPeer)
+	if err := p.ln.enter(); err != nil {
+		p.refused(err, newPeer)
 		return nil
 	}
 	remote := net.UDPAddrFromAddrPort(d.Peer)
 	if !s.gate.Enter(remote) {
-		s.sessions.Add(-1)
+		p.ln.leave()
 		p.refused(fmt.Errorf("%w from one address", ErrTooManyConns), remote)
 		return nil
 	}
