@@ -246,6 +246,7 @@ func (g *headerGuard) Readable(p []byte) {
 		g.conn.idle.lastRead = g.conn.loop.now
 		if len(g.held) == 0 {
 			g.held = append(g.held, p...)
+			g.conn.more().guard = g
 		}
 		return
 	}

@@ -56,9 +56,10 @@ func (c *Conn) peerClosed(err error) {
 	halfClosed := errors.Is(err, io.EOF)
 	c.in.ended = true
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
+	stays := hasMore || c.hasJobs()
 	dropped := c.extras != nil && c.extras.ending.drop
 	switch {
-	case !halfClosed || dropped || c.out.box == nil && !hasMore && !c.resetsSoon() || !c.sock.Linger():
+	case !halfClosed || dropped || c.out.box == nil && !stays && !c.resetsSoon() || !c.sock.Linger():
 		if c.waitsForShare() {
 			c.outlive(cause(err))
 			return
@@ -67,7 +68,7 @@ func (c *Conn) peerClosed(err error) {
 		if halfClosed && hasMore && c.isOpen() {
 			err = errInputLost
 		}
-	case hasMore && c.isOpen():
+	case stays && c.isOpen():
 		c.inputEnded()
 		return
 	}
@@ -109,6 +110,7 @@ func (c *Conn) inputEnded() {
 		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
 			c.callHook(s.end)
 		}
+	case c.hasJobs(): // which answer first
 	case c.extras == nil || !c.extras.halves.ran:
 		c.shut(io.EOF)
 	}

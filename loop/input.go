@@ -92,6 +92,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 		}
 		if msg != nil {
 			l.count.messages++
+			l.rest = data
 			if err := c.handler.OnMessage(c, msg); err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
@@ -183,7 +184,7 @@ func (c *Conn) decoded() {
 			l.exited()
 		}
 	}
-	l.returned, l.decoding = false, 0
+	l.returned, l.decoding, l.rest = false, 0, nil
 	if !c.isOpen() {
 		c.dropInput()
 	}

@@ -58,6 +58,7 @@ type Loop struct {
 	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
+	rest        []byte // what came together with the message in hand, behind it
 	store       outbox.Store
 	pieces      pieces
 	trim        timing.Timer // of the store
