@@ -50,17 +50,12 @@ func (c *continued) Unfinished() (size int, ok bool) { return len(c.parts), c.pa
 // A codec that holds the parts of a message tells how much that is, and that the rest is owed: a
 // server counts it, and closes the connection of a peer that takes too long.
 func ExampleAssembler() {
-	var d codec.Decoder
-	d.Init(&continued{max: 1000}, nil)
-	for _, piece := range []string{"loop\\\nwhe", "el\\\n", "!\n", "\\\n"} {
-		data, more := []byte(piece), true
-		for more {
-			var frame []byte
-			if data, frame, more, _ = d.Next(data); frame != nil {
-				fmt.Printf("%q\n", frame)
-			}
+	c := &continued{max: 1000}
+	for _, line := range []string{"loop\\\n", "wheel\\\n", "!\n", "\\\n"} {
+		if _, frame, _ := c.Decode([]byte(line)); frame != nil {
+			fmt.Printf("%q\n", frame)
 		}
-		held, unfinished := d.Codec().(codec.Assembler).Unfinished()
+		held, unfinished := c.Unfinished()
 		fmt.Printf("%d bytes held, unfinished: %t\n", held, unfinished)
 	}
 	// Output:

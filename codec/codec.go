@@ -3,32 +3,33 @@ package codec
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math"
 	"net"
 	"time"
+
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
 // DefaultMax is the largest frame, in bytes, that a codec takes whose Max is zero.
-const DefaultMax = 64 << 10
+const DefaultMax = length.DefaultMax
 
 // Errors of this package's codecs. They come wrapped, with the length seen and the limit;
 // test for them with errors.Is.
 var (
 	// ErrTooLong: a frame is longer than the codec's Max, or than its length field can say.
-	ErrTooLong = errors.New("codec: frame too long")
+	ErrTooLong = length.ErrTooLong
 
 	// ErrMalformed: the bytes cannot be a frame of this codec.
-	ErrMalformed = errors.New("codec: malformed frame")
+	ErrMalformed = length.ErrMalformed
 
 	// ErrEnd: the conversation has ended as its protocol provides: the peer said goodbye. A codec's
 	// own errors may be this, too, by a method Is; a server then does not log them as bad input.
 	ErrEnd = errors.New("codec: the protocol's own end")
 
 	// ErrConfig: the codec's own fields make no sense. See Validator.
-	ErrConfig = errors.New("codec: bad configuration")
+	ErrConfig = length.ErrConfig
 
-	// ErrContract: a codec answered a Decoder with something that Codec forbids, such as more bytes
+	// ErrContract: a codec answered with something that Codec forbids, such as more bytes
 	// consumed than there were. It is the codec's bug, not the peer's.
 	ErrContract = errors.New("codec: Decode broke its contract")
 )
@@ -40,7 +41,7 @@ var (
 // Stateful, and then belongs to one connection and to the goroutine of that connection's loop.
 type Codec interface {
 	// Decode looks for the first whole frame at the start of data, which is never empty when a
-	// Decoder calls:
+	// server calls:
 	//
 	//	data holds              advance                   frame        err
 	//	less than a frame       0                         nil          nil
@@ -117,9 +118,9 @@ type Opener interface {
 type Greeting interface {
 	// AppendGreeting appends to dst what must be sent before all else, if anything. It is called
 	// once, when the codec gets its connection, which is before Accept if it begins with it. secure
-	// says that the connection is encrypted, by TLS. An error means that nothing is sent, and closes
-	// the connection: a password is not to be told to whoever listens, say. The bytes are sent as
-	// they are, not framed again.
+	// says that the connection is encrypted, by TLS. An error means that nothing is sent, and
+	// closes the connection: a password is not to be told to whoever listens, say. The bytes are
+	// sent as they are, not framed again.
 	//
 	// If the codec is an Opener as well, who dials waits for its handshake: see loop.Dialer.Codec.
 	AppendGreeting(dst []byte, secure bool) ([]byte, error)
@@ -194,51 +195,11 @@ type Validator interface {
 	Validate() error
 }
 
-// Compile checks the configuration of c and returns the form of c that is quickest to run, which
-// may be c itself and is shared by all connections as c is. It is for those who run codecs, such as
-// package loop, and call it once, when they start; who gives a codec to a Server or a Decoder need
-// not. A nil Codec means Raw. The error is that of c's Validate, if c is a Validator.
-func Compile(c Codec) (Codec, error) {
-	if c == nil {
-		return Raw{}, nil
-	}
-	if v, ok := c.(Validator); ok {
-		if err := v.Validate(); err != nil {
-			return nil, err
-		}
-	}
-	if c, ok := c.(Length); ok {
-		l, err := c.compile()
-		return &l, err
-	}
-	return c, nil
-}
-
 // limit returns the number of bytes that a Max field stands for.
-func limit(max int) int {
-	if max == 0 {
-		return DefaultMax
-	}
-	return max
-}
+func limit(max int) int { return length.Limit(max) }
 
 // wireLimit returns max, or what it stands for, and extra bytes around it; not more than an int
 // holds.
 func wireLimit(max, extra int) int {
 	return min(limit(max), math.MaxInt-extra) + extra
-}
-
-func validateMax(codec string, max int) error {
-	if max < 0 {
-		return fmt.Errorf("%w: %s.Max %d is negative (0 means %d)", ErrConfig, codec, max, DefaultMax)
-	}
-	return nil
-}
-
-// tooLong stays out of line, and so do the other makers of errors, to keep the paths that succeed
-// short.
-//
-//go:noinline
-func tooLong(n uint64, max int) error {
-	return fmt.Errorf("%w: %d bytes, limit %d", ErrTooLong, n, max)
 }

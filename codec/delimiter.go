@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unsafe"
+
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
 // Delimiter is the codec of frames that end in a fixed byte or sequence of bytes.
@@ -29,7 +31,7 @@ func (c Delimiter) Validate() error {
 	if c.Delim == "" {
 		return fmt.Errorf("%w: Delimiter.Delim is empty", ErrConfig)
 	}
-	return validateMax("Delimiter", c.Max)
+	return length.ValidateMax("Delimiter", c.Max)
 }
 
 // Decode finds the first frame. It fails with ErrTooLong as soon as more than Max bytes have come
@@ -51,7 +53,7 @@ func (c Delimiter) DecodeFrom(data []byte, seen int) (advance int, frame []byte,
 		end = len(data) - len(c.Delim) + 1 // the first place where one may still begin
 	}
 	if end > limit(c.Max) {
-		return 0, nil, tooLong(uint64(end), limit(c.Max))
+		return 0, nil, length.TooLong(uint64(end), limit(c.Max))
 	}
 	if i < 0 {
 		return 0, nil, nil
@@ -72,7 +74,7 @@ func (c Delimiter) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.Delim == "" || c.Max < 0:
 		return dst, c.Validate()
 	case len(frame) > limit(c.Max):
-		return dst, tooLong(uint64(len(frame)), limit(c.Max))
+		return dst, length.TooLong(uint64(len(frame)), limit(c.Max))
 	}
 	start := len(dst)
 	dst = append(append(dst, frame...), c.Delim...)

@@ -37,7 +37,7 @@
 //	Validator   to be checked when a server starts
 //
 // A codec that stands on another keeps it in a field. Do not embed it: its optional methods would
-// be the new codec's as well, and a Decoder calls an embedded DecodeFrom in place of the new
+// be the new codec's as well, and a server calls an embedded DecodeFrom in place of the new
 // Decode, so that what Decode checks is not checked.
 //
 // Package codectest checks any codec against all of this, and finds that, too.
@@ -46,6 +46,5 @@
 //
 // Frames are borrowed: a frame is a piece of the buffer that the bytes were read into. It may be
 // read and overwritten until the callback that got it returns, and whoever wants it for longer
-// copies it. A Decoder connects a Codec to a stream: it keeps what is left over between reads, and
-// nothing else.
+// copies it.
 package codec

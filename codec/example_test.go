@@ -3,6 +3,7 @@ package codec_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/loopwheel/loopwheel/codec"
 )
@@ -105,36 +106,34 @@ func ExampleLength_Validate() {
 	// Output: codec: bad configuration: Length.Size 5 is not 1, 2, 3, 4 or 8 (0 means 4)
 }
 
-func ExampleCompile() {
-	c, err := codec.Compile(codec.Length{Max: 1 << 20})
-	fmt.Println(err)
-	decodeAndPrint(c, "\x00\x00\x00\x02ok")
-	_, err = codec.Compile(codec.Delimiter{})
-	fmt.Println(err)
-	// Output:
-	// <nil>
-	// "ok"
-	// codec: bad configuration: Delimiter.Delim is empty
-}
-
-func ExampleDecoder() {
-	var d codec.Decoder
-	d.Init(codec.Lines{}, nil)
-	for _, piece := range []string{"one\ntw", "o\nthree\nfo"} {
-		data := []byte(piece)
-		for more := true; more; {
-			var frame []byte
-			var err error
-			if data, frame, more, err = d.Next(data); err != nil {
+// A codec needs no server: what has arrived is decoded until less than a frame is left, and that is
+// kept for what comes next.
+func ExampleCodec_reader() {
+	c, in := codec.Lines{}, strings.NewReader("one\ntwo\nthree\nfo")
+	var data []byte
+	for {
+		piece := make([]byte, 6)
+		size, err := in.Read(piece)
+		data = append(data, piece[:size]...)
+		for len(data) > 0 {
+			n, frame, err := c.Decode(data)
+			if err != nil {
 				fmt.Println(err)
 				return
+			}
+			if n == 0 {
+				break
 			}
 			if frame != nil {
 				fmt.Printf("%q\n", frame)
 			}
+			data = data[n:]
+		}
+		if err != nil {
+			break
 		}
 	}
-	fmt.Println(d.Buffered(), "bytes left over")
+	fmt.Println(len(data), "bytes left over")
 	// Output:
 	// "one"
 	// "two"
@@ -142,43 +141,26 @@ func ExampleDecoder() {
 	// 2 bytes left over
 }
 
-// A protocol that starts with a line and goes on in binary.
-func ExampleDecoder_SetCodec() {
-	var d codec.Decoder
-	d.Init(codec.Lines{}, new(codec.Pool))
-	data := []byte("START\n\x02hi\x03you")
-	for more := true; more; {
-		var frame []byte
-		data, frame, more, _ = d.Next(data)
-		fmt.Printf("%q\n", frame)
-		if string(frame) == "START" {
-			d.SetCodec(codec.Varint{})
-		}
-	}
-	// Output:
-	// "START"
-	// "hi"
-	// "you"
-}
-
-// decodeAndPrint feeds pieces to a Decoder and prints the frames on one line.
+// decodeAndPrint decodes pieces and prints the frames on one line.
 func decodeAndPrint(c codec.Codec, pieces ...string) {
-	var d codec.Decoder
-	d.Init(c, nil)
+	var data []byte
 	sep := ""
 	for _, p := range pieces {
-		data := []byte(p)
-		for more := true; more; {
-			var frame []byte
-			var err error
-			if data, frame, more, err = d.Next(data); err != nil {
+		data = append(data, p...)
+		for len(data) > 0 {
+			n, frame, err := c.Decode(data)
+			if err != nil {
 				fmt.Print(sep, err)
 				return
+			}
+			if n == 0 {
+				break
 			}
 			if frame != nil {
 				fmt.Printf("%s%q", sep, frame)
 				sep = " "
 			}
+			data = data[n:]
 		}
 	}
 	fmt.Println()

@@ -1,6 +1,10 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/loopwheel/loopwheel/internal/length"
+)
 
 // Fixed is the codec of frames that are all Size bytes long.
 //
@@ -42,7 +46,7 @@ func (c Fixed) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.Size <= 0:
 		return dst, c.Validate()
 	case len(frame) > c.Size:
-		return dst, tooLong(uint64(len(frame)), c.Size)
+		return dst, length.TooLong(uint64(len(frame)), c.Size)
 	case len(frame) < c.Size:
 		return dst, fmt.Errorf("%w: %d bytes, every frame has %d", ErrMalformed, len(frame), c.Size)
 	}

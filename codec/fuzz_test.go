@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // Each target is given a configuration, bytes that a peer might send, in pieces of some size, and a
@@ -75,7 +76,7 @@ func FuzzLength(f *testing.F) {
 		if strip == 0 {
 			roundTrip(t, c, payload, int(piece))
 		}
-		compiled, err := codec.Compile(c)
+		compiled, err := framing.Compile(c)
 		if err != nil {
 			return
 		}
@@ -110,8 +111,8 @@ func FuzzPause(f *testing.F) {
 // paused feeds wire in pieces as long as the bytes of script say. Their top bits say when to pause
 // after the first frame, and to go on without new bytes.
 func paused(c codec.Codec, wire, script []byte) (got [][]byte, err error) {
-	var d codec.Decoder
-	d.Init(c, new(codec.Pool))
+	var d framing.Decoder
+	d.Init(c, new(framing.Pool))
 	for i := 0; len(wire) > 0 || d.Buffered() > 0; i++ {
 		step := byte(255)
 		if i < len(script) {
@@ -147,7 +148,7 @@ func paused(c codec.Codec, wire, script []byte) (got [][]byte, err error) {
 
 // decode runs wire through a Decoder.
 func decode(c codec.Codec, wire []byte, piece int) (got [][]byte, err error) {
-	var d codec.Decoder
+	var d framing.Decoder
 	d.Init(c, nil)
 	for len(wire) > 0 {
 		data := wire[:min(max(1, piece), len(wire))]

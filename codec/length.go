@@ -1,16 +1,9 @@
 package codec
 
-import (
-	"fmt"
-	"math"
-)
+import "github.com/loopwheel/loopwheel/internal/length"
 
 // StripNone as Length.Strip delivers frames whole, header included.
-const StripNone = -1
-
-// maxSetting bounds what a Length's Offset, Adjust and Strip may be, far above any real protocol
-// and low enough that their sums fit an int of 32 bits.
-const maxSetting = 1 << 28
+const StripNone = length.StripNone
 
 // Length is the codec of frames that say in a length field how long they are. The zero Length is a
 // 4-byte big-endian length of the payload that follows, and delivers the payload:
@@ -72,14 +65,14 @@ type Length struct {
 
 // Validate implements Validator.
 func (c Length) Validate() error {
-	_, err := c.compile()
+	_, err := c.reader()
 	return err
 }
 
 // Decode finds the first frame. ErrTooLong and ErrMalformed (a field that says less than its own
 // header, or than Strip) come as soon as the header is there.
 func (c Length) Decode(data []byte) (advance int, frame []byte, err error) {
-	l, err := c.compile()
+	l, err := c.reader()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -88,7 +81,7 @@ func (c Length) Decode(data []byte) (advance int, frame []byte, err error) {
 
 // FrameSize implements Sizer.
 func (c Length) FrameSize(data []byte) (size int, ok bool) {
-	l, err := c.compile()
+	l, err := c.reader()
 	if err != nil {
 		return 0, false
 	}
@@ -99,82 +92,20 @@ func (c Length) FrameSize(data []byte) (size int, ok bool) {
 // frame is longer than Max or than the field can say, and with ErrMalformed if it is shorter than
 // the part of the header that is not stripped, or than Adjust allows.
 func (c Length) AppendFrame(dst, frame []byte) ([]byte, error) {
-	l, err := c.compile()
+	l, err := c.reader()
 	if err != nil {
 		return dst, err
 	}
 	return l.AppendFrame(dst, frame)
 }
 
-// compile checks the fields and works out what they come to.
-func (c *Length) compile() (l length, err error) {
-	width := c.Size
-	switch c.Size {
-	case 0:
-		width = 4
-	case 1, 2, 3, 4, 8:
-	default:
-		return l, fmt.Errorf("%w: Length.Size %d is not 1, 2, 3, 4 or 8 (0 means 4)", ErrConfig, c.Size)
-	}
-	if uint(c.Offset) > maxSetting || uint(c.Adjust+maxSetting) > 2*maxSetting ||
-		uint(c.Strip-StripNone) > maxSetting-StripNone || c.Max < 0 {
-		return l, c.outOfRange()
-	}
-	return c.layout(width)
-}
-
-// outOfRange names the field that is.
-func (c *Length) outOfRange() error {
-	for _, f := range [...]struct {
-		name            string
-		value, min, max int
-	}{
-		{"Offset", c.Offset, 0, maxSetting},
-		{"Adjust", c.Adjust, -maxSetting, maxSetting},
-		{"Strip", c.Strip, StripNone, maxSetting},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return fmt.Errorf("%w: Length.%s %d is not between %d and %d", ErrConfig, f.name, f.value, f.min, f.max)
-		}
-	}
-	return validateMax("Length", c.Max)
-}
-
-// layout is compile for fields that are valid each for itself.
-func (c *Length) layout(width int) (l length, err error) {
-	l = length{offset: c.Offset, head: c.Offset + width, strip: c.Strip, little: c.LittleEndian, maxFrame: limit(c.Max)}
-	l.word = width == 4 && !c.LittleEndian
-	switch c.Strip {
-	case 0:
-		l.strip = l.head
-	case StripNone:
-		l.strip = 0
-	}
-	l.bare = l.word && l.head == 4 && l.strip == 4
-	l.base = l.head + c.Adjust
-	if c.Inclusive {
-		l.base -= width
-	}
-	// In 64 bits, where none of these sums can overflow.
-	shortest := int64(max(l.head, l.strip))
-	longest := min(min(int64(l.maxFrame), math.MaxInt64/2)+int64(l.strip), math.MaxInt)
-	least, most := max(0, shortest-int64(l.base)), longest-int64(l.base)
-	if width < 8 {
-		most = min(most, 1<<(8*width)-1)
-	}
-	if least > most {
-		return l, fmt.Errorf("%w: Length.Offset %d, Size %d, Adjust %d, Strip %d and Max %d together allow no frame at all",
-			ErrConfig, c.Offset, c.Size, c.Adjust, c.Strip, c.Max)
-	}
-	l.least, l.span = uint64(least), uint64(most-least)
-	return l, nil
-}
-
 // FrameLimit implements Limiter.
 func (c Length) FrameLimit() int {
-	l, err := c.compile()
+	l, err := c.reader()
 	if err != nil {
 		return 0
 	}
 	return l.FrameLimit()
 }
+
+func (c Length) reader() (length.Reader, error) { return (*length.Layout)(&c).Reader() }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
 // The pictures in the documentation, and their neighbours.
@@ -65,8 +67,8 @@ func TestLengthFieldExtremes(t *testing.T) {
 		{Length{Size: 8, Max: math.MaxInt}, ff, ErrTooLong},
 		{Length{Size: 8, Max: math.MaxInt}, "\x80" + strings.Repeat("\x00", 7), ErrTooLong},
 		{Length{Size: 8, Max: math.MaxInt}, "\x7f" + ff[:7], ErrTooLong},
-		{Length{Size: 8, Max: math.MaxInt, Adjust: maxSetting}, "\x7f" + ff[:7], ErrTooLong},
-		{Length{Size: 8, Adjust: -maxSetting, Max: 10}, ff, ErrTooLong},
+		{Length{Size: 8, Max: math.MaxInt, Adjust: length.MaxSetting}, "\x7f" + ff[:7], ErrTooLong},
+		{Length{Size: 8, Adjust: -length.MaxSetting, Max: 10}, ff, ErrTooLong},
 		{Length{Size: 8, Adjust: -10}, "\x00\x00\x00\x00\x00\x00\x00\x09", ErrMalformed},
 		{Length{Size: 8, Adjust: -10}, "\x00\x00\x00\x00\x00\x00\x00\x0a", nil},
 		{Length{Inclusive: true}, "\x00\x00\x00\x03", ErrMalformed},

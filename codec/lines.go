@@ -3,6 +3,8 @@ package codec
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
 // Lines is the codec of text lines that end in "\n" or "\r\n".
@@ -23,7 +25,7 @@ type Lines struct {
 }
 
 // Validate implements Validator.
-func (c Lines) Validate() error { return validateMax("Lines", c.Max) }
+func (c Lines) Validate() error { return length.ValidateMax("Lines", c.Max) }
 
 // Decode finds the first line. It fails with ErrTooLong as soon as more than Max bytes have come
 // that are not a line's end, whether or not an end follows.
@@ -46,7 +48,7 @@ func (c Lines) DecodeFrom(data []byte, seen int) (advance int, frame []byte, err
 		end--
 	}
 	if end > limit(c.Max) {
-		return 0, nil, tooLong(uint64(end), limit(c.Max))
+		return 0, nil, length.TooLong(uint64(end), limit(c.Max))
 	}
 	return advance, data[:end:end], nil
 }
@@ -59,7 +61,7 @@ func (c Lines) checkOpen(data []byte) error {
 		n--
 	}
 	if n > limit(c.Max) {
-		return tooLong(uint64(n), limit(c.Max))
+		return length.TooLong(uint64(n), limit(c.Max))
 	}
 	return nil
 }
@@ -71,7 +73,7 @@ func (c Lines) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.Max < 0:
 		return dst, c.Validate()
 	case len(frame) > limit(c.Max):
-		return dst, tooLong(uint64(len(frame)), limit(c.Max))
+		return dst, length.TooLong(uint64(len(frame)), limit(c.Max))
 	case bytes.IndexByte(frame, '\n') >= 0:
 		return dst, fmt.Errorf("%w: a line that contains a newline", ErrMalformed)
 	}

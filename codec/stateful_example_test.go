@@ -42,13 +42,11 @@ func (a *acked) AppendReply(dst []byte) []byte {
 func ExampleStateful() {
 	prototype := &acked{inner: codec.Varint{Max: 1000}}
 	for range 2 { // connections
-		var d codec.Decoder
-		d.Init(prototype, nil)
-		data := []byte("\x01a\x01b")
-		for more := true; more; {
-			var frame []byte
-			data, frame, more, _ = d.Next(data)
-			fmt.Printf("%q, answer %x\n", frame, d.Codec().(codec.Responder).AppendReply(nil))
+		c := prototype.New()
+		for data := []byte("\x01a\x01b"); len(data) > 0; {
+			n, frame, _ := c.Decode(data)
+			fmt.Printf("%q, answer %x\n", frame, c.(codec.Responder).AppendReply(nil))
+			data = data[n:]
 		}
 	}
 	// Output:

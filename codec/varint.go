@@ -3,6 +3,8 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/loopwheel/loopwheel/internal/length"
 )
 
 // Varint is the codec of frames behind their length as an unsigned varint, as Protocol Buffers
@@ -21,7 +23,7 @@ type Varint struct {
 }
 
 // Validate implements Validator.
-func (c Varint) Validate() error { return validateMax("Varint", c.Max) }
+func (c Varint) Validate() error { return length.ValidateMax("Varint", c.Max) }
 
 // Decode finds the first frame. ErrTooLong and ErrMalformed (a length of more than 64 bits) come as
 // soon as the length is there.
@@ -53,7 +55,7 @@ func (c Varint) header(data []byte) (head, n int, err error) {
 	case head == 0:
 		return 0, 0, nil
 	case v > uint64(limit(c.Max)):
-		return 0, 0, tooLong(v, limit(c.Max))
+		return 0, 0, length.TooLong(v, limit(c.Max))
 	}
 	return head, int(v), nil
 }
@@ -64,7 +66,7 @@ func (c Varint) AppendFrame(dst, frame []byte) ([]byte, error) {
 	case c.Max < 0:
 		return dst, c.Validate()
 	case len(frame) > limit(c.Max):
-		return dst, tooLong(uint64(len(frame)), limit(c.Max))
+		return dst, length.TooLong(uint64(len(frame)), limit(c.Max))
 	}
 	return append(binary.AppendUvarint(dst, uint64(len(frame))), frame...), nil
 }

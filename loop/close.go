@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -25,7 +26,7 @@ type ending struct {
 	unsent int           // bytes that the peer had not taken when that was set
 	steps  int           // of the close timeout that are left
 	due    time.Duration // when the present one is over
-	away   time.Duration // Loop.away when it began
+	away   time.Duration // Loop.Away when it began
 	thrown int           // bytes that came while c lingers
 }
 
@@ -124,7 +125,7 @@ func (c *Conn) finishFlushed() {
 
 func (c *Conn) nextCloseStep() {
 	l, end := c.loop, &c.extras.ending
-	end.away = l.health.away
+	end.away = l.meter.Away()
 	end.due = l.after(l.server.CloseTimeout / closeSteps)
 	end.timer = l.wheel.At(end.due, c.closeStep)
 }
@@ -165,7 +166,7 @@ func (c *Conn) closeStep() {
 	switch n := c.untaken(); {
 	case l.draining && n < end.unsent:
 		end.unsent, end.steps = n, closeSteps
-	case l.clock()-end.due+l.health.away-end.away < max(step/closeSteps, awayTurn):
+	case l.clock()-end.due+l.meter.Away()-end.away < max(step/closeSteps, meter.LongTurn):
 		end.steps--
 	}
 	if c.writeOut(); c.isOver() {

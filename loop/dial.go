@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -164,7 +165,7 @@ func (a *dialing) check() (err error) {
 	if a.isUDP() {
 		cd = nil
 	}
-	if a.codec, err = codec.Compile(cd); err != nil {
+	if a.codec, err = framing.Compile(cd); err != nil {
 		return fmt.Errorf("loop: Dialer.Codec: %w", err)
 	}
 	if a.dialer.TLS != nil && a.isUDP() {

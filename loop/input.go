@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // input is what a connection receives, and how far that has got.
 type input struct {
-	decoder codec.Decoder
+	decoder framing.Decoder
 	plain   int32  // the decoder's Plain, or asked, or opening
 	pauses  pauses // why nothing is decoded, if so
 	ended   bool   // the peer has ended its output: nothing more comes
@@ -121,7 +122,7 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 	l.returned = true
 }
 
-// plainHead is the size of a plain frame's header: see codec.Decoder.Plain.
+// plainHead is the size of a plain frame's header: see framing.Decoder.Plain.
 const plainHead = 4
 
 // plainFrame returns the length of the first frame in data, if it is whole and its codec need not

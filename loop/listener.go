@@ -15,7 +15,6 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
-	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
 const (
@@ -377,10 +376,7 @@ func (s *Server) arrived(l *Loop) {
 // stuckFor returns for how long l has been in one turn, or has taken none of the connections that
 // are on their way to it, whichever is longer.
 func (l *Loop) stuckFor(now time.Duration) time.Duration {
-	d := time.Duration(0)
-	if since := l.health.pulse.Since(); since != watchdog.NoTurn {
-		d = now - since
-	}
+	d := l.meter.Running(now)
 	if len(l.enrolling) > 0 {
 		d = max(d, now-time.Duration(l.lastArrival.Load()))
 	}

@@ -7,10 +7,10 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/outbox"
 	"github.com/loopwheel/loopwheel/loop/internal/owner"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 	"github.com/loopwheel/loopwheel/timing"
 )
 
@@ -19,6 +19,9 @@ const (
 	loopIdle   = iota // a post must wake it
 	loopQueued        // a turn is coming, or running
 )
+
+// wheelTick is that of the wheels.
+const wheelTick = time.Millisecond
 
 const (
 	never   = engine.Never      // a deadline that does not come
@@ -39,6 +42,7 @@ type Loop struct {
 	wheel     *wheel
 	now       time.Duration // the clock when this turn began
 	advanced  time.Duration // the clock at the last advance
+	lateNoted bool          // how late that was
 	published time.Duration // what the engine was told last, or unknown
 	state     atomic.Int32
 	timers    connTimers            // which timers of the wheel are a connection's
@@ -81,8 +85,7 @@ type Loop struct {
 	load        atomic.Int64  // connections, those on their way here included
 	enrolling   chan struct{} // a value for each connection on its way here
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
-	health      health
-	watch       *watchdog.Dog
+	meter       meter.Meter
 
 	inspection inspection // in tests
 }
@@ -91,12 +94,11 @@ func newLoop(s *Server, index int) *Loop {
 	l := &Loop{
 		server:      s,
 		index:       index,
-		wheel:       &wheel{Wheel: timing.New(timing.Config{})},
+		wheel:       &wheel{Wheel: timing.New(timing.Config{Tick: wheelTick})},
 		wall:        time.Now,
 		published:   never,
 		lingering:   make(map[*Conn]struct{}),
 		dials:       make(map[*dialing]struct{}),
-		watch:       s.watch,
 		maxOutbound: s.MaxOutbound,
 		highWater:   s.HighWater,
 		enrolling:   make(chan struct{}, s.slots),
@@ -106,8 +108,7 @@ func newLoop(s *Server, index int) *Loop {
 	l.initArrivals()
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
-	l.health.pulse.Init()
-	s.watch.Watch(index, &l.health.pulse)
+	s.watchdog.Watch(&l.meter)
 	return l
 }
 

@@ -75,8 +75,7 @@ func (l *Loop) advance(budget int) (more bool) {
 	if !ok || due > now {
 		return false
 	}
-	l.advanced = now
-	l.health.noteLate(now-due, now)
+	l.advanced, l.lateNoted = now, false
 	l.advanceWheel(now, budget)
 	l.count.fired = l.wheel.Fired()
 	when, ok := l.wheel.Next()

@@ -97,7 +97,7 @@ func (l *Loop) park() bool {
 // are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.health.noteWaited(l.now-since, l.now)
+		l.meter.Waited.Note(l.now-since, 1, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)

@@ -21,8 +21,8 @@ func TestHistogram(t *testing.T) {
 	if h.Quantile(0.5) != 0 || h.Total() != 0 {
 		t.Error("an empty histogram has something in it")
 	}
-	h.Counts[0], h.Counts[3], h.Counts[loop.HistogramBuckets-1] = 50, 49, 1
-	if got := h.Quantile(0.4); got != loop.HistogramBound(0) {
+	h.Counts[0], h.Counts[3], h.Counts[len(h.Counts)-1] = 50, 49, 1
+	if got := h.Quantile(0.4); got != h.Bounds()[0] {
 		t.Errorf("quantile 0.4: %v", got)
 	}
 	if got := h.Quantile(0.9); got != 512*time.Microsecond {
@@ -66,7 +66,7 @@ func TestMeasures(t *testing.T) {
 		if n := ls.Waited.Total(); n == 0 {
 			t.Error("nothing was posted")
 		}
-		slow := srv.Loops()[0].SlowTurns()
+		slow := srv.Stats().Loops[0].SlowTurns
 		if len(slow) != 2 || slow[0].Took != 70*time.Millisecond || slow[1].Took != 30*time.Millisecond {
 			t.Fatalf("slow turns %+v", slow)
 		}
@@ -74,7 +74,7 @@ func TestMeasures(t *testing.T) {
 			t.Errorf("by connection %d, %s", s.Conn, s.Handler)
 		}
 		wait(time.Hour)
-		if slow := srv.Loops()[0].SlowTurns(); len(slow) != 0 {
+		if slow := srv.Stats().Loops[0].SlowTurns; len(slow) != 0 {
 			t.Errorf("an hour later: %+v", slow)
 		}
 	})
@@ -87,7 +87,7 @@ func TestSlowTurnsAreTheLongest(t *testing.T) {
 			d := time.Duration(i*7%30+2) * time.Millisecond
 			srv.Do(0, func(*loop.Loop) { time.Sleep(d) })
 		}
-		slow := srv.Loops()[0].SlowTurns()
+		slow := srv.Stats().Loops[0].SlowTurns
 		if len(slow) != 8 {
 			t.Fatalf("%d are kept", len(slow))
 		}

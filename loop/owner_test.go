@@ -16,7 +16,7 @@ import (
 
 // anywhere are the methods that any goroutine may call.
 var anywhere = []string{"Conn.ID", "Conn.LocalAddr", "Conn.Loop", "Conn.MaxOutbound", "Conn.Ref", "Conn.RemoteAddr",
-	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostEventually", "Loop.PostPieces", "Loop.SlowTurns"}
+	"Loop.Index", "Loop.Now", "Loop.Post", "Loop.PostEventually", "Loop.PostPieces"}
 
 // methods returns what calls each method of v on the wrong goroutine, by its name. They do not get
 // as far as to look at their arguments.

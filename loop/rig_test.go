@@ -29,7 +29,7 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 	}
 	eng := &rigEngine{}
 	s.engine, s.base = eng, time.Now()
-	s.makeWatch() // which does not run
+	s.makeWatchdog() // which does not run
 	s.gate = gate.New(0, 64, 0)
 	l := newLoop(s, 0)
 	s.loops = []*Loop{l}

@@ -18,8 +18,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
-	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
 )
 
 // A Server accepts connections and runs them on its loops. Set the fields, then call Run, or Start
@@ -254,7 +254,7 @@ type Server struct {
 	base            time.Time
 	engine          engine.Engine
 	loops           []*Loop
-	watch           *watchdog.Dog
+	watchdog        *meter.Watchdog
 	jobs            jobs.Pool
 	handshakers     *tlsconn.Workers // nil without a listener for TLS
 	handshakersOnce sync.Once        // for Dialers
@@ -343,7 +343,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		s.watch.Stop()
+		s.watchdog.Stop()
 		s.closeListeners()
 		s.closePackets()
 		return err

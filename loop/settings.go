@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop/internal/proxyhead"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 )
@@ -180,7 +181,7 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
 	}
 	var err error
-	if ln.codec, err = codec.Compile(ln.codec); err != nil {
+	if ln.codec, err = framing.Compile(ln.codec); err != nil {
 		return nil, fmt.Errorf("loop: %s.Codec: %w", field, err)
 	}
 	if ln.proxies, err = networks(field, l.ProxyProtocol); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/gate"
-	"github.com/loopwheel/loopwheel/loop/internal/watchdog"
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // maxDefaultConns bounds what MaxConns is by default. In many containers the limit of open files is
@@ -31,7 +31,7 @@ func (s *Server) limitConns() {
 }
 
 func (s *Server) startLoops() error {
-	s.makeWatch()
+	s.makeWatchdog()
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
@@ -40,7 +40,7 @@ func (s *Server) startLoops() error {
 		_, _ = l.mail.Put(task{f: func() { l.start(errs) }}, true)
 		s.loops = append(s.loops, l)
 	}
-	go s.watch.Run()
+	go s.watchdog.Run()
 	if err := s.engine.Start(len(s.loops), s.base, (*host)(s)); err != nil {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
@@ -62,10 +62,10 @@ func (s *Server) startLoops() error {
 	return err
 }
 
-// makeWatch makes the watchdog, which looks at all loops.
-func (s *Server) makeWatch() {
+// makeWatchdog makes the watchdog, which looks at all loops.
+func (s *Server) makeWatchdog() {
 	clock := func() time.Duration { return time.Since(s.base) }
-	s.watch = watchdog.New(s.BlockedAfter, s.NumLoops, clock, s.Logger)
+	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
@@ -81,7 +81,7 @@ func (s *Server) abandon() error {
 // case.
 func (l *Loop) start(result chan<- error) {
 	l.claim()
-	l.health.pulse.OnGoroutine(l.owner.ID())
+	l.meter.OnGoroutine(l.owner.ID())
 	err := errGoexited
 	defer func() {
 		if v := recover(); v != nil {

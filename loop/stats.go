@@ -3,6 +3,8 @@ package loop
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
 
 // Stats are the numbers of a Server. Counters start at 0 and only grow; each is exact for the turns
@@ -57,12 +59,12 @@ type LoopStats struct {
 	BytesOut uint64
 	Timers   int // pending in its wheel
 	Fired    uint64
-	Mailbox  int // functions that wait
+	Mailbox  int // functions that wait, those of the batch that runs included
 	HeldBack uint64
 
-	// Lag is how late the loop was: timers and OnIdle hooks after the millisecond they were due,
-	// posts and tells after they were put into an empty mailbox. A loop that keeps up has a Lag
-	// below a millisecond. The largest of the last 10 to 20 seconds, and since the start.
+	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond they
+	// were due, posts and tells after they were put into an empty mailbox. A loop that keeps up has
+	// a Lag below a millisecond. The largest of the last 10 to 20 seconds, and since the start.
 	Lag, MaxLag time.Duration
 
 	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the
@@ -80,6 +82,71 @@ type LoopStats struct {
 	// late the first of the timers was that were due together; how long the oldest of the functions
 	// had waited that were taken from the mailbox together.
 	Turns, Late, Waited Histogram
+
+	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most, and
+	// none shorter than a millisecond. As for Turn, short ones are measured now and then only.
+	SlowTurns []SlowTurn
+}
+
+// A SlowTurn is a time for which a loop was busy at a stretch, without a look at its sockets.
+type SlowTurn struct {
+	Began time.Time
+	Took  time.Duration
+
+	// Conn is the ID of the connection whose code ran last in it, and Handler the type of its
+	// Handler. 0 and "" stand for the loop's own timers and posts.
+	Conn    uint64
+	Handler string
+}
+
+// A Histogram counts durations. It is a copy, which does not change.
+type Histogram struct {
+	// Counts are how many durations there were in each bucket: in the first those below 64
+	// microseconds, in each further one those below twice the bound before, and in the last, which
+	// has no bound, all others: 4.2 seconds and more. See Bounds.
+	Counts [meter.Buckets]uint64
+
+	Sum time.Duration // of all durations
+}
+
+// Bounds returns the bounds of the buckets but the last, which has none. A bound is not in its
+// bucket.
+func (*Histogram) Bounds() []time.Duration {
+	bounds := make([]time.Duration, meter.Buckets-1)
+	for i := range bounds {
+		bounds[i] = meter.Bound(i)
+	}
+	return bounds
+}
+
+// Total returns how many durations there were.
+func (h *Histogram) Total() (n uint64) {
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// Add adds the durations of another Histogram: those of a server are those of its loops.
+func (h *Histogram) Add(other *Histogram) {
+	for i, c := range other.Counts {
+		h.Counts[i] += c
+	}
+	h.Sum += other.Sum
+}
+
+// Quantile returns the bound of the bucket that holds the duration which a part q of all do not
+// exceed: it is at most twice as long. 0 if there are none; the last bucket counts as if it had a
+// bound.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank := uint64(q * float64(h.Total()))
+	var seen uint64
+	for i, c := range h.Counts {
+		if seen += c; c > 0 && (seen > rank || seen == h.Total()) {
+			return meter.Bound(i)
+		}
+	}
+	return 0
 }
 
 // counters are a loop's own.
@@ -178,8 +245,10 @@ func (s *Server) Stats() Stats {
 			Mailbox:  l.mail.Len(),
 			HeldBack: n.heldBack.Load(),
 		}
-		l.health.show(&ls, l.clock())
-		st.addHealth(&ls)
+		l.showMeter(&ls)
+		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
+		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
+		st.Blocked += ls.Blocked
 		st.Loops = append(st.Loops, ls)
 		st.Conns += ls.Conns
 		st.Messages += ls.Messages
@@ -203,4 +272,70 @@ func (s *Server) Stats() Stats {
 		st.HandshakesPending += int(n.handshakesPending.Load())
 	}
 	return st
+}
+
+// exit ends a turn that handled I/O. Nothing of the turn may come after it.
+func (l *Loop) exit() {
+	if weight := l.meter.Sample(l.now); weight != 0 {
+		l.measure(weight)
+	}
+	l.meter.End()
+}
+
+// exitMeasured ends any other turn, which has read the clock anyway.
+func (l *Loop) exitMeasured() {
+	l.measure(1)
+	l.meter.End()
+}
+
+// measure measures the turn that ends now, as one of so many like it.
+func (l *Loop) measure(weight int) {
+	now := l.clock()
+	if !l.meter.Measure(l.now, now, weight) {
+		return
+	}
+	t := meter.Turn{Began: l.now, Took: now - l.now}
+	if c := l.current; c != nil {
+		t.Conn, t.Handler = c.id, c.handlerName()
+	}
+	l.meter.Keep(t)
+}
+
+// noteLate notes how late the first of the timers runs that are due together. Until the end of the
+// millisecond in which its deadline was, a timer is not late.
+func (l *Loop) noteLate(deadline time.Duration) {
+	due := (deadline + wheelTick - 1).Truncate(wheelTick)
+	l.meter.Late.Note(max(0, l.advanced-due), 1, l.advanced)
+}
+
+// Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
+// the turns that took 25 ms or more (of those of 10 to 25 ms, the ones that were measured: turns
+// with input are measured now and then), and times for which the process was stopped, as far as
+// they kept a timer from running. Who measures how a peer behaves can take that off. It must be
+// called on the loop; the turn that runs is not in it yet.
+func (l *Loop) Away() time.Duration {
+	l.owner.Check("Loop.Away")
+	return l.meter.Away()
+}
+
+// showMeter adds what the loop's meter says to its numbers. A turn that is still running counts,
+// too: it may be the longest.
+func (l *Loop) showMeter(ls *LoopStats) {
+	m, now := &l.meter, l.clock()
+	late, maxLate := m.Late.Longest(now)
+	waited, maxWaited := m.Waited.Longest(now)
+	ls.Lag, ls.MaxLag = max(late, waited), max(maxLate, maxWaited)
+	turn, maxTurn := m.Turns.Longest(now)
+	running := m.Running(now)
+	ls.Turn, ls.MaxTurn, ls.Busy = max(turn, running), max(maxTurn, running), m.Busy()+running
+	ls.Blocked = m.Blocked()
+	for _, h := range []struct {
+		to   *Histogram
+		from *meter.Series
+	}{{&ls.Turns, &m.Turns}, {&ls.Late, &m.Late}, {&ls.Waited, &m.Waited}} {
+		h.to.Counts, h.to.Sum = h.from.Histogram()
+	}
+	for _, t := range m.Slow(now) {
+		ls.SlowTurns = append(ls.SlowTurns, SlowTurn{l.wallTime(t.Began), t.Took, t.Conn, t.Handler})
+	}
 }

@@ -130,6 +130,10 @@ func (c *Conn) stopTimers() {
 // fire runs a timer that is due. One that does not repeat is over before that, as it is in the
 // wheel.
 func (l *Loop) fire(d timing.Due) (more bool) {
+	if !l.lateNoted {
+		l.lateNoted = true
+		l.noteLate(d.When)
+	}
 	if c := l.timers.owner(d.Timer.Index()); c != nil {
 		if !l.wheel.Pending(d.Timer) {
 			l.timers.untie(d.Timer.Index())

@@ -14,8 +14,7 @@ const (
 // exitMeasured.
 func (l *Loop) enter() {
 	l.now = l.clock()
-	l.health.pulse.Begin(l.now)
-	l.watch.Wake()
+	l.meter.Begin(l.now)
 }
 
 // leave ends a turn that handled I/O.
@@ -48,7 +47,7 @@ func (l *Loop) tick() {
 // left is continued after the loop has looked at its sockets.
 func (l *Loop) turn() {
 	l.enter()
-	l.health.noteStop(l.published, l.now)
+	l.meter.Due(l.published, l.now)
 	l.published = unknown // the engine may have forgotten it
 	end := later(l.now, l.server.TurnBudget)
 	if l.overdue.Load() && l.overdue.Swap(false) {
@@ -133,8 +132,11 @@ func (l *Loop) runAtEnd() {
 func (l *Loop) publish() {
 	l.wheel.touched = false
 	when, ok := l.wheel.Next()
-	if !ok {
+	switch {
+	case !ok:
 		when = never
+	case when < l.now: // what was due did not fit into this turn
+		when = l.now
 	}
 	if when != l.published {
 		l.published = when

@@ -46,7 +46,7 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 		b.Fatal(err)
 	}
 	s.base = time.Now()
-	s.makeWatch()
+	s.makeWatchdog()
 	s.engine = &rigEngine{}
 	l := newLoop(s, 0)
 	l.claim()

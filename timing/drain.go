@@ -2,28 +2,26 @@ package timing
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
 
 // Drain empties the wheel: it removes every pending timer, in the order of their deadlines, and
 // calls f with each deadline. f may be nil. Deadlines are as they were given, not rounded up to a
-// tick; timers with the same one come in the order they were added or reset, but for a periodic one
-// whose next deadline has passed and whose tick has not come.
+// tick. Timers with the same one come in the order in which Advance would call them.
 //
 // Timers that f stops are not visited. A timer that f moves is visited once, at its new deadline.
 // Timers that f adds stay pending. If f panics, those not visited yet stay pending too. Drain
 // returns the wheel's memory unless timers are left.
 func (w *Wheel) Drain(f func(when time.Duration)) {
-	w.mustBeMade()
+	mustBeMade(w)
 	rest := w.inOrder()
-	moved := len(w.moved)    // of a Drain around this one
-	var latest map[Timer]int // which entry of a timer counts, once f has moved one
-	if w.drains++; w.drains == 1 {
-		defer w.endDrains()
-	}
-	defer func() { w.drains-- }()
-	for k := 0; len(rest) > 0; k++ {
+	moved := len(w.moved)       // of a Drain around this one
+	var latest map[Timer]uint32 // which entry of a timer counts, once f has moved one
+	w.drains++
+	defer w.endDrain()
+	for len(rest) > 0 {
 		p := rest[0]
 		rest = rest[1:]
 		if !w.Pending(p.timer) || latest != nil && latest[p.timer] != p.entry {
@@ -33,63 +31,76 @@ func (w *Wheel) Drain(f func(when time.Duration)) {
 		if f != nil {
 			f(p.when)
 		}
-		if moved == len(w.moved) {
-			continue
-		}
-		if latest == nil {
-			latest = make(map[Timer]int)
+		if latest == nil && moved < len(w.moved) {
+			latest = make(map[Timer]uint32)
 			for _, p := range rest {
 				latest[p.timer] = 0
 			}
 		}
 		for ; moved < len(w.moved); moved++ {
 			t := w.moved[moved]
-			when, ok := w.When(t)
-			if _, known := latest[t]; !ok || !known { // not one that f added
+			if _, known := latest[t]; !known || !w.Pending(t) { // f has added it, or stopped it
 				continue
 			}
 			latest[t]++
-			p := pending{when, t, latest[t]}
-			at, _ := slices.BinarySearchFunc(rest, when, func(p pending, when time.Duration) int {
-				return cmp.Or(cmp.Compare(p.when, when), -1) // behind those with the same
+			p := w.inDrain(t.index)
+			p.entry = latest[t]
+			at, _ := slices.BinarySearchFunc(rest, p, func(a, b pending) int {
+				return cmp.Or(a.compare(b), -1) // after its equals
 			})
 			rest = slices.Insert(rest, at, p)
 		}
 	}
 }
 
-// endDrains gives memory back, also if the function has panicked.
-func (w *Wheel) endDrains() {
+// endDrain gives memory back, also if the function has panicked.
+func (w *Wheel) endDrain() {
+	if w.drains--; w.drains > 0 {
+		return
+	}
 	w.moved = nil
 	if w.Len() == 0 && !w.advancing {
 		w.clear()
 	}
 }
 
-// pending is a timer in the order of the deadlines.
+// pending is a timer in the order of a Drain.
 type pending struct {
 	when  time.Duration
+	tick  uint64 // for which it is filed
 	timer Timer
-	entry int // counts the entries of this timer, of which the last counts
+	entry uint32 // counts the entries of this timer, of which the last counts
 }
 
-// inOrder returns the pending timers by deadline. Of those with the same deadline the older are on
-// lower levels and farther ahead in their lists, and those that were overdue when they were added
-// are the youngest.
+func (p pending) compare(q pending) int {
+	return cmp.Or(cmp.Compare(p.when, q.when), cmp.Compare(p.tick, q.tick))
+}
+
+func (w *Wheel) inDrain(i uint32) pending {
+	n := w.node(i)
+	return pending{when: n.when, tick: w.tickOf(i, n), timer: Timer{w.id, i, n.gen}}
+}
+
+// inOrder returns the pending timers by deadline and tick. Of those with the same ones the older
+// are farther ahead in their slot, which is the same.
 func (w *Wheel) inOrder() []pending {
-	var all, overdue []pending
-	for at := range w.slots {
-		for i := w.slots[at].first; i != 0; i = w.node(i).next {
-			n := w.node(i)
-			p := pending{when: n.when, timer: Timer{w.id, i, n.gen}}
-			if n.round != 0 {
-				overdue = append(overdue, p)
-			} else {
-				all = append(all, p)
+	all := make([]pending, 0, w.Len())
+	for i := range w.pending() {
+		all = append(all, w.inDrain(i))
+	}
+	slices.SortStableFunc(all, pending.compare)
+	return all
+}
+
+// pending yields the nodes of all slots.
+func (w *Wheel) pending() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, s := range w.slots {
+			for i := s.first; i != 0; i = w.node(i).next {
+				if !yield(i) {
+					return
+				}
 			}
 		}
 	}
-	all = append(all, overdue...)
-	slices.SortStableFunc(all, func(a, b pending) int { return cmp.Compare(a.when, b.when) })
-	return all
 }

@@ -1,7 +1,6 @@
 package timing
 
 import (
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -214,22 +213,59 @@ func TestDrainVisitsWhatWasMovedBesideOthers(t *testing.T) {
 	}
 }
 
-// Of timers with one deadline that was passed when the last of them were added, too, the first
-// comes first.
+// Timers with one deadline come as Advance would call them, also if it had passed when the last of
+// them was added: that is due at once, and the first at its tick.
 func TestDrainOfDeadlinesThatPassed(t *testing.T) {
-	w := New(Config{})
-	var v visits
-	late := at(10) + 200*time.Microsecond
-	first := w.At(late, func() {}) // due at 11 ms
-	w.Advance(at(10)+500*time.Microsecond, 0)
-	second := w.At(late, func() {}) // due at once
-	w.At(math.MinInt64, func() {})
-	w.Drain(func(when time.Duration) {
-		if v.add(when); w.Pending(first) && !w.Pending(second) {
-			t.Error("the second was visited before the first")
+	for _, drain := range []bool{false, true} {
+		w := New(Config{})
+		var l record
+		late := at(10) + 200*time.Microsecond
+		add := func(name string, when time.Duration) Timer { return w.At(when, l.add(name)) }
+		timers := map[string]Timer{"first": add("first", late)} // due at 11 ms
+		w.Advance(at(10)+500*time.Microsecond, 0)
+		timers["second"] = add("second", late) // due at once
+		if !drain {
+			w.Advance(at(11), 0)
+		} else {
+			w.Drain(func(time.Duration) {
+				for name, x := range timers {
+					if !w.Pending(x) {
+						l.add(name)()
+						delete(timers, name)
+					}
+				}
+			})
 		}
-	})
-	if want := (visits{math.MinInt64, late, late}); !slices.Equal(v, want) {
-		t.Errorf("visited %v, want %v", v, want)
+		l.want(t, "second", "first")
+	}
+}
+
+// So does a periodic timer whose next deadline has passed and whose tick has not come.
+func TestDrainOfAPeriodThatPassed(t *testing.T) {
+	for _, drain := range []bool{false, true} {
+		w := New(Config{})
+		var l record
+		next := at(10) + 200*time.Microsecond
+		var every Timer
+		every = w.Every(next-600*time.Microsecond, 600*time.Microsecond, func() { l.add("every")() })
+		w.Advance(at(10)+500*time.Microsecond, 0)
+		l.want(t, "every")
+		if when, _ := w.When(every); when != next {
+			t.Fatalf("next at %v, want %v", when, next)
+		}
+		once := w.At(next, l.add("once"))
+		if !drain {
+			w.Advance(at(11), 0)
+		} else {
+			w.Drain(func(time.Duration) {
+				if w.Pending(every) && !w.Pending(once) {
+					l.add("once")()
+				}
+				if !w.Pending(every) {
+					l.add("every")()
+				}
+			})
+		}
+		l.want(t, "once", "every")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,68 +12,94 @@ import (
 // goroutine that exists only while something is due.
 type driver struct {
 	start   time.Time
+	max     int // timers
 	onPanic func(v any, stack []byte)
 	runNext func() bool // runs what is due next, and reports whether there may be more
 
-	queue   sync.Mutex // callers wait here for mu; see lock
-	mu      sync.Mutex // of all below
-	wheel   *Wheel
-	alarm   *time.Timer   // rings the bell
-	bell    *bell         // starts run
+	mu      queuedLock    // of all below
+	wheel   *Wheel        // which stays the same
+	alarm   *time.Timer   // starts run
 	armed   time.Duration // when alarm goes off
 	running bool          // run is
 	stopped bool
 	panics  uint64
-	active  int           // callbacks of a Scheduler that have been started and have not returned
-	quiet   chan struct{} // closed when there are none; nil unless somebody waits for that
 }
 
-func (d *driver) init(tick time.Duration, onPanic func(any, []byte), runNext func() bool) {
-	d.start, d.onPanic, d.runNext = time.Now(), onPanic, runNext
+// init is given the settings that a driver's config has, and the name of the function that makes
+// it.
+func (d *driver) init(by string, tick time.Duration, max int, onPanic func(any, []byte), runNext func() bool) {
+	if max < 0 {
+		panic("timing: " + by + " with a negative MaxPending")
+	}
+	if max == 0 {
+		max = DefaultMaxPending
+	}
+	if onPanic == nil {
+		onPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
+	}
+	d.start, d.max, d.onPanic, d.runNext = time.Now(), max, onPanic, runNext
 	d.wheel = New(Config{Tick: tick})
 	d.armed = math.MaxInt64
 }
 
-// mustBeMade panics for a driver without a wheel, which is that of the zero Scheduler: a Keyed
-// looks for itself.
-func (d *driver) mustBeMade() {
-	if d.wheel == nil {
-		panic("timing: a Scheduler that was not made with NewScheduler")
-	}
+// queuedLock is a mutex for which callers queue, so that a run waits for one of them at most. With
+// a thousand that wait for the mutex itself, callbacks would come seconds late.
+type queuedLock struct {
+	sync.Mutex // what a run locks
+	queue      sync.Mutex
 }
 
-// lock takes mu for a caller. Who finds it free takes it. Of the others only the first in line
-// waits for mu itself, so a run, which does not stand in line, waits for few: with a thousand,
-// callbacks would come seconds late. (TryLock leaves alone a Mutex that somebody has waited for in
-// vain for a millisecond.)
-func (d *driver) lock() {
-	d.mustBeMade()
-	if d.mu.TryLock() {
+// Lock is for callers. Only the first in the queue waits for the mutex. (TryLock leaves alone a Mutex that
+// somebody has waited for in vain for a millisecond.)
+func (l *queuedLock) Lock() {
+	if l.TryLock() {
 		return
 	}
-	d.queue.Lock()
-	d.mu.Lock()
-	d.queue.Unlock()
+	l.queue.Lock()
+	l.Mutex.Lock()
+	l.queue.Unlock()
 }
 
-// wallTime returns when the wheel's clock has come to a time.
-func (d *driver) wallTime(when time.Duration) time.Time { return d.start.Add(when) }
+func (d *driver) lock() {
+	mustBeMade(d.wheel)
+	d.mu.Lock()
+}
 
 // now is the time on the wheel's clock.
 func (d *driver) now() time.Duration { return time.Since(d.start) }
 
 // after returns the time so long from now, or the end of time. What has passed is not rounded up to
-// a tick.
+// a tick. It is called without the lock, as it takes as long as all the rest.
 func (d *driver) after(delay time.Duration) time.Duration {
+	mustBeMade(d.wheel)
 	now := d.now()
 	if delay <= 0 {
-		d.mustBeMade()
 		return d.wheel.time(d.wheel.down(now))
 	}
 	if delay > math.MaxInt64-now {
 		return math.MaxInt64
 	}
 	return now + delay
+}
+
+// mayAdd returns why no timer may be added, if so. Some may wait beside those in the wheel.
+func (d *driver) mayAdd(waiting int) error {
+	if d.stopped {
+		return ErrStopped
+	}
+	if d.wheel.Len()+waiting >= d.max {
+		return &LimitError{Max: d.max}
+	}
+	return nil
+}
+
+// when returns the deadline of a timer in the wheel as a time.
+func (d *driver) when(t Timer) (when time.Time, ok bool) {
+	offset, ok := d.wheel.When(t)
+	if !ok {
+		return time.Time{}, false
+	}
+	return d.start.Add(offset), true
 }
 
 // wakeBy makes sure that a run begins when a timer just added or moved is due. Only one that is
@@ -94,77 +119,58 @@ func (d *driver) arm() {
 	}
 	d.armed = when
 	if d.alarm == nil {
-		d.bell = &bell{}
-		d.bell.of.Store(d)
-		d.alarm = time.AfterFunc(when-d.now(), d.bell.ring)
+		d.alarm = time.AfterFunc(when-d.now(), d.run)
 	} else {
 		d.alarm.Reset(when - d.now())
 	}
 }
 
-// disarm ends the driver: no run begins any more.
+// disarm ends the driver: no run begins any more. The alarm goes off at once, for nothing: the
+// runtime may keep a timer that is stopped, and the driver with it, until its time.
 func (d *driver) disarm() {
+	if d.alarm != nil && !d.stopped {
+		d.alarm.Reset(0)
+	}
 	d.stopped = true
-	if d.alarm != nil {
-		d.alarm.Stop()
-		d.bell.of.Store(nil)
-	}
-}
-
-// A bell is what the runtime knows of a driver: it may keep a timer that was stopped until its
-// time, but not the driver along with it.
-type bell struct{ of atomic.Pointer[driver] }
-
-func (b *bell) ring() {
-	if d := b.of.Load(); d != nil {
-		d.run()
-	}
 }
 
 // run calls what is due. At most one is running; the alarm that starts another finds nothing to do.
 func (d *driver) run() {
-	d.mu.Lock()
-	if d.running || d.stopped {
-		d.mu.Unlock()
+	d.mu.Mutex.Lock()
+	idle := !d.running && !d.stopped
+	d.running = d.running || idle
+	d.mu.Unlock()
+	if !idle {
 		return
 	}
-	d.running = true
-	d.mu.Unlock()
-	// Deferred, as a callback may end its goroutine: the rest then gets another.
-	defer d.endRun()
+	defer d.endRun() // deferred, as a callback may end its goroutine: the rest then gets another
 	for d.runNext() {
 	}
 }
 
 func (d *driver) endRun() {
-	d.mu.Lock()
+	d.mu.Mutex.Lock()
 	defer d.mu.Unlock()
 	d.running = false
 	d.arm()
 }
 
-// call runs a callback and survives its panic.
+// call runs a callback and survives its panic, and that of OnPanic.
 func (d *driver) call(f func()) {
 	defer func() {
-		if v := recover(); v != nil {
-			d.report(v, debug.Stack())
+		v := recover()
+		if v == nil {
+			return
 		}
+		d.mu.Lock()
+		d.panics++
+		d.mu.Unlock()
+		defer func() {
+			if v := recover(); v != nil {
+				log.Printf("timing: OnPanic panicked: %v", v)
+			}
+		}()
+		d.onPanic(v, debug.Stack())
 	}()
 	f()
-}
-
-func (d *driver) report(v any, stack []byte) {
-	d.mu.Lock()
-	d.panics++
-	d.mu.Unlock()
-	if d.onPanic == nil {
-		log.Printf("timing: callback panicked: %v\n%s", v, stack)
-		return
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			log.Printf("timing: OnPanic panicked: %v", v)
-		}
-	}()
-	d.onPanic(v, stack)
 }

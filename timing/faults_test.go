@@ -297,7 +297,7 @@ func soak(t *testing.T, s *Scheduler, goroutines int, d time.Duration) {
 // What nobody has made says so: the indices of a Wheel and a Keyed are not checked, so that they
 // would end the process, which no recover prevents, or never return.
 func TestWhatWasNotMadePanics(t *testing.T) {
-	const wheel = "timing: a Wheel that was not made with New"
+	const wheel = "timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function"
 	mustPanic(t, wheel, func() { new(Wheel).At(1, func() {}) })
 	mustPanic(t, wheel, func() { new(Wheel).Every(1, 1, func() {}) })
 	mustPanic(t, wheel, func() { new(Wheel).Advance(1, 0) })
@@ -309,7 +309,7 @@ func TestWhatWasNotMadePanics(t *testing.T) {
 		mustPanic(t, wheel, func() { new(Wheel).Pending(timer) })
 		mustPanic(t, wheel, func() { new(Wheel).When(timer) })
 	}
-	const keyed = "timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel"
+	const keyed = wheel
 	mustPanic(t, keyed, func() { _ = new(Keyed[int, int]).Set(1, 1, 1) })
 	mustPanic(t, keyed, func() { new(Keyed[int, int]).Move(1, 1) })
 	mustPanic(t, keyed, func() { new(Keyed[int, int]).Get(1) })
@@ -323,7 +323,7 @@ func TestWhatWasNotMadePanics(t *testing.T) {
 	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Remove(1) })
 	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Len() })
 	mustPanic(t, keyed, func() { new(KeyedWheel[int, int]).Drain(nil) })
-	const scheduler = "timing: a Scheduler that was not made with NewScheduler"
+	const scheduler = wheel
 	for _, d := range []time.Duration{-1, 0, 1} {
 		mustPanic(t, scheduler, func() { _, _ = new(Scheduler).AfterFunc(d, func() {}) })
 		mustPanic(t, scheduler, func() { _ = new(Scheduler).Set("key", d, func() {}) })

@@ -1,9 +1,6 @@
 package timing
 
-import (
-	"iter"
-	"time"
-)
+import "time"
 
 // KeyedConfig holds the settings of a [Keyed]. The zero value is ready to use. Negative settings
 // are a programmer's error: NewKeyed panics.
@@ -36,9 +33,7 @@ type KeyedConfig struct {
 // deadline of its last entry has passed.
 type Keyed[K comparable, V any] struct {
 	driver
-	core   expiring[K, V]
-	max    int
-	expire func(expired []Entry[K, V])
+	core[K, V]
 }
 
 // NewKeyed returns an empty Keyed. It panics if the config makes no sense.
@@ -50,15 +45,9 @@ type Keyed[K comparable, V any] struct {
 // and the rest of that batch is not offered again: who calls functions of others there recovers for
 // each. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
-	if cfg.MaxPending < 0 {
-		panic("timing: NewKeyed with a negative MaxPending")
-	}
-	if cfg.MaxPending == 0 {
-		cfg.MaxPending = DefaultMaxPending
-	}
-	k := &Keyed[K, V]{max: cfg.MaxPending, expire: expire}
-	k.init(cfg.Tick, cfg.OnPanic, k.runDue)
-	k.core.init(k.wheel)
+	k := &Keyed[K, V]{}
+	k.driver.init("NewKeyed", cfg.Tick, cfg.MaxPending, cfg.OnPanic, k.runDue)
+	k.core.init(k.driver.wheel, &k.mu, expire)
 	return k
 }
 
@@ -67,21 +56,15 @@ func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[
 // before Set returns to a caller that is the expire function. The error is nil, ErrStopped, or a
 // *LimitError if it would be one entry too many.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
-	k.core.mustBeMade()
-	when := k.after(d) // not under the lock, as it takes so long
-	k.lock()
+	when := k.after(d)
+	k.enter()
 	defer k.mu.Unlock()
-	return k.set(key, value, when)
-}
-
-func (k *Keyed[K, V]) set(key K, value V, when time.Duration) error {
-	if k.stopped {
-		return ErrStopped
+	if !k.has(key) {
+		if err := k.mayAdd(0); err != nil {
+			return err
+		}
 	}
-	if k.wheel.Len() >= k.max && k.core.timer(key) == (Timer{}) {
-		return &LimitError{Max: k.max}
-	}
-	k.core.set(key, value, when)
+	k.set(key, value, when)
 	k.wakeBy(when)
 	return nil
 }
@@ -92,136 +75,65 @@ func (k *Keyed[K, V]) set(key K, value V, when time.Duration) error {
 // value, and the error that Set would, with which f has not been called. f runs with the lock held:
 // it must not call methods of k. If f panics, nothing has changed.
 func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V) (value V, err error) {
-	k.core.mustBeMade()
 	when := k.after(d)
-	k.lock()
+	k.enter()
 	defer k.mu.Unlock()
-	t := k.core.timer(key)
-	switch {
-	case k.stopped:
-		return value, ErrStopped
-	case t != (Timer{}):
-		e := &k.core.entries[t.index]
+	if t := k.timer(key); t != (Timer{}) {
+		e := &k.entries[t.index]
 		e.Value = f(e.Value, true)
 		return e.Value, nil
-	case k.wheel.Len() >= k.max:
-		return value, &LimitError{Max: k.max}
+	}
+	if err := k.mayAdd(0); err != nil {
+		return value, err
 	}
 	value = f(value, false)
-	return value, k.set(key, value, when)
+	k.set(key, value, when)
+	k.wakeBy(when)
+	return value, nil
 }
 
 // Move has the entry of a key expire d from now, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
-	k.core.mustBeMade()
 	when := k.after(d)
-	k.lock()
+	k.enter()
 	defer k.mu.Unlock()
-	ok := k.core.move(key, when)
-	if ok {
-		k.wakeBy(when)
+	if !k.driver.wheel.Extend(k.timer(key), when) {
+		return false
 	}
-	return ok
-}
-
-// Remove takes out the entry of a key and returns its value. True means that expire will not get
-// it; false that there is none: there never was one, it has expired, or was removed.
-func (k *Keyed[K, V]) Remove(key K) (value V, ok bool) {
-	k.core.mustBeMade()
-	k.lock()
-	defer k.mu.Unlock()
-	return k.core.remove(key)
-}
-
-// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
-// found until expire gets it.
-func (k *Keyed[K, V]) Get(key K) (value V, ok bool) {
-	k.core.mustBeMade()
-	k.lock()
-	defer k.mu.Unlock()
-	return k.core.get(key)
+	k.wakeBy(when)
+	return true
 }
 
 // When returns the deadline of a key's entry, and false if there is none.
 func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
-	k.core.mustBeMade()
-	k.lock()
+	k.enter()
 	defer k.mu.Unlock()
-	d, ok := k.wheel.When(k.core.timer(key))
-	if !ok {
-		return time.Time{}, false
-	}
-	return k.wallTime(d), true
-}
-
-// All yields the entries that there are when the iteration begins, in no order. What happens to
-// them meanwhile does not show, and the loop's body may call any method.
-func (k *Keyed[K, V]) All() iter.Seq2[K, V] {
-	k.core.mustBeMade()
-	return func(yield func(K, V) bool) {
-		k.lock()
-		all := k.core.all()
-		k.mu.Unlock()
-		for _, e := range all {
-			if !yield(e.Key, e.Value) {
-				return
-			}
-		}
-	}
-}
-
-// Len returns the number of entries.
-func (k *Keyed[K, V]) Len() int {
-	k.core.mustBeMade()
-	k.lock()
-	defer k.mu.Unlock()
-	return k.wheel.Len()
-}
-
-// Drain takes out all entries, at one moment, and then calls f with each, in the order of their
-// deadlines, on the caller's goroutine. f may be nil, and may set entries, which stay. It returns
-// how many there were.
-func (k *Keyed[K, V]) Drain(f func(key K, value V)) int {
-	k.core.mustBeMade()
-	k.lock()
-	all := k.core.clear()
-	k.mu.Unlock()
-	if f != nil {
-		for _, e := range all {
-			f(e.Key, e.Value)
-		}
-	}
-	return len(all)
+	return k.when(k.timer(key))
 }
 
 // Stop ends the Keyed and returns its entries in the order of their deadlines. expire is not called
 // any more; Stop does not wait for a call that is running, so expire may call it. Set then returns
 // ErrStopped, and the other methods find nothing. To stop again does nothing and returns nil.
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
-	k.core.mustBeMade()
-	k.lock()
+	k.enter()
 	defer k.mu.Unlock()
 	k.disarm()
-	return k.core.clear()
+	return k.takeAll()
 }
 
-// runDue gives expire a batch of what is due, and reports whether there may be more.
-func (k *Keyed[K, V]) runDue() bool {
-	batch, more := k.takeDue()
-	if len(batch) > 0 && k.expire != nil {
+// runDue gives expire a batch of what is due, and reports whether there may be more: at least the
+// batch, which must be forgotten.
+func (k *Keyed[K, V]) runDue() (more bool) {
+	k.mu.Mutex.Lock()
+	k.endBatch()
+	if !k.stopped {
+		more = k.takeDue(k.now()) || len(k.batch) > 0
+	}
+	batch := k.batch
+	k.mu.Unlock()
+	if len(batch) > 0 {
 		k.call(func() { k.expire(batch) })
 	}
 	return more
-}
-
-func (k *Keyed[K, V]) takeDue() (batch []Entry[K, V], more bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.core.endBatch()
-	if k.stopped {
-		return nil, false
-	}
-	batch, more = k.core.takeDue(k.now())
-	return batch, more || len(batch) > 0 // the batch must be forgotten
 }

@@ -17,7 +17,7 @@ import (
 
 // validate checks that the keys are those of the wheel's timers. A key that is not equal to itself
 // is in no map.
-func (k *expiring[K, V]) validate(t testing.TB) {
+func (k *core[K, V]) validate(t testing.TB) {
 	t.Helper()
 	k.wheel.validate(t)
 	strange := 0

@@ -12,13 +12,12 @@ import (
 // It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Who drains
 // that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 23 KB.
 type KeyedWheel[K comparable, V any] struct {
-	core    expiring[K, V]
+	core[K, V]
 	owner   *Wheel
 	alarm   Timer
 	call    func()        // ring, made once
 	sooner  time.Duration // what is due up to this is due before alarm: all, if that is not set
 	ringing bool
-	expire  func(expired []Entry[K, V])
 }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
@@ -30,21 +29,27 @@ type KeyedWheel[K comparable, V any] struct {
 // owner's Advance; the rest of that batch is not offered again. expire may be nil: then entries
 // just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
-	owner.mustBeMade()
-	k := &KeyedWheel[K, V]{owner: owner, expire: expire, sooner: math.MaxInt64}
+	mustBeMade(owner)
+	k := &KeyedWheel[K, V]{owner: owner, sooner: math.MaxInt64}
 	w := New(Config{Tick: time.Duration(owner.tick)})
 	w.Advance(owner.now, 0)
-	k.core.init(w)
+	k.init(w, noLock{}, expire)
 	k.call = k.ring
 	return k
 }
+
+// noLock is the lock of what has one owner.
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
 
 // Set gives a key a value, which expires at when, an offset on the owner's clock. If the key has
 // one, both its value and its deadline are replaced. A when that is not after the owner's time has
 // passed: the entry expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
 	when = k.passedOr(when)
-	k.core.set(key, value, when)
+	k.set(key, value, when)
 	k.wakeBy(when)
 }
 
@@ -52,51 +57,27 @@ func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 	when = k.passedOr(when)
-	if !k.core.move(key, when) {
+	if !k.wheel.Extend(k.timer(key), when) {
 		return false
 	}
 	k.wakeBy(when)
 	return true
 }
 
-// Remove takes out the entry of a key and returns its value. True means that expire will not get
-// it; false that there is none: there never was one, it has expired, or was removed.
-func (k *KeyedWheel[K, V]) Remove(key K) (value V, ok bool) {
-	return k.core.remove(key)
-}
-
-// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
-// found until expire gets it.
-func (k *KeyedWheel[K, V]) Get(key K) (value V, ok bool) {
-	return k.core.get(key)
-}
-
-// Len returns the number of entries.
-func (k *KeyedWheel[K, V]) Len() int {
-	k.core.mustBeMade()
-	return k.core.wheel.Len()
-}
-
 // Drain takes out all entries, and then calls f with each, in the order of their deadlines. f may
 // be nil, and may set entries, which stay. It returns how many there were. A KeyedWheel that it has
 // emptied has no timer in its owner's Wheel, so there is nothing to stop.
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
-	k.core.mustBeMade()
-	all := k.core.clear()
+	mustBeMade(k.wheel)
 	k.owner.Stop(k.alarm)
 	k.sooner = math.MaxInt64
-	if f != nil {
-		for _, e := range all {
-			f(e.Key, e.Value)
-		}
-	}
-	return len(all)
+	return k.core.Drain(f)
 }
 
 // passedOr returns a deadline; in place of one that has passed, the tick that the owner has come
 // to. The inner wheel may be behind that, and would round the other up to a tick to come.
 func (k *KeyedWheel[K, V]) passedOr(when time.Duration) time.Duration {
-	k.core.mustBeMade()
+	mustBeMade(k.wheel)
 	if when > k.owner.now {
 		return when
 	}
@@ -112,7 +93,7 @@ func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
 
 // arm sets the alarm for the first deadline.
 func (k *KeyedWheel[K, V]) arm() {
-	when, ok := k.core.wheel.Next()
+	when, ok := k.wheel.Next()
 	if !ok {
 		k.sooner = math.MaxInt64
 		return
@@ -126,15 +107,12 @@ func (k *KeyedWheel[K, V]) arm() {
 // ring is the alarm's callback: one batch.
 func (k *KeyedWheel[K, V]) ring() {
 	k.ringing = true
-	defer k.endRing() // deferred, as expire may panic
-	batch, _ := k.core.takeDue(k.owner.now)
-	if len(batch) > 0 && k.expire != nil {
-		k.expire(batch)
+	defer func() { // as expire may panic
+		k.ringing = false
+		k.endBatch()
+		k.arm()
+	}()
+	if k.takeDue(k.owner.now); len(k.batch) > 0 {
+		k.expire(k.batch)
 	}
-}
-
-func (k *KeyedWheel[K, V]) endRing() {
-	k.ringing = false
-	k.core.endBatch()
-	k.arm()
 }

@@ -1,6 +1,10 @@
 package timing
 
-import "time"
+import (
+	"iter"
+	"sync"
+	"time"
+)
 
 // Entry is a key and its value in a [Keyed] or a [KeyedWheel].
 type Entry[K comparable, V any] struct {
@@ -21,23 +25,17 @@ func newKeys[K comparable, V any](w *Wheel) keys[K, V] {
 	return keys[K, V]{wheel: w, nodes: make(map[K]uint32)}
 }
 
-// mustBeMade panics for a zero Keyed or KeyedWheel.
-func (k *keys[K, V]) mustBeMade() {
-	if k.wheel == nil {
-		panic("timing: a Keyed or KeyedWheel that was not made with NewKeyed or NewKeyedWheel")
-	}
-}
-
 // timer returns the handle of a key's timer, which is the zero Timer if there is none. A key that
 // cannot be compared panics, before anything has changed.
 func (k *keys[K, V]) timer(key K) Timer {
-	k.mustBeMade()
 	i, ok := k.nodes[key]
 	if !ok {
 		return Timer{}
 	}
 	return Timer{k.wheel.id, i, k.wheel.node(i).gen}
 }
+
+func (k *keys[K, V]) has(key K) bool { return k.timer(key) != Timer{} }
 
 // set adds an entry, or replaces the one that the key has.
 func (k *keys[K, V]) set(key K, value V, when time.Duration) {
@@ -54,23 +52,12 @@ func (k *keys[K, V]) set(key K, value V, when time.Duration) {
 	k.entries[t.index] = Entry[K, V]{key, value}
 }
 
-func (k *keys[K, V]) move(key K, when time.Duration) bool {
-	return k.wheel.Extend(k.timer(key), when)
-}
-
 func (k *keys[K, V]) remove(key K) (value V, ok bool) {
 	t := k.timer(key)
 	if !k.wheel.Stop(t) {
 		return value, false
 	}
 	return k.takeOut(t).Value, true
-}
-
-func (k *keys[K, V]) get(key K) (value V, ok bool) {
-	if t := k.timer(key); t != (Timer{}) {
-		return k.entries[t.index].Value, true
-	}
-	return value, false
 }
 
 // takeOut removes and returns the entry of a timer that the wheel has just given up.
@@ -80,62 +67,121 @@ func (k *keys[K, V]) takeOut(t Timer) (e Entry[K, V]) {
 	return e
 }
 
-// all returns the entries, in no order, of a wheel that has no other timers.
-func (k *keys[K, V]) all() []Entry[K, V] {
-	var all []Entry[K, V]
-	for at := range k.wheel.slots {
-		for i := k.wheel.slots[at].first; i != 0; i = k.wheel.node(i).next {
-			all = append(all, k.entries[i])
-		}
-	}
-	return all
-}
-
-// clear removes all entries, gives memory back, and returns them in the order of their deadlines.
-// The wheel must have no other timers.
-func (k *keys[K, V]) clear() []Entry[K, V] {
-	k.mustBeMade()
-	var all []Entry[K, V]
-	for _, p := range k.wheel.inOrder() {
-		all = append(all, k.entries[p.timer.index])
-	}
+// clear empties the wheel, and gives the memory of all entries back. It leaves k.wheel alone, which
+// is read without the lock.
+func (k *keys[K, V]) clear() {
 	k.wheel.clear()
-	k.forget()
-	return all
+	k.nodes, k.entries = make(map[K]uint32), nil
 }
-
-// forget gives the memory of all entries back. It leaves k.wheel alone, which is read without the
-// lock.
-func (k *keys[K, V]) forget() { k.nodes, k.entries = make(map[K]uint32), nil }
 
 // keyedBatch is how many entries an expire function gets at most.
 const keyedBatch = 256
 
-// expiring takes entries that are due out of a wheel that has no other timers.
-type expiring[K comparable, V any] struct {
+// core is what a [Keyed] and a [KeyedWheel] have in common: keys with a wheel of their own, and a
+// lock, and a function that gets what has expired.
+type core[K comparable, V any] struct {
 	keys[K, V]
-	batch []Entry[K, V] // what takeDue returned last
-	take  func(Due) bool
+	locker sync.Locker
+	expire func(expired []Entry[K, V])
+	batch  []Entry[K, V] // what takeDue has taken last
+	take   func(Due) bool
 }
 
-func (k *expiring[K, V]) init(w *Wheel) {
-	k.keys = newKeys[K, V](w)
+func (k *core[K, V]) init(w *Wheel, locker sync.Locker, expire func([]Entry[K, V])) {
+	k.keys, k.locker, k.expire = newKeys[K, V](w), locker, expire
+	if expire == nil {
+		k.expire = func([]Entry[K, V]) {}
+	}
 	k.take = func(d Due) bool {
 		k.batch = append(k.batch, k.takeOut(d.Timer))
 		return true
 	}
 }
 
-// takeDue takes up to a batch of what is due, and reports whether there is more. The batch is valid
-// until endBatch.
-func (k *expiring[K, V]) takeDue(now time.Duration) (batch []Entry[K, V], more bool) {
+func (k *core[K, V]) enter() {
+	mustBeMade(k.wheel)
+	k.locker.Lock()
+}
+
+// takeDue takes up to a batch of what is due into k.batch, and reports whether there may be more.
+func (k *core[K, V]) takeDue(now time.Duration) (more bool) {
 	k.wheel.Take(now, keyedBatch, k.take)
 	next, ok := k.wheel.Next()
-	return k.batch, ok && next <= now
+	return ok && next <= now
 }
 
 // endBatch forgets the entries of the last batch, so that they are not kept alive.
-func (k *expiring[K, V]) endBatch() {
+func (k *core[K, V]) endBatch() {
 	clear(k.batch)
 	k.batch = k.batch[:0]
+}
+
+// Remove takes out the entry of a key and returns its value. True means that expire will not get
+// it; false that there is none: there never was one, it has expired, or was removed.
+func (k *core[K, V]) Remove(key K) (value V, ok bool) {
+	k.enter()
+	defer k.locker.Unlock()
+	return k.remove(key)
+}
+
+// Get returns the value of a key. It does not move its deadline. An entry whose time has come is
+// found until expire gets it.
+func (k *core[K, V]) Get(key K) (value V, ok bool) {
+	k.enter()
+	defer k.locker.Unlock()
+	if t := k.timer(key); t != (Timer{}) {
+		return k.entries[t.index].Value, true
+	}
+	return value, false
+}
+
+// Len returns the number of entries.
+func (k *core[K, V]) Len() int {
+	k.enter()
+	defer k.locker.Unlock()
+	return k.wheel.Len()
+}
+
+// All yields the entries that there are when the iteration begins, in no order. What happens to
+// them meanwhile does not show, and the loop's body may call any method.
+func (k *core[K, V]) All() iter.Seq2[K, V] {
+	mustBeMade(k.wheel)
+	return func(yield func(K, V) bool) {
+		k.locker.Lock()
+		var all []Entry[K, V]
+		for i := range k.wheel.pending() {
+			all = append(all, k.entries[i])
+		}
+		k.locker.Unlock()
+		for _, e := range all {
+			if !yield(e.Key, e.Value) {
+				return
+			}
+		}
+	}
+}
+
+// Drain takes out all entries, at one moment, and then calls f with each, in the order of their
+// deadlines, on the caller's goroutine. f may be nil, and may set entries, which stay. It returns
+// how many there were.
+func (k *core[K, V]) Drain(f func(key K, value V)) int {
+	k.enter()
+	all := k.takeAll()
+	k.locker.Unlock()
+	if f != nil {
+		for _, e := range all {
+			f(e.Key, e.Value)
+		}
+	}
+	return len(all)
+}
+
+// takeAll removes all entries and returns them in the order of their deadlines.
+func (k *core[K, V]) takeAll() []Entry[K, V] {
+	var all []Entry[K, V]
+	for _, p := range k.wheel.inOrder() {
+		all = append(all, k.entries[p.timer.index])
+	}
+	k.clear()
+	return all
 }

@@ -318,23 +318,16 @@ func (m *model) checkNext() {
 	}
 }
 
-// mayTie reports whether a Drain may visit two timers with one deadline in any order: that of a
-// periodic one has passed when it was filed for its next tick.
-func (m *model) mayTie(a, b *modelTimer) bool {
-	passed := func(x *modelTimer) bool { return x.period > 0 && x.when <= m.now }
-	return a.when == b.when && (passed(a) || passed(b))
-}
-
 // drain drains the wheel. The function may stop and move timers, and add some, which stay.
 func (m *model) drain() {
 	rest := slices.Clone(m.timers) // what is to be visited
 	changes := m.c.uint64n(2)
 	m.w.Drain(func(when time.Duration) {
 		next := slices.MinFunc(rest, func(a, b *modelTimer) int {
-			return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.seq, b.seq))
+			return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq))
 		})
 		gone := slices.IndexFunc(rest, func(x *modelTimer) bool { return !m.w.Pending(x.handle) })
-		if when != next.when || gone < 0 || rest[gone] != next && !m.mayTie(next, rest[gone]) {
+		if when != next.when || gone < 0 || rest[gone] != next {
 			m.t.Fatalf("Drain visited %d, want %d", when, next.when)
 		}
 		m.remove(rest[gone])

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -72,65 +74,34 @@ type SchedulerConfig struct {
 // positive and the methods of the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
-	cfg  SchedulerConfig
-	keys keys[string, func()]
-	due  Due            // what take was given
-	take func(Due) bool // keeps one timer that is due
-	line waiting
-	stat schedulerCounts
-
-	direct call // the one that is taken up, without an Executor
+	execute  func(f func()) // the Executor, or nil
+	keys     keys[string, func()]
+	due      Due              // what take was given last
+	take     func(Due) bool   // keeps one timer that is due
+	waiting  map[callID]*call // what the Executor has and has not started
+	started  sync.WaitGroup   // callbacks that run
+	stat     SchedulerStats   // but for what Stats finds elsewhere
+	lateness histogram
 }
 
-// call is a callback that was given to the Executor and has not been started.
+// call is a callback that is due, of a Job or a key.
 type call struct {
-	f     func()
-	when  time.Duration
+	callID
+	f    func()
+	when time.Duration
+}
+
+// callID says of which timer a call is: of one with a key or, if the Timer is not zero, of a Job.
+// By then the node of the first is free.
+type callID struct {
 	timer Timer
 	key   string
-	keyed bool
-}
-
-// waiting are the calls that the Executor has. One with a key is found by its key, as its node in
-// the wheel has been free since it was due.
-type waiting struct {
-	byTimer map[Timer]*call
-	byKey   map[string]*call
-}
-
-func (l *waiting) len() int { return len(l.byTimer) + len(l.byKey) }
-
-func (l *waiting) add(c *call) {
-	if c.keyed {
-		l.byKey[c.key] = c
-	} else {
-		l.byTimer[c.timer] = c
-	}
-}
-
-// remove takes a call out and reports whether it was there.
-func (l *waiting) remove(c *call) bool {
-	if c == nil || l.byKey[c.key] != c && l.byTimer[c.timer] != c {
-		return false
-	}
-	if c.keyed {
-		delete(l.byKey, c.key)
-	} else {
-		delete(l.byTimer, c.timer)
-	}
-	return true
 }
 
 // NewScheduler returns an empty Scheduler. It panics if the config makes no sense.
 func NewScheduler(cfg SchedulerConfig) *Scheduler {
-	if cfg.MaxPending < 0 {
-		panic("timing: NewScheduler with a negative MaxPending")
-	}
-	if cfg.MaxPending == 0 {
-		cfg.MaxPending = DefaultMaxPending
-	}
-	s := &Scheduler{cfg: cfg, line: waiting{make(map[Timer]*call), make(map[string]*call)}}
-	s.init(cfg.Tick, cfg.OnPanic, s.runDue)
+	s := &Scheduler{execute: cfg.Executor, waiting: make(map[callID]*call)}
+	s.init("NewScheduler", cfg.Tick, cfg.MaxPending, cfg.OnPanic, s.runDue)
 	s.keys = newKeys[string, func()](s.wheel)
 	s.take = func(d Due) bool {
 		s.due = d
@@ -147,13 +118,8 @@ type Job struct {
 
 // AfterFunc has f called once, d from now. The error is nil, ErrStopped or a *LimitError.
 func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
-	if f == nil {
-		panic("timing: AfterFunc with a nil func")
-	}
-	when := s.after(d) // not under the lock: it takes as long as all the rest
-	s.lock()
-	defer s.mu.Unlock()
-	return s.add(when, 0, f)
+	mustCall("AfterFunc", f)
+	return s.add(d, 0, f)
 }
 
 // At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
@@ -171,16 +137,26 @@ func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 // milliseconds, so of periods of a millisecond about one in eight is missed there; of those of 2 ms
 // few are, and a loop's Every has a more exact clock. It is Job.Stop that ends it.
 func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
-	if f == nil {
-		panic("timing: Every with a nil func")
-	}
-	if d <= 0 {
-		panic("timing: Every with a period that is not positive")
-	}
+	mustRepeat(d, f)
+	return s.add(d, d, f)
+}
+
+func (s *Scheduler) add(d, period time.Duration, f func()) (Job, error) {
 	when := s.after(d)
 	s.lock()
 	defer s.mu.Unlock()
-	return s.add(when, d, f)
+	if err := s.mayAdd(len(s.waiting)); err != nil {
+		return Job{}, err
+	}
+	var t Timer
+	if period > 0 {
+		t = s.wheel.Every(when, period, f)
+	} else {
+		t = s.wheel.At(when, f)
+	}
+	s.stat.Scheduled++
+	s.wakeBy(when)
+	return Job{s, t}, nil
 }
 
 // Stop removes the timer and reports whether that prevented a future call: true for a pending
@@ -192,7 +168,10 @@ func (t Job) Stop() bool {
 	}
 	t.s.lock()
 	defer t.s.mu.Unlock()
-	return t.s.stop(t.t)
+	next, waits := t.s.wheel.Stop(t.t), t.s.takeWaiting(callID{timer: t.t}) != nil
+	t.s.countStopped(next)
+	t.s.countStopped(waits) // of a periodic timer there may be both
+	return next || waits
 }
 
 // Reset moves a pending timer to d from now and reports true; false once it is due or was stopped.
@@ -205,7 +184,11 @@ func (t Job) Reset(d time.Duration) bool {
 	when := t.s.after(d)
 	t.s.lock()
 	defer t.s.mu.Unlock()
-	return t.s.reset(t.t, when)
+	if !t.s.wheel.Reset(t.t, when) {
+		return false
+	}
+	t.s.wakeBy(when)
+	return true
 }
 
 // Pending reports whether the timer is going to call its function, which may wait for the Executor.
@@ -222,14 +205,10 @@ func (t Job) When() (when time.Time, ok bool) {
 	}
 	t.s.lock()
 	defer t.s.mu.Unlock()
-	d, ok := t.s.wheel.When(t.t)
-	if c := t.s.line.byTimer[t.t]; c != nil && !ok {
-		d, ok = c.when, true
+	if c := t.s.waiting[callID{timer: t.t}]; c != nil && !t.s.wheel.Pending(t.t) {
+		return t.s.start.Add(c.when), true
 	}
-	if !ok {
-		return time.Time{}, false
-	}
-	return t.s.wallTime(d), true
+	return t.s.when(t.t)
 }
 
 // Set has f called once, d from now, under a key. If a timer with the key is pending, or its
@@ -237,23 +216,18 @@ func (t Job) When() (when time.Time, ok bool) {
 // free again as soon as its callback is started, so Set in the callback, or while it runs, adds a
 // new timer. The error is nil, ErrStopped or a *LimitError.
 func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
-	if f == nil {
-		panic("timing: Set with a nil func")
-	}
+	mustCall("Set", f)
 	when := s.after(d)
 	s.lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return ErrStopped
 	}
-	if s.stopKey(key) {
-		s.stat.stopped++
-	}
-	if err := s.mayAdd(); err != nil {
+	s.stopKey(key)
+	if err := s.mayAdd(len(s.waiting)); err != nil {
 		return err
 	}
-	s.addKey(key, when, f)
-	s.stat.scheduled++
+	s.setKey(key, when, f)
 	return nil
 }
 
@@ -262,16 +236,35 @@ func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 	return s.Set(key, time.Until(t), f)
 }
 
-// addKey adds a timer for a key that has none.
-func (s *Scheduler) addKey(key string, when time.Duration, f func()) {
+// setKey adds a timer for a key that has none.
+func (s *Scheduler) setKey(key string, when time.Duration, f func()) {
 	s.keys.set(key, f, when)
+	s.stat.Scheduled++
 	s.wakeBy(when)
 }
 
-// stopKey removes the timer of a key, or its call that waits for the Executor.
-func (s *Scheduler) stopKey(key string) bool {
-	_, ok := s.keys.remove(key)
-	return ok || s.line.remove(s.line.byKey[key])
+// stopKey removes the timer of a key, or its call that waits for the Executor, and returns its
+// function; nil if there is none.
+func (s *Scheduler) stopKey(key string) func() {
+	f, ok := s.keys.remove(key)
+	if c := s.takeWaiting(callID{key: key}); c != nil {
+		f, ok = c.f, true
+	}
+	s.countStopped(ok)
+	return f
+}
+
+func (s *Scheduler) countStopped(ok bool) {
+	if ok {
+		s.stat.Stopped++
+	}
+}
+
+// takeWaiting takes the call of a timer from those that wait for the Executor, or returns nil.
+func (s *Scheduler) takeWaiting(id callID) *call {
+	c := s.waiting[id]
+	delete(s.waiting, id)
+	return c
 }
 
 // Move makes the timer with the key due d from now, be that earlier or later than before, also if
@@ -284,17 +277,14 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 	if s.stopped {
 		return ErrStopped
 	}
-	if s.keys.move(key, when) {
+	if s.wheel.Extend(s.keys.timer(key), when) {
 		s.wakeBy(when)
-		return nil
+	} else if f := s.stopKey(key); f != nil { // of a call that waits
+		s.setKey(key, when, f)
+	} else {
+		return ErrUnknownKey
 	}
-	if c := s.line.byKey[key]; s.line.remove(c) {
-		s.stat.stopped++
-		s.stat.scheduled++
-		s.addKey(key, when, c.f)
-		return nil
-	}
-	return ErrUnknownKey
+	return nil
 }
 
 // Remove stops the timer with the key. True means that its callback will never run; false that
@@ -303,18 +293,14 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
-	ok := s.stopKey(key)
-	if ok {
-		s.stat.stopped++
-	}
-	return ok
+	return s.stopKey(key) != nil
 }
 
 // Has reports whether there is a timer with the key whose callback has not been started.
 func (s *Scheduler) Has(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
-	return s.keys.timer(key) != (Timer{}) || s.line.byKey[key] != nil
+	return s.keys.has(key) || s.waiting[callID{key: key}] != nil
 }
 
 // Len returns the number of pending timers, with a key or without. Callbacks that wait for the
@@ -325,75 +311,27 @@ func (s *Scheduler) Len() int {
 	return s.wheel.Len()
 }
 
-// mayAdd returns why a timer may not be added, if so.
-func (s *Scheduler) mayAdd() error {
-	if s.stopped {
-		return ErrStopped
-	}
-	if s.wheel.Len()+s.line.len() >= s.cfg.MaxPending {
-		return &LimitError{Max: s.cfg.MaxPending}
-	}
-	return nil
-}
-
-func (s *Scheduler) add(when, period time.Duration, f func()) (Job, error) {
-	if err := s.mayAdd(); err != nil {
-		return Job{}, err
-	}
-	var t Timer
-	if period > 0 {
-		t = s.wheel.Every(when, period, f)
-	} else {
-		t = s.wheel.At(when, f)
-	}
-	s.stat.scheduled++
-	s.wakeBy(when)
-	return Job{s, t}, nil
-}
-
-// stop prevents the calls of a timer: the next one, and one that waits for the Executor. Of a
-// periodic timer there may be both.
-func (s *Scheduler) stop(t Timer) (stopped bool) {
-	if s.wheel.Stop(t) {
-		s.stat.stopped++
-		stopped = true
-	}
-	if s.line.remove(s.line.byTimer[t]) {
-		s.stat.stopped++
-		stopped = true
-	}
-	return stopped
-}
-
-func (s *Scheduler) reset(t Timer, when time.Duration) bool {
-	if !s.wheel.Reset(t, when) {
-		return false
-	}
-	s.wakeBy(when)
-	return true
-}
-
-// runDue starts the next callback if it is due. The lock is not held while it runs, and nothing
-// else is taken from the wheel before it returns: so it can remove its neighbours.
+// runDue starts the next callback if it is due, and reports whether there may be more. The lock is
+// not held while it runs, and nothing else is taken from the wheel before it returns: so it can
+// remove its neighbours.
 func (s *Scheduler) runDue() (more bool) {
-	c, more := s.takeNext()
+	f, more := s.takeNext()
 	switch {
-	case c == nil:
-	case s.cfg.Executor == nil:
-		f := c.f
-		*c = call{} // it keeps nothing alive
+	case f == nil:
+	case s.execute == nil:
 		s.runCallback(f)
 	default:
-		s.call(func() { s.handOver(c) })
+		s.call(f)
 	}
 	return more
 }
 
-// takeNext takes a call that is due from the wheel. c may be nil though there is more: the wheel's
-// budget has run out, which lets others have the lock.
-func (s *Scheduler) takeNext() (c *call, more bool) {
+// takeNext takes a call that is due from the wheel, and returns the callback or, if there is an
+// Executor, what gives it to that. It may be nil though there is more: the wheel's budget has run
+// out, which lets others have the lock.
+func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
-	s.mu.Lock()
+	s.mu.Mutex.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, false
@@ -405,29 +343,27 @@ func (s *Scheduler) takeNext() (c *call, more bool) {
 	}
 	d := s.due
 	s.due = Due{}
-	if c = &s.direct; s.cfg.Executor != nil {
-		c = new(call)
-	}
-	*c = call{f: d.Func, when: d.When, timer: d.Timer}
-	if d.Func == nil {
+	id, f := callID{timer: d.Timer}, d.Func
+	if f == nil {
 		e := s.keys.takeOut(d.Timer)
-		c.f, c.key, c.keyed = e.Value, e.Key, true
+		id, f = callID{key: e.Key}, e.Value
 	}
 	if s.wheel.Pending(d.Timer) { // a periodic one, which has been filed anew
-		s.stat.scheduled += 1 + s.wheel.counts.Skipped - skipped
+		s.stat.Scheduled += 1 + s.wheel.counts.Skipped - skipped
 	}
-	if s.line.byTimer[d.Timer] != nil { // a periodic timer's last call
+	if s.waiting[id] != nil { // a periodic timer's last call
 		s.wheel.counts.Skipped++
 		return nil, true
 	}
-	s.stat.late(now - d.When)
-	if s.cfg.Executor == nil {
-		s.stat.fired++
-		s.active++
-	} else {
-		s.line.add(c)
+	s.stat.LatenessMax = max(s.stat.LatenessMax, now-d.When)
+	s.lateness.add(now - d.When)
+	if s.execute == nil {
+		s.countStarted()
+		return f, true
 	}
-	return c, true
+	c := &call{id, f, d.When}
+	s.waiting[id] = c
+	return func() { s.handOver(c) }, true
 }
 
 // handOver gives a call to the Executor. Until it is started it can be stopped, and Stop returns it
@@ -436,41 +372,42 @@ func (s *Scheduler) handOver(c *call) {
 	taken := false
 	defer func() {
 		if !taken { // the Executor has panicked
-			s.claim(c, &s.stat.refused)
+			s.claim(c, false)
 		}
 	}()
-	s.cfg.Executor(func() {
-		if s.claim(c, &s.stat.fired) {
+	s.execute(func() {
+		if s.claim(c, true) {
 			s.runCallback(c.f)
 		}
 	})
 	taken = true
 }
 
-// claim reports whether a call was waiting for the Executor, which it does no longer, and counts
-// it. False if it has been started, or stopped, or Stop has returned it as pending.
-func (s *Scheduler) claim(c *call, counter *uint64) bool {
-	s.mu.Lock()
+// claim reports whether a call was waiting for the Executor, which it does no longer: it is started
+// or refused. False if it has been started, or stopped, or Stop has returned it as pending.
+func (s *Scheduler) claim(c *call, start bool) bool {
+	s.mu.Mutex.Lock()
 	defer s.mu.Unlock()
-	if !s.line.remove(c) {
+	if s.waiting[c.callID] != c {
 		return false
 	}
-	if *counter++; counter == &s.stat.fired {
-		s.active++
+	delete(s.waiting, c.callID)
+	if start {
+		s.countStarted()
+	} else {
+		s.stat.Refused++
 	}
 	return true
 }
 
-// runCallback runs a callback that is counted as active.
+func (s *Scheduler) countStarted() {
+	s.stat.Fired++
+	s.started.Add(1)
+}
+
+// runCallback runs a callback that is counted as started.
 func (s *Scheduler) runCallback(f func()) {
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.active--; s.active == 0 && s.quiet != nil {
-			close(s.quiet)
-			s.quiet = nil
-		}
-	}()
+	defer s.started.Done()
 	s.call(f)
 }
 
@@ -508,15 +445,8 @@ func (s *Scheduler) Stop() []Pending {
 		return nil
 	}
 	s.disarm()
-	var waiting []*call
-	for _, c := range s.line.byTimer {
-		waiting = append(waiting, c)
-	}
-	for _, c := range s.line.byKey {
-		waiting = append(waiting, c)
-	}
-	clear(s.line.byTimer)
-	clear(s.line.byKey)
+	waiting := slices.Collect(maps.Values(s.waiting))
+	clear(s.waiting)
 	return s.takeAll(waiting)
 }
 
@@ -525,16 +455,11 @@ func (s *Scheduler) Stop() []Pending {
 // calls it would wait for itself until then. It may be called again, and after Stop.
 func (s *Scheduler) Shutdown(ctx context.Context) ([]Pending, error) {
 	left := s.Stop()
-	s.lock()
-	quiet := s.quiet
-	if s.active > 0 && quiet == nil {
-		quiet = make(chan struct{})
-		s.quiet = quiet
-	}
-	s.mu.Unlock()
-	if quiet == nil {
-		return left, nil
-	}
+	quiet := make(chan struct{})
+	go func() {
+		s.started.Wait()
+		close(quiet)
+	}()
 	select {
 	case <-quiet:
 		return left, nil
@@ -554,13 +479,12 @@ func (s *Scheduler) takeAll(all []*call) []Pending {
 		}
 		all = append(all, c)
 	}
-	s.wheel.clear()
-	s.keys.forget()
-	s.stat.stopped += uint64(len(all))
+	s.keys.clear()
+	s.stat.Stopped += uint64(len(all))
 	slices.SortStableFunc(all, func(a, b *call) int { return cmp.Compare(a.when, b.when) })
 	var given []Pending
 	for _, c := range all {
-		given = append(given, Pending{When: s.wallTime(c.when), Key: c.key, Func: c.f})
+		given = append(given, Pending{When: s.start.Add(c.when), Key: c.key, Func: c.f})
 	}
 	return given
 }

@@ -68,7 +68,7 @@ func TestStopReturnsWhatIsOnItsWayToTheExecutor(t *testing.T) {
 		if got := s.Stop(); len(got) != 1 {
 			t.Errorf("Stop returned %+v", got)
 		}
-		s.handOver(taken)
+		taken()
 	})
 }
 

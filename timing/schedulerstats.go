@@ -26,35 +26,17 @@ type SchedulerStats struct {
 func (s *Scheduler) Stats() SchedulerStats {
 	s.lock()
 	defer s.mu.Unlock()
-	return SchedulerStats{
-		Pending:     s.wheel.Len(),
-		Waiting:     s.line.len(),
-		Scheduled:   s.stat.scheduled,
-		Fired:       s.stat.fired,
-		Refused:     s.stat.refused,
-		Stopped:     s.stat.stopped,
-		Skipped:     s.wheel.counts.Skipped,
-		Panics:      s.panics,
-		LatenessMax: s.stat.latest,
-		LatenessP99: s.stat.lateness.quantile(0.99),
-	}
+	st := s.stat
+	st.Pending, st.Waiting = s.wheel.Len(), len(s.waiting)
+	st.Skipped, st.Panics = s.wheel.counts.Skipped, s.panics
+	st.LatenessP99 = s.lateness.quantile(0.99)
+	return st
 }
 
-type schedulerCounts struct {
-	scheduled, fired, stopped, refused uint64
-	latest                             time.Duration
-	lateness                           histogram
-}
-
-func (c *schedulerCounts) late(d time.Duration) {
-	c.latest = max(c.latest, d)
-	c.lateness.add(d)
-}
-
-// histogram counts durations in buckets that are an eighth of a power of two wide.
+// histogram counts durations. A bucket has those whose four highest bits and length are the same.
 type histogram struct {
 	total   uint64
-	buckets [64 * 8]uint64
+	buckets [60 * 16]uint64
 }
 
 func (h *histogram) add(d time.Duration) {
@@ -62,31 +44,20 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(uint64(max(d, 0)))]++
 }
 
-// bucketOf returns the bucket of v: its highest bit and the three below.
 func bucketOf(v uint64) int {
-	if v < 8 {
-		return int(v)
-	}
-	shift := bits.Len64(v) - 4
-	return shift*8 + int(v>>shift)
+	shift := max(bits.Len64(v)-4, 0)
+	return shift<<4 | int(v>>shift)
 }
 
 // bucketEnd returns the largest value in a bucket.
-func bucketEnd(b int) uint64 {
-	if b < 8 {
-		return uint64(b)
-	}
-	shift := b/8 - 1
-	return (uint64(b%8)+9)<<shift - 1
-}
+func bucketEnd(b int) uint64 { return uint64(b&15+1)<<(b>>4) - 1 }
 
 // quantile returns an upper bound of the given part of the durations, 0 if there are none.
 func (h *histogram) quantile(q float64) time.Duration {
-	rank := uint64(q * float64(h.total))
+	rank := min(uint64(q*float64(h.total)), h.total-1)
 	var seen uint64
 	for b, n := range h.buckets {
-		seen += n
-		if n > 0 && seen > rank || n > 0 && seen == h.total {
+		if seen += n; seen > rank {
 			return time.Duration(bucketEnd(b))
 		}
 	}

@@ -80,17 +80,13 @@ type Wheel struct {
 	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so far.
 	slots    []slot
 	occupied [numLevels]uint64 // bit n: slot n of the level has timers, or all of them were stopped
-	levels   uint16            // bit k: occupied[k] is not 0
 
 	// moving is the index of a slot of which some timers have moved down and others have not; or 0.
 	moving int
 
-	few     *[fewLen]node            // the nodes below fewLen; node 0 is not used, so that 0 means none
-	nodes   []*[chunkLen]node        // the others; those below fewLen are not used
-	made    uint32                   // nodes that were ever used, and node 0
-	free    []uint32                 // the nodes released last, at most maxFree: a stack
-	idle    []uint64                 // bit i&63 of [i>>6]: node i is free, and not on the stack
-	lowest  int                      // no word of idle before this has a bit
+	nodes   [][]node                 // in chunks; node 0 is not used, so that 0 means none
+	made    uint32                   // nodes that there are, node 0 included
+	free    uint32                   // the node released last; the others follow by their next
 	periods map[uint32]time.Duration // of nodes that are periodic
 	late    map[uint32]uint64        // ticks of overdue nodes above level 0
 
@@ -125,15 +121,12 @@ const (
 	extended  = 1 << 15   // its deadline may be later than its slot
 )
 
-// Nodes are allocated in chunks of 32 KB, which do not move when the wheel grows, and are few
-// objects for the garbage collector. The first nodes have a small chunk, so that small wheels are
-// small.
+// Nodes are allocated in chunks of 32 KB. So they do not move when the wheel grows, and are few
+// objects for the garbage collector. The first chunk grows, so that small wheels are small.
 const (
 	chunkBits = 10
 	chunkLen  = 1 << chunkBits
 	chunkMask = chunkLen - 1
-	fewLen    = 64
-	maxFree   = 1024
 	lastGen   = math.MaxUint32 // a node that gets there is not used again: its first handle may still exist
 )
 
@@ -163,17 +156,10 @@ func New(cfg Config) *Wheel {
 func (w *Wheel) clear() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
-	w.slots, w.occupied, w.levels, w.moving = nil, [numLevels]uint64{}, 0, 0
-	w.few, w.nodes, w.made, w.periods, w.late = nil, nil, 1, nil, nil
-	w.free, w.idle, w.lowest = nil, nil, 0
+	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
+	w.nodes, w.made, w.free = nil, 0, 0
+	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
 	w.counts.Pending, w.counts.Overdue = 0, 0
-}
-
-// mustBeMade panics for the zero Wheel, which has no tick.
-func (w *Wheel) mustBeMade() {
-	if w.id == 0 {
-		panic("timing: a Wheel that was not made with New")
-	}
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
@@ -181,9 +167,7 @@ func (w *Wheel) mustBeMade() {
 // Callbacks run in the order of their deadlines, and those of one tick in the order they were
 // added. It panics if f is nil.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
-	if f == nil {
-		panic("timing: At with a nil func")
-	}
+	mustCall("At", f)
 	return w.add(when, f)
 }
 
@@ -195,16 +179,8 @@ func (w *Wheel) At(when time.Duration, f func()) Timer {
 // panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
 // is not positive.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
-	if f == nil {
-		panic("timing: Every with a nil func")
-	}
-	if period <= 0 {
-		panic("timing: Every with a period that is not positive")
-	}
+	mustRepeat(period, f)
 	t := w.add(first, f)
-	if w.periods == nil {
-		w.periods = make(map[uint32]time.Duration)
-	}
 	w.periods[t.index] = period
 	w.node(t.index).slot |= periodic
 	return t
@@ -217,7 +193,7 @@ func (w *Wheel) add(when time.Duration, f func()) Timer {
 	n.call = f
 	w.counts.Pending++
 	w.file(i, n, when)
-	return Timer{wheel: w.id, index: i, gen: n.gen}
+	return Timer{w.id, i, n.gen}
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a
@@ -317,7 +293,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 	if w.advancing {
 		panic("timing: Advance called by a callback of the same Wheel")
 	}
-	w.mustBeMade()
+	mustBeMade(w)
 	w.told = now
 	w.now = max(w.now, now)
 	target := w.reached(w.now)
@@ -347,6 +323,7 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 			w.pos = target
 			return
 		}
+		assert(tick >= w.pos, "the hand goes back")
 		w.pos = tick
 		more := true
 		if level > 0 {
@@ -370,15 +347,14 @@ func (w *Wheel) nextSlot() (level int, tick uint64) {
 		}
 		w.moving = 0
 	}
-	for w.levels != 0 {
-		level = bits.TrailingZeros16(w.levels)
-		n := bits.TrailingZeros64(w.occupied[level])
-		if w.slots[level<<slotBits|n].first != 0 {
-			shift := uint(level) * slotBits
-			return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
-		}
-		if w.occupied[level] &^= 1 << n; w.occupied[level] == 0 {
-			w.levels &^= 1 << level
+	for level := range w.occupied {
+		for w.occupied[level] != 0 {
+			n := bits.TrailingZeros64(w.occupied[level])
+			if w.slots[level<<slotBits|n].first != 0 {
+				shift := uint(level) * slotBits
+				return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
+			}
+			w.occupied[level] &^= 1 << n
 		}
 	}
 	return 0, math.MaxUint64
@@ -393,9 +369,8 @@ func (w *Wheel) moveDown(level, budget int) (left int) {
 	for ; budget > 0 && w.slots[at].first != 0; budget-- {
 		i := w.slots[at].first
 		n := w.node(i)
-		tick, round := w.tickOf(i, n), n.round
+		tick := w.tickOf(i, n)
 		w.unlink(i, n)
-		n.round = round
 		w.place(i, n, tick)
 		w.counts.Cascaded++
 	}
@@ -415,6 +390,7 @@ func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
 		if n.round == w.round { // added by a callback of this Advance; so were all behind it
 			return budget, false
 		}
+		assert(!asserting || n.round != 0 || n.slot&extended != 0 || w.up(n.when) == w.pos, "called at another tick")
 		w.unlink(i, n)
 		if n.slot&extended != 0 && n.when > now {
 			w.place(i, n, w.up(n.when))
@@ -485,77 +461,64 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	level := (bits.Len64((w.pos^tick)|slotMask) - 1) / slotBits
 	level = max(level, w.moving>>slotBits)
+	assert(tick >= w.pos, "a timer behind the hand")
 	at := slotAt(level, tick)
-	if at >= len(w.slots) {
-		w.addLevels(level)
+	for at >= len(w.slots) {
+		w.slots = append(w.slots, make([]slot, numSlots)...)
 	}
 	s := &w.slots[at]
-	first, last, isExtended := s.first, s.last, n.slot&extended != 0
-	n.slot = n.slot&periodic | uint16(at)
-	s.count++
-	switch {
-	case last != 0 && isExtended:
-		n.prev, n.next = 0, first
-		s.first, w.node(first).prev = i, i
-		s.early = min(s.early, n.when)
-	case last != 0:
-		n.prev, n.next = last, 0
-		s.last, w.node(last).next = i, i
-		s.early = min(s.early, n.when)
-	default:
-		n.prev, n.next = 0, 0
-		s.first, s.last, s.early = i, i, n.when
+	if s.first == 0 {
+		s.early = n.when
 		w.occupied[level] |= 1 << (at & slotMask)
-		w.levels |= 1 << level
 	}
+	s.early = min(s.early, n.when)
+	s.count++
+	if n.slot&extended == 0 {
+		n.prev, n.next = s.last, 0
+	} else {
+		n.prev, n.next = 0, s.first
+	}
+	n.slot = n.slot&periodic | uint16(at)
+	w.link(s, n, i, i)
 	if n.round != 0 {
-		w.noteOverdue(i, level, tick)
-	}
-}
-
-// noteOverdue counts a node that was due when it was added, and keeps its tick, which its deadline
-// does not tell, unless its slot is that tick.
-func (w *Wheel) noteOverdue(i uint32, level int, tick uint64) {
-	w.counts.Overdue++
-	if level > 0 {
-		if w.late == nil {
-			w.late = make(map[uint32]uint64)
+		w.counts.Overdue++
+		if level > 0 { // else its slot tells its tick
+			w.late[i] = tick
 		}
-		w.late[i] = tick
 	}
 }
 
-// addLevels makes the slots up to a level.
-func (w *Wheel) addLevels(level int) {
-	for n := len(w.slots); n < (level+1)<<slotBits; n++ {
-		w.slots = append(w.slots, slot{})
+// link has both neighbours of a node, or the ends of the slot where it has none, lead to others.
+func (w *Wheel) link(s *slot, n *node, next, prev uint32) {
+	if n.prev != 0 {
+		w.node(n.prev).next = next
+	} else {
+		s.first = next
+	}
+	if n.next != 0 {
+		w.node(n.next).prev = prev
+	} else {
+		s.last = prev
 	}
 }
 
-// tickOf returns the tick for which a node is filed, which is not on level 0.
+// tickOf returns the tick for which a node in a slot is filed.
 func (w *Wheel) tickOf(i uint32, n *node) uint64 {
-	if n.round != 0 {
-		return w.late[i]
+	switch at := n.slot & slotIndex; {
+	case n.round == 0:
+		return w.up(n.when)
+	case at < numSlots:
+		return w.pos&^slotMask | uint64(at)
 	}
-	return w.up(n.when)
+	return w.late[i]
 }
 
 // unlink takes a node out of its slot.
 func (w *Wheel) unlink(i uint32, n *node) {
-	at := int(n.slot & slotIndex)
-	s := &w.slots[at]
-	prev, next := n.prev, n.next
+	s := &w.slots[n.slot&slotIndex]
+	assert(!asserting || w.isLinked(s, i, n), "a list that does not lead to its timer")
 	s.count--
-	if prev != 0 {
-		w.node(prev).next = next
-	} else {
-		s.first = next
-	}
-	if next != 0 {
-		w.node(next).prev = prev
-	} else {
-		s.last = prev
-	}
+	w.link(s, n, n.next, n.prev)
 	if n.round != 0 {
 		w.counts.Overdue--
 		delete(w.late, i)
@@ -565,7 +528,7 @@ func (w *Wheel) unlink(i uint32, n *node) {
 // find returns the node of a pending timer, or nil.
 func (w *Wheel) find(t Timer) *node {
 	if t.wheel != w.id || t.wheel == 0 {
-		w.mustBeMade()
+		mustBeMade(w)
 		return nil
 	}
 	if n := w.node(t.index); n.gen == t.gen {
@@ -574,45 +537,26 @@ func (w *Wheel) find(t Timer) *node {
 	return nil
 }
 
-func (w *Wheel) node(i uint32) *node {
-	if i < fewLen {
-		return &w.few[i]
-	}
-	return &w.nodes[i>>chunkBits][i&chunkMask]
-}
+func (w *Wheel) node(i uint32) *node { return &w.nodes[i>>chunkBits][i&chunkMask] }
 
-// newNode returns a free node: of those released last, or else the one with the lowest number.
+// newNode returns a free node: the one released last, or else a new one.
 func (w *Wheel) newNode() uint32 {
-	if len(w.free) == 0 {
-		w.findFree()
+	if i := w.free; i != 0 {
+		n := w.node(i)
+		assert(n.call == nil && n.gen != lastGen, "a free node that is in use")
+		w.free = n.next
+		return i
 	}
-	last := len(w.free) - 1
-	i := w.free[last]
-	w.free = w.free[:last]
-	return i
-}
-
-// findFree puts free nodes on the stack, which is empty, the lowest on top.
-func (w *Wheel) findFree() {
-	for ; len(w.free) == 0 && w.lowest < len(w.idle); w.lowest++ {
-		for m := w.idle[w.lowest]; m != 0; {
-			bit := bits.Len64(m) - 1
-			m &^= 1 << bit
-			w.free = append(w.free, uint32(w.lowest<<6|bit))
-		}
-		w.idle[w.lowest] = 0
+	mustBeMade(w)
+	if w.made == 0 {
+		w.nodes, w.made = [][]node{make([]node, 1)}, 1
+	} else if w.made&chunkMask == 0 {
+		w.nodes = append(w.nodes, make([]node, 0, chunkLen))
 	}
-	if len(w.free) == 0 {
-		w.mustBeMade()
-		if w.few == nil {
-			w.few = new([fewLen]node)
-		}
-		if w.made >= fewLen && int(w.made) >= len(w.nodes)*chunkLen {
-			w.nodes = append(w.nodes, new([chunkLen]node))
-		}
-		w.free = append(w.free, w.made)
-		w.made++
-	}
+	last := &w.nodes[len(w.nodes)-1]
+	*last = append(*last, node{})
+	w.made++
+	return w.made - 1
 }
 
 // release frees a node that is in no slot, and makes its handle stale.
@@ -623,19 +567,9 @@ func (w *Wheel) release(i uint32, n *node) {
 	n.call = nil // what it refers to is free at once
 	n.slot, n.round = 0, 0
 	w.counts.Pending--
-	if n.gen++; n.gen == lastGen {
-		return
+	if n.gen++; n.gen != lastGen {
+		n.next, w.free = w.free, i
 	}
-	if len(w.free) < maxFree {
-		w.free = append(w.free, i)
-		return
-	}
-	word := int(i >> 6)
-	for word >= len(w.idle) {
-		w.idle = append(w.idle, 0)
-	}
-	w.idle[word] |= 1 << (i & 63)
-	w.lowest = min(w.lowest, word)
 }
 
 // slotAt returns the index of a tick's slot on a level.

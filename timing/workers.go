@@ -24,36 +24,27 @@ func (w *workers) execute(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.line = append(w.line, f)
-	if w.free > 0 {
-		w.free--
-		go w.work()
-	}
+	w.start()
 }
 
-func (w *workers) work() {
-	// Deferred, as a callback may end its goroutine: another then takes over.
-	ended := false
-	defer func() {
-		if !ended {
-			go w.work()
-		}
-	}()
-	for f := w.next(); f != nil; f = w.next() {
+// start gives the first in line a goroutine, if there may be one more. It is called with the lock.
+func (w *workers) start() {
+	if len(w.line) == 0 || w.free == 0 {
+		return
+	}
+	f := w.line[0]
+	w.line[0] = nil // or the array would keep it alive
+	w.line = w.line[1:]
+	w.free--
+	go func() {
+		defer w.end() // deferred, as a callback may end its goroutine
 		f()
-	}
-	ended = true
+	}()
 }
 
-// next returns the callback to run, or nil for a worker that is to end.
-func (w *workers) next() (f func()) {
+func (w *workers) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.line) == 0 {
-		w.line = nil // or its array would keep callbacks alive
-		w.free++
-		return nil
-	}
-	f, w.line[0] = w.line[0], nil
-	w.line = w.line[1:]
-	return f
+	w.free++
+	w.start()
 }

@@ -19,12 +19,12 @@ const (
 	over
 )
 
-// A load is a crowd of connections that send as fast as their answers come: each has depth messages
-// under way.
+// A load is a crowd of connections. But for what its cell says, they send as fast as their answers
+// come: each has depth messages under way.
 type load struct {
-	conns    []net.Conn
-	size     int // of a message
-	depth    int
+	cell
+	addr     string
+	conns    []net.Conn // none if each message has its own
 	phase    atomic.Int32
 	messages atomic.Int64 // answered while measuring
 	latency  histogram
@@ -56,10 +56,10 @@ func closeAll(conns []net.Conn) {
 // run drives all connections until ctx is done.
 func (l *load) run(ctx context.Context) error {
 	var all sync.WaitGroup
-	for _, c := range l.conns {
+	for i := range l.cell.conns {
 		all.Go(func() {
-			d := &dialogue{load: l, conn: c}
-			if err := d.run(); err != nil && l.phase.Load() != over {
+			d := &dialogue{load: l}
+			if err := d.dispatch(i); err != nil && l.phase.Load() != over {
 				l.mu.Lock()
 				l.failed = errors.Join(l.failed, err)
 				l.mu.Unlock()
@@ -90,6 +90,18 @@ type dialogue struct {
 	at       []time.Time // when each message under way was sent
 	messages int64
 	latency  histogram
+}
+
+// dispatch drives the i-th connection.
+func (d *dialogue) dispatch(i int) error {
+	if d.anew {
+		return d.reconnect()
+	}
+	d.conn = d.conns[i]
+	if d.rate > 0 {
+		return d.pace(time.Duration(i) * time.Second / time.Duration(d.rate))
+	}
+	return d.run()
 }
 
 func (d *dialogue) run() error {

@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// updateDocs brings the tables of performance.md, and the CSV and the picture beside it, to what
-// runs with -out have measured. Runs may have measured different cells.
+// updateDocs brings the tables of performance.md to what runs with -out have measured. Runs may
+// have measured different cells.
 func updateDocs(dir string, files []string) error {
 	var rows []summary
-	var idle []idleCost
 	for _, name := range files {
-		r, i, err := readCSV(name)
+		r, _, err := readCSV(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		rows, idle = append(rows, r...), append(idle, i...)
+		rows = append(rows, r...)
 	}
 	if len(rows) == 0 {
 		return fmt.Errorf("no rows: want the echo.csv files that -out wrote")
@@ -40,13 +39,7 @@ func updateDocs(dir string, files []string) error {
 			return fmt.Errorf("%s: %w", page, err)
 		}
 	}
-	if err := os.WriteFile(page, text, 0o644); err != nil {
-		return err
-	}
-	if err := writeCSV(filepath.Join(dir, "performance", "echo.csv"), rows, idle); err != nil {
-		return err
-	}
-	return plot(filepath.Join(dir, "performance", "echo.svg"), rows)
+	return os.WriteFile(page, text, 0o644)
 }
 
 // peersTable has a line for each cell, and a column for each peer.

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 )
 
 // header is the size of a frame's length field.
@@ -32,12 +34,14 @@ type options struct {
 	conns   []int
 	sizes   []int
 	depths  []int
+	more    []cell // beside those of conns, sizes and depths
 	rounds  int
 	window  time.Duration // of one measurement
 	idlers  int
 	rest    time.Duration // how long they are watched
 	timeout time.Duration // of idle connections
 	procs   int
+	place   string // of server and client
 	out     string
 }
 
@@ -54,6 +58,7 @@ func main() {
 	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle; 0 leaves that out")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "the idle timeout of -idle")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
+	flag.StringVar(&o.place, "place", "", place.Usage)
 	cells := flag.String("cells", "", "only cells whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
 	large := flag.Bool("large", false, "frames of 64 and 256 KiB as well")
 	docs := flag.String("docs", "", "measure nothing: bring the tables in this `directory` to what runs with -out have written into the CSV files that follow")
@@ -69,6 +74,8 @@ func main() {
 		return
 	}
 	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
+	o.more = []cell{{conns: 100, size: 64, rate: 500}, {conns: 100, size: 64, rate: 20_000},
+		{conns: 100, size: 64, rate: 60_000}, {conns: 50, size: 64, anew: true}}
 	if *large {
 		o.sizes = append(o.sizes, 64<<10, 256<<10)
 	}
@@ -94,7 +101,7 @@ func hurry(flags *flag.FlagSet) {
 // run starts the servers and measures.
 func (o *options) run(peers, only string, idle bool) error {
 	o.peers = names(cellPeers)
-	known := append(names(cellPeers), names(morePeers)...)
+	known := names(slices.Concat(cellPeers, morePeers, floorPeers))
 	if idle {
 		known = names(idlePeers)
 		o.peers = known

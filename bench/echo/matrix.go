@@ -4,20 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/place"
 )
 
-// A cell is one kind of load.
-type cell struct{ conns, size, depth int }
+// A cell is one kind of load: messages as fast as their answers come, at a rate, or each by a
+// connection of its own.
+type cell struct {
+	conns, size, depth int
+	rate               int  // of all connections together, a second; 0: as fast as answers come
+	anew               bool // each message has a connection of its own, conns at a time
+}
 
 // String is the cell's name in tables.
 func (c cell) String() string {
 	size := fmt.Sprintf("%d B", c.size)
 	if c.size >= 1<<10 {
 		size = fmt.Sprintf("%d KiB", c.size>>10)
+	}
+	switch {
+	case c.anew:
+		return fmt.Sprintf("%d at a time, %s, a connection each", c.conns, size)
+	case c.rate > 0:
+		return fmt.Sprintf("%d conns, %s, %d a second", c.conns, size, c.rate)
 	}
 	return fmt.Sprintf("%d conns, %s, depth %d", c.conns, size, c.depth)
 }
@@ -85,10 +99,15 @@ func left(begun time.Time, done, all int) time.Duration {
 }
 
 func (o *options) cells(only string) (cells []cell) {
+	for _, c := range o.more {
+		if c.matches(only) {
+			cells = append(cells, c)
+		}
+	}
 	for _, conns := range o.conns {
 		for _, size := range o.sizes {
 			for _, depth := range o.depths {
-				if c := (cell{conns, size, depth}); c.matches(only) {
+				if c := (cell{conns: conns, size: size, depth: depth}); c.matches(only) {
 					cells = append(cells, c)
 				}
 			}
@@ -145,12 +164,19 @@ var errNothing = errors.New("no message came back")
 // counts.
 func (o *options) measureOnce(server *process, c cell) (r result, err error) {
 	runtime.GC() // the last one's garbage is not this one's latency
-	conns, err := connect(server.addr, c.conns)
+	free, err := place.Bind(o.place, server.cmd.Process.Pid, os.Getpid())
 	if err != nil {
 		return r, err
 	}
+	defer func() { err = errors.Join(err, free()) }()
+	var conns []net.Conn
+	if !c.anew {
+		if conns, err = connect(server.addr, c.conns); err != nil {
+			return r, err
+		}
+	}
 	defer closeAll(conns)
-	l := &load{conns: conns, size: c.size, depth: c.depth}
+	l := &load{addr: server.addr, cell: c, conns: conns}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)

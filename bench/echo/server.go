@@ -47,7 +47,7 @@ func runServer(name string) error {
 	var s setup
 	s.loops, _ = strconv.Atoi(os.Getenv(loopsEnv))
 	s.timeout, _ = time.ParseDuration(os.Getenv(timeoutEnv))
-	for _, p := range slices.Concat(cellPeers, morePeers, idlePeers) {
+	for _, p := range slices.Concat(cellPeers, morePeers, floorPeers, idlePeers) {
 		if p.name == name {
 			go obey()
 			return p.serve(s)

@@ -82,9 +82,9 @@ func serveSessions(idle time.Duration) {
 		})
 		st := srv.Stats()
 		slow, l := uint64(0), &st.Loops[0]
-		for i, n := range l.Turns.Counts {
-			if i > 0 && loop.HistogramBound(i-1) >= 2*time.Millisecond {
-				slow += n
+		for i, bound := range l.Turns.Bounds() {
+			if bound >= 2*time.Millisecond {
+				slow += l.Turns.Counts[i+1]
 			}
 		}
 		fmt.Println(st.Conns, st.Closed, st.Refused, m.HeapAlloc, l.Turn.Microseconds(), slow, l.Turns.Total(), st.Lost, st.Panics, <-back)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -90,8 +91,8 @@ func BenchmarkClientInMemory(b *testing.B) {
 }
 
 // openClient takes a Client's connection through the handshake.
-func openClient(b *testing.B) *codec.Decoder {
-	d := new(codec.Decoder)
+func openClient(b *testing.B) *framing.Decoder {
+	d := new(framing.Decoder)
 	d.Init(&websocket.Client{URL: "ws://x", Binary: true}, nil)
 	asked, err := d.Codec().(codec.Greeting).AppendGreeting(nil, false)
 	if err != nil {

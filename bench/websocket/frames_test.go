@@ -14,8 +14,8 @@ import (
 
 	gorilla "github.com/gorilla/websocket"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -154,7 +154,7 @@ func BenchmarkFramesInMemory(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("bytes=%d/loopwheel", n), func(b *testing.B) {
-			var d codec.Decoder
+			var d framing.Decoder
 			d.Init(&websocket.Codec{Binary: true}, nil)
 			open(b, &d)
 			out := make([]byte, 0, 64<<10)
@@ -197,7 +197,7 @@ func BenchmarkFramesRead(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("bytes=%d/loopwheel", n), func(b *testing.B) {
-			var d codec.Decoder
+			var d framing.Decoder
 			d.Init(&websocket.Codec{Binary: true}, nil)
 			open(b, &d)
 			var data, msg []byte
@@ -243,7 +243,7 @@ func (m *memory) SetDeadline(time.Time) error      { return nil }
 func (m *memory) SetWriteDeadline(time.Time) error { return nil }
 
 // open takes d through the handshake.
-func open(b *testing.B, d *codec.Decoder) {
+func open(b *testing.B, d *framing.Decoder) {
 	data := []byte("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 	for more := true; more; {

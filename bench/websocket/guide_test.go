@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// What docs/guide.md shows of gorilla/websocket compiles.
+// What docs/coming-from.md shows of gorilla/websocket compiles.
 func TestGuide(t *testing.T) {
-	text, err := os.ReadFile("../../docs/guide.md")
+	text, err := os.ReadFile("../../docs/coming-from.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := regexp.MustCompile("(?ms)^```go gorilla\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
 	if len(found) != 1 {
-		t.Fatalf("docs/guide.md has %d snippets with gorilla/websocket", len(found))
+		t.Fatalf("docs/coming-from.md has %d snippets with gorilla/websocket", len(found))
 	}
 	dir := t.TempDir()
 	file, overlay := filepath.Join(dir, "guide.go"), filepath.Join(dir, "overlay.json")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // byteByByteMost bounds the bytes that are fed one at a time, since each costs a copy of all before
@@ -17,7 +18,7 @@ func configuration(s *Suite) error {
 	if len(s.Samples) == 0 {
 		return errors.New("no samples, and Fill makes no frame that AppendFrame takes")
 	}
-	_, err := codec.Compile(s.New())
+	_, err := framing.Compile(s.New())
 	return err
 }
 
@@ -118,8 +119,8 @@ func throughDecoder(s *Suite) error {
 	}
 	rnd := random()
 	for _, n := range []int{1, 2, 3, 7, 64, 1000, len(wire)} {
-		var d codec.Decoder
-		d.Init(s.New(), new(codec.Pool))
+		var d framing.Decoder
+		d.Init(s.New(), new(framing.Pool))
 		got, _, err := decodeAll(&d, cut(wire, max(1, n), rnd)...)
 		if err == nil {
 			err = s.same(got, s.Samples)

@@ -5,7 +5,7 @@
 //	}
 //
 // Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
-// codec.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
+// framing.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
 // to the limit and none above it, and nothing may be kept, changed or returned that the contract
 // forbids. Frames with the codec's own marks in them, such as a delimiter, must stay one frame or
 // be refused.

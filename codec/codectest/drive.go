@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // errBroken marks errors that are the codec's fault, as opposed to those it rightly finds in bad
@@ -116,7 +117,7 @@ func random() *rand.Rand { return rand.New(rand.NewPCG(0x6c6f6f70, 0x776865656c)
 
 // decodeAll feeds copies of pieces to a Decoder and returns copies of the frames. It reports the
 // most bytes that the Decoder ever had left over, with what its codec held of a message in parts.
-func decodeAll(d *codec.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
+func decodeAll(d *framing.Decoder, pieces ...[]byte) (frames [][]byte, most int, err error) {
 	for _, piece := range pieces {
 		data := bytes.Clone(piece)
 		for more := true; more; {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // unlimited is the length of frames that only a codec without a limit takes.
@@ -116,8 +117,8 @@ func flood(s *Suite) error {
 	slack := size + 64<<10 // for headers
 	for _, b := range []byte{0, 1, ' ', 'x', 0x7f, 0x80, 0xff} {
 		piece := bytes.Repeat([]byte{b}, size)
-		var d codec.Decoder
-		d.Init(s.New(), new(codec.Pool))
+		var d framing.Decoder
+		d.Init(s.New(), new(framing.Pool))
 		for fed := 0; fed < 4*(limit+slack); fed += len(piece) {
 			_, most, err := decodeAll(&d, piece)
 			if errors.Is(err, codec.ErrContract) {

@@ -11,6 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 func command(args ...string) []byte { return resp.AppendCommand(nil, args...) }
@@ -270,7 +271,7 @@ func TestParseInt(t *testing.T) {
 
 func TestConfiguration(t *testing.T) {
 	for _, c := range []codec.Codec{resp.Server{MaxBulk: -1}, resp.Server{MaxRequest: -1}, resp.Client{MaxReply: -1}} {
-		if _, err := codec.Compile(c); !errors.Is(err, codec.ErrConfig) {
+		if _, err := framing.Compile(c); !errors.Is(err, codec.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if _, _, err := c.Decode([]byte("x")); err != resp.ErrNoConn {

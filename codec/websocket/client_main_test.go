@@ -16,6 +16,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -38,7 +39,7 @@ func acceptOf(request string) string {
 
 // A dialled is a client's connection without a loop.
 type dialled struct {
-	codec.Decoder
+	framing.Decoder
 	request string
 	replies bytes.Buffer
 	got     []string

@@ -12,6 +12,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/codectest"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // afterHandshake is a Codec whose connections have done their handshake already.
@@ -96,9 +97,9 @@ func FuzzConn(f *testing.F) {
 
 // feed returns all that comes of the pieces: messages, replies, and how it ends.
 func feed(t *testing.T, cfg *websocket.Codec, pieces ...[]byte) string {
-	var d codec.Decoder
+	var d framing.Decoder
 	var messages, replies bytes.Buffer
-	d.Init(cfg, new(codec.Pool))
+	d.Init(cfg, new(framing.Pool))
 	end := func(err error) string {
 		return fmt.Sprintf("%s\n%q\n%v", messages.Bytes(), replies.Bytes(), err)
 	}

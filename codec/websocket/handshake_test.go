@@ -10,6 +10,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // A handshakeCase changes a right handshake (see request) and wants this status.
@@ -190,7 +191,7 @@ func TestHandshakeLimit(t *testing.T) {
 	long := request("x", "X-Long: "+strings.Repeat("x", 1000))
 	for _, size := range []int{1, 100, len(long)} {
 		for limit, want := range map[int]int{len(long): http.StatusSwitchingProtocols, len(long) - 1: http.StatusRequestHeaderFieldsTooLarge} {
-			var d codec.Decoder
+			var d framing.Decoder
 			d.Init(&websocket.Codec{MaxHandshake: limit}, nil)
 			var answer []byte
 			for rest := []byte(long); len(rest) > 0 && answer == nil; rest = rest[min(size, len(rest)):] {

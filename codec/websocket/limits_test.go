@@ -13,12 +13,13 @@ import (
 
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/websocket"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 // opened returns the codec of a connection whose handshake is done.
 func opened(t testing.TB, cfg *websocket.Codec, changes ...string) *websocket.Conn {
 	t.Helper()
-	var d codec.Decoder
+	var d framing.Decoder
 	d.Init(cfg, nil)
 	rest := []byte(request("x", changes...))
 	for more := true; more; {

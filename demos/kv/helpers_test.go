@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/codec/resp"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
@@ -69,7 +69,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 type peer struct {
 	t       testing.TB
 	conn    net.Conn
-	decoder codec.Decoder
+	decoder framing.Decoder
 	data    []byte
 	room    []byte
 }

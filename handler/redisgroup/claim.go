@@ -3,7 +3,6 @@ package redisgroup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,56 +30,93 @@ type claimant struct {
 	gone        bool // guarded by the keeper's mu
 }
 
-// A question is one call of claim.lua. The keeper's mu guards what follows the arguments.
-type claimQuestion struct {
+// A question is one call of claim.lua, by way of Hub.asking: so the answers to all that were asked
+// before are known when the next one's is. The keeper's mu guards it once it was asked.
+type question struct {
 	op, name, owner string
 	token           uint64
-	answer          func(token uint64) // called with mu held
-	term            int                // of the keeper, when it was asked
+	by              *claimant // of a claim: the connection, if it is for one
+	hold            *hold     // of again
 
-	ended, abandoned bool
-	got              uint64
-	err              error
+	keeper    *keeper
+	node      string // who asks, and
+	term      int    // in which term
+	answered  chan struct{}
+	abandoned bool // nobody waits for the answer
+	got       uint64
+	err       error
 }
 
-func (k *keeper) claimKeys(node string) []string {
-	keys := &k.hub.keys
-	return []string{keys.claims(), keys.nodes(), keys.claimed(node), keys.counts(), keys.token(), keys.loss()}
+// post asks Redis. k.mu is held.
+func (k *keeper) post(q *question) error {
+	q.keeper, q.answered = k, make(chan struct{})
+	bucket := k.hub.keys.buckets
+	err := k.hub.asking.add(&outgoing{place: place{bucket: bucket, channel: k.hub.keys.tag(bucket)}, op: opName, question: q})
+	if err == nil {
+		k.asked++
+	}
+	return err
 }
 
-func (q *claimQuestion) args(node string) []any { return []any{q.op, node, q.name, q.owner, q.token} }
-
-// begin notes that q is under way. k.mu is held.
-func (k *keeper) begin(q *claimQuestion) {
-	k.asking[q.name]++
-	q.term = k.term
-}
-
-// end takes the answer to q. An answer that did not come, or came too late for who asked, leaves it
-// to sync to find out what Redis has.
-func (k *keeper) end(q *claimQuestion, got uint64, err error) {
+// claimArgs are the keys and arguments of claim.lua, see there.
+func (k *keeper) claimArgs(q *question) ([]string, []any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.asking[q.name]--; k.asking[q.name] == 0 {
-		delete(k.asking, q.name)
+	q.node, q.term = k.nameLocked(), k.term
+	keys := &k.hub.keys
+	return []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
+		[]any{q.op, q.node, q.name, q.owner, q.token}
+}
+
+// end takes the answer to q. Where it did not come, or came too late for who asked, a list of what
+// Redis has will tell.
+func (k *keeper) end(q *question, cmd *redis.Cmd) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked--
+	switch q.op {
+	case "list":
+		if q.err = k.compare(q, cmd); q.err != nil {
+			k.dirty = true // until the next lease
+		}
+	default:
+		if q.got, q.err = cmd.Uint64(); q.op != "release" {
+			k.newest = max(k.newest, q.got)
+		}
+		k.settle(q)
 	}
-	q.ended, q.got, q.err = true, got, err
-	if q.op != "release" {
-		k.newest = max(k.newest, got)
-	}
-	stale := redis.HasErrorPrefix(err, "STALE")
+	close(q.answered)
+}
+
+// fail ends a question that was not answered, as the Hub has ended.
+func (q *question) fail(err error) {
+	cmd := redis.NewCmd(q.keeper.hub.ctx)
+	cmd.SetErr(err)
+	q.keeper.end(q, cmd)
+}
+
+// settle does what an answer says. k.mu is held.
+func (k *keeper) settle(q *question) {
+	ho := k.held[q.name]
+	mine := ho != nil && ho == q.hold && ho.token == q.token
+	stale := redis.HasErrorPrefix(q.err, "STALE")
 	switch {
 	case stale && q.op == "again": // its owner has claimed it in another process since
-		if ho := k.held[q.name]; ho != nil && ho.owner == q.owner && ho.token == q.token {
+		if mine {
 			delete(k.held, q.name)
 		}
-	case q.abandoned, judge(err) == unclear && !stale:
+	case q.abandoned, !stale && judge(q.err) == unclear:
 		k.doubt()
-	case err == nil && q.answer != nil:
-		q.answer(got)
-		if ho := k.held[q.name]; ho != nil && got == ho.token {
-			ho.term = q.term
-		}
+	case q.err != nil, q.op == "release":
+	case q.op == "claim" && q.got > 0:
+		k.granted(q)
+	case q.op == "again" && q.got > 0 && ho == q.hold:
+		ho.token, ho.term = max(ho.token, q.got), q.term
+	case q.op == "again" && q.got > 0: // it was released meanwhile
+		k.doubt()
+	case q.op == "again" && mine:
+		delete(k.held, q.name)
+		k.tellLost(q.name, ho)
 	}
 }
 
@@ -90,23 +126,64 @@ func (k *keeper) doubt() {
 	k.hurry()
 }
 
-// ask asks Redis about a name until it has answered, or ctx ends. A node without a lease gets one
+// compare makes Redis and this process agree on names: what Redis has and the process has not is
+// given back, and what the process has and Redis has not is claimed again. cmd lists name and value,
+// as claim.lua has it. k.mu is held.
+func (k *keeper) compare(q *question, cmd *redis.Cmd) error {
+	listed, err := cmd.StringSlice()
+	if err != nil || q.node != k.nameLocked() || len(listed)%2 != 0 {
+		return errors.Join(errAnswer, err)
+	}
+	there := make(map[string]bool)
+	for pair := range slices.Chunk(listed, 2) {
+		name := pair[0]
+		_, value, _ := strings.Cut(pair[1], " ")
+		number, owner, _ := strings.Cut(value, " ")
+		token, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return errors.Join(errAnswer, err)
+		}
+		if ho := k.held[name]; ho != nil && ho.owner == owner {
+			ho.token, ho.term, there[name] = max(ho.token, token), q.term, true
+		} else if err := k.post(&question{op: "release", name: name, owner: owner, token: token}); err != nil {
+			return err
+		}
+	}
+	for name, ho := range k.held {
+		if there[name] {
+			continue
+		}
+		if err := k.post(&question{op: "again", name: name, owner: ho.owner, token: ho.token, hold: ho}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bounds of questions.
+const (
+	maxClaimTries = 5    // how often one is repeated that came too early or too late
+	maxAsked      = 4096 // how many claims may be under way: each takes memory, and anybody may claim a name
+)
+
+// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease gets one
 // first.
-func (k *keeper) ask(ctx context.Context, q claimQuestion) (uint64, error) {
+func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 	for tries := 0; ; tries++ {
-		got, err := k.askOnce(ctx, q)
+		got, err := k.wait(ctx, q)
 		var value uint64
 		if redis.HasErrorPrefix(err, "STALE") || redis.HasErrorPrefix(err, "LOST") {
 			_, text, _ := strings.Cut(err.Error(), " ")
 			value, _ = strconv.ParseUint(text, 10, 64)
 		}
+		again := *q
 		switch {
 		case redis.HasErrorPrefix(err, "NOLEASE") && tries < maxClaimTries:
 			if err := await(ctx, func() error { return k.secure(ctx) }); err != nil {
 				return 0, err
 			}
 		case redis.HasErrorPrefix(err, "STALE") && q.op == "claim" && tries < maxClaimTries:
-			q.token = value
+			again.token = value
 		case redis.HasErrorPrefix(err, "LOST"):
 			select {
 			case <-ctx.Done():
@@ -118,66 +195,32 @@ func (k *keeper) ask(ctx context.Context, q claimQuestion) (uint64, error) {
 		default:
 			return got, err
 		}
+		q = &again
+		k.mu.Lock()
+		err = k.post(q)
+		k.mu.Unlock()
+		if err != nil {
+			return 0, err
+		}
 	}
 }
 
-// maxClaimTries bounds how often a question is repeated that came too early or too late.
-const maxClaimTries = 5
-
-// maxAsking is how many questions may be under way: each takes memory, and anybody may claim a
-// name.
-const maxAsking = 4096
-
-func (k *keeper) askOnce(ctx context.Context, template claimQuestion) (uint64, error) {
-	q := &template
-	k.mu.Lock()
-	if len(k.asking) >= maxAsking && q.op == "claim" {
-		k.mu.Unlock()
-		return 0, errAway
+// wait returns the answer to a question, or that ctx has ended.
+func (k *keeper) wait(ctx context.Context, q *question) (uint64, error) {
+	select {
+	case <-q.answered:
+	case <-ctx.Done():
 	}
-	node := k.nameLocked()
-	k.begin(q)
-	k.mu.Unlock()
-	err := await(ctx, func() error {
-		got, err := claimScript.Run(ctx, k.hub.servers.client, k.claimKeys(node), q.args(node)...).Uint64()
-		k.end(q, got, err)
-		return nil
-	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !q.ended {
+	select {
+	case <-q.answered:
+		return q.got, q.err
+	default:
 		q.abandoned = true
-		return 0, err
+		return 0, ctx.Err()
 	}
-	return q.got, q.err
 }
-
-// askAll asks Redis about several names, in few round trips. What is not answered is left to sync.
-func (k *keeper) askAll(ctx context.Context, all []*claimQuestion) (err error) {
-	for some := range slices.Chunk(all, claimBatch) {
-		node := k.name()
-		pipe := k.hub.servers.client.Pipeline()
-		cmds := make([]*redis.Cmd, len(some))
-		for i, q := range some {
-			cmds[i] = queueScript(ctx, pipe, claimScript, k.claimKeys(node), q.args(node))
-		}
-		_, _ = pipe.Exec(ctx)
-		for i, q := range some {
-			got, e := cmds[i].Uint64()
-			if redis.HasErrorPrefix(e, "NOSCRIPT") {
-				got, e = claimScript.Run(ctx, k.hub.servers.client, k.claimKeys(node), q.args(node)...).Uint64()
-			}
-			k.end(q, got, e)
-			if e != nil {
-				err = e
-			}
-		}
-	}
-	return err
-}
-
-// claimBatch is how many names are asked for in one round trip.
-const claimBatch = 256
 
 // Claim makes a name unique over all processes: a nickname, a job, a device that may be connected
 // once. It is owner's, a text of the caller's choice, until it is released, or the process has been
@@ -201,49 +244,50 @@ func (h *Hub) Claim(ctx context.Context, name, owner string) error {
 // claim claims a name for by, or for as long as it is not released if by is nil.
 func (k *keeper) claim(ctx context.Context, name, owner string, by *claimant) error {
 	k.mu.Lock()
-	newest := k.newest
+	q, err := &question{op: "claim", name: name, owner: owner, token: k.newest, by: by}, errAway
+	if k.asked < maxAsked {
+		err = k.post(q)
+	}
 	k.mu.Unlock()
-	got, err := k.ask(ctx, claimQuestion{op: "claim", name: name, owner: owner, token: newest, answer: func(token uint64) {
-		if token > 0 {
-			k.granted(name, owner, token, by)
-		}
-	}})
+	if err != nil {
+		return err
+	}
+	got, err := k.ask(ctx, q)
 	if err == nil && got == 0 {
 		return ErrTaken
 	}
 	return err
 }
 
-// granted notes a grant. k.mu is held.
-func (k *keeper) granted(name, owner string, token uint64, by *claimant) {
-	ho := k.held[name]
-	if ho == nil || ho.owner != owner {
+// errAway is why a name was not claimed as too many wait to be.
+var errAway = errors.New("redisgroup: Redis does not answer")
+
+// granted notes what a claim was granted. k.mu is held.
+func (k *keeper) granted(q *question) {
+	ho := k.held[q.name]
+	if ho == nil || ho.owner != q.owner {
 		if ho != nil {
-			k.tellLost(name, ho)
+			k.tellLost(q.name, ho)
 		}
-		ho = &hold{owner: owner, conns: make(map[*claimant]struct{})}
-		k.held[name] = ho
+		ho = &hold{owner: q.owner, conns: make(map[*claimant]struct{})}
+		k.held[q.name] = ho
 	}
-	ho.token = max(ho.token, token)
+	ho.token, ho.term = max(ho.token, q.got), q.term
 	switch {
-	case by == nil:
+	case q.by == nil:
 		ho.claimed = true
-	case !by.gone:
-		ho.conns[by] = struct{}{}
+	case !q.by.gone:
+		ho.conns[q.by] = struct{}{}
 	}
-	k.endUnclaimed(name, ho)
+	k.endUnclaimed(q.name, ho)
 }
 
 // endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
 func (k *keeper) endUnclaimed(name string, ho *hold) {
-	if ho.claimed || len(ho.conns) > 0 {
-		return
+	if !ho.claimed && len(ho.conns) == 0 {
+		delete(k.held, name)
+		_ = k.post(&question{op: "release", name: name, owner: ho.owner, token: ho.token}) // Close gives all back
 	}
-	delete(k.held, name)
-	q := &claimQuestion{op: "release", name: name, owner: ho.owner, token: ho.token}
-	k.begin(q)
-	k.returns = append(k.returns, q)
-	k.hurry()
 }
 
 // Release gives back a name that owner has claimed in this process. ErrTaken: it has not, or it has
@@ -260,9 +304,13 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 		return ErrTaken
 	}
 	delete(k.held, name)
-	token := ho.token
+	q := &question{op: "release", name: name, owner: owner, token: ho.token}
+	err := k.post(q)
 	k.mu.Unlock()
-	got, err := k.ask(ctx, claimQuestion{op: "release", name: name, owner: owner, token: token})
+	if err != nil {
+		return err
+	}
+	got, err := k.ask(ctx, q)
 	if err != nil || got == 0 {
 		k.mu.Lock()
 		k.doubt()
@@ -345,17 +393,11 @@ func (k *keeper) leave(by *claimant) {
 // tellLost tells those who had a name that it is another's. k.mu is held.
 func (k *keeper) tellLost(name string, ho *hold) {
 	for by := range ho.conns {
-		k.tellClaimant(by)
+		k.hub.tell(by.ref, func(c *loop.Conn) { by.then(c, ErrTaken) })
 	}
 	if ho.claimed {
 		k.lostNames = append(k.lostNames, name)
 		k.hurry()
-	}
-}
-
-func (k *keeper) tellClaimant(by *claimant) {
-	if errors.Is(by.ref.Tell(func(c *loop.Conn) { by.then(c, ErrTaken) }), loop.ErrMailboxFull) {
-		_, _ = k.hub.timers.AfterFunc(mailboxRetry, func() { k.tellClaimant(by) })
 	}
 }
 
@@ -370,123 +412,11 @@ func (k *keeper) reportLost() {
 	}
 }
 
-// giveBack tells Redis of names that connections here had.
-func (k *keeper) giveBack(ctx context.Context) error {
-	k.mu.Lock()
-	all := k.returns
-	k.returns = nil
-	k.mu.Unlock()
-	return k.askAll(ctx, all)
-}
-
-// sync makes Redis and this process agree on names: what Redis has and the process has not is given
-// back, and what the process has and Redis has not is claimed again. Names about which there is a
-// question under way are left alone.
-func (k *keeper) sync(ctx context.Context) error {
-	node := k.name()
-	k.mu.Lock()
-	k.dirty = false
-	term := k.term
-	k.mu.Unlock()
-	redisHas, strays, err := k.namesOf(ctx, node)
-	var all []*claimQuestion
-	k.mu.Lock()
-	if err != nil || node != k.nameLocked() {
-		k.dirty = true
-		k.mu.Unlock()
-		return err
-	}
-	for _, name := range strays {
-		all = append(all, &claimQuestion{op: "release", name: name})
-	}
-	for name, g := range redisHas {
-		ho := k.held[name]
-		switch {
-		case k.asking[name] > 0:
-		case ho == nil || ho.owner != g.owner:
-			all = append(all, &claimQuestion{op: "release", name: name, owner: g.owner, token: g.token})
-		default:
-			ho.token, ho.term = max(ho.token, g.token), term
-		}
-	}
-	for name, ho := range k.held {
-		if g := redisHas[name]; k.asking[name] == 0 && (g == nil || g.owner != ho.owner) {
-			all = append(all, k.claimAgain(name, ho))
-		}
-	}
-	for _, q := range all {
-		k.begin(q)
-	}
-	k.mu.Unlock()
-	if err := k.askAll(ctx, all); err != nil && !redis.HasErrorPrefix(err, "STALE") {
-		k.mu.Lock()
-		k.dirty = true
-		k.mu.Unlock()
-		return err
-	}
-	return nil
-}
-
-// claimAgain makes the question by which a name is claimed that the process had already. It is lost
-// if another has it; also, without a word, if its owner has claimed it elsewhere since.
-func (k *keeper) claimAgain(name string, ho *hold) *claimQuestion {
-	q := &claimQuestion{op: "again", name: name, owner: ho.owner, token: ho.token}
-	q.answer = func(token uint64) {
-		switch now := k.held[name]; {
-		case token > 0 && now == ho:
-			ho.token = max(ho.token, token)
-		case token > 0: // it was released meanwhile
-			k.doubt()
-		case now == ho && ho.token == q.token:
-			delete(k.held, name)
-			k.tellLost(name, ho)
-		}
-	}
-	return q
-}
-
-// A grant is what Redis says of a name.
-type grant struct {
-	owner string
-	token uint64
-}
-
-// namesOf returns the names that Redis has as those of a node, and strays that it only lists so.
-func (k *keeper) namesOf(ctx context.Context, node string) (map[string]*grant, []string, error) {
-	client, keys := k.hub.servers.client, &k.hub.keys
-	listed, err := client.SMembers(ctx, keys.claimed(node)).Result()
-	if err != nil {
-		return nil, nil, err
-	}
-	has := make(map[string]*grant)
-	var strays []string
-	for some := range slices.Chunk(listed, claimBatch) {
-		values, err := client.HMGet(ctx, keys.claims(), some...).Result()
-		if err != nil {
-			return nil, nil, err
-		}
-		for i, v := range values {
-			text, _ := v.(string)
-			f := strings.SplitN(text, " ", 3)
-			if len(f) != 3 || f[0] != node {
-				strays = append(strays, some[i])
-				continue
-			}
-			token, err := strconv.ParseUint(f[1], 10, 64)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%w: %w", errAnswer, err)
-			}
-			has[some[i]] = &grant{f[2], token}
-		}
-	}
-	return has, strays, nil
-}
-
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
 	var held string
 	err = await(ctx, func() (err error) {
-		held, err = h.servers.client.HGet(ctx, h.keys.claims(), name).Result()
+		held, err = h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
 		return err
 	})
 	if errors.Is(err, redis.Nil) {

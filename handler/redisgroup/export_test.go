@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,7 +13,7 @@ func Die(h *Hub) { h.stop(context.Background()) }
 // DeclareDead does what another does when h's lease has run out.
 func DeclareDead(ctx context.Context, h *Hub) {
 	node := h.keeper.name()
-	pipe := h.servers.client.TxPipeline()
+	pipe := h.masters.client.TxPipeline()
 	pipe.ZRem(ctx, h.keys.nodes(), node)
 	pipe.ZAdd(ctx, h.keys.reaping(), redis.Z{Score: 1, Member: node})
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -22,7 +23,7 @@ func DeclareDead(ctx context.Context, h *Hub) {
 
 // Reaped reports whether no dead node is left to be reaped, and h has a life after the first.
 func Reaped(ctx context.Context, h *Hub) bool {
-	n, err := h.servers.client.ZCard(ctx, h.keys.reaping()).Result()
+	n, err := h.masters.client.ZCard(ctx, h.keys.reaping()).Result()
 	return err == nil && n == 0 && h.keeper.name() != h.node+".0"
 }
 
@@ -41,24 +42,30 @@ func Live(h *Hub) (n int) {
 
 // Unclear returns how many messages wait to be tried again that Redis may have taken.
 func Unclear(h *Hub) (n int) {
-	for _, l := range h.servers.all() {
-		l.out.mu.Lock()
-		for _, o := range l.out.queue {
+	h.publishing.mu.Lock()
+	defer h.publishing.mu.Unlock()
+	for _, q := range h.publishing.queues {
+		for _, o := range q.items {
 			if o.unclear {
 				n++
 			}
 		}
-		l.out.mu.Unlock()
 	}
 	return n
 }
 
 // Together has what f publishes go out in one batch, of a Hub on one server.
 func Together(h *Hub, f func()) {
-	l := h.servers.link(0)
-	l.sending.Lock()
-	defer l.sending.Unlock()
+	l := h.publishing
+	for held := false; !held; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		if q := &l.queues[0]; q.at == nil { // as if its worker had taken from it
+			q.at, held = l.route(0), true
+		}
+		l.mu.Unlock()
+	}
 	f()
+	l.release([]int{0})
 }
 
 // Held reports whether h has a lease.
@@ -83,7 +90,7 @@ func Unsettled(h *Hub) bool {
 	k := &h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.dirty || len(k.returns) > 0 || len(k.asking) > 0
+	return k.dirty || k.asked > 0
 }
 
 // ClaimsOf returns the key of all names that are claimed.
@@ -112,17 +119,22 @@ func Joining(h *Hub) (n int) {
 // SlotMoved does what a cluster does that moves the slot of a plain room away.
 func SlotMoved(h *Hub, room string) {
 	p := h.keys.place(plainRoom, room)
-	_ = h.servers.link(p.bucket).subs.answered("sunsubscribe", p.channel)
+	_ = h.masters.link(p.bucket).subs.answered("sunsubscribe", p.channel)
 }
 
 // MovedFor is for how long a room whose slot has moved is not subscribed to again.
-const MovedFor = 2 * reloadWait
+const MovedFor = movedWait
 
-// Subscriptions returns how many channels are subscribed to, or are to be.
+// Subscriptions returns how many channels are subscribed to, or may have to be.
 func Subscriptions(h *Hub) (n int) {
-	for _, l := range h.servers.all() {
+	for _, l := range h.masters.all() {
 		l.subs.mu.Lock()
-		n += len(l.subs.subs)
+		n += len(l.subs.have)
+		for channel := range l.subs.touched {
+			if l.subs.have[channel] == nil {
+				n++
+			}
+		}
 		l.subs.mu.Unlock()
 	}
 	return n

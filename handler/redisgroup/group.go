@@ -76,12 +76,12 @@ func (h *Hub) sayPlain(p place, except loop.Ref, msg []byte) error {
 	o := h.plain(p, plainMessage, msg)
 	r := h.find(p.channel)
 	if r == nil {
-		return h.servers.publish(o)
+		return h.publishing.add(o)
 	}
 	if h.cfg.OneOrder {
 		return h.publishExcept(r, o, except)
 	}
-	err := h.servers.publish(o)
+	err := h.publishing.add(o)
 	return errors.Join(err, r.local.BroadcastExcept(except, msg))
 }
 

@@ -27,9 +27,12 @@ type Hub struct {
 	cfg     Config
 	keys    keys
 	node    string // this Hub, as a publisher
-	servers *servers
+	masters *masters
 	timers  *timing.Scheduler
 	keeper  keeper
+
+	publishing, asking *lane
+	receipts           []time.Time // by bucket: when there was one; for the worker that has taken from it
 
 	seq      atomic.Uint64 // of what was published
 	commands atomic.Uint64 // with which it was, see publish.lua
@@ -62,11 +65,13 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
 	h.keeper.init(h)
-	if h.servers, err = newServers(h, client); err != nil {
+	if h.masters, err = newMasters(h, client); err != nil {
 		h.cancel()
 		return nil, err
 	}
-	if err := h.servers.start(ctx); err != nil {
+	h.receipts = make([]time.Time, h.keys.buckets)
+	h.publishing, h.asking = newLane(h, 0), newLane(h, 1)
+	if err := h.masters.start(ctx); err != nil {
 		if !cfg.Lazy {
 			h.stop(ctx)
 			return nil, fmt.Errorf("redisgroup: Redis cannot be reached (to open all the same, set Config.Lazy): %w", err)
@@ -101,7 +106,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.closed = true
 	h.mu.Unlock()
-	err := h.servers.flush(ctx)
+	err := h.flush(ctx)
 	if e := await(ctx, func() error { return h.keeper.resign(ctx) }); err == nil {
 		err = e
 	}
@@ -110,6 +115,18 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.stop(ctx)
 	return err
+}
+
+// flush waits until all that is to be published has been.
+func (h *Hub) flush(ctx context.Context) error {
+	for h.publishing.len() > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
 }
 
 // stop ends all that the Hub does. What waits for a Redis that does not answer is left behind when
@@ -121,11 +138,37 @@ func (h *Hub) stop(ctx context.Context) {
 	h.cancel()
 	h.timers.Stop()
 	_ = await(ctx, func() error { h.wg.Wait(); return nil })
-	for _, l := range h.servers.all() {
-		l.abandonAll()
+	for _, o := range append(h.publishing.close(), h.asking.close()...) {
+		switch {
+		case o.unclear && o.message():
+			h.abandon(o, ErrUncertain)
+		case o.message() || o.op == opName:
+			h.abandon(o, ErrClosed)
+		}
 	}
 	for _, r := range h.all() {
 		r.refuseAll()
+	}
+}
+
+// lane returns the one for an op.
+func (h *Hub) lane(o op) *lane {
+	if o < opCatchUp {
+		return h.publishing
+	}
+	return h.asking
+}
+
+// after calls f after d, unless the Hub has ended by then.
+func (h *Hub) after(d time.Duration, f func()) { _, _ = h.timers.AfterFunc(d, f) }
+
+// mailboxRetry is when a loop is tried again whose mailbox was full.
+const mailboxRetry = 10 * time.Millisecond
+
+// tell has f called on the loop of a connection, also if the mailbox is full at first.
+func (h *Hub) tell(ref loop.Ref, f func(c *loop.Conn)) {
+	if errors.Is(ref.Tell(f), loop.ErrMailboxFull) {
+		h.after(mailboxRetry, func() { h.tell(ref, f) })
 	}
 }
 
@@ -159,9 +202,9 @@ func (h *Hub) hold(p place) *room {
 		r = &room{hub: h, place: p}
 		h.rooms[p.channel] = r
 		if p.kind == orderedRoom {
-			h.servers.publish(&outgoing{place: p, op: opPeek, room: r})
+			_ = h.publishing.add(&outgoing{place: p, op: opPeek, room: r}) // fails once the Hub is closed
 		}
-		h.servers.link(r.bucket).subs.want(r)
+		h.masters.link(r.bucket).subs.touch(r.channel)
 	}
 	r.holders++
 	return r
@@ -176,7 +219,7 @@ func (h *Hub) release(r *room) {
 	}
 	r.visits++
 	visits := r.visits
-	_, _ = h.timers.AfterFunc(h.cfg.Linger, func() { h.forget(r, visits) })
+	h.after(h.cfg.Linger, func() { h.forget(r, visits) })
 }
 
 // forget drops a room that had no members since.
@@ -188,7 +231,7 @@ func (h *Hub) forget(r *room, visits int) {
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.servers.link(r.bucket).subs.drop(r)
+	h.masters.link(r.bucket).subs.drop(r.channel)
 }
 
 // find returns the room with that channel, or nil.
@@ -196,16 +239,6 @@ func (h *Hub) find(channel string) *room {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.rooms[channel]
-}
-
-// ifThere calls f if r was not forgotten, and not before f has returned is it: another room may
-// have its channel then.
-func (h *Hub) ifThere(r *room, f func()) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if h.rooms[r.channel] == r {
-		f()
-	}
 }
 
 // all returns the rooms.
@@ -232,7 +265,8 @@ func (h *Hub) receive(channel, payload string) {
 	case r == nil: // unsubscribing
 	case r.kind == orderedRoom:
 		if e, ok := parsePublished(r.name, payload); ok {
-			r.take(h.formed(e))
+			e.msg = h.form(e)
+			r.take(e)
 		}
 	default:
 		r.takePlain([]byte(payload))
@@ -262,7 +296,7 @@ func (h *Hub) Stats() Stats {
 	rooms := len(h.rooms)
 	h.mu.RUnlock()
 	return Stats{
-		Rooms: rooms, Queued: h.servers.queued(),
+		Rooms: rooms, Queued: h.publishing.len(),
 		Published: h.stats.published.Load(), Lost: h.stats.lost.Load(), Refused: h.stats.refused.Load(),
 		Received: h.stats.received.Load(), CaughtUp: h.stats.caughtUp.Load(), Gaps: h.stats.gaps.Load(), Connects: h.stats.connects.Load(),
 	}
@@ -333,11 +367,11 @@ const maxExcepts = 1024
 // publishExcept queues o, which ref does not get when it comes back to r.
 func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	if r == nil || ref == (loop.Ref{}) {
-		return h.servers.publish(o)
+		return h.publishing.add(o)
 	}
 	o.room = r
 	r.except(o, ref)
-	err := h.servers.publish(o)
+	err := h.publishing.add(o)
 	if err != nil {
 		r.forgetExcept(o)
 	}

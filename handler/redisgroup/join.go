@@ -1,8 +1,8 @@
 package redisgroup
 
 import (
-	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -34,14 +34,15 @@ type joining struct {
 	then  func(c *loop.Conn, a Arrival)
 	until time.Time
 
+	gone atomic.Bool // it has left, or closed
+
 	// Guarded by the room's lock.
-	gone   bool // it has left, or closed
-	ready  bool // the past was read; the rest is what was read
+	isRead bool // the past was read; the rest is what it was
 	fired  bool
 	tries  int      // that came too late
 	gaps   int      // order.gaps before
 	at     Position // order.last before
-	back   int      // not 0: the stream has gone back, and the room must have asked after this renewal
+	back   int      // not 0: the stream has gone back, and this barrier must have settled
 	upTo   Position
 	replay [][]byte
 	arrive Arrival
@@ -59,28 +60,44 @@ func (r *room) begin(j *joining) {
 		o.tail, o.tailBytes, o.tailFrom = nil, 0, o.last
 	}
 	o.joins[j] = struct{}{}
-	r.read(j)
+	r.readFor(j)
 }
 
-// read has the past read. r.mu is held.
-func (r *room) read(j *joining) {
-	j.ready, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
-	if r.hub.ctx.Err() != nil {
-		r.refuse(j, ErrClosed)
-		return
-	}
+// readFor has the past read for j. r.mu is held.
+func (r *room) readFor(j *joining) {
+	j.isRead, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
 	if r.order.denied != nil {
 		r.refuse(j, r.order.denied)
+	} else if err := r.hub.asking.add(&outgoing{place: r.place, op: opHistory, join: j, deadline: j.until}); err != nil {
+		r.refuse(j, err)
+	}
+}
+
+// ready is told what was read for j.
+func (j *joining) ready(a Arrival, replay [][]byte, end Position) {
+	r := j.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if j.fired { // it was refused meanwhile
 		return
 	}
-	r.hub.servers.link(r.bucket).past.join(j)
+	j.arrive, j.replay, j.upTo, j.isRead = a, replay, end, true
+	if j.back == 0 && (end.Compare(j.from.Since) < 0 || end.Compare(j.at) < 0) {
+		j.back = r.renew()
+	}
+	r.checkJoins()
+}
+
+func (j *joining) refuse(err error) {
+	j.room.mu.Lock()
+	defer j.room.mu.Unlock()
+	j.room.refuse(j, err)
 }
 
 // refuse tells j that it cannot join. r.mu is held.
 func (r *room) refuse(j *joining, err error) {
 	if !j.fired {
-		j.ready, j.fired, j.arrive = true, true, Arrival{Err: err}
-		r.hub.servers.link(r.bucket).past.leave(j)
+		j.isRead, j.fired, j.arrive = true, true, Arrival{Err: err}
 		r.fire(j)
 	}
 }
@@ -98,8 +115,7 @@ func (r *room) refuseAll() {
 func (r *room) giveUp(j *joining) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j.gone = true
-	r.hub.servers.link(r.bucket).past.leave(j)
+	j.gone.Store(true)
 	r.end(j)
 }
 
@@ -144,7 +160,7 @@ func (o *order) after(p Position) ([]Entry, bool) {
 func (r *room) checkJoins() {
 	o := &r.order
 	for j := range o.joins {
-		if !j.ready || j.fired || !o.known || j.back > o.settled {
+		if !j.isRead || j.fired || !o.known || j.back > o.settled {
 			continue
 		}
 		if j.arrive.Err != nil || j.gaps != o.gaps || o.last.Compare(j.upTo) >= 0 {
@@ -154,14 +170,8 @@ func (r *room) checkJoins() {
 	}
 }
 
-// fire has j join on its loop. A mailbox that is full is tried again; one who has closed is
-// forgotten by leaveAll.
-func (r *room) fire(j *joining) {
-	err := j.ref.Tell(func(c *loop.Conn) { r.arrived(c, j) })
-	if errors.Is(err, loop.ErrMailboxFull) {
-		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.fire(j) })
-	}
-}
+// fire has j join on its loop. One who has closed is forgotten by leaveAll.
+func (r *room) fire(j *joining) { r.hub.tell(j.ref, func(c *loop.Conn) { r.arrived(c, j) }) }
 
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
 // does not reach it, and what is posted from now on comes behind.
@@ -169,7 +179,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 	m := membershipOf(c)
 	r.mu.Lock()
 	o := &r.order
-	if j.gone {
+	if j.gone.Load() {
 		r.mu.Unlock()
 		return
 	}
@@ -221,7 +231,7 @@ func (r *room) tryAgain(j *joining) {
 		j.tries++
 	}
 	if j.tries < maxJoinTries {
-		r.read(j)
+		r.readFor(j)
 		return
 	}
 	// The room is faster than this server can read: it gets what there is, and is told.

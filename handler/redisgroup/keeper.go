@@ -13,51 +13,39 @@ import (
 // A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
 // the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
-	hub    *Hub
-	lostCh chan string
-
+	hub     *Hub
 	wake    chan struct{}
 	leasing sync.Mutex // held while the lease is renewed
 
-	mu     sync.Mutex
-	life   int
-	held   map[string]*hold // names that are ours
-	leased bool             // there was a lease in this life
-	until  time.Time        // when the lease ends at the earliest, by our clock
-	term   int              // how often it may have run out: what was ours before may be another's
-	untold bool             // who is here was not told in this life
+	mu          sync.Mutex
+	incarnation int
+	leased      bool      // there was a lease in this incarnation
+	until       time.Time // when the lease ends at the earliest, by our clock
+	term        int       // how often it may have run out: what was ours before may be another's
+	untold      bool      // who is here was not told in this incarnation
 
+	held      map[string]*hold // names that are ours
 	dirty     bool             // Redis may have other names than we do
-	asking    map[string]int   // by name: questions under way
+	asked     int              // questions under way
 	newest    uint64           // the newest token that was seen
-	returns   []*claimQuestion // that give back what nobody here wants any more
 	lostNames []string         // of which Config.OnError is to be told
 }
 
 func (k *keeper) init(h *Hub) {
-	k.hub, k.lostCh, k.wake = h, make(chan string, 1), make(chan struct{}, 1)
-	k.held, k.asking = make(map[string]*hold), make(map[string]int)
+	k.hub, k.wake, k.held = h, make(chan struct{}, 1), make(map[string]*hold)
 }
 
-// name is that of this node in this life.
+// name is that of this node in this incarnation.
 func (k *keeper) name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.nameLocked()
 }
 
-func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.life) }
+func (k *keeper) nameLocked() string { return k.hub.node + "." + strconv.Itoa(k.incarnation) }
 
 // hurry renews the lease at once.
 func (k *keeper) hurry() { signal(k.wake) }
-
-// lost is told that a name of this node was declared dead.
-func (k *keeper) lost(name string) {
-	select {
-	case k.lostCh <- name:
-	default:
-	}
-}
 
 // Times of the keeper.
 const (
@@ -94,8 +82,6 @@ func (k *keeper) run() {
 		select {
 		case <-k.hub.ctx.Done():
 			return
-		case dead := <-k.lostCh:
-			k.rise(dead)
 		case <-wake:
 		case <-time.After(wait):
 		}
@@ -104,7 +90,7 @@ func (k *keeper) run() {
 
 // touch keeps the streams of rooms that have members here.
 func (k *keeper) touch(ctx context.Context) error {
-	pipe := k.hub.servers.client.Pipeline()
+	pipe := k.hub.masters.client.Pipeline()
 	for _, r := range k.hub.all() {
 		if r.kind == orderedRoom {
 			pipe.PExpire(ctx, r.key, k.hub.cfg.HistoryTime)
@@ -131,17 +117,11 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 	if untold {
 		k.hub.reassertAll()
 	}
-	if err := k.giveBack(ctx); err != nil {
-		return 0, err
-	}
 	k.mu.Lock()
-	differ := k.dirty || names != len(k.held)
-	k.mu.Unlock()
-	if differ {
-		if err := k.sync(ctx); err != nil {
-			return 0, err
-		}
+	if k.dirty || names != len(k.held) {
+		k.dirty = k.post(&question{op: "list"}) != nil
 	}
+	k.mu.Unlock()
 	if dead != "" {
 		return 0, k.reap(ctx, dead) // there may be more
 	}
@@ -149,7 +129,7 @@ func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
 }
 
 // lease renews the lease. If the node was declared dead, or Redis has forgotten it, it begins
-// another life, which has no lease yet.
+// another incarnation, which has no lease yet.
 func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, dead string, names int, err error) {
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
@@ -159,13 +139,13 @@ func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, 
 	if k.leased {
 		had = 1
 	}
-	if k.leased || k.life > 0 {
+	if k.leased || k.incarnation > 0 {
 		ever = 1
 	}
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
-	answer, err := leaseScript.Run(ctx, h.servers.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds(), ever).Slice()
+	answer, err := leaseScript.Run(ctx, h.masters.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds(), ever).Slice()
 	if err != nil {
 		return false, 0, "", 0, err
 	}
@@ -177,7 +157,7 @@ func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, 
 	dead, _ = answer[2].(string)
 	count, _ := answer[3].(int64)
 	if lives == 0 {
-		k.rise(node)
+		k.rejoin(node)
 		return false, 0, "", 0, nil
 	}
 	k.mu.Lock()
@@ -190,7 +170,7 @@ func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, 
 	return true, time.Duration(ms) * time.Millisecond, dead, int(count), nil
 }
 
-// secure returns when the node has a lease: in its life, or in another.
+// secure returns when the node has a lease: in its incarnation, or in another.
 func (k *keeper) secure(ctx context.Context) error {
 	for range 3 {
 		if alive, _, _, _, err := k.lease(ctx); alive || err != nil {
@@ -201,30 +181,34 @@ func (k *keeper) secure(ctx context.Context) error {
 	return errors.New("redisgroup: no lease, as Redis forgets it at once")
 }
 
-// rise ends a life and begins another: all that this node has is told anew, under another name,
-// once there is a lease.
-func (k *keeper) rise(dead string) {
+// rejoin ends an incarnation and begins another: all that this node has is told anew, under another
+// name, once there is a lease.
+func (k *keeper) rejoin(dead string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if dead != k.nameLocked() {
 		return
 	}
-	k.life++
+	k.incarnation++
 	k.term++
 	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
+	k.hurry()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
 }
 
-// reap removes what a dead node had, bucket by bucket: a tomb first, behind which nothing of it can
-// be added.
+// reapBuckets is for how many buckets one round trip looks for rooms of a dead node.
+const reapBuckets = 256
+
+// reap removes what a dead node had, bucket by bucket: a tombstone first, after which nothing of it
+// can be added.
 func (k *keeper) reap(ctx context.Context, dead string) error {
 	h := k.hub
-	for first := 0; first < h.keys.buckets; first += maxAsk {
-		n := min(maxAsk, h.keys.buckets-first)
-		pipe := h.servers.client.Pipeline()
+	for first := 0; first < h.keys.buckets; first += reapBuckets {
+		n := min(reapBuckets, h.keys.buckets-first)
+		pipe := h.masters.client.Pipeline()
 		rooms := make([]*redis.StringSliceCmd, n)
 		for i := range n {
-			pipe.Set(ctx, h.keys.tomb(first+i, dead), 1, time.Hour)
+			pipe.Set(ctx, h.keys.tombstone(first+i, dead), 1, time.Hour)
 			rooms[i] = pipe.SMembers(ctx, h.keys.joined(first+i, dead))
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
@@ -239,7 +223,7 @@ func (k *keeper) reap(ctx context.Context, dead string) error {
 		}
 	}
 	keys := []string{h.keys.claims(), h.keys.nodes(), h.keys.claimed(dead), h.keys.counts(), h.keys.reaping()}
-	err := buryScript.Run(ctx, h.servers.client, keys, dead).Err()
+	err := forgetScript.Run(ctx, h.masters.client, keys, dead).Err()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
@@ -255,7 +239,7 @@ func (k *keeper) reapRoom(ctx context.Context, dead, room string) error {
 	keys := []string{h.keys.members(at, dead), h.keys.users(at), at.key, h.keys.joined(at.bucket, dead)}
 	for {
 		from := h.node + ":" + strconv.FormatUint(h.seq.Add(1), 10)
-		left, err := reapScript.Run(ctx, h.servers.client, keys, append(h.streamArgs(), room, from, reapUsers)...).Int()
+		left, err := reapScript.Run(ctx, h.masters.client, keys, append(h.streamArgs(), room, from, reapUsers)...).Int()
 		if err != nil {
 			return err
 		}

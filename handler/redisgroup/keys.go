@@ -34,7 +34,13 @@ type keys struct {
 	buckets  int
 }
 
-func (k keys) tag(bucket int) string { return "{" + k.prefix + ":" + strconv.Itoa(bucket) + "}" }
+// tag is what the keys of a bucket share. The last one, after those of rooms, is that of the nodes.
+func (k keys) tag(bucket int) string {
+	if bucket == k.buckets {
+		return "{" + k.prefix + ":nodes}"
+	}
+	return "{" + k.prefix + ":" + strconv.Itoa(bucket) + "}"
+}
 
 func (k keys) place(kind channelKind, name string) place {
 	bucket := 0
@@ -64,22 +70,22 @@ func (k keys) members(p place, node string) string {
 // joined is the set of rooms in which a node has users.
 func (k keys) joined(bucket int, node string) string { return k.tag(bucket) + "joined:" + node }
 
-// tomb says that a node was declared dead: it must not add anything any more.
-func (k keys) tomb(bucket int, node string) string { return k.tag(bucket) + "dead:" + node }
+// tombstone says that a node was declared dead: it must not add anything any more.
+func (k keys) tombstone(bucket int, node string) string { return k.tag(bucket) + "dead:" + node }
 
 // Keys of all nodes: their leases, those that are being reaped, and names that are claimed.
-func (k keys) nodes() string              { return "{" + k.prefix + ":nodes}nodes" }
-func (k keys) reaping() string            { return "{" + k.prefix + ":nodes}reaping" }
-func (k keys) claims() string             { return "{" + k.prefix + ":nodes}names" }
-func (k keys) claimed(node string) string { return "{" + k.prefix + ":nodes}names:" + node }
+func (k keys) nodes() string              { return k.tag(k.buckets) + "nodes" }
+func (k keys) reaping() string            { return k.tag(k.buckets) + "reaping" }
+func (k keys) claims() string             { return k.tag(k.buckets) + "names" }
+func (k keys) claimed(node string) string { return k.tag(k.buckets) + "names:" + node }
 
 // counts holds how many names each node has, token the last one that was given, mark that this
 // Redis was used, and loss until when only those are given names who had them,
 // as it has lost all.
-func (k keys) counts() string { return "{" + k.prefix + ":nodes}counts" }
-func (k keys) token() string  { return "{" + k.prefix + ":nodes}token" }
-func (k keys) mark() string   { return "{" + k.prefix + ":nodes}mark" }
-func (k keys) loss() string   { return "{" + k.prefix + ":nodes}loss" }
+func (k keys) counts() string { return k.tag(k.buckets) + "counts" }
+func (k keys) token() string  { return k.tag(k.buckets) + "token" }
+func (k keys) mark() string   { return k.tag(k.buckets) + "mark" }
+func (k keys) loss() string   { return k.tag(k.buckets) + "loss" }
 
 // checkName returns why a name will not do.
 func checkName(what, name string) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -26,19 +25,20 @@ import (
 type order struct {
 	known      bool // last is
 	last       Position
-	server     string // that wrote the last entry; "" if that is not known
-	next       string // the id with which Redis gives the next one its number
-	subscribed bool
+	server     string          // that wrote the last entry; "" if that is not known
+	next       string          // the id with which Redis gives the next one its number
+	subscribed bool            // all that was published before the last barrier has come
 	denied     *SubscribeError // not nil: it cannot be, until Redis changes its mind
 	deniedTold bool
 	emptied    bool // the stream was empty when it was read last, and could not be begun: that was told
 	dirty      bool // something came that did not follow, since the room asked
 	asking     bool
-	renewals   int  // how often it has wanted to be subscribed anew
-	renewing   bool // it takes nothing until then
-	another    bool // once more, once it has asked
-	asked      int  // renewals when it asked
-	settled    int  // renewals before what was answered last
+
+	barriers int  // how many were asked for, see renew
+	asked    int  // barriers when it asked
+	settled  int  // barriers before what was answered last
+	again    bool // one more, once this one has settled
+	back     bool // the stream has gone back: it takes nothing until the barrier
 
 	joins     map[*joining]struct{}
 	tail      []Entry  // what was delivered since the first of them
@@ -53,7 +53,7 @@ func (r *room) take(e Entry) {
 	defer r.mu.Unlock()
 	o := &r.order
 	switch {
-	case o.renewing:
+	case o.back:
 	case o.known && e.Position.follows(o.last):
 		r.accept(e)
 	case o.known && e.Position.Epoch == o.last.Epoch && e.Position.Number <= o.last.Number:
@@ -67,50 +67,53 @@ func (r *room) ask() {
 	o := &r.order
 	o.dirty = true
 	if o.known && o.subscribed && !o.asking {
-		o.asking = true
-		r.hub.servers.link(r.bucket).past.add(r)
+		o.asking = r.hub.asking.add(&outgoing{place: r.place, op: opCatchUp, room: r}) == nil
 	}
 }
 
-// confirmed is called when the room's subscription stands, which was made for that renewal.
-func (r *room) confirmed(renewal int) {
+// beginAsking returns what the room has, when it is about to ask for what follows. false: it asks
+// later, when it is subscribed.
+func (r *room) beginAsking() (from Position, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.order.denied, r.order.deniedTold = nil, false
-	if r.kind != orderedRoom {
-		return
-	}
-	if renewal != r.order.renewals {
-		return // the one that is wanted is on its way
-	}
-	r.order.subscribed, r.order.renewing = true, false
-	r.ask()
-}
-
-// renew has the room subscribed anew. r.mu is held.
-func (r *room) renew() {
 	o := &r.order
-	o.renewals++
-	o.subscribed, o.another = false, false
-	r.hub.servers.link(r.bucket).subs.renew(r)
+	ok = o.subscribed && o.known
+	o.dirty = o.dirty && !ok
+	o.asking, o.asked = ok, o.barriers
+	return o.last, ok
 }
 
-// renewSoon returns the number of a renewal that begins from now on. One who joins may ask for it
-// without reason: so each is waited for before the next. r.mu is held.
-func (r *room) renewSoon() int {
-	o := &r.order
-	if o.subscribed && o.settled == o.renewals {
-		r.renew()
-		return o.renewals
-	}
-	o.another = true
-	return o.renewals + 1
-}
-
-func (r *room) renewals() int {
+// confirmed is called when the room's subscription stands, and that barrier was passed.
+func (r *room) confirmed(barrier int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.order.renewals
+	o := &r.order
+	o.denied, o.deniedTold = nil, false
+	if r.kind == orderedRoom && barrier == o.barriers { // else the one that is wanted is on its way
+		o.subscribed, o.back = true, false
+		r.ask()
+	}
+}
+
+// renew has the room told when all that was published so far has come, and returns the number of
+// that barrier. One who joins may ask for it without reason: so each has settled before the next
+// begins. r.mu is held.
+func (r *room) renew() int {
+	o := &r.order
+	if !o.subscribed || o.settled != o.barriers {
+		o.again = true
+		return o.barriers + 1
+	}
+	o.barriers++
+	o.subscribed, o.again = false, false
+	r.hub.masters.link(r.bucket).subs.touch(r.channel)
+	return o.barriers
+}
+
+func (r *room) barrier() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order.barriers
 }
 
 func (r *room) lostSubscription() {
@@ -156,53 +159,46 @@ func (r *room) accept(e Entry) {
 // deliver broadcasts here. A loop that takes nothing more leaves a hole, which is told once it
 // does. r.mu is held.
 func (r *room) deliver(at Position, except loop.Ref, msg []byte) {
-	err := r.local.BroadcastExcept(except, msg)
-	if err == nil {
-		return
+	for _, l := range fullLoops(r.local.BroadcastExcept(except, msg)) {
+		r.hub.stats.gaps.Add(1)
+		r.tellGap(l, &Gap{
+			Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full",
+		})
+	}
+}
+
+// fullLoops returns the loops that were not reached because their mailboxes are full.
+func fullLoops(err error) (loops []*loop.Loop) {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range j.Unwrap() {
+			loops = append(loops, fullLoops(e)...)
+		}
+		return loops
 	}
 	var u *handler.UnreachedError
-	for _, e := range unjoin(err) {
-		if errors.As(e, &u) && errors.Is(e, loop.ErrMailboxFull) {
-			g := &Gap{Room: r.name, From: Position{at.Epoch, at.Number - 1}, To: Position{at.Epoch, at.Number + 1}, Why: "the loop's mailbox was full"}
-			r.hub.stats.gaps.Add(1)
-			r.tellLoop(u.Loop, g)
-		}
+	if errors.As(err, &u) && errors.Is(err, loop.ErrMailboxFull) {
+		return []*loop.Loop{u.Loop}
 	}
+	return nil
 }
 
-func unjoin(err error) []error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range j.Unwrap() {
-			all = append(all, unjoin(e)...)
-		}
-		return all
-	}
-	return []error{err}
-}
-
-// tellLoop tells the members on one loop of a gap, as soon as that takes something.
-func (r *room) tellLoop(l *loop.Loop, g *Gap) {
+// tellGap tells the members on one loop of a gap, or all members if l is nil: those whose mailbox is
+// full as soon as it takes something.
+func (r *room) tellGap(l *loop.Loop, g *Gap) {
 	err := r.local.Each(func(c *loop.Conn) {
-		if c.Loop() == l {
-			r.hub.tellGap(c, g)
+		switch {
+		case l != nil && c.Loop() != l:
+		case r.hub.cfg.OnGap != nil:
+			r.hub.cfg.OnGap(c, g)
+		default:
+			c.CloseWithError(g)
 		}
 	})
-	var u *handler.UnreachedError
-	for _, e := range unjoin(err) {
-		if errors.As(e, &u) && u.Loop == l && errors.Is(e, loop.ErrMailboxFull) {
-			_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })
+	for _, full := range fullLoops(err) {
+		if l == nil || full == l {
+			r.hub.after(mailboxRetry, func() { r.tellGap(full, g) })
 		}
 	}
-}
-
-// mailboxRetry is when a loop is tried again whose mailbox was full.
-const mailboxRetry = 10 * time.Millisecond
-
-// formed returns e with what members get of it.
-func (h *Hub) formed(e Entry) Entry {
-	e.msg = h.form(e)
-	return e
 }
 
 // replayed adds to msgs what one who joins gets of e.
@@ -233,33 +229,8 @@ func (r *room) gap(to Position, why string) {
 	o.gaps++
 	r.hub.stats.gaps.Add(1)
 	o.tail, o.tailBytes, o.tailFrom = nil, 0, Position{} // who is joining reads again
-	g := &Gap{Room: r.name, From: o.last, To: to, Why: why}
-	for _, l := range r.loopsOf(r.local.Each(func(c *loop.Conn) { r.hub.tellGap(c, g) })) {
-		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.tellLoop(l, g) })
-	}
+	r.tellGap(nil, &Gap{Room: r.name, From: o.last, To: to, Why: why})
 	r.reassert()
-}
-
-// loopsOf returns the loops that were not reached because their mailboxes are full.
-func (r *room) loopsOf(err error) (loops []*loop.Loop) {
-	if err == nil {
-		return nil
-	}
-	var u *handler.UnreachedError
-	for _, e := range unjoin(err) {
-		if errors.As(e, &u) && errors.Is(e, loop.ErrMailboxFull) {
-			loops = append(loops, u.Loop)
-		}
-	}
-	return loops
-}
-
-func (h *Hub) tellGap(c *loop.Conn, g *Gap) {
-	if h.cfg.OnGap != nil {
-		h.cfg.OnGap(c, g)
-		return
-	}
-	c.CloseWithError(g)
 }
 
 // asked is told what follows the entry from: got, with that entry if it is still there; all of it,
@@ -268,7 +239,7 @@ func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	if o.asked != o.renewals { // it may be of before the stream went back
+	if o.asked != o.barriers { // it may be of before the stream went back
 		o.asking = false
 		r.ask()
 		return
@@ -286,7 +257,7 @@ func (r *room) asked(from Position, got []Entry, end Position, all bool) {
 	if !all || o.dirty {
 		r.ask()
 	}
-	if o.another {
+	if o.again {
 		r.renew()
 	}
 	r.checkJoins()
@@ -323,7 +294,7 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 		if o.emptied = end.IsZero(); !o.emptied {
 			o.last, o.tailFrom = end, end
 		}
-		o.renewing = true
+		o.back = true
 		r.renew()
 		return nil
 	}
@@ -335,22 +306,19 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 	return got
 }
 
-// deny tells those who are joining that they cannot, as err says, and reports whether that is news.
-func (r *room) deny(err error) (e *SubscribeError, news bool) {
+// deny tells those who are joining that they cannot, as err says, and Config.OnError if it was not.
+func (r *room) deny(err error) {
+	e := &SubscribeError{Room: r.name, Err: err}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	e = &SubscribeError{Room: r.name, Err: err}
-	news = !r.order.deniedTold
+	told := r.order.deniedTold
 	r.order.denied, r.order.deniedTold = e, true
 	for j := range r.order.joins {
 		r.refuse(j, e)
 	}
-	return e, news
-}
-
-// denyAgain makes the next denial news, as this one was not told.
-func (r *room) denyAgain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.order.deniedTold = false
+	r.mu.Unlock()
+	if !told && !r.hub.report(e) {
+		r.mu.Lock()
+		r.order.deniedTold = false
+		r.mu.Unlock()
+	}
 }

@@ -108,7 +108,7 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	r := h.find(o.at.channel)
 	if r == nil {
-		return h.servers.publish(out)
+		return h.publishing.add(out)
 	}
 	out.server, out.next = r.continuation()
 	return h.publishExcept(r, out, except)
@@ -130,7 +130,7 @@ func (r *room) continuation() (server, next string) {
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 	var who []string
 	err := await(ctx, func() (err error) {
-		who, err = o.hub.servers.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
+		who, err = o.hub.masters.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 		return err
 	})
 	return who, err
@@ -140,7 +140,7 @@ func (o *Ordered) Who(ctx context.Context) ([]string, error) {
 func (o *Ordered) Count(ctx context.Context) (int, error) {
 	var n int64
 	err := await(ctx, func() (err error) {
-		n, err = o.hub.servers.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
+		n, err = o.hub.masters.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
 		return err
 	})
 	return int(n), err

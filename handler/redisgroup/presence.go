@@ -38,8 +38,27 @@ func (r *room) change(user string, n int) {
 
 // tell has Redis told about a user, perhaps again. r.mu is held.
 func (r *room) tell(what op, user string, again bool) {
-	o := &outgoing{place: r.place, op: what, seq: r.hub.seq.Add(1), data: []byte(user), retold: again}
-	_ = r.hub.servers.publish(o)
+	_ = r.hub.publishing.add(r.hub.presence(r.place, what, user, again)) // fails once the Hub is closed
+}
+
+func (h *Hub) presence(p place, what op, user string, again bool) *outgoing {
+	return &outgoing{place: p, op: what, seq: h.seq.Add(1), data: []byte(user), retold: again}
+}
+
+// tellAgain tells Redis what it has refused: whether a user is here by now.
+func (h *Hub) tellAgain(o *outgoing) {
+	again := h.presence(o.place, opGo, string(o.data), true)
+	again.refusals = o.refusals
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if r := h.rooms[o.channel]; r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.users[string(o.data)] > 0 {
+			again.op = opCome
+		}
+	}
+	_ = h.publishing.add(again)
 }
 
 // reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
@@ -57,26 +76,4 @@ func (h *Hub) reassertAll() {
 		r.reassert()
 		r.mu.Unlock()
 	}
-}
-
-// presenceArgs are those of presence.lua for a segment, all of whose items are of one room.
-func (l *link) presenceArgs(s *segment) ([]string, []any) {
-	k, node := l.hub.keys, l.hub.keeper.name()
-	at := s.items[0].place
-	keys := []string{
-		k.fence(at.bucket, l.hub.node), k.members(at, node), k.users(at), at.key, k.joined(at.bucket, node), k.tomb(at.bucket, node),
-	}
-	if !l.hub.servers.sharded() {
-		keys = append(keys, k.nodes())
-	}
-	args := append(l.common(s), at.name, node)
-	for _, o := range s.items {
-		sign := "+"
-		if o.op == opGo {
-			sign = "-"
-		}
-		args = append(args, sign, o.data, l.from(o))
-	}
-	s.node = node
-	return keys, args
 }

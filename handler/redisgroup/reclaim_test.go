@@ -52,10 +52,16 @@ func TestReleaseWhileClaimedAgain(t *testing.T) {
 	}
 	until := make(chan struct{})
 	keep <- until
-	h.keeper.lost(h.keeper.name())
+	h.keeper.rejoin(h.keeper.name())
 	<-until // it is claimed again now
-	_ = h.Release(t.Context(), "my-name", "me")
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		_ = h.Release(t.Context(), "my-name", "me")
+	}()
+	soon(t, "it is being released", func() bool { return Claimed(h, "my-name") == "" })
 	until <- struct{}{}
+	<-released
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if owner, taken, err := h.Owner(t.Context(), "my-name"); err == nil && !taken {
 			break

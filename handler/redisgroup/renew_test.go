@@ -25,7 +25,7 @@ func TestRenewalsTakeNoGoroutines(t *testing.T) {
 	for i := range rooms {
 		rooms[i] = h.hold(h.keys.place(orderedRoom, strconv.Itoa(i)))
 	}
-	in := &h.servers.link(0).subs
+	in := &h.masters.link(0).subs
 	in.mu.Lock() // nothing goes on meanwhile
 	before := runtime.NumGoroutine()
 	for _, r := range rooms {

@@ -23,8 +23,8 @@ var (
 	reapLua string
 	//go:embed lua/claim.lua
 	claimLua string
-	//go:embed lua/bury.lua
-	buryLua string
+	//go:embed lua/forget.lua
+	forgetLua string
 )
 
 var (
@@ -35,5 +35,5 @@ var (
 	historyScript  = redis.NewScript(appendLua + historyLua)
 	leaseScript    = redis.NewScript(leaseLua)
 	claimScript    = redis.NewScript(claimLua)
-	buryScript     = redis.NewScript(buryLua)
+	forgetScript   = redis.NewScript(forgetLua)
 )

@@ -11,7 +11,8 @@ func TestTailEndsAtAGap(t *testing.T) {
 	r := &room{hub: &Hub{cfg: cfg}, place: place{kind: orderedRoom}}
 	o := &r.order
 	before, behind := Position{1, 8}, Position{2, 4}
-	j := &joining{gone: true}
+	j := new(joining)
+	j.gone.Store(true)
 	o.known, o.last, o.joins = true, Position{1, 7}, map[*joining]struct{}{j: {}}
 	r.accept(Entry{Position: before, Kind: Message})
 	if tail, ok := o.after(before); !ok || len(tail) != 0 {

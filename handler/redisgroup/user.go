@@ -96,7 +96,7 @@ func (h *Hub) Kick(user, reason string) error {
 		return ErrClosed
 	}
 	p := h.keys.place(userRoom, user)
-	err := h.servers.publish(h.plain(p, plainKick, []byte(reason)))
+	err := h.publishing.add(h.plain(p, plainKick, []byte(reason)))
 	if r := h.find(p.channel); r != nil && !h.cfg.OneOrder {
 		r.kick(reason)
 	}
@@ -106,6 +106,6 @@ func (h *Hub) Kick(user, reason string) error {
 func (r *room) kick(reason string) {
 	err := r.local.Each(func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
 	if errors.Is(err, loop.ErrMailboxFull) {
-		_, _ = r.hub.timers.AfterFunc(mailboxRetry, func() { r.kick(reason) })
+		r.hub.after(mailboxRetry, func() { r.kick(reason) })
 	}
 }

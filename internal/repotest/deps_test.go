@@ -21,9 +21,11 @@ var floors = map[string][]string{
 	".": {},
 
 	// Floor 0: the standard library only.
-	"timing":          {},
-	"codec":           {},
-	"codec/codectest": {"codec"},
+	"timing":           {},
+	"codec":            {"internal/length"},
+	"codec/codectest":  {"codec", "internal/framing"},
+	"internal/framing": {"codec", "internal/length"},
+	"internal/length":  {},
 
 	// Floor 1: codecs and delays that need more.
 	"codec/resp":                     {"codec"},
@@ -32,8 +34,8 @@ var floors = map[string][]string{
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "loop/internal/...", zerologModule, sysModule},
-	"loop/internal/...":        {"codec", "timing", "loop/internal/...", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule},
+	"loop/internal/...":        {"codec", "timing", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/gnetengine": {"loop/internal/...", "github.com/panjf2000/gnet/v2/...", zerologModule, sysModule},
 	"loop/internal/netpackets": {"loop/internal/engine", "golang.org/x/net/ipv4", "golang.org/x/net/ipv6", sysModule},

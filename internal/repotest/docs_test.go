@@ -127,7 +127,6 @@ var piecesOf = map[string]string{"demos/kv/README.md": "demos/kv/store"}
 // surroundings are what the snippets of a document use without showing it. Statements stand in a
 // function with these parameters.
 var surroundings = map[string]struct{ parameters, declarations string }{
-	"docs/backpressure.md": {"c *loop.Conn", "func lookUp(b []byte) []byte { return b }"},
 	"docs/rooms.md": {
 		"ctx context.Context, addr string, c *loop.Conn, arrived func(*loop.Conn, redisgroup.Arrival), msg []byte", "",
 	},

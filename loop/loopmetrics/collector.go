@@ -20,8 +20,8 @@ type Collector struct {
 // To register several servers give each registry a label of its own: prometheus.WrapRegistererWith.
 func NewCollector(s *loop.Server) *Collector {
 	c := &Collector{server: s}
-	for i := range loop.HistogramBuckets - 1 {
-		c.bounds = append(c.bounds, loop.HistogramBound(i).Seconds())
+	for _, bound := range new(loop.Histogram).Bounds() {
+		c.bounds = append(c.bounds, bound.Seconds())
 	}
 	return c
 }

@@ -119,7 +119,7 @@ func (k *looker) snapshot() snapshot {
 	var all sync.WaitGroup
 	for i := range s.Loops {
 		v := &s.Loops[i]
-		v.count(&st.Loops[i])
+		v.count(&st.Loops[i], s.Time)
 		from := k.from[i]
 		all.Go(func() {
 			seen, answered := ask(loops[i], func(l *loop.Loop) loopView { return lookAt(l, from, k.most) })
@@ -154,17 +154,20 @@ func ask[T any](l *loop.Loop, f func(*loop.Loop) T) (answer T, ok bool) {
 }
 
 // count takes what any goroutine can see.
-func (v *loopView) count(st *loop.LoopStats) {
+func (v *loopView) count(st *loop.LoopStats, now time.Time) {
 	*v = loopView{
 		Conns: st.Conns, Messages: st.Messages, BytesIn: st.BytesIn, BytesOut: st.BytesOut, Timers: st.Timers,
 		Fired: st.Fired, Mailbox: st.Mailbox, Lag: milliseconds(st.Lag), Turn: milliseconds(st.Turn),
 		Busy: milliseconds(st.Busy), Blocked: st.Blocked,
 	}
+	for _, s := range st.SlowTurns {
+		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler})
+	}
 }
 
 // add takes what the loop has answered.
 func (v *loopView) add(seen *loopView) {
-	v.Answered, v.Seen, v.Rings, v.Slow = true, seen.Seen, seen.Rings, seen.Slow
+	v.Answered, v.Seen, v.Rings = true, seen.Seen, seen.Rings
 	v.Largest, v.Slowest, v.Silent = seen.Largest, seen.Slowest, seen.Silent
 }
 
@@ -172,9 +175,6 @@ func (v *loopView) add(seen *loopView) {
 func lookAt(l *loop.Loop, from, most int) (v loopView) {
 	now := l.Now()
 	v.Rings = rings(l)
-	for _, s := range l.SlowTurns() {
-		v.Slow = append(v.Slow, slowView{milliseconds(now.Sub(s.Began)), milliseconds(s.Took), s.Conn, s.Handler})
-	}
 	held := top{weight: func(c *loop.ConnInfo) int64 { return int64(c.Pending + c.Buffered) }}
 	stalled := top{weight: func(c *loop.ConnInfo) int64 {
 		if c.Pending == 0 {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // What one script does at most: Redis serves nobody else meanwhile.
@@ -87,18 +85,45 @@ func (q *Queue) entry(ctx context.Context, t *Task) (entry, error) {
 	return entry{t, shard, at, record}, err
 }
 
-// now asks the server that has a shard for its time.
+// now is the time of the server that has a shard.
 func (q *Queue) now(ctx context.Context, shard int) (time.Time, error) {
-	var server redis.Cmdable = q.client
-	if cluster, ok := q.client.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, q.keys[shard][0])
-		if err != nil {
-			return time.Time{}, explain("time", err)
-		}
-		server = master
+	v, err := q.eval(ctx, q.on(shard, "stats", "", 1, 0))
+	if err != nil {
+		return time.Time{}, err
 	}
-	now, err := server.Time(ctx).Result()
-	return now, explain("time", err)
+	return time.UnixMilli(toInt(list(v)[6])), nil
+}
+
+// restore notes anew how many shards there are, as Redis may have lost that, and adds the tasks of
+// Config.Repeating that are not there. One that was to begin at a time which has passed goes on
+// where it would be.
+func (q *Queue) restore(ctx context.Context) error {
+	n, err := q.settleShards(ctx, len(q.keys))
+	if err != nil {
+		return err
+	}
+	if n != len(q.keys) {
+		return badConfig("the queue %q has %d shards, since Redis has lost the %d that it had: open it anew", q.cfg.Name, n, len(q.keys))
+	}
+	var entries []entry
+	for _, t := range q.cfg.Repeating {
+		t.OnConflict = Ignore
+		if !t.At.IsZero() {
+			now, err := q.now(ctx, q.shard(t.Key))
+			if err == nil && t.At.Before(now) {
+				t.At, err = t.next(t.At, now)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		e, err := q.entry(ctx, &t)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, e)
+	}
+	return errors.Join(q.addAll(ctx, entries)...)
 }
 
 // addAll adds entries, and returns what became of each.
@@ -115,7 +140,7 @@ func (q *Queue) addAll(ctx context.Context, entries []entry) []error {
 		size := len(e.task.Key) + len(e.record)
 		l := open[e.shard]
 		if l == nil || len(l.of) == maxBatch || l.size+size > maxBatchBytes {
-			l = &lot{call: q.on(e.shard, scriptAdd, "")}
+			l = &lot{call: q.on(e.shard, "add", "")}
 			open[e.shard], lots = l, append(lots, l)
 		}
 		l.args = append(l.args, policies[e.task.OnConflict], e.task.Key, e.record, e.at)
@@ -145,9 +170,9 @@ func (q *Queue) added(t *Task, letter byte) error {
 	case 'c':
 		return fmt.Errorf("rediswheel: %w: %q", ErrConflict, t.Key)
 	case 'i':
-		q.counts.ignored.Add(1)
+		q.count(func(s *Stats) { s.Ignored++ })
 	default:
-		q.counts.added.Add(1)
+		q.count(func(s *Stats) { s.Added++ })
 	}
 	return nil
 }
@@ -156,12 +181,12 @@ func (q *Queue) added(t *Task, letter byte) error {
 // failed or it was dead. Running: a worker has it, and it may finish, but it will be neither tried
 // again nor repeated. NotFound: there is nothing to cancel.
 func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
-	v, err := q.evalKey(ctx, scriptCancel, key, key)
+	v, err := q.evalKey(ctx, "cancel", key, key)
 	switch {
 	case err != nil:
 		return NotFound, err
 	case v == "cancelled":
-		q.counts.cancelled.Add(1)
+		q.count(func(s *Stats) { s.Cancelled++ })
 		return Cancelled, nil
 	case v == "running":
 		return Running, nil
@@ -170,11 +195,11 @@ func (q *Queue) Cancel(ctx context.Context, key string) (Status, error) {
 }
 
 // evalKey runs a script in the shard of a key.
-func (q *Queue) evalKey(ctx context.Context, s *script, key string, args ...any) (any, error) {
+func (q *Queue) evalKey(ctx context.Context, script, key string, args ...any) (any, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	return q.eval(ctx, q.on(q.shard(key), s, args...))
+	return q.eval(ctx, q.on(q.shard(key), script, args...))
 }
 
 // Reschedule makes a waiting task due in d from now, be that earlier or later than before. A task
@@ -198,7 +223,7 @@ func (q *Queue) RescheduleAt(ctx context.Context, key string, at time.Time) erro
 }
 
 func (q *Queue) reschedule(ctx context.Context, key string, at int64) error {
-	v, err := q.evalKey(ctx, scriptReschedule, key, "", key, at)
+	v, err := q.evalKey(ctx, "move", key, "", key, at, 0)
 	switch {
 	case err != nil:
 		return err
@@ -221,7 +246,7 @@ func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 func (q *Queue) setPaused(ctx context.Context, paused int) error {
 	calls := make([]call, len(q.keys))
 	for shard := range calls {
-		calls[shard] = q.on(shard, scriptPause, paused)
+		calls[shard] = q.on(shard, "pause", paused)
 	}
 	_, errs := q.evalAll(ctx, calls)
 	return errors.Join(errs...)

@@ -17,20 +17,19 @@ type shard struct {
 	at      time.Duration // of timer
 	ready   bool          // to be claimed
 	busy    bool          // being claimed
-	mine    bool
+	take    bool          // to be claimed even if another owns it
 	owner   string        // as last heard
-	mode    string        // of the next claim; "" means own
 	backlog bool          // there is more that is due than there were places
-	renew   time.Duration // when the ownership has to be renewed
+	renew   time.Duration // when it is to be claimed even without places
 	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock
 	known   bool          // offset is
-	hint    time.Duration // when something is due that was heard of during a claim; forever if nothing
+	hint    time.Duration // when to look, as heard during a claim; forever if nothing was
 }
 
 // A claim is of one shard.
 type claim struct {
 	shard  int
-	mode   string
+	take   bool
 	token  string
 	most   int
 	err    error
@@ -52,84 +51,74 @@ const (
 
 // wake has a shard claimed at a time, whatever was planned before.
 func (w *worker) wake(i int, at time.Duration) {
-	s := &w.loop.shards[i]
+	s := &w.shards[i]
 	if s.ready {
 		return
 	}
-	w.loop.wheel.Stop(s.timer)
+	w.wheel.Stop(s.timer)
 	if s.at = at; at < forever {
-		s.timer = w.loop.wheel.At(at, func() { w.makeReady(i) })
+		s.timer = w.wheel.At(at, func() { w.makeReady(i) })
 	}
 }
 
 func (w *worker) makeReady(i int) {
-	if s := &w.loop.shards[i]; !s.ready {
+	if s := &w.shards[i]; !s.ready {
 		s.ready = true
-		w.loop.wheel.Stop(s.timer)
+		w.ready = append(w.ready, i)
+		w.wheel.Stop(s.timer)
 	}
 }
 
 // claimReady claims the shards whose time has come, as far as there are places for tasks. Without
 // places it only renews.
-func (w *worker) claimReady(ctx context.Context) {
-	now, shards := w.now(), 0
-	for i := range w.loop.shards { // one that is busy is claimed again when its answer is there
-		if s := &w.loop.shards[i]; s.ready && !s.busy {
-			shards++
+func (w *worker) claimReady() {
+	now := w.now()
+	if len(w.ready) == 0 || w.claims >= maxClaims || w.stopping {
+		return
+	}
+	if now < w.next {
+		if !w.wheel.Pending(w.pacer) {
+			w.pacer = w.wheel.At(w.next, func() {}) // to come back
 		}
-	}
-	if shards == 0 || w.loop.claims >= maxClaims {
 		return
 	}
-	if now < w.loop.next {
-		w.loop.wheel.At(w.loop.next, func() {}) // to come back
-		return
-	}
-	left := w.places.take(shards * maxBatch)
-	reserved := left
+	waiting := w.ready
+	w.ready = nil
 	var claims []claim
-	for k := range w.loop.shards {
-		i := (w.loop.turn + k) % len(w.loop.shards)
-		s := &w.loop.shards[i]
-		if !s.ready || s.busy {
+	for k, i := range waiting {
+		s := &w.shards[i]
+		if s.busy { // it is claimed again when its answer is there
+			w.ready = append(w.ready, i)
 			continue
 		}
-		n := min(max((left+shards-1)/shards, minBatch), left, maxBatch)
-		left, shards = left-n, shards-1
 		s.ready = false
-		if n == 0 && (s.mine && now < s.renew || s.mode == "help") {
-			s.backlog, s.mode = s.mine, ""
-			w.places.setHungry(true)
-			w.wake(i, max(s.renew, now+pace))
+		n := w.places.take(min(max(w.places.open()/(len(waiting)-k), minBatch), maxBatch))
+		if n == 0 && s.owner == w.id && now < s.renew {
+			s.backlog = true
+			w.wake(i, s.renew)
 			continue
 		}
-		c := claim{shard: i, mode: s.mode, most: n}
-		if c.mode == "" {
-			c.mode = "own"
-		}
-		w.loop.number++
-		c.token = w.id + "." + strconv.Itoa(w.loop.number)
-		s.busy, s.mode, s.hint = true, "", forever
-		claims = append(claims, c)
+		w.number++
+		claims = append(claims, claim{shard: i, take: s.take, most: n, token: w.id + "." + strconv.Itoa(w.number)})
+		s.busy, s.take, s.hint = true, false, forever
 	}
-	w.loop.turn++
-	used := 0
-	for _, c := range claims {
-		used += c.most
-	}
-	w.places.giveBack(reserved - used)
+	w.setHungry()
 	if len(claims) == 0 {
 		return
 	}
-	w.loop.next = now + pace
-	w.loop.claims++
-	go func() {
+	w.next = now + pace
+	w.claims++
+	w.do(func(ctx context.Context) func() {
 		w.claim(ctx, claims)
-		w.claimed <- claims
-	}()
+		return func() { w.took(claims) }
+	})
 }
 
-// claim runs the scripts. It must not touch what belongs to the loop.
+func (w *worker) setHungry() {
+	w.places.setHungry(slices.ContainsFunc(w.shards, func(s shard) bool { return s.backlog }))
+}
+
+// claim runs the scripts, on a goroutine of its own.
 func (w *worker) claim(ctx context.Context, claims []claim) {
 	cfg := &w.q.cfg
 	gap := 0.0
@@ -138,15 +127,13 @@ func (w *worker) claim(ctx context.Context, claims []claim) {
 	}
 	calls := make([]call, len(claims))
 	for i, c := range claims {
-		calls[i] = w.q.on(c.shard, scriptClaim, "", w.id, c.mode, c.token, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
+		calls[i] = w.q.on(c.shard, "claim", "", w.id, c.take, c.token, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
 			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Lease)
-	defer cancel()
 	sent := w.now()
 	values, errs := w.q.evalAll(ctx, calls)
 	middle := sent + (w.now()-sent)/2
-	w.q.counts.claims.Add(uint64(len(calls)))
+	w.q.count(func(s *Stats) { s.Claims += uint64(len(calls)) })
 	for i := range claims {
 		if claims[i].err = errs[i]; errs[i] == nil {
 			w.read(&claims[i], values[i], middle)
@@ -166,92 +153,86 @@ func (w *worker) read(c *claim, answer any, middle time.Duration) {
 		}
 		return time.Duration(toInt(ms))*time.Millisecond - c.offset
 	}
-	c.owner, c.till, c.next = f[2], local(f[3]), forever
+	c.owner, c.till = f[2], local(f[3])
 	if len(f) == 4 { // another owns it
 		return
 	}
-	if c.fresh = c.owner == "" && c.mode != "help"; c.fresh {
+	if c.fresh = c.owner == ""; c.fresh {
 		c.owner = w.id
 	}
 	c.next = min(local(f[4]), local(f[5]))
-	w.q.counts.recovered.Add(uint64(toInt(f[6])))
-	w.q.counts.died.Add(uint64(toInt(f[7])))
 	rows := answer.([]any)[8:12]
 	ids, dues, states, records := list(rows[0]), list(rows[1]), list(rows[2]), list(rows[3])
+	w.q.count(func(s *Stats) {
+		s.Recovered, s.Died = s.Recovered+uint64(toInt(f[6])), s.Died+uint64(toInt(f[7]))
+		s.Claimed += uint64(len(ids))
+	})
 	for i, id := range ids {
 		due, st := toInt(dues[i]), parseState(states[i])
-		r := &run{w: w, shard: c.shard, offset: c.offset, token: c.token}
+		r := &run{w: w, shard: c.shard, offset: c.offset, token: c.token, cancel: func(error) {}}
 		r.task = Task{Key: id, Due: time.UnixMilli(due), Occurred: time.UnixMilli(st.occurrence),
 			Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries)}
 		r.broken = r.task.read(records[i])
 		r.late = redisNow - time.Duration(due)*time.Millisecond
 		c.tasks = append(c.tasks, r)
 	}
-	w.q.counts.claimed.Add(uint64(len(c.tasks)))
 }
 
-// took starts what was claimed, and plans when to look again.
-func (w *worker) took(ctx context.Context, claims []claim) {
-	w.loop.claims--
+// took starts what was claimed, or gives it back if the worker was told to stop, and plans when to
+// look again.
+func (w *worker) took(claims []claim) {
+	w.claims--
 	var failed error
-	unused, got := 0, 0
+	got := 0
 	for i := range claims {
 		c := &claims[i]
-		for _, r := range c.tasks {
-			w.flights.begin(ctx, r)
-		}
+		w.shards[c.shard].busy = false
+		w.places.giveBack(c.most - len(c.tasks))
 		got += len(c.tasks)
-		unused += c.most - len(c.tasks)
 		if c.err != nil {
 			failed = c.err
 		}
-		if c.fresh && w.loop.shards[c.shard].known {
-			notify(w.losses)
+		for _, r := range c.tasks {
+			w.begin(r)
 		}
+		w.plan(c)
 	}
-	if w.loop.fails++; failed == nil {
-		w.loop.fails = 0
+	if w.fails++; failed == nil {
+		w.fails = 0
 	} else {
 		w.fail(failed)
 	}
+	if w.stopping {
+		w.tell()
+		w.leave()
+		return
+	}
 	if got == 0 {
-		w.loop.next = 0 // a task that comes alone does not wait
+		w.next = 0 // a task that comes alone does not wait
 	}
-	for i := range claims {
-		w.plan(&claims[i])
-	}
-	w.places.giveBack(unused)
-	w.places.setHungry(slices.ContainsFunc(w.loop.shards, func(s shard) bool { return s.backlog }))
+	w.setHungry()
 	w.refill() // what became free during the claim found its shards busy
 	w.balance()
-	w.announce(claims)
-	w.askForHelp()
+	w.cry()
 }
 
 // plan decides when a shard that was claimed is looked at next.
 func (w *worker) plan(c *claim) {
-	s := &w.loop.shards[c.shard]
-	s.busy = false
+	s := &w.shards[c.shard]
 	if c.err != nil {
-		w.wake(c.shard, w.now()+pause(w.loop.fails))
+		w.wake(c.shard, w.now()+pause(w.fails))
 		return
 	}
-	s.offset, s.known, s.owner = c.offset, true, c.owner
-	overdue := c.next <= w.now() && len(c.tasks) == c.most
-	if c.mode == "help" && !s.mine {
-		if s.backlog = overdue && c.most > 0; s.backlog {
-			s.mode = "help"
-		}
-		w.wake(c.shard, max(c.till, w.now()+pace)+jitter(w.q.cfg.Refresh))
-		return
+	if c.fresh && s.known {
+		w.lost()
 	}
-	s.mine, s.backlog = c.owner == w.id, false
-	if !s.mine {
-		w.wake(c.shard, min(c.till+time.Millisecond+jitter(w.q.cfg.Refresh), s.hint))
+	s.offset, s.known, s.owner, s.backlog = c.offset, true, c.owner, false
+	if s.owner != w.id {
+		w.wake(c.shard, min(c.till+w.turn(), s.hint))
 		return
 	}
 	s.renew = w.now() + w.q.cfg.Refresh
-	if s.backlog = overdue; overdue {
+	if s.backlog = c.next <= w.now() && len(c.tasks) == c.most; s.backlog {
 		w.wake(c.shard, s.renew)
 	} else {
 		w.wake(c.shard, min(c.next, s.renew, s.hint))
@@ -262,32 +243,16 @@ func (w *worker) plan(c *claim) {
 // become free, unless half of them are: one script can fill them all.
 func (w *worker) refill() {
 	open := w.places.open()
-	if open <= 0 {
+	if open == 0 {
 		return
 	}
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; s.backlog && !s.busy {
+	for i := range w.shards {
+		if s := &w.shards[i]; s.backlog && !s.busy {
 			s.backlog = false
 			w.makeReady(i)
 			if open*2 >= w.places.total {
-				w.loop.next = 0
+				w.next = 0
 			}
 		}
-	}
-}
-
-// giveBack returns what was claimed when the worker had been told to stop. Shards that it came to
-// own are given up with the others.
-func (w *worker) giveBack(claims []claim) {
-	w.loop.claims--
-	for i := range claims {
-		c := &claims[i]
-		s := &w.loop.shards[c.shard]
-		s.mine = s.mine || c.err == nil && c.owner == w.id
-		for _, r := range c.tasks {
-			w.flights.add(r)
-			w.ends.put(r, end{what: "release", at: r.task.Due.UnixMilli()})
-		}
-		w.places.giveBack(c.most - len(c.tasks))
 	}
 }

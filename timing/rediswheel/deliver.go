@@ -2,8 +2,7 @@ package rediswheel
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
+	"errors"
 	"time"
 )
 
@@ -16,15 +15,20 @@ import (
 // task is put off by a second, no attempt counted. If the context ends before f has begun, f will
 // not be called. A panic in f fails the attempt, and is then the loop's to deal with.
 func Posted(post func(f func()) error, f func(t Task) error) Handler {
-	to := func(Task) (Teller[func()], error) { return postTeller(post), nil }
-	return Told(to, func(t Task, done func(error)) func() {
-		return func() { finish(done, func() error { return f(t) }) }
+	return HandlerFunc(func(ctx context.Context, t Task) error {
+		result := make(chan error, 1)
+		return await(ctx, result, post(func() {
+			if ctx.Err() != nil { // nobody waits for it any more
+				return
+			}
+			err := errGoexit
+			defer func() { result <- err }() // also if f panics
+			err = f(t)
+		}))
 	})
 }
 
-type postTeller func(f func()) error
-
-func (p postTeller) Tell(f func()) error { return p(f) }
+var errGoexit = errors.New("the handler panicked, or called runtime.Goexit")
 
 // A Teller takes messages: a loop.Ref is one for M = func(*loop.Conn), a handler.ActorRef[M] for
 // its M.
@@ -53,50 +57,24 @@ func Told[M any](to func(t Task) (Teller[M], error), message func(t Task, done f
 			return err
 		}
 		result := make(chan error, 1)
-		done := func(err error) {
+		return await(ctx, result, teller.Tell(message(t, func(err error) {
 			select {
 			case result <- err:
 			default:
 			}
-		}
-		var over atomic.Bool // the context has ended: what is told now counts for nothing
-		if err := teller.Tell(guard(&over, message(t, done))); err != nil {
-			return Postpone(time.Second, err)
-		}
-		select {
-		case err := <-result:
-			return err
-		case <-ctx.Done():
-			over.Store(true)
-			return context.Cause(ctx)
-		}
+		})))
 	})
 }
 
-// guard keeps a function that was posted from running when nobody waits for it any more. Messages
-// of other types cannot be recalled.
-func guard[M any](over *atomic.Bool, m M) M {
-	f, ok := any(m).(func())
-	if !ok {
-		return m
+// await waits for the result of what was told, unless that failed.
+func await(ctx context.Context, result <-chan error, failed error) error {
+	if failed != nil {
+		return Postpone(time.Second, failed)
 	}
-	guarded := any(func() {
-		if !over.Load() {
-			f()
-		}
-	})
-	return guarded.(M)
-}
-
-// finish calls done with what f returns, also if it panics; the panic goes on.
-func finish(done func(error), f func() error) {
-	finished := false
-	defer func() {
-		if !finished {
-			done(fmt.Errorf("it panicked, or called runtime.Goexit"))
-		}
-	}()
-	err := f()
-	finished = true
-	done(err)
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -3,9 +3,8 @@ package rediswheel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Errors that tell what was wrong. They are wrapped with what exactly it was: use errors.Is. Any
@@ -90,29 +89,12 @@ type BatchError struct {
 
 // Error names the first and counts the others.
 func (e *BatchError) Error() string {
-	var first error
-	n := 0
-	for _, err := range e.Errs {
-		if err != nil && first == nil {
-			first = err
-		}
-		if err != nil {
-			n++
-		}
-	}
-	return fmt.Sprintf("%d of %d tasks were not added; the first: %v", n, len(e.Errs), first)
+	failed := slices.DeleteFunc(slices.Clone(e.Errs), func(err error) bool { return err == nil })
+	return fmt.Sprintf("%d of %d tasks were not added; the first: %v", len(failed), len(e.Errs), failed[0])
 }
 
 // Unwrap returns the errors, for errors.Is.
-func (e *BatchError) Unwrap() []error {
-	var errs []error
-	for _, err := range e.Errs {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
+func (e *BatchError) Unwrap() []error { return e.Errs }
 
 // StopError is what Run returns if handlers had not returned when it gave up waiting for them.
 // Their tasks are given to other workers when their leases run out.
@@ -121,15 +103,4 @@ type StopError struct{ Running int }
 // Error counts them.
 func (e *StopError) Error() string {
 	return fmt.Sprintf("rediswheel: %d tasks were still running after StopTimeout", e.Running)
-}
-
-// explain makes an error of Redis one of ours.
-func explain(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if redis.HasErrorPrefix(err, "OOM") {
-		return fmt.Errorf("rediswheel: %s: %w: %w", op, ErrFull, err)
-	}
-	return fmt.Errorf("rediswheel: %s: %w", op, err)
 }

@@ -145,7 +145,7 @@ func watchWritten(client *redis.Client) (when *atomic.Int64, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for ; ctx.Err() == nil; sleep(ctx, 2*time.Millisecond) {
+		for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 			asked := time.Now()
 			info, err := client.Info(ctx, "persistence").Result()
 			if err == nil && field(info, "aof_pending_bio_fsync") == "0" {

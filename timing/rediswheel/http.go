@@ -2,9 +2,11 @@ package rediswheel
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -12,10 +14,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -71,13 +75,46 @@ type HTTPCallback struct {
 	hosts  map[string]int // requests on their way
 }
 
+// ErrPrivateAddress is why HTTPCallback does not connect to an address of no public network. It is
+// permanent.
+var ErrPrivateAddress = errors.New("rediswheel: the address is not public, and HTTPCallback.AllowPrivate is not set")
+
+// special are the networks of the IANA special-purpose address registries (RFC 6890), as they were
+// in November 2025, reachable ones included, and multicast. Of IPv6, all that is not in 2000::/3 is
+// special.
+//
+//go:embed special.txt
+var special string
+
+// refusePrivate is called by the dialer with the address that it is about to connect to.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || !isPublic(ap.Addr().Unmap().WithZone("")) {
+		return fmt.Errorf("%w: %s", ErrPrivateAddress, address)
+	}
+	return nil
+}
+
+// isPublic reports whether an address is of the public Internet.
+func isPublic(a netip.Addr) bool {
+	if a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
+		return false
+	}
+	for line := range strings.Lines(special) {
+		if netip.MustParsePrefix(strings.Fields(line)[0]).Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
 // maxRetryAfter bounds what a host may ask for.
 const maxRetryAfter = time.Hour
 
 func (h *HTTPCallback) init() {
-	orDefault(&h.Timeout, DefaultCallbackTimeout)
-	orDefault(&h.MaxResponse, DefaultMaxResponse)
-	orDefault(&h.PerHost, DefaultPerHost)
+	h.Timeout = cmp.Or(h.Timeout, DefaultCallbackTimeout)
+	h.MaxResponse = cmp.Or(h.MaxResponse, DefaultMaxResponse)
+	h.PerHost = cmp.Or(h.PerHost, DefaultPerHost)
 	h.hosts = make(map[string]int)
 	transport := h.Transport
 	if transport == nil {
@@ -139,11 +176,7 @@ func (h *HTTPCallback) request(ctx context.Context, t *Task) (*http.Request, err
 	if t.URL == "" {
 		return nil, errors.New("the task has no URL")
 	}
-	method := t.Method
-	if method == "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(t.Body))
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(t.Method, http.MethodPost), t.URL, bytes.NewReader(t.Body))
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ type Info struct {
 
 // Get looks at a task. Error: ErrNotFound, or the client's.
 func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
-	v, err := q.evalKey(ctx, scriptGet, key, key)
+	v, err := q.evalKey(ctx, "get", key, key)
 	if err != nil {
 		return Info{}, err
 	}
@@ -95,11 +94,6 @@ func parseState(s string) (st state) {
 	return st
 }
 
-func toInt(s string) int64 {
-	n, _ := strconv.ParseInt(s, 10, 64)
-	return n
-}
-
 // List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n
 // in the order of their due times, ends of their leases, or deaths. It looks at up to n tasks of
 // each shard: n is for people, not for millions, and at most 1,000.
@@ -113,7 +107,7 @@ func (q *Queue) List(ctx context.Context, where Status, n int) ([]Info, error) {
 	var found []Info
 	for shard := range q.keys {
 		for skip := 0; skip < n; skip += maxBatch {
-			v, err := q.eval(ctx, q.on(shard, scriptList, key, skip, min(n-skip, maxBatch)))
+			v, err := q.eval(ctx, q.on(shard, "list", key, skip, min(n-skip, maxBatch)))
 			if err != nil {
 				return nil, err
 			}
@@ -153,8 +147,8 @@ func (q *Queue) Dead(ctx context.Context, n int) ([]Info, error) { return q.List
 // Requeue makes a dead task due now, with all its attempts before it. Error: ErrNotFound if it is
 // not dead, ErrFull, or the client's.
 func (q *Queue) Requeue(ctx context.Context, key string) error {
-	v, err := q.evalKey(ctx, scriptRequeue, key, "", key)
-	if err == nil && v != int64(1) {
+	v, err := q.evalKey(ctx, "move", key, "", key, 0, 1)
+	if err == nil && v != "moved" {
 		err = fmt.Errorf("rediswheel: %w among the dead: %q", ErrNotFound, key)
 	}
 	return err
@@ -165,7 +159,7 @@ func (q *Queue) Requeue(ctx context.Context, key string) error {
 func (q *Queue) Purge(ctx context.Context, age time.Duration) (n int, err error) {
 	for shard := range q.keys {
 		for deleted := int64(maxBatch); deleted == maxBatch; {
-			v, err := q.eval(ctx, q.on(shard, scriptPurge, "", max(age, 0).Milliseconds()))
+			v, err := q.eval(ctx, q.on(shard, "purge", "", max(age, 0).Milliseconds()))
 			if err != nil {
 				return n, err
 			}

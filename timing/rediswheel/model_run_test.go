@@ -27,7 +27,7 @@ type modelRun struct {
 	tokens map[string][]string // given for a key, so that stale ones are tried
 }
 
-func (r *modelRun) script(shard int, s *script, args ...any) []string {
+func (r *modelRun) script(shard int, s string, args ...any) []string {
 	r.t.Helper()
 	v, err := r.q.eval(context.Background(), r.q.on(shard, s, args...))
 	must(r.t, err)
@@ -77,33 +77,33 @@ func (r *modelRun) one() {
 			told = r.now - 500 + r.rand.Int64N(2000)
 			at = told
 		}
-		r.same("add", r.script(shard, scriptAdd, now, policy, key, record, at), r.add(shard, key, policy, told, delay, record))
+		r.same("add", r.script(shard, "add", now, policy, key, record, at), r.add(shard, key, policy, told, delay, record))
 	case n < 30:
-		r.same("cancel", r.script(shard, scriptCancel, key), r.cancel(key))
+		r.same("cancel", r.script(shard, "cancel", key), r.cancel(key))
 	case n < 36:
 		delay := r.rand.Int64N(2000)
-		r.same("reschedule", r.script(shard, scriptReschedule, now, key, -delay), r.reschedule(key, delay))
+		r.same("reschedule", r.script(shard, "move", now, key, -delay, 0), r.reschedule(key, delay))
 	case n < 60:
 		r.claims(r.rand.IntN(modelShards), 1+r.rand.IntN(modelMaxClaim))
 	case n < 72:
 		args, want := r.acks(shard, 1+r.rand.IntN(3))
-		r.same("ack", r.script(shard, scriptAck, args...), want)
+		r.same("ack", r.script(shard, "ack", args...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
 		why := fmt.Sprint("why ", r.step, "\nreally")
-		r.same("nack "+what, r.script(shard, scriptNack, now, key, token, what, -delay, why), r.nack(key, token, what, delay, why))
+		r.same("nack "+what, r.script(shard, "nack", now, key, token, what, -delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
-		r.same("extend", r.script(shard, scriptExtend, now, modelLease, key, token), r.extend(key, token))
+		r.same("extend", r.script(shard, "extend", now, modelLease, key, token), r.extend(key, token))
 	case n < 91:
-		r.same("requeue", r.script(shard, scriptRequeue, now, key), r.requeue(key))
+		r.same("requeue", r.script(shard, "move", now, key, 0, 1), r.requeue(key))
 	case n < 92:
 		age := r.rand.Int64N(3000)
-		r.same("purge", r.script(shard, scriptPurge, now, age), r.purge(shard, age))
+		r.same("purge", r.script(shard, "purge", now, age), r.purge(shard, age))
 	default:
 		r.now += r.rand.Int64N(600)
 	}
-	r.same("get", []string{strings.Join(r.script(shard, scriptGet, key), " ")}, r.get(key))
+	r.same("get", []string{strings.Join(r.script(shard, "get", key), " ")}, r.get(key))
 }
 
 // acks returns arguments that end up to n tasks of a shard, and what the model says to it.
@@ -123,10 +123,10 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 }
 
 func (r *modelRun) claims(shard, most int) {
-	worker, mode, token := fmt.Sprint("w", r.rand.IntN(3)), []string{"take", "help", "own"}[r.rand.IntN(3)], fmt.Sprint("t", r.step)
-	want := strings.Join(r.claim(shard, worker, mode, token, most), "|")
-	answer, err := r.q.eval(context.Background(), r.q.on(shard, scriptClaim, fmt.Sprint(r.now), worker, mode, token, most,
-		maxBatchBytes, modelLease, modelDeliver, modelOwned, 1000, 0))
+	worker, take, token := fmt.Sprint("w", r.rand.IntN(3)), r.rand.IntN(3) > 0, fmt.Sprint("t", r.step)
+	want := strings.Join(r.claim(shard, worker, take, token, most), "|")
+	answer, err := r.q.eval(context.Background(), r.q.on(shard, "claim", fmt.Sprint(r.now), worker, take, token, most,
+		maxBatchBytes, modelLease, modelDeliver, modelOwned, modelLook, 0))
 	must(r.t, err)
 	var got []string
 	if rows := answer.([]any); len(rows) > 8 {
@@ -145,7 +145,7 @@ func (r *modelRun) all() {
 	counts := make(map[string]int)
 	for _, key := range slices.Sorted(maps.Keys(r.tasks)) {
 		t := r.tasks[key]
-		r.same("all", []string{strings.Join(r.script(t.shard, scriptGet, key), " ")}, r.get(key))
+		r.same("all", []string{strings.Join(r.script(t.shard, "get", key), " ")}, r.get(key))
 		counts[t.place]++
 		counts["body"]++
 		if t.stated {

@@ -39,6 +39,7 @@ const (
 	modelShards   = 3
 	modelLease    = 1000
 	modelOwned    = 3000
+	modelLook     = 1000
 	modelDeliver  = 4
 	modelKeys     = 40
 	modelMaxClaim = 5
@@ -114,12 +115,12 @@ func (m *model) recover(shard int) {
 	}
 }
 
-func (m *model) claim(shard int, worker, mode, token string, most int) (got []string) {
+func (m *model) claim(shard int, worker string, take bool, token string, most int) (got []string) {
 	o := &m.owners[shard]
-	if mode == "own" && o.worker != worker && o.until > m.now {
+	if !take && o.worker != worker && o.until > m.now {
 		return nil
 	}
-	if mode != "help" {
+	if o.worker != worker || o.until < m.now+modelLook*3/2 {
 		*o = modelOwner{worker, m.now + modelOwned}
 	}
 	m.recover(shard)
@@ -184,11 +185,14 @@ func (m *model) extend(key string, token string) string {
 
 func (m *model) requeue(key string) string {
 	t := m.tasks[key]
-	if t == nil || t.place != "dead" {
-		return "0"
+	switch {
+	case t == nil || t.place == "due":
+		return "missing"
+	case t.place == "run":
+		return "running"
 	}
 	m.tasks[key] = &modelTask{shard: t.shard, place: "due", score: m.now, record: t.record}
-	return "1"
+	return "moved"
 }
 
 func (m *model) purge(shard int, age int64) string {

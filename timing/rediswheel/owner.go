@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,171 +12,125 @@ import (
 
 // Who owns a shard is settled by a lease in its own hash in Redis, which the owner renews with its
 // claims. That only saves work: two who think that a shard is theirs share its tasks. What idle
-// workers cost does not depend on how many they are. One of those who do not own a shard looks, at
-// random, when its lease may have ended, and tells the others what it found: they look later then.
+// workers cost does not depend on how many they are: each renewal is published, and nobody looks at
+// a shard whose owner was heard of.
 
-// A message is what workers and scripts publish: a word and its arguments.
+// A message is what workers and scripts publish: a word, the name of a shard's own hash, and more.
 //
-//	due KEY MS           something is due in the shard of that own hash, before its owner looks
-//	look -               messages may have been lost
-//	held WORKER (SHARD OWNER MS)...  who owns shards, and until when
-//	help WORKER SHARD... a worker has more to do than places
-//	left WORKER SHARD... a worker has given shards up
+//	due KEY MS         something is due before the shard's owner looks
+//	own KEY WORKER MS  who owns the shard, and until when; - if nobody does
+//	busy KEY WORKER    the shard's owner has more to do than places
+//	look               messages may have been lost; only within a worker
 type message []string
 
 func (w *worker) hear(m message) {
-	if len(m) < 2 || m[1] == w.id {
-		return
-	}
-	switch m[0] {
-	case "due":
-		if i, ours := w.q.shards[m[1]]; ours && len(m) == 3 {
-			w.expect(i, max(time.Duration(toInt(m[2]))*time.Millisecond-w.loop.shards[i].offset, 0))
-		}
-	case "look":
-		for i := range w.loop.shards {
+	if m[0] == "look" {
+		for i := range w.shards {
 			w.expect(i, w.now())
 		}
-	case "held":
-		for a := m[2:]; len(a) >= 3; a = a[3:] {
-			if s := w.other(a[0]); s != nil && s.known {
-				s.owner = a[1]
-				w.wake(int(toInt(a[0])), time.Duration(toInt(a[2]))*time.Millisecond-s.offset+time.Millisecond+jitter(w.q.cfg.Refresh))
-			}
-		}
-	case "help":
-		for _, a := range m[2:] {
-			if s := w.other(a); s != nil && !s.ready && w.places.open() > 0 {
-				s.mode = "help"
-				w.wake(int(toInt(a)), w.now()+jitter(5*time.Millisecond))
-			}
-		}
-	case "left":
-		owned := 0
-		for i := range w.loop.shards {
-			if w.loop.shards[i].mine {
-				owned++
-			}
-		}
-		for _, a := range m[2:] { // who owns fewest looks first
-			if i, err := strconv.Atoi(a); err == nil && i >= 0 && i < len(w.loop.shards) && !w.loop.shards[i].mine {
-				wait := min(time.Duration(owned)*5*time.Millisecond, w.q.cfg.Refresh/2) + jitter(10*time.Millisecond)
-				w.loop.shards[i].hint = w.now() + wait // if the shard is being claimed
-				if s := w.other(a); s != nil {
-					s.mode = ""
-					w.wake(i, w.now()+wait)
-				}
-			}
-		}
+		return
 	}
-}
-
-// other returns a shard that the worker neither owns nor claims now, or nil.
-func (w *worker) other(number string) *shard {
-	i, err := strconv.Atoi(number)
-	if err != nil || i < 0 || i >= len(w.loop.shards) {
-		return nil
+	i, ours := -1, false
+	if len(m) > 2 {
+		i, ours = w.q.shards[m[1]]
 	}
-	if s := &w.loop.shards[i]; !s.mine && !s.busy {
-		return s
+	if !ours {
+		return
 	}
-	return nil
+	s := &w.shards[i]
+	at := time.Duration(toInt(m[len(m)-1]))*time.Millisecond - s.offset
+	switch mine := s.owner == w.id; {
+	case m[0] == "due":
+		w.expect(i, max(at, 0))
+	case m[0] == "own" && m[2] != w.id:
+		s.owner, s.take, s.backlog = m[2], false, false
+		if at = max(at, w.now()) + w.turn(); s.busy {
+			s.hint = min(s.hint, at)
+		} else {
+			w.wake(i, at)
+		}
+	case m[0] == "busy" && !mine && !s.busy && w.places.open() > 0:
+		s.take = true
+		w.wake(i, w.now()+jitter(5*time.Millisecond))
+	}
 }
 
 // expect has a shard claimed at a time, if it is the worker's and would not be before.
 func (w *worker) expect(i int, at time.Duration) {
-	switch s := &w.loop.shards[i]; {
+	switch s := &w.shards[i]; {
 	case s.busy:
 		s.hint = min(s.hint, at)
-	case s.mine && !s.backlog && at < s.at: // one with a backlog is looked at as soon as there is a place
+	case s.owner == w.id && !s.backlog && at < s.at: // one with a backlog is looked at as soon as there is a place
 		w.wake(i, at)
 	}
 }
 
-// say publishes a message, which may be lost: others notice sooner or later.
-func (w *worker) say(m message) {
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = w.q.client.Publish(ctx, w.q.channel, strings.Join(m, " ")).Err()
-	}()
-}
-
-// announce tells others who owns shards that this worker could not claim.
-func (w *worker) announce(claims []claim) {
-	m := message{"held", w.id}
-	for _, c := range claims {
-		if c.err == nil && c.mode == "own" && c.owner != w.id {
-			m = append(m, strconv.Itoa(c.shard), c.owner, strconv.FormatInt((c.till+c.offset).Milliseconds(), 10))
+// turn is how long the worker waits before it takes a shard that nobody owns. Those who own fewest
+// come first, and one of them tells the others.
+func (w *worker) turn() time.Duration {
+	owned := time.Duration(0)
+	for i := range w.shards {
+		if w.shards[i].owner == w.id {
+			owned++
 		}
 	}
-	if len(m) > 2 {
-		w.say(m)
-	}
+	return min(owned*5*time.Millisecond, w.q.cfg.Refresh/2) + jitter(min(100*time.Millisecond, w.q.cfg.Refresh/2))
 }
 
-// askForHelp asks others to claim, if there is more to do than places, at most ten times a second.
-func (w *worker) askForHelp() {
-	if w.now() < w.loop.helped+100*time.Millisecond || w.places.open() > 0 {
+// cry asks others to take shards of which there is more to do than places, at most ten times a
+// second.
+func (w *worker) cry() {
+	if w.now() < w.cried+100*time.Millisecond || w.places.open() > 0 {
 		return
 	}
-	m := message{"help", w.id}
-	for i := range w.loop.shards {
-		if s := &w.loop.shards[i]; s.mine && s.backlog {
-			m = append(m, strconv.Itoa(i))
+	for i := range w.shards {
+		if s := &w.shards[i]; s.owner == w.id && s.backlog {
+			w.cried = w.now()
+			w.do(func(ctx context.Context) func() { // which may be lost: the next will do
+				_ = w.q.client.Publish(ctx, w.q.channel, "busy "+w.q.keys[i][ownKey]+" "+w.id).Err()
+				return func() {}
+			})
 		}
-	}
-	if len(m) > 2 {
-		w.loop.helped = w.now()
-		w.say(m)
 	}
 }
 
-// balance has a worker that comes take its share of the shards from those who own most, once.
+// balance has a worker that comes take its part of the shards from those who own more, once.
 func (w *worker) balance() {
-	if w.loop.balanced {
-		return
-	}
 	owned := map[string]int{w.id: 0}
-	for i := range w.loop.shards {
-		s := &w.loop.shards[i]
-		if !s.known {
+	for i := range w.shards {
+		if w.balanced || w.shards[i].owner == "" {
 			return
 		}
-		owned[s.owner]++
+		owned[w.shards[i].owner]++
 	}
-	w.loop.balanced = true
-	for fair := len(w.loop.shards) / len(owned); owned[w.id] < fair; {
-		richest, most := -1, 0
-		for i := range w.loop.shards {
-			if s := &w.loop.shards[i]; !s.mine && s.mode == "" && owned[s.owner] > most {
-				richest, most = i, owned[s.owner]
-			}
+	w.balanced = true
+	fair := len(w.shards) / len(owned)
+	for i := range w.shards {
+		if s := &w.shards[i]; owned[w.id] < fair && owned[s.owner] > fair {
+			owned[s.owner]--
+			owned[w.id]++
+			s.take = true
+			w.makeReady(i)
 		}
-		if richest < 0 || most <= fair {
-			return
-		}
-		s := &w.loop.shards[richest]
-		owned[s.owner]--
-		owned[w.id]++
-		s.mode = "take"
-		w.makeReady(richest)
 	}
 }
 
 // leave gives the worker's shards up, for others to take at once.
-func (w *worker) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
+func (w *worker) leave() {
 	var calls []call
-	for i := range w.loop.shards {
-		if w.loop.shards[i].mine {
-			calls = append(calls, w.q.on(i, scriptLeave, w.id, w.q.channel, "left "+w.id+" "+strconv.Itoa(i)))
+	for i := range w.shards {
+		if s := &w.shards[i]; s.owner == w.id {
+			s.owner = ""
+			calls = append(calls, w.q.on(i, "leave", w.id))
 		}
 	}
-	if len(calls) > 0 {
-		_, _ = w.q.evalAll(ctx, calls) // what is not heard of lapses
+	if len(calls) == 0 {
+		return
 	}
+	w.do(func(ctx context.Context) func() {
+		_, _ = w.q.evalAll(ctx, calls) // what is not heard of lapses
+		return func() {}
+	})
 }
 
 // silence is for how long a worker hears nothing before it asks whether its connection lives.
@@ -186,11 +139,14 @@ const silence = time.Minute
 // listen hears what is published on the queue's channel, until ctx ends. What is lost is noticed
 // within a refresh. So messages are dropped, rather than kept, while the worker is busy.
 func (w *worker) listen(ctx context.Context) {
-	for n := 0; ctx.Err() == nil; n++ {
+	for fails := 0; ctx.Err() == nil; fails++ {
 		if w.listenOnce(ctx) {
-			n = 0
+			fails = 0
 		}
-		sleep(ctx, pause(n))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause(fails)):
+		}
 	}
 }
 
@@ -200,11 +156,7 @@ func (w *worker) listenOnce(ctx context.Context) (heard bool) {
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	for silent := false; ; {
-		patience := silence
-		if silent {
-			patience = silence / 2
-		}
-		v, err := sub.ReceiveTimeout(ctx, patience)
+		v, err := sub.ReceiveTimeout(ctx, silence)
 		var slow net.Error
 		switch {
 		case ctx.Err() != nil:
@@ -222,7 +174,7 @@ func (w *worker) listenOnce(ctx context.Context) (heard bool) {
 
 // pass gives a message to the worker's loop.
 func (w *worker) pass(v any) {
-	m := message{"look", "-"} // it is subscribed: what was published before is lost
+	m := message{"look"} // it is subscribed: what was published before is lost
 	switch v := v.(type) {
 	case *redis.Message:
 		m = strings.Fields(v.Payload)

@@ -29,7 +29,7 @@ type share struct {
 	own    int // the share's weight
 	used   int
 	hungry bool          // it could use more than it has
-	freed  chan struct{} // has a token when there may be more places than when last asked
+	freed  chan struct{} // has a token when others have given places back
 }
 
 func (p *Places) join(weight int) *share {
@@ -40,51 +40,40 @@ func (p *Places) join(weight int) *share {
 	return s
 }
 
+// leave gives all places back, also those of tasks of whose end Redis was not told.
 func (s *share) leave() {
+	s.giveBack(s.used)
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	delete(s.shares, s)
 	s.weight -= s.own
-	s.used, s.free = 0, s.free+s.used // what Redis was not told of the end of is not this Run's any more
-	for o := range s.shares {
-		if o.hungry {
-			notify(o.freed)
-		}
-	}
 }
 
 // due is how many places the share has a right to.
 func (s *share) due() int { return max(s.total*s.own/s.weight, 1) }
 
-// available is how many places the share may take: those that are free, without those that others
-// want who have less than their right.
-func (s *share) available() int {
+// open is how many places the share may take: those that are free, without those that others want
+// who have less than their right.
+func (s *share) open() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
 	n := s.free
 	for o := range s.shares {
 		if o != s && o.hungry {
 			n -= max(o.due()-o.used, 0)
 		}
 	}
-	if s.used < s.due() {
-		n = max(n, min(s.free, s.due()-s.used))
-	}
-	return max(n, 0)
+	return max(n, min(s.free, s.due()-s.used), 0)
 }
 
-// take takes up to n places.
+// take takes up to n places. Only the share's own Run may call it.
 func (s *share) take(n int) int {
+	n = min(n, s.open())
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	n = max(min(n, s.available()), 0)
+	n = min(n, s.free)
 	s.used, s.free = s.used+n, s.free-n
 	return n
-}
-
-// open reports how many places take would give.
-func (s *share) open() int {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	return s.available()
 }
 
 // setHungry says whether the share could use more than it has.
@@ -94,20 +83,16 @@ func (s *share) setHungry(yes bool) {
 	s.hungry = yes
 }
 
-// release gives places back, in which tasks have run.
-func (s *share) release(n int) {
-	s.giveBack(n)
-	notify(s.freed)
-}
-
-// giveBack gives places back that were not used.
 func (s *share) giveBack(n int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	s.used, s.free = s.used-n, s.free+n
 	for o := range s.shares {
 		if o != s && o.hungry && n > 0 {
-			notify(o.freed)
+			select {
+			case o.freed <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

@@ -1,12 +1,16 @@
 package rediswheel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -115,53 +119,58 @@ func badConfig(format string, args ...any) error {
 
 // setDefaults fills in what is zero and finds what makes no sense. Shards may stay 0.
 func (c *Config) setDefaults() error {
-	orDefault(&c.Name, DefaultName)
-	orDefault(&c.MaxBody, DefaultMaxBody)
-	orDefault(&c.Concurrency, DefaultConcurrency)
-	orDefault(&c.Lease, DefaultLease)
-	orDefault(&c.Timeout, DefaultTimeout)
-	orDefault(&c.MaxAttempts, DefaultMaxAttempts)
-	orDefault(&c.MaxDeliveries, DefaultMaxDeliveries)
-	orDefault(&c.Refresh, DefaultRefresh)
-	orDefault(&c.StopTimeout, DefaultStopTimeout)
-	orDefault(&c.Weight, 1)
+	c.Name = cmp.Or(c.Name, DefaultName)
+	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
+	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
+	c.Weight = cmp.Or(c.Weight, 1)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, DefaultMaxAttempts)
+	c.MaxDeliveries = cmp.Or(c.MaxDeliveries, DefaultMaxDeliveries)
+	c.Refresh = cmp.Or(c.Refresh, DefaultRefresh)
+	c.StopTimeout = cmp.Or(c.StopTimeout, DefaultStopTimeout)
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff
 	}
-	switch {
-	case !goodName.MatchString(c.Name):
+	if !goodName.MatchString(c.Name) {
 		return badConfig("Name %q: want up to 64 letters, digits and ._:-", c.Name)
-	case c.Shards < 0 || c.Shards > 1024:
-		return badConfig("Shards %d: want 1 to 1024, or 0", c.Shards)
-	case c.MaxBody < 0 || c.MaxBody > 16<<20:
-		return badConfig("MaxBody %d: want at most 16 MiB", c.MaxBody)
-	case c.Concurrency < 0:
-		return badConfig("Concurrency %d is negative", c.Concurrency)
-	case c.Weight < 0 || c.Weight > 1000:
-		return badConfig("Weight %d: want 1 to 1000, or 0", c.Weight)
-	case !(c.Rate >= 0 && c.Rate <= 1e6):
-		return badConfig("Rate %v: want up to a million a second, or 0", c.Rate)
-	case c.Lease < time.Second:
-		return badConfig("Lease %v is less than a second", c.Lease)
-	case c.Timeout < 0:
-		return badConfig("Timeout %v is negative", c.Timeout)
-	case c.MaxAttempts < 0:
-		return badConfig("MaxAttempts %d is negative", c.MaxAttempts)
-	case c.MaxDeliveries < 0:
-		return badConfig("MaxDeliveries %d is negative", c.MaxDeliveries)
-	case c.Refresh < 100*time.Millisecond || c.Refresh > time.Minute:
-		return badConfig("Refresh %v: want 100ms to 1m", c.Refresh)
-	case c.StopTimeout < 0:
-		return badConfig("StopTimeout %v is negative", c.StopTimeout)
 	}
-	return c.checkRepeating()
+	const much = math.MaxInt32
+	return cmp.Or(
+		within("Shards", c.Shards, 0, 1024), within("MaxBody", c.MaxBody, 1, 16<<20),
+		within("Concurrency", c.Concurrency, 1, much), within("Weight", c.Weight, 1, 1000), within("Rate", c.Rate, 0, 1e6),
+		within("MaxAttempts", c.MaxAttempts, 1, much), within("MaxDeliveries", c.MaxDeliveries, 1, much),
+		within("Lease", c.Lease, time.Second, century), within("Refresh", c.Refresh, 100*time.Millisecond, time.Minute),
+		within("Timeout", c.Timeout, 1, century), within("StopTimeout", c.StopTimeout, 1, century),
+		c.checkRepeating(),
+	)
 }
 
-func orDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
+func within[T cmp.Ordered](name string, v, least, most T) error {
+	if v >= least && v <= most { // which a float that is no number is not
+		return nil
 	}
+	return badConfig("%s %v: want %v to %v, or 0", name, v, least, most)
+}
+
+// checkRepeating finds what makes no sense in Config.Repeating.
+func (c *Config) checkRepeating() error {
+	c.Repeating = slices.Clone(c.Repeating)
+	keys := make(map[string]bool)
+	for i := range c.Repeating {
+		t := &c.Repeating[i]
+		if err := t.check(c.MaxBody); err != nil {
+			return badConfig("Repeating: %v", err)
+		}
+		if !t.repeats() {
+			return badConfig("Repeating: %q has neither Every nor Cron", t.Key)
+		}
+		if keys[t.Key] {
+			return badConfig("Repeating: there are two with the key %q", t.Key)
+		}
+		keys[t.Key] = true
+	}
+	return nil
 }
 
 // A Queue is a set of delayed tasks on Redis. Make one with [Open]. All its methods may be called
@@ -173,7 +182,9 @@ type Queue struct {
 	keys    [][]string     // of each shard
 	shards  map[string]int // by the names of their own hashes
 	channel string         // of what workers and scripts tell workers
-	counts  counters
+
+	lock   sync.Mutex
+	counts Stats // what this process has counted
 }
 
 // Open looks at the Redis that the client belongs to, and returns a queue on it. The client is the
@@ -194,9 +205,16 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 	if err := q.checkEviction(ctx); err != nil {
 		return nil, err
 	}
-	shards, err := q.settleShards(ctx)
+	standard := DefaultShards
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		standard = DefaultClusterShards
+	}
+	shards, err := q.settleShards(ctx, cmp.Or(cfg.Shards, standard))
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Shards != 0 && cfg.Shards != shards {
+		return nil, badConfig("Shards is %d, but the queue %q has %d", cfg.Shards, cfg.Name, shards)
 	}
 	q.shards = make(map[string]int)
 	for i := range shards {
@@ -211,33 +229,15 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Queue
 func (q *Queue) Name() string { return q.cfg.Name }
 
 // layout is the version of what the keys hold.
-const layout = "3"
+const layout = "4"
 
-// settleShards agrees with all others that use the queue on how many shards there are.
-func (q *Queue) settleShards(ctx context.Context) (int, error) {
-	shards := q.cfg.Shards
-	if shards == 0 {
-		shards = DefaultShards
-		if _, cluster := q.client.(*redis.ClusterClient); cluster {
-			shards = DefaultClusterShards
-		}
-	}
-	settled, err := q.agree(ctx, shards)
-	if err == nil && q.cfg.Shards != 0 && q.cfg.Shards != settled {
-		err = badConfig("Shards is %d, but the queue %q has %d", q.cfg.Shards, q.cfg.Name, settled)
-	}
-	return settled, err
-}
-
-// agree returns how many shards there are: as many as that, if nobody has said so before.
-func (q *Queue) agree(ctx context.Context, shards int) (int, error) {
+// settleShards agrees with all others that use the queue on how many shards there are: as many as
+// that, if nobody has said so before.
+func (q *Queue) settleShards(ctx context.Context, shards int) (int, error) {
 	key := q.cfg.Name + ":conf"
-	mine := layout + " " + strconv.Itoa(shards)
 	there, err := q.client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		if err := q.client.SetNX(ctx, key, mine, 0).Err(); err != nil {
-			return 0, explain("open", err)
-		}
+		_ = q.client.SetNX(ctx, key, layout+" "+strconv.Itoa(shards), 0).Err() // if it fails, so does what follows
 		there, err = q.client.Get(ctx, key).Result()
 	}
 	if err != nil {

@@ -43,7 +43,10 @@ func (r *recorder) Handle(_ context.Context, t Task) error {
 	r.tasks = append(r.tasks, t)
 	fail := r.fail
 	r.lock.Unlock()
-	notify(r.more)
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
 	if fail != nil {
 		return fail(t)
 	}

@@ -217,7 +217,7 @@ func TestClaimSentTwice(t *testing.T) {
 		ctx := context.Background()
 		q := open(t, client, Config{Shards: 1})
 		must(t, q.AddBatch(ctx, []Task{{Key: "1"}, {Key: "2"}, {Key: "3"}}))
-		claim := q.on(0, scriptClaim, "", "worker", "own", "token", 1, maxBatchBytes, 60000, 16, 6000, 2000, 0)
+		claim := q.on(0, "claim", "", "worker", false, "token", 1, maxBatchBytes, 60000, 16, 6000, 2000, 0)
 		if _, err := q.eval(ctx, claim); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if args := cmd.Args(); len(args) > 1 && args[1] == scriptClaim.Hash() {
+			if args := cmd.Args(); len(args) > 1 && args[1] == scripts["claim"].Hash() {
 				h.claims.Add(1)
 			}
 		}

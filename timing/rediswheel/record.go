@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 )
@@ -17,74 +16,41 @@ const (
 	formMeta = 'm'
 )
 
-type meta struct {
-	MaxAttempts int           `json:"n,omitempty"`
-	Timeout     time.Duration `json:"t,omitempty"`
-	Every       time.Duration `json:"e,omitempty"`
-	Cron        string        `json:"c,omitempty"`
-	Zone        string        `json:"z,omitempty"`
-	Misfire     Misfire       `json:"f,omitempty"`
-	Method      string        `json:"m,omitempty"`
-	URL         string        `json:"u,omitempty"`
-	Header      http.Header   `json:"h,omitempty"`
-	KeepResult  time.Duration `json:"k,omitempty"`
-}
-
-func (t *Task) meta() meta {
-	return meta{t.MaxAttempts, t.Timeout, t.Every, t.Cron, t.Zone, t.Misfire, t.Method, t.URL, t.Header, t.KeepResult}
-}
-
-func (m *meta) isZero() bool {
-	return m.MaxAttempts == 0 && m.Timeout == 0 && m.Every == 0 && m.Cron == "" && m.Misfire == 0 &&
-		m.KeepResult == 0 && m.Method == "" && m.URL == "" && len(m.Header) == 0
-}
-
 // record encodes the task.
 func (t *Task) record() ([]byte, error) {
-	m := t.meta()
-	if m.isZero() {
-		return append([]byte{formBody}, t.Body...), nil
-	}
-	fields, err := json.Marshal(m)
-	if err != nil {
+	rest := *t
+	rest.Key, rest.Delay, rest.At, rest.Body, rest.OnConflict = "", 0, time.Time{}, nil, Replace
+	rest.Due, rest.Occurred, rest.Attempt, rest.Delivery = time.Time{}, time.Time{}, 0, 0
+	fields, err := json.Marshal(rest)
+	switch {
+	case err != nil:
 		return nil, badTask("%q: %v", t.Key, err)
-	}
-	if len(fields) > maxMeta {
+	case string(fields) == "{}":
+		return append([]byte{formBody}, t.Body...), nil
+	case len(fields) > maxMeta:
 		return nil, tooLarge("URL, headers and other fields of %q have %d bytes, of at most %d", t.Key, len(fields), maxMeta)
 	}
-	record := make([]byte, 0, 1+binary.MaxVarintLen32+len(fields)+len(t.Body))
-	record = binary.AppendUvarint(append(record, formMeta), uint64(len(fields)))
+	record := binary.AppendUvarint([]byte{formMeta}, uint64(len(fields)))
 	return append(append(record, fields...), t.Body...), nil
 }
 
 var errRecord = errors.New("rediswheel: the record in Redis is not one of ours, or of a later version")
 
-// read decodes a record into the task. The body is a part of the record.
+// read decodes a record into the task.
 func (t *Task) read(record string) error {
-	if record == "" {
+	switch {
+	case record != "" && record[0] == formBody:
+		t.Body = []byte(record[1:])
+		return nil
+	case record == "" || record[0] != formMeta:
 		return errRecord
 	}
 	rest := []byte(record[1:])
-	switch record[0] {
-	case formBody:
-		t.Body = rest
-		return nil
-	case formMeta:
-	default:
-		return errRecord
-	}
 	n, size := binary.Uvarint(rest)
-	if size <= 0 || n > uint64(len(rest)-size) {
+	if size <= 0 || n > uint64(len(rest)-size) || json.Unmarshal(rest[size:size+int(n)], t) != nil {
 		return errRecord
 	}
-	fields, body := rest[size:size+int(n)], rest[size+int(n):]
-	var m meta
-	if err := json.Unmarshal(fields, &m); err != nil {
-		return errRecord
-	}
-	t.Body = body
-	t.MaxAttempts, t.Timeout, t.Every, t.Cron, t.Zone, t.Misfire = m.MaxAttempts, m.Timeout, m.Every, m.Cron, m.Zone, m.Misfire
-	t.Method, t.URL, t.Header, t.KeepResult = m.Method, m.URL, m.Header, m.KeepResult
+	t.Body = rest[size+int(n):]
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package rediswheel
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -109,51 +110,32 @@ func offsetAt(t time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
-// A parsed expression and its zone are kept: parsing one takes longer than all else that a
-// repetition needs.
-type scheduleKey struct{ cron, zone string }
-
-const maxSchedules = 4096
-
-var (
-	schedulesLock sync.Mutex
-	schedules     = make(map[scheduleKey]*schedule)
-)
+// zones keeps zones by their names: loading one takes longer than all else that a repetition needs.
+var zones sync.Map
 
 func (t *Task) schedule() (*schedule, error) {
-	schedulesLock.Lock()
-	defer schedulesLock.Unlock()
-	key := scheduleKey{t.Cron, t.Zone}
-	if s, ok := schedules[key]; ok {
-		return s, nil
-	}
 	if strings.HasPrefix(t.Cron, "CRON_TZ=") || strings.HasPrefix(t.Cron, "TZ=") {
 		return nil, badTask("the Cron %q of %q names a zone, which is for Task.Zone", t.Cron, t.Key)
 	}
-	zone, err := time.LoadLocation(t.Zone)
-	if err != nil || t.Zone == "Local" {
-		return nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+	zone, known := zones.Load(t.Zone)
+	if !known {
+		loaded, err := time.LoadLocation(t.Zone)
+		if err != nil || t.Zone == "Local" {
+			return nil, badTask("the Zone %q of %q is not known here: want a name as Europe/Berlin", t.Zone, t.Key)
+		}
+		zone, _ = zones.LoadOrStore(t.Zone, loaded)
 	}
 	parsed, err := cronParser.Parse(t.Cron)
 	if err != nil {
 		return nil, badTask("the Cron %q of %q: %v", t.Cron, t.Key, err)
 	}
-	s := &schedule{parsed, zone, true}
+	s := &schedule{parsed, zone.(*time.Location), true}
 	if spec, ok := parsed.(*cron.SpecSchedule); ok {
 		const allHours = 1<<24 - 1
 		spec.Location = time.UTC
 		s.hourly = spec.Hour&allHours == allHours
 	}
-	if len(schedules) >= maxSchedules {
-		clear(schedules)
-	}
-	schedules[key] = s
 	return s, nil
 }

@@ -2,7 +2,6 @@ package rediswheel
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,11 +37,6 @@ type Stats struct {
 	LatenessMax time.Duration // the longest that a task was started after it was due
 }
 
-type counters struct {
-	added, ignored, cancelled, claimed, done, failed, postponed, died, skipped, stale, recovered, errors, claims atomic.Uint64
-	inFlight, latest                                                                                             atomic.Int64
-}
-
 // Stats returns the queue's numbers.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	s, _, err := q.Ahead(ctx, time.Second, 0)
@@ -51,13 +45,16 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 
 // Local returns the numbers of this process only, without asking Redis.
 func (q *Queue) Local() Stats {
-	c := &q.counts
-	return Stats{
-		Added: c.added.Load(), Ignored: c.ignored.Load(), Cancelled: c.cancelled.Load(), Claimed: c.claimed.Load(),
-		Done: c.done.Load(), Failed: c.failed.Load(), Postponed: c.postponed.Load(), Died: c.died.Load(),
-		Skipped: c.skipped.Load(), Stale: c.stale.Load(), Recovered: c.recovered.Load(), Errors: c.errors.Load(),
-		Claims: c.claims.Load(), InFlight: int(c.inFlight.Load()), LatenessMax: time.Duration(c.latest.Load()),
-	}
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.counts
+}
+
+// count has f count what happened.
+func (q *Queue) count(f func(s *Stats)) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	f(&q.counts)
 }
 
 // Ahead returns the numbers, and how many tasks will be due in each of n slices of time from now
@@ -68,7 +65,7 @@ func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, [
 	owners := make(map[string]bool)
 	calls := make([]call, len(q.keys))
 	for shard := range calls {
-		calls[shard] = q.on(shard, scriptStats, "", max(slice, time.Millisecond).Milliseconds(), n)
+		calls[shard] = q.on(shard, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
 	}
 	values, errs := q.evalAll(ctx, calls)
 	for shard, v := range values {

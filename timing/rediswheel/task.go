@@ -42,38 +42,38 @@ const (
 // A Task is something to be done later. Its key names it: there is never more than one task with a
 // key.
 type Task struct {
-	Key   string        // any bytes but none, at most MaxKey
-	Delay time.Duration // from now, by Redis' clock; zero and less is now
-	At    time.Time     // in place of Delay, which is 0 then; a time that has passed is now. Rounded up to a millisecond
-	Body  []byte        // for the handler; at most Config.MaxBody
+	Key   string        `json:",omitzero"` // any bytes but none, at most MaxKey
+	Delay time.Duration `json:",omitzero"` // from now, by Redis' clock; zero and less is now
+	At    time.Time     `json:",omitzero"` // in place of Delay; a time that has passed is now. Rounded up to a millisecond
+	Body  []byte        `json:",omitzero"` // for the handler; at most Config.MaxBody
 
-	OnConflict  Policy
-	MaxAttempts int           // 0 means that of the worker's Config
-	Timeout     time.Duration // of one attempt; 0 means that of the worker's Config
+	OnConflict  Policy        `json:",omitzero"`
+	MaxAttempts int           `json:",omitzero"` // 0 means that of the worker's Config
+	Timeout     time.Duration `json:",omitzero"` // of one attempt; 0 means that of the worker's Config
 
 	// A repeating task has one of Every and Cron. It stays under its key until it is cancelled. An
 	// occurrence starts only when the one before it is over: done, or given up after MaxAttempts,
 	// which is reported but makes no dead letter. Periods count from the first occurrence and do
 	// not drift.
-	Every   time.Duration // a millisecond at least; the first occurrence is at Delay or At, or else one Every from now
-	Cron    string        // "minute hour day month weekday", "@daily" ..., in Zone; if both days are given, either will do
-	Zone    string        // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
-	Misfire Misfire
+	Every   time.Duration `json:",omitzero"` // a millisecond at least; first at Delay or At, or else one Every from now
+	Cron    string        `json:",omitzero"` // "minute hour day month weekday", "@daily" ...; either day will do
+	Zone    string        `json:",omitzero"` // of Cron, an IANA name as "Europe/Berlin"; empty means UTC
+	Misfire Misfire       `json:",omitzero"`
 
 	// KeepResult is for how long Redis keeps what the handler leaves with SetResult. 0 means that
 	// there is no result. Not for tasks that repeat.
-	KeepResult time.Duration
+	KeepResult time.Duration `json:",omitzero"`
 
 	// For HTTPCallback, though any handler may use them.
-	Method string
-	URL    string
-	Header http.Header
+	Method string      `json:",omitzero"`
+	URL    string      `json:",omitzero"`
+	Header http.Header `json:",omitempty"`
 
 	// Set for handlers, and by Get, and not read when adding.
-	Due      time.Time // when this was to start: the attempt, not the occurrence
-	Occurred time.Time // when the first attempt of this occurrence was to start
-	Attempt  int       // 1 is the first
-	Delivery int       // of this attempt: above 1 after a worker was lost, who may have done the work or half of it
+	Due      time.Time `json:",omitzero"` // when this was to start: the attempt, not the occurrence
+	Occurred time.Time `json:",omitzero"` // when the first attempt of this occurrence was to start
+	Attempt  int       `json:",omitzero"` // 1 is the first
+	Delivery int       `json:",omitzero"` // of this attempt: above 1 after a worker was lost with it
 }
 
 func (t *Task) repeats() bool { return t.Every > 0 || t.Cron != "" }

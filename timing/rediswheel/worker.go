@@ -3,7 +3,8 @@ package rediswheel
 import (
 	"context"
 	"crypto/rand"
-	"math"
+	"errors"
+	"fmt"
 	mathrand "math/rand/v2"
 	"sync"
 	"time"
@@ -36,11 +37,59 @@ func (f HandlerFunc) Handle(ctx context.Context, t Task) error { return f(ctx, t
 // each further one, up to ten minutes; the upper half of that at random, so that what failed
 // together is not tried together.
 func DefaultBackoff(attempt int) time.Duration {
-	d := 10 * time.Minute
-	if attempt < 10 {
-		d = min(d, time.Second<<max(attempt-1, 0))
-	}
+	return backoff(attempt-1, time.Second, 10*time.Minute)
+}
+
+// backoff is least after no failures, and doubles with each further one up to most, less up to half
+// of it at random.
+func backoff(failures int, least, most time.Duration) time.Duration {
+	d := min(least<<min(max(failures, 0), 20), most)
 	return d/2 + jitter(d/2+1)
+}
+
+// pause is how long a worker waits after n failures of Redis in a row.
+func pause(n int) time.Duration { return backoff(n, 50*time.Millisecond, 2*time.Second) }
+
+func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
+
+// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
+// and the last answers of Redis.
+const stopGrace = 5 * time.Second
+
+// A worker is what one Run works with. All of it belongs to the goroutine of Run. Handlers and
+// questions to Redis run on goroutines of their own, and post what came of them.
+type worker struct {
+	q        *Queue
+	id       string
+	handler  Handler
+	ctx      context.Context // has the values of Run's, and ends when Run returns
+	start    time.Time
+	wheel    *timing.Wheel // in time since start
+	places   *share
+	posts    chan func()
+	messages chan message
+	over     chan struct{}  // closed when nobody takes posts any more
+	sides    sync.WaitGroup // goroutines that use the client
+	asking   int            // questions to Redis without an answer
+
+	shards   []shard
+	ready    []int         // shards that are to be claimed
+	claims   int           // pipelines of claims on their way
+	next     time.Duration // no claim before
+	pacer    timing.Timer  // of next
+	number   int           // of claims, for their tokens
+	fails    int           // claims that failed, in a row
+	cried    time.Duration // when others were last asked to take shards
+	balanced bool          // the worker has taken its part of the shards
+	quiet    time.Duration // until then a loss is one that was told
+
+	runs     map[*run]struct{} // from the claim until Redis knows how it ended
+	running  int               // of these, how many have a handler that has not returned
+	ended    []*run            // that Redis is to be told of
+	teller   timing.Timer      // of ended
+	unheard  int               // failures to tell, in a row
+	stopping bool
+	gaveUp   bool
 }
 
 // Run works on tasks until ctx ends, then stops: it claims no more, gives back what it has not
@@ -51,141 +100,138 @@ func (q *Queue) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		panic("rediswheel: Run with a nil Handler")
 	}
-	w := newWorker(q, h)
-	defer w.places.leave()
-	side, endSide := context.WithCancel(context.WithoutCancel(ctx)) // what goes on while handlers end
-	defer endSide()
-	hearing, endHearing := context.WithCancel(ctx)
-	defer endHearing()
-	var sides sync.WaitGroup
-	sides.Go(func() { w.ends.flush(side) })
-	sides.Go(func() { w.flights.renew(side) })
-	sides.Go(func() { w.listen(hearing) })
-	sides.Go(func() { w.keep(hearing) })
-
-	w.work(ctx)
-	endHearing()
-	w.ends.rush()
-	w.leave(side)
-	err := w.flights.wait(q.cfg.StopTimeout)
-	w.ends.finish(stopGrace)
-	endSide()
-	sides.Wait()
-	return err
-}
-
-// stopGrace is how long Run waits for what should not take long: handlers whose context has ended,
-// and the last answers of Redis.
-const stopGrace = 5 * time.Second
-
-// A worker is what one Run works with. The fields below loop belong to the goroutine of work.
-type worker struct {
-	q       *Queue
-	id      string
-	handler Handler
-	start   time.Time
-	places  *share
-	flights flights
-	ends    ends
-
-	claimed  chan []claim
-	messages chan message
-	losses   chan struct{} // has a token when Redis has lost a shard
-
-	loop struct {
-		wheel    *timing.Wheel
-		shards   []shard
-		claims   int           // pipelines of claims on their way
-		turn     int           // which shard goes first
-		next     time.Duration // no claim before
-		number   int           // of claims, for their tokens
-		fails    int           // claims that failed, in a row
-		helped   time.Duration // when help was last asked for
-		balanced bool          // the worker has taken its share of the shards
-	}
-}
-
-func newWorker(q *Queue, h Handler) *worker {
-	w := &worker{
-		q: q, id: rand.Text()[:12], handler: h, start: time.Now(),
-		claimed: make(chan []claim, len(q.keys)), messages: make(chan message, 256), losses: make(chan struct{}, 1),
-	}
 	places := q.cfg.Places
 	if places == nil {
 		places = NewPlaces(q.cfg.Concurrency)
 	}
-	w.places = places.join(q.cfg.Weight)
-	w.flights.w, w.ends.w, w.flights.all = w, w, make(map[*run]struct{})
-	w.ends.some, w.ends.none = make(chan struct{}, 1), make(chan struct{}, 1)
-	w.loop.wheel = timing.New(timing.Config{})
-	w.loop.shards = make([]shard, len(q.keys))
-	w.loop.helped = math.MinInt32
-	return w
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &worker{
+		q: q, id: rand.Text()[:12], handler: h, ctx: own, start: time.Now(), wheel: timing.New(timing.Config{}),
+		places: places.join(q.cfg.Weight), posts: make(chan func(), 64), messages: make(chan message, 256),
+		over: make(chan struct{}), shards: make([]shard, len(q.keys)), runs: make(map[*run]struct{}),
+	}
+	w.sides.Go(func() { w.listen(ctx) })
+	w.work(ctx.Done())
+	close(w.over)
+	cancel()
+	w.sides.Wait()
+	w.places.leave()
+	q.count(func(s *Stats) { s.InFlight -= len(w.runs) })
+	if w.running > 0 {
+		return &StopError{w.running}
+	}
+	return nil
 }
 
-// now is the time on the worker's own clock, that of its wheel.
+// now is the time on the worker's own clock, that of its wheel. Any goroutine may ask for it.
 func (w *worker) now() time.Duration { return time.Since(w.start) }
 
-// fail reports what keeps the worker from working.
-func (w *worker) fail(err error) {
-	w.q.counts.errors.Add(1)
-	if w.q.cfg.OnError != nil {
-		w.q.cfg.OnError(Task{}, err)
+// work is the worker's loop.
+func (w *worker) work(stop <-chan struct{}) {
+	for i := range w.shards {
+		w.makeReady(i)
 	}
-}
-
-// work waits for what is next to happen at the worker's shards, and claims tasks.
-func (w *worker) work(ctx context.Context) {
-	side := context.WithoutCancel(ctx)
-	for i := range w.loop.shards {
-		w.wake(i, 0)
-	}
+	w.restore(0)
+	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	for ctx.Err() == nil {
-		w.loop.wheel.Advance(w.now(), 0)
-		w.claimReady(side)
-		if next, ok := w.loop.wheel.Next(); ok {
+	for !w.stopping || !w.gaveUp && len(w.runs)+w.asking > 0 {
+		w.wheel.Advance(w.now(), 0)
+		w.claimReady()
+		if next, ok := w.wheel.Next(); ok {
 			alarm.Reset(max(next-w.now(), 0))
 		}
 		select {
-		case <-ctx.Done():
+		case <-stop:
+			stop = nil
+			w.stop()
 		case <-alarm.C:
-		case claims := <-w.claimed:
-			w.took(side, claims)
+		case f := <-w.posts:
+			f()
 		case m := <-w.messages:
 			w.hear(m)
 		case <-w.places.freed:
 			w.refill()
 		}
 	}
-	for w.loop.claims > 0 {
-		w.giveBack(<-w.claimed)
+}
+
+// stop begins the end of Run.
+func (w *worker) stop() {
+	w.stopping = true
+	w.tell()
+	w.leave()
+	patience := w.now() + w.q.cfg.StopTimeout
+	w.wheel.At(patience, func() {
+		for r := range w.runs {
+			r.cancel(ErrStopping)
+		}
+	})
+	w.giveUpAt(patience + stopGrace)
+	if w.running == 0 {
+		w.giveUpAt(w.now() + stopGrace)
 	}
 }
 
-// notify puts a token into a channel that has room for one.
-func notify(c chan struct{}) {
+func (w *worker) giveUpAt(at time.Duration) { w.wheel.At(at, func() { w.gaveUp = true }) }
+
+// post has f called on the worker's goroutine, unless Run has returned.
+func (w *worker) post(f func()) {
 	select {
-	case c <- struct{}{}:
-	default:
+	case w.posts <- f:
+	case <-w.over:
 	}
 }
 
-func jitter(d time.Duration) time.Duration { return mathrand.N(max(d, 1)) }
-
-// pause is how long to wait after n failures in a row.
-func pause(n int) time.Duration {
-	d := min(50*time.Millisecond<<min(n, 7), 2*time.Second)
-	return d/2 + jitter(d/2)
+// do calls f on a goroutine of its own, and then what it returns on the worker's.
+func (w *worker) do(f func(ctx context.Context) (then func())) {
+	w.asking++
+	w.sides.Go(func() {
+		ctx, cancel := context.WithTimeout(w.ctx, w.q.cfg.Lease)
+		defer cancel()
+		then := f(ctx)
+		w.post(func() {
+			w.asking--
+			then()
+		})
+	})
 }
 
-// sleep waits, unless ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+// fail reports what keeps the worker from working.
+func (w *worker) fail(err error) {
+	w.q.count(func(s *Stats) { s.Errors++ })
+	if w.q.cfg.OnError != nil {
+		w.q.cfg.OnError(Task{}, err)
 	}
+}
+
+// lost tells that Redis has lost some of the queue. Each owner of a shard finds that out for
+// itself, and what was lost at once is found within a refresh.
+func (w *worker) lost() {
+	if w.now() >= w.quiet {
+		err := fmt.Errorf("rediswheel: %w: shards of the queue %q are empty that were not", ErrLost, w.q.cfg.Name)
+		w.q.cfg.Logger.Error().Err(err).Msg("redis has lost tasks")
+		w.fail(err)
+	}
+	w.quiet = w.now() + 2*w.q.cfg.Refresh
+	w.restore(0)
+}
+
+// restore has the tasks of Config.Repeating there. It tries until Redis has added them; what is
+// wrong for good is told once.
+func (w *worker) restore(fails int) {
+	if w.stopping {
+		return
+	}
+	w.do(func(ctx context.Context) func() {
+		err := w.q.restore(ctx)
+		return func() {
+			if err == nil || w.stopping {
+				return
+			}
+			if w.fail(err); !errors.Is(err, ErrConfig) && !errors.Is(err, ErrBadTask) {
+				w.wheel.At(w.now()+pause(fails), func() { w.restore(fails + 1) })
+			}
+		}
+	})
 }

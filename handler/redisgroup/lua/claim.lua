@@ -1,8 +1,9 @@
 -- Claims a name for a node, or gives it back.
 -- KEYS: names, leases, the node's names, how many names nodes have, the last token, end of a loss.
--- ARGV: claim, again or release; node; name; owner; token: of the grant, or for claim the newest that
+-- ARGV: claim, again, release, or list; node; name; owner; token: of the grant, or for claim the newest that
 --   the node has seen.
 -- Returns the token of a grant, 1 if the name was given back, 0 if it is another's; or an error:
+-- list returns the names that the node has, each with its value.
 --   NOLEASE the node's lease has run out; STALE and a token: the name was granted to this owner since the
 --   node has asked; LOST and ms: Redis has lost what it had, and those who had names come first.
 -- A name is "node token owner", and free if the lease of its node has run out. Its owner may claim it
@@ -12,6 +13,18 @@ local t = redis.call('TIME')
 local us = tonumber(t[1]) * 1000000 + tonumber(t[2])
 local function lives(n) return tonumber(redis.call('ZSCORE', KEYS[2], n) or 0) > math.floor(us / 1000) end
 if not lives(node) then return redis.error_reply('NOLEASE of ' .. node) end
+if op == 'list' then
+  local out = {}
+  for _, has in ipairs(redis.call('SMEMBERS', KEYS[3])) do
+    local value = redis.call('HGET', KEYS[1], has)
+    if value and string.match(value, '^%S+') == node then
+      out[#out + 1], out[#out + 2] = has, value
+    else
+      redis.call('SREM', KEYS[3], has)
+    end
+  end
+  return out
+end
 local holder, has, whose = string.match(redis.call('HGET', KEYS[1], name) or '', '^(%S+) (%d+) (.*)$')
 if op == 'release' then
   if holder ~= node then

@@ -1,6 +1,5 @@
 -- Reads for one who joins. KEYS: stream, users. ARGV: id of the last entry that it has, or '';
--- number of messages, if that is ''; bytes at most; 1 if it wants to know who is here; PUBLISH or
--- SPUBLISH, database, length of a stream, its time to live in ms, which is begun if it has no entries.
+-- number of messages, if that is ''; bytes at most; PUBLISH or SPUBLISH, database, length of a stream, its time to live in ms, which is begun if it has no entries.
 -- Returns {entries from that id on, or the last messages; users; id of the last entry; 1 if the
 -- bytes did not suffice, and the oldest are missing}.
 local room = tonumber(ARGV[3])
@@ -25,8 +24,6 @@ while n < want do
 end
 if not last then
   local e = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-  last = e and e[1] or begin(KEYS[1], ARGV[5], ARGV[6], ARGV[8])
+  last = e and e[1] or begin(KEYS[1], ARGV[4], ARGV[5], ARGV[7])
 end
-local who = {}
-if ARGV[4] == '1' then who = redis.call('HKEYS', KEYS[2]) end
-return {got, who, last, cut}
+return {got, redis.call('HKEYS', KEYS[2]), last, cut}

@@ -9,7 +9,7 @@ import (
 	"encoding/binary"
 	"unsafe"
 
-	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 )
 
 const (
@@ -195,7 +195,7 @@ const (
 // A Store has the buffers of one loop, and the boxes that are not in use. The zero Store is ready.
 type Store struct {
 	// Pool is for decoders as well.
-	Pool codec.Pool
+	Pool framing.Pool
 
 	// hand is an empty box with a buffer. Most turns fill one, write it, and give it back here: a
 	// loop that sends much in each turn has a large buffer in it.

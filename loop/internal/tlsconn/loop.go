@@ -19,7 +19,7 @@ const (
 	minRetry, maxRetry = time.Millisecond, 64 * time.Millisecond
 )
 
-// A Pool lends buffers, as codec.Pool does.
+// A Pool lends buffers, as framing.Pool does.
 type Pool interface {
 	Get(n int) []byte // an empty buffer with room for n bytes
 	Put(b []byte)     // takes it back

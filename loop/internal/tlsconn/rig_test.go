@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/framing"
 	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
@@ -33,7 +33,7 @@ func newRig(t testing.TB, change func(*LoopConfig)) *rig {
 		Post:      func(f func()) bool { r.tasks <- f; return true },
 		After:     r.after,
 		Clock:     func() time.Duration { return time.Since(begun) },
-		Pool:      new(codec.Pool),
+		Pool:      new(framing.Pool),
 		Workers:   NewWorkers(2, 10),
 		MaxParked: 100,
 		Panicked:  func(v any) error { return fmt.Errorf("panic: %v", v) },

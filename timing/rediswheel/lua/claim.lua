@@ -1,24 +1,23 @@
 -- Renews who owns the shard, puts back tasks whose lease has ended, and moves due ones to run.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 time in ms or '', 2 worker, 3 mode, 4 token of what is claimed,
+-- ARGV:   1 time in ms or '', 2 worker, 3 '1' to take the shard even if another worker's ownership
+--         lives, 4 token of what is claimed,
 --         5 most tasks, up to 100, 6 most bytes of records, 7 ms of the tasks' lease,
 --         8 most deliveries of a task, 9 ms of ownership, 10 ms to the owner's next look,
 --         11 ms between two starts, 0 for no rate
--- Modes:  own is refused while another worker's ownership lives; take is not; help leaves the owner
---         as it is
--- Answer: 1 seconds, 2 microseconds, 3 owner, '' if Redis knew nothing of the shard, 4 owned until,
---         5 next start or '', 6 next end of a lease or '', 7 tasks put back, 8 tasks dead;
+-- Answer: 1 seconds, 2 microseconds, 3 owner, '' if Redis knew nothing of the shard, 4 owned until;
+--         and if the worker is the owner 5 next start or '', 6 next end of a lease or '', 7 tasks put back, 8 tasks dead;
 --         and of the tasks claimed 9 ids, 10 due times, 11 states, 12 records
 -- A state is "token cancelled attempts deliveries occurrence reason"; the token of what does not
 -- run is -.
 local due, run, state, body, own, dead = unpack(KEYS)
-local worker, mode, token, most = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local worker, token, most = ARGV[2], ARGV[4], tonumber(ARGV[5])
 local t = redis.call('TIME')
 local now = tonumber(ARGV[1]) or t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
 local held = redis.call('HMGET', own, 'worker', 'until', 'paused', 'free', 'token')
 local owner, till = held[1], tonumber(held[2]) or 0
-if mode == 'own' and owner ~= worker and till > now then return {t[1], t[2], owner, till} end
+if ARGV[3] ~= '1' and owner ~= worker and till > now then return {t[1], t[2], owner, till} end
 if held[5] == token then return redis.error_reply('AGAIN the client has sent this claim before, its answer was lost') end
 
 local back, died = 0, 0
@@ -92,11 +91,11 @@ local next = tonumber(rows[2 * n + 2])
 if next and next < free then next = math.ceil(free) end
 if held[3] then next = nil end
 local ends = tonumber(redis.call('ZRANGE', run, 0, 0, 'WITHSCORES')[2])
-if mode ~= 'help' then
-  local look = math.min(now + ARGV[10], next or math.huge)
+-- While back is 0, nobody tells the owner of something earlier.
+redis.call('HSET', own, 'back', held[3] and 0 or math.min(now + ARGV[10], next or math.huge))
+if owner ~= worker or till < now + 1.5 * ARGV[10] then
   till = now + ARGV[9]
-  -- While back is 0, nobody tells the owner of something earlier.
-  redis.call('HSET', own, 'worker', worker, 'until', till, 'back', held[3] and 0 or look)
-  owner = owner and worker
+  redis.call('HSET', own, 'worker', worker, 'until', till)
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'own ' .. own .. ' ' .. worker .. ' ' .. till)
 end
-return {t[1], t[2], owner or '', till, next or '', ends or '', back, died, ids, dues, states, records}
+return {t[1], t[2], owner and worker or '', till, next or '', ends or '', back, died, ids, dues, states, records}

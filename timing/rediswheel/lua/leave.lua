@@ -1,12 +1,12 @@
 -- Gives a shard up, if it is still the worker's, and tells the others.
 -- KEYS:   1 due, 2 run, 3 state, 4 body, 5 own, 6 dead
--- ARGV:   1 worker, 2 channel, 3 message
+-- ARGV:   1 worker
 -- Answer: 1
-local due, run, state, body, own, dead = unpack(KEYS)
+local own = KEYS[5]
 redis.call('HDEL', own, '') -- at maxmemory only a script that has removed something may write
 if redis.call('HGET', own, 'worker') == ARGV[1] then
   redis.call('HSET', own, 'worker', '', 'until', 0)
   redis.call('HDEL', own, 'back')
-  redis.call('PUBLISH', ARGV[2], ARGV[3])
+  redis.call('PUBLISH', string.match(own, '^[^{]*') .. 'hints', 'own ' .. own .. ' - 0')
 end
 return 1

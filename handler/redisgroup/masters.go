@@ -1,0 +1,289 @@
+package redisgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// masters knows which Redis server has which bucket, and keeps a link to each.
+type masters struct {
+	hub     *Hub
+	client  redis.UniversalClient // the user's
+	cluster *redis.ClusterClient  // the same, if it is a cluster
+	wake    chan struct{}         // has a token when the cluster has to be looked at
+
+	mu      sync.RWMutex
+	links   map[string]*link // by address
+	buckets []*link
+}
+
+// A link is what a Hub has of one Redis server: a worker of each lane, and a PubSub. They take four
+// goroutines, however many rooms there are.
+type link struct {
+	addr    string
+	client  *redis.Client // nil: the server is not known
+	workers [2]*worker    // of Hub.publishing and of Hub.asking
+	subs    subscriber
+
+	ctx     context.Context
+	retired context.CancelFunc // the link has no bucket any more
+}
+
+func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
+	t := &masters{hub: h, client: client, links: make(map[string]*link), wake: make(chan struct{}, 1)}
+	switch c := client.(type) {
+	case *redis.Client:
+		if db := c.Options().DB; db != 0 {
+			h.keys.database = strconv.Itoa(db)
+		}
+	case *redis.ClusterClient:
+		t.cluster = c
+		h.keys.buckets = clusterBuckets
+	default:
+		return nil, fmt.Errorf("redisgroup: a client of type %T; want *redis.Client or *redis.ClusterClient", client)
+	}
+	t.buckets = make([]*link, h.keys.buckets+1) // and that of the nodes
+	return t, nil
+}
+
+// await returns what f does, or ctx's error when that ends before. go-redis itself waits for as
+// long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
+// is lost.
+func await(ctx context.Context, f func() error) error {
+	if ctx.Done() == nil {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// start looks whether Redis is there, and begins to work also if it is not.
+func (t *masters) start(ctx context.Context) error {
+	err := await(ctx, func() error { return t.look(ctx) })
+	t.assign()
+	if t.cluster != nil {
+		t.hub.wg.Go(t.watch)
+	}
+	return err
+}
+
+// look asks Redis whether it is there, and whether it will do.
+func (t *masters) look(ctx context.Context) error {
+	if err := t.client.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	if t.cluster != nil {
+		info, err := t.client.Do(ctx, "COMMAND", "INFO", "spublish").Slice()
+		if err != nil {
+			return err
+		}
+		if len(info) != 1 || info[0] == nil {
+			return errors.New("this Redis Cluster has no sharded pub/sub: it needs Redis 7 or Valkey")
+		}
+	}
+	t.warnOfEviction(ctx)
+	return nil
+}
+
+// assign gives each bucket to the link of the server that has it. Subscriptions of buckets that move
+// are made anew there; what waits for them follows when its turn comes.
+func (t *masters) assign() {
+	now := make([]*link, len(t.buckets))
+	for b := range now {
+		now[b] = t.linkTo(t.master(b))
+	}
+	t.mu.Lock()
+	before := t.buckets
+	t.buckets = now
+	used := make(map[*link]bool)
+	for _, l := range now {
+		used[l] = true
+	}
+	for addr, l := range t.links {
+		if !used[l] {
+			delete(t.links, addr)
+		}
+	}
+	t.mu.Unlock()
+	for _, r := range t.hub.all() {
+		if old := before[r.bucket]; old != nil && old != now[r.bucket] {
+			r.lostSubscription()
+			old.subs.touch(r.channel)
+			now[r.bucket].subs.touch(r.channel)
+		}
+	}
+	for _, l := range before {
+		if l != nil && !used[l] {
+			l.retired()
+		}
+	}
+}
+
+// linkTo returns the link to a server, and makes it if there is none. A client of the user's
+// cluster is closed when its server has been away for a while; one that comes back has another
+// client.
+func (t *masters) linkTo(client *redis.Client, addr string) *link {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.links[addr]; l != nil && l.client == client {
+		return l
+	}
+	h := t.hub
+	l := &link{addr: addr, client: client}
+	l.ctx, l.retired = context.WithCancel(h.ctx)
+	l.workers = [2]*worker{newWorker(h.publishing, l), newWorker(h.asking, l)}
+	l.subs.init(h, l)
+	t.links[addr] = l
+	for _, w := range l.workers {
+		h.wg.Go(w.run)
+	}
+	if client != nil {
+		h.wg.Go(l.subs.run)
+	}
+	return l
+}
+
+// nowhere is the address of the link for buckets whose server is not known yet. It sends nothing.
+const nowhere = ""
+
+// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does
+// not.
+func (t *masters) master(bucket int) (*redis.Client, string) {
+	if t.cluster == nil {
+		c := t.client.(*redis.Client)
+		return c, "redis " + c.Options().Addr
+	}
+	c, err := t.cluster.MasterForKey(t.hub.ctx, t.hub.keys.tag(bucket))
+	if err != nil || c == nil {
+		return nil, nowhere
+	}
+	return c, c.Options().Addr
+}
+
+// Times of looking at a cluster anew.
+const (
+	reloadWait  = 100 * time.Millisecond // for the client to have asked
+	reloadEvery = 30 * time.Second       // unasked
+)
+
+// watch looks at the cluster when somebody asks, and now and then.
+func (t *masters) watch() {
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.hub.ctx.Done():
+			return
+		case <-t.wake:
+		case <-tick.C:
+		}
+		t.cluster.ReloadState(t.hub.ctx)
+		if !t.hub.pause(reloadWait) {
+			return
+		}
+		t.assign()
+	}
+}
+
+// reload asks for a look at the cluster. It does not wait.
+func (t *masters) reload() { signal(t.wake) }
+
+// signal puts a token into c, if there is none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (t *masters) link(bucket int) *link {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.buckets[bucket]
+}
+
+func (t *masters) all() []*link {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]*link, 0, len(t.links))
+	for _, l := range t.links {
+		all = append(all, l)
+	}
+	return all
+}
+
+// sharded reports whether messages go through sharded pub/sub. Elsewhere in a cluster each goes to
+// all masters.
+func (t *masters) sharded() bool { return t.cluster != nil }
+
+// publish is the command for publishing; it is in scripts, too.
+func (t *masters) publish() string {
+	if t.sharded() {
+		return "SPUBLISH"
+	}
+	return "PUBLISH"
+}
+
+// A backoff is how long to wait before the next try: longer each time, and spread.
+type backoff struct{ tries int }
+
+const (
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+func (b *backoff) next() time.Duration {
+	d := min(maxBackoff, minBackoff<<min(b.tries, 10))
+	b.tries++
+	return d/2 + rand.N(d)
+}
+
+func (b *backoff) reset() { b.tries = 0 }
+
+// lookTime bounds the look at what servers do when their memory is full. It is for a warning only.
+const lookTime = 2 * time.Second
+
+var (
+	evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:([a-z-]+)\r?$`)
+	memoryLimit    = regexp.MustCompile(`(?m)^maxmemory:[1-9]`)
+)
+
+// warnOfEviction writes one line if a server may delete rooms when its memory is full. All policies
+// but one may: streams expire, so the volatile-* ones take them as well. Where INFO is forbidden,
+// or says nothing of it, there is nothing to say.
+func (t *masters) warnOfEviction(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	var warned sync.Once
+	look := func(ctx context.Context, c *redis.Client) error {
+		info := c.Info(ctx, "memory").Val()
+		policy := evictionPolicy.FindStringSubmatch(info)
+		if policy == nil || policy[1] == "noeviction" || !memoryLimit.MatchString(info) {
+			return nil
+		}
+		warned.Do(func() {
+			t.hub.cfg.Logger.Warn().Str("redis", c.Options().Addr).Str("policy", policy[1]).
+				Msg("redisgroup: Redis may throw rooms away when its memory is full: set maxmemory-policy to noeviction")
+		})
+		return nil
+	}
+	if t.cluster != nil {
+		_ = t.cluster.ForEachMaster(ctx, look) // the error is that of finding them, which others tell of
+		return
+	}
+	_ = look(ctx, t.client.(*redis.Client))
+}

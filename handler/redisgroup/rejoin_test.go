@@ -1,0 +1,55 @@
+package redisgroup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// A node that was declared dead while Redis is away tells what it has once Redis is back, however
+// often that fails in between.
+func TestRejoinWhileRedisIsAway(t *testing.T) {
+	m := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	defer client.Close()
+	h, err := Open(t.Context(), client, Config{OnError: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Die(h)
+	wait := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	p := h.keys.place(orderedRoom, "room")
+	r := h.hold(p)
+	r.change("ann", 1)
+	told := func() bool {
+		in, _ := m.SIsMember(h.keys.members(p, h.keeper.name()), "ann")
+		return in
+	}
+	named := func() bool {
+		return strings.HasPrefix(m.HGet(h.keys.claims(), "name"), h.keeper.name()+" ")
+	}
+	wait("ann is there", told)
+	if err := h.Claim(t.Context(), "name", "me"); err != nil || !named() {
+		t.Fatal(err)
+	}
+	for range 3 {
+		before := h.keeper.name()
+		m.SetError("LOADING it is away")
+		h.keeper.rejoin(before)
+		wait("it has another life", func() bool { return h.keeper.name() != before })
+		time.Sleep(10 * time.Millisecond) // it tries in vain meanwhile, if it can
+		m.SetError("")
+		wait("ann is told again", told)
+		wait("the name is claimed again", named)
+	}
+}

@@ -1,0 +1,140 @@
+package framing
+
+import (
+	"math/bits"
+	"strings"
+	"unsafe"
+)
+
+const (
+	headroom    = 64               // what is around a message of a round size: a header
+	minBuffer   = 512 + headroom   // the smallest buffer of a Decoder
+	maxPooled   = 1<<20 + headroom // the largest one that a Pool keeps
+	poolClasses = 12               // of buffers, from minBuffer to maxPooled
+	poolBytes   = 16 << 20         // how much a Pool keeps
+	noZero      = 32 << 10         // from which size on a new buffer is not set to zeros
+	poolHeads   = 1024             // for how many Decoders it keeps what they know of their buffers
+)
+
+// A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
+// zero Pool is ready for use; a nil one keeps nothing. It holds at most 16 MiB of the buffers that
+// it makes, which have 512 bytes to 1 MiB, in powers of two, and 64 bytes for a header; larger ones
+// are left to the garbage collector. What is too much is taken from the size of which it has most.
+//
+// Package loop has one Pool for each loop. A Pool and the Decoders that share it belong to one
+// goroutine.
+type Pool struct {
+	free [poolClasses][][]byte
+	held int              // bytes
+	low  [poolClasses]int // the fewest buffers that there were since the last Trim
+
+	heads []*leftover // not in use
+}
+
+// leftover returns one without a buffer.
+func (p *Pool) leftover() *leftover {
+	if p == nil || len(p.heads) == 0 {
+		return new(leftover)
+	}
+	last := len(p.heads) - 1
+	r := p.heads[last]
+	p.heads[last] = nil
+	p.heads = p.heads[:last]
+	return r
+}
+
+func (p *Pool) putLeftover(r *leftover) {
+	*r = leftover{}
+	if p != nil && len(p.heads) < poolHeads {
+		p.heads = append(p.heads, r)
+	}
+}
+
+// Get returns an empty buffer with room for n bytes at least. What is in it beyond its length is
+// anything.
+func (p *Pool) Get(n int) []byte {
+	if n > maxPooled {
+		return make([]byte, 0, n)
+	}
+	class := classOf(n)
+	if p != nil {
+		if free := p.free[class]; len(free) > 0 {
+			return p.take(class)
+		}
+	}
+	if size := classSize(class); size < noZero {
+		return make([]byte, 0, size)
+	}
+	return unzeroed(classSize(class))
+}
+
+// unzeroed returns an empty buffer whose memory has not been set to zeros, which was a tenth of the
+// CPU time of frames of 256 KiB. A strings.Builder is the way to such memory that the language
+// offers; the string is forgotten, so that nobody sees it change.
+func unzeroed(size int) []byte {
+	var b strings.Builder
+	b.Grow(size)
+	b.WriteByte(0) // an empty string may have no data
+	return unsafe.Slice(unsafe.StringData(b.String()), size)[:0]
+}
+
+// take removes one buffer of a class.
+func (p *Pool) take(class int) []byte {
+	free := p.free[class]
+	b := free[len(free)-1]
+	free[len(free)-1] = nil
+	p.free[class] = free[:len(free)-1]
+	p.low[class] = min(p.low[class], len(free)-1)
+	p.held -= cap(b)
+	return b
+}
+
+// Held returns how many bytes the Pool keeps.
+func (p *Pool) Held() int { return p.held }
+
+// Trim gives the garbage collector what has not been used since the last Trim: the buffers that
+// were there all the time. Called now and then it makes a Pool as large as it must be, and that of
+// a loop with nothing to do empty, the second time at the latest.
+func (p *Pool) Trim() {
+	for class := range p.free {
+		for range p.low[class] {
+			p.take(class)
+		}
+		if p.low[class] = len(p.free[class]); p.low[class] == 0 {
+			p.free[class] = nil
+		}
+	}
+}
+
+// Put takes a buffer that nobody uses any more. It need not come from Get, and may have grown
+// since: the Pool hands it out as the largest of its sizes that fits.
+func (p *Pool) Put(b []byte) {
+	if p == nil || cap(b) >= 2*maxPooled-headroom || cap(b) < minBuffer {
+		return
+	}
+	class := bits.Len(uint(cap(b)-headroom)/(minBuffer-headroom)) - 1
+	p.free[class] = append(p.free[class], b[:0])
+	p.held += cap(b)
+	for p.held > poolBytes {
+		p.take(p.fullest())
+	}
+}
+
+// fullest returns the class that holds most bytes.
+func (p *Pool) fullest() (class int) {
+	most := 0
+	for i, free := range p.free {
+		if n := len(free) * classSize(i); n > most {
+			class, most = i, n
+		}
+	}
+	return class
+}
+
+// classOf returns the class of the smallest buffers that have room for n bytes, n <= maxPooled.
+func classOf(n int) int {
+	return bits.Len(uint(max(0, n-headroom-1)) / (minBuffer - headroom))
+}
+
+// classSize returns how large the buffers of a class are.
+func classSize(class int) int { return (minBuffer-headroom)<<class + headroom }

@@ -1,0 +1,203 @@
+package meter
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/loop/internal/goroutine"
+)
+
+const (
+	// looks is how often the watchdog looks at a loop within the threshold. It has to see a turn as
+	// often as that before it takes its loop for blocked.
+	looks = 4
+
+	// minLook and maxLook are the shortest and the longest time between two looks. A turn of
+	// maxLook is always seen, and so measured by its loop, whatever the threshold is.
+	minLook, maxLook = time.Millisecond, 25 * time.Millisecond
+
+	// reportEvery is the time between two reports. What comes more often is only counted: finding
+	// the stack stops the whole process for a moment, and the log of a server that blocks often
+	// should not be filled by that.
+	reportEvery = time.Second
+)
+
+// States of a Watchdog.
+const (
+	asleep  int32 = iota // a loop that begins a turn must wake it
+	idle                 // it will look, and may fall asleep then
+	running              // a loop has had a turn since the last look
+)
+
+// A Watchdog watches the loops of a server. It is one goroutine that looks at all loops now and
+// then as long as they have turns, and sleeps without a timer when they have none.
+//
+// How long a turn takes is not the whole truth: if the process was stopped meanwhile (SIGSTOP, a
+// debugger, a frozen container) all of that time passed at once. So what counts is in how many
+// looks a turn was seen; one look stands for the time between two at most, however late it came. A
+// stop can make a turn look blocked that takes three quarters of the threshold by itself, but not
+// one that is shorter.
+type Watchdog struct {
+	threshold time.Duration
+	period    time.Duration
+	clock     func() time.Duration
+	log       zerolog.Logger
+	state     atomic.Int32
+	wake      chan struct{}
+	quit      chan struct{}
+	done      chan struct{}
+	meters    []*Meter
+
+	// Its goroutine's own:
+	watched    []watched // by loop
+	lastReport time.Duration
+	unreported int // turns since then that were only counted
+}
+
+// watched is what the watchdog knows of the turn it saw in a loop last.
+type watched struct {
+	since   time.Duration // when it began, or noTurn
+	credit  time.Duration // for how long it was seen, stops of the process left out
+	blocked bool          // it has been counted
+}
+
+// NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each
+// loop's Meter by Watch, in the order of the loops, then start Run.
+func NewWatchdog(threshold time.Duration, clock func() time.Duration, log zerolog.Logger) *Watchdog {
+	return &Watchdog{
+		threshold:  threshold,
+		period:     min(max(minLook, (threshold-1)/looks+1), maxLook),
+		clock:      clock,
+		log:        log,
+		wake:       make(chan struct{}, 1),
+		quit:       make(chan struct{}),
+		done:       make(chan struct{}),
+		lastReport: -reportEvery,
+	}
+}
+
+// Watch makes m ready, as the meter of the next loop.
+func (d *Watchdog) Watch(m *Meter) {
+	m.watchdog, m.loop = d, len(d.meters)
+	for _, t := range []*atomic.Int64{&m.since, &m.seen, &m.reported} {
+		t.Store(noTurn)
+	}
+	d.meters = append(d.meters, m)
+	d.watched = append(d.watched, watched{since: noTurn})
+}
+
+// awake is called by a loop that has begun a turn while the watchdog was not running.
+func (d *Watchdog) awake() {
+	if d.state.Swap(running) == asleep {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run watches until Stop is called.
+func (d *Watchdog) Run() {
+	defer close(d.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		d.state.Store(asleep)
+		if !d.anyTurn() { // otherwise it began before the store above could be seen
+			select {
+			case <-d.wake:
+			case <-d.quit:
+				return
+			}
+		}
+		if !d.watch(timer) {
+			return
+		}
+	}
+}
+
+// watch looks until no loop has had a turn for a period; false: until quit is closed.
+func (d *Watchdog) watch(timer *time.Timer) bool {
+	for last := d.clock(); ; {
+		d.state.Store(idle)
+		timer.Reset(d.period)
+		select {
+		case <-timer.C:
+		case <-d.quit:
+			return false
+		}
+		now := d.clock()
+		if busy := d.look(now, now-last); !busy && d.state.Load() == idle {
+			return true
+		}
+		last = now
+	}
+}
+
+// Stop ends Run and waits for that.
+func (d *Watchdog) Stop() {
+	close(d.quit)
+	<-d.done
+}
+
+func (d *Watchdog) anyTurn() bool {
+	for _, m := range d.meters {
+		if m.since.Load() != noTurn {
+			return true
+		}
+	}
+	return false
+}
+
+// look looks at all loops, gap after the look before, and reports whether one of them is in a turn.
+func (d *Watchdog) look(now, gap time.Duration) (busy bool) {
+	for i, m := range d.meters {
+		w, since, passed := &d.watched[i], time.Duration(m.since.Load()), gap
+		if since != w.since {
+			*w = watched{since: since}
+			m.seen.Store(int64(since))
+			passed = now - since
+		}
+		if since == noTurn {
+			continue
+		}
+		busy = true
+		w.credit += min(passed, d.period)
+		if w.credit >= d.threshold && !w.blocked {
+			w.blocked = true
+			m.blocked.Add(1)
+			d.report(m, w.since, now)
+		}
+	}
+	return busy
+}
+
+// report logs that a loop is blocked, and by what.
+func (d *Watchdog) report(m *Meter, since, now time.Duration) {
+	event := d.log.Warn()
+	if !event.Enabled() {
+		return
+	}
+	if now-d.lastReport < reportEvery {
+		event.Discard()
+		d.unreported++
+		return
+	}
+	m.reported.Store(int64(since))
+	stack := goroutine.Stack(m.goroutine.Load())
+	if time.Duration(m.since.Load()) != since {
+		stack = nil // it is over, and this would show something innocent
+	}
+	if d.unreported > 0 {
+		event.Int("unreported", d.unreported)
+	}
+	d.lastReport, d.unreported = now, 0
+	event.Int("loop", m.loop).Dur("for", now-since).Bytes("stack", stack).Msg("a callback blocks its loop")
+}
+
+// over logs, on the loop, that a turn has ended that was reported.
+func (d *Watchdog) over(m *Meter, took time.Duration) {
+	d.log.Warn().Int("loop", m.loop).Dur("took", took).Msg("the loop goes on: the callback has returned")
+}

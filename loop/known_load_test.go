@@ -1,0 +1,175 @@
+package loop_test
+
+import (
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
+)
+
+// Each figure of LoopStats is what was done, no more and no less.
+func TestLoopStatsOfAKnownLoad(t *testing.T) {
+	const ms = time.Millisecond
+	srv := &loop.Server{Codec: codec.Lines{}, IdleTimeout: time.Hour, HighWater: 10, BlockedAfter: 100 * ms,
+		Accept: func(*loop.Conn) loop.Handler { return dawdler{} }}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		idle, talker, deaf := srv.Open(), srv.Open(), srv.Open()
+		began := time.Now()
+		srv.Do(0, func(l *loop.Loop) {
+			l.AfterFunc(20*ms, func() {})  // while the talker's message blocks the loop: 30 ms late
+			l.AfterFunc(500*ms, func() {}) // in time
+			l.AfterFunc(time.Hour, func() {})
+		})
+		wait(10 * ms)
+		talker.Send("40ms\n") // until 50 ms
+		wait(100 * ms)
+		talker.Send("0\n", "200ms\n") // from 110 ms to 310 ms, of which a post waits for 150 ms
+		wait(50 * ms)
+		_ = srv.Loops()[0].Post(func() { time.Sleep(5 * ms) })
+		wait(time.Second)
+		deaf.Block(0)
+		srv.Do(0, func(l *loop.Loop) {
+			for c := range l.Conns() {
+				if c.RemoteAddr() == deaf.Addr() {
+					_ = c.Send([]byte("twelve bytes"))
+				}
+			}
+		})
+		deaf.Send("0\n")
+		idle.Close()
+		var within loop.LoopStats
+		srv.Do(0, func(l *loop.Loop) {
+			for range 7 {
+				_ = l.Post(func() {})
+			}
+			within = srv.Stats().Loops[0]
+		})
+		wait(time.Second)
+		deaf.Unblock()
+		wait(ms)
+		got := srv.Stats().Loops[0]
+		if within.Mailbox != 8 || got.Mailbox != 0 {
+			t.Errorf("the mailbox has %d functions, later %d; want 7, the one that runs, and none", within.Mailbox, got.Mailbox)
+		}
+		got.Mailbox = within.Mailbox // all figures are other than zero now
+		for name, v := range reflect.ValueOf(got).Fields() {
+			if v.IsZero() {
+				t.Errorf("%s is left out: %+v", name.Name, got)
+			}
+		}
+		if got.Turns.Sum != got.Busy || got.Turns.Total() < 10 {
+			t.Errorf("%d turns took %v, want %v", got.Turns.Total(), got.Turns.Sum, got.Busy)
+		}
+		buckets := func(h loop.Histogram, longerThan time.Duration) (n uint64) {
+			for i, bound := range h.Bounds() {
+				if bound > longerThan {
+					n += h.Counts[i+1]
+				}
+			}
+			return n
+		}
+		if n := buckets(got.Turns, 4*ms); n != 3 { // 5, 40 and 200 ms
+			t.Errorf("%d turns took more than 4 ms: %v", n, got.Turns)
+		}
+		if got.Late.Total() != 2 || got.Late.Sum != 30*ms {
+			t.Errorf("%d timers were late by %v", got.Late.Total(), got.Late.Sum)
+		}
+		if buckets(got.Waited, ms) != 1 || got.Waited.Sum != 150*ms {
+			t.Errorf("posts have waited for %v: %v", got.Waited.Sum, got.Waited)
+		}
+		if n := len(got.SlowTurns); n != 3 {
+			t.Fatalf("%d slow turns: %v", n, got.SlowTurns)
+		}
+		for i, want := range []loop.SlowTurn{
+			{began.Add(110 * ms), 200 * ms, 2, "loop_test.dawdler"},
+			{began.Add(10 * ms), 40 * ms, 2, "loop_test.dawdler"},
+			{began.Add(310 * ms), 5 * ms, 0, ""},
+		} {
+			if s := got.SlowTurns[i]; !s.Began.Equal(want.Began) || s.Took != want.Took || s.Conn != want.Conn || !strings.HasSuffix(s.Handler, want.Handler) {
+				t.Errorf("slow turn %+v, want %+v", s, want)
+			}
+		}
+		got.Turns, got.Late, got.Waited, got.SlowTurns = loop.Histogram{}, loop.Histogram{}, loop.Histogram{}, nil
+		if want := (loop.LoopStats{
+			Conns: 2, Messages: 4, BytesIn: uint64(len("40ms\n0\n200ms\n0\n")), BytesOut: uint64(len("twelve bytes\n")),
+			Timers: 3 /* two idle timeouts, one of an hour */, Fired: 2, Mailbox: 8, HeldBack: 1,
+			Lag: 150 * ms, MaxLag: 150 * ms, Turn: 200 * ms, MaxTurn: 200 * ms, Busy: 245 * ms, Blocked: 1,
+		}); !reflect.DeepEqual(got, want) {
+			t.Errorf("\n%+v, want\n%+v", got, want)
+		}
+	})
+}
+
+// silentDevices is a server whose connections have what silent devices have: a time for the first
+// byte, which is over as they say something at once, one for a frame, a timer for the login, which
+// is stopped, and a ping after each period of silence.
+func silentDevices(period time.Duration, ping func()) *loop.Server {
+	return &loop.Server{
+		Codec: codec.Lines{}, FirstByteTimeout: period / 6, FrameTimeout: period / 3, IdleTimeout: 10 * period,
+		Accept: func(c *loop.Conn) loop.Handler {
+			login := c.AfterFunc(period/3, c.Close)
+			c.OnIdle(loop.IdleRead, period, func(int) { ping() })
+			return loop.HandlerFunc(func(*loop.Conn, []byte) error {
+				login.Stop()
+				return nil
+			})
+		},
+	}
+}
+
+// A loop that does everything in time has no lag, whatever its wheel has to do for timers that were
+// stopped or moved.
+func TestNoLagOfSilentDevices(t *testing.T) {
+	pings := 0
+	bubble(t, silentDevices(30*time.Second, func() { pings++ }), func(t *testing.T, srv *looptest.Server) {
+		for range 300 {
+			srv.Open().Send("hello\n")
+			wait(7 * time.Millisecond)
+		}
+		for range 8 {
+			wait(10 * time.Second)
+			if st := srv.Stats(); st.MaxLag != 0 || st.Loops[0].Late.Sum != 0 {
+				t.Fatalf("a lag of %v, in all %v", st.MaxLag, st.Loops[0].Late.Sum)
+			}
+			srv.Do(0, func(l *loop.Loop) {
+				if away := l.Away(); away != 0 {
+					t.Fatalf("away for %v", away)
+				}
+			})
+		}
+		if pings != 600 {
+			t.Errorf("%d pings, want 600", pings)
+		}
+	})
+}
+
+// So it is on real sockets. A machine that is busy with other things may be late itself, but not by
+// a second.
+func TestNoLagOfSilentDevicesOnRealSockets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 7 seconds; go test without -short runs it, as CI does")
+	}
+	const devices, period = 300, 6 * time.Second
+	var pings atomic.Int64
+	srv := silentDevices(period, func() { pings.Add(1) })
+	srv.NumLoops = 1
+	addr := start(t, srv)
+	for range devices {
+		if _, err := dial(t, addr).Write([]byte("hello\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(10 * period); pings.Load() < devices; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d pings", pings.Load())
+		}
+	}
+	if st := srv.Stats(); st.MaxLag > time.Second {
+		t.Errorf("a lag of %v, timers %v", st.MaxLag, st.Loops[0].Late)
+	}
+}

@@ -1,0 +1,113 @@
+package rediswheel
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are the files of lua by their names. Each says what its keys, arguments and answer are.
+var scripts = loadScripts()
+
+func loadScripts() map[string]*redis.Script {
+	files, err := luaFiles.ReadDir("lua")
+	if err != nil {
+		panic(err) // the program was built without them
+	}
+	all := make(map[string]*redis.Script)
+	for _, f := range files {
+		text, err := luaFiles.ReadFile("lua/" + f.Name())
+		if err != nil {
+			panic(err)
+		}
+		all[strings.TrimSuffix(f.Name(), ".lua")] = redis.NewScript(string(text))
+	}
+	return all
+}
+
+// A call is a script with its keys and arguments.
+type call struct {
+	script string
+	keys   []string
+	args   []any
+}
+
+// on makes a call to a shard.
+func (q *Queue) on(shard int, script string, args ...any) call {
+	return call{script, q.keys[shard], args}
+}
+
+// eval runs one script.
+func (q *Queue) eval(ctx context.Context, c call) (any, error) {
+	values, errs := q.evalAll(ctx, []call{c})
+	return values[0], errs[0]
+}
+
+// evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
+// text: it was restarted, or is a new master.
+func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {
+	values, errs := make([]any, len(calls)), make([]error, len(calls))
+	cmds := make([]*redis.Cmd, len(calls))
+	pipe := q.client.Pipeline()
+	for i, c := range calls {
+		cmds[i] = scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its error
+	for i, c := range calls {
+		v, err := cmds[i].Result()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			v, err = scripts[c.script].Eval(ctx, q.client, c.keys, c.args...).Result()
+		}
+		values[i], errs[i] = v, explain(c.script, err)
+		q.noticeFailure(ctx, err)
+	}
+	return values, errs
+}
+
+// noticeFailure has a client of a cluster ask anew where the slots are, if a master could not be
+// reached. By itself, go-redis 9.23 does so once a minute, or when a server that lives says MOVED.
+func (q *Queue) noticeFailure(ctx context.Context, err error) {
+	var refused redis.Error
+	if cluster, ok := q.client.(*redis.ClusterClient); ok && err != nil && !errors.As(err, &refused) {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// explain makes an error of Redis one of ours.
+func explain(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case redis.HasErrorPrefix(err, "OOM"):
+		return fmt.Errorf("rediswheel: %s: %w: %w", op, ErrFull, err)
+	}
+	return fmt.Errorf("rediswheel: %s: %w", op, err)
+}
+
+// list takes an answer that is a list of strings; numbers become strings.
+func list(v any) []string {
+	items, _ := v.([]any)
+	out := make([]string, len(items))
+	for i, item := range items {
+		switch item := item.(type) {
+		case string:
+			out[i] = item
+		case int64:
+			out[i] = strconv.FormatInt(item, 10)
+		}
+	}
+	return out
+}
+
+func toInt(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
