@@ -94,7 +94,13 @@ func (c *Conn) decode(data []byte, end time.Duration) {
 		if msg != nil {
 			l.count.messages++
 			l.rest = data
-			if err := c.handler.OnMessage(c, msg); err != nil {
+			var err error
+			if l.poisons {
+				err = c.deliverLent(msg)
+			} else {
+				err = c.handler.OnMessage(c, msg)
+			}
+			if err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}

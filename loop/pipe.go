@@ -316,6 +316,6 @@ func (p *pipe) check() {
 		}
 	}
 	for i := range p.sides {
-		p.sides[i].from.shut(ErrIdle)
+		p.sides[i].from.evict(l.clock())
 	}
 }
