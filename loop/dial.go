@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -36,8 +37,8 @@ const defaultDialTimeout = 10 * time.Second
 // A Server that only dials needs neither an Addr nor an Accept. The zero Dialer is usable, and a
 // Dialer may be copied.
 type Dialer struct {
-	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well, a
-	// datagram is a message whatever it is.
+	// Codec frames the messages. nil means codec.Raw. With udp, to which a Dialer may dial as well,
+	// a datagram is a message whatever it is.
 	//
 	// A codec that begins with a handshake (codec.Opener), such as
 	// websocket.Client, does that before the connection comes to life.
@@ -59,14 +60,22 @@ type Dialer struct {
 	IdleTimeout time.Duration
 
 	// LocalAddr is the address to connect from. nil means what the system chooses. With port 0 the
-	// system takes one that is free for the address that is dialled. On Linux, connections of TCP to
-	// different addresses may share a port then.
+	// system takes one that is free for the address that is dialled. On Linux, connections of TCP
+	// to different addresses may share a port then.
 	LocalAddr net.Addr
 
+	// Proxy has a proxy make the connection: "http://host:port" by CONNECT, "socks5://host:port" by
+	// SOCKS5; with a user and a password, if the URL has them. It is the proxy that resolves the
+	// name that is dialled, TLS is spoken with who has that name, and Timeout is for all of it.
+	// RemoteAddr is the proxy's. LocalAddr and Control are for the socket to the proxy. It may not
+	// be changed after Dial. nil means none; http.ProxyFromEnvironment finds the one that the
+	// environment says.
+	Proxy *url.URL
+
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
-	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops, and
-	// the connection is made there, which costs a little more; for udp it runs on the loop and must
-	// not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops,
+	// and the connection is made there, which costs a little more; for udp it runs on the loop and
+	// must not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -129,6 +138,8 @@ func (a *dialing) begin() {
 	switch {
 	case a.isUDP():
 		a.beginPackets(local, remote, literal)
+	case a.dialer.Proxy != nil:
+		a.dial()
 	case literal && a.dialer.Control == nil && a.connect(local, remote):
 	case !literal && a.isName():
 		a.resolve()
@@ -166,6 +177,9 @@ func (a *dialing) check() (err error) {
 	}
 	if a.network, a.address, err = splitAddr(a.addr); err != nil {
 		return fmt.Errorf("loop: Dialer.Dial %q: %w", a.addr, err)
+	}
+	if err = a.checkProxy(); err != nil {
+		return err
 	}
 	cd := d.Codec
 	if a.isUDP() {
@@ -277,7 +291,7 @@ func (a *dialing) dial() {
 	l.server.newcomers.Go(func() {
 		defer cancel()
 		d := net.Dialer{LocalAddr: a.dialer.LocalAddr, Control: a.control()}
-		nc, err := l.server.engine.Dial(ctx, d, a.network, a.address)
+		nc, err := a.reach(ctx, d)
 		if err != nil && l.clock() >= a.deadline { // the timer has not run, as the loop is busy
 			_ = l.postUrgent(a.timeout)
 			return

@@ -30,6 +30,7 @@ const (
 // supervise waits for the end and carries it out.
 func (s *Server) supervise(ctx context.Context) {
 	defer close(s.done)
+	defer s.cancel()
 	defer s.watchdog.Stop()
 	var failure error
 	select {

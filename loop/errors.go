@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/jobs"
 	"github.com/loopwheel/loopwheel/loop/internal/mailbox"
 )
@@ -16,6 +17,12 @@ var (
 	// ErrIdle: the peer sent nothing for the idle timeout, or not one byte within
 	// Server.FirstByteTimeout.
 	ErrIdle = errors.New("loop: idle timeout")
+
+	// ErrDetached: Conn.Detach has given the connection away. It is what OnClose gets.
+	ErrDetached = errors.New("loop: connection detached")
+
+	// ErrUnflushed: Conn.Detach has to wait, because output waits that the socket does not take.
+	ErrUnflushed = engine.ErrUnflushed
 
 	// ErrSlowFrame: the peer began a frame, or a message of several, and did not finish it within
 	// Server.FrameTimeout.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -73,8 +74,57 @@ func TestOnEOFAfterAPause(t *testing.T) {
 	})
 }
 
-// What a peer has asked before it ended its output is answered by jobs that still run, if one more
-// job closes behind them.
+// What a peer has asked before it ended its output is answered by jobs that still run, and then the
+// connection closes: by itself, or by one more job.
+func TestEndBehindJobs(t *testing.T) {
+	for name, requests := range map[string]int{"two": 2, "many": 100} {
+		t.Run(name, func(t *testing.T) {
+			accept := func(*loop.Conn) loop.Handler {
+				return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+					return loop.Offload(c, takes(time.Second, string(line)), answer)
+				})
+			}
+			bubble(t, &loop.Server{Codec: codec.Lines{}, Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+				p := srv.Open()
+				p.Send(strings.Repeat("a\n", requests))
+				p.CloseWrite()
+				srv.Sleep(time.Duration(requests)*time.Second - time.Millisecond)
+				if p.Ended() {
+					t.Error("ended before the last answer")
+				}
+				srv.Sleep(2 * time.Millisecond)
+				if got := p.Received(); got != strings.Repeat("a\n", requests) || !p.Ended() || p.Reason() != io.EOF {
+					t.Errorf("received %d bytes, ended %v with %v", len(got), p.Ended(), p.Reason())
+				}
+			})
+		})
+	}
+}
+
+// The same on real sockets.
+func TestEndBehindRealJobs(t *testing.T) {
+	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
+			return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {
+				return loop.Offload(c, takes(20*time.Millisecond, string(line)), answer)
+			})
+		}}
+		run(srv)
+		c, err := net.Dial("tcp", srv.LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = c.Write([]byte("a\nb\n"))
+		_ = c.(*net.TCPConn).CloseWrite()
+		if all, err := io.ReadAll(c); err != nil || string(all) != "a\nb\n" {
+			t.Errorf("%q, %v", all, err)
+		}
+	})
+}
+
+// A hook may close behind the jobs as well.
 func TestOnEOFBehindJobs(t *testing.T) {
 	accept := func(c *loop.Conn) loop.Handler {
 		wait := func(context.Context) int { time.Sleep(time.Second); return 1 }

@@ -41,6 +41,8 @@ type watch struct {
 	unsent  int           // what the kernel held then, -1 if it does not tell
 	owed    int           // bytes that a peer who does not read had not taken when it was looked at
 	wrote   time.Duration // lastWrite then
+	moved   time.Duration // when the peer was last seen to take output, for IdleCountsOutput
+	endSeen bool          // the peer's end was seen behind input that waits
 	frame   frameTime
 }
 
@@ -76,7 +78,7 @@ func (c *Conn) setIdleTimeout(d time.Duration) {
 func (c *Conn) evictAt() time.Duration {
 	when := never
 	if c.idle.timeout > 0 {
-		when = later(c.lastActivity(IdleRead), c.idle.timeout)
+		when = later(c.lastLife(), c.idle.timeout)
 	}
 	if first := c.loop.server.FirstByteTimeout; first > 0 && c.idle.lastRead == notYet {
 		when = min(when, later(c.idle.opened, first))
@@ -158,7 +160,7 @@ func (c *Conn) checkIdle() {
 			}
 		}
 		if h == nil {
-			c.beginClose(ErrIdle)
+			c.evict(now)
 		} else {
 			h.fire(now)
 		}
@@ -183,10 +185,11 @@ func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	if c.waitsForReader() {
 		return c.lookAtReader(now)
 	}
-	if c.hasInput() || !c.in.ended && c.sock.Pending() { // the end itself is no sign of life
+	if (c.hasInput() || !c.in.ended && c.sock.Pending()) && !c.endWaits() { // the end itself is no sign of life
 		c.idle.lastRead = now
 		activity = true
 	}
+	activity = c.outputMoves(now) || activity
 	if w := c.idle.watch; w != nil && c.out.box != nil {
 		w.looked = now
 		if n := c.sock.Unsent(); n >= 0 && n < w.unsent {

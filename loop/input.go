@@ -133,7 +133,14 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 		}
 		if msg != nil {
 			l.count.messages++
-			if err := c.handler.OnMessage(c, msg); err != nil {
+			l.rest = data
+			var err error
+			if l.poisons {
+				err = c.deliverLent(msg)
+			} else {
+				err = c.handler.OnMessage(c, msg)
+			}
+			if err != nil {
 				c.refuseInput(err, "a message was refused")
 			}
 		}
@@ -162,7 +169,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 	if l.server.FrameTimeout > 0 && c.isOpen() {
 		c.watchFrame(some, l.count.messages != before)
 	}
-	if l.decoding = 0; !c.isOpen() {
+	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
 	}
 	l.returned = true
@@ -171,7 +178,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 
 // decodePanicked closes c because user code has panicked in decode.
 func (c *Conn) decodePanicked(err error) {
-	c.loop.decoding = 0
+	c.loop.decoding, c.loop.rest = 0, nil
 	if c.beginClose(err); c.isClosing() {
 		c.dropInput() // it may have been closing when it panicked
 	}
@@ -383,7 +390,9 @@ func (c *Conn) resumeHeldBack() {
 // it resets a TCP connection is noticed, and closes c at once: messages that were not delivered yet
 // are lost then, as are those that a reset stops on their way. The idle timeout goes on, but while
 // bytes wait, here or in the socket, they count as received; unless there is output, too, of which
-// the peer takes nothing.
+// the peer takes nothing, or (on Linux) the peer has ended its output after what waits in the
+// socket: then it evicts c within twice its time. Without one, TCP's keepalive finds a peer that
+// has closed both ways.
 func (c *Conn) PauseRead() {
 	c.loop.owner.Check("Conn.PauseRead")
 	c.pause(pausedByUser)

@@ -156,7 +156,8 @@ func (c *Conn) peerClosed(err error) {
 	c.in.ended = true
 	c.loop.inspection.inputEnded(c)
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
-	outputCounts := c.out.box != nil || hasMore || x != nil && x.ending.resets // a reset waits for it, too
+	stays := hasMore || c.hasJobs()
+	outputCounts := c.out.box != nil || stays || x != nil && x.ending.resets // a reset waits for it, too
 	switch {
 	case !halfClosed || x != nil && x.ending.discard || !outputCounts || !c.sock.Linger():
 		if c.waitsForBudget() {
@@ -167,7 +168,7 @@ func (c *Conn) peerClosed(err error) {
 		if halfClosed && hasMore && c.isOpen() {
 			err = errInputLost
 		}
-	case hasMore && c.isOpen():
+	case stays && c.isOpen():
 		c.inputEnded()
 		return
 	}
@@ -196,6 +197,7 @@ func (c *Conn) inputEnded() {
 		if s := c.extras.pipe; s != nil && !s.ended && c.isOpen() && !c.hasInput() {
 			c.callHook(s.end)
 		}
+	case c.hasJobs(): // which answer first
 	case c.extras == nil || !c.extras.halves.ran:
 		c.beginClose(io.EOF)
 	}

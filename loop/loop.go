@@ -64,6 +64,9 @@ type Loop struct {
 	ports       []*packetPort
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
+	poisons     bool   // Server.Poison, or a build with the race detector
+	lender      lender
+	rest        []byte // what came together with the message in hand, behind it
 	store       outbox.Store
 	trim        timing.Timer // of the store
 	ready       []waiting    // what goes on in a turn of the loop
@@ -101,6 +104,7 @@ func newLoop(s *Server, index int) *Loop {
 		lingering:   make(map[*lingering]struct{}),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.MaxOutbound,
+		poisons:     s.Poison || owner.Always,
 		holdBackAt:  s.HoldBackAt,
 		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting,

@@ -26,11 +26,12 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // What may run beside something else belongs in one job, with goroutines of its own. The
 // connections of a Server share Server.MaxOffload goroutines, and take turns.
 //
-// ctx is done when c closes: a job should return then, as nobody waits for it. (With Conn.OnEOF, a
-// peer that only ended its output still gets the answers.) Then does not run after that, and jobs
-// that have not begun never will. When the server drains, a connection with jobs stays open until
-// the last then has returned, which may offload more; it is not read any more meanwhile. At
-// Server.DrainTimeout it is cut.
+// ctx is done when c closes: a job should return then, as nobody waits for it. Then does not run
+// after that, and jobs that have not begun never will. A peer that has ended its output still
+// waits: c closes when the last then has returned, unless Conn.OnEOF says otherwise. One that has
+// gone altogether looks the same until something is sent to it. When the server drains, a
+// connection with jobs stays open until the last then has returned, which may offload more; it is
+// not read any more meanwhile. At Server.DrainTimeout it is cut.
 //
 // A job that may never end needs a time limit of its own. While 16 of c are under way, messages
 // behind them wait; and since what a peer sent before it closed is delivered, c stays for as long
@@ -117,6 +118,9 @@ func (c *Conn) runThens() {
 	if c.in.pauses&heldByJobs != 0 && j.pending <= jobsAhead/2 {
 		c.in.pauses &^= heldByJobs
 		c.resumed()
+	}
+	if c.in.ended && j.pending == 0 {
+		c.inputEnded()
 	}
 }
 

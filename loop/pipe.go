@@ -318,6 +318,6 @@ func (p *pipe) check() {
 		}
 	}
 	for i := range p.sides {
-		p.sides[i].from.beginClose(ErrIdle)
+		p.sides[i].from.evict(l.clock())
 	}
 }

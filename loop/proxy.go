@@ -215,6 +215,7 @@ func (g *headerGuard) Readable(p []byte) {
 	case maybe:
 		c.idle.lastRead = c.loop.now
 		if len(g.held) == 0 {
+			c.more().guard = g
 			g.held = append(g.held, p...)
 		}
 	case header:

@@ -15,7 +15,7 @@ type CloseReason uint8
 
 // What ends connections.
 const (
-	ClosedByHandler      CloseReason = iota // Conn.Close
+	ClosedByHandler      CloseReason = iota // Conn.Close, Conn.Detach
 	ClosedByPeer                            // io.EOF
 	ClosedByIdle                            // ErrIdle
 	ClosedBySlowConsumer                    // ErrSlowConsumer
@@ -44,7 +44,7 @@ func (r CloseReason) String() string {
 // panic, as those of a typed nil do.
 func (c *Conn) reasonFor(err error) (r CloseReason) {
 	switch err {
-	case nil:
+	case nil, ErrDetached:
 		return ClosedByHandler
 	case io.EOF:
 		return ClosedByPeer

@@ -93,13 +93,23 @@ type Server struct {
 	TCP TCPOptions
 
 	// Control is called by Start with each socket of Addr, if that is a UDP address, before it is
-	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the first
-	// one gets what is sent to many: a broadcast, or a multicast. TCP.Control is for other addresses.
-	// nil: nothing is to be set.
+	// bound, as that of net.ListenConfig is. On Linux there is a socket for each loop, and the
+	// first one gets what is sent to many: a broadcast, or a multicast. TCP.Control is for other
+	// addresses. nil: nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
+	// What it takes from us does not count, unless IdleCountsOutput is set: who downloads in
+	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
+	// reset behind what was sent, and not an end: because output waits, jobs run, SetBusy says so,
+	// or the last output is not as old as half of its silence.
 	IdleTimeout time.Duration `zero:"never"`
+
+	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it
+	// sends does, so that they are for connections where nothing moves in either direction. Where
+	// the system does not tell what the peer has taken, what the socket takes counts. An eviction
+	// may come later then, by the timeout at most.
+	IdleCountsOutput bool
 
 	// IdleJitter adds to each connection's idle timeout a random time below this, so that clients
 	// that connected together are not evicted together.
@@ -118,6 +128,12 @@ type Server struct {
 	// such a call is a data race.
 	Strict bool
 
+	// Poison finds bytes that are used after they were lent. OnMessage gets a copy of each message,
+	// which is overwritten with "LENT NO LONGER. " when it returns, so that a handler that keeps
+	// it, or uses it in a job, sees that at once and not only under load. It costs two copies of
+	// each message. Builds with the race detector do it always, and so does looptest.
+	Poison bool
+
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
 	// what Offload runs, clients of databases, the garbage collector. That costs a machine with few
 	// cores much of what it could serve: half with two. Who has no such goroutines, or can let them
@@ -135,10 +151,10 @@ type Server struct {
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers of an address have a sixteenth of the time of
 	// each loop, so that a flood from addresses that are nobody's leaves the rest to those who have
-	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. What those take who
-	// prove their address (see Conn.LimitReplies) does not count, so that a crowd of them is let in
-	// faster and faster. Where there is no such proof, 16 times the sessions that are usual let a
-	// crowd in at full speed.
+	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. What those take
+	// who prove their address (see Conn.LimitReplies) does not count, so that a crowd of them is
+	// let in faster and faster. Where there is no such proof, 16 times the sessions that are usual
+	// let a crowd in at full speed.
 	MaxSessions int `default:"131_072"`
 
 	// MaxConns is how many connections may be open at once; one more is refused. What follows from
@@ -221,8 +237,8 @@ type Server struct {
 	// DrainDelay is how long connections are served on when the server ends, before the drain
 	// begins: for balancers that need time to notice, and for what is on its way. The listeners
 	// close at once, and UDP addresses open no new sessions, unless DrainAccept says otherwise;
-	// Draining is true from then on. DrainTimeout comes after it. Without DrainAccept it is over when
-	// no connection and no session is left.
+	// Draining is true from then on. DrainTimeout comes after it. Without DrainAccept it is over
+	// when no connection and no session is left.
 	DrainDelay time.Duration `zero:"none"`
 
 	// DrainAccept has the listeners accept for as long as DrainDelay: for balancers that learn from
@@ -263,6 +279,7 @@ type Server struct {
 	freed                     chan struct{} // a value after a place at a loop became free
 	slots                     int           // how many connections may be on their way to one loop
 
+	cancel    func()         // ends the server
 	draining  chan struct{}  // closed when nothing is accepted any more
 	listening atomic.Int32   // listeners that accept
 	leaving   atomic.Bool    // DrainDelay, or the drain, has begun
@@ -342,6 +359,7 @@ func (s *Server) Start(ctx context.Context) error {
 		s.closePackets()
 		return err
 	}
+	ctx, s.cancel = context.WithCancel(ctx)
 	s.ready.Store(true)
 	for _, ln := range s.listeners {
 		if ln.net == nil {

@@ -151,7 +151,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	}
 	l.count.messages++
 	l.current = c
-	if err := c.handler.OnMessage(c, d.Data); err != nil {
+	if err := c.deliver(d.Data); err != nil {
 		c.refuseInput(err, "a message was refused")
 	}
 }

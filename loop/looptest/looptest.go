@@ -48,6 +48,7 @@ func TryStart(t testing.TB, srv *loop.Server) (*Server, error) {
 	}
 	s := &Server{Server: srv, t: t, memory: newMemory(), waiting: make(chan struct{}, 1)}
 	s.log.logTo(t.Output(), &srv.Logger)
+	srv.Poison = true
 	srv.Accept = recording(srv.Accept)
 	for i := range srv.Listeners {
 		srv.Listeners[i].Accept = recording(srv.Listeners[i].Accept)

@@ -189,6 +189,13 @@ func (p *Pool) Stop(timeout time.Duration) int {
 	return p.running
 }
 
+// Done is closed when no job runs any more. It is nil before Stop has been called.
+func (p *Pool) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
 // Counts returns how many jobs wait, and how many run.
 func (p *Pool) Counts() (waiting, running int) {
 	p.mu.Lock()

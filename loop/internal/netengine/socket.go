@@ -38,6 +38,7 @@ type socket struct {
 	piece   []byte
 	end     error
 	given   bool          // the loop has the piece, or the end, and the sink has not
+	handing bool          // the sink is being given the piece
 	taken   chan struct{} // the piece was used
 	deliver func()
 
@@ -50,6 +51,8 @@ type socket struct {
 	waiting bool  // Sink.Writable is to be called
 	ends    bool  // CloseWrite
 	gone    bool  // Close
+
+	detached bool // Detach
 }
 
 // newSocket makes a socket of nc, of which no close waits for the peer, as one that lingers does.
@@ -93,7 +96,7 @@ func (s *socket) read() {
 		case <-s.loop.ended:
 			return
 		}
-		if err != nil {
+		if err != nil || s.isDetached() {
 			return
 		}
 		if n == len(buf) && n < maxRead {
@@ -133,7 +136,9 @@ func (s *socket) readable() {
 	s.mu.Lock()
 	s.arrived = s.end != nil
 	s.mu.Unlock()
+	s.handing = true
 	s.sink.Readable(s.piece)
+	s.handing = false
 	s.piece = nil
 	if s.end == nil || s.closed {
 		s.goOn()

@@ -1,0 +1,170 @@
+package loop
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// Adopt makes a connection that exists already one of the server's: from net/http's Hijack, from a
+// tunnel, from systemd (by net.FileConn), from another Server's Conn.Detach. read is what its owner
+// has read of it already and not used: it comes before everything else. It is copied. as says what
+// a Listener says: Codec, Accept, IdleTimeout and TLS. Its other fields are for addresses, and must
+// be zero. The connection lives on the loop with the fewest, and counts as accepted: against
+// MaxConns and MaxConnsPerIP, but not against AcceptRate.
+//
+// Any goroutine may call Adopt, a loop's, too; it does not wait. nil means that nc is the server's
+// from now on, and must not be used any more: it goes to its loop, or is closed if the server ends
+// meanwhile. Its deadlines are taken off. With an error nothing has happened to nc.
+// ErrServerClosed: the server drains, or has ended. ErrTooManyConns: a limit is reached. Other
+// errors say what is wrong with as or nc. That must be a *net.TCPConn or a stream *net.UnixConn: of
+// a *tls.Conn the keys stay with crypto/tls, so a server that is to speak TLS has the plain
+// connection and as.TLS.
+func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
+	if !s.ready.Load() {
+		return errors.New("loop: Server.Adopt needs a Server that was started")
+	}
+	ln, err := s.adopting(nc, as)
+	if err != nil {
+		return err
+	}
+	var ip net.IP
+	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
+	if err := ln.enter(); err != nil {
+		return err
+	}
+	if !s.gate.Enter(remote) {
+		ln.leave()
+		return fmt.Errorf("%w from one address", ErrTooManyConns)
+	}
+	a := &adoption{ln: ln, loop: s.leastLoaded(), id: s.lastID.Add(1), local: local, remote: remote, read: bytes.Clone(read)}
+	a.loop.load.Add(1)
+	if err = ErrServerClosed; !s.leaving.Load() {
+		err = a.loop.postUrgent(func() { a.begin(nc) })
+	}
+	if err != nil {
+		a.uncount()
+		return err
+	}
+	s.accepted.Add(1)
+	return nil
+}
+
+// adopting checks what Adopt was given, and returns it as a listener.
+func (s *Server) adopting(nc net.Conn, as Listener) (*listener, error) {
+	if _, ok := nc.(*tls.Conn); ok {
+		return nil, errors.New("loop: Server.Adopt: a *tls.Conn cannot be adopted, as its keys stay with crypto/tls: " +
+			"give the connection below it, before its handshake, and set Listener.TLS")
+	}
+	unix, isUnix := nc.(*net.UnixConn)
+	tcp, isTCP := nc.(*net.TCPConn)
+	if !isUnix && !isTCP || unix == nil && tcp == nil || nc.LocalAddr() == nil || isUnix && nc.LocalAddr().Network() != "unix" {
+		return nil, fmt.Errorf("loop: Server.Adopt: a connection of type %T: want *net.TCPConn or a stream *net.UnixConn", nc)
+	}
+	if as.Addr != "" || as.AcceptFrom != nil || as.MaxConns != 0 || as.ProxyProtocol != nil || as.Control != nil || !as.TCP.isZero() {
+		return nil, errors.New("loop: Server.Adopt: of the Listener only Codec, Accept, IdleTimeout and TLS have a meaning")
+	}
+	as.AcceptFrom = inHand{nc}
+	return s.newListener("Server.Adopt: Listener", as)
+}
+
+// inHand is a net.Listener for a connection that has been accepted already.
+type inHand struct{ net.Conn }
+
+func (h inHand) Accept() (net.Conn, error) { return h.Conn, nil }
+func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
+
+// leastLoaded returns the loop with the fewest connections, of those that are not stuck.
+func (s *Server) leastLoaded() *Loop {
+	now := time.Since(s.base)
+	best, stuck := s.loops[0], true
+	for _, l := range s.loops {
+		isStuck := l.stuckFor(now) > stuckAfter
+		if stuck && !isStuck || stuck == isStuck && l.load.Load() < best.load.Load() {
+			best, stuck = l, isStuck
+		}
+	}
+	return best
+}
+
+// An adoption is an adopted connection on its way to its loop.
+type adoption struct {
+	ln            *listener
+	loop          *Loop
+	id            uint64
+	local, remote net.Addr
+	read          []byte
+	opened        bool
+}
+
+// begin has the engine take nc. It runs on the loop.
+func (a *adoption) begin(nc net.Conn) {
+	_ = nc.SetDeadline(time.Time{})
+	err := a.ln.fit(nc)
+	if err == nil && a.loop.draining {
+		visitor{Conn: nc}.reset()
+		err = ErrServerClosed
+	}
+	if err != nil {
+		a.lost(err)
+		return
+	}
+	a.loop.enroll(nc, a.open, a.lost)
+}
+
+// open is called on the loop. It is a turn.
+func (a *adoption) open(sock engine.Socket) engine.Sink {
+	defer func() {
+		if !a.opened {
+			a.lost(errGoexited)
+		}
+	}()
+	l := a.loop
+	l.enter()
+	sink := l.open(a.ln, sock, a.id, a.local, a.remote)
+	a.opened = true
+	if len(a.read) > 0 {
+		l.count.bytesIn += uint64(len(a.read))
+		a.deliver(sink)
+	}
+	l.leave()
+	return sink
+}
+
+// deliver gives what was read to who is there to take it. The engine does not know the sink yet, so
+// no message may be delivered before the next turn: a handler could exchange the sink.
+func (a *adoption) deliver(to engine.Sink) {
+	switch to := to.(type) {
+	case *sink:
+		c := (*Conn)(to)
+		c.idle.lastRead = a.loop.now
+		if !c.isOpen() {
+			return
+		}
+		c.callHook(func() { c.in.decoder.Keep(a.read) })
+		if c.isOpen() && c.in.pauses == 0 {
+			c.decodeSoon()
+		}
+	case nil: // it was refused
+	default: // a TLS handshake, at once or because Accept has called StartTLS
+		to.Readable(a.read)
+	}
+}
+
+func (a *adoption) uncount() {
+	a.ln.server.gate.Leave(a.remote)
+	a.ln.leave()
+	a.loop.load.Add(-1)
+}
+
+// lost counts a connection that does not arrive. Any goroutine may call it.
+func (a *adoption) lost(err error) {
+	a.uncount()
+	a.ln.server.refused.Add(1)
+	a.ln.server.logRefusal(err, a.remote)
+}

@@ -1,0 +1,88 @@
+package loop
+
+import (
+	"errors"
+	"net"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+var (
+	errDetachTLS = errors.New("loop: Conn.Detach: the connection speaks TLS, or is about to, and its keys stay here: " +
+		"who needs a net.Conn of TLS has crypto/tls accept it")
+	errDetachPipe = errors.New("loop: Conn.Detach: the connection is in a Pipe")
+	errDetachUDP  = errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
+	errDetachSoon = errors.New("loop: Conn.Detach: not in Accept: wait for a message, or use AfterFunc")
+)
+
+// Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
+// *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
+// but not delivered. In OnMessage that begins behind the message in hand. What a codec keeps within
+// itself, such as the first fragments of a message, is not in it.
+//
+// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs behind
+// the current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
+// package net: no delay, and keepalive.
+//
+// An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
+// take now; try again, behind PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
+// closing. Others: c speaks TLS, is in a Pipe, is a UDP session, Accept has not returned, or the
+// system has no descriptor left. errors.ErrUnsupported: there is no socket, as in tests in memory.
+func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
+	c.loop.owner.Check("Conn.Detach")
+	if err := c.mayDetach(); err != nil {
+		return nil, nil, err
+	}
+	if c.out.box != nil {
+		c.writeOut()
+	}
+	switch {
+	case !c.isOpen():
+		return nil, nil, ErrClosed
+	case c.out.box != nil:
+		return nil, nil, ErrUnflushed
+	}
+	sock, ok := c.sock.(engine.Detachable)
+	if !ok {
+		return nil, nil, errors.ErrUnsupported
+	}
+	nc, ahead, err := sock.Detach()
+	if err != nil {
+		return nil, nil, err
+	}
+	read = append(c.undelivered(), ahead...)
+	c.loseSocket()
+	c.beginClose(ErrDetached)
+	return nc, read, nil
+}
+
+// mayDetach says what is in the way.
+func (c *Conn) mayDetach() error {
+	switch {
+	case c.at() == stateOpening:
+		return errDetachSoon
+	case !c.isOpen():
+		return ErrClosed
+	case c.isUDP():
+		return errDetachUDP
+	case c.isTLS():
+		return errDetachTLS
+	case c.isPiped():
+		return errDetachPipe
+	case c.isBroken():
+		return c.extras.broken
+	}
+	return nil
+}
+
+// undelivered returns a copy of the input that came and has not been delivered.
+func (c *Conn) undelivered() (read []byte) {
+	read = append(read, c.in.decoder.LeftOver()...)
+	if c.loop.decoding == c.id {
+		read = append(read, c.loop.rest...)
+	}
+	if c.extras == nil || c.extras.guard == nil {
+		return read
+	}
+	return append(read, c.extras.guard.held...) // of which a PROXY header might have begun
+}
