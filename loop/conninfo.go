@@ -50,8 +50,8 @@ func (c *Conn) Info() ConnInfo {
 	return info
 }
 
-// handlerName returns the type of the handler that HandlerAs would find last: of the one before that
-// if its Unwrap panics.
+// handlerName returns the type of the handler that HandlerAs would find last: of the one before
+// that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
 	at := any(c.handler)
 	jobs.Guard(func() {

@@ -143,7 +143,8 @@ func named(cfg *tls.Config, address string) *tls.Config {
 
 // StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
 // IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the
-// client of TLS. The place to call it is OnMessage, for the message that settles it, behind what still has to be said in plain text:
+// client of TLS. The place to call it is OnMessage, for the message that settles it, behind what
+// still has to be said in plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
