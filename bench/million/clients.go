@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages have a length of 4 bytes in front. A ping and its answer have one byte. A talker's message
-// has its number and the time at which it was sent, and comes back as it is.
+// Messages have a length of 4 bytes in front. A ping and its answer have one byte. A talker's
+// message has the time at which it was to be sent, and comes back as it is.
 const (
 	header     = 4
 	pingSize   = 1
