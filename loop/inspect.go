@@ -40,11 +40,11 @@ func (i *inspection) noteEnd(c *Conn, e halfEnds) {
 	i.ended[c] = e
 }
 
-// enters notes a step from one state to another that must not be. The turn ends with a panic then:
-// one within it might be recovered.
-func (i *inspection) enters(c *Conn, s state) {
-	if from := c.at(); !slices.Contains(follows[from], s) && i.fault == "" {
-		i.fault = fmt.Sprintf("connection %d goes from state %d to %d", c.id, from, s)
+// enters notes a step from c's state to s, which must be one of allowed. The turn ends with a panic
+// otherwise: one within it might be recovered.
+func (i *inspection) enters(c *Conn, s state, allowed []state) {
+	if !slices.Contains(allowed, s) && i.fault == "" {
+		i.fault = fmt.Sprintf("connection %d goes from state %d to %d", c.id, c.at(), s)
 	}
 	if s == stateClosed {
 		delete(i.ended, c)

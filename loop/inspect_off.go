@@ -7,8 +7,8 @@ const inspecting = false
 
 type inspection struct{}
 
-func (inspection) inputEnded(*Conn)    {}
-func (inspection) outputEnded(*Conn)   {}
-func (inspection) enters(*Conn, state) {}
+func (inspection) inputEnded(*Conn)             {}
+func (inspection) outputEnded(*Conn)            {}
+func (inspection) enters(*Conn, state, []state) {}
 
 func (*Loop) mustBeSound() {}

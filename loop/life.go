@@ -49,7 +49,9 @@ func (c *Conn) at() state { return state(c.state.Load()) }
 
 // enter is the only place where the state changes.
 func (c *Conn) enter(s state) {
-	c.loop.inspection.enters(c, s)
+	if inspecting {
+		c.loop.inspection.enters(c, s, follows[c.at()])
+	}
 	c.state.Store(uint32(s))
 }
 

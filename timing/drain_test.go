@@ -246,8 +246,7 @@ func TestDrainOfAPeriodThatPassed(t *testing.T) {
 		w := New(Config{})
 		var l record
 		next := at(10) + 200*time.Microsecond
-		var every Timer
-		every = w.Every(next-600*time.Microsecond, 600*time.Microsecond, func() { l.add("every")() })
+		every := w.Every(next-600*time.Microsecond, 600*time.Microsecond, func() { l.add("every")() })
 		w.Advance(at(10)+500*time.Microsecond, 0)
 		l.want(t, "every")
 		if when, _ := w.When(every); when != next {

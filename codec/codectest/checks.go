@@ -32,7 +32,7 @@ func greeting(s *Suite) error {
 	const before = "what was there"
 	got, _, err := o.Open([]byte(before), codec.Peer{TLS: new(tls.ConnectionState)})
 	if !bytes.HasPrefix(got, []byte(before)) || err != nil && len(got) > len(before) {
-		return fmt.Errorf("Open (error %v) has made %s of what was in dst", err, show(got))
+		return fmt.Errorf("method Open (error %v) has made %s of what was in dst", err, show(got))
 	}
 	return nil
 }
