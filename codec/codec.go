@@ -157,6 +157,19 @@ type Assembler interface {
 	Unfinished() (size int, ok bool)
 }
 
+// Saver is implemented by a codec of one connection whose state can go on in another process, when
+// the connection moves there (see package loop/handover).
+type Saver interface {
+	// Save returns the state. It is called between two frames or within one, never during a call of
+	// another method, and changes nothing. An error means that the state cannot be saved now.
+	Save() ([]byte, error)
+
+	// Restore is called once with what Save returned, on a codec that New has just made, in place of
+	// everything that comes at the beginning of a connection, Open included. The state may come from
+	// another version of the program. An error closes the connection.
+	Restore(state []byte) error
+}
+
 // Validator is implemented by a codec whose fields can be set to something that makes no sense.
 // Servers call it when they start. The codecs of this package return the same error from Decode and
 // AppendFrame.

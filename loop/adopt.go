@@ -35,16 +35,22 @@ func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	}
 	var ip net.IP
 	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
-	if err := ln.enter(); err != nil {
+	return s.adopt(&adoption{ln: ln, local: local, remote: remote, read: bytes.Clone(read)}, nc)
+}
+
+// adopt counts a connection, and sends it to a loop.
+func (s *Server) adopt(a *adoption, nc net.Conn) error {
+	if err := a.ln.enter(); err != nil {
 		return err
 	}
-	if !s.gate.Enter(remote) {
-		ln.leave()
+	if !s.gate.Enter(a.remote) {
+		a.ln.leave()
 		return fmt.Errorf("%w from one address", ErrTooManyConns)
 	}
-	a := &adoption{ln: ln, loop: s.leastLoaded(), id: s.lastID.Add(1), local: local, remote: remote, read: bytes.Clone(read)}
+	a.loop, a.id = s.leastLoaded(), s.lastID.Add(1)
 	a.loop.load.Add(1)
-	if err = ErrServerClosed; !s.leaving.Load() {
+	err := ErrServerClosed
+	if !s.leaving.Load() || a.moved != nil && a.moved.back {
 		err = a.loop.postUrgent(func() { a.begin(nc) })
 	}
 	if err != nil {
@@ -99,6 +105,7 @@ type adoption struct {
 	id            uint64
 	local, remote net.Addr
 	read          []byte
+	moved         *Moved // nil: it is new here
 	opened        bool
 }
 
@@ -126,10 +133,14 @@ func (a *adoption) open(sock engine.Socket) engine.Sink {
 	}()
 	l := a.loop
 	l.enter()
-	sink := l.open(a.ln, sock, a.id, a.local, a.remote)
+	var sink engine.Sink
+	if a.moved != nil { // its PROXY header has been read
+		_, sink = l.begin(arrival{loop: l, ln: a.ln, sock: sock, id: a.id, local: a.local, remote: a.remote, moved: a.moved})
+	} else {
+		sink = l.open(a.ln, sock, a.id, a.local, a.remote)
+	}
 	a.opened = true
 	if len(a.read) > 0 {
-		l.count.bytesIn += uint64(len(a.read))
 		a.deliver(sink)
 	}
 	l.leave()
@@ -142,7 +153,10 @@ func (a *adoption) deliver(to engine.Sink) {
 	switch to := to.(type) {
 	case *sink:
 		c := (*Conn)(to)
-		c.idle.lastRead = a.loop.now
+		if a.moved == nil {
+			c.idle.lastRead = a.loop.now
+			a.loop.count.bytesIn += uint64(len(a.read))
+		}
 		if !c.isOpen() {
 			return
 		}
@@ -152,6 +166,7 @@ func (a *adoption) deliver(to engine.Sink) {
 		}
 	case nil: // it was refused
 	default: // a TLS handshake, at once or because Accept has called StartTLS
+		a.loop.count.bytesIn += uint64(len(a.read))
 		to.Readable(a.read)
 	}
 }

@@ -79,7 +79,9 @@ type extras struct {
 	busy    bool          // SetBusy
 	broken  error         // why the socket has gone before all input was delivered
 	notes   []ProxyTLV    // of the PROXY protocol's header
-	guard   *headerGuard  // holds the first bytes, or did so
+	guard   *headerGuard  // holds the first bytes
+	moved   *Moved        // where c comes from, in Accept
+	stays   bool          // c does not move any more
 }
 
 // A ProxyTLV is one note in a header of the PROXY protocol, version 2. Its types are in section 2.2

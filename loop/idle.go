@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,8 +15,9 @@ import (
 // This file is time without activity: the idle timeout, OnIdle, and the time that a frame may take.
 // One timer of the wheel serves all of it.
 
-// notYet is when something was that has not been. Zero is a time like any other.
-const notYet = -1
+// notYet is when something was that has not been. All times are later: also those before the
+// server's start, of a connection that has moved here.
+const notYet = time.Duration(math.MinInt64)
 
 // idle is what a connection has for its silences: stamps, and one timer for all of them, which is
 // due at the earliest of their deadlines. Activity only stamps a time; when the timer is due it
@@ -102,7 +104,7 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 
 // later returns t + d, or never.
 func later(t, d time.Duration) time.Duration {
-	if d > never-t {
+	if t > never-d {
 		return never
 	}
 	return t + d

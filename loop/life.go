@@ -88,6 +88,9 @@ func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
 		c.more().notes = a.notes
 	}
 	c.idle.opened, c.idle.lastRead, c.idle.lastWrite = l.now, notYet, notYet
+	if a.moved != nil {
+		c.restore(a.moved)
+	}
 	if a.ln.dials {
 		c.more().dialed = a.ln.address
 		c.idle.lastRead = l.now // FirstByteTimeout is for connections that were accepted
@@ -125,8 +128,15 @@ func (c *Conn) accept(ln *listener) (err error) {
 	if ln.idleTimeout > 0 || l.server.FirstByteTimeout > 0 {
 		c.setIdleTimeout(ln.idleTimeout)
 	}
-	c.openCodec()
+	if c.extras == nil || c.extras.moved == nil {
+		c.openCodec()
+	} else if err := c.restoreCodec(); err != nil {
+		return err
+	}
 	c.ask(ln.accept)
+	if c.extras != nil {
+		c.extras.moved = nil
+	}
 	if c.handler != nil && c.at() == stateOpening {
 		c.enter(stateOpen)
 	}

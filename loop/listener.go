@@ -68,6 +68,9 @@ func (s *Server) listen(ctx context.Context) error {
 			continue
 		}
 		var err error
+		if ln.net = s.inherit(ln); ln.net != nil {
+			continue
+		}
 		if ln.isUDP() {
 			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: ln.control}, ln.network, ln.address, s.NumLoops)
 		} else {

@@ -34,6 +34,7 @@ type arrival struct {
 	head    []byte       // what there is of the header
 	trusted bool         // its peer has to send a header
 	counted bool         // by the gate, as remote
+	moved   *Moved       // it comes from another Server
 	tls     *tlsLayer    // nil before the handshake
 	timer   timing.Timer // ends the wait
 }
@@ -224,6 +225,9 @@ func (g *headerGuard) Readable(p []byte) {
 		}
 		c.beginClose(errUntrustedHeader)
 	default:
+		if c.extras != nil {
+			c.extras.guard = nil
+		}
 		c.sock.Divert((*sink)(c))
 		(*sink)(c).Readable(p)
 	}

@@ -258,6 +258,7 @@ type Server struct {
 	BlockedAfter time.Duration `default:"100ms"`
 
 	listeners       []*listener
+	inherited       []Bound // by Mover
 	base            time.Time
 	engine          engine.Engine
 	loops           []*Loop

@@ -24,6 +24,9 @@ func (o TCPOptions) setBacklog(net.Listener) error {
 	return errors.ErrUnsupported
 }
 
+// ownFile has nothing to do.
+func ownFile(ln net.Listener) net.Listener { return ln }
+
 func unblock(net.Listener) error { return nil }
 
 // unblockConn has nothing to do: package net sees to it here.

@@ -7,10 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
 )
+
+// ownFile makes the file of a unix socket, if ln is one, that of ln, which removes it in the end.
+func ownFile(ln net.Listener) net.Listener {
+	if unix, ok := ln.(*net.UnixListener); ok && !strings.HasPrefix(ln.Addr().String(), "@") {
+		return unixsock.Adopt(unix)
+	}
+	return ln
+}
 
 // control sets what must be there before the socket is bound.
 func (o TCPOptions) control(network, _ string, c syscall.RawConn) (err error) {

@@ -327,3 +327,22 @@ var (
 	_ codec.Sizer     = (*Requests)(nil)
 	_ codec.Farewell  = (*Requests)(nil)
 )
+
+// Save implements codec.Saver. A request that is not whole is decoded anew from its beginning.
+func (r *Requests) Save() ([]byte, error) {
+	if r.Unauthenticated {
+		return []byte{1}, nil
+	}
+	return []byte{0}, nil
+}
+
+// Restore implements codec.Saver.
+func (r *Requests) Restore(state []byte) error {
+	if len(state) != 1 || state[0] > 1 {
+		return errors.New("resp: a saved state of another version")
+	}
+	r.Unauthenticated = state[0] == 1
+	return nil
+}
+
+var _ codec.Saver = (*Requests)(nil)

@@ -60,6 +60,10 @@ func (l *listener) Close() error {
 	return l.UnixListener.Close()
 }
 
+// Leave has Close leave the file: it belongs to another process from now on, which has the same
+// socket.
+func (l *listener) Leave() { l.once.Do(func() {}) }
+
 // unlink goes by device and inode. The number cannot have been given to another file: the system
 // keeps the inode of a bound socket until that is closed.
 func (l *listener) unlink() {

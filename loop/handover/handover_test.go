@@ -1,0 +1,336 @@
+//go:build unix
+
+package handover_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
+)
+
+const patience = 20 * time.Second
+
+// A counter answers each line with its number: an actor whose state has to move.
+type counter struct {
+	N      int
+	Who    string
+	ends   chan error
+	refuse bool // Save fails
+}
+
+func (h *counter) OnMessage(c *loop.Conn, line []byte) error {
+	h.N++
+	return c.Send(fmt.Appendf(nil, "%s %d %s", h.Who, h.N, line))
+}
+
+func (h *counter) OnClose(_ *loop.Conn, err error) {
+	if h.ends != nil {
+		h.ends <- err
+	}
+}
+
+func (h *counter) Save(*loop.Conn) ([]byte, error) {
+	if h.refuse {
+		return nil, errors.New("not now")
+	}
+	return json.Marshal(h)
+}
+
+// accept makes counters that say who serves them.
+func accept(who string) loop.Accept {
+	return func(c *loop.Conn) loop.Handler {
+		h := &counter{}
+		if state, moved := c.Saved(); moved {
+			if err := json.Unmarshal(state, h); err != nil {
+				return nil
+			}
+		}
+		h.Who = who
+		return h
+	}
+}
+
+// start starts a server that takes over by path, and offers itself there. It ends with the test.
+func start(t *testing.T, path string, srv *loop.Server, check func([]byte) error) handover.Report {
+	t.Helper()
+	srv.Logger = zerolog.Nop()
+	ctx, end := context.WithCancel(t.Context())
+	cfg := handover.Config{Path: path, Check: check, Patience: 50 * time.Millisecond}
+	report, err := handover.Take(ctx, srv, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offer, err := handover.Listen(srv, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = offer.Close()
+		end()
+		_ = srv.Wait()
+	})
+	return report
+}
+
+func lines(who string) *loop.Server {
+	return &loop.Server{Addr: "tcp://127.0.0.1:0", Codec: codec.Lines{}, Accept: accept(who), NumLoops: 2}
+}
+
+// A client says numbered lines and reads the answers.
+type client struct {
+	t *testing.T
+	net.Conn
+	in *bufio.Reader
+}
+
+func dial(t *testing.T, srv *loop.Server) *client {
+	t.Helper()
+	c, err := net.Dial(srv.LocalAddr().Network(), srv.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &client{t, c, bufio.NewReader(c)}
+}
+
+func (c *client) say(s string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) hears(want string) {
+	c.t.Helper()
+	if got, err := c.in.ReadString('\n'); err != nil || got != want+"\n" {
+		c.t.Fatalf("heard %q, %v; want %q", got, err, want)
+	}
+}
+
+// waitEnd waits until a server has ended.
+func waitEnd(t *testing.T, srv *loop.Server) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the old server does not end")
+	}
+}
+
+// Three servers, one after the other, serve the same connections, with their state, half a line,
+// and at the same address.
+func TestConnectionsGoOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	if r := start(t, path, a, nil); r != (handover.Report{}) {
+		t.Errorf("the first has taken over: %+v", r)
+	}
+	var clients []*client
+	for range 100 {
+		c := dial(t, a)
+		c.say("one\nhal")
+		c.hears("a 1 one")
+		clients = append(clients, c)
+	}
+	old := a
+	for n, who := range []string{"b", "c"} {
+		next := lines(who)
+		r := start(t, path, next, nil)
+		if want := (handover.Report{Predecessor: true, Listeners: 1, Conns: 100}); r != want {
+			t.Errorf("%+v, want %+v", r, want)
+		}
+		if next.LocalAddr().String() != old.LocalAddr().String() {
+			t.Errorf("the next one listens at %v", next.LocalAddr())
+		}
+		waitEnd(t, old)
+		if st := old.Stats(); st.Conns != 0 || st.Cut != 0 {
+			t.Errorf("the old one: %+v", st)
+		}
+		for _, c := range clients {
+			c.say("f\nhal")
+			c.hears(fmt.Sprintf("%s %d half", who, n+2))
+		}
+		c := dial(t, next)
+		c.say("x\n")
+		c.hears(who + " 1 x")
+		c.Close()
+		old = next
+	}
+}
+
+// What cannot move stays, and drains.
+func TestWhatStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ends := make(chan error, 3)
+	a := lines("a")
+	a.Accept = func(c *loop.Conn) loop.Handler { return &counter{Who: "a", ends: ends, refuse: true} }
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	b := lines("b")
+	if r := start(t, path, b, nil); r.Conns != 0 || r.Stayed != 1 {
+		t.Errorf("%+v", r)
+	}
+	if err := <-ends; !errors.Is(err, loop.ErrServerClosed) {
+		t.Errorf("it ends with %v", err)
+	}
+	if _, err := c.in.ReadByte(); err != io.EOF {
+		t.Errorf("its peer reads %v", err)
+	}
+}
+
+// A state that the next process does not understand stays where it is understood, open, until that
+// drains.
+func TestCheck(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.OnDrain = func(c *loop.Conn) { _ = c.Send([]byte("bye")) }
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	if r := start(t, path, lines("b"), func([]byte) error { return errors.New("too old") }); r.Conns != 0 || r.Refused != 1 || r.Stayed != 1 {
+		t.Errorf("%+v", r)
+	}
+	c.hears("bye")
+}
+
+// Output that the peer has not taken, and the end of the output, move.
+func TestOutputMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	const size = 8 << 20
+	a := lines("a")
+	a.MaxOutbound = 2 * size
+	sent := make(chan struct{})
+	a.Accept = func(c *loop.Conn) loop.Handler {
+		_, _ = c.Write(append(make([]byte, size), '\n'))
+		c.CloseWrite()
+		close(sent)
+		return accept("a")(c)
+	}
+	start(t, path, a, nil)
+	c := dial(t, a)
+	<-sent
+	b := lines("b")
+	b.MaxOutbound = 2 * size
+	writes := make(chan error, 1)
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		writes <- c.Send([]byte("more"))
+		return accept("b")(c)
+	}
+	if r := start(t, path, b, nil); r.Conns != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if got, err := io.ReadAll(c.in); len(got) != size+1 || err != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := <-writes; !errors.Is(err, loop.ErrClosed) {
+		t.Errorf("the output has ended, and Send returns %v", err)
+	}
+}
+
+// An idle timeout goes on from where it was.
+func TestIdleTimeGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.IdleTimeout = time.Hour
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	silent := time.Now()
+	for time.Since(silent) < 300*time.Millisecond { // of real silence, which must count
+		time.Sleep(10 * time.Millisecond)
+	}
+	b := lines("b")
+	b.IdleTimeout = time.Hour
+	read := make(chan time.Time, 1)
+	b.Accept = func(c *loop.Conn) loop.Handler {
+		c.AfterFunc(0, func() { read <- c.Info().LastRead })
+		return accept("b")(c)
+	}
+	start(t, path, b, nil)
+	if ago := time.Since(<-read); ago < 300*time.Millisecond {
+		t.Errorf("the last byte came %v ago", ago)
+	}
+}
+
+// A peer that has ended its output before the move is heard to have done so after it.
+func TestHalfCloseMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	var eof = make(chan string, 1)
+	hook := func(who string) loop.Accept {
+		return func(c *loop.Conn) loop.Handler {
+			c.OnEOF(func() {
+				select {
+				case eof <- who:
+				default:
+				}
+				if who == "b" {
+					_ = c.Send([]byte("goodbye"))
+					c.Close()
+				}
+			})
+			return accept(who)(c)
+		}
+	}
+	a, b := lines("a"), lines("b")
+	a.Accept, b.Accept = hook("a"), hook("b")
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	if who := <-eof; who != "a" {
+		t.Fatal(who)
+	}
+	if r := start(t, path, b, nil); r.Conns != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if who := <-eof; who != "b" {
+		t.Fatal(who)
+	}
+	c.hears("goodbye")
+	if _, err := c.in.ReadByte(); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+// Unix sockets move as well, and their file stays until the last server has ended.
+func TestUnixAddress(t *testing.T) {
+	dir := t.TempDir()
+	path, addr := filepath.Join(dir, "s"), "unix://"+filepath.Join(dir, "a")
+	a, b := lines("a"), lines("b")
+	a.Addr, b.Addr = addr, addr
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	start(t, path, b, nil)
+	waitEnd(t, a)
+	c.say("two\n")
+	c.hears("b 2 two")
+	d := dial(t, b)
+	d.say("new\n")
+	d.hears("b 1 new")
+}

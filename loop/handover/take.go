@@ -1,0 +1,217 @@
+//go:build unix
+
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+// Take starts srv, as srv.Start(ctx) does, and takes over from the process that serves cfg.Path: its
+// listeners before srv starts, and then its connections, until it has handed over all that can move.
+// Without such a process it only starts srv.
+//
+// srv must have the addresses of the old process that it is to take over; others of srv are opened
+// as ever, and those that it does not have end with the old process. Take blocks, and must not be
+// called on a loop.
+//
+// With an error srv has not started, and the old process serves as before; except for ErrTakenBack:
+// then srv runs, and serves the connections that have moved, beside the old process, which has the
+// others. The caller ends srv, or goes on with it.
+func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
+	if err := cfg.fill(); err != nil {
+		return Report{}, err
+	}
+	nc, err := net.DialTimeout("unix", cfg.Path, cfg.Timeout)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return Report{}, srv.Start(ctx)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("handover: cannot reach the old process at %s: %w", cfg.Path, err)
+	}
+	t := &taker{wire: wire{nc.(*net.UnixConn), cfg.Timeout}, srv: srv, check: cfg.Check}
+	t.report.Predecessor = true
+	defer t.Close()
+	if err := t.begin(); err != nil {
+		return Report{}, err
+	}
+	defer t.life.Close()
+	if err := srv.Start(ctx); err != nil {
+		return Report{}, err // the listeners that were not taken are closed by Inherit's owner: srv
+	}
+	return t.report, t.takeConns()
+}
+
+// A taker is the new process' side.
+type taker struct {
+	wire
+	srv    *loop.Server
+	check  func(state []byte) error
+	life   *os.File // at its end when the old process is dead
+	report Report
+}
+
+// begin takes the listeners.
+func (t *taker) begin() error {
+	if err := t.sameUser(); err != nil {
+		return err
+	}
+	if err := t.send(hello, greeting{"loopwheel", version}, -1); err != nil {
+		return fmt.Errorf("handover: the old process: %w", err)
+	}
+	m, err := t.receive(life)
+	if err != nil {
+		return err
+	}
+	if t.life = m.file; t.life == nil {
+		return errors.New("handover: the old process sent no pipe")
+	}
+	var bound []loop.Bound
+	for err == nil {
+		if m, err = t.receive(listens, started); err != nil || m.kind == started {
+			break
+		}
+		var b loop.Bound
+		if b, err = boundOf(m); err == nil {
+			bound = append(bound, b)
+		}
+	}
+	if err != nil {
+		for _, b := range bound {
+			_ = b.Listener.Close()
+		}
+		_ = t.life.Close()
+		return err
+	}
+	t.report.Listeners = len(bound)
+	loop.Mover{Server: t.srv}.Inherit(bound)
+	return nil
+}
+
+// boundOf returns the listener of a message.
+func boundOf(m message) (b loop.Bound, err error) {
+	defer m.close()
+	if m.file == nil {
+		return b, errors.New("handover: the old process sent an address without its listener")
+	}
+	if err = json.Unmarshal(m.body, &b.Addr); err != nil {
+		return b, err
+	}
+	b.Listener, err = net.FileListener(m.file)
+	return b, err
+}
+
+// takeConns takes batches of connections until there are no more.
+func (t *taker) takeConns() error {
+	if err := t.send(started, nil, -1); err != nil {
+		return t.broken(err)
+	}
+	var batch []*loop.Moved
+	for {
+		m, err := t.receive(conn, batchEnd, over)
+		if err != nil {
+			return t.settle(batch, nil, err)
+		}
+		switch m.kind {
+		case conn:
+			moved, err := movedOf(m)
+			if err != nil {
+				return t.settle(batch, nil, err)
+			}
+			batch = append(batch, moved)
+		case batchEnd:
+			refused := t.checked(batch)
+			if err = t.send(confirm, refused, -1); err == nil {
+				_, err = t.receive(letGo)
+			}
+			if err := t.settle(batch, refused, err); err != nil {
+				return err
+			}
+			batch = nil
+		case over:
+			return json.Unmarshal(m.body, &t.report.Stayed)
+		}
+	}
+}
+
+// movedOf returns the connection of a message.
+func movedOf(m message) (*loop.Moved, error) {
+	defer m.close()
+	if m.file == nil {
+		return nil, errors.New("handover: the old process sent a connection without its socket")
+	}
+	var r record
+	if err := json.Unmarshal(m.body, &r); err != nil {
+		return nil, err
+	}
+	nc, err := net.FileConn(m.file)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := r.moved(nc)
+	if err != nil {
+		_ = nc.Close()
+	}
+	return moved, err
+}
+
+// checked returns the numbers of the connections that this process does not understand.
+func (t *taker) checked(batch []*loop.Moved) (refused []int) {
+	for i, m := range batch {
+		if t.check != nil && t.check(m.Handler) != nil {
+			refused = append(refused, i)
+		}
+	}
+	return refused
+}
+
+// settle serves a batch that is this process', or drops it. err is why the old process has not let
+// go of it; nil: it has.
+func (t *taker) settle(batch []*loop.Moved, refused []int, err error) error {
+	if err != nil {
+		err = t.broken(err)
+	}
+	back := make(map[int]bool)
+	for _, i := range refused {
+		back[i] = true
+	}
+	for i, m := range batch {
+		switch {
+		case errors.Is(err, ErrTakenBack):
+			_ = m.Net.Close() // a copy: the peer notices nothing
+		case back[i]:
+			_ = m.Net.Close()
+			t.report.Refused++
+		default:
+			if failed := (loop.Mover{Server: t.srv}).In(m); failed != nil {
+				t.srv.Logger.Error().Err(failed).Stringer("remote", m.Remote).Msg("a connection that was handed over is lost")
+				_ = m.Net.Close()
+				continue
+			}
+			t.report.Conns++
+		}
+	}
+	return err
+}
+
+// broken finds out what has become of an old process of which nothing more is heard. If it has given
+// up it has said so on the pipe, before anything else; if it is dead the pipe is at its end, and nil
+// is returned: all is this process'.
+func (t *taker) broken(cause error) error {
+	_ = t.Close() // the old process may wait for an answer
+	_ = t.life.SetReadDeadline(time.Now().Add(2 * t.timeout))
+	var said [1]byte
+	if n, err := t.life.Read(said[:]); n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.report.Died = true
+		return nil
+	}
+	return fmt.Errorf("%w (%w)", ErrTakenBack, cause)
+}
