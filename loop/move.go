@@ -78,7 +78,7 @@ func (m Mover) Bound() (all []Bound) {
 }
 
 // Inherit has Start take these listeners where a Server has their addresses, in place of new ones.
-// They are the Server's from then on. It must be called before Start.
+// In from it sets those to nil that are the Server's from then on. It must be called before Start.
 func (m Mover) Inherit(from []Bound) { m.Server.inherited = from }
 
 // Retire stops accepting, and leaves the addresses to the Server that has inherited them. What is

@@ -53,6 +53,10 @@ type Report struct {
 	Conns       int  // that were taken over
 	Refused     int  // that Config.Check refused
 	Stayed      int  // that the old process had left in the end
+
+	// LongestPause is how long a connection was on its way at most: from the last turn of its old
+	// loop until it was given to the new one.
+	LongestPause time.Duration
 }
 
 // ErrTakenBack is returned by Take, wrapped, if the old process has given up in the middle.

@@ -47,6 +47,9 @@ func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
 	if _, err := peerUser(-1); errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("handover: this system does not tell whose a process is: %w", err)
 	}
+	if srv.Addrs() == nil {
+		return nil, errors.New("handover: Listen needs a Server that was started, by Take")
+	}
 	for _, a := range srv.Addrs() {
 		if a.Network() == "udp" {
 			return nil, fmt.Errorf("handover: the sessions of the UDP address %s cannot move: give it a Server of its own", a)
@@ -114,6 +117,7 @@ type giver struct {
 	patience time.Duration
 	life     *os.File // the write end of the pipe
 	conns    int
+	began    time.Time // of the batch
 
 	confirmed bool // a batch that the next process has not been told to serve
 }
@@ -197,6 +201,7 @@ func (g *giver) giveConns(patience time.Duration) error {
 		for i := range g.mover.Server.Loops() {
 			for next := math.MaxInt; next > 0; {
 				var batch []*loop.Moved
+				g.began = time.Now()
 				batch, next = g.mover.Out(i, next, batchSize)
 				if len(batch) == 0 {
 					continue
@@ -230,7 +235,7 @@ func (g *giver) giveBatch(batch []*loop.Moved) error {
 		}
 	}
 	g.confirmed = true
-	if err = g.send(letGo, nil, -1); err == nil {
+	if err = g.send(letGo, g.began.UnixNano(), -1); err == nil {
 		g.confirmed = false
 	}
 	for _, m := range batch {

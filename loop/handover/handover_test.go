@@ -5,18 +5,22 @@ package handover_test
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/handover"
 )
@@ -155,6 +159,7 @@ func TestConnectionsGoOn(t *testing.T) {
 	for n, who := range []string{"b", "c"} {
 		next := lines(who)
 		r := start(t, path, next, nil)
+		r.LongestPause = 0
 		if want := (handover.Report{Predecessor: true, Listeners: 1, Conns: 100}); r != want {
 			t.Errorf("%+v, want %+v", r, want)
 		}
@@ -333,4 +338,142 @@ func TestUnixAddress(t *testing.T) {
 	d := dial(t, b)
 	d.say("new\n")
 	d.hears("b 1 new")
+}
+
+// Connections move on every engine, and from one to another.
+func TestEngines(t *testing.T) {
+	engines := []loop.Engine{loop.EngineDefault, loop.EngineNet}
+	if runtime.GOOS == "linux" {
+		engines = append(engines, loop.EngineEpoll)
+	}
+	for _, from := range engines {
+		for _, to := range engines {
+			path := filepath.Join(t.TempDir(), "s")
+			a, b := lines("a"), lines("b")
+			a.Engine, b.Engine = from, to
+			start(t, path, a, nil)
+			c := dial(t, a)
+			c.say("one\nhal")
+			c.hears("a 1 one")
+			if r := start(t, path, b, nil); r.Conns != 1 {
+				t.Errorf("from %v to %v: %+v", from, to, r)
+			}
+			c.say("f\n")
+			c.hears("b 2 half")
+		}
+	}
+}
+
+// A WebSocket moves between two fragments of a message.
+func TestWebSocketMoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a, b := lines("a"), lines("b")
+	a.Codec, b.Codec = &websocket.Codec{}, &websocket.Codec{}
+	start(t, path, a, nil)
+	c := dial(t, a)
+	c.say("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	for line := ""; line != "\r\n"; {
+		var err error
+		if line, err = c.in.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frame := func(first byte, text string) { c.say(string([]byte{first, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text) }
+	hears := func(want string) {
+		t.Helper()
+		got := make([]byte, 2+len(want))
+		if _, err := io.ReadFull(c.in, got); err != nil || string(got[2:]) != want {
+			t.Fatalf("%q, %v; want %q", got, err, want)
+		}
+	}
+	frame(0x81, "hi")
+	hears("a 1 hi")
+	frame(0x01, "fragm") // not the last
+	frame(0x89, "ping")
+	hears("ping") // so the fragment has been read
+	if r := start(t, path, b, nil); r.Conns != 1 {
+		t.Fatalf("%+v", r)
+	}
+	frame(0x80, "ents")
+	hears("b 2 fragments")
+}
+
+// A process that is not one of ours, or of another version, is refused, and the server goes on.
+func TestStrangers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	start(t, path, a, nil)
+	c := dial(t, a)
+	message := func(kind byte, body string) string {
+		return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)))) + body
+	}
+	greeting := message('H', `{"Protocol":"loopwheel","Version":1}`)
+	for name, says := range map[string]string{
+		"nothing":          "",
+		"half a message":   "H\x00",
+		"a huge length":    "H\xff\xff\xff\xff",
+		"no JSON":          message('H', "hello"),
+		"another protocol": message('H', `{"Protocol":"x","Version":1}`),
+		"another version":  message('H', `{"Protocol":"loopwheel","Version":2}`),
+		"no more":          greeting,
+		"the wrong word":   greeting + message('A', "[]"),
+		"no confirmation":  greeting + message('S', "null") + message('A', "{}"),
+	} {
+		stranger, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		_, _ = io.WriteString(stranger, says)
+		_ = stranger.(*net.UnixConn).CloseWrite()
+		_ = stranger.SetDeadline(time.Now().Add(patience))
+		_, _ = io.Copy(io.Discard, stranger) // until the server has given up
+		stranger.Close()
+		c.say(name + "\n")
+		if line, err := c.in.ReadString('\n'); err != nil || !strings.HasSuffix(line, name+"\n") {
+			t.Fatalf("after %s: %q, %v", name, line, err)
+		}
+	}
+	b := lines("b")
+	if r := start(t, path, b, nil); r.Conns+r.Stayed != 1 {
+		t.Errorf("the right one gets %+v", r)
+	}
+}
+
+// Whoever cannot start leaves the old server as it was.
+func TestNextDoesNotStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	start(t, path, a, nil)
+	c := dial(t, a)
+	bad := lines("b")
+	bad.OnStart = func(*loop.Loop) { panic("no database") }
+	bad.Logger = zerolog.Nop()
+	if _, err := handover.Take(t.Context(), bad, handover.Config{Path: path}); err == nil {
+		t.Error("it has started")
+	}
+	c.say("one\n")
+	c.hears("a 1 one")
+	if r := start(t, path, lines("c"), nil); r.Conns != 1 {
+		t.Errorf("%+v", r)
+	}
+	c.say("two\n")
+	c.hears("c 2 two")
+}
+
+func TestMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if _, err := handover.Take(t.Context(), lines("a"), handover.Config{}); err == nil {
+		t.Error("no path is no error")
+	}
+	udp := &loop.Server{Addr: "udp://127.0.0.1:0", Accept: accept("a")}
+	if err := udp.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := handover.Listen(udp, handover.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "UDP") {
+		t.Errorf("UDP: %v", err)
+	}
+	if _, err := handover.Listen(lines("a"), handover.Config{Path: path}); err == nil {
+		t.Error("a server that was not started can be handed over")
+	}
 }

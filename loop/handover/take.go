@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -30,24 +31,44 @@ func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
 	if err := cfg.fill(); err != nil {
 		return Report{}, err
 	}
-	nc, err := net.DialTimeout("unix", cfg.Path, cfg.Timeout)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return Report{}, srv.Start(ctx)
+	t, err := reach(srv, cfg)
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		t, err = reach(srv, cfg) // it has died, or another process has taken over from it
 	}
 	if err != nil {
-		return Report{}, fmt.Errorf("handover: cannot reach the old process at %s: %w", cfg.Path, err)
+		return Report{}, err
+	}
+	if t == nil {
+		return Report{}, srv.Start(ctx)
+	}
+	defer t.Close()
+	defer t.life.Close()
+	err = srv.Start(ctx)
+	t.closeListeners() // of addresses that srv does not have
+	if err == nil {
+		err = t.takeConns()
+	}
+	return t.report, err
+}
+
+// reach begins with the old process: its listeners are srv's then. nil: there is none.
+func reach(srv *loop.Server, cfg Config) (*taker, error) {
+	nc, err := net.DialTimeout("unix", cfg.Path, cfg.Timeout)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("handover: cannot reach the old process at %s: %w", cfg.Path, err)
 	}
 	t := &taker{wire: wire{nc.(*net.UnixConn), cfg.Timeout}, srv: srv, check: cfg.Check}
 	t.report.Predecessor = true
-	defer t.Close()
 	if err := t.begin(); err != nil {
-		return Report{}, err
+		t.closeListeners()
+		_ = t.Close()
+		return nil, err
 	}
-	defer t.life.Close()
-	if err := srv.Start(ctx); err != nil {
-		return Report{}, err // the listeners that were not taken are closed by Inherit's owner: srv
-	}
-	return t.report, t.takeConns()
+	loop.Mover{Server: srv}.Inherit(t.bound)
+	return t, nil
 }
 
 // A taker is the new process' side.
@@ -55,8 +76,18 @@ type taker struct {
 	wire
 	srv    *loop.Server
 	check  func(state []byte) error
+	bound  []loop.Bound
 	life   *os.File // at its end when the old process is dead
 	report Report
+}
+
+// closeListeners closes those that the Server has not taken.
+func (t *taker) closeListeners() {
+	for _, b := range t.bound {
+		if b.Listener != nil {
+			_ = b.Listener.Close()
+		}
+	}
 }
 
 // begin takes the listeners.
@@ -74,26 +105,23 @@ func (t *taker) begin() error {
 	if t.life = m.file; t.life == nil {
 		return errors.New("handover: the old process sent no pipe")
 	}
-	var bound []loop.Bound
-	for err == nil {
-		if m, err = t.receive(listens, started); err != nil || m.kind == started {
-			break
+	for {
+		m, err := t.receive(listens, started)
+		if err != nil {
+			_ = t.life.Close()
+			return err
 		}
-		var b loop.Bound
-		if b, err = boundOf(m); err == nil {
-			bound = append(bound, b)
+		if m.kind == started {
+			t.report.Listeners = len(t.bound)
+			return nil
 		}
+		b, err := boundOf(m)
+		if err != nil {
+			_ = t.life.Close()
+			return err
+		}
+		t.bound = append(t.bound, b)
 	}
-	if err != nil {
-		for _, b := range bound {
-			_ = b.Listener.Close()
-		}
-		_ = t.life.Close()
-		return err
-	}
-	t.report.Listeners = len(bound)
-	loop.Mover{Server: t.srv}.Inherit(bound)
-	return nil
 }
 
 // boundOf returns the listener of a message.
@@ -129,12 +157,16 @@ func (t *taker) takeConns() error {
 			batch = append(batch, moved)
 		case batchEnd:
 			refused := t.checked(batch)
+			var began int64
 			if err = t.send(confirm, refused, -1); err == nil {
-				_, err = t.receive(letGo)
+				if m, err = t.receive(letGo); err == nil {
+					err = json.Unmarshal(m.body, &began)
+				}
 			}
-			if err := t.settle(batch, refused, err); err != nil {
+			if err := t.settle(batch, refused, err); err != nil || t.report.Died {
 				return err
 			}
+			t.report.LongestPause = max(t.report.LongestPause, time.Since(time.Unix(0, began)))
 			batch = nil
 		case over:
 			return json.Unmarshal(m.body, &t.report.Stayed)

@@ -36,7 +36,7 @@ const (
 	conn     kind = 'C' // old: a record, with its socket
 	batchEnd kind = 'B' // old: confirm these
 	confirm  kind = 'A' // new: I have them, but for those with these numbers
-	letGo    kind = 'K' // old: they are yours
+	letGo    kind = 'K' // old: they are yours; when they were taken off their loops, in ns of Unix time
 	over     kind = 'E' // old: that was all; how many connections stay
 )
 

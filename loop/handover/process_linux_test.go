@@ -1,0 +1,345 @@
+package handover_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/handover"
+)
+
+// serverEnv has the test's binary be a server: its address, and the path of its handover.
+const serverEnv = "LOOPWHEEL_HANDOVER_SERVER"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(serverEnv); args != "" {
+		addr, path, _ := strings.Cut(args, " ")
+		if err := serve(addr, path); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// serve is a process that takes over, and hands over. It says what it does on its output.
+func serve(addr, path string) error {
+	srv := &loop.Server{Addr: addr, Codec: codec.Lines{}, NumLoops: 2, Accept: accept("n"), CloseTimeout: time.Second,
+		Logger: zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)}
+	var once sync.Once
+	cfg := handover.Config{Path: path, Timeout: 20 * time.Second, Patience: time.Millisecond, Check: func([]byte) error {
+		once.Do(func() { fmt.Println("moving") })
+		return nil
+	}}
+	report, err := handover.Take(context.Background(), srv, cfg)
+	if err != nil && !errors.Is(err, handover.ErrTakenBack) {
+		return err
+	}
+	if _, err := handover.Listen(srv, cfg); err != nil {
+		return err
+	}
+	fmt.Println("serves", report.Conns)
+	fmt.Println("pause", report.LongestPause.Microseconds())
+	go func() { // the test asks for the goroutines, and its end is this process' end
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			fmt.Println("goroutines", runtime.NumGoroutine())
+		}
+		os.Exit(3)
+	}()
+	return srv.Wait()
+}
+
+// A process is a server of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string // closed when it has ended
+}
+
+func run(t *testing.T, addr, path string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
+	p.cmd.Env = append(os.Environ(), serverEnv+"="+addr+" "+path)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+		_ = p.cmd.Wait()
+		close(p.lines)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// says waits for a line that begins with a word, and returns the number after it; false: the process
+// has ended without it.
+func (p *process) says(word string) (n int, ok bool) {
+	p.t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case line, open := <-p.lines:
+			if !open {
+				return 0, false
+			}
+			if rest, ok := strings.CutPrefix(line+" ", word+" "); ok {
+				n, _ = strconv.Atoi(strings.TrimSpace(rest))
+				return n, true
+			}
+		case <-late:
+			p.t.Fatalf("a server does not say %q", word)
+		}
+	}
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	for range p.lines {
+	}
+}
+
+// ends waits for the process' own end.
+func (p *process) ends() {
+	p.t.Helper()
+	if _, said := p.says("nothing more"); said || p.cmd.ProcessState.ExitCode() != 0 {
+		p.t.Errorf("a server that has handed over ends with %v", p.cmd.ProcessState)
+	}
+}
+
+func (p *process) files() int {
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(files)
+}
+
+func (p *process) goroutines() int {
+	_, _ = io.WriteString(p.in, "\n")
+	n, _ := p.says("goroutines")
+	return n
+}
+
+// freeAddr returns an address that nobody listens at.
+func freeAddr(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// A crowd are clients that send numbered lines, and get numbered answers.
+type crowd struct {
+	t       *testing.T
+	think   time.Duration
+	end     atomic.Bool
+	clients sync.WaitGroup
+	mu      sync.Mutex
+	waits   []time.Duration // for each answer
+	broken  int             // connections that have ended
+}
+
+func (c *crowd) join(addr string, n int) {
+	c.t.Helper()
+	for range n {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		in := bufio.NewReader(nc)
+		_, _ = io.WriteString(nc, "1\n") // when there is an answer it has been accepted
+		if answer, err := in.ReadString('\n'); err != nil {
+			c.t.Fatal(answer, err)
+		}
+		c.clients.Go(func() {
+			defer nc.Close()
+			c.talk(nc, in)
+		})
+	}
+}
+
+// talk goes on until the end, or that of its connection. A wrong number is a failure in each case.
+func (c *crowd) talk(nc net.Conn, in *bufio.Reader) {
+	var waits []time.Duration
+	broken := 0
+	for n := 2; !c.end.Load() && broken == 0; n++ {
+		began := time.Now()
+		_ = nc.SetDeadline(began.Add(time.Minute))
+		_, err := fmt.Fprintf(nc, "%d\n", n)
+		var answer string
+		if err == nil {
+			answer, err = in.ReadString('\n')
+		}
+		switch want := fmt.Sprintf("n %d %d\n", n, n); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			c.t.Errorf("no answer to %d", n)
+			broken++
+		case err != nil:
+			broken++
+		case answer != want:
+			c.t.Errorf("%q, want %q", answer, want)
+			broken++
+		}
+		waits = append(waits, time.Since(began))
+		time.Sleep(rand.N(2 * c.think)) // a device is not busy all the time
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = append(c.waits, waits...)
+	c.broken += broken
+}
+
+// leave ends all clients, and returns how many had been broken.
+func (c *crowd) leave() int {
+	c.end.Store(true)
+	c.clients.Wait()
+	return c.broken
+}
+
+// Handovers in a row, under load, lose nothing, double nothing, and leave nothing behind.
+func TestHandoversUnderLoad(t *testing.T) {
+	conns, times := 200, 3
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		conns, times = 9000, 20
+	} else if testing.Short() {
+		times = 2
+	}
+	path, addr := filepath.Join(t.TempDir(), "s"), freeAddr(t)
+	server := run(t, "tcp://"+addr, path)
+	server.says("serves")
+	c := &crowd{t: t, think: time.Duration(conns) * 200 * time.Microsecond}
+	c.join(addr, conns)
+	files, goroutines, longest := server.files(), server.goroutines(), time.Duration(0)
+	for range times {
+		next := run(t, "tcp://"+addr, path)
+		if n, ok := next.says("serves"); n != conns || !ok {
+			t.Fatalf("%d connections have moved, of %d", n, conns)
+		}
+		pause, _ := next.says("pause")
+		longest = max(longest, time.Duration(pause)*time.Microsecond)
+		server.ends()
+		server = next
+	}
+	// What came last may still be on its way to its loop.
+	for end := time.Now().Add(10 * time.Second); server.files() > files || server.goroutines() > goroutines; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("%d descriptors and %d goroutines, %d and %d before", server.files(), server.goroutines(), files, goroutines)
+			break
+		}
+	}
+	if n := c.leave(); n > 0 {
+		t.Errorf("%d connections were broken", n)
+	}
+	slices.Sort(c.waits)
+	n := len(c.waits)
+	t.Logf("%d connections, %d handovers: longest on its way %v; %d answers: p50 %v, p99 %v, p99.99 %v, longest %v",
+		conns, times, longest, n, c.waits[n/2], c.waits[n*99/100], c.waits[n*9999/10000], c.waits[n-1])
+}
+
+// Either process is killed at some instant of a handover: while the next one starts, or while
+// connections move. What the other one holds is served, newcomers are, and nothing hangs.
+func TestKilled(t *testing.T) {
+	rounds, conns := 6, 200
+	if os.Getenv("LOOPWHEEL_SLOW") != "" {
+		rounds, conns = 100, 1000
+	}
+	survived := 0
+	for round := range rounds {
+		path, addr := filepath.Join(t.TempDir(), "s"), freeAddr(t)
+		old := run(t, "tcp://"+addr, path)
+		old.says("serves")
+		c := &crowd{t: t, think: 10 * time.Millisecond}
+		c.join(addr, conns)
+		next := run(t, "tcp://"+addr, path)
+		if round%4 > 0 {
+			next.says("moving")
+		}
+		time.Sleep(rand.N(20 * time.Millisecond)) // to any point of it
+		victim, other := old, next
+		if round%2 == 1 {
+			victim, other = next, old
+		}
+		_ = victim.cmd.Process.Signal(syscall.SIGKILL)
+		for begun := time.Now(); !served(addr); time.Sleep(5 * time.Millisecond) {
+			if ended(other) && other == old {
+				break // it has handed over to one that is dead
+			}
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("round %d: nobody serves a newcomer", round)
+			}
+		}
+		time.Sleep(20 * time.Millisecond) // those that are there go on for some answers
+		broken := c.leave()
+		survived += conns - broken
+		t.Logf("round %d: %d of %d connections ended with a process", round, broken, conns)
+		old.kill()
+		next.kill()
+	}
+	if survived == 0 {
+		t.Error("no connection has survived in any round")
+	}
+}
+
+// served reports whether a new client gets an answer.
+func served(addr string) bool {
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(time.Second))
+	if _, err = io.WriteString(nc, "x\n"); err != nil {
+		return false
+	}
+	answer, err := bufio.NewReader(nc).ReadString('\n')
+	return err == nil && answer == "n 1 x\n"
+}
+
+// ended reports whether a process has ended.
+func ended(p *process) bool {
+	for {
+		select {
+		case _, open := <-p.lines:
+			if !open {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
