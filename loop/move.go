@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/internal/length"
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
@@ -123,8 +122,8 @@ func (s *Server) inherit(ln *listener) net.Listener {
 // at those before a place in the loop's list, and returns the place to go on from; 0: it has seen
 // all. The first place to give it is math.MaxInt. Not taken are connections that cannot move:
 // dialled ones, sessions of UDP, those with TLS, in a Pipe, with jobs of Offload under way or
-// SetBusy, without a Saver, or with a codec that has state and is no codec.Saver. To the Server each
-// one taken is closed, with ErrDetached; its peer notices nothing.
+// SetBusy, without a Saver, or with a codec that has state and is no codec.Saver. To the Server
+// each one taken is closed, with ErrDetached; its peer notices nothing.
 func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	l, done := m.Server.loops[loop], make(chan struct{})
 	err := l.postUrgent(func() {
@@ -146,10 +145,10 @@ func (m Mover) Out(loop, before, max int) (moved []*Moved, next int) {
 	}
 }
 
-// In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the Server.
-// Accept is asked for a handler, and finds the state in Conn.Saved; nil closes the connection.
-// Output that was not written comes before all that Accept sends, and idle timeouts go on from where
-// they were. With an error nothing has happened to m.Net.
+// In gives a moved connection to the Server, as Adopt does: nil means that it belongs to the
+// Server. Accept is asked for a handler, and finds the state in Conn.Saved; nil closes the
+// connection. Output that was not written comes before all that Accept sends, and idle timeouts go
+// on from where they were. With an error nothing has happened to m.Net.
 func (m Mover) In(c *Moved) error {
 	s := m.Server
 	if !s.ready.Load() {
@@ -227,10 +226,8 @@ func (c *Conn) savedCodec() ([]byte, bool) {
 		return state, err == nil
 	}
 	// What is not a codec of this connection alone has no state: a value, or what all share.
-	if _, ok := cd.(*length.Reader); ok || reflect.TypeOf(cd).Kind() != reflect.Pointer {
-		return nil, true
-	}
-	return nil, cd == c.addrs.shared.ln.codec
+	isValue := reflect.TypeOf(cd).Kind() != reflect.Pointer
+	return nil, isValue || c.in.decoder.IsCompiled() || cd == c.addrs.shared.ln.codec
 }
 
 // unwritten returns a copy of the output that the socket has not taken.

@@ -14,9 +14,9 @@ const savedVersion = 1
 // errUnsaved is the error of a connection that is not in the middle of a conversation.
 var errUnsaved = errors.New("websocket: the state can only be saved of a server's connection that is open")
 
-// Save implements codec.Saver. A connection can go on elsewhere from the end of OnOpen until a close
-// frame is sent or received, also between two fragments of a message. What OnOpen was given is not
-// in it: OnOpen is not called again.
+// Save implements codec.Saver. A connection can go on elsewhere from the end of OnOpen until a
+// close frame is sent or received, also between two fragments of a message. What OnOpen was given
+// is not in it: OnOpen is not called again.
 func (c *Conn) Save() ([]byte, error) {
 	if c.phase != open || c.request != nil || c.config.masked != 0 || len(c.reply) > 0 || len(c.early) > 0 {
 		return nil, errUnsaved

@@ -47,7 +47,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	g := &gateway{key: []byte("secret")}
-	return &rig{t, g, looptest.Start(t, g.server(0, zerolog.Nop()))}
+	return &rig{t, g, looptest.Start(t, g.server("", 0, zerolog.Nop()))}
 }
 
 // A device is the other end of a connection.
@@ -306,7 +306,7 @@ func TestTLS(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		g := &gateway{key: []byte("secret")}
-		server := g.server(0, zerolog.Nop())
+		server := g.server("", 0, zerolog.Nop())
 		var err error
 		if server.TLS, err = tlsConfig("", "", true); err != nil {
 			t.Fatal(err)

@@ -10,16 +10,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
-	"github.com/cloudflare/tableflip"
 	"github.com/rs/zerolog"
 
+	"github.com/loopwheel/loopwheel/loop/handover"
 	"github.com/loopwheel/loopwheel/loop/loopmetrics"
 )
 
@@ -31,7 +33,8 @@ var (
 	tlsCert    = flag.String("tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
 	tlsKey     = flag.String("tls-key", "", "and its key in this `file` (PEM)")
 	drain      = flag.Duration("drain", time.Second, "at the end serve devices for this `duration`, and send them away within as much again")
-	pidFile    = flag.String("pid", "", "write the number of the process in charge to this `file`; SIGHUP replaces it")
+	meet       = flag.String("handover", "", "take over from the process that has this unix `socket`, and hand over by it; SIGHUP starts the next process")
+	pidFile    = flag.String("pid", "", "write the number of the process in charge to this `file`")
 	errStopped = errors.New("the server has stopped by itself")
 )
 
@@ -47,64 +50,72 @@ func main() {
 
 // run serves until ctx is done or another process has taken over, and then ends everything in
 // order.
-func run(ctx context.Context) error {
-	upgrader, err := tableflip.New(tableflip.Options{PIDFile: *pidFile})
-	if err != nil {
-		return err
-	}
-	defer upgrader.Stop()
+func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
 	g := &gateway{key: []byte(os.Getenv("GATEWAY_KEY"))} // a flag would show it to everybody here
-	srv := g.server(*drain, log)
+	srv := g.server(*addr, *drain, log)
 	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey, *useTLS); err != nil {
 		return err
 	}
-	network, address, _ := strings.Cut(*addr, "://")
-	if srv.AcceptFrom, err = upgrader.Listen(network, address); err != nil {
-		return fmt.Errorf("-addr %s: %w", *addr, err)
-	}
-	api, err := serveHTTP(upgrader, "-http", *apiAddr, g.api())
-	if err != nil {
-		return err
-	}
-	page, err := serveHTTP(upgrader, "-metrics", *metrics, loopmetrics.NewHandler(srv))
-	if err != nil {
-		return err
-	}
-	defer page.Close() // last of all: it shows how the rest ends
-
 	serving, sendAway := context.WithCancel(context.Background())
 	defer sendAway()
-	if err := srv.Start(serving); err != nil {
+	var before handover.Report // what the process before has handed over
+	if *meet == "" {
+		err = srv.Start(serving)
+	} else {
+		before, err = handover.Take(serving, srv, handover.Config{Path: *meet})
+	}
+	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Wait() }()
-	fmt.Printf("gateway: listening on %s://%s\n", network, srv.LocalAddr())
-	fmt.Printf("gateway: commands on http://%s/devices\n", api.Addr)
-	if *metrics != "" {
-		fmt.Printf("gateway: live page on http://%s/, metrics on http://%[1]s/metrics\n", page.Addr)
-	}
-	go replaceOnHangup(upgrader, log)
-	if err := upgrader.Ready(); err != nil {
+
+	api, err := serveHTTP(before, "http", *apiAddr, g.api())
+	if err != nil {
 		return err
+	}
+	page, err := serveHTTP(before, "metrics", *metrics, loopmetrics.NewHandler(srv))
+	if err != nil {
+		return err
+	}
+	defer page.srv.Close() // last of all: it shows how the rest ends
+	fmt.Printf("gateway: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
+	fmt.Printf("gateway: commands on http://%s/devices\n", api.Addr())
+	if *metrics != "" {
+		fmt.Printf("gateway: live page on http://%s/, metrics on http://%[1]s/metrics\n", page.Addr())
+	}
+	taken := func() bool { return false }
+	if *meet != "" {
+		offer, err := handover.Listen(srv, handover.Config{Path: *meet, Also: listeners(api, page)})
+		if err != nil {
+			return err
+		}
+		defer offer.Close()
+		taken = offer.Taken
+		go replaceOnHangup(log)
+	}
+	if *pidFile != "" {
+		if err := os.WriteFile(*pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+			return err
+		}
 	}
 	select {
 	case err := <-ended:
-		return cmp.Or(err, errStopped)
-	case <-upgrader.Exit():
+		if !taken() {
+			return cmp.Or(err, errStopped)
+		}
 		fmt.Println("gateway: another process has taken over")
+		ended <- err
 	case <-ctx.Done():
-		upgrader.Stop()
-		<-upgrader.Exit() // it has removed the file of a unix socket
+		fmt.Printf("gateway: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 	}
-	fmt.Printf("gateway: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 
-	// First the users of the devices: requests that wait for a device get its answer, and no new ones
-	// come. Then the devices. After them what their handlers use, such as a database.
+	// First the users of the devices: requests that wait for a device get its answer, and no new
+	// ones come. Then the devices. After them what their handlers use, such as a database.
 	patience, cancel := context.WithTimeout(context.Background(), commandTimeout+time.Second)
 	defer cancel()
-	_ = api.Shutdown(patience)
+	_ = api.srv.Shutdown(patience)
 	sendAway()
 	if err := <-ended; err != nil {
 		return err
@@ -113,30 +124,51 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// replaceOnHangup starts the program's file again on SIGHUP, which may be another version by
-// now, and hands it the listening sockets. Both processes share the sockets' queues, so no
-// connection is refused.
-func replaceOnHangup(upgrader *tableflip.Upgrader, log zerolog.Logger) {
+// replaceOnHangup starts the program's file again on SIGHUP, which may be another version by now.
+// The new process takes over when it is ready; if it does not get there, this one goes on.
+func replaceOnHangup(log zerolog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	for range hangups {
-		if err := upgrader.Upgrade(); err != nil {
-			log.Error().Err(err).Msg("not replaced")
+		next := exec.Command(os.Args[0], os.Args[1:]...)
+		next.Stdout, next.Stderr = os.Stdout, os.Stderr
+		err := next.Start()
+		if err == nil {
+			err = next.Wait() // it outlives this process, or has failed
 		}
+		log.Error().Err(err).Msg("not replaced")
 	}
 }
 
-// serveHTTP serves h on the address that a flag has, or nowhere if that is empty.
-func serveHTTP(upgrader *tableflip.Upgrader, flag, addr string, h http.Handler) (*http.Server, error) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	if addr == "" {
-		return srv, nil
+// A web is an HTTP server with its listener, which is nil if it has no address.
+type web struct {
+	net.Listener
+	name string
+	srv  *http.Server
+}
+
+// serveHTTP serves h on the address that a flag has, or nowhere if that is empty: by the listener
+// of the process before, if it had one.
+func serveHTTP(before handover.Report, flag, addr string, h http.Handler) (w web, err error) {
+	w = web{name: flag, srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}}
+	if w.Listener = before.Also[flag]; w.Listener == nil && addr != "" {
+		if w.Listener, err = net.Listen("tcp", addr); err != nil {
+			return w, fmt.Errorf("-%s %s: %w", flag, addr, err)
+		}
 	}
-	ln, err := upgrader.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", flag, addr, err)
+	if w.Listener != nil {
+		go func() { _ = w.srv.Serve(w) }()
 	}
-	srv.Addr = ln.Addr().String()
-	go func() { _ = srv.Serve(ln) }()
-	return srv, nil
+	return w, nil
+}
+
+// listeners returns those that the next process gets, by the names of their flags.
+func listeners(webs ...web) map[string]net.Listener {
+	also := make(map[string]net.Listener)
+	for _, w := range webs {
+		if w.Listener != nil {
+			also[w.name] = w.Listener
+		}
+	}
+	return also
 }

@@ -28,6 +28,7 @@ var (
 	errToken     = errors.New("the token is not this device's")
 	errElsewhere = errors.New("the device has logged in again")
 	errKind      = errors.New("a message that devices do not send")
+	errNotNow    = errors.New("the device has to log in, or to answer, before it moves")
 )
 
 // A gateway is what all connections and all HTTP handlers share. Any goroutine may use its fields.
@@ -37,11 +38,12 @@ type gateway struct {
 	outbox  outbox
 }
 
-// server returns the server for devices. The caller adds the listener and TLS. When the server
+// server returns the server for devices at an address. The caller adds TLS. When the server
 // ends, devices are served for as long as drain, and then sent away, one by one, within as much
 // again: all at once would be a burden on the process to which they come back.
-func (g *gateway) server(drain time.Duration, log zerolog.Logger) *loop.Server {
+func (g *gateway) server(addr string, drain time.Duration, log zerolog.Logger) *loop.Server {
 	return &loop.Server{
+		Addr:         addr,
 		Codec:        frames{},
 		Accept:       handler.Chain(g.accept, handler.Heartbeat{Interval: pingAfter, Message: message(ping, 0, nil)}),
 		FrameTimeout: frameWithin,
@@ -63,11 +65,26 @@ type session struct {
 }
 
 func (g *gateway) accept(c *loop.Conn) loop.Handler {
-	return &session{
-		gateway:    g,
-		loginTimer: c.AfterFunc(loginWithin, func() { c.CloseWithError(errNoLogin) }),
-		commands:   handler.NewCalls[[]byte](c, handler.CallLimits{Timeout: commandTimeout, Max: maxCommands, IDBits: 16}),
+	s := &session{
+		gateway:  g,
+		commands: handler.NewCalls[[]byte](c, handler.CallLimits{Timeout: commandTimeout, Max: maxCommands, IDBits: 16}),
 	}
+	if name, moved := c.Saved(); moved { // it has logged in at the process before
+		s.name = string(name)
+		g.devices.Enter(s.name, c)
+	} else {
+		s.loginTimer = c.AfterFunc(loginWithin, func() { c.CloseWithError(errNoLogin) })
+	}
+	return s
+}
+
+// Save implements loop.Saver: the next process goes on with a device that has logged in, and of
+// which nobody waits for an answer.
+func (s *session) Save(*loop.Conn) ([]byte, error) {
+	if s.name == "" || s.commands.Stats().Pending > 0 {
+		return nil, errNotNow
+	}
+	return []byte(s.name), nil
 }
 
 // OnMessage implements loop.Handler. An error closes the connection.

@@ -72,7 +72,7 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	dir := t.TempDir()
 	p := &restarting{kind: kind, network: "tcp", pidFile: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
 	// Who is slow, on a busy machine, is waited for; nobody is when all have gone.
-	flags := []string{"-addr", "tcp://127.0.0.1:0", "-http", "localhost:0", "-pid", p.pidFile, "-drain", "1m"}
+	flags := []string{"-addr", "tcp://127.0.0.1:0", "-http", "localhost:0", "-pid", p.pidFile, "-drain", "1m", "-handover", filepath.Join(dir, "s")}
 	switch kind {
 	case "unix":
 		p.network, p.addr = "unix", shortdir.Socket(t)

@@ -99,6 +99,13 @@ func Compile(c codec.Codec) (codec.Codec, error) {
 // codec.Stateful.
 func (d *Decoder) Codec() codec.Codec { return d.codec }
 
+// IsCompiled reports whether the codec in use is one that Compile has made. Such a codec has no
+// state of the stream.
+func (d *Decoder) IsCompiled() bool {
+	_, ok := d.codec.(*length.Reader)
+	return ok
+}
+
 // SetCodec decodes what follows with c, or with c.New() if c is codec.Stateful; nil means
 // codec.Raw. If the Decoder is not in the middle of a piece, call Next(nil) afterwards: the bytes
 // left over may be whole frames now. It panics if New returns nil.

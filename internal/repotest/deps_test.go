@@ -47,13 +47,14 @@ var floors = map[string][]string{
 	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule},
 	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/selfsigned", zerologModule},
+	"loop/handover":      {"loop", sysModule},
 	"loop/realtest":      {},
 	"loop/scaletest":     {},
 
 	// Floor 4: programs, and what they and the tests share.
 	"examples/...": {
-		"codec/...", "timing/...", "loop", "loop/loopmetrics", "handler/...", "internal/certs", "internal/cli",
-		zerologModule, redisModule, "github.com/alicebob/miniredis/v2", "github.com/cloudflare/tableflip",
+		"codec/...", "timing/...", "loop", "loop/handover", "loop/loopmetrics", "handler/...", "internal/certs", "internal/cli",
+		zerologModule, redisModule, "github.com/alicebob/miniredis/v2",
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
 	"internal/hostguard":  {},

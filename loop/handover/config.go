@@ -3,6 +3,7 @@ package handover
 import (
 	"cmp"
 	"errors"
+	"net"
 	"time"
 )
 
@@ -18,11 +19,16 @@ type Config struct {
 	// user may write.
 	Path string
 
-	// Check, if not nil, looks at the state that a Saver has saved, before the new process takes its
-	// connection. An error leaves it with the old process, where it drains: for a state of a
+	// Check, if not nil, looks at the state that a Saver has saved, before the new process takes
+	// its connection. An error leaves it with the old process, where it drains: for a state of a
 	// program that is older or newer than this one understands. Take calls it, on the caller's
 	// goroutine.
 	Check func(state []byte) error
+
+	// Also are listeners that Listen hands over besides those of the Server: of a net/http server,
+	// say. The next process finds them in Report.Also, by the same names. Both have them until each
+	// closes its own.
+	Also map[string]net.Listener
 
 	// Timeout is how long each side waits for a word of the other. 0 means DefaultTimeout, 10 s.
 	// The time that the new process takes to start its Server counts.
@@ -53,6 +59,9 @@ type Report struct {
 	Conns       int  // that were taken over
 	Refused     int  // that Config.Check refused
 	Stayed      int  // that the old process had left in the end
+
+	// Also are the old process' Config.Also. The caller closes them, or has them closed.
+	Also map[string]net.Listener
 
 	// LongestPause is how long a connection was on its way at most: from the last turn of its old
 	// loop until it was given to the new one.

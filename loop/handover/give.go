@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -32,6 +33,8 @@ type Offer struct {
 	ln   *net.UnixListener
 	file os.FileInfo // of Path
 	done sync.WaitGroup
+
+	taken atomic.Bool
 }
 
 // Listen offers a Server that was started to the next process, which calls Take: on a goroutine of
@@ -77,6 +80,10 @@ func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
 	return o, nil
 }
 
+// Taken reports whether the next process has taken over, so that the Server drains what is left.
+// Any goroutine may call it.
+func (o *Offer) Taken() bool { return o.taken.Load() }
+
 // Close ends the offer, unless a handover is under way: then it waits for the end of that. The
 // Server goes on. Any goroutine may call it, but a loop's, and again.
 func (o *Offer) Close() error {
@@ -99,10 +106,11 @@ func (o *Offer) serve() {
 		if err != nil {
 			return
 		}
-		g := &giver{wire: wire{nc, o.cfg.Timeout}, mover: loop.Mover{Server: o.srv}, patience: o.cfg.Patience}
+		g := &giver{wire: wire{nc, o.cfg.Timeout}, mover: loop.Mover{Server: o.srv}, also: o.cfg.Also, patience: o.cfg.Patience}
 		err = g.give()
 		if err == nil {
 			o.srv.Logger.Info().Int("conns", g.conns).Msg("handed over to the next process")
+			o.taken.Store(true)
 			go o.srv.Shutdown(context.Background()) // the rest drains
 			return
 		}
@@ -114,6 +122,7 @@ func (o *Offer) serve() {
 type giver struct {
 	wire
 	mover    loop.Mover
+	also     map[string]net.Listener
 	patience time.Duration
 	life     *os.File // the write end of the pipe
 	conns    int
@@ -148,6 +157,11 @@ func (g *giver) give() (err error) {
 	for _, b := range g.mover.Bound() {
 		err := withDescriptor(b.Listener, func(fd int) error { return g.send(listens, b.Addr, fd) })
 		if err != nil {
+			return err
+		}
+	}
+	for name, ln := range g.also {
+		if err := withDescriptor(ln, func(fd int) error { return g.send(also, name, fd) }); err != nil {
 			return err
 		}
 	}

@@ -23,5 +23,8 @@ type Offer struct{}
 // Listen returns errors.ErrUnsupported: this system cannot hand sockets to another process.
 func Listen(*loop.Server, Config) (*Offer, error) { return nil, errors.ErrUnsupported }
 
+// Taken returns false.
+func (*Offer) Taken() bool { return false }
+
 // Close does nothing.
 func (*Offer) Close() error { return nil }

@@ -104,8 +104,8 @@ func run(t *testing.T, addr, path string) *process {
 	return p
 }
 
-// says waits for a line that begins with a word, and returns the number after it; false: the process
-// has ended without it.
+// says waits for a line that begins with a word, and returns the number after it; false: the
+// process has ended without it.
 func (p *process) says(word string) (n int, ok bool) {
 	p.t.Helper()
 	late := time.After(time.Minute)

@@ -16,9 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// Take starts srv, as srv.Start(ctx) does, and takes over from the process that serves cfg.Path: its
-// listeners before srv starts, and then its connections, until it has handed over all that can move.
-// Without such a process it only starts srv.
+// Take starts srv, as srv.Start(ctx) does, and takes over from the process that serves cfg.Path:
+// its listeners before srv starts, and then its connections, until it has handed over all that can
+// move. Without such a process it only starts srv.
 //
 // srv must have the addresses of the old process that it is to take over; others of srv are opened
 // as ever, and those that it does not have end with the old process. Take blocks, and must not be
@@ -41,13 +41,14 @@ func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
 	if t == nil {
 		return Report{}, srv.Start(ctx)
 	}
+	if err := srv.Start(ctx); err != nil {
+		t.fail()
+		return Report{}, err
+	}
+	t.closeListeners() // of addresses that srv does not have
 	defer t.Close()
 	defer t.life.Close()
-	err = srv.Start(ctx)
-	t.closeListeners() // of addresses that srv does not have
-	if err == nil {
-		err = t.takeConns()
-	}
+	err = t.takeConns()
 	return t.report, err
 }
 
@@ -63,8 +64,7 @@ func reach(srv *loop.Server, cfg Config) (*taker, error) {
 	t := &taker{wire: wire{nc.(*net.UnixConn), cfg.Timeout}, srv: srv, check: cfg.Check}
 	t.report.Predecessor = true
 	if err := t.begin(); err != nil {
-		t.closeListeners()
-		_ = t.Close()
+		t.fail()
 		return nil, err
 	}
 	loop.Mover{Server: srv}.Inherit(t.bound)
@@ -79,6 +79,18 @@ type taker struct {
 	bound  []loop.Bound
 	life   *os.File // at its end when the old process is dead
 	report Report
+}
+
+// fail gives all back that begin has taken.
+func (t *taker) fail() {
+	t.closeListeners()
+	for _, ln := range t.report.Also {
+		_ = ln.Close()
+	}
+	if t.life != nil {
+		_ = t.life.Close()
+	}
+	_ = t.Close()
 }
 
 // closeListeners closes those that the Server has not taken.
@@ -106,9 +118,8 @@ func (t *taker) begin() error {
 		return errors.New("handover: the old process sent no pipe")
 	}
 	for {
-		m, err := t.receive(listens, started)
+		m, err := t.receive(listens, also, started)
 		if err != nil {
-			_ = t.life.Close()
 			return err
 		}
 		if m.kind == started {
@@ -117,14 +128,20 @@ func (t *taker) begin() error {
 		}
 		b, err := boundOf(m)
 		if err != nil {
-			_ = t.life.Close()
 			return err
 		}
-		t.bound = append(t.bound, b)
+		if m.kind == listens {
+			t.bound = append(t.bound, b)
+			continue
+		}
+		if t.report.Also == nil {
+			t.report.Also = make(map[string]net.Listener)
+		}
+		t.report.Also[b.Addr] = b.Listener
 	}
 }
 
-// boundOf returns the listener of a message.
+// boundOf returns the listener of a message, and its address or name.
 func boundOf(m message) (b loop.Bound, err error) {
 	defer m.close()
 	if m.file == nil {
@@ -234,9 +251,9 @@ func (t *taker) settle(batch []*loop.Moved, refused []int, err error) error {
 	return err
 }
 
-// broken finds out what has become of an old process of which nothing more is heard. If it has given
-// up it has said so on the pipe, before anything else; if it is dead the pipe is at its end, and nil
-// is returned: all is this process'.
+// broken finds out what has become of an old process of which nothing more is heard. If it has
+// given up it has said so on the pipe, before anything else; if it is dead the pipe is at its end,
+// and nil is returned: all is this process'.
 func (t *taker) broken(cause error) error {
 	_ = t.Close() // the old process may wait for an answer
 	_ = t.life.SetReadDeadline(time.Now().Add(2 * t.timeout))

@@ -32,6 +32,7 @@ const (
 	refusal  kind = 'X' // old: a text; the end
 	life     kind = 'P' // old: the read end of the pipe that only the old process holds
 	listens  kind = 'L' // old: an address, with its listener
+	also     kind = 'M' // old: a name, with another listener
 	started  kind = 'S' // old: there are no more listeners; then new: my Server runs
 	conn     kind = 'C' // old: a record, with its socket
 	batchEnd kind = 'B' // old: confirm these
