@@ -1,9 +1,6 @@
 package timing
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no
 // clock and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one
@@ -13,11 +10,9 @@ import (
 // that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 14 KB.
 type KeyedWheel[K comparable, V any] struct {
 	core[K, V]
-	owner   *Wheel
-	alarm   Timer
-	call    func()        // ring, made once
-	sooner  time.Duration // what is due up to this is due before alarm: all, if that is not set
-	ringing bool
+	owner *Wheel
+	alarm Timer
+	call  func() // ring, made once
 }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
@@ -30,7 +25,7 @@ type KeyedWheel[K comparable, V any] struct {
 // just go.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	mustBeMade(owner)
-	k := &KeyedWheel[K, V]{owner: owner, sooner: math.MaxInt64}
+	k := &KeyedWheel[K, V]{owner: owner}
 	w := New(Config{Tick: time.Duration(owner.tick)})
 	w.Advance(owner.now, 0)
 	k.init(w, noLock{}, expire)
@@ -69,7 +64,6 @@ func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	mustBeMade(k.wheel)
 	k.owner.Stop(k.alarm)
-	k.sooner = math.MaxInt64
 	return k.core.Drain(f)
 }
 
@@ -85,29 +79,21 @@ func (k *KeyedWheel[K, V]) passedOr(when time.Duration) time.Duration {
 
 // wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
 func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
-	if when <= k.sooner && !k.ringing {
+	if alarm, ok := k.owner.When(k.alarm); !ok || when < alarm {
 		k.arm()
 	}
 }
 
 // arm sets the alarm for the first deadline.
 func (k *KeyedWheel[K, V]) arm() {
-	when, ok := k.wheel.Next()
-	if !ok {
-		k.sooner = math.MaxInt64
-		return
-	}
-	k.sooner = when - 1
-	if !k.owner.Reset(k.alarm, when) {
+	if when, ok := k.wheel.Next(); ok && !k.owner.Reset(k.alarm, when) {
 		k.alarm = k.owner.At(when, k.call)
 	}
 }
 
 // ring is the alarm's callback: one batch.
 func (k *KeyedWheel[K, V]) ring() {
-	k.ringing = true
 	defer func() { // as expire may panic
-		k.ringing = false
 		k.endBatch()
 		k.arm()
 	}()

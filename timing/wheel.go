@@ -93,8 +93,6 @@ type Wheel struct {
 	advancing bool
 	round     uint16 // counts the Advances that found something to do; never 0
 	counts    Stats
-	drains    int     // that are running: one may be called within another
-	moved     []Timer // that were moved since the outermost of them began
 }
 
 // slot is a list of timers, in the order in which they were added.
@@ -219,7 +217,6 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	w.unlink(t.index, n)
 	w.file(t.index, n, when)
-	w.noteMoved(t)
 	return true
 }
 
@@ -230,7 +227,7 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 // has come, the timer is filed anew.
 func (w *Wheel) Extend(t Timer, when time.Duration) bool {
 	n := w.find(t)
-	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 || w.drains > 0 {
+	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 {
 		return w.Reset(t, when)
 	}
 	n.when = when
@@ -408,7 +405,6 @@ func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
 			n.when, n.round = next, 0
 			n.slot &^= extended
 			w.place(i, n, w.up(next))
-			w.noteMoved(due.Timer)
 		}
 		if take == nil {
 			due.Func()
