@@ -13,17 +13,13 @@ type KeyedConfig struct {
 // Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
-// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
+// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel]. The
+// clock, the goroutine, and what becomes of one that is forgotten are those of a [Scheduler].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of
-// the keys. Keys are compared with ==; one that is not equal to itself, a NaN, can be set and
-// expires, but is never found. A key of an interface type whose value cannot be compared, a slice
-// say, panics, as in a map.
-//
-// As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
-// is due, and one that is forgotten with nothing in it is simply collected, at the latest when the
-// deadline of its last entry has passed.
+// the keys. Keys are compared with ==, as there: a NaN can be set and expires, but is never found,
+// and a key that cannot be compared panics.
 type Keyed[K comparable, V any] struct {
 	driver
 	core[K, V]

@@ -59,9 +59,8 @@ type SchedulerConfig struct {
 // called, forgotten or not.
 //
 // Delays are measured with the monotonic clock: setting the wall clock does nothing. A delay that
-// is zero or negative has passed, and the callback runs at once, but never before the call that
-// adds it returns to a caller that is itself the only callback. Delays beyond the end of time,
-// math.MaxInt64 for one, mean never.
+// is zero or negative has passed: the callback runs at once, on a goroutine of the scheduler's.
+// Delays beyond the end of time, math.MaxInt64 for one, mean never.
 //
 // A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
 // counted. One that calls runtime.Goexit ends only itself. A nil callback, a period that is not
@@ -102,20 +101,18 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 	return s.add(d, 0, f)
 }
 
-// At has f called once, at t. It is turned into a delay now, once: a t that has a monotonic reading
-// (from time.Now().Add) is exact; one without (from a database, from time.Date) is compared with
-// the wall clock as it is now, and does not follow it if it is set, nor while the machine sleeps.
-// Who has to follow it, as cron has, plans a minute ahead at most and looks again then. The error
-// is that of AfterFunc.
+// At has f called once, at t, which is turned into a delay now. So a t without a monotonic reading,
+// from a database, say, is compared with the wall clock once: it does not follow it if that is set,
+// nor while the machine sleeps. Who has to, as cron has, plans a minute ahead at most and looks
+// again then. The error is that of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
 
-// Every has f called d from now and then each d, at a fixed rate that does not drift. Periods that
-// were missed are skipped and counted: f or another callback took too long, or the scheduler was
-// woken too late. It is woken as a time.Ticker is. On Linux a program that is idle sleeps for whole
-// milliseconds, so of periods of a millisecond about one in eight is missed there; of those of 2 ms
-// few are, and a loop's Every has a more exact clock. It is Job.Stop that ends it.
+// Every has f called d from now and then each d, at a fixed rate that does not drift, until Job.Stop.
+// Periods that were missed are skipped and counted: a callback took too long, or the scheduler was
+// woken too late. On Linux an idle program sleeps for whole milliseconds, so of periods of a
+// millisecond about one in eight is missed there; of those of 2 ms few are.
 func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
 	mustRepeat(d, f)
 	return s.add(d, d, f)

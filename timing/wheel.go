@@ -157,7 +157,7 @@ func (w *Wheel) clear() {
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
 	w.nodes, w.made, w.free = nil, 0, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
-	w.counts.Pending, w.counts.Overdue = 0, 0
+	w.counts.Pending = 0
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
@@ -468,11 +468,8 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	}
 	n.slot = n.slot&periodic | uint16(at)
 	w.link(s, n, i, i)
-	if n.round != 0 {
-		w.counts.Overdue++
-		if level > 0 { // else its slot tells its tick
-			w.late[i] = tick
-		}
+	if n.round != 0 && level > 0 { // on level 0 its slot tells its tick
+		w.late[i] = tick
 	}
 }
 
@@ -508,7 +505,6 @@ func (w *Wheel) unlink(i uint32, n *node) {
 	s.count--
 	w.link(s, n, n.next, n.prev)
 	if n.round != 0 {
-		w.counts.Overdue--
 		delete(w.late, i)
 	}
 }
