@@ -27,18 +27,12 @@ const (
 var (
 	// ErrCallTimeout is what a call ends with whose answer did not come in time. It is a kind of
 	// os.ErrDeadlineExceeded: errors.Is reports true for both.
-	ErrCallTimeout error = callTimeout{}
+	ErrCallTimeout = fmt.Errorf("handler: no answer in time (%w)", os.ErrDeadlineExceeded)
 	// ErrTooManyCalls: CallLimits.Max calls are under way already.
 	ErrTooManyCalls = errors.New("handler: too many calls under way")
 	// ErrCallID: a call with that id is under way already.
 	ErrCallID = errors.New("handler: a call with this id is under way")
 )
-
-type callTimeout struct{}
-
-func (callTimeout) Error() string { return "handler: no answer in time" }
-func (callTimeout) Timeout() bool { return true }
-func (callTimeout) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // CallLimits bound the calls of one connection. The zero value is usable.
 type CallLimits struct {

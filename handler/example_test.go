@@ -238,7 +238,7 @@ func ExampleHeartbeat() {
 	// Output:
 	// PING
 	// PING
-	// handler: heartbeat missed: nothing received for 60ms
+	// handler: heartbeat missed (loop: idle timeout): nothing received for 60ms
 }
 
 // Devices that report each minute on their own, as in MQTT, are gone after one and a half.

@@ -216,12 +216,7 @@ func (b *bucket) take(now, away time.Duration) bool {
 
 // ErrHeartbeat is the reason, wrapped with how long that was, of a connection whose peer was silent
 // for too long. It is a kind of loop.ErrIdle: errors.Is reports true for both.
-var ErrHeartbeat error = heartbeatError{}
-
-type heartbeatError struct{}
-
-func (heartbeatError) Error() string { return "handler: heartbeat missed" }
-func (heartbeatError) Unwrap() error { return loop.ErrIdle }
+var ErrHeartbeat = fmt.Errorf("handler: heartbeat missed (%w)", loop.ErrIdle)
 
 // Heartbeat is a Middleware that keeps connections alive and finds those that are dead. Three kinds
 // of protocol need three settings:

@@ -23,9 +23,7 @@
 //
 // # Structure
 //
-// The hierarchical timing wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing
-// Wheels" (SOSP 1987), as the Linux kernel had it for long and tokio has it. Levels of 64 slots,
-// each slot as long as a whole level below it, hold any deadline that a time.Duration can express.
-// A word of bits per level finds the next slot with timers, so time without any costs nothing.
-// docs/wheel.md explains it, and wheel.go is the whole of it.
+// The wheel is scheme 7 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987):
+// levels of 64 slots, each slot as long as a whole level below it. docs/wheel.md explains it, and
+// wheel.go is the whole of it.
 package timing

@@ -129,7 +129,7 @@ func TestDrainInADrain(t *testing.T) {
 			})
 		})
 		if panics {
-			v.want(t, 1, 3, 8, 9)
+			v.want(t, 1, 3, 9, 8)
 		} else {
 			v.want(t, 1, 3, 4, 9)
 		}
@@ -162,55 +162,23 @@ func TestAdvanceInADrain(t *testing.T) {
 	}
 }
 
-// A timer that is moved to where it was comes behind others with that deadline, as it would be
-// called.
-func TestDrainVisitsWhatWasResetLast(t *testing.T) {
+// A timer that is moved keeps its turn, and is visited with its new deadline, once.
+func TestDrainKeepsTheTurnOfWhatIsMoved(t *testing.T) {
+	var v visits
 	w := New(Config{})
-	var order []int
-	timers := make([]Timer, 4)
-	note := func() {
-		for i, x := range timers {
-			if !w.Pending(x) && !slices.Contains(order, i) {
-				order = append(order, i)
-			}
-		}
-	}
 	w.At(at(1), func() {})
-	for i := range timers {
-		timers[i] = w.At(at(5), func() {})
-	}
+	later, sooner := w.At(at(2), func() {}), w.At(at(8), func() {})
+	w.At(at(5), func() {})
 	w.Drain(func(when time.Duration) {
-		if note(); when == at(1) {
-			w.Reset(timers[0], at(7))
-			w.Reset(timers[1], at(5))
-			w.Reset(timers[0], at(5))
+		if v.add(when); when == at(1) && (!w.Reset(later, at(9)) || !w.Reset(sooner, at(3))) {
+			t.Error("Reset: false")
 		}
 	})
-	if want := []int{2, 3, 1, 0}; !slices.Equal(order, want) {
-		t.Errorf("visited %v, want %v", order, want)
+	v.want(t, 1, 9, 5, 3)
+	if w.Len() != 0 {
+		t.Errorf("%d left", w.Len())
 	}
-}
-
-// Nor does it matter that where it is moved to timers were added just now, which is a shorter way.
-func TestDrainVisitsWhatWasMovedBesideOthers(t *testing.T) {
-	for _, to := range []int{5, 6} {
-		var v visits
-		w := New(Config{})
-		for range 3 {
-			w.At(at(5), func() {})
-		}
-		x := w.At(at(4), func() {})
-		w.At(at(6), func() {})
-		w.At(at(1), func() {})
-		w.Drain(func(when time.Duration) {
-			if v.add(when); when == at(1) && !w.Reset(x, at(to)) {
-				t.Error("Reset: false")
-			}
-		})
-		if v.want(t, append([]int{1, 5, 5, 5}, map[int][]int{5: {5, 6}, 6: {6, 6}}[to]...)...); w.Len() != 0 {
-			t.Errorf("%d left", w.Len())
-		}
-	}
+	w.validate(t)
 }
 
 // Timers with one deadline come as Advance would call them, also if it had passed when the last of

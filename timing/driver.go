@@ -8,56 +8,37 @@ import (
 	"time"
 )
 
-// driver is what a [Scheduler] and a [Keyed] have in common: a wheel with a lock, a clock, and a
-// goroutine that exists only while something is due.
+// driver is what a [Scheduler] and a [Keyed] have in common: a wheel with a lock, a clock, and
+// goroutines that exist only while something is due.
 type driver struct {
 	start   time.Time
-	max     int // timers
-	onPanic func(v any, stack []byte)
+	cfg     KeyedConfig // with its defaults
+	workers int
 	runNext func() bool // runs what is due next, and reports whether there may be more
 
-	mu      queuedLock    // of all below
+	mu      sync.Mutex    // of all below
 	wheel   *Wheel        // which stays the same
 	alarm   *time.Timer   // starts run
 	armed   time.Duration // when alarm goes off
-	running bool          // run is
+	running int           // goroutines in run, at most workers
 	stopped bool
+	ended   chan struct{} // since stop; closed when the last run is over
 	panics  uint64
 }
 
-// init is given the settings that a driver's config has, and the name of the function that makes
-// it.
-func (d *driver) init(by string, tick time.Duration, max int, onPanic func(any, []byte), runNext func() bool) {
-	if max < 0 {
+// init is given the name of the function that makes a driver.
+func (d *driver) init(by string, cfg KeyedConfig, workers int, runNext func() bool) {
+	if cfg.MaxPending < 0 {
 		panic("timing: " + by + " with a negative MaxPending")
 	}
-	if max == 0 {
-		max = DefaultMaxPending
+	if cfg.MaxPending == 0 {
+		cfg.MaxPending = DefaultMaxPending
 	}
-	if onPanic == nil {
-		onPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
+	if cfg.OnPanic == nil {
+		cfg.OnPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
 	}
-	d.start, d.max, d.onPanic, d.runNext = time.Now(), max, onPanic, runNext
-	d.wheel = New(Config{Tick: tick})
-	d.armed = math.MaxInt64
-}
-
-// queuedLock is a mutex for which callers queue, so that a run waits for one of them at most. With
-// a thousand that wait for the mutex itself, callbacks would come seconds late.
-type queuedLock struct {
-	sync.Mutex // what a run locks
-	queue      sync.Mutex
-}
-
-// Lock is for callers. Only the first in the queue waits for the mutex. (TryLock leaves alone a
-// Mutex that somebody has waited for in vain for a millisecond.)
-func (l *queuedLock) Lock() {
-	if l.TryLock() {
-		return
-	}
-	l.queue.Lock()
-	l.Mutex.Lock()
-	l.queue.Unlock()
+	d.start, d.cfg, d.workers, d.runNext = time.Now(), cfg, workers, runNext
+	d.wheel, d.armed = New(Config{Tick: cfg.Tick}), math.MaxInt64
 }
 
 func (d *driver) lock() {
@@ -82,18 +63,18 @@ func (d *driver) after(delay time.Duration) time.Duration {
 	return now + delay
 }
 
-// mayAdd returns why no timer may be added, if so. Some may wait beside those in the wheel.
-func (d *driver) mayAdd(waiting int) error {
+// mayAdd returns why no timer may be added, if so. One that replaces another is not one more.
+func (d *driver) mayAdd(replaces bool) error {
 	if d.stopped {
 		return ErrStopped
 	}
-	if d.wheel.Len()+waiting >= d.max {
-		return &LimitError{Max: d.max}
+	if !replaces && d.wheel.Len() >= d.cfg.MaxPending {
+		return &LimitError{Max: d.cfg.MaxPending}
 	}
 	return nil
 }
 
-// when returns the deadline of a timer in the wheel as a time.
+// when returns the deadline of a timer as a time.
 func (d *driver) when(t Timer) (when time.Time, ok bool) {
 	offset, ok := d.wheel.When(t)
 	if !ok {
@@ -105,15 +86,15 @@ func (d *driver) when(t Timer) (when time.Time, ok bool) {
 // wakeBy makes sure that a run begins when a timer just added or moved is due. Only one that is
 // earlier than all the others costs more than a comparison.
 func (d *driver) wakeBy(when time.Duration) {
-	if when < d.armed && !d.running {
+	if when < d.armed {
 		d.arm()
 	}
 }
 
-// arm sets the alarm for the wheel's next deadline.
+// arm sets the alarm for the wheel's next deadline, if there may be another run by then.
 func (d *driver) arm() {
 	when, ok := d.wheel.Next()
-	if !ok || d.stopped || when == math.MaxInt64 {
+	if !ok || d.stopped || d.running == d.workers || when == math.MaxInt64 {
 		d.armed = math.MaxInt64
 		return
 	}
@@ -125,22 +106,27 @@ func (d *driver) arm() {
 	}
 }
 
-// disarm ends the driver: no run begins any more. The alarm goes off at once, for nothing: the
+// stop ends the driver: no run begins any more. The alarm goes off at once, for nothing: the
 // runtime may keep a timer that is stopped, and the driver with it, until its time.
-func (d *driver) disarm() {
-	if d.alarm != nil && !d.stopped {
+func (d *driver) stop() {
+	if d.alarm != nil {
 		d.alarm.Reset(0)
 	}
-	d.stopped = true
+	d.stopped, d.ended = true, make(chan struct{})
+	if d.running == 0 {
+		close(d.ended)
+	}
 }
 
-// run calls what is due. At most one is running; the alarm that starts another finds nothing to do.
+// run calls what is due. The alarm may go off when there are as many runs as may be.
 func (d *driver) run() {
-	d.mu.Mutex.Lock()
-	idle := !d.running && !d.stopped
-	d.running = d.running || idle
+	d.mu.Lock()
+	may := d.running < d.workers && !d.stopped
+	if may {
+		d.running++
+	}
 	d.mu.Unlock()
-	if !idle {
+	if !may {
 		return
 	}
 	defer d.endRun() // deferred, as a callback may end its goroutine: the rest then gets another
@@ -149,10 +135,13 @@ func (d *driver) run() {
 }
 
 func (d *driver) endRun() {
-	d.mu.Mutex.Lock()
+	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.running = false
+	d.running--
 	d.arm()
+	if d.stopped && d.running == 0 {
+		close(d.ended)
+	}
 }
 
 // call runs a callback and survives its panic, and that of OnPanic.
@@ -170,7 +159,7 @@ func (d *driver) call(f func()) {
 				log.Printf("timing: OnPanic panicked: %v", v)
 			}
 		}()
-		d.onPanic(v, debug.Stack())
+		d.cfg.OnPanic(v, debug.Stack())
 	}()
 	f()
 }

@@ -41,18 +41,43 @@ func TestNothingRunsBesideACallback(t *testing.T) {
 	})
 }
 
-// Lateness is what a call waits to be taken up, be it for the Executor or for other callbacks.
+// Lateness is what a call waits for other callbacks.
 func TestLateness(t *testing.T) {
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "executor": func(f func()) { f() }} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
-				must(s.AfterFunc(at(5), func() { time.Sleep(at(80)) }))
-				must(s.AfterFunc(at(6), func() {}))
-				pass(time.Second)
-				if st := s.Stats(); st.LatenessMax != at(79) || st.LatenessP99 < at(79) || st.LatenessP99 > at(79)*9/8 {
-					t.Errorf("%+v", st)
-				}
-			})
+	for workers, want := range map[int]time.Duration{1: at(79), 2: 0} {
+		inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
+			must(s.AfterFunc(at(5), func() { time.Sleep(at(80)) }))
+			must(s.AfterFunc(at(6), func() {}))
+			pass(time.Second)
+			if st := s.Stats(); st.LatenessMax != want || st.LatenessP99 != want {
+				t.Errorf("%d workers: %+v", workers, st)
+			}
+		})
+	}
+}
+
+// The 99th percentile is not below the true one, and less than twice as much.
+func TestLatenessP99(t *testing.T) {
+	for late, want := range map[int]time.Duration{0: 0, 1: 0, 2: at(5), 200: at(5)} {
+		inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
+			hold(s)
+			for range late {
+				must(s.AfterFunc(at(1), func() {}))
+			}
+			pass(at(6))
+			s.endRun()
+			pass(0)
+			for range 200 - late {
+				must(s.AfterFunc(at(1), func() {}))
+			}
+			pass(at(1))
+			hold(s)
+			must(s.AfterFunc(at(1), func() {}))
+			pass(at(101))
+			s.endRun()
+			pass(0)
+			if st := s.Stats(); st.Fired != 201 || st.LatenessP99 < want || st.LatenessP99 > 2*want || st.LatenessMax != at(100) {
+				t.Errorf("%d were late: %+v", late, st)
+			}
 		})
 	}
 }

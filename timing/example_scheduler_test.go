@@ -68,8 +68,8 @@ func ExampleScheduler_Drain() {
 }
 
 // Callbacks that take long run on a bounded number of goroutines and delay nobody.
-func ExampleWorkers() {
-	s := timing.NewScheduler(timing.SchedulerConfig{Executor: timing.Workers(8)})
+func ExampleScheduler_workers() {
+	s := timing.NewScheduler(timing.SchedulerConfig{Workers: 8})
 	defer s.Stop()
 	slow, quick := make(chan bool), make(chan bool)
 	s.AfterFunc(0, func() { <-slow })

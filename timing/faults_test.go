@@ -207,7 +207,7 @@ func TestFaultStopDeadlocks(t *testing.T) {
 }
 
 func TestFaultCallbacksAfterStop(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: Workers(4)}, func(t *testing.T, s *Scheduler) {
+	inBubble(t, SchedulerConfig{Workers: 4}, func(t *testing.T, s *Scheduler) {
 		var stopped atomic.Bool
 		for i := range 1000 {
 			must(s.AfterFunc(at(i), func() {
@@ -237,10 +237,10 @@ func TestSoak(t *testing.T) {
 	} else {
 		t.Log("a short run; set LOOPWHEEL_SLOW=1 for the 30 s one, which is too long to wait for on every change")
 	}
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(4)} {
-		t.Run(name, func(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		t.Run(strconv.Itoa(workers), func(t *testing.T) {
 			t.Parallel()
-			soak(t, NewScheduler(SchedulerConfig{Executor: executor}), goroutines, d)
+			soak(t, NewScheduler(SchedulerConfig{Workers: workers}), goroutines, d)
 		})
 	}
 }

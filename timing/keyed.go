@@ -2,35 +2,24 @@ package timing
 
 import "time"
 
-// KeyedConfig holds the settings of a [Keyed]. The zero value is ready to use. Negative settings
-// are a programmer's error: NewKeyed panics.
+// KeyedConfig holds the settings of a [Keyed]: those of a [SchedulerConfig], for entries in place
+// of timers and the expire function in place of callbacks. The zero value is ready to use.
 type KeyedConfig struct {
-	// Tick is the resolution, as in [Config]. 0 means time.Millisecond. For entries that live
-	// minutes a tick of a second is cheaper, and they live up to a second longer.
-	Tick time.Duration
-
-	// MaxPending bounds the entries. 0 means DefaultMaxPending.
+	Tick       time.Duration // for entries that live minutes a second is cheaper than a millisecond
 	MaxPending int
-
-	// OnPanic is told what the expire function panicked with, and the stack, on its goroutine. nil
-	// means that both are printed with the standard log package.
-	OnPanic func(v any, stack []byte)
+	OnPanic    func(v any, stack []byte)
 }
 
 // Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
-// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel].
+// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel]. The
+// clock, the goroutine, and what becomes of one that is forgotten are those of a [Scheduler].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of
-// the keys. Keys are compared with ==; one that is not equal to itself, a NaN, can be set and
-// expires, but is never found. A key of an interface type whose value cannot be compared, a slice
-// say, panics, as in a map.
-//
-// As a [Scheduler], a Keyed measures with the monotonic clock, has a goroutine only while something
-// is due, and one that is forgotten with nothing in it is simply collected, at the latest when the
-// deadline of its last entry has passed.
+// the keys. Keys are compared with ==, as there: a NaN can be set and expires, but is never found,
+// and a key that cannot be compared panics.
 type Keyed[K comparable, V any] struct {
 	driver
 	core[K, V]
@@ -46,7 +35,7 @@ type Keyed[K comparable, V any] struct {
 // each. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
-	k.driver.init("NewKeyed", cfg.Tick, cfg.MaxPending, cfg.OnPanic, k.runDue)
+	k.driver.init("NewKeyed", cfg, 1, k.runDue)
 	k.core.init(k.driver.wheel, &k.mu, expire)
 	return k
 }
@@ -59,10 +48,8 @@ func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
 	when := k.after(d)
 	k.enter()
 	defer k.mu.Unlock()
-	if !k.has(key) {
-		if err := k.mayAdd(0); err != nil {
-			return err
-		}
+	if err := k.mayAdd(k.has(key)); err != nil {
+		return err
 	}
 	k.set(key, value, when)
 	k.wakeBy(when)
@@ -83,7 +70,7 @@ func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V)
 		e.Value = f(e.Value, true)
 		return e.Value, nil
 	}
-	if err := k.mayAdd(0); err != nil {
+	if err := k.mayAdd(false); err != nil {
 		return value, err
 	}
 	value = f(value, false)
@@ -118,14 +105,17 @@ func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	k.enter()
 	defer k.mu.Unlock()
-	k.disarm()
+	if k.stopped {
+		return nil
+	}
+	k.stop()
 	return k.takeAll()
 }
 
 // runDue gives expire a batch of what is due, and reports whether there may be more: at least the
 // batch, which must be forgotten.
 func (k *Keyed[K, V]) runDue() (more bool) {
-	k.mu.Mutex.Lock()
+	k.mu.Lock()
 	k.endBatch()
 	if !k.stopped {
 		more = k.takeDue(k.now()) || len(k.batch) > 0

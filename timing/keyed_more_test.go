@@ -3,6 +3,7 @@ package timing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -79,14 +80,14 @@ func TestKeyedAll(t *testing.T) {
 }
 
 func TestSchedulerShutdownWaits(t *testing.T) {
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(2)} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+	for _, workers := range []int{1, 2} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
 				if left, err := s.Shutdown(context.Background()); left != nil || err != nil {
 					t.Errorf("of an empty one: %v, %v", left, err)
 				}
 			})
-			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
 				var ended atomic.Int32
 				must(s.AfterFunc(at(1), func() { time.Sleep(time.Second); ended.Add(1) }))
 				must(0, s.Set("k", time.Hour, func() { t.Error("ran after Shutdown") }))

@@ -1,36 +1,28 @@
 package timing
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// KeyedWheel is a [Keyed] for the owner of a [Wheel], which drives it: it has no goroutine, no
-// clock and no lock. Every method, and the expire function, runs on the owner's goroutine. Make one
-// with [NewKeyedWheel]: the methods of the zero KeyedWheel panic.
+// KeyedWheel is a [Keyed] for the owner of a [Wheel], on whose goroutine every method and the expire
+// function run: it has no goroutine, no clock and no lock. Make one with [NewKeyedWheel]: the
+// methods of the zero KeyedWheel panic.
 //
 // It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Who drains
 // that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 14 KB.
 type KeyedWheel[K comparable, V any] struct {
 	core[K, V]
-	owner   *Wheel
-	alarm   Timer
-	call    func()        // ring, made once
-	sooner  time.Duration // what is due up to this is due before alarm: all, if that is not set
-	ringing bool
+	owner *Wheel
+	alarm Timer
+	call  func() // ring, made once
 }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
 //
-// expire gets what has expired, in the order of the deadlines: up to 256 entries in each Advance of
-// the owner's, as one timer of its. If there are more, the owner's Next is not after its time, as
-// where a budget has run out: so go on until it is. The entries have been removed, so their keys
-// may be set again. The slice is only valid until expire returns. A panic goes on through the
-// owner's Advance; the rest of that batch is not offered again. expire may be nil: then entries
-// just go.
+// expire gets what [NewKeyed] says, one batch in each Advance of the owner's, as one timer of its.
+// If there is more, the owner's Next is not after its time, as where a budget has run out: so go on
+// until it is. A panic goes on through the owner's Advance.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	mustBeMade(owner)
-	k := &KeyedWheel[K, V]{owner: owner, sooner: math.MaxInt64}
+	k := &KeyedWheel[K, V]{owner: owner}
 	w := New(Config{Tick: time.Duration(owner.tick)})
 	w.Advance(owner.now, 0)
 	k.init(w, noLock{}, expire)
@@ -44,17 +36,15 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// Set gives a key a value, which expires at when, an offset on the owner's clock. If the key has
-// one, both its value and its deadline are replaced. A when that is not after the owner's time has
-// passed: the entry expires in the next Advance.
+// Set is that of a [Keyed], but the entry expires at when, an offset on the owner's clock. If that
+// is not after the owner's time, it expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
 	when = k.passedOr(when)
 	k.set(key, value, when)
 	k.wakeBy(when)
 }
 
-// Move has the entry of a key expire at when, be that earlier or later than before, and reports
-// true; false if there is none: there never was one, it has expired, or was removed.
+// Move is that of a [Keyed], with the time at which the entry expires.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 	when = k.passedOr(when)
 	if !k.wheel.Extend(k.timer(key), when) {
@@ -69,7 +59,6 @@ func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
 func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	mustBeMade(k.wheel)
 	k.owner.Stop(k.alarm)
-	k.sooner = math.MaxInt64
 	return k.core.Drain(f)
 }
 
@@ -85,29 +74,21 @@ func (k *KeyedWheel[K, V]) passedOr(when time.Duration) time.Duration {
 
 // wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.
 func (k *KeyedWheel[K, V]) wakeBy(when time.Duration) {
-	if when <= k.sooner && !k.ringing {
+	if alarm, ok := k.owner.When(k.alarm); !ok || when < alarm {
 		k.arm()
 	}
 }
 
 // arm sets the alarm for the first deadline.
 func (k *KeyedWheel[K, V]) arm() {
-	when, ok := k.wheel.Next()
-	if !ok {
-		k.sooner = math.MaxInt64
-		return
-	}
-	k.sooner = when - 1
-	if !k.owner.Reset(k.alarm, when) {
+	if when, ok := k.wheel.Next(); ok && !k.owner.Reset(k.alarm, when) {
 		k.alarm = k.owner.At(when, k.call)
 	}
 }
 
 // ring is the alarm's callback: one batch.
 func (k *KeyedWheel[K, V]) ring() {
-	k.ringing = true
 	defer func() { // as expire may panic
-		k.ringing = false
 		k.endBatch()
 		k.arm()
 	}()

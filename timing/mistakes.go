@@ -2,8 +2,8 @@ package timing
 
 import "time"
 
-// mustBeMade panics for the wheel of a zero value, which has no tick, or is not there. A tick never
-// changes, so a Scheduler may ask without its lock.
+// mustBeMade panics for the wheel of what is zero, which has no tick, or is not there. It reads
+// nothing that changes: a Scheduler and a Keyed call it without their lock.
 func mustBeMade(w *Wheel) {
 	if w == nil || w.tick == 0 {
 		panic("timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function")

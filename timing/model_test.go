@@ -318,21 +318,21 @@ func (m *model) checkNext() {
 	}
 }
 
-// drain drains the wheel. The function may stop and move timers, and add some, which stay.
+// drain drains the wheel. The function may stop timers, move some, which keep their turn, and add
+// some, which stay.
 func (m *model) drain() {
-	rest := slices.Clone(m.timers) // what is to be visited
+	rest := slices.SortedFunc(slices.Values(m.timers), func(a, b *modelTimer) int { // what is to be visited
+		return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq))
+	})
 	changes := m.c.uint64n(2)
 	m.w.Drain(func(when time.Duration) {
-		next := slices.MinFunc(rest, func(a, b *modelTimer) int {
-			return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.tick, b.tick), cmp.Compare(a.seq, b.seq))
-		})
 		gone := slices.IndexFunc(rest, func(x *modelTimer) bool { return !m.w.Pending(x.handle) })
-		if when != next.when || gone < 0 || rest[gone] != next {
-			m.t.Fatalf("Drain visited %d, want %d", when, next.when)
+		if gone != 0 || when != rest[0].when {
+			m.t.Fatalf("Drain visited %d, timer %d; want %d", when, gone, rest[0].when)
 		}
-		m.remove(rest[gone])
-		m.gone = append(m.gone, rest[gone].handle)
-		rest = slices.Delete(rest, gone, gone+1)
+		m.remove(rest[0])
+		m.gone = append(m.gone, rest[0].handle)
+		rest = slices.Delete(rest, 0, 1)
 		if len(rest) == 0 || len(rest) > 500 || m.c.uint64n(8) < 8-changes {
 			return
 		}

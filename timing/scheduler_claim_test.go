@@ -4,63 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/loopwheel/loopwheel/internal/seed"
 )
 
-// queue is an Executor whose callbacks wait until they are run.
-type queue struct {
-	mu      sync.Mutex
-	waiting []func()
-}
-
-func (l *queue) execute(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, f)
-}
-
-// len returns how many have been given to it, since runAll if that was called.
-func (l *queue) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting)
-}
-
-// run starts the n-th of those.
-func (l *queue) run(n int) {
-	l.mu.Lock()
-	f := l.waiting[n]
-	l.mu.Unlock()
-	f()
-}
-
-// runAll starts all, and empties the line.
-func (l *queue) runAll() {
-	l.mu.Lock()
-	all := l.waiting
-	l.waiting = nil
-	l.mu.Unlock()
-	for _, f := range all {
-		f()
-	}
-}
-
 // wantSums checks that each call is in one place.
 func wantSums(t *testing.T, s *Scheduler) {
 	t.Helper()
 	st := s.Stats()
-	if st.Scheduled != uint64(st.Pending+st.Waiting)+st.Fired+st.Stopped+st.Skipped+st.Refused {
+	if st.Scheduled != uint64(st.Pending)+st.Fired+st.Stopped+st.Skipped {
 		t.Errorf("the sums do not add up: %+v", st)
 	}
 }
 
-// Whoever is stopped while he waits for the Executor never runs, in whatever order things happen.
-func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
+// Whoever is stopped while he is due and waits for a worker never runs.
+func TestWhatWaitsForAWorkerCanBeStopped(t *testing.T) {
 	stops := map[string]func(s *Scheduler, task Job) bool{
 		"Job.Stop":       func(s *Scheduler, task Job) bool { return task.Stop() },
 		"Remove":         func(s *Scheduler, task Job) bool { return s.Remove("k") },
@@ -73,8 +33,7 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 			}
 			for _, started := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s started=%v", name, kind, started), func(t *testing.T) {
-					l := &queue{}
-					inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
+					inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 						var r record
 						var task Job
 						switch kind {
@@ -85,20 +44,20 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 						case "key":
 							must(0, s.Set("k", at(1), r.add("ran")))
 						}
-						pass(at(1))
 						if started {
-							l.run(0)
+							pass(at(1))
 							r.want(t, "ran")
 						}
+						hold(s)
+						pass(at(1))
 						if got, want := stop(s, task), !started || kind == "every"; got != want {
 							t.Errorf("stopped: %v, want %v", got, want)
 						}
 						if stop(s, task) || task.Pending() || s.Has("k") {
 							t.Error("stopped twice, or pending still")
 						}
-						l.run(0)
+						s.endRun()
 						pass(at(10))
-						l.runAll()
 						r.want(t)
 						wantSums(t, s)
 					})
@@ -108,34 +67,36 @@ func TestWhatWaitsForTheExecutorCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestMoveOfWhatWaitsForTheExecutor(t *testing.T) {
-	l := &queue{}
-	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
+func TestMoveOfWhatWaitsForAWorker(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var r record
-		must(0, s.Set("k", at(1), r.add("ran")))
+		must(0, s.Set("k", at(1), r.add("key")))
+		task := must(s.AfterFunc(at(1), r.add("task")))
+		hold(s)
 		pass(at(1))
-		if err := s.Move("k", at(5)); err != nil || !s.Has("k") {
-			t.Errorf("Move: %v, Has %v", err, s.Has("k"))
+		if err := s.Move("k", at(5)); err != nil || !s.Has("k") || !task.Reset(at(6)) {
+			t.Errorf("Move: %v, Has %v; or Reset is false", err, s.Has("k"))
 		}
-		l.run(0)
-		r.want(t) // it was moved away
-		pass(at(5))
-		l.run(1)
-		r.want(t, "ran")
-		if err := s.Move("k", at(5)); !errors.Is(err, ErrUnknownKey) {
-			t.Errorf("Move of what has run: %v", err)
+		s.endRun()
+		pass(0)
+		r.want(t) // they were moved away
+		wantSums(t, s)
+		pass(at(6))
+		r.want(t, "key", "task")
+		if err := s.Move("k", at(5)); !errors.Is(err, ErrUnknownKey) || task.Reset(at(5)) {
+			t.Errorf("Move of what has run: %v; or Reset is true", err)
 		}
 		wantSums(t, s)
 	})
 }
 
-// What waits for the Executor counts: it is what fills up when that is slow.
+// What waits for a worker counts: it is what fills up when those are slow.
 func TestMaxPendingOfWhatWaits(t *testing.T) {
-	l := &queue{}
-	inBubble(t, SchedulerConfig{MaxPending: 2, Executor: l.execute}, func(t *testing.T, s *Scheduler) {
+	inBubble(t, SchedulerConfig{MaxPending: 2}, func(t *testing.T, s *Scheduler) {
 		f := func() {}
 		must(0, s.Set("a", at(1), f))
 		must(s.AfterFunc(time.Hour, f))
+		hold(s)
 		pass(at(1))
 		var limit *LimitError
 		if _, err := s.AfterFunc(at(1), f); !errors.As(err, &limit) {
@@ -144,16 +105,14 @@ func TestMaxPendingOfWhatWaits(t *testing.T) {
 		must(0, s.Set("a", time.Hour, f)) // in place of the one that waits
 		must(0, s.Move("a", at(1)))
 		pass(at(1))
-		must(0, s.Move("a", at(1)))
-		pass(at(1))
-		l.runAll()
+		s.endRun()
+		pass(0)
 		must(s.AfterFunc(at(1), f))
 	})
 }
 
 func TestTaskPendingAndWhen(t *testing.T) {
-	l := &queue{}
-	inBubble(t, SchedulerConfig{Executor: l.execute}, func(t *testing.T, s *Scheduler) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		want := func(task Job, d time.Duration, start time.Time) {
 			t.Helper()
 			when, ok := task.When()
@@ -165,17 +124,20 @@ func TestTaskPendingAndWhen(t *testing.T) {
 		want(Job{}, 0, start)
 		once, every := must(s.AfterFunc(at(3), func() {})), must(s.Every(at(3), func() {}))
 		want(once, at(3), start)
+		hold(s)
 		pass(at(3))
-		want(once, at(3), start) // it waits for the Executor
-		want(every, at(6), start)
-		l.run(0)
+		want(once, at(3), start) // it waits for a worker
+		want(every, at(3), start)
+		s.endRun()
+		pass(0)
 		want(once, 0, start)
+		want(every, at(6), start)
 		if once.Reset(at(1)) || once.Stop() {
 			t.Error("moved or stopped after it was started")
 		}
 		must(0, s.SetAt("k", start.Add(at(9)), func() {}))
 		pass(at(5))
-		if st := s.Stats(); st.Waiting != 1 || !s.Has("k") {
+		if st := s.Stats(); st.Pending != 2 || !s.Has("k") {
 			t.Errorf("%+v", st)
 		}
 		every.Stop()
@@ -186,15 +148,15 @@ func TestTaskPendingAndWhen(t *testing.T) {
 
 // schedulerModel is the obvious Scheduler: a map of what is to run when.
 type schedulerModel struct {
-	t       *testing.T
-	r       *rand.Rand
-	s       *Scheduler
-	start   time.Time
-	keys    map[string]time.Duration // its tick
-	ran     map[string]int
-	want    map[string]int
-	waiting map[string]int // the place in l of what waits
-	l       *queue
+	t     *testing.T
+	r     *rand.Rand
+	s     *Scheduler
+	start time.Time
+	keys  map[string]time.Duration
+	ran   map[string]int
+	want  map[string]int
+	holds bool // what is due has to wait now and then
+	held  bool // as now
 }
 
 func (m *schedulerModel) now() time.Duration { return time.Since(m.start) }
@@ -204,98 +166,71 @@ func (m *schedulerModel) set(key string, d time.Duration) {
 	m.file(key, d)
 }
 
-func (m *schedulerModel) file(key string, d time.Duration) {
-	delete(m.waiting, key)
-	m.keys[key] = m.now() + d
-}
+func (m *schedulerModel) file(key string, d time.Duration) { m.keys[key] = m.now() + d }
 
-// settle lets time pass, and then what was due must have run, or wait for the Executor.
+// settle lets time pass, and then what was due must have run, unless it is held.
 func (m *schedulerModel) settle(d time.Duration) {
-	synctest.Wait() // an alarm may have rung for nothing
-	before := 0
-	if m.l != nil {
-		before = m.l.len()
-	}
 	pass(d)
-	handed := 0
 	for key, when := range m.keys {
-		tick := (when + at(1) - 1) / at(1) * at(1)
-		if tick > m.now() {
-			continue
-		}
-		delete(m.keys, key)
-		if m.l == nil {
+		if !m.held && tickTime(when) <= m.now() {
+			delete(m.keys, key)
 			m.want[key]++
-		} else {
-			m.waiting[key] = -1
-			handed++
 		}
-	}
-	if m.l != nil && m.l.len()-before != handed {
-		m.t.Fatalf("%d given to the Executor, want %d", m.l.len()-before, handed)
 	}
 }
 
 func (m *schedulerModel) step() {
 	key := fmt.Sprint(m.r.IntN(20))
 	_, pending := m.keys[key]
-	_, waits := m.waiting[key]
 	switch d := time.Duration(m.r.IntN(200)) * at(1) / 4; m.r.IntN(8) {
 	case 0, 1, 2:
 		m.set(key, d+1)
 	case 3:
-		if err := m.s.Move(key, d+1); (err == nil) != (pending || waits) {
-			m.t.Fatalf("Move(%s): %v, pending %v, waiting %v", key, err, pending, waits)
+		if err := m.s.Move(key, d+1); (err == nil) != pending {
+			m.t.Fatalf("Move(%s): %v, pending %v", key, err, pending)
 		} else if err == nil {
 			m.file(key, d+1)
 		}
 	case 4:
-		if got := m.s.Remove(key); got != (pending || waits) {
-			m.t.Fatalf("Remove(%s): %v, pending %v, waiting %v", key, got, pending, waits)
+		if got := m.s.Remove(key); got != pending {
+			m.t.Fatalf("Remove(%s): %v, pending %v", key, got, pending)
 		}
 		delete(m.keys, key)
-		delete(m.waiting, key)
 	case 5:
-		if m.l != nil { // all of the line is run, what was claimed too
-			m.l.runAll()
-			for key := range m.waiting {
-				m.want[key]++
-			}
-			clear(m.waiting)
+		if m.held {
+			m.held = false
+			m.s.endRun()
+			m.settle(0)
+		} else if m.holds {
+			m.held = true
+			hold(m.s)
 		}
 	default:
 		m.settle(d)
 	}
-	if m.s.Has(key) != (m.has(key)) || m.s.Len() != len(m.keys) {
-		m.t.Fatalf("Has(%s) %v, want %v; Len %d, want %d", key, m.s.Has(key), m.has(key), m.s.Len(), len(m.keys))
+	for key, n := range m.want {
+		if m.ran[key] != n {
+			m.t.Fatalf("key %s ran %d times, want %d", key, m.ran[key], n)
+		}
 	}
-}
-
-func (m *schedulerModel) has(key string) bool {
-	_, pending := m.keys[key]
-	_, waits := m.waiting[key]
-	return pending || waits
+	// It is the Scheduler's lock that orders this look at ran before callbacks to come.
+	if _, want := m.keys[key]; m.s.Has(key) != want || m.s.Len() != len(m.keys) {
+		m.t.Fatalf("Has(%s) %v, want %v; Len %d, want %d", key, m.s.Has(key), want, m.s.Len(), len(m.keys))
+	}
 }
 
 func TestSchedulerAgainstModel(t *testing.T) {
 	first := seed.Pick(t, 0)
 	for i := range uint64(4) {
 		m := &schedulerModel{r: rand.New(rand.NewPCG(first+i, 7)), keys: map[string]time.Duration{},
-			ran: map[string]int{}, want: map[string]int{}, waiting: map[string]int{}}
-		cfg := SchedulerConfig{}
-		if i%2 == 1 {
-			m.l = &queue{}
-			cfg.Executor = m.l.execute
-		}
-		inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+			ran: map[string]int{}, want: map[string]int{}, holds: i%2 == 1}
+		inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 			m.t, m.s, m.start = t, s, s.start
 			for range 5000 {
 				m.step()
 			}
-			for key, n := range m.want {
-				if m.ran[key] != n {
-					t.Errorf("key %s ran %d times, want %d", key, m.ran[key], n)
-				}
+			if len(m.ran) < 10 {
+				t.Errorf("only %d keys ran", len(m.ran))
 			}
 			wantSums(t, s)
 			if n := s.Drain(nil); n != len(m.keys) {
@@ -308,15 +243,7 @@ func TestSchedulerAgainstModel(t *testing.T) {
 
 // The sums add up with everything that can happen to a call.
 func TestSchedulerSums(t *testing.T) {
-	full := false
-	l := &queue{}
-	cfg := SchedulerConfig{OnPanic: func(any, []byte) {}, Executor: func(f func()) {
-		if full {
-			panic("full")
-		}
-		l.execute(f)
-	}}
-	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
+	inBubble(t, SchedulerConfig{OnPanic: func(any, []byte) {}}, func(t *testing.T, s *Scheduler) {
 		var tasks []Job
 		for i := range 10 {
 			tasks = append(tasks, must(s.AfterFunc(at(i), func() { panic("one that runs") })))
@@ -326,9 +253,11 @@ func TestSchedulerSums(t *testing.T) {
 		must(s.Every(at(1)/3, func() {}))
 		for i := range 30 {
 			pass(at(1))
-			full = i%7 == 6
-			if i%5 == 4 {
-				l.runAll()
+			switch i % 5 {
+			case 1:
+				hold(s)
+			case 4:
+				s.endRun()
 			}
 			tasks[(i+5)%10].Stop()
 			s.Remove(fmt.Sprint(i))
@@ -341,7 +270,7 @@ func TestSchedulerSums(t *testing.T) {
 		pass(at(1))
 		s.Stop()
 		wantSums(t, s)
-		if st := s.Stats(); st.Pending+st.Waiting != 0 || st.Refused == 0 || st.Panics <= st.Refused || st.Skipped == 0 {
+		if st := s.Stats(); st.Pending != 0 || st.Panics == 0 || st.Skipped == 0 {
 			t.Errorf("too little happened: %+v", st)
 		}
 	})

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -13,53 +14,6 @@ import (
 	"weak"
 )
 
-// What an Executor may do wrong: each call still has one place, and none runs twice.
-func TestExecutorsThatAreWrong(t *testing.T) {
-	for name, executor := range map[string]func(f func()){
-		"drops":              func(func()) {},
-		"runs inline":        func(f func()) { f() },
-		"runs twice":         func(f func()) { f(); f() },
-		"runs twice late":    func(f func()) { go func() { time.Sleep(at(25)); f(); f() }() },
-		"panics":             func(func()) { panic("full") },
-		"runs and panics":    func(f func()) { f(); panic("full") },
-		"exits":              func(func()) { runtime.Goexit() },
-		"runs and exits":     func(f func()) { f(); runtime.Goexit() },
-		"runs twice at once": func(f func()) { go f(); go f() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var panics atomic.Int32
-			cfg := SchedulerConfig{Executor: executor, OnPanic: func(any, []byte) { panics.Add(1) }}
-			inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
-				var once, every, key atomic.Int32
-				task := must(s.AfterFunc(at(1), func() { once.Add(1) }))
-				must(s.Every(at(10), func() { every.Add(1) }))
-				must(0, s.Set("k", at(1), func() { key.Add(1); panic("the callback's own") }))
-				pass(at(5))
-				wantSums(t, s)
-				pass(at(95))
-				wantSums(t, s)
-				st := s.Stats()
-				if n := once.Load() + every.Load() + key.Load(); uint64(n) != st.Fired || once.Load() > 1 || key.Load() > 1 || every.Load() > 10 {
-					t.Errorf("%d, %d and %d calls, %+v", once.Load(), every.Load(), key.Load(), st)
-				}
-				if st.Panics != uint64(panics.Load()) {
-					t.Errorf("%d panics were reported, %+v", panics.Load(), st)
-				}
-				waits := name == "drops"
-				if task.Pending() != waits || s.Has("k") != waits || (st.Waiting == 3) != waits {
-					t.Errorf("pending %v and %v, %+v", task.Pending(), s.Has("k"), st)
-				}
-				if refuses := name == "panics" || name == "exits"; refuses != (st.Refused == 12) || !refuses && st.Refused != 0 {
-					t.Errorf("%+v", st)
-				}
-				s.Stop()
-				pass(at(100)) // what is late finds nothing
-				wantSums(t, s)
-			})
-		})
-	}
-}
-
 // Stop and Drain may come from wherever the user's code is called.
 func TestStopAndDrainFromWithin(t *testing.T) {
 	var s *Scheduler
@@ -71,9 +25,7 @@ func TestStopAndDrainFromWithin(t *testing.T) {
 	for name, end := range enders {
 		for place, cfg := range map[string]SchedulerConfig{
 			"callback":          {},
-			"executor's":        {Executor: func(f func()) { f() }},
-			"worker's callback": {Executor: Workers(1)},
-			"executor":          {Executor: func(f func()) { end(); f() }},
+			"worker's callback": {Workers: 2},
 			"OnPanic":           {OnPanic: func(any, []byte) { end() }},
 		} {
 			t.Run(name+" in "+place, func(t *testing.T) {
@@ -82,28 +34,18 @@ func TestStopAndDrainFromWithin(t *testing.T) {
 					s = NewScheduler(cfg)
 					defer s.Stop()
 					must(s.AfterFunc(at(1), func() {
-						switch place {
-						case "OnPanic":
+						if place == "OnPanic" {
 							panic(place)
-						case "executor": // it has ended before this
-							if name == "Stop" {
-								t.Error("started after Stop")
-							}
-						default:
-							end()
 						}
+						end()
 					}))
 					for range 3 {
 						must(s.AfterFunc(time.Hour, func() { t.Error("ran") }))
 					}
 					must(0, s.Set("k", time.Hour, func() { t.Error("ran") }))
 					pass(2 * time.Hour)
-					want := 4
-					if place == "executor" { // Stop gives back what is on its way to it, and Drain does not
-						want += map[string]int{"Stop": 1, "Drain": 10}[name]
-					}
-					if left != want || s.Len() != 0 {
-						t.Errorf("%d were left, want %d; Len %d", left, want, s.Len())
+					if left != 4 || s.Len() != 0 {
+						t.Errorf("%d were left, want 4; Len %d", left, s.Len())
 					}
 					wantSums(t, s)
 				})
@@ -114,16 +56,16 @@ func TestStopAndDrainFromWithin(t *testing.T) {
 
 // A callback, or OnPanic, that ends its goroutine takes nobody with it, wherever it runs.
 func TestGoexitInOnPanic(t *testing.T) {
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(1), "inline": func(f func()) { f() }} {
-		t.Run(name, func(t *testing.T) {
-			cfg := SchedulerConfig{Executor: executor, OnPanic: func(any, []byte) { runtime.Goexit() }}
+	for _, workers := range []int{1, 2} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			cfg := SchedulerConfig{Workers: workers, OnPanic: func(any, []byte) { runtime.Goexit() }}
 			inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
 				var ran atomic.Int32
 				must(s.Every(at(1), func() { ran.Add(1); panic("again") }))
 				must(s.Every(at(1), func() { ran.Add(1); runtime.Goexit() }))
 				must(s.AfterFunc(at(1), func() { ran.Add(1) }))
 				pass(at(10))
-				if st := s.Stats(); ran.Load() != 21 || st.Fired != 21 || st.Panics != 10 || st.Refused != 0 {
+				if st := s.Stats(); ran.Load() != 21 || st.Fired != 21 || st.Panics != 10 {
 					t.Errorf("ran %d, %+v", ran.Load(), st)
 				}
 				wantSums(t, s)
@@ -223,9 +165,9 @@ func (m *safety) work(r *rand.Rand) {
 
 // Jobs of many goroutines that add, stop, move, drain and count at once.
 func TestSchedulerIsSafeForAnyGoroutine(t *testing.T) {
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(3), "inline": func(f func()) { f() }} {
-		t.Run(name, func(t *testing.T) {
-			m := &safety{t: t, s: NewScheduler(SchedulerConfig{Executor: executor})}
+	for _, workers := range []int{1, 3} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			m := &safety{t: t, s: NewScheduler(SchedulerConfig{Workers: workers})}
 			var wg sync.WaitGroup
 			for g := range uint64(8) {
 				wg.Go(func() { m.work(rand.New(rand.NewPCG(g, 5))) })
@@ -265,7 +207,7 @@ func TestForgottenIsCollected(t *testing.T) {
 		"never due":   func(s *Scheduler) { must(s.AfterFunc(math.MaxInt64, call)) },
 		"is stopped":  func(s *Scheduler) { must(s.AfterFunc(time.Hour, call)); s.Stop() },
 		"is drained":  func(s *Scheduler) { must(s.AfterFunc(0, call)); <-done; s.Drain(nil) },
-		"had workers": func(s *Scheduler) { s.execute = Workers(1); must(s.AfterFunc(0, call)); <-done },
+		"had workers": func(s *Scheduler) { s.workers = 2; must(s.AfterFunc(0, call)); <-done },
 	} {
 		s := NewScheduler(SchedulerConfig{})
 		use(s)
@@ -304,7 +246,7 @@ func collected[T any](kept weak.Pointer[T]) bool {
 func TestCallsOfASchedulerDoNotAllocate(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	defer s.Stop()
-	s.running = true // what is due is ours
+	hold(s) // what is due is ours
 	n := 0
 	f := func() { n++ }
 	must(s.Every(time.Nanosecond, f))

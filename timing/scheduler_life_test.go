@@ -2,6 +2,7 @@ package timing
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -39,14 +40,14 @@ func TestStop(t *testing.T) {
 	})
 }
 
-func TestStopReturnsWhatWaitsForTheExecutor(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
+func TestStopReturnsWhatWaitsForAWorker(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var ran int
 		must(s.AfterFunc(0, func() { time.Sleep(time.Second); ran++ }))
 		must(s.AfterFunc(at(1), func() { ran += 100 }))
 		must(s.AfterFunc(at(2), func() { ran += 100 }))
 		pass(at(10))
-		if st := s.Stats(); st.Waiting != 2 || st.Pending != 0 {
+		if st := s.Stats(); st.Pending != 2 || st.Fired != 1 {
 			t.Errorf("%+v", st)
 		}
 		if got := s.Stop(); len(got) != 2 || !got[0].When.Before(got[1].When) {
@@ -59,29 +60,13 @@ func TestStopReturnsWhatWaitsForTheExecutor(t *testing.T) {
 	})
 }
 
-// Stop between taking a callback from the wheel and giving it to the Executor.
-func TestStopReturnsWhatIsOnItsWayToTheExecutor(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: func(f func()) { f() }}, func(t *testing.T, s *Scheduler) {
-		s.running = true // what is due is ours
-		must(s.AfterFunc(0, func() { t.Error("ran after Stop") }))
-		taken, _ := s.takeNext()
-		if got := s.Stop(); len(got) != 1 {
-			t.Errorf("Stop returned %+v", got)
-		}
-		taken()
-	})
-}
-
-func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: func(func()) {}}, func(t *testing.T, s *Scheduler) {
+func TestStopKnowsTheKeysOfWhatWaitsForAWorker(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		var r record
+		hold(s)
 		must(0, s.Set("a", at(1), r.add("a")))
 		must(0, s.Set("b", at(2), r.add("old b")))
 		pass(at(2))
-		must(0, s.Set("b", at(3), r.add("b")))
-		if n := s.Drain(nil); n != 1 || keysOf(s) != 1 {
-			t.Errorf("Drain returned %d, and kept %d keys; want 1 and that of a", n, keysOf(s))
-		}
 		must(0, s.Set("b", at(3), r.add("b")))
 		var keys []string
 		for _, p := range s.Stop() {
@@ -92,55 +77,30 @@ func TestStopKnowsTheKeysOfWhatWaitsForTheExecutor(t *testing.T) {
 		if !slices.Equal(keys, []string{"a", "b"}) {
 			t.Errorf("keys %q", keys)
 		}
+		s.endRun()
 	})
 }
 
-// However long the Executor takes, there is neither a burst of calls afterwards nor a line that
+// However long all workers are busy, there is neither a burst of calls afterwards nor a line that
 // grows.
-func TestPeriodicTimerWaitsForTheExecutorOnce(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: Workers(1)}, func(t *testing.T, s *Scheduler) {
+func TestPeriodicTimerWaitsForAWorkerOnce(t *testing.T) {
+	inBubble(t, SchedulerConfig{}, func(t *testing.T, s *Scheduler) {
 		ran := 0
 		must(s.AfterFunc(0, func() { time.Sleep(at(1005)) }))
 		must(s.Every(at(10), func() { ran++ }))
 		pass(at(995))
-		if st := s.Stats(); st.Waiting != 1 || st.Skipped != 98 || st.Fired != 1 {
+		if st := s.Stats(); st.Pending != 1 || st.Fired != 1 {
 			t.Errorf("%+v", st)
 		}
 		pass(at(20))
-		if st := s.Stats(); ran != 2 || st.Waiting != 0 || st.Fired != 3 {
+		if st := s.Stats(); ran != 2 || st.Pending != 1 || st.Skipped != 99 || st.Fired != 3 {
 			t.Errorf("ran %d, %+v", ran, st)
 		}
 	})
 }
 
-func TestExecutorThatPanics(t *testing.T) {
-	var room atomic.Bool
-	panics := 0
-	cfg := SchedulerConfig{
-		Executor: func(f func()) {
-			if !room.Load() {
-				panic("full")
-			}
-			f()
-		},
-		OnPanic: func(any, []byte) { panics++ },
-	}
-	inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
-		var r record
-		must(s.AfterFunc(at(1), r.add("refused")))
-		must(s.Every(at(2), r.add("every")))
-		pass(at(2))
-		if st := s.Stats(); st.Waiting != 0 || panics != 2 {
-			t.Errorf("%d panics, %+v", panics, st)
-		}
-		room.Store(true)
-		pass(at(2))
-		r.want(t, "every")
-	})
-}
-
-func TestSlowCallbackOnAnExecutorDelaysNobody(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: Workers(2)}, func(t *testing.T, s *Scheduler) {
+func TestSlowCallbackOfAWorkerDelaysNobody(t *testing.T) {
+	inBubble(t, SchedulerConfig{Workers: 2}, func(t *testing.T, s *Scheduler) {
 		start := time.Now()
 		var late atomic.Int64
 		must(s.AfterFunc(at(1), func() { time.Sleep(time.Hour) }))
@@ -156,7 +116,7 @@ func TestSlowCallbackOnAnExecutorDelaysNobody(t *testing.T) {
 }
 
 func TestWorkersAreBounded(t *testing.T) {
-	inBubble(t, SchedulerConfig{Executor: Workers(3)}, func(t *testing.T, s *Scheduler) {
+	inBubble(t, SchedulerConfig{Workers: 3}, func(t *testing.T, s *Scheduler) {
 		var now, peak, ran atomic.Int32
 		for range 20 {
 			must(s.AfterFunc(0, func() {
@@ -171,7 +131,6 @@ func TestWorkersAreBounded(t *testing.T) {
 			t.Errorf("%d at a time, %d in all", peak.Load(), ran.Load())
 		}
 	})
-	mustPanic(t, "timing: Workers needs at least one", func() { Workers(0) })
 }
 
 func TestMaxPending(t *testing.T) {
@@ -224,9 +183,9 @@ func TestPanicsAreReportedAndCounted(t *testing.T) {
 }
 
 func TestGoexitEndsTheCallbackOnly(t *testing.T) {
-	for name, executor := range map[string]func(func()){"own goroutine": nil, "workers": Workers(1)} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, SchedulerConfig{Executor: executor}, func(t *testing.T, s *Scheduler) {
+	for _, workers := range []int{1, 2} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			inBubble(t, SchedulerConfig{Workers: workers}, func(t *testing.T, s *Scheduler) {
 				var r record
 				must(s.AfterFunc(at(1), runtime.Goexit))
 				must(s.AfterFunc(at(1), r.add("neighbour")))
@@ -273,6 +232,7 @@ func TestSchedulerProgrammersErrors(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	f := func() {}
 	mustPanic(t, "timing: NewScheduler with a negative MaxPending", func() { NewScheduler(SchedulerConfig{MaxPending: -1}) })
+	mustPanic(t, "timing: NewScheduler with negative Workers", func() { NewScheduler(SchedulerConfig{Workers: -1}) })
 	mustPanic(t, "timing: a negative Tick", func() { NewScheduler(SchedulerConfig{Tick: -1}) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.AfterFunc(0, nil) })
 	mustPanic(t, "timing: AfterFunc with a nil func", func() { s.At(time.Now(), nil) })
@@ -298,31 +258,6 @@ func TestNever(t *testing.T) {
 	})
 }
 
-func TestHistogram(t *testing.T) {
-	for v := uint64(0); v < 1<<20; v++ {
-		b := bucketOf(v)
-		if v > bucketEnd(b) || b > 0 && v <= bucketEnd(b-1) {
-			t.Fatalf("%d is in bucket %d, which ends at %d", v, b, bucketEnd(b))
-		}
-	}
-	if b := bucketOf(math.MaxInt64); bucketEnd(b) != math.MaxInt64 {
-		t.Errorf("the last bucket ends at %d", bucketEnd(b))
-	}
-	var h histogram
-	if h.quantile(0.99) != 0 {
-		t.Error("quantile of nothing")
-	}
-	for i := range 1000 {
-		h.add(time.Duration(i))
-	}
-	if q := h.quantile(0.99); q < 990 || q > 990*9/8 {
-		t.Errorf("p99 of 0..999: %d", q)
-	}
-	if q := h.quantile(0.5); q < 500 || q > 500*9/8 {
-		t.Errorf("p50 of 0..999: %d", q)
-	}
-}
-
 func TestSchedulerDoesNotAllocate(t *testing.T) {
 	s := NewScheduler(SchedulerConfig{})
 	defer s.Stop()
@@ -339,8 +274,7 @@ func TestSchedulerDoesNotAllocate(t *testing.T) {
 // Whenever Stop comes, what was added has either run or is returned, once.
 func TestStopLosesNothingAndDoublesNothing(t *testing.T) {
 	for i := range 60 {
-		executor := []func(func()){nil, Workers(1), Workers(3)}[i%3]
-		s := NewScheduler(SchedulerConfig{Executor: executor, Tick: time.Microsecond})
+		s := NewScheduler(SchedulerConfig{Workers: 1 + i%3, Tick: time.Microsecond})
 		var added, ran atomic.Int64
 		var wg sync.WaitGroup
 		for range 2 {

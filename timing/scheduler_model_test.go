@@ -15,7 +15,8 @@ type taskModel struct {
 	t       *testing.T
 	r       *rand.Rand
 	s       *Scheduler
-	l       *queue // nil: callbacks run on the Scheduler's goroutine
+	holds   bool // what is due has to wait now and then
+	held    bool // as now
 	tasks   []*modelJob
 	calls   int // that had to be made
 	made    int
@@ -29,8 +30,6 @@ type modelJob struct {
 	when    time.Duration // of the next call, if it is pending
 	period  time.Duration
 	pending bool
-	waits   bool // a call of it waits for the Executor
-	waited  time.Duration
 }
 
 func (m *taskModel) now() time.Duration { return time.Since(m.s.start) }
@@ -66,45 +65,38 @@ func (m *taskModel) add(d, period time.Duration) {
 func (m *taskModel) settle(d time.Duration) {
 	pass(d)
 	for _, x := range m.tasks {
-		for x.pending && tickTime(x.when) <= m.now() {
-			m.due(x)
-		}
-	}
-	if m.l == nil && m.made != m.calls {
-		m.t.Fatalf("%d calls, want %d", m.made, m.calls)
-	}
-}
-
-// due takes the next call of a task.
-func (m *taskModel) due(x *modelJob) {
-	switch {
-	case m.l == nil:
-		m.calls++
-	case !x.waits:
-		x.waits, x.waited = true, x.when
-	}
-	if x.period == 0 {
-		x.pending = false
-		return
-	}
-	m.periods++
-	for reached := tickTime(x.when); x.when <= reached; { // of what is in one tick, one is called
-		x.when += x.period
-	}
-}
-
-// runAll starts what waits for the Executor.
-func (m *taskModel) runAll() {
-	m.l.runAll()
-	for _, x := range m.tasks {
-		if x.waits {
-			x.waits = false
-			m.calls++
+		for !m.held && x.pending && tickTime(x.when) <= m.now() {
+			m.due(x, tickTime(x.when))
 		}
 	}
 	if m.made != m.calls {
 		m.t.Fatalf("%d calls, want %d", m.made, m.calls)
 	}
+}
+
+// due makes the next call of a task, at a tick, and passes over what that has reached.
+func (m *taskModel) due(x *modelJob, reached time.Duration) {
+	m.calls++
+	if x.period == 0 {
+		x.pending = false
+		return
+	}
+	m.periods++
+	for x.when <= reached { // of what is in one tick, one is called
+		x.when += x.period
+	}
+}
+
+// release starts what has waited for a worker: of a periodic task one call, however many it missed.
+func (m *taskModel) release() {
+	m.held = false
+	m.s.endRun()
+	for _, x := range m.tasks {
+		if x.pending && tickTime(x.when) <= m.now() {
+			m.due(x, max(tickTime(x.when), m.now()/at(1)*at(1)))
+		}
+	}
+	m.settle(0)
 }
 
 func (m *taskModel) drain() {
@@ -126,12 +118,8 @@ func (m *taskModel) drain() {
 
 // check compares a task with what the Scheduler says of it.
 func (m *taskModel) check(x *modelJob) {
-	want := x.when
-	if !x.pending {
-		want = x.waited
-	}
 	when, ok := x.task.When()
-	if is := x.pending || x.waits; ok != is || x.task.Pending() != is || is && when.Sub(m.s.start) != want {
+	if ok != x.pending || x.task.Pending() != ok || ok && when.Sub(m.s.start) != x.when {
 		m.t.Fatalf("When: %v, %v, want %+v", when.Sub(m.s.start), ok, x)
 	}
 }
@@ -150,10 +138,10 @@ func (m *taskModel) step() {
 			m.add(0, max(d, 0)+at(1)/3)
 		}
 	case 4, 5:
-		if got, want := x.task.Stop(), x.pending || x.waits; got != want {
+		if got, want := x.task.Stop(), x.pending; got != want {
 			m.t.Fatalf("Stop: %v, of %+v", got, x)
 		}
-		x.pending, x.waits = false, false
+		x.pending = false
 	case 6:
 		if got := x.task.Reset(d); got != x.pending {
 			m.t.Fatalf("Reset: %v, of %+v", got, x)
@@ -162,8 +150,11 @@ func (m *taskModel) step() {
 			x.when = m.deadline(d)
 		}
 	case 7:
-		if m.l != nil {
-			m.runAll()
+		if m.held {
+			m.release()
+		} else if m.holds {
+			m.held = true
+			hold(m.s)
 		}
 	case 8:
 		m.settle(max(d, 0))
@@ -174,7 +165,7 @@ func (m *taskModel) step() {
 	}
 	m.settle(0)
 	m.check(x)
-	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelJob) bool { return !x.pending && !x.waits && m.r.IntN(8) == 0 })
+	m.tasks = slices.DeleteFunc(m.tasks, func(x *modelJob) bool { return !x.pending && m.r.IntN(8) == 0 })
 }
 
 func (s *Scheduler) validate(t testing.TB) {
@@ -184,16 +175,12 @@ func (s *Scheduler) validate(t testing.TB) {
 	s.wheel.validate(t)
 }
 
-// Jobs against the model, which panic, are stopped and moved, drained and, with an Executor, wait.
+// Jobs against the model, which panic, are stopped and moved, drained and, in some runs, wait.
 func TestJobsAgainstModel(t *testing.T) {
 	first := seed.Pick(t, 0)
 	for i := range uint64(4) {
-		m := &taskModel{r: rand.New(rand.NewPCG(first+i, 11))}
+		m := &taskModel{r: rand.New(rand.NewPCG(first+i, 11)), holds: i%2 == 1}
 		cfg := SchedulerConfig{OnPanic: func(any, []byte) { m.panics++ }}
-		if i%2 == 1 {
-			m.l = &queue{}
-			cfg.Executor = m.l.execute
-		}
 		inBubble(t, cfg, func(t *testing.T, s *Scheduler) {
 			m.t, m.s = t, s
 			for i := range 5000 {
@@ -206,9 +193,6 @@ func TestJobsAgainstModel(t *testing.T) {
 			for _, x := range m.tasks {
 				m.check(x)
 				if x.pending {
-					pending++
-				}
-				if x.waits {
 					pending++
 				}
 			}

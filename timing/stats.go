@@ -6,7 +6,6 @@ import "time"
 type Stats struct {
 	Pending  int            // timers, a periodic one counting once; as Len
 	Levels   [numLevels]int // of these, how many are on each level; the lowest has the nearest deadlines
-	Overdue  int            // of these, how many were due before they were added, and wait for an Advance
 	Fired    uint64         // callbacks run
 	Skipped  uint64         // periods of periodic timers that were missed and passed over
 	Cascaded uint64         // steps of timers from one slot to another, mostly on a lower level

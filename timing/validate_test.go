@@ -30,7 +30,7 @@ func (w *Wheel) check() error {
 			return fmt.Errorf("level %d is occupied and has no slots", level)
 		}
 	}
-	if counts.Pending != w.counts.Pending || counts.Overdue != w.counts.Overdue || counts.Levels != w.Stats().Levels {
+	if counts.Pending != w.counts.Pending || counts.Levels != w.Stats().Levels {
 		return fmt.Errorf("there are %+v, counted %+v", counts, w.counts)
 	}
 	if late != len(w.late) || periods != len(w.periods) {
@@ -70,11 +70,8 @@ func (w *Wheel) checkSlot(at int, seen map[uint32]bool, counts *Stats, late, per
 		seen[i], last = true, i
 		counts.Pending++
 		counts.Levels[level]++
-		if n.round != 0 {
-			counts.Overdue++
-			if level > 0 {
-				*late++
-			}
+		if n.round != 0 && level > 0 {
+			*late++
 		}
 		if n.slot&periodic != 0 {
 			*periods++

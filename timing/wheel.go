@@ -93,8 +93,6 @@ type Wheel struct {
 	advancing bool
 	round     uint16 // counts the Advances that found something to do; never 0
 	counts    Stats
-	drains    int     // that are running: one may be called within another
-	moved     []Timer // that were moved since the outermost of them began
 }
 
 // slot is a list of timers, in the order in which they were added.
@@ -159,7 +157,7 @@ func (w *Wheel) clear() {
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
 	w.nodes, w.made, w.free = nil, 0, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
-	w.counts.Pending, w.counts.Overdue = 0, 0
+	w.counts.Pending = 0
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
@@ -219,7 +217,6 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 	}
 	w.unlink(t.index, n)
 	w.file(t.index, n, when)
-	w.noteMoved(t)
 	return true
 }
 
@@ -230,7 +227,7 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 // has come, the timer is filed anew.
 func (w *Wheel) Extend(t Timer, when time.Duration) bool {
 	n := w.find(t)
-	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 || w.drains > 0 {
+	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 {
 		return w.Reset(t, when)
 	}
 	n.when = when
@@ -408,7 +405,6 @@ func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
 			n.when, n.round = next, 0
 			n.slot &^= extended
 			w.place(i, n, w.up(next))
-			w.noteMoved(due.Timer)
 		}
 		if take == nil {
 			due.Func()
@@ -472,11 +468,8 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	}
 	n.slot = n.slot&periodic | uint16(at)
 	w.link(s, n, i, i)
-	if n.round != 0 {
-		w.counts.Overdue++
-		if level > 0 { // else its slot tells its tick
-			w.late[i] = tick
-		}
+	if n.round != 0 && level > 0 { // on level 0 its slot tells its tick
+		w.late[i] = tick
 	}
 }
 
@@ -512,7 +505,6 @@ func (w *Wheel) unlink(i uint32, n *node) {
 	s.count--
 	w.link(s, n, n.next, n.prev)
 	if n.round != 0 {
-		w.counts.Overdue--
 		delete(w.late, i)
 	}
 }

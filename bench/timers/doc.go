@@ -39,8 +39,3 @@ package main
 //   - Reset itself lazy, as Extend is now: timers of a tick have to run in the order in which they
 //     were added or reset, so each needs a number, 8 bytes more, and ticks have to be sorted.
 //   - Prefetching: Go has no instruction for it outside the runtime.
-//
-// Kept for a reason that still holds: callers of a Scheduler queue for its lock and its callbacks
-// do not. With a thousand goroutines that set and remove timers without a pause, callbacks at the
-// 99th percentile were late by 0.5 s without the queue and by 0.17 s with it, and far more of them
-// ran.

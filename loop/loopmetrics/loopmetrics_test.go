@@ -167,7 +167,7 @@ func TestLint(t *testing.T) {
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%v, %v", problems, err)
 		}
-		if n := testutil.CollectAndCount(c); n < 8 {
+		if n := testutil.CollectAndCount(c); n < 7 {
 			t.Errorf("%d metrics", n)
 		}
 	}

@@ -45,9 +45,7 @@ var schedulerMetrics = []struct {
 }{
 	{"timers", "Timers that are pending.", prometheus.GaugeValue,
 		func(s *timing.SchedulerStats) float64 { return float64(s.Pending) }},
-	{"waiting", "Callbacks given to the Executor that it has not started.", prometheus.GaugeValue,
-		func(s *timing.SchedulerStats) float64 { return float64(s.Waiting) }},
-	{"fired_total", "Callbacks that became due.", prometheus.CounterValue,
+	{"fired_total", "Callbacks that were started.", prometheus.CounterValue,
 		func(s *timing.SchedulerStats) float64 { return float64(s.Fired) }},
 	{"stopped_total", "Timers that were stopped, removed or replaced.", prometheus.CounterValue,
 		func(s *timing.SchedulerStats) float64 { return float64(s.Stopped) }},
