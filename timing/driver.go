@@ -16,7 +16,7 @@ type driver struct {
 	workers int
 	runNext func() bool // runs what is due next, and reports whether there may be more
 
-	mu      sync.Mutex    // of all below
+	mu      queuedLock    // of all below
 	wheel   *Wheel        // which stays the same
 	alarm   *time.Timer   // starts run
 	armed   time.Duration // when alarm goes off
@@ -39,6 +39,24 @@ func (d *driver) init(by string, cfg KeyedConfig, workers int, runNext func() bo
 	}
 	d.start, d.cfg, d.workers, d.runNext = time.Now(), cfg, workers, runNext
 	d.wheel, d.armed = New(Config{Tick: cfg.Tick}), math.MaxInt64
+}
+
+// queuedLock is a mutex for which callers queue, so that a run waits for one of them at most. With
+// a thousand that wait for the mutex itself, callbacks would come seconds late.
+type queuedLock struct {
+	sync.Mutex // what a run locks
+	queue      sync.Mutex
+}
+
+// Lock is for callers. Only the first in the queue waits for the mutex. (TryLock leaves alone a
+// Mutex that somebody has waited for in vain for a millisecond.)
+func (l *queuedLock) Lock() {
+	if l.TryLock() {
+		return
+	}
+	l.queue.Lock()
+	l.Mutex.Lock()
+	l.queue.Unlock()
 }
 
 func (d *driver) lock() {
@@ -120,7 +138,7 @@ func (d *driver) stop() {
 
 // run calls what is due. The alarm may go off when there are as many runs as may be.
 func (d *driver) run() {
-	d.mu.Lock()
+	d.mu.Mutex.Lock()
 	may := d.running < d.workers && !d.stopped
 	if may {
 		d.running++
@@ -135,7 +153,7 @@ func (d *driver) run() {
 }
 
 func (d *driver) endRun() {
-	d.mu.Lock()
+	d.mu.Mutex.Lock()
 	defer d.mu.Unlock()
 	d.running--
 	d.arm()

@@ -115,7 +115,7 @@ func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 // runDue gives expire a batch of what is due, and reports whether there may be more: at least the
 // batch, which must be forgotten.
 func (k *Keyed[K, V]) runDue() (more bool) {
-	k.mu.Lock()
+	k.mu.Mutex.Lock()
 	k.endBatch()
 	if !k.stopped {
 		more = k.takeDue(k.now()) || len(k.batch) > 0

@@ -268,7 +268,7 @@ func (s *Scheduler) runDue() (more bool) {
 // wheel's budget has run out, which lets others have the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
-	s.mu.Lock()
+	s.mu.Mutex.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, false
