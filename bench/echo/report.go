@@ -1,182 +1,100 @@
+//go:build linux
+
 package main
 
 import (
-	"cmp"
-	"encoding/csv"
+	"bytes"
+	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
-	"unicode/utf8"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
-// A summary is one peer's row of one cell: medians over the rounds.
-type summary struct {
-	cell, peer    string
-	rate          float64
-	cpu           spread
-	ratio         float64 // the median of what it takes of the first peer's CPU, round by round
-	p50, p99, p9s time.Duration
-	rss           float64
+// The tables of a job.
+const (
+	tableCPU    = "CPU"        // seconds per million messages
+	tableP99    = "p99"        // milliseconds
+	tableRate   = "messages/s" //
+	tableMemory = "memory"     // KiB for each idle connection, in user space
+	tableIdle   = "idle CPU"   // percent of a core, for all idle connections
+)
+
+// A record is what one round gave for a place in a table.
+type record struct {
+	Job, Table, Row, Peer string
+	Value                 float64
 }
 
-// A spread is a median, with the least and the greatest.
-type spread struct{ median, least, most float64 }
-
-func spreadOf(v []float64) spread {
-	v = slices.Sorted(slices.Values(v))
-	return spread{v[len(v)/2], v[0], v[len(v)-1]}
-}
-
-// summarize puts the rounds together, in the order of the measurements.
-func summarize(results []result, peers []string) (rows []summary) {
-	var cells []string
-	for _, r := range results {
-		if !slices.Contains(cells, r.cell) {
-			cells = append(cells, r.cell)
-		}
-	}
-	for _, c := range cells {
-		for _, p := range peers {
-			var cpu, rate, rss []float64
-			var all histogram
-			for i := range results {
-				if r := &results[i]; r.cell == c && r.peer == p {
-					cpu, rate, rss = append(cpu, r.cpu), append(rate, r.rate), append(rss, float64(r.rss))
-					all.merge(&r.latency)
-				}
-			}
-			if len(cpu) == 0 {
-				continue // it was left out
-			}
-			rows = append(rows, summary{
-				ratio: ratioTo(results, c, p, peers[0]),
-				cell:  c, peer: p, rate: spreadOf(rate).median, cpu: spreadOf(cpu), rss: spreadOf(rss).median,
-				p50: all.quantile(0.5), p99: all.quantile(0.99), p9s: all.quantile(0.999),
-			})
-		}
-	}
-	return rows
-}
-
-// ratioTo returns the median of a peer's CPU time by that of another in the same round.
-func ratioTo(results []result, cell, peer, first string) float64 {
-	rounds := make(map[int]float64) // the first's
-	var ratios []float64
-	for pass := range 2 {
-		for i := range results {
-			switch r := &results[i]; {
-			case r.cell != cell:
-			case pass == 0 && r.peer == first:
-				rounds[r.round] = r.cpu
-			case pass == 1 && r.peer == peer && rounds[r.round] > 0:
-				ratios = append(ratios, r.cpu/rounds[r.round])
-			}
-		}
-	}
-	if len(ratios) == 0 {
-		return 0
-	}
-	return spreadOf(ratios).median
-}
-
-// report prints the tables, and writes the files if there is a directory for them.
-func (o *options) report(results []result, idle []idleCost) error {
-	rows := summarize(results, o.peers)
-	printCells(os.Stdout, rows)
-	if len(idle) > 0 {
-		printIdle(os.Stdout, idle, o.idlers)
-	}
-	if o.out == "" {
-		return nil
-	}
-	if err := writeCSV(filepath.Join(o.out, "echo.csv"), rows, idle); err != nil {
+func (o *options) write(name string) error {
+	b, err := json.Marshal(o.records)
+	if err != nil {
 		return err
 	}
-	return plot(filepath.Join(o.out, "echo.svg"), rows)
+	return os.WriteFile(name, b, 0o644)
 }
 
-// printCells prints a table for each cell. The first peer is what the others are compared with, in
-// the same round each.
-func printCells(w io.Writer, rows []summary) {
-	for _, g := range group(rows) {
-		t := table{{"server", "messages/s", "CPU s per million", "first = 1", "p50", "p99", "p99.9", "memory"}}
-		for _, r := range g {
-			t = append(t, []string{
-				r.peer, fmt.Sprintf("%.0f", r.rate),
-				fmt.Sprintf("%.2f (%.2f–%.2f)", r.cpu.median, r.cpu.least, r.cpu.most),
-				fmt.Sprintf("%.2f", r.ratio),
-				short(r.p50).String(), short(r.p99).String(), short(r.p9s).String(),
-				fmt.Sprintf("%.0f MiB", r.rss/(1<<20)),
-			})
-		}
-		fmt.Fprintf(w, "\n%s\n\n", g[0].cell)
-		t.print(w)
-	}
+// A namedTable is one of a job: "echo CPU", say.
+type namedTable struct {
+	name string
+	measure.Table
 }
 
-// A table is printed as Markdown that is readable as it is. Its first line is the head.
-type table [][]string
-
-func (t table) print(w io.Writer) {
-	widths := make([]int, len(t[0]))
-	for _, line := range t {
-		for i, s := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(s))
+// tables makes tables of records, in their order. With a base the last column compares the first
+// server with it.
+func tables(records []record, base string) (all []namedTable) {
+	var order []string
+	results := make(map[string]*measure.Results)
+	for _, r := range records {
+		name := r.Job + " " + r.Table
+		if results[name] == nil {
+			results[name] = &measure.Results{Base: base}
+			order = append(order, name)
 		}
+		results[name].Add(r.Row, r.Peer, r.Value)
 	}
-	for n, line := range t {
-		for i, s := range line {
-			fmt.Fprintf(w, "| %s%s ", s, strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s)))
-		}
-		fmt.Fprintln(w, "|")
-		if n == 0 {
-			for _, width := range widths {
-				fmt.Fprint(w, "|", strings.Repeat("-", width+2))
-			}
-			fmt.Fprintln(w, "|")
-		}
+	for _, name := range order {
+		all = append(all, namedTable{name, results[name].Table()})
 	}
+	return all
 }
 
-// short rounds a time to three digits.
-func short(d time.Duration) time.Duration {
-	for unit := time.Second; unit > 1; unit /= 10 {
-		if d >= unit {
-			return d.Round(unit / 100)
+// updateDocs brings the tables of performance.md to what runs with -out have measured: those that
+// stand between two comments with their name. Runs may have measured different loads.
+func updateDocs(dir string, files []string) error {
+	var records []record
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
 		}
+		var rs []record
+		if err := json.Unmarshal(b, &rs); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		records = append(records, rs...)
 	}
-	return d
+	page := filepath.Join(dir, "performance.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables(records, "") {
+		var b bytes.Buffer
+		t.Print(&b)
+		text = replaceTable(text, t.name, b.Bytes())
+	}
+	return os.WriteFile(page, text, 0o644)
 }
 
-func printIdle(w io.Writer, costs []idleCost, n int) {
-	t := table{{"server", "bytes of user memory for each", "CPU of all, % of a core"}}
-	for _, c := range costs {
-		t = append(t, []string{c.peer, fmt.Sprintf("%.0f", c.memory), fmt.Sprintf("%.2f", c.cpu)})
+// replaceTable replaces what stands between the two comments that name a table, if there are any.
+func replaceTable(text []byte, name string, table []byte) []byte {
+	begin, end := []byte("<!-- "+name+" -->\n"), []byte("<!-- end of "+name+" -->")
+	from, to := bytes.Index(text, begin), bytes.Index(text, end)
+	if from < 0 || to < from {
+		return text
 	}
-	fmt.Fprintf(w, "\n%d idle connections\n\n", n)
-	t.print(w)
-}
-
-func writeCSV(name string, rows []summary, idle []idleCost) error {
-	var b strings.Builder
-	w := csv.NewWriter(&b)
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
-	_ = w.Write([]string{"cell", "server", "messages_per_second", "cpu_seconds_per_million", "least", "most",
-		"p50_us", "p99_us", "p99.9_us", "rss_bytes"})
-	micro := func(d time.Duration) string { return number(float64(d) / 1e3) }
-	for _, r := range rows {
-		_ = w.Write([]string{r.cell, r.peer, number(r.rate), number(r.cpu.median), number(r.cpu.least),
-			number(r.cpu.most), micro(r.p50), micro(r.p99), micro(r.p9s), strconv.Itoa(int(r.rss))})
-	}
-	_ = w.Write([]string{"idle connections", "server", "bytes_per_connection", "cpu_percent"})
-	for _, c := range idle {
-		_ = w.Write([]string{"", c.peer, number(c.memory), number(c.cpu)})
-	}
-	w.Flush()
-	return cmp.Or(w.Error(), os.WriteFile(name, []byte(b.String()), 0o644))
+	return slices.Concat(text[:from+len(begin)], []byte("\n"), table, []byte("\n"), text[to:])
 }

@@ -3,16 +3,15 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 // Messages have a length of 4 bytes in front. A ping and its answer have one byte. A talker's
@@ -22,9 +21,7 @@ const (
 	pingSize   = 1
 	talkSize   = 60
 	portsEach  = 25_000 // of one address
-	talkFor    = 20 * time.Second
-	perSecond  = talkers
-	talkPeriod = time.Second / perSecond
+	talkPeriod = time.Second / talkers
 )
 
 var pingFrame = []byte{0, 0, 0, pingSize, 'p'}
@@ -37,15 +34,16 @@ type clients struct {
 	quiet   map[int32]bool // fall silent
 	silence atomic.Bool
 	waits   chan time.Duration
+	talkFor time.Duration
 }
 
 // runClients opens n connections, and then does what its input says.
-func runClients(addr string, first, n int) error {
+func runClients(addr string, first, n int, talk time.Duration) error {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return err
 	}
-	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16)}
+	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk}
 	if c.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -62,14 +60,15 @@ func runClients(addr string, first, n int) error {
 	}
 	go c.serve()
 	fmt.Println("open")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
+	measure.Obey(func(line string) string {
+		switch line {
 		case "talk":
-			c.talk()
+			return c.talk()
 		case "silence":
 			c.fallSilent()
 		}
-	}
+		return ""
+	})
 	return nil
 }
 
@@ -138,14 +137,14 @@ func (c *clients) received(fd int32, in []byte) {
 
 var epoch = time.Now()
 
-// talk has the first connections say something each second, at times that are spread, and prints
+// talk has the first connections say something each second, at times that are spread, and returns
 // the median and the 99th percentile of the times to an answer, from when each was to be sent.
-func (c *clients) talk() {
+func (c *clients) talk() string {
 	frame := make([]byte, header+talkSize)
 	binary.BigEndian.PutUint32(frame, talkSize)
 	begun := time.Since(epoch)
 	var waits []time.Duration
-	for i := range int(talkFor / talkPeriod) {
+	for i := range int(c.talkFor / talkPeriod) {
 		due := begun + time.Duration(i)*talkPeriod
 		time.Sleep(due - time.Since(epoch))
 		binary.BigEndian.PutUint64(frame[header:], uint64(due))
@@ -158,15 +157,7 @@ func (c *clients) talk() {
 	for len(c.waits) > 0 {
 		waits = append(waits, <-c.waits)
 	}
-	slices.Sort(waits)
-	fmt.Println(quantile(waits, 0.5).Nanoseconds(), quantile(waits, 0.99).Nanoseconds())
-}
-
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(q*float64(len(sorted)-1))]
+	return fmt.Sprint(int64(measure.Quantile(waits, 0.5)), " ", int64(measure.Quantile(waits, 0.99)))
 }
 
 // fallSilent has the quiet ones say something once more, all at once, and then nothing.
@@ -175,5 +166,4 @@ func (c *clients) fallSilent() {
 	for fd := range c.quiet {
 		_, _ = unix.Write(int(fd), pingFrame)
 	}
-	fmt.Println("silent")
 }

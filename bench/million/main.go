@@ -2,18 +2,19 @@
 
 // Command million opens as many real TCP connections over loopback as are asked for, and tells what
 // they cost: memory of the server and of the kernel, CPU of a heartbeat, how late silent peers are
-// evicted, and how long talkers beside them wait.
+// evicted, and how long talkers beside them wait. It fills the table of docs/scaling.md that is
+// about sockets:
 //
-//	sudo go run ./million -conns 10000,100000,1000000 -servers loopwheel,loopwheel-epoll,gnet-scan,net
+//	sudo go run ./million -conns 10000,100000,1000000    # four minutes for each number and server
+//	go run ./million -quick
 //
 // Each connection has an idle timeout of one and a half heartbeats, is pinged after a heartbeat of
 // silence, and answers. The clients use addresses of 127.0.0.0/8, as one address has 28,000 ports.
-// As root the command raises the limits that it needs, and puts them back. A line on standard error
-// tells what is going on.
+// As root the command raises the limits that it needs, and puts them back. Where a process may not
+// have enough files open, several pairs of a server and its clients share the connections.
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/bench/internal/child"
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 )
 
 type options struct {
-	heartbeat, window time.Duration
+	heartbeat, window, talk time.Duration
 }
 
 func main() {
@@ -48,31 +49,35 @@ func main() {
 	conns := flag.String("conns", "10000,100000", "`numbers` of connections, by commas")
 	names := flag.String("servers", "loopwheel,loopwheel-epoll,gnet-scan,net", "`servers` to measure, by commas")
 	flag.DurationVar(&o.heartbeat, "heartbeat", time.Minute, "ping after so long a silence")
-	flag.DurationVar(&o.window, "for", time.Minute, "how long each is measured")
+	flag.DurationVar(&o.window, "for", time.Minute, "how long heartbeats are measured")
+	flag.DurationVar(&o.talk, "talk", 20*time.Second, "how long talkers are measured")
+	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
+	if *quick {
+		*conns, o.heartbeat, o.window, o.talk = "4000", 2*time.Second, 2*time.Second, 2*time.Second
+	}
 	switch {
 	case *serve != "":
 		check(runServer(*serve, o.heartbeat))
-		return
 	case *client != "":
 		n, err := strconv.Atoi(*conns)
 		check(err)
-		check(runClients(*client, *first, n))
-		return
-	}
-	numbers := parse(*conns)
-	restore, err := raiseLimits(slices.Max(numbers))
-	check(err)
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-stop
+		check(runClients(*client, *first, n, o.talk))
+	default:
+		numbers := parse(*conns)
+		restore, err := raiseLimits(slices.Max(numbers))
+		check(err)
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+		go func() {
+			<-stop
+			restore()
+			os.Exit(1)
+		}()
+		err = o.measureAll(numbers, strings.Split(*names, ","))
 		restore()
-		os.Exit(1)
-	}()
-	err = o.measureAll(numbers, strings.Split(*names, ","))
-	restore()
-	check(err)
+		check(err)
+	}
 }
 
 func check(err error) {
@@ -92,15 +97,6 @@ func parse(list string) (numbers []int) {
 	return numbers
 }
 
-// A reading is what a server says of itself.
-type reading struct {
-	Resident int           // bytes
-	CPU      time.Duration // user's and system's
-	Conns    int
-	Evicted  int
-	Late     []time.Duration // of evictions: the median, the 99th percentile, the worst
-}
-
 // A row is what one measurement gave.
 type row struct {
 	opening        time.Duration
@@ -113,29 +109,29 @@ type row struct {
 }
 
 func (o *options) measureAll(numbers []int, servers []string) error {
-	fmt.Println("| server | connections | opened in | user memory | kernel, both ends | CPU per connection and minute | talkers: median | p99 | evicted | late: p99 | worst | ended in |")
-	fmt.Println("|" + strings.Repeat("---|", 12))
+	t := measure.Table{{"server", "connections", "opened in", "user memory", "kernel, both ends", "CPU per connection and minute",
+		"talkers: median", "p99", "evicted", "late: p99", "worst", "ended in"}}
+	defer func() {
+		measure.Progress("")
+		t.Print(os.Stdout)
+	}()
 	for _, n := range numbers {
 		for _, server := range servers {
 			r, err := o.measure(server, n)
 			if err != nil {
 				return fmt.Errorf("%s, %d connections: %w", server, n, err)
 			}
-			fmt.Printf("\r\x1b[K| %s | %d | %.1f s | %d B | %d B | %.2f µs | %v | %v | %d | %v | %v | %.1f s |\n", server, n,
-				r.opening.Seconds(), r.user, r.kernel, float64(r.cpu.Nanoseconds())/1e3, short(r.median), short(r.p99),
-				r.evicted, short(r.late), short(r.lateMost), r.closing.Seconds())
+			t = append(t, []string{server, strconv.Itoa(n), measure.Short(r.opening).String(), fmt.Sprintf("%d B", r.user),
+				fmt.Sprintf("%d B", r.kernel), measure.Short(r.cpu).String(), measure.Short(r.median).String(), measure.Short(r.p99).String(),
+				strconv.Itoa(r.evicted), measure.Short(r.late).String(), measure.Short(r.lateMost).String(), measure.Short(r.closing).String()})
+			measure.Progress("%s\n", strings.Join(t[len(t)-1], " | "))
 		}
 	}
 	return nil
 }
 
-func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...) }
-
-// A pair is a server and its clients. More than one is needed where the system lets a process have
-// less descriptors than there are connections.
-type pair struct{ server, clients *child.Process }
+// A pair is a server and its clients.
+type pair struct{ server, clients *measure.Process }
 
 type pairs []pair
 
@@ -148,15 +144,28 @@ func (ps pairs) end() {
 	}
 }
 
-// read sums up what the servers say. Only the last one evicts.
+// A reading is what servers say of themselves, and what they have used.
+type reading struct {
+	resident       int // bytes
+	cpu            time.Duration
+	conns, evicted int
+	late, lateMost time.Duration // the 99th percentile, and the worst
+}
+
+// read sums up what the servers say, after what they are told to do. Only the last one evicts.
 func (ps pairs) read(what string) (sum reading, err error) {
 	for _, p := range ps {
-		r, err := read(p.server, what)
+		answer, err := p.server.Ask(what)
 		if err != nil {
-			return r, err
+			return sum, err
 		}
-		r.Resident, r.CPU, r.Conns = r.Resident+sum.Resident, r.CPU+sum.CPU, r.Conns+sum.Conns
-		sum = r
+		var conns int
+		if _, err := fmt.Sscan(answer, &conns, &sum.evicted, &sum.late, &sum.lateMost); err != nil {
+			return sum, fmt.Errorf("%q: %w", answer, err)
+		}
+		sum.conns += conns
+		sum.resident += p.server.Resident()
+		sum.cpu += p.server.CPU()
 	}
 	return sum, nil
 }
@@ -166,17 +175,11 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	defer func() { ps.end() }()
 	each := descriptors() - 1000
 	for range (n + each - 1) / each {
-		server, err := child.Spawn("-serve", name, "-heartbeat", o.heartbeat.String())
+		server, err := measure.Self(name, "-serve", name, "-heartbeat", o.heartbeat.String())
 		if err != nil {
 			return r, err
 		}
 		ps = append(ps, pair{server: server})
-	}
-	addrs := make([]string, len(ps))
-	for i, p := range ps {
-		if addrs[i], err = p.server.Line(); err != nil {
-			return r, err
-		}
 	}
 	empty, err := ps.read("gc")
 	if err != nil {
@@ -185,45 +188,35 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	kernel, begun := kernelMemory(), time.Now()
 	for i := range ps {
 		first, last := i*n/len(ps), (i+1)*n/len(ps)
-		c, err := child.Spawn("-client", addrs[i], "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first))
+		c, err := measure.Self("clients", "-client", ps[i].server.Addr, "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first),
+			"-talk", o.talk.String())
 		if err != nil {
 			return r, err
 		}
 		ps[i].clients = c
-		if err := opened(name, first, c); err != nil {
-			return r, err
+		for line := c.Addr; line != "open"; {
+			measure.Progress("%s: %s of the connections from %d on", name, line, first)
+			if line, err = c.Line(); err != nil {
+				return r, err
+			}
 		}
 	}
 	r.opening = time.Since(begun)
 	return r, o.watch(&r, name, n, ps, empty, kernel)
 }
 
-// opened waits until a process of clients has its connections.
-func opened(name string, first int, c *child.Process) error {
-	for {
-		line, err := c.Line()
-		if err != nil {
-			return errors.New("the clients have ended")
-		}
-		if line == "open" {
-			return nil
-		}
-		progress("%s: %s of the connections from %d on", name, line, first)
-	}
-}
-
 // watch measures when all are connected: heartbeats and talkers for a while, then evictions.
 func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, kernel int) error {
-	progress("%s: %d connections, heartbeats", name, n)
+	measure.Progress("%s: %d connections, heartbeats", name, n)
 	time.Sleep(o.heartbeat) // each was pinged once
 	before, err := ps.read("gc")
 	if err != nil {
 		return err
 	}
-	if before.Conns != n {
-		return fmt.Errorf("%d are open", before.Conns)
+	if before.conns != n {
+		return fmt.Errorf("%d are open", before.conns)
 	}
-	r.user, r.kernel = (before.Resident-empty.Resident)/n, (kernelMemory()-kernel)/n
+	r.user, r.kernel = (before.resident-empty.resident)/n, (kernelMemory()-kernel)/n
 	if before, err = ps.read(""); err != nil {
 		return err
 	}
@@ -232,8 +225,8 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 	if err != nil {
 		return err
 	}
-	r.cpu = time.Duration(float64(after.CPU-before.CPU) / float64(n) * float64(time.Minute) / float64(o.window))
-	progress("%s: %d connections, %d of them talk", name, n, talkers)
+	r.cpu = time.Duration(float64(after.cpu-before.cpu) / float64(n) * float64(time.Minute) / float64(o.window))
+	measure.Progress("%s: %d connections, %d of them talk", name, n, talkers)
 	clients := ps[len(ps)-1].clients
 	answer, err := clients.Ask("talk")
 	if err != nil {
@@ -242,27 +235,20 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 	if _, err := fmt.Sscan(answer, &r.median, &r.p99); err != nil {
 		return err
 	}
-	progress("%s: %d connections, some of which fall silent", name, n)
+	measure.Progress("%s: %d connections, some of which fall silent", name, n)
 	if _, err := clients.Ask("silence"); err != nil {
 		return err
 	}
-	time.Sleep(o.heartbeat*3/2 + 5*time.Second)
+	time.Sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
-	r.evicted, r.late, r.lateMost = after.Evicted, after.Late[1], after.Late[2]
-	progress("%s: the end of %d connections", name, n)
+	if r.evicted, r.late, r.lateMost = after.evicted, after.late, after.lateMost; r.evicted == 0 {
+		return errors.New("nobody was evicted")
+	}
+	measure.Progress("%s: the end of %d connections", name, n)
 	begun := time.Now()
 	_, err = ps.read("end")
 	r.closing = time.Since(begun)
 	return err
-}
-
-// read asks the server for a reading, after what it is told to do.
-func read(server *child.Process, what string) (r reading, err error) {
-	s, err := server.Ask(what)
-	if err != nil {
-		return r, fmt.Errorf("the server has ended: %w", err)
-	}
-	return r, json.Unmarshal([]byte(s), &r)
 }

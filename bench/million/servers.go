@@ -3,23 +3,17 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"net"
-	"os"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -39,59 +33,40 @@ func (s *counts) evicted(heard, timeout time.Duration) {
 	s.mu.Unlock()
 }
 
-// runServer prints its address, and for each line of input a reading; "gc" collects all garbage
-// before, and "end" ends all connections.
+// runServer prints its address, and for each line of input how many connections there are, how many
+// were evicted, and how late: the 99th percentile and the worst. "end" ends all connections.
 func runServer(name string, heartbeat time.Duration) error {
 	s := &counts{}
-	serve, ok := map[string]func(*counts, time.Duration) (addr string, end func(), err error){
-		"loopwheel": func(s *counts, d time.Duration) (string, func(), error) {
-			return serveLoopwheel(s, d, loop.EngineDefault)
-		},
-		"loopwheel-epoll": func(s *counts, d time.Duration) (string, func(), error) {
-			return serveLoopwheel(s, d, loop.EngineEpoll)
-		},
-		"gnet-scan": serveGnet,
-		"net":       serveNet,
-	}[name]
-	if !ok {
-		return fmt.Errorf("there is no server %q", name)
+	var addr string
+	var end func()
+	var err error
+	switch name {
+	case "loopwheel":
+		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineGnet)
+	case "loopwheel-epoll":
+		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineEpoll)
+	case "gnet-scan":
+		err = serveGnet(s, heartbeat, &end)
+	case "net":
+		addr, end, err = serveNet(s, heartbeat)
+	default:
+		err = fmt.Errorf("there is no server %q", name)
 	}
-	addr, end, err := serve(s, heartbeat)
 	if err != nil {
 		return err
 	}
-	fmt.Println(addr)
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
-		case "gc":
-			runtime.GC()
-			debug.FreeOSMemory()
-		case "end":
+	if addr != "" {
+		fmt.Println(addr)
+	}
+	measure.Obey(func(line string) string {
+		if line == "end" {
 			end()
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(s.reading()); err != nil {
-			return err
-		}
-	}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Sprint(s.open.Load(), " ", len(s.late), " ", int64(measure.Quantile(s.late, 0.99)), " ", int64(measure.Quantile(s.late, 1)))
+	})
 	return nil
-}
-
-func (s *counts) reading() reading {
-	var pages, resident int
-	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
-		_, _ = fmt.Sscan(string(statm), &pages, &resident)
-	}
-	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slices.Sort(s.late)
-	return reading{
-		Resident: resident * os.Getpagesize(),
-		CPU:      time.Duration(used.Utime.Nano() + used.Stime.Nano()),
-		Conns:    int(s.open.Load()), Evicted: len(s.late),
-		Late: []time.Duration{quantile(s.late, 0.5), quantile(s.late, 0.99), quantile(s.late, 1)},
-	}
 }
 
 // peer is the handler of loopwheel's server.
@@ -216,35 +191,18 @@ func (s *gnetScan) OnTick() (time.Duration, gnet.Action) {
 	return time.Second, gnet.None
 }
 
-func serveGnet(s *counts, heartbeat time.Duration) (string, func(), error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // gnet does not tell which port it got
-	if err != nil {
-		return "", nil, err
-	}
-	addr := ln.Addr().String()
-	_ = ln.Close()
+func serveGnet(s *counts, heartbeat time.Duration, end *func()) error {
 	h := &gnetScan{counts: s, heartbeat: heartbeat, booted: make(chan gnet.Engine, 1), peers: make(map[*gnetPeer]struct{})}
 	failed := make(chan error, 1)
-	go func() {
-		failed <- gnet.Run(h, "tcp://"+addr, gnet.WithNumEventLoop(1), gnet.WithTicker(true),
-			gnet.WithLogger(silentLogger{}))
-	}()
+	go func() { failed <- measure.RunGnet("tcp", h, gnet.WithNumEventLoop(1), gnet.WithTicker(true)) }()
 	select {
 	case err := <-failed:
-		return "", nil, err
+		return err
 	case e := <-h.booted:
-		return addr, func() { _ = e.Stop(context.Background()) }, nil
+		*end = func() { _ = e.Stop(context.Background()) }
+		return nil
 	}
 }
-
-// silentLogger keeps gnet from printing to the standard output.
-type silentLogger struct{}
-
-func (silentLogger) Debugf(string, ...any) {}
-func (silentLogger) Infof(string, ...any)  {}
-func (silentLogger) Warnf(string, ...any)  {}
-func (silentLogger) Errorf(string, ...any) {}
-func (silentLogger) Fatalf(string, ...any) {}
 
 // serveNet is Go's own net: a goroutine for each connection, and a deadline for each read.
 func serveNet(s *counts, heartbeat time.Duration) (string, func(), error) {

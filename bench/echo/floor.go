@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -6,39 +8,57 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // floorPeers are loops on epoll by hand, in Go and in C, without timeouts and limits: what a
-// framework adds is the difference to them.
-var floorPeers = []peer{{"epoll-go", serveEpoll}, {"epoll-c", serveC}}
+// framework adds is the difference to them. Netty is what one would take instead of Go.
+var floorPeers = []peer{
+	{name: "epoll-go", title: "epoll in Go", serve: serveEpoll},
+	{name: "epoll-c", title: "epoll in C", serve: serveC, needs: []string{"cc"}},
+	{name: "netty", title: "Netty", serve: serveNetty, needs: []string{"java", "javac", nettyJars[0]}, slow: true},
+}
 
-//go:embed c/epoll.c
-var epollC []byte
+var (
+	//go:embed foreign/epoll.c
+	epollC []byte
+	//go:embed foreign/Netty.java
+	nettyJava []byte
 
-// serveC becomes the server in C, which the system's compiler makes first.
+	nettyJars = []string{"/usr/share/java/netty-handler.jar", "/usr/share/java/netty-codec.jar", "/usr/share/java/netty-transport.jar",
+		"/usr/share/java/netty-buffer.jar", "/usr/share/java/netty-resolver.jar", "/usr/share/java/netty-common.jar", "/usr/share/java/jctools-core.jar"}
+)
+
+// become compiles a source file by a command, and is another program from then on.
+func become(source string, text []byte, compiler, program []string) error {
+	if err := os.WriteFile(source, text, 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.Command(compiler[0], compiler[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", compiler[0], err, out)
+	}
+	path, err := exec.LookPath(program[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, program, os.Environ())
+}
+
 func serveC(s setup) error {
-	dir, err := os.MkdirTemp("", "echo-c-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	exe := filepath.Join(dir, "epoll")
-	if err := os.WriteFile(exe+".c", epollC, 0o600); err != nil {
-		return err
-	}
-	if out, err := exec.Command("cc", "-O2", "-pthread", "-o", exe, exe+".c").CombinedOutput(); err != nil {
-		return fmt.Errorf("epoll-c needs a C compiler named cc: %w\n%s", err, out)
-	}
-	f, err := os.Open(exe)
-	if err != nil {
-		return err
-	}
-	_ = os.RemoveAll(dir) // the open file lasts until the process has begun
-	return syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []string{"epoll-c", strconv.Itoa(s.loops)}, os.Environ())
+	exe := filepath.Join(s.dir, "epoll")
+	return become(exe+".c", epollC, []string{"cc", "-O2", "-pthread", "-o", exe, exe + ".c"}, []string{exe, fmt.Sprint(s.loops)})
+}
+
+// serveNetty has an IdleStateHandler, and as many cores as the others.
+func serveNetty(s setup) error {
+	source, path := filepath.Join(s.dir, "Netty.java"), strings.Join(append(nettyJars, s.dir), ":")
+	return become(source, nettyJava, []string{"javac", "-cp", path, "-d", s.dir, source},
+		[]string{"java", "-cp", path, "-XX:+UseSerialGC", fmt.Sprintf("-XX:ActiveProcessorCount=%d", s.loops),
+			"--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+			"-Dio.netty.tryReflectionSetAccessible=true", "Netty", fmt.Sprint(s.loops), fmt.Sprint(s.timeout.Milliseconds())})
 }
 
 // An epollConn is a connection of serveEpoll, with the output that its socket has not taken.

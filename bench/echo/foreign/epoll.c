@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -141,7 +140,7 @@ static void *loop(void *arg) {
 	}
 }
 
-// main answers each line on its input with what the process has used, and ends with its input.
+// main answers each line on its input, and ends with it.
 int main(int argc, char **argv) {
 	int loops = argc > 1 ? atoi(argv[1]) : 1;
 	struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -154,16 +153,7 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 	char line[64];
 	while (fgets(line, sizeof line, stdin)) {
-		struct rusage u;
-		long pages = 0;
-		getrusage(RUSAGE_SELF, &u);
-		FILE *f = fopen("/proc/self/statm", "r");
-		if (f && fscanf(f, "%*d %ld", &pages) != 1)
-			pages = 0;
-		if (f)
-			fclose(f);
-		long long us = (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000LL + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
-		printf("{\"CPU\":%lld,\"RSS\":%ld}\n", us * 1000, pages * sysconf(_SC_PAGESIZE));
+		putchar('\n');
 		fflush(stdout);
 	}
 	return 0;
