@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/RussellLuo/timingwheel v0.0.0-20220218152713-54845bda3108
-	github.com/antlabs/timer v0.1.4
 	github.com/centrifugal/centrifuge v0.37.0
 	github.com/cloudwego/netpoll v0.7.2
 	github.com/coder/websocket v1.8.14
@@ -14,10 +13,8 @@ require (
 	github.com/lesismal/llib v1.2.2
 	github.com/lesismal/nbio v1.6.5
 	github.com/loopwheel/loopwheel v0.0.0
-	github.com/ouqiang/timewheel v1.0.1
 	github.com/panjf2000/gnet/v2 v2.9.8
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/rfyiamcool/go-timewheel v1.1.0
 	github.com/zeromicro/go-zero v1.10.3
 	golang.org/x/net v0.59.0
 	golang.org/x/sys v0.48.0
@@ -25,7 +22,6 @@ require (
 
 require (
 	github.com/FZambia/eagle v0.2.0 // indirect
-	github.com/antlabs/stl v0.0.2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bytedance/gopkg v0.1.1 // indirect
 	github.com/centrifugal/protocol v0.16.1 // indirect

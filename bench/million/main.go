@@ -214,7 +214,7 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 		return err
 	}
 	if before.conns != n {
-		return fmt.Errorf("%d are open", before.conns)
+		return fmt.Errorf("%d are left: the machine was too busy for a heartbeat of %v", before.conns, o.heartbeat)
 	}
 	r.user, r.kernel = (before.resident-empty.resident)/n, (kernelMemory()-kernel)/n
 	if before, err = ps.read(""); err != nil {
