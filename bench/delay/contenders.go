@@ -29,7 +29,7 @@ const concurrency = 64
 
 func contenders(r *redisServer) ([]contender, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.Addr})
-	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency, Shards: r.shards})
+	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency})
 	if err != nil {
 		return nil, err
 	}

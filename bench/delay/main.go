@@ -5,7 +5,6 @@
 //
 //	go run ./delay                        # three rounds: five minutes
 //	go run ./delay -quick
-//	go run ./delay -only memory -memory 1000000
 //
 // It needs the program redis-server.
 package main
@@ -22,10 +21,9 @@ import (
 
 // settings are what the command line says.
 type settings struct {
-	rounds, tasks, memory int
-	window                time.Duration // of idle workers, and of lateness
-	settle                time.Duration // until all workers have found their place
-	shards                int
+	rounds, tasks int
+	window        time.Duration // of idle workers, and of lateness
+	settle        time.Duration // until all workers have found their place
 }
 
 func main() {
@@ -33,27 +31,24 @@ func main() {
 	log.SetPrefix("delay: ")
 	var s settings
 	flag.IntVar(&s.rounds, "rounds", 3, "measure this often, in turns")
-	flag.IntVar(&s.tasks, "tasks", 20_000, "tasks to add, and to run, in each round")
-	flag.IntVar(&s.memory, "memory", 100_000, "tasks to hold for the memory's measure")
+	flag.IntVar(&s.tasks, "tasks", 20_000, "tasks that live in each round")
 	flag.DurationVar(&s.window, "for", 10*time.Second, "how long to look at idle workers, and at lateness")
-	flag.IntVar(&s.shards, "shards", 0, "of rediswheel; 0 means its default")
-	only := flag.String("only", "", "only this: add, life, lateness, idle or memory")
+	only := flag.String("only", "", "only this: life, lateness or idle")
 	quick := flag.Bool("quick", false, "one short round")
 	flag.Parse()
 	s.settle = 8 * time.Second
 	if *quick {
-		s = settings{rounds: 1, tasks: 4000, memory: 10_000, window: 2 * time.Second, settle: 2 * time.Second, shards: s.shards}
+		s = settings{rounds: 1, tasks: 4000, window: 2 * time.Second, settle: 2 * time.Second}
 	}
 	r, err := startRedis()
 	if err != nil {
 		log.Fatal(err)
 	}
-	r.shards = s.shards
 	out := &measure.Results{Base: "asynq"}
 	for _, m := range []struct {
 		name string
 		do   func(*redisServer, settings, *measure.Results) error
-	}{{"add", adds}, {"life", lives}, {"lateness", lateness}, {"idle", idle}, {"memory", memory}} {
+	}{{"life", lives}, {"lateness", lateness}, {"idle", idle}} {
 		if !strings.Contains(m.name, *only) {
 			continue
 		}

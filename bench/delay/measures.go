@@ -13,22 +13,6 @@ import (
 
 var body = make([]byte, 200)
 
-func later(int) time.Time { return time.Now().Add(time.Hour) }
-
-// adds: how much adding a task costs.
-func adds(r *redisServer, s settings, out *measure.Results) error {
-	return each(r, s.rounds, func(c contender) error {
-		u, took, err := r.during(func() error { return addAll(c, s.tasks, later, body) })
-		if err != nil {
-			return err
-		}
-		n := float64(s.tasks)
-		out.Add("adding: tasks/s", c.name(), n/took.Seconds())
-		out.Add("adding: µs of Redis' CPU per task", c.name(), u.redis.Seconds()*1e6/n)
-		return nil
-	})
-}
-
 // lives: how much a whole life costs: added while workers run, due at some time in the five seconds
 // to come, done.
 func lives(r *redisServer, s settings, out *measure.Results) error {
@@ -115,15 +99,6 @@ func idle(r *redisServer, s settings, out *measure.Results) error {
 		})
 		out.Add("32 idle workers: commands/s, those in scripts included", c.name(), u.commands/took.Seconds())
 		out.Add("32 idle workers: ms of Redis' CPU a second", c.name(), u.redis.Seconds()*1e3/took.Seconds())
-		return err
-	})
-}
-
-// memory: bytes of Redis' memory per task that waits, with 200 bytes of body.
-func memory(r *redisServer, s settings, out *measure.Results) error {
-	return each(r, 1, func(c contender) error {
-		u, _, err := r.during(func() error { return addAll(c, s.memory, later, body) })
-		out.Add("memory of a task with 200 bytes, bytes", c.name(), u.usedMemory/float64(s.memory))
 		return err
 	})
 }

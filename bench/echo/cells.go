@@ -155,7 +155,7 @@ func (o *options) measureOnce(s *server, c cell) ([]record, error) {
 		}
 		defer free()
 	}
-	l := &load{cell: c, addr: s.Addr, tls: s.setup.tls}
+	l := &load{cell: c, addr: s.Addr, tls: s.setup.TLS}
 	if !c.anew {
 		var err error
 		if l.conns, err = connect(s.Addr, c.conns, l.tls); err != nil {
@@ -188,13 +188,13 @@ func (o *options) measureOnce(s *server, c cell) ([]record, error) {
 // idle opens connections that echo some messages of a size and then say nothing.
 func (o *options) idle(s *server, size int) ([]record, error) {
 	n := o.idlers
-	if s.setup.tls {
+	if s.setup.TLS {
 		n = min(n, 2000) // a handshake takes its time
 	}
-	if s.setup.to != "" {
+	if s.setup.To != "" {
 		n = min(n, 3500) // there are two ends
 	}
-	warm, err := connect(s.Addr, 50, s.setup.tls) // what is there once is there then
+	warm, err := connect(s.Addr, 50, s.setup.TLS) // what is there once is there then
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (o *options) idle(s *server, size int) ([]record, error) {
 		return nil, err
 	}
 	empty := s.Resident()
-	conns, err := connect(s.Addr, n, s.setup.tls)
+	conns, err := connect(s.Addr, n, s.setup.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +218,7 @@ func (o *options) idle(s *server, size int) ([]record, error) {
 	if err := s.collect(); err != nil {
 		return nil, err
 	}
-	cpu := s.CPU()
-	time.Sleep(o.rest)
-	return []record{
-		{Table: tableMemory, Value: float64(s.Resident()-empty) / float64(n) / 1024},
-		{Table: tableIdle, Value: (s.CPU() - cpu).Seconds() / o.rest.Seconds() * 100},
-	}, nil
+	return []record{{Table: tableMemory, Value: float64(s.Resident()-empty) / float64(n) / 1024}}, nil
 }
 
 // greet echoes messages on each connection, one by one; large ones so often that buffers are full.

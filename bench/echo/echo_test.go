@@ -30,7 +30,7 @@ func started(t *testing.T, p peer, s setup) *server {
 	if reason := p.missing(); reason != "" {
 		t.Skip(reason)
 	}
-	s.loops, s.dir = 1, t.TempDir()
+	s.Loops, s.Dir = 1, t.TempDir()
 	srv, err := startServer(p, s)
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +40,7 @@ func started(t *testing.T, p peer, s setup) *server {
 }
 
 func named1(name string) peer {
-	all := slices.Concat(echoPeers, watchPeers)
-	return all[slices.IndexFunc(all, func(p peer) bool { return p.name == name })]
+	return echoPeers[slices.IndexFunc(echoPeers, func(p peer) bool { return p.name == name })]
 }
 
 // A flag that is given counts for more than -quick, wherever it stands.
@@ -49,26 +48,26 @@ func TestQuickAndOtherFlags(t *testing.T) {
 	flags := flag.NewFlagSet("echo", flag.ContinueOnError)
 	flags.Bool("quick", false, "")
 	rounds, idlers := flags.Int("rounds", 5, ""), flags.Int("idlers", 9000, "")
-	window, timeout := flags.Duration("for", time.Second, ""), flags.Duration("timeout", time.Minute, "")
-	if err := flags.Parse([]string{"-rounds", "5", "-quick", "-timeout", "10s"}); err != nil {
+	window := flags.Duration("for", time.Second, "")
+	if err := flags.Parse([]string{"-rounds", "5", "-quick"}); err != nil {
 		t.Fatal(err)
 	}
 	hurry(flags, "tls")
-	if *rounds != 5 || *timeout != 10*time.Second || *idlers != 1000 || *window != 300*time.Millisecond {
-		t.Errorf("%d rounds, %v, %d idlers, %v", *rounds, *timeout, *idlers, *window)
+	if *rounds != 5 || *idlers != 1000 || *window != 300*time.Millisecond {
+		t.Errorf("%d rounds, %d idlers, %v", *rounds, *idlers, *window)
 	}
 }
 
 // Each peer echoes small and large frames, whatever pieces they come in, and is measured.
 func TestPeers(t *testing.T) {
-	o := &options{window: 200 * time.Millisecond, idlers: 20, rest: 10 * time.Millisecond}
+	o := &options{window: 200 * time.Millisecond, idlers: 20}
 	backend := started(t, floorPeers[0], setup{})
-	for name, peers := range map[string][]peer{"echo": echoPeers, "tls": tlsPeers, "proxy": proxyPeers, "watch": watchPeers} {
+	for name, peers := range map[string][]peer{"echo": echoPeers, "tls": tlsPeers, "proxy": proxyPeers} {
 		for _, p := range peers {
 			t.Run(name+"/"+p.name, func(t *testing.T) {
-				s := setup{timeout: time.Minute, tls: name == "tls"}
+				s := setup{Timeout: time.Minute, TLS: name == "tls"}
 				if name == "proxy" {
-					s.to = backend.Addr
+					s.To = backend.Addr
 				}
 				srv := started(t, p, s)
 				for _, c := range []cell{{conns: 3, size: 64, depth: 1}, {conns: 3, size: 64, depth: 16}, {conns: 2, size: 16 << 10, depth: 16},
@@ -95,7 +94,7 @@ func TestPeers(t *testing.T) {
 func TestHalfFrames(t *testing.T) {
 	for _, p := range echoPeers {
 		t.Run(p.name, func(t *testing.T) {
-			srv := started(t, p, setup{timeout: time.Minute})
+			srv := started(t, p, setup{Timeout: time.Minute})
 			for range 20 {
 				c, err := net.Dial("tcp", srv.Addr)
 				if err != nil {
@@ -125,37 +124,12 @@ func TestHalfFrames(t *testing.T) {
 // Another's server that fails is started anew, and left out at last; ours fails the run.
 func TestAttempt(t *testing.T) {
 	for name, ours := range map[string]bool{"net": false, "loopwheel": true} {
-		srv := started(t, named1(name), setup{timeout: time.Minute})
+		srv := started(t, named1(name), setup{Timeout: time.Minute})
 		tries, wrong, first := 0, errors.New("wrong"), srv.Addr
 		records, err := attempt(srv, "test", func(*server) ([]record, error) { tries++; return nil, wrong })
 		if records != nil || errors.Is(err, wrong) != ours || (err == nil) == ours || (tries == 1) != ours || (srv.Addr == first) != ours {
 			t.Errorf("%s: %v, %v, tried %d times", name, records, err, tries)
 		}
-	}
-}
-
-// Those that watch close what is silent, and nothing else.
-func TestWatch(t *testing.T) {
-	o := &options{idlers: 200, timeout: 3 * time.Second}
-	for _, p := range watchPeers {
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			srv := started(t, p, setup{timeout: o.timeout})
-			var w watch
-			if err := o.watch(srv, &w); err != nil {
-				t.Fatal(err)
-			}
-			want := w.silent
-			if strings.HasSuffix(p.name, "none") {
-				want = 0
-			}
-			if w.evicted != want || w.silent != 2 {
-				t.Errorf("%d of %d evicted, want %d", w.evicted, w.silent, want)
-			}
-			if least := w.lateness.Quantile(0); w.evicted > 0 && least < 0 {
-				t.Errorf("evicted early: %v", least)
-			}
-		})
 	}
 }
 
@@ -191,7 +165,7 @@ func TestDocs(t *testing.T) {
 	var o options
 	for _, v := range []float64{1, 2, 3} {
 		o.records = append(o.records, record{"echo", tableCPU, "a", "loopwheel", v}, record{"echo", tableCPU, "a", "net", 4},
-			record{"echo", tableIdle, "a", "net", 4})
+			record{"echo", tableMemory, "a", "net", 4})
 	}
 	if err := o.write(run); err != nil {
 		t.Fatal(err)

@@ -48,17 +48,17 @@ func become(source string, text []byte, compiler, program []string) error {
 }
 
 func serveC(s setup) error {
-	exe := filepath.Join(s.dir, "epoll")
-	return become(exe+".c", epollC, []string{"cc", "-O2", "-pthread", "-o", exe, exe + ".c"}, []string{exe, fmt.Sprint(s.loops)})
+	exe := filepath.Join(s.Dir, "epoll")
+	return become(exe+".c", epollC, []string{"cc", "-O2", "-pthread", "-o", exe, exe + ".c"}, []string{exe, fmt.Sprint(s.Loops)})
 }
 
 // serveNetty has an IdleStateHandler, and as many cores as the others.
 func serveNetty(s setup) error {
-	source, path := filepath.Join(s.dir, "Netty.java"), strings.Join(append(nettyJars, s.dir), ":")
-	return become(source, nettyJava, []string{"javac", "-cp", path, "-d", s.dir, source},
-		[]string{"java", "-cp", path, "-XX:+UseSerialGC", fmt.Sprintf("-XX:ActiveProcessorCount=%d", s.loops),
+	source, path := filepath.Join(s.Dir, "Netty.java"), strings.Join(append(nettyJars, s.Dir), ":")
+	return become(source, nettyJava, []string{"javac", "-cp", path, "-d", s.Dir, source},
+		[]string{"java", "-cp", path, "-XX:+UseSerialGC", fmt.Sprintf("-XX:ActiveProcessorCount=%d", s.Loops),
 			"--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-			"-Dio.netty.tryReflectionSetAccessible=true", "Netty", fmt.Sprint(s.loops), fmt.Sprint(s.timeout.Milliseconds())})
+			"-Dio.netty.tryReflectionSetAccessible=true", "Netty", fmt.Sprint(s.Loops), fmt.Sprint(s.Timeout.Milliseconds())})
 }
 
 // An epollConn is a connection of serveEpoll, with the output that its socket has not taken.
@@ -78,7 +78,7 @@ type epollLoop struct {
 func serveEpoll(s setup) error {
 	addr := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
 	failed := make(chan error)
-	for range s.loops {
+	for range s.Loops {
 		l, err := newEpollLoop(addr)
 		if err != nil {
 			return err

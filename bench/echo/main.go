@@ -5,7 +5,6 @@
 // tables of docs/performance.md that are named here:
 //
 //	go run ./echo              # An echo: 13 loads, ten servers, five rounds: a quarter of an hour
-//	go run ./echo watch        # Watching over idle connections
 //	go run ./echo tls          # TLS
 //	go run ./echo proxy        # A proxy
 //	go run ./echo -quick tls   # each of them with -quick: less than a minute
@@ -44,8 +43,6 @@ type options struct {
 	rounds       int
 	window       time.Duration // of one measurement
 	idlers       int           // connections that say little
-	rest         time.Duration // how long idle ones are looked at
-	timeout      time.Duration // of idle connections, for watch
 	procs        int
 	apart        bool
 	dir          string // of what is made for servers in other languages
@@ -65,20 +62,14 @@ var jobs = map[string]job{
 	"echo":  {peers: echoPeers, cells: echoCells, idle: []int{64}, base: "gnet"},
 	"tls":   {peers: tlsPeers, cells: tlsCells, idle: []int{64, 16 << 10}, tls: true, base: "net + crypto/tls"},
 	"proxy": {peers: proxyPeers, cells: proxyCells, idle: []int{64}, base: "HAProxy"},
-	"watch": {peers: watchPeers},
 }
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("echo: ")
 	var o options
-	var s setup
-	serve := flag.String("serve", "", "used by the program itself: be the server of this `peer`")
-	flag.IntVar(&s.loops, "loops", 1, "used by the program itself: its loops")
-	flag.DurationVar(&s.timeout, "server-timeout", time.Minute, "used by the program itself: its idle timeout")
-	flag.BoolVar(&s.tls, "server-tls", false, "used by the program itself: whether it speaks TLS")
-	flag.StringVar(&s.to, "to", "", "used by the program itself: the `address` where a proxy leads")
-	flag.StringVar(&s.dir, "dir", "", "used by the program itself: a `directory` for what is made")
+	serve := flag.String("serve", "", "be the server of this `peer`: used by the program itself, and by ../instructions/run")
+	told := flag.String("setup", `{"Loops": 1, "Timeout": 60000000000}`, "see -serve: a setup in JSON")
 	client := flag.String("client", "", "send -n messages on 50 connections to this `address`, -depth at once, of -size bytes: for ../instructions/run")
 	n, depth, size := flag.Int("n", 1000, "see -client"), flag.Int("depth", 1, "see -client"), flag.Int("size", 64, "see -client")
 
@@ -87,7 +78,6 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
 	flag.IntVar(&o.idlers, "idlers", 9000, "how many connections are idle")
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Second, "the idle timeout of watch")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
 	flag.BoolVar(&o.apart, "apart", false, "have server and client run on a core each")
 	quick := flag.Bool("quick", false, "one short round, but for what other flags say")
@@ -96,7 +86,7 @@ func main() {
 	flag.Parse()
 	switch {
 	case *serve != "":
-		log.Fatal(runServer(*serve, s))
+		log.Fatal(runServer(*serve, *told))
 	case *client != "":
 		check(rounds(*client, *n, *depth, *size))
 		return
@@ -104,13 +94,11 @@ func main() {
 		check(updateDocs(*docs, flag.Args()))
 		return
 	}
-	o.rest = 5 * time.Second
 	name := "echo"
 	if flag.NArg() > 0 {
 		name = flag.Arg(0)
 	}
 	if *quick {
-		o.rest = 500 * time.Millisecond
 		hurry(flag.CommandLine, name)
 	}
 	j, ok := jobs[name]
@@ -131,7 +119,7 @@ func check(err error) {
 
 // hurry sets what -quick stands for, but for what was asked for by a flag of its own.
 func hurry(flags *flag.FlagSet, job string) {
-	quick := map[string]string{"rounds": "1", "for": "300ms", "idlers": "1000", "timeout": "3s"}
+	quick := map[string]string{"rounds": "1", "for": "300ms", "idlers": "1000"}
 	if job == "echo" {
 		quick["cells"] = "100 conns, 64 B; 16 KiB, depth 1; a connection each; idle"
 	}
@@ -156,17 +144,14 @@ func (o *options) run(name string, j job) (err error) {
 			j.base = j.peers[1].title
 		}
 	}
-	s := setup{loops: o.procs, timeout: time.Minute, tls: j.tls, dir: o.dir}
-	if name == "watch" {
-		s.timeout = o.timeout
-	}
+	s := setup{Loops: o.procs, Timeout: time.Minute, TLS: j.tls, Dir: o.dir}
 	if name == "proxy" {
 		backend, err := startServer(floorPeers[0], s)
 		if err != nil {
 			return err
 		}
 		defer backend.End()
-		s.to = backend.Addr
+		s.To = backend.Addr
 	}
 	servers, err := startServers(j.peers, s)
 	if err != nil {
@@ -180,9 +165,6 @@ func (o *options) run(name string, j job) (err error) {
 				return err
 			}
 		}
-	}
-	if name == "watch" {
-		return o.watchAll(servers)
 	}
 	if err := o.matrix(name, j, servers); err != nil {
 		return err

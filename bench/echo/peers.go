@@ -29,9 +29,9 @@ import (
 var echoPeers = append([]peer{
 	{name: "loopwheel", title: "EngineGnet", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineGnet) }},
 	{name: "loopwheel-epoll", title: "EngineEpoll", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll) }},
-	{name: "gnet", title: "gnet", serve: func(s setup) error { return serveGnet(s, &gnetServer{}) }},
+	{name: "gnet", title: "gnet", serve: func(s setup) error { return serveGnet(s) }},
 	{name: "gnet-256k", title: "gnet, 256 KiB", serve: func(s setup) error {
-		return serveGnet(s, &gnetServer{}, gnet.WithReadBufferCap(256<<10))
+		return serveGnet(s, gnet.WithReadBufferCap(256<<10))
 	}},
 	{name: "nbio", title: "nbio", serve: serveNbio},
 	{name: "netpoll", title: "netpoll", serve: serveNetpoll},
@@ -55,7 +55,7 @@ func selfSigned() (cert, key []byte, err error) {
 
 // config returns the settings of a server that speaks TLS, nil for the others.
 func (s setup) config() (*tls.Config, error) {
-	if !s.tls {
+	if !s.TLS {
 		return nil, nil
 	}
 	cert, key, err := selfSigned()
@@ -74,25 +74,27 @@ func (echoer) OnClose(*loop.Conn, error)                {}
 
 // serveLoopwheel has everything on that a server on the internet wants.
 func serveLoopwheel(s setup, engine loop.Engine) error {
-	return runLoopwheel(s, &loop.Server{
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	srv := &loop.Server{
+		Addr:             "tcp://127.0.0.1:0",
 		Engine:           engine,
-		IdleTimeout:      s.timeout,
-		IdleJitter:       s.timeout / 10,
-		FirstByteTimeout: s.timeout,
-		FrameTimeout:     s.timeout,
+		TLS:              cfg,
+		Codec:            codec.Length{Max: 1 << 20},
+		NumLoops:         s.Loops,
+		MaxConns:         15_000,
+		IdleTimeout:      s.Timeout,
+		IdleJitter:       s.Timeout / 10,
+		FirstByteTimeout: s.Timeout,
+		FrameTimeout:     s.Timeout,
 		MaxConnsPerIP:    15_000,
 		AcceptRate:       1_000_000,
 		Accept: func(c *loop.Conn) loop.Handler {
-			c.OnIdle(loop.WriteStalled, s.timeout, func(int) { c.Close() })
+			c.OnIdle(loop.WriteStalled, s.Timeout, func(int) { c.Close() })
 			return echoer{}
 		},
-	})
-}
-
-func runLoopwheel(s setup, srv *loop.Server) (err error) {
-	srv.Addr, srv.Codec, srv.NumLoops, srv.MaxConns = "tcp://127.0.0.1:0", codec.Length{Max: 1 << 20}, s.loops, 15_000
-	if srv.TLS, err = s.config(); err != nil {
-		return err
 	}
 	if err := srv.Start(context.Background()); err != nil {
 		return err
@@ -113,9 +115,9 @@ func (*gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-func serveGnet(s setup, h gnet.EventHandler, opts ...gnet.Option) error {
+func serveGnet(s setup, opts ...gnet.Option) error {
 	go measure.Obey(nil)
-	return measure.RunGnet("tcp", h, append(opts, gnet.WithNumEventLoop(s.loops))...)
+	return measure.RunGnet("tcp", &gnetServer{}, append(opts, gnet.WithNumEventLoop(s.Loops))...)
 }
 
 // nbioEngine returns an engine that listens on a free port, and where that is.
@@ -125,7 +127,7 @@ func nbioEngine(s setup) (*nbio.Engine, func() error) {
 	e := nbio.NewEngine(nbio.Config{
 		Network: "tcp",
 		Addrs:   []string{"127.0.0.1:0"},
-		NPoller: s.loops,
+		NPoller: s.Loops,
 		Listen: func(network, a string) (net.Listener, error) {
 			ln, err := net.Listen(network, a)
 			if err == nil {
@@ -194,7 +196,7 @@ func serveNbioTLS(s setup) error {
 
 // serveNetpoll has no timeout.
 func serveNetpoll(s setup) error {
-	if err := netpoll.Configure(netpoll.Config{PollerNum: s.loops}); err != nil {
+	if err := netpoll.Configure(netpoll.Config{PollerNum: s.Loops}); err != nil {
 		return err
 	}
 	ln, err := netpoll.CreateListener("tcp", "127.0.0.1:0")
@@ -265,7 +267,7 @@ func serveNet(s setup) error {
 		if err != nil {
 			return err
 		}
-		go echoNet(c, s.timeout)
+		go echoNet(c, s.Timeout)
 	}
 }
 

@@ -31,9 +31,9 @@ var proxyPeers = []peer{
 
 // proxyLoopwheel passes bytes as examples/proxy does.
 func proxyLoopwheel(s setup) error {
-	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: s.loops, Accept: func(a *loop.Conn) loop.Handler {
+	srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: s.Loops, Accept: func(a *loop.Conn) loop.Handler {
 		a.PauseRead()
-		loop.Dialer{}.Dial(a.Loop(), "tcp://"+s.to, func(b *loop.Conn, err error) loop.Handler {
+		loop.Dialer{}.Dial(a.Loop(), "tcp://"+s.To, func(b *loop.Conn, err error) loop.Handler {
 			if err != nil {
 				a.CloseWithError(err)
 				return nil
@@ -65,7 +65,7 @@ func proxyCopy(s setup) error {
 		}
 		go func() {
 			defer a.Close()
-			b, err := net.Dial("tcp", s.to)
+			b, err := net.Dial("tcp", s.To)
 			if err != nil {
 				return
 			}
@@ -95,7 +95,7 @@ backend b
 
 func proxyHAProxy(s setup, global, options string) error {
 	return s.becomeProxy("haproxy", func(addr string) string {
-		return fmt.Sprintf(haproxyConfig, s.loops, global, options, addr, s.to)
+		return fmt.Sprintf(haproxyConfig, s.Loops, global, options, addr, s.To)
 	}, "-q", "-db", "-f")
 }
 
@@ -113,7 +113,7 @@ stream { server { listen %s; proxy_pass %s; proxy_buffer_size 16k; } }
 )
 
 func proxyNginx(s setup) error {
-	return s.becomeProxy("nginx", func(addr string) string { return fmt.Sprintf(nginxConfig, s.dir, addr, s.to) }, "-p", s.dir, "-c")
+	return s.becomeProxy("nginx", func(addr string) string { return fmt.Sprintf(nginxConfig, s.Dir, addr, s.To) }, "-p", s.Dir, "-c")
 }
 
 // becomeProxy says where the program will listen, and is it from then on.
@@ -122,7 +122,7 @@ func (s setup) becomeProxy(program string, config func(addr string) string, args
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(s.dir, strings.ReplaceAll(addr, ":", "-"))
+	file := filepath.Join(s.Dir, strings.ReplaceAll(addr, ":", "-"))
 	if err := os.WriteFile(file, []byte(config(addr)), 0o600); err != nil {
 		return err
 	}

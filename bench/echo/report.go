@@ -19,7 +19,6 @@ const (
 	tableP99    = "p99"        // milliseconds
 	tableRate   = "messages/s" //
 	tableMemory = "memory"     // KiB for each idle connection, in user space
-	tableIdle   = "idle CPU"   // percent of a core, for all idle connections
 )
 
 // A record is what one round gave for a place in a table.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,13 +25,13 @@ type peer struct {
 	slow  bool     // at first, as it compiles while it runs
 }
 
-// A setup is what a server is told by flags.
+// A setup is what a server is told.
 type setup struct {
-	loops   int
-	timeout time.Duration // of idle connections, where the peer has one
-	tls     bool
-	to      string // where a proxy leads
-	dir     string // for what is made
+	Loops   int
+	Timeout time.Duration // of idle connections, where the peer has one
+	TLS     bool
+	To      string // where a proxy leads
+	Dir     string // for what is made
 }
 
 func names(peers []peer) (names []string) {
@@ -56,8 +57,12 @@ func (p peer) missing() string {
 
 // runServer is a server process. It prints its address with listening, and does not return unless
 // it fails.
-func runServer(name string, s setup) error {
-	for _, p := range slices.Concat(echoPeers, tlsPeers, proxyPeers, watchPeers) {
+func runServer(name, told string) error {
+	var s setup
+	if err := json.Unmarshal([]byte(told), &s); err != nil {
+		return err
+	}
+	for _, p := range slices.Concat(echoPeers, tlsPeers, proxyPeers) {
 		if p.name == name {
 			return p.serve(s)
 		}
@@ -83,9 +88,12 @@ func startServer(p peer, s setup) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, "-serve", p.name, "-loops", fmt.Sprint(s.loops), "-server-timeout", s.timeout.String(),
-		fmt.Sprintf("-server-tls=%v", s.tls), "-to", s.to, "-dir", s.dir)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.loops))
+	told, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(exe, "-serve", p.name, "-setup", string(told))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.Loops))
 	process, err := measure.Start(p.name, cmd)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,6 @@ type options struct {
 	length                   time.Duration
 	rounds                   int
 	ordered                  bool
-	atOnce                   bool
 }
 
 func main() {
@@ -45,12 +44,11 @@ func main() {
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each")
 	flag.BoolVar(&o.ordered, "ordered", false, "ordered rooms, beside history and recovery")
-	flag.BoolVar(&o.atOnce, "at-once", false, "members of the same process get messages of plain rooms at once, the default of loopwheel; else in Redis' order, as centrifuge's do")
 	quick := flag.Bool("quick", false, "one round of two seconds with 200 clients")
 	flag.Parse()
 	if *role != "" {
 		name, addr, _ := strings.Cut(*role, " ")
-		serve(name, addr, o.ordered, o.atOnce)
+		serve(name, addr, o.ordered)
 		return
 	}
 	if *quick {
@@ -81,7 +79,7 @@ func (o *options) measure(name string, results *measure.Results) error {
 	defer redis.Stop()
 	var servers []*measure.Process
 	for range 2 {
-		s, err := measure.Self(name, "-serve", name+" "+redis.Addr, fmt.Sprintf("-ordered=%v", o.ordered), fmt.Sprintf("-at-once=%v", o.atOnce))
+		s, err := measure.Self(name, "-serve", name+" "+redis.Addr, fmt.Sprintf("-ordered=%v", o.ordered))
 		if err != nil {
 			return err
 		}

@@ -19,14 +19,13 @@ import (
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// serve is one server, with rooms that are ordered or not. Plain ones may serve local members at
-// once.
-func serve(name, addr string, ordered, atOnce bool) {
+// serve is one server, with rooms that are ordered or not.
+func serve(name, addr string, ordered bool) {
 	go measure.Obey(nil)
 	if name == "centrifuge" {
 		check(serveCentrifuge(addr, ordered))
 	}
-	check(serveLoopwheel(addr, ordered, atOnce))
+	check(serveLoopwheel(addr, ordered))
 }
 
 func check(err error) {
@@ -41,9 +40,10 @@ const (
 	historyTime = time.Hour
 )
 
-func serveLoopwheel(addr string, ordered, atOnce bool) error {
+// serveLoopwheel delivers messages of plain rooms in Redis' order everywhere, as centrifuge does.
+func serveLoopwheel(addr string, ordered bool) error {
 	hub, err := redisgroup.Open(context.Background(), redis.NewClient(&redis.Options{Addr: addr}),
-		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: !atOnce})
+		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: true})
 	if err != nil {
 		return err
 	}

@@ -3,20 +3,14 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+	"github.com/loopwheel/loopwheel/bench/internal/wsclient"
 )
 
 // A crowd is all the clients.
@@ -37,11 +31,9 @@ type crowd struct {
 type member struct {
 	crowd *crowd
 	room  int
-	conn  net.Conn
+	conn  *wsclient.Conn
 	next  int // the number of the message that must come
 	late  []time.Duration
-
-	writing sync.Mutex
 }
 
 func newCrowd(addr string, conns, rooms int) *crowd {
@@ -78,43 +70,22 @@ func (c *crowd) connect() error {
 	return nil
 }
 
-func (m *member) open(i int) error {
-	url := fmt.Sprintf("ws://%s/ws?nick=user%d&room=room%d", m.crowd.addr, i, m.room)
-	conn, br, _, err := (ws.Dialer{ReadBufferSize: 512, WriteBufferSize: 512}).Dial(context.Background(), url)
-	if err != nil {
-		return err
+func (m *member) open(i int) (err error) {
+	m.conn, err = wsclient.Dial(fmt.Sprintf("ws://%s/ws?nick=user%d&room=room%d", m.crowd.addr, i, m.room))
+	if err == nil {
+		go m.read()
 	}
-	m.conn = conn
-	var in io.Reader = conn
-	if br != nil {
-		in = io.MultiReader(bytes.NewReader(slices.Clone(peekAll(br))), conn)
-	}
-	go m.read(bufio.NewReaderSize(in, 1024))
-	return nil
-}
-
-func peekAll(br *bufio.Reader) []byte {
-	b, _ := br.Peek(br.Buffered())
-	return b
+	return err
 }
 
 // read checks all that comes: the text of each message is its number and when it was said.
-func (m *member) read(in *bufio.Reader) {
+func (m *member) read() {
 	joined := false
-	var payload []byte
 	for {
-		h, err := ws.ReadHeader(in)
-		if err == nil {
-			payload = slices.Grow(payload[:0], int(h.Length))[:h.Length]
-			_, err = io.ReadFull(in, payload)
-		}
-		if err == nil && h.OpCode == ws.OpPing {
-			m.pong(payload)
-			continue
-		}
-		if err != nil || h.OpCode != ws.OpText {
+		payload, err := m.conn.Read()
+		if err != nil {
 			if m.crowd.talking.Load() {
-				m.fault("the connection ended: %v, opcode %d %q", err, h.OpCode, payload)
+				m.fault("the connection ended: %v", err)
 			}
 			return
 		}
@@ -125,22 +96,6 @@ func (m *member) read(in *bufio.Reader) {
 		if bytes.Contains(payload, []byte(`"t":"say"`)) {
 			m.said(payload)
 		}
-	}
-}
-
-func (m *member) pong(payload []byte) {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if err := wsutil.WriteClientMessage(m.conn, ws.OpPong, payload); err != nil {
-		m.fault("cannot answer a ping: %v", err)
-	}
-}
-
-func (m *member) say(text []byte) {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if err := wsutil.WriteClientText(m.conn, text); err != nil {
-		m.fault("cannot say: %v", err)
 	}
 }
 
@@ -175,7 +130,9 @@ func (c *crowd) talk(during time.Duration) {
 	for end := time.Now().Add(during); time.Now().Before(end); {
 		for _, m := range c.members[:c.rooms] {
 			<-tick.C
-			m.say(fmt.Appendf(nil, "%d %d", c.said, time.Now().UnixNano()))
+			if err := m.conn.Say(fmt.Appendf(nil, "%d %d", c.said, time.Now().UnixNano())); err != nil {
+				m.fault("cannot say: %v", err)
+			}
 		}
 		c.said++
 	}
@@ -189,7 +146,7 @@ func (c *crowd) talk(during time.Duration) {
 // end returns how long deliveries took, or what went wrong.
 func (c *crowd) end() (late []time.Duration, err error) {
 	for _, m := range c.members {
-		_ = m.conn.Close()
+		m.conn.Close()
 		late = append(late, m.late...)
 	}
 	if n := c.faults.Load(); n > 0 {
