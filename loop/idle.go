@@ -141,6 +141,7 @@ func (c *Conn) checkIdle() {
 	l.current = c
 	now := l.clock()
 	looked := c.lookForStalled(now)
+	cut := c.evictAt() <= now && c.isCutShort(now) // before a hook sends something
 	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has
 	// had a look at its sockets.
 	for range c.numHooks() + 2 {
@@ -160,7 +161,7 @@ func (c *Conn) checkIdle() {
 			}
 		}
 		if h == nil {
-			c.evict(now)
+			c.evict(cut)
 		} else {
 			h.fire(now)
 		}

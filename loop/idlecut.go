@@ -45,22 +45,23 @@ func (c *Conn) endWaits() bool {
 	return seen
 }
 
-// evict closes c because it is idle. Where that cuts something off its peer reads a reset behind
-// what was sent, and not an end, which might look as if that were all.
-func (c *Conn) evict(now time.Duration) {
-	if c.isCutShort(now) {
+// evict closes c because it is idle. If that cuts something off, its peer reads a reset after the
+// output that was sent, and not an end, which might look as if that were all.
+func (c *Conn) evict(cut bool) {
+	if cut {
 		c.more().ending.resets = true
 	}
 	c.beginClose(ErrIdle)
 }
 
 // isCutShort reports whether more might come: output waits, a request is being answered, or the
-// last output is not as old as half of the peer's silence. Nobody can reset a unix socket, or a
+// last output is younger than a quarter of the peer's silence. So an idle hook may ask the peer
+// whether it is there, at a half of the timeout or at its end. Nobody can reset a unix socket, or a
 // session.
 func (c *Conn) isCutShort(now time.Duration) bool {
 	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
 		return false
 	}
 	silent := now - c.lastActivity(IdleRead)
-	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 2*(now-c.idle.lastWrite) < silent
+	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }

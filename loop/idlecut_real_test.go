@@ -73,14 +73,17 @@ func TestIdleTimeoutOfADownload(t *testing.T) {
 	}
 }
 
-// A stream whose pieces are taken at once is cut short as well. Who has been silent both ways reads
-// an end.
+// A stream whose pieces are taken at once is cut short as well. A connection that was silent both
+// ways reads an end, and so does one that idle hooks have asked whether it is there.
 func TestIdleTimeoutCutsAndEnds(t *testing.T) {
 	rig.NeedPlain(t, "an end of TLS is more than that")
-	for _, streams := range []bool{false, true} {
+	for _, does := range []string{"nothing", "asks", "streams"} {
 		allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 			srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 300 * time.Millisecond, Accept: func(c *loop.Conn) loop.Handler {
-				if streams {
+				switch does {
+				case "asks":
+					c.OnIdle(loop.IdleRead, 150*time.Millisecond, func(int) { _ = c.Send([]byte("are you there?")) })
+				case "streams":
 					c.Every(20*time.Millisecond, func() { _ = c.Send([]byte("tick")) })
 				}
 				return script{Message: echo}
@@ -93,8 +96,8 @@ func TestIdleTimeoutCutsAndEnds(t *testing.T) {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(patience))
 			_, _ = c.Write([]byte("hello"))
-			if _, err := io.ReadAll(c); errors.Is(err, syscall.ECONNRESET) != streams {
-				t.Errorf("streams %v: the end is %v", streams, err)
+			if _, err := io.ReadAll(c); errors.Is(err, syscall.ECONNRESET) != (does == "streams") {
+				t.Errorf("a server that does %s: the end is %v", does, err)
 			}
 		})
 	}

@@ -280,6 +280,7 @@ func (c *Conn) CloseWithError(err error) {
 
 // CloseIn is CloseWithError after d, unless c has closed by then. It must be called on c's loop.
 func (c *Conn) CloseIn(d time.Duration, err error) {
+	c.loop.owner.Check("Conn.CloseIn")
 	c.AfterFunc(d, func() { c.CloseWithError(err) })
 }
 

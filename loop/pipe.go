@@ -318,6 +318,7 @@ func (p *pipe) check() {
 		}
 	}
 	for i := range p.sides {
-		p.sides[i].from.evict(l.clock())
+		c := p.sides[i].from
+		c.evict(c.isCutShort(l.clock()))
 	}
 }

@@ -102,7 +102,8 @@ type Server struct {
 	// What it takes from us does not count, unless IdleCountsOutput is set: who downloads in
 	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
 	// reset behind what was sent, and not an end: because output waits, jobs run, SetBusy says so,
-	// or the last output is not as old as half of its silence.
+	// or the last output is younger than a quarter of its silence. The output of an idle hook that
+	// runs together with the eviction does not count.
 	IdleTimeout time.Duration `zero:"never"`
 
 	// IdleCountsOutput has output that the peer takes count for idle timeouts as a byte that it

@@ -2,9 +2,10 @@ package timing
 
 import "time"
 
-// mustBeMade panics for the wheel of what is zero, which has no id, or is not there.
+// mustBeMade panics for the wheel of a zero value, which has no tick, or is not there. A tick never
+// changes, so a Scheduler may ask without its lock.
 func mustBeMade(w *Wheel) {
-	if w == nil || w.id == 0 {
+	if w == nil || w.tick == 0 {
 		panic("timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function")
 	}
 }

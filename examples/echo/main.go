@@ -39,7 +39,7 @@ func newServer(addr string, idle time.Duration) *loop.Server {
 		Logger:      zerolog.New(os.Stderr).With().Timestamp().Logger(),
 		Accept: func(c *loop.Conn) loop.Handler {
 			if idle > 0 {
-				c.OnIdle(loop.IdleRead, idle/2, func(n int) { _ = c.Send([]byte("are you still there?")) })
+				c.OnIdle(loop.IdleRead, idle*2/3, func(int) { _ = c.Send([]byte("are you still there?")) })
 			}
 			return &session{}
 		},

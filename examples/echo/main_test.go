@@ -27,10 +27,10 @@ func TestEcho(t *testing.T) {
 			{"hello\nlater good", 0, "hello\n"},
 			{" night\n", 2999 * time.Millisecond, ""},
 			{"", time.Millisecond, "good night\n"},
-			{"", 26 * time.Second, ""},
+			{"", 36 * time.Second, ""},
 			{"", time.Second, "are you still there?\n"},
-			{"yes\n", 29 * time.Second, "yes\n"},
-			{"", 30 * time.Second, "are you still there?\n"},
+			{"yes\n", 39 * time.Second, "yes\n"},
+			{"", 20 * time.Second, "are you still there?\n"},
 		}
 		for _, s := range steps {
 			if s.send != "" {
