@@ -12,7 +12,6 @@ package main
 import (
 	"flag"
 	"log"
-	"os"
 	"strings"
 	"time"
 
@@ -34,6 +33,7 @@ func main() {
 	flag.IntVar(&s.tasks, "tasks", 20_000, "tasks that live in each round")
 	flag.DurationVar(&s.window, "for", 10*time.Second, "how long to look at idle workers, and at lateness")
 	only := flag.String("only", "", "only this: life, lateness or idle")
+	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one short round")
 	flag.Parse()
 	s.settle = 8 * time.Second
@@ -60,5 +60,7 @@ func main() {
 	}
 	r.Stop()
 	measure.Progress("")
-	out.Table().Print(os.Stdout)
+	if err := out.Table().Show("delays", *docs); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -65,20 +65,40 @@ func (c cell) matches(list string) bool {
 	return false
 }
 
+// The tables of a job.
+const (
+	tableCPU    = "CPU"        // microseconds per message
+	tableP99    = "p99"        // milliseconds
+	tableRate   = "messages/s" // not in the documents
+	tableMemory = "memory"     // KiB for each idle connection, in user space
+)
+
+// tables are results by their names.
+type tables map[string]*measure.Results
+
+// A figure is what one measurement gave for a table.
+type figure struct {
+	table string
+	value float64
+}
+
 // matrix measures all cells and idle connections, the servers in turns.
-func (o *options) matrix(name string, j job, servers []*server) error {
-	begun, done, all := time.Now(), 0, o.rounds*(len(j.cells)+len(j.idle))*len(servers)
-	each := func(round int, what string, measured func(s *server) ([]record, error)) error {
+func (o *options) matrix(j job, servers []*server) (tables, error) {
+	all := tables{}
+	begun, done, jobs := time.Now(), 0, o.rounds*(len(j.cells)+len(j.idle))*len(servers)
+	each := func(round int, what string, measured func(s *server) ([]figure, error)) error {
 		for i := range servers {
 			s := servers[(i+round)%len(servers)] // nobody is always the first
-			measure.Progress("round %d of %d, %s: %s (%d of %d, %v left)", round+1, o.rounds, what, s.Name, done, all, left(begun, done, all))
-			rs, err := attempt(s, what, measured)
+			measure.Progress("round %d of %d, %s: %s (%d of %d, %v left)", round+1, o.rounds, what, s.Name, done, jobs, left(begun, done, jobs))
+			figures, err := attempt(s, what, measured)
 			if err != nil {
 				return err
 			}
-			for _, r := range rs {
-				r.Job, r.Row, r.Peer = name, what, s.peer.title
-				o.records = append(o.records, r)
+			for _, f := range figures {
+				if all[f.table] == nil {
+					all[f.table] = &measure.Results{Base: j.base, Medians: f.table != tableCPU}
+				}
+				all[f.table].Add(what, s.peer.title, f.value)
 			}
 			done++
 		}
@@ -89,22 +109,22 @@ func (o *options) matrix(name string, j job, servers []*server) error {
 			if !c.matches(o.cells) {
 				continue
 			}
-			if err := each(round, c.String(), func(s *server) ([]record, error) { return o.measure(s, c) }); err != nil {
-				return err
+			if err := each(round, c.String(), func(s *server) ([]figure, error) { return o.measure(s, c) }); err != nil {
+				return nil, err
 			}
 		}
 		for _, size := range j.idle {
 			if what := "idle after " + named(size); o.cells == "" || strings.Contains(o.cells, "idle") {
-				if err := each(round, what, func(s *server) ([]record, error) { return o.idle(s, size) }); err != nil {
-					return err
+				if err := each(round, what, func(s *server) ([]figure, error) { return o.idle(s, size) }); err != nil {
+					return nil, err
 				}
 			}
 		}
 	}
-	if len(o.records) == 0 {
-		return fmt.Errorf("no load's name contains %q", o.cells)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no load's name contains %q", o.cells)
 	}
-	return nil
+	return all, nil
 }
 
 // left estimates what is left of all that takes as long as what is done.
@@ -114,11 +134,11 @@ func left(begun time.Time, done, all int) time.Duration {
 
 // attempt has what is measured tried three times if another's server fails, with a new process each
 // time, and then left out. Ours may not fail.
-func attempt(s *server, what string, measured func(s *server) ([]record, error)) ([]record, error) {
+func attempt(s *server, what string, measured func(s *server) ([]figure, error)) ([]figure, error) {
 	for range 3 {
-		records, err := measured(s)
+		figures, err := measured(s)
 		if err == nil {
-			return records, nil
+			return figures, nil
 		}
 		if err = fmt.Errorf("%s, %s: %w", s.Name, what, err); s.isOurs() {
 			return nil, err
@@ -135,7 +155,7 @@ func attempt(s *server, what string, measured func(s *server) ([]record, error))
 var errNothing = errors.New("no message came back")
 
 // measure measures again if no message came back: the machine may have stood still all the time.
-func (o *options) measure(s *server, c cell) (r []record, err error) {
+func (o *options) measure(s *server, c cell) (r []figure, err error) {
 	for range 5 {
 		if r, err = o.measureOnce(s, c); !errors.Is(err, errNothing) {
 			break
@@ -146,7 +166,7 @@ func (o *options) measure(s *server, c cell) (r []record, err error) {
 
 // measureOnce runs one cell on one server: a third of the time to get warm, and then the time that
 // counts.
-func (o *options) measureOnce(s *server, c cell) ([]record, error) {
+func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	runtime.GC() // the last one's garbage is not this one's latency
 	if o.apart {
 		free, err := measure.Apart(s.Pid())
@@ -178,15 +198,15 @@ func (o *options) measureOnce(s *server, c cell) ([]record, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%w within %v", errNothing, took)
 	}
-	return []record{
-		{Table: tableCPU, Value: cpu.Seconds() / n * 1e6},
-		{Table: tableP99, Value: float64(l.latency.Quantile(0.99)) / 1e6},
-		{Table: tableRate, Value: n / took.Seconds()},
+	return []figure{
+		{tableCPU, cpu.Seconds() / n * 1e6},
+		{tableP99, float64(l.latency.Quantile(0.99)) / 1e6},
+		{tableRate, n / took.Seconds()},
 	}, nil
 }
 
 // idle opens connections that echo some messages of a size and then say nothing.
-func (o *options) idle(s *server, size int) ([]record, error) {
+func (o *options) idle(s *server, size int) ([]figure, error) {
 	n := o.idlers
 	if s.setup.TLS {
 		n = min(n, 2000) // a handshake takes its time
@@ -218,7 +238,7 @@ func (o *options) idle(s *server, size int) ([]record, error) {
 	if err := s.collect(); err != nil {
 		return nil, err
 	}
-	return []record{{Table: tableMemory, Value: float64(s.Resident()-empty) / float64(n) / 1024}}, nil
+	return []figure{{tableMemory, float64(s.Resident()-empty) / float64(n) / 1024}}, nil
 }
 
 // greet echoes messages on each connection, one by one; large ones so often that buffers are full.

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,13 +71,13 @@ func TestPeers(t *testing.T) {
 				srv := started(t, p, s)
 				for _, c := range []cell{{conns: 3, size: 64, depth: 1}, {conns: 3, size: 64, depth: 16}, {conns: 2, size: 16 << 10, depth: 16},
 					{conns: 2, size: 256 << 10, depth: 1}, {conns: 3, size: 64, rate: 1000}, {conns: 3, size: 64, anew: true}} {
-					records, err := o.measure(srv, c)
+					figures, err := o.measure(srv, c)
 					if err != nil {
 						t.Fatalf("%s: %v", c, err)
 					}
-					for _, r := range records {
-						if r.Value <= 0 {
-							t.Errorf("%s: %+v", c, r)
+					for _, f := range figures {
+						if f.value <= 0 {
+							t.Errorf("%s: %+v", c, f)
 						}
 					}
 				}
@@ -126,9 +125,9 @@ func TestAttempt(t *testing.T) {
 	for name, ours := range map[string]bool{"net": false, "loopwheel": true} {
 		srv := started(t, named1(name), setup{Timeout: time.Minute})
 		tries, wrong, first := 0, errors.New("wrong"), srv.Addr
-		records, err := attempt(srv, "test", func(*server) ([]record, error) { tries++; return nil, wrong })
-		if records != nil || errors.Is(err, wrong) != ours || (err == nil) == ours || (tries == 1) != ours || (srv.Addr == first) != ours {
-			t.Errorf("%s: %v, %v, tried %d times", name, records, err, tries)
+		figures, err := attempt(srv, "test", func(*server) ([]figure, error) { tries++; return nil, wrong })
+		if figures != nil || errors.Is(err, wrong) != ours || (err == nil) == ours || (tries == 1) != ours || (srv.Addr == first) != ours {
+			t.Errorf("%s: %v, %v, tried %d times", name, figures, err, tries)
 		}
 	}
 }
@@ -151,37 +150,5 @@ func TestRemainder(t *testing.T) {
 		if !bytes.Equal(got, wire) {
 			t.Errorf("in pieces of %d: %d bytes of %d", step, len(got), len(wire))
 		}
-	}
-}
-
-// What a run has written is what the tables in the documents are made of.
-func TestDocs(t *testing.T) {
-	dir := t.TempDir()
-	page, run := filepath.Join(dir, "performance.md"), filepath.Join(dir, "run.json")
-	before := "Text.\n\n<!-- echo CPU -->\n\nold\n\n<!-- end of echo CPU -->\nMore.\n"
-	if err := os.WriteFile(page, []byte(before), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	var o options
-	for _, v := range []float64{1, 2, 3} {
-		o.records = append(o.records, record{"echo", tableCPU, "a", "loopwheel", v}, record{"echo", tableCPU, "a", "net", 4},
-			record{"echo", tableMemory, "a", "net", 4})
-	}
-	if err := o.write(run); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the second time nothing changes
-		if err := updateDocs(dir, []string{run}); err != nil {
-			t.Fatal(err)
-		}
-		after, err := os.ReadFile(page)
-		want := "Text.\n\n<!-- echo CPU -->\n\n|   | loopwheel        | net  |\n|---|------------------|------|\n" +
-			"| a | 2.00 (1.00–3.00) | 4.00 |\n\n<!-- end of echo CPU -->\nMore.\n"
-		if err != nil || string(after) != want {
-			t.Fatalf("%v\n%s\nwant\n%s", err, after, want)
-		}
-	}
-	if err := updateDocs(dir, []string{filepath.Join(dir, "none.json")}); err == nil {
-		t.Error("a file that is not there is taken")
 	}
 }

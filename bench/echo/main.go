@@ -15,9 +15,9 @@
 // has a rate, times count from when a message was to be sent. A server whose program is not
 // installed is left out, and the reason printed.
 //
-//	go run ./echo -out run.json && go run ./echo -docs ../docs run.json
+//	go run ./echo -docs ../docs
 //
-// writes what was measured, and brings the tables of the page to it.
+// brings the tables of the page to what was measured, as it does for the other commands of bench.
 package main
 
 import (
@@ -46,7 +46,7 @@ type options struct {
 	procs        int
 	apart        bool
 	dir          string // of what is made for servers in other languages
-	records      []record
+	docs         string
 }
 
 // A job is a table of docs/performance.md, or several.
@@ -81,17 +81,13 @@ func main() {
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
 	flag.BoolVar(&o.apart, "apart", false, "have server and client run on a core each")
 	quick := flag.Bool("quick", false, "one short round, but for what other flags say")
-	out := flag.String("out", "", "write what was measured into this `file`, as JSON")
-	docs := flag.String("docs", "", "measure nothing: bring performance.md in this `directory` to the files of -out that follow")
+	flag.StringVar(&o.docs, "docs", "", measure.Docs)
 	flag.Parse()
 	switch {
 	case *serve != "":
 		log.Fatal(runServer(*serve, *told))
 	case *client != "":
 		check(rounds(*client, *n, *depth, *size))
-		return
-	case *docs != "":
-		check(updateDocs(*docs, flag.Args()))
 		return
 	}
 	name := "echo"
@@ -106,9 +102,6 @@ func main() {
 		log.Fatalf("there is no job %q, but %v", name, slices.Sorted(maps.Keys(jobs)))
 	}
 	check(o.run(name, j))
-	if *out != "" {
-		check(o.write(*out))
-	}
 }
 
 func check(err error) {
@@ -166,13 +159,20 @@ func (o *options) run(name string, j job) (err error) {
 			}
 		}
 	}
-	if err := o.matrix(name, j, servers); err != nil {
+	all, err := o.matrix(j, servers)
+	if err != nil {
 		return err
 	}
 	measure.Progress("")
-	for _, t := range tables(o.records, j.base) {
-		fmt.Printf("\n%s\n\n", t.name)
-		t.Print(os.Stdout)
+	if t := all[tableRate]; t != nil {
+		_ = t.Table().Show(tableRate, "")
+	}
+	for _, what := range []string{tableCPU, tableP99, tableMemory} {
+		if t := all[what]; t != nil {
+			if err := t.Table().Show(name+" "+what, o.docs); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

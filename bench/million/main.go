@@ -37,6 +37,7 @@ const (
 
 type options struct {
 	heartbeat, window, talk time.Duration
+	docs                    string
 }
 
 func main() {
@@ -51,6 +52,7 @@ func main() {
 	flag.DurationVar(&o.heartbeat, "heartbeat", time.Minute, "ping after so long a silence")
 	flag.DurationVar(&o.window, "for", time.Minute, "how long heartbeats are measured")
 	flag.DurationVar(&o.talk, "talk", 20*time.Second, "how long talkers are measured")
+	flag.StringVar(&o.docs, "docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
 	if *quick {
@@ -111,14 +113,11 @@ type row struct {
 func (o *options) measureAll(numbers []int, servers []string) error {
 	t := measure.Table{{"server", "connections", "opened in", "user memory", "kernel, both ends", "CPU per connection and minute",
 		"talkers: median", "p99", "evicted", "late: p99", "worst", "ended in"}}
-	defer func() {
-		measure.Progress("")
-		t.Print(os.Stdout)
-	}()
 	for _, n := range numbers {
 		for _, server := range servers {
 			r, err := o.measure(server, n)
 			if err != nil {
+				_ = t.Show("million", "")
 				return fmt.Errorf("%s, %d connections: %w", server, n, err)
 			}
 			t = append(t, []string{server, strconv.Itoa(n), measure.Short(r.opening).String(), fmt.Sprintf("%d B", r.user),
@@ -127,7 +126,7 @@ func (o *options) measureAll(numbers []int, servers []string) error {
 			measure.Progress("%s\n", strings.Join(t[len(t)-1], " | "))
 		}
 	}
-	return nil
+	return t.Show("million", o.docs)
 }
 
 // A pair is a server and its clients.

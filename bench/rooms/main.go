@@ -18,7 +18,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"os"
 	"strings"
 	"time"
 
@@ -44,6 +43,7 @@ func main() {
 	flag.DurationVar(&o.length, "for", 5*time.Second, "length of a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each")
 	flag.BoolVar(&o.ordered, "ordered", false, "ordered rooms, beside history and recovery")
+	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one round of two seconds with 200 clients")
 	flag.Parse()
 	if *role != "" {
@@ -65,7 +65,11 @@ func main() {
 		}
 	}
 	measure.Progress("")
-	results.Table().Print(os.Stdout)
+	name := "rooms"
+	if o.ordered {
+		name = "ordered rooms"
+	}
+	check(results.Table().Show(name, *docs))
 }
 
 var contenders = []string{"loopwheel", "centrifuge"}

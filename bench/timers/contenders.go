@@ -33,7 +33,9 @@ type kind struct {
 	name   string
 	make   func(n int) contender // for n timers; nil for those that have the keyed job only
 	handle float64               // bytes that the caller keeps for each timer, which are not in those per timer
-	keyed  bool
+
+	library bool // it has a clock, or keys
+	keyed   bool
 }
 
 var kinds = []kind{
@@ -41,13 +43,13 @@ var kinds = []kind{
 	{name: "timing.Wheel, Extend", handle: 12, make: newExtended},
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
 	{name: "container/heap", handle: 8, make: newStdHeap},
-	{name: "timing.Scheduler", handle: 24, make: newScheduler},
-	{name: "time.AfterFunc", handle: 8, make: newStd},
-	{name: "RussellLuo", handle: 8, make: newRussell},
-	{name: "go-zero", handle: 8, make: newGoZero},
-	{name: "timing.Keyed", keyed: true},
-	{name: "timing.KeyedWheel", keyed: true},
-	{name: "map, time.AfterFunc", keyed: true},
+	{name: "timing.Scheduler", handle: 24, make: newScheduler, library: true},
+	{name: "time.AfterFunc", handle: 8, make: newStd, library: true},
+	{name: "RussellLuo", handle: 8, make: newRussell, library: true},
+	{name: "go-zero", handle: 8, make: newGoZero, library: true},
+	{name: "timing.Keyed", library: true, keyed: true},
+	{name: "timing.KeyedWheel", library: true, keyed: true},
+	{name: "map, time.AfterFunc", library: true, keyed: true},
 }
 
 // budget is what an event loop might allow for one Advance: it bounds the longest one.

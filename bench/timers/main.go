@@ -3,9 +3,9 @@
 // Command timers measures loopwheel's timing wheel and Scheduler beside what else there is: heaps,
 // time.AfterFunc and other timing wheels. It fills the tables Timers of docs/performance.md:
 //
-//	go run ./timers -n 10000,100000,1000000 -only "timing.Wheel|4-ary heap"  # a quarter of an hour
-//	go run ./timers                                                          # all, 1 M timers
-//	go run ./timers -run reset                                               # jobs with "reset" in their name
+//	go run ./timers              # the wheel beside heaps, three numbers of timers: ten minutes
+//	go run ./timers -libraries   # the Scheduler beside what has a clock of its own: five minutes
+//	go run ./timers -run reset   # jobs with "reset" in their name
 //	go run ./timers -quick
 //
 // All contenders take turns at each job, each in a process of its own, several rounds of it. Times
@@ -34,10 +34,12 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("timers: ")
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
-	sizes := flag.String("n", "1000000", "`numbers` of timers that are pending, by commas")
+	sizes := flag.String("n", "10000,100000,1000000", "`numbers` of timers that are pending, by commas; with -libraries the largest")
+	libraries := flag.Bool("libraries", false, "compare what has a clock of its own, and what is found by keys")
 	run := flag.String("run", "", "only jobs whose name contains this, or one of these with | between")
 	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between; the first is compared with the second")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
+	docs := flag.String("docs", "", measure.Docs)
 	flag.Parse()
 	if *child != "" {
 		n, _ := strconv.Atoi(*sizes)
@@ -47,18 +49,22 @@ func main() {
 	if *quick {
 		*rounds, *sizes = 1, "100000"
 	}
-	r := &measure.Results{Base: kinds[2].name}
-	for n := range strings.SplitSeq(*sizes, ",") {
+	numbers := strings.Split(*sizes, ",")
+	name, r := "timers", &measure.Results{Base: "4-ary heap"}
+	if *libraries {
+		name, r.Base, numbers = "timer libraries", "time.AfterFunc", numbers[len(numbers)-1:]
+	}
+	for i, n := range numbers {
 		if number, err := strconv.Atoi(n); err != nil || number < 1000 {
 			log.Fatalf("-n: %q is no number of at least 1000", n)
 		}
 		for round := range *rounds {
 			for _, j := range jobs {
-				if !matches(*run, j.names[0]) || j.once && round > 1 {
+				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 {
 					continue
 				}
 				for _, k := range kinds {
-					if matches(*only, k.name) && (!k.keyed || j.keyed) {
+					if matches(*only, k.name) && k.library == *libraries && (!k.keyed || j.keyed) {
 						measure.Progress("%s timers, round %d of %d, %s: %s", n, round+1, *rounds, j.names[0], k.name)
 						runJob(r, j, k, n)
 					}
@@ -67,7 +73,9 @@ func main() {
 		}
 	}
 	measure.Progress("")
-	r.Table().Print(os.Stdout)
+	if err := r.Table().Show(name, *docs); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // matches reports whether a name contains one of the parts that have | between.
@@ -92,7 +100,11 @@ func runJob(r *measure.Results, j job, k kind, n string) {
 		if err != nil {
 			log.Fatalf("%s: answer %q", k.name, answer)
 		}
-		r.Add(j.names[i]+", "+n, k.name, v)
+		label := j.names[i]
+		if !j.fixed {
+			label += ", " + n + " pending"
+		}
+		r.Add(label, k.name, v)
 	}
 }
 

@@ -58,6 +58,7 @@ func main() {
 	window := flag.Duration("for", 700*time.Millisecond, "how long each measurement takes")
 	only := flag.String("only", "", "only servers whose name contains this `text`")
 	apart := flag.Bool("apart", false, "have server and client run on a core each")
+	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "one short round")
 	flag.Parse()
 	for _, s := range servers {
@@ -85,7 +86,9 @@ func main() {
 			}
 		}
 	}
-	results.Table().Print(os.Stdout)
+	if err := results.Table().Show("UDP", *docs); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // echo returns the server's CPU time for a datagram, in microseconds.

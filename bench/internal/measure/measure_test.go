@@ -4,7 +4,9 @@ package measure
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,5 +65,27 @@ func TestResults(t *testing.T) {
 `
 	if out.String() != want {
 		t.Errorf("\n%s, want\n%s", out.String(), want)
+	}
+}
+
+// What was measured replaces the table of its name in whichever page has it, again and again.
+func TestShow(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "performance.md")
+	if err := os.WriteFile(page, []byte("Text.\n\n<!-- echo CPU -->\n\nold\n\n<!-- end of echo CPU -->\nMore.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := (Table{{"", "net"}, {"a", "4"}}).Show("echo CPU", dir); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(page)
+		want := "Text.\n\n<!-- echo CPU -->\n\n|   | net |\n|---|-----|\n| a | 4   |\n\n<!-- end of echo CPU -->\nMore.\n"
+		if err != nil || string(after) != want {
+			t.Fatalf("%v\n%s\nwant\n%s", err, after, want)
+		}
+	}
+	if err := (Table{{"a"}}).Show("none", dir); err == nil {
+		t.Error("a table that is nowhere was replaced")
 	}
 }

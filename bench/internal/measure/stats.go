@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/bits"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,9 +117,10 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 }
 
 // Results are measures of contenders, in the order in which they came. Base, if it is one of them,
-// is what the first is compared with, round by round.
+// is what the first is compared with, round by round. With Medians a table has nothing else.
 type Results struct {
 	Base                 string
+	Medians              bool
 	measures, contenders []string
 	values               map[[2]string][]float64
 }
@@ -150,7 +152,10 @@ func (r *Results) Table() (t Table) {
 		for _, c := range r.contenders {
 			cell := ""
 			if v := r.values[[2]string{m, c}]; len(v) > 0 {
-				cell = SpreadOf(v).String()
+				spread := SpreadOf(v)
+				if cell = spread.String(); r.Medians {
+					cell = digits(spread.Median)
+				}
 			}
 			line = append(line, cell)
 		}
@@ -198,6 +203,38 @@ func (t Table) Print(w io.Writer) {
 		}
 	}
 }
+
+// Show prints a table with its name. With a directory of documents it also replaces what stands there
+// between the comments <!-- name --> and <!-- end of name -->.
+func (t Table) Show(name, docs string) error {
+	fmt.Printf("\n%s\n\n", name)
+	t.Print(os.Stdout)
+	if docs == "" {
+		return nil
+	}
+	pages, err := filepath.Glob(filepath.Join(docs, "*.md"))
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		before, rest, found := strings.Cut(string(text), begin)
+		_, after, closed := strings.Cut(rest, end)
+		if found && closed {
+			var b strings.Builder
+			t.Print(&b)
+			return os.WriteFile(page, []byte(before+begin+"\n"+b.String()+"\n"+end+after), 0o644)
+		}
+	}
+	return fmt.Errorf("no page in %s has a table %q", docs, name)
+}
+
+// Docs is the usage of a flag for Show.
+const Docs = "bring the tables of the documents in this `directory` to what was measured"
 
 // Progress tells on standard error what goes on, over itself on a terminal. An empty text ends it.
 func Progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...) }

@@ -31,6 +31,7 @@ func main() {
 	rooms := flag.Int("rooms", 100, "rooms that they are spread over")
 	rounds := flag.Int("rounds", 1, "how often each is measured")
 	during := flag.Duration("for", time.Minute, "how long to talk")
+	docs := flag.String("docs", "", measure.Docs)
 	quick := flag.Bool("quick", false, "1,000 clients in ten rooms for five seconds")
 	flag.Parse()
 	if *serve {
@@ -55,7 +56,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	results.Table().Print(os.Stdout)
+	if err := results.Table().Show("chat", *docs); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // run measures a server once.
