@@ -90,18 +90,18 @@ func mapOfTimers() keyedContender {
 	}
 }
 
-// keyedSetRemove sets a key and removes it, with n/10 others pending.
+// keyedSetRemove sets a key and removes it, with n others pending.
 func keyedSetRemove(k kind, n int) []float64 {
 	c, ok := makeKeyed(k)
 	if !ok {
 		return nil
 	}
 	defer c.close()
-	keys := make([]string, 2*(n/10))
+	keys := make([]string, 2*n)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("session-%07d", i)
 	}
-	pending, others := keys[:n/10], keys[n/10:]
+	pending, others := keys[:n], keys[n:]
 	for _, key := range pending {
 		c.set(key)
 	}

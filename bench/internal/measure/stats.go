@@ -204,8 +204,8 @@ func (t Table) Print(w io.Writer) {
 	}
 }
 
-// Show prints a table with its name. With a directory of documents it also replaces what stands there
-// between the comments <!-- name --> and <!-- end of name -->.
+// Show prints a table with its name. With a directory of documents it also replaces what stands
+// there between the comments <!-- name --> and <!-- end of name -->.
 func (t Table) Show(name, docs string) error {
 	fmt.Printf("\n%s\n\n", name)
 	t.Print(os.Stdout)
