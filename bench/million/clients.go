@@ -20,7 +20,7 @@ const (
 	header     = 4
 	pingSize   = 1
 	talkSize   = 60
-	portsEach  = 25_000 // of one address
+	portsEach  = 10_000 // of one address: a search among most of its 28,000 takes long
 	talkPeriod = time.Second / talkers
 )
 
@@ -35,15 +35,16 @@ type clients struct {
 	silence atomic.Bool
 	waits   chan time.Duration
 	talkFor time.Duration
+	burst   bool
 }
 
 // runClients opens n connections, and then does what its input says.
-func runClients(addr string, first, n int, talk time.Duration) error {
+func runClients(addr string, first, n int, talk time.Duration, burst bool) error {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return err
 	}
-	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk}
+	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk, burst: burst}
 	if c.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -160,10 +161,12 @@ func (c *clients) talk() string {
 	return fmt.Sprint(int64(measure.Quantile(waits, 0.5)), " ", int64(measure.Quantile(waits, 0.99)))
 }
 
-// fallSilent has the quiet ones say something once more, all at once, and then nothing.
+// fallSilent has the quiet ones answer nothing from now on; in a burst they say something once more.
 func (c *clients) fallSilent() {
 	c.silence.Store(true)
-	for fd := range c.quiet {
-		_, _ = unix.Write(int(fd), pingFrame)
+	if c.burst {
+		for fd := range c.quiet {
+			_, _ = unix.Write(int(fd), pingFrame)
+		}
 	}
 }

@@ -65,17 +65,23 @@ func descriptors() int {
 }
 
 // kernelMemory returns the bytes of the kernel's own objects: sockets, files, entries of epoll.
-func kernelMemory() (bytes int) {
-	text, err := os.ReadFile("/proc/meminfo")
+func kernelMemory() int { return memInfo("Slab:") + memInfo("Percpu:") }
+
+// memInfo returns a line of /proc/meminfo in bytes.
+func memInfo(name string) int { return kilobytes("/proc/meminfo", name) << 10 }
+
+// anonymous returns the bytes that a process has of its own: not those of its program's file.
+func anonymous(pid int) int { return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "RssAnon:") << 10 }
+
+func kilobytes(file, name string) (kb int) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		var name string
-		var kb int
-		if _, err := fmt.Sscan(line, &name, &kb); err == nil && (name == "Slab:" || name == "Percpu:") {
-			bytes += kb << 10
+		if value, ok := strings.CutPrefix(line, name); ok {
+			_, _ = fmt.Sscan(value, &kb)
 		}
 	}
-	return bytes
+	return kb
 }

@@ -5,13 +5,14 @@
 // evicted, and how long talkers beside them wait. It fills the table of docs/scaling.md that is
 // about sockets:
 //
-//	sudo go run ./million -conns 10000,100000,1000000    # four minutes for each number and server
+//	sudo go run ./million -conns 10000,100000,1000000    # five minutes for each number and server
 //	go run ./million -quick
 //
-// Each connection has an idle timeout of one and a half heartbeats, is pinged after a heartbeat of
-// silence, and answers. The clients use addresses of 127.0.0.0/8, as one address has 28,000 ports.
-// As root the command raises the limits that it needs, and puts them back. Where a process may not
-// have enough files open, several pairs of a server and its clients share the connections.
+// Each connection has an idle timeout of one and a half heartbeats, is pinged after a silence of a
+// heartbeat or up to a quarter more, and answers. The clients use addresses of 127.0.0.0/8, as one
+// address has 28,000 ports. As root the command raises the limits that it needs, and puts them
+// back. Where a process may not have enough files open, several pairs of a server and its clients
+// share the connections. Talkers and silent peers are all in the last pair.
 package main
 
 import (
@@ -33,11 +34,16 @@ import (
 const (
 	silent  = 10_000 // fall silent at once, or half of those of one process
 	talkers = 1_000  // say something each second
+
+	settle    = 2 * time.Second // until the kernel has freed the sockets of the measurement before
+	bytesEach = 15_000          // of a connection: the kernel's of both ends, and the processes'
+	reserve   = 1 << 30         // of memory, for others
 )
 
 type options struct {
 	heartbeat, window, talk time.Duration
-	docs                    string
+	burst                   bool
+	results, docs           string
 }
 
 func main() {
@@ -53,6 +59,8 @@ func main() {
 	flag.DurationVar(&o.window, "for", time.Minute, "how long heartbeats are measured")
 	flag.DurationVar(&o.talk, "talk", 20*time.Second, "how long talkers are measured")
 	flag.StringVar(&o.docs, "docs", "", measure.Docs)
+	flag.BoolVar(&o.burst, "burst", false, "have those who fall silent say a last word, all at once: so all evictions are due at once")
+	flag.StringVar(&o.results, "results", "", "append what was measured to this `file`, and take what stands in it into table and chart")
 	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
 	if *quick {
@@ -64,7 +72,7 @@ func main() {
 	case *client != "":
 		n, err := strconv.Atoi(*conns)
 		check(err)
-		check(runClients(*client, *first, n, o.talk))
+		check(runClients(*client, *first, n, o.talk, o.burst))
 	default:
 		numbers := parse(*conns)
 		restore, err := raiseLimits(slices.Max(numbers))
@@ -101,32 +109,39 @@ func parse(list string) (numbers []int) {
 
 // A row is what one measurement gave.
 type row struct {
-	opening        time.Duration
-	user, kernel   int // bytes for each connection; the kernel's are of both ends
-	cpu            time.Duration
-	median, p99    time.Duration // of talkers
-	evicted        int
-	late, lateMost time.Duration
-	closing        time.Duration
+	Server         string
+	Conns          int
+	Pairs          int // of processes
+	Burst          bool
+	Opening        time.Duration
+	User, Kernel   int           // bytes for each connection; the kernel's are of both ends
+	CPU            time.Duration // of a heartbeat
+	Median, P99    time.Duration // of talkers
+	Evicted        int
+	Late, LateMost time.Duration // the 99th percentile, and the worst
+	Closing        time.Duration
 }
 
 func (o *options) measureAll(numbers []int, servers []string) error {
-	t := measure.Table{{"server", "connections", "opened in", "user memory", "kernel, both ends", "CPU per connection and minute",
-		"talkers: median", "p99", "evicted", "late: p99", "worst", "ended in"}}
+	rows, err := readRows(o.results)
+	if err != nil {
+		return err
+	}
 	for _, n := range numbers {
 		for _, server := range servers {
 			r, err := o.measure(server, n)
 			if err != nil {
-				_ = t.Show("million", "")
+				_ = show(rows, "")
 				return fmt.Errorf("%s, %d connections: %w", server, n, err)
 			}
-			t = append(t, []string{server, strconv.Itoa(n), measure.Short(r.opening).String(), fmt.Sprintf("%d B", r.user),
-				fmt.Sprintf("%d B", r.kernel), measure.Short(r.cpu).String(), measure.Short(r.median).String(), measure.Short(r.p99).String(),
-				strconv.Itoa(r.evicted), measure.Short(r.late).String(), measure.Short(r.lateMost).String(), measure.Short(r.closing).String()})
-			measure.Progress("%s\n", strings.Join(t[len(t)-1], " | "))
+			measure.Progress("%s\n", strings.Join(r.cells(), " | "))
+			rows = append(rows, r)
+			if err := r.appendTo(o.results); err != nil {
+				return err
+			}
 		}
 	}
-	return t.Show("million", o.docs)
+	return show(rows, o.docs)
 }
 
 // A pair is a server and its clients.
@@ -147,7 +162,9 @@ func (ps pairs) end() {
 type reading struct {
 	resident       int // bytes
 	cpu            time.Duration
-	conns, evicted int
+	conns          int
+	heartbeats     int // answered
+	evicted        int
 	late, lateMost time.Duration // the 99th percentile, and the worst
 }
 
@@ -158,18 +175,22 @@ func (ps pairs) read(what string) (sum reading, err error) {
 		if err != nil {
 			return sum, err
 		}
-		var conns int
-		if _, err := fmt.Sscan(answer, &conns, &sum.evicted, &sum.late, &sum.lateMost); err != nil {
+		var conns, heartbeats int
+		if _, err := fmt.Sscan(answer, &conns, &heartbeats, &sum.evicted, &sum.late, &sum.lateMost); err != nil {
 			return sum, fmt.Errorf("%q: %w", answer, err)
 		}
 		sum.conns += conns
-		sum.resident += p.server.Resident()
+		sum.heartbeats += heartbeats
+		sum.resident += anonymous(p.server.Pid())
 		sum.cpu += p.server.CPU()
 	}
 	return sum, nil
 }
 
 func (o *options) measure(name string, n int) (r row, err error) {
+	if need, free := n*bytesEach+reserve, memInfo("MemAvailable:"); need > free {
+		return r, fmt.Errorf("they would take some %d MB of memory, and %d MB are free", need>>20, free>>20)
+	}
 	var ps pairs
 	defer func() { ps.end() }()
 	each := descriptors() - 1000
@@ -180,6 +201,8 @@ func (o *options) measure(name string, n int) (r row, err error) {
 		}
 		ps = append(ps, pair{server: server})
 	}
+	r = row{Server: name, Conns: n, Pairs: len(ps), Burst: o.burst}
+	time.Sleep(settle)
 	empty, err := ps.read("gc")
 	if err != nil {
 		return r, err
@@ -188,34 +211,40 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	for i := range ps {
 		first, last := i*n/len(ps), (i+1)*n/len(ps)
 		c, err := measure.Self("clients", "-client", ps[i].server.Addr, "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first),
-			"-talk", o.talk.String())
+			"-talk", o.talk.String(), "-burst="+strconv.FormatBool(o.burst))
 		if err != nil {
 			return r, err
 		}
 		ps[i].clients = c
 		for line := c.Addr; line != "open"; {
-			measure.Progress("%s: %s of the connections from %d on", name, line, first)
+			o.progress(&r, "opening: of %d to %d %s", first, last-1, line)
 			if line, err = c.Line(); err != nil {
 				return r, err
 			}
 		}
 	}
-	r.opening = time.Since(begun)
-	return r, o.watch(&r, name, n, ps, empty, kernel)
+	r.Opening = time.Since(begun)
+	return r, o.watch(&r, ps, empty, kernel)
+}
+
+// progress tells what goes on, with the kernel's memory so far.
+func (o *options) progress(r *row, format string, args ...any) {
+	measure.Progress("%s %s, %d by %d processes: %s; kernel %d MB, free %d MB", time.Now().Format("15:04:05"), r.Server,
+		r.Conns, r.Pairs, fmt.Sprintf(format, args...), kernelMemory()>>20, memInfo("MemAvailable:")>>20)
 }
 
 // watch measures when all are connected: heartbeats and talkers for a while, then evictions.
-func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, kernel int) error {
-	measure.Progress("%s: %d connections, heartbeats", name, n)
-	time.Sleep(o.heartbeat) // each was pinged once
+func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
+	o.progress(r, "heartbeats")
+	time.Sleep(o.heartbeat * 5 / 4) // each was pinged once
 	before, err := ps.read("gc")
 	if err != nil {
 		return err
 	}
-	if before.conns != n {
+	if before.conns != r.Conns {
 		return fmt.Errorf("%d are left: the machine was too busy for a heartbeat of %v", before.conns, o.heartbeat)
 	}
-	r.user, r.kernel = (before.resident-empty.resident)/n, (kernelMemory()-kernel)/n
+	r.User, r.Kernel = (before.resident-empty.resident)/r.Conns, (kernelMemory()-kernel)/r.Conns
 	if before, err = ps.read(""); err != nil {
 		return err
 	}
@@ -224,17 +253,17 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 	if err != nil {
 		return err
 	}
-	r.cpu = time.Duration(float64(after.cpu-before.cpu) / float64(n) * float64(time.Minute) / float64(o.window))
-	measure.Progress("%s: %d connections, %d of them talk", name, n, talkers)
+	r.CPU = (after.cpu - before.cpu) / time.Duration(max(1, after.heartbeats-before.heartbeats))
+	o.progress(r, "talkers, after %d heartbeats", after.heartbeats-before.heartbeats)
 	clients := ps[len(ps)-1].clients
 	answer, err := clients.Ask("talk")
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Sscan(answer, &r.median, &r.p99); err != nil {
+	if _, err := fmt.Sscan(answer, &r.Median, &r.P99); err != nil {
 		return err
 	}
-	measure.Progress("%s: %d connections, some of which fall silent", name, n)
+	o.progress(r, "silence")
 	if _, err := clients.Ask("silence"); err != nil {
 		return err
 	}
@@ -242,12 +271,12 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
-	if r.evicted, r.late, r.lateMost = after.evicted, after.late, after.lateMost; r.evicted == 0 {
+	if r.Evicted, r.Late, r.LateMost = after.evicted, after.late, after.lateMost; r.Evicted == 0 {
 		return errors.New("nobody was evicted")
 	}
-	measure.Progress("%s: the end of %d connections", name, n)
+	o.progress(r, "the end")
 	begun := time.Now()
 	_, err = ps.read("end")
-	r.closing = time.Since(begun)
+	r.Closing = time.Since(begun)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -21,10 +22,14 @@ import (
 
 // counts are what all servers tell of themselves.
 type counts struct {
-	open atomic.Int64
-	mu   sync.Mutex
-	late []time.Duration // of evictions
+	open       atomic.Int64
+	heartbeats atomic.Int64
+	mu         sync.Mutex
+	late       []time.Duration // of evictions
 }
+
+// interval is the silence after which one connection is pinged.
+func interval(heartbeat time.Duration) time.Duration { return heartbeat + rand.N(heartbeat/4) }
 
 // evicted notes an eviction of a peer that was heard last at a time since epoch.
 func (s *counts) evicted(heard, timeout time.Duration) {
@@ -34,7 +39,7 @@ func (s *counts) evicted(heard, timeout time.Duration) {
 }
 
 // runServer prints its address, and for each line of input how many connections there are, how many
-// were evicted, and how late: the 99th percentile and the worst. "end" ends all connections.
+// heartbeats were answered, how many peers were evicted, and how late: the 99th percentile and the worst. "end" ends all connections.
 func runServer(name string, heartbeat time.Duration) error {
 	s := &counts{}
 	var addr string
@@ -64,7 +69,7 @@ func runServer(name string, heartbeat time.Duration) error {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return fmt.Sprint(s.open.Load(), " ", len(s.late), " ", int64(measure.Quantile(s.late, 0.99)), " ", int64(measure.Quantile(s.late, 1)))
+		return fmt.Sprint(s.open.Load(), " ", s.heartbeats.Load(), " ", len(s.late), " ", int64(measure.Quantile(s.late, 0.99)), " ", int64(measure.Quantile(s.late, 1)))
 	})
 	return nil
 }
@@ -79,6 +84,7 @@ type peer struct {
 func (p *peer) OnMessage(c *loop.Conn, msg []byte) error {
 	p.heard = time.Since(epoch)
 	if len(msg) == pingSize {
+		p.heartbeats.Add(1)
 		return nil
 	}
 	return c.Send(msg)
@@ -100,7 +106,7 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (str
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Engine: engine, NumLoops: 1, Codec: codec.Length{Max: 1024},
 		IdleTimeout: timeout, MaxConns: 2_000_000, DrainTimeout: time.Minute,
-		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Message: pingFrame[header:], Missed: 10}),
+		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Jitter: heartbeat / 4, Message: pingFrame[header:], Missed: 10}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
@@ -115,9 +121,10 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (str
 
 // gnetPeer is the context of a connection of gnet's. OnTick reads it on another goroutine.
 type gnetPeer struct {
-	conn   gnet.Conn
-	heard  atomic.Int64
-	pinged atomic.Bool
+	conn     gnet.Conn
+	interval time.Duration
+	heard    atomic.Int64
+	pinged   atomic.Bool
 }
 
 // gnetScan looks at all connections each second, as raw gnet has no timeouts.
@@ -136,7 +143,7 @@ func (s *gnetScan) OnBoot(e gnet.Engine) gnet.Action {
 }
 
 func (s *gnetScan) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	p := &gnetPeer{conn: c}
+	p := &gnetPeer{conn: c, interval: interval(s.heartbeat)}
 	p.heard.Store(int64(time.Since(epoch)))
 	c.SetContext(p)
 	s.mu.Lock()
@@ -170,6 +177,8 @@ func (s *gnetScan) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		if n != header+pingSize {
 			_, _ = c.Write(frame)
+		} else {
+			s.heartbeats.Add(1)
 		}
 		_, _ = c.Discard(n)
 	}
@@ -184,7 +193,7 @@ func (s *gnetScan) OnTick() (time.Duration, gnet.Action) {
 		case silence >= s.heartbeat*3/2:
 			s.evicted(time.Duration(p.heard.Load()), s.heartbeat*3/2)
 			_ = p.conn.Close()
-		case silence >= s.heartbeat && p.pinged.CompareAndSwap(false, true):
+		case silence >= p.interval && p.pinged.CompareAndSwap(false, true):
 			_ = p.conn.AsyncWrite(pingFrame, nil)
 		}
 	}
@@ -238,9 +247,9 @@ func serveNet(s *counts, heartbeat time.Duration) (string, func(), error) {
 
 func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
 	in := make([]byte, header+talkSize)
-	heard, pinged := time.Since(epoch), false
+	heard, pinged, interval := time.Since(epoch), false, interval(heartbeat)
 	for have := 0; ; {
-		limit := heard + heartbeat
+		limit := heard + interval
 		if pinged {
 			limit = heard + heartbeat*3/2
 		}
@@ -267,7 +276,9 @@ func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
 			if have < size {
 				break
 			}
-			if size != header+pingSize {
+			if size == header+pingSize {
+				s.heartbeats.Add(1)
+			} else {
 				if _, err := c.Write(in[:size]); err != nil {
 					return
 				}
