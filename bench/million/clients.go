@@ -22,6 +22,7 @@ const (
 	talkSize   = 60
 	portsEach  = 10_000 // of one address: a search among most of its 28,000 takes long
 	talkPeriod = time.Second / talkers
+	distance   = 50 * time.Millisecond
 )
 
 var pingFrame = []byte{0, 0, 0, pingSize, 'p'}
@@ -33,6 +34,7 @@ type clients struct {
 	fds     []int32
 	quiet   map[int32]bool // fall silent
 	silence atomic.Bool
+	talking atomic.Bool
 	waits   chan time.Duration
 	talkFor time.Duration
 	burst   bool
@@ -98,11 +100,16 @@ func (c *clients) open(to netip.AddrPort, number int) error {
 	return unix.EpollCtl(c.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// serve answers pings, and takes the time of what comes back to talkers.
+// serve answers pings, and takes the time of what comes back to talkers. While nobody talks it looks
+// at the sockets once in a while, as a distant peer's answer takes its time: so that the clients
+// leave the cores to the server.
 func (c *clients) serve() {
 	events := make([]unix.EpollEvent, 1024)
 	buf := make([]byte, 4096)
 	for {
+		if !c.talking.Load() {
+			time.Sleep(distance)
+		}
 		n, _ := unix.EpollWait(c.ep, events, -1)
 		for _, ev := range events[:max(0, n)] {
 			got, err := unix.Read(int(ev.Fd), buf)
@@ -141,6 +148,8 @@ var epoch = time.Now()
 // talk has the first connections say something each second, at times that are spread, and returns
 // the median and the 99th percentile of the times to an answer, from when each was to be sent.
 func (c *clients) talk() string {
+	c.talking.Store(true)
+	defer c.talking.Store(false)
 	frame := make([]byte, header+talkSize)
 	binary.BigEndian.PutUint32(frame, talkSize)
 	begun := time.Since(epoch)
@@ -161,7 +170,8 @@ func (c *clients) talk() string {
 	return fmt.Sprint(int64(measure.Quantile(waits, 0.5)), " ", int64(measure.Quantile(waits, 0.99)))
 }
 
-// fallSilent has the quiet ones answer nothing from now on; in a burst they say something once more.
+// fallSilent has the quiet ones answer nothing from now on; in a burst they say something once
+// more.
 func (c *clients) fallSilent() {
 	c.silence.Store(true)
 	if c.burst {

@@ -28,6 +28,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
@@ -119,6 +121,7 @@ type row struct {
 	Median, P99    time.Duration // of talkers
 	Evicted        int
 	Late, LateMost time.Duration // the 99th percentile, and the worst
+	Sleeper        time.Duration // how late a thread that only sleeps ran meanwhile: the 99th percentile
 	Closing        time.Duration
 }
 
@@ -267,7 +270,7 @@ func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
 	if _, err := clients.Ask("silence"); err != nil {
 		return err
 	}
-	time.Sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
+	r.Sleeper = sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
@@ -279,4 +282,17 @@ func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
 	_, err = ps.read("end")
 	r.Closing = time.Since(begun)
 	return err
+}
+
+// sleep sleeps for d, a millisecond at a time, and returns how late it was run after each: what the
+// machine itself adds to a server's lateness. It is the 99th percentile.
+func sleep(d time.Duration) time.Duration {
+	var late []time.Duration
+	for begun := time.Now(); time.Since(begun) < d; {
+		from := time.Now()
+		nap := unix.NsecToTimespec(int64(time.Millisecond))
+		_ = unix.Nanosleep(&nap, nil)
+		late = append(late, time.Since(from)-time.Millisecond)
+	}
+	return measure.Quantile(late, 0.99)
 }

@@ -39,7 +39,8 @@ func (s *counts) evicted(heard, timeout time.Duration) {
 }
 
 // runServer prints its address, and for each line of input how many connections there are, how many
-// heartbeats were answered, how many peers were evicted, and how late: the 99th percentile and the worst. "end" ends all connections.
+// heartbeats were answered, how many peers were evicted, and how late: the 99th percentile and the
+// worst. "end" ends all connections.
 func runServer(name string, heartbeat time.Duration) error {
 	s := &counts{}
 	var addr string
