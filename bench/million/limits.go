@@ -30,10 +30,8 @@ func raiseLimits(n int) (restore func(), err error) {
 		if err != nil {
 			continue // this system does not have it
 		}
-		if a, _ := strconv.Atoi(strings.TrimSpace(string(was))); a > 0 {
-			if b, _ := strconv.Atoi(file.value); a >= b {
-				continue
-			}
+		if first(string(was)) >= first(file.value) {
+			continue
 		}
 		if err := os.WriteFile(file.name, []byte(file.value), 0); err != nil {
 			fmt.Fprintf(os.Stderr, "%s stays as it is: %v\n", file.name, err)
@@ -53,6 +51,12 @@ func raiseLimits(n int) (restore func(), err error) {
 		fmt.Fprintf(os.Stderr, "a process may have %d files open: several servers share the connections\n", now.Cur)
 	}
 	return restore, nil
+}
+
+// first returns the first number of a setting.
+func first(value string) (n int) {
+	_, _ = fmt.Sscan(value, &n)
+	return n
 }
 
 // descriptors returns how many files a process may have open.

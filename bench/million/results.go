@@ -50,7 +50,7 @@ func (r *row) appendTo(file string) error {
 }
 
 var columns = []string{"server", "connections", "opened in", "user memory", "kernel, both ends", "CPU of a heartbeat",
-	"talkers: median", "p99", "evicted", "late: p99", "worst", "a bare sleeper: p99", "ended in"}
+	"talkers p99", "evictions late p99", "sleeper late p99", "ended in"}
 
 func (r *row) cells() []string {
 	server := r.Server
@@ -58,8 +58,8 @@ func (r *row) cells() []string {
 		server += ", due at once"
 	}
 	return []string{server, thousands(r.Conns), measure.Short(r.Opening).String(), thousands(r.User) + " B", thousands(r.Kernel) + " B",
-		measure.Short(r.CPU).String(), measure.Short(r.Median).String(), measure.Short(r.P99).String(), thousands(r.Evicted),
-		measure.Short(r.Late).String(), measure.Short(r.LateMost).String(), measure.Short(r.Sleeper).String(), measure.Short(r.Closing).String()}
+		measure.Short(r.CPU).String(), measure.Short(r.P99).String(),
+		measure.Short(r.Late).String(), measure.Short(r.Sleeper).String(), measure.Short(r.Closing).String()}
 }
 
 // thousands writes a number with commas.
