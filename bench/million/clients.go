@@ -100,9 +100,8 @@ func (c *clients) open(to netip.AddrPort, number int) error {
 	return unix.EpollCtl(c.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// serve answers pings, and takes the time of what comes back to talkers. While nobody talks it looks
-// at the sockets once in a while, as a distant peer's answer takes its time: so that the clients
-// leave the cores to the server.
+// serve answers pings, and takes the time of what comes back to talkers. While nobody talks it
+// looks at the sockets only once in a while, so that the clients leave the cores to the server.
 func (c *clients) serve() {
 	events := make([]unix.EpollEvent, 1024)
 	buf := make([]byte, 4096)

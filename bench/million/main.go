@@ -123,7 +123,7 @@ type row struct {
 	Median, P99    time.Duration // of talkers
 	Evicted        int
 	Late, LateMost time.Duration // the 99th percentile, and the worst
-	Sleeper        time.Duration // how late a thread that only sleeps ran meanwhile: the 99th percentile
+	Sleeper        time.Duration // how late a thread that only sleeps ran: the 99th percentile
 	Closing        time.Duration
 }
 
