@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -26,12 +28,12 @@ type contender interface {
 const concurrency = 64
 
 func contenders(r *redisServer) ([]contender, error) {
-	client := redis.NewClient(&redis.Options{Addr: r.addr})
-	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency, Shards: r.shards})
+	client := redis.NewClient(&redis.Options{Addr: r.Addr})
+	q, err := rediswheel.Open(context.Background(), client, rediswheel.Config{Concurrency: concurrency})
 	if err != nil {
 		return nil, err
 	}
-	option := asynq.RedisClientOpt{Addr: r.addr}
+	option := asynq.RedisClientOpt{Addr: r.Addr}
 	return []contender{&ours{client, q}, &theirs{option, asynq.NewClient(option)}}, nil
 }
 

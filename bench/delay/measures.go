@@ -1,36 +1,21 @@
+//go:build linux
+
 package main
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 var body = make([]byte, 200)
 
-func later(int) time.Time { return time.Now().Add(time.Hour) }
-
-// adds: how much adding a task costs.
-func adds(r *redisServer, s settings, out *results) error {
-	return each(r, s.rounds, func(c contender) error {
-		u, took, err := r.during(func() error { return addAll(c, s.tasks, later, body) })
-		if err != nil {
-			return err
-		}
-		n := float64(s.tasks)
-		out.add("add: tasks/s", c.name(), n/took.Seconds())
-		out.add("add: tasks per CPU second of Redis", c.name(), n/u.redis.Seconds())
-		out.add("add: tasks per CPU second of the program", c.name(), n/u.ours.Seconds())
-		out.add("add: µs in scripts per task (commandstats)", c.name(), u.scripts/n)
-		return nil
-	})
-}
-
-// runs: how much a whole life costs: added while workers run, due at some time in the five seconds
+// lives: how much a whole life costs: added while workers run, due at some time in the five seconds
 // to come, done.
-func runs(r *redisServer, s settings, out *results) error {
+func lives(r *redisServer, s settings, out *measure.Results) error {
 	return each(r, s.rounds, func(c contender) error {
 		var done atomic.Int64
 		u, took, err := r.during(func() error {
@@ -47,12 +32,11 @@ func runs(r *redisServer, s settings, out *results) error {
 			return err
 		}
 		n := float64(s.tasks)
-		out.add("life: seconds for all", c.name(), took.Seconds())
-		out.add("life: tasks per CPU second of Redis", c.name(), n/u.redis.Seconds())
-		out.add("life: tasks per CPU second of the program", c.name(), n/u.ours.Seconds())
-		out.add("life: µs in scripts per task (commandstats)", c.name(), u.scripts/n)
-		out.add("life: scripts per task", c.name(), u.scriptsCalls/n)
-		out.add("life: µs of Redis' CPU per task", c.name(), u.redis.Seconds()*1e6/n)
+		out.Add("a life: seconds for all", c.name(), took.Seconds())
+		out.Add("a life: µs of Redis' CPU", c.name(), u.redis.Seconds()*1e6/n)
+		out.Add("a life: µs of the program's CPU", c.name(), u.ours.Seconds()*1e6/n)
+		out.Add("a life: scripts", c.name(), u.scripts/n)
+		out.Add("a life: µs in scripts", c.name(), u.inScripts/n)
 		return nil
 	})
 }
@@ -66,17 +50,17 @@ func until(done *atomic.Int64, n int) error {
 	return nil
 }
 
-// lateness: 2,000 tasks over ten seconds, due at known times. A bare timer of the same process for
-// each says what of that is the machine's.
-func lateness(r *redisServer, s settings, out *results) error {
-	const n, over = 2000, 10 * time.Second
+// lateness: 200 tasks a second, due at known times. A bare timer of the same process for each says
+// what of that is the machine's.
+func lateness(r *redisServer, s settings, out *measure.Results) error {
+	n := int(200 * s.window.Seconds())
 	return each(r, s.rounds, func(c contender) error {
 		began := time.Now().Add(time.Second)
-		due := func(n_ int) time.Time { return began.Add(over * time.Duration(n_) / n) }
+		due := func(i int) time.Time { return began.Add(s.window * time.Duration(i) / time.Duration(n)) }
 		late, bare := make([]time.Duration, n), make([]time.Duration, n)
 		var done, fired atomic.Int64
-		stop := c.work(func(n int) {
-			late[n] = time.Since(due(n))
+		stop := c.work(func(i int) {
+			late[i] = time.Since(due(i))
 			done.Add(1)
 		})
 		defer stop()
@@ -93,50 +77,28 @@ func lateness(r *redisServer, s settings, out *results) error {
 			return err
 		}
 		ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-		for _, of := range []struct {
-			what string
-			late []time.Duration
-		}{{"lateness", late}, {"lateness of bare timers", bare}} {
-			slices.Sort(of.late)
-			out.add(of.what+": least, ms", c.name(), ms(of.late[0]))
-			out.add(of.what+": p50, ms", c.name(), ms(of.late[n/2]))
-			out.add(of.what+": p99, ms", c.name(), ms(of.late[n*99/100]))
-			out.add(of.what+": most, ms", c.name(), ms(of.late[n-1]))
-		}
+		out.Add("lateness: least, ms", c.name(), ms(measure.Quantile(late, 0)))
+		out.Add("lateness: p50, ms", c.name(), ms(measure.Quantile(late, 0.5)))
+		out.Add("lateness: p99, ms", c.name(), ms(measure.Quantile(late, 0.99)))
+		out.Add("bare timers: p50, ms", c.name(), ms(measure.Quantile(bare, 0.5)))
+		out.Add("bare timers: p99, ms", c.name(), ms(measure.Quantile(bare, 0.99)))
 		return nil
 	})
 }
 
-// idle: what workers cost that have nothing to do.
-func idle(r *redisServer, s settings, out *results) error {
-	for _, workers := range []int{1, 8, 32} {
-		err := each(r, 1, func(c contender) error {
-			for range workers {
-				defer c.work(func(int) {})()
-			}
-			time.Sleep(8 * time.Second) // so that all have found their place
-			u, took, err := r.during(func() error {
-				time.Sleep(s.idle)
-				return nil
-			})
-			per := func(v float64) float64 { return v / took.Seconds() }
-			out.add(fmt.Sprintf("idle, %2d workers: commands/s, those in scripts included", workers), c.name(), per(u.commands))
-			out.add(fmt.Sprintf("idle, %2d workers: scripts/s", workers), c.name(), per(u.scriptsCalls))
-			out.add(fmt.Sprintf("idle, %2d workers: ms of Redis' CPU per s", workers), c.name(), per(u.redis.Seconds()*1e3))
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// memory: bytes of Redis' memory per task that waits, with 200 bytes of body.
-func memory(r *redisServer, s settings, out *results) error {
+// idle: what 32 workers cost that have nothing to do.
+func idle(r *redisServer, s settings, out *measure.Results) error {
 	return each(r, 1, func(c contender) error {
-		u, _, err := r.during(func() error { return addAll(c, s.memory, later, body) })
-		out.add(fmt.Sprintf("memory: bytes per task of 200, %d tasks", s.memory), c.name(), u.usedMemory/float64(s.memory))
+		for range 32 {
+			defer c.work(func(int) {})()
+		}
+		time.Sleep(s.settle)
+		u, took, err := r.during(func() error {
+			time.Sleep(s.window)
+			return nil
+		})
+		out.Add("32 idle workers: commands/s, those in scripts included", c.name(), u.commands/took.Seconds())
+		out.Add("32 idle workers: ms of Redis' CPU a second", c.name(), u.redis.Seconds()*1e3/took.Seconds())
 		return err
 	})
 }

@@ -1,28 +1,37 @@
-// Command echo drives the same echo server on several networking libraries, in turns within one
-// run, and says what each message cost: see -help.
+//go:build linux
+
+// Command echo drives the same server on several libraries, in turns within one run, and tells the
+// CPU time of a message, the time to its answer, and the memory of a connection. It fills the
+// tables of docs/performance.md that are named here:
 //
-//	go run ./echo -quick            # under two minutes
-//	go run ./echo                   # all cells, five rounds
-//	go run ./echo -idle             # what it costs to watch over idle connections
-//	go run ./echo -out /tmp/run     # writes echo.csv and echo.svg there
-//	go run ./echo -docs ../docs /tmp/run/echo.csv
-//	go run ./echo -large -peers loopwheel,gnet,gnet-256k -cells "16 KiB; 256 KiB, depth 1"
+//	go run ./echo              # An echo: 13 loads, ten servers, five rounds: a quarter of an hour
+//	go run ./echo tls          # TLS
+//	go run ./echo proxy        # A proxy
+//	go run ./echo -quick tls   # each of them with -quick: less than a minute
+//	go run ./echo -cells "64 B, depth 1" -peers loopwheel,gnet -rounds 9
 //
-// Each server is a process of its own. Frames have a 4-byte big-endian length. Before each
-// measurement connections are made anew; the servers that are not being measured have none.
+// Frames have a 4-byte big-endian length. Each server is a process of its own with one thread that
+// runs its code, unless -procs says otherwise. Each measurement has new connections. Where a load
+// has a rate, times count from when a message was to be sent. A server whose program is not
+// installed is left out, and the reason printed.
+//
+//	go run ./echo -docs ../docs
+//
+// brings the tables of the page to what was measured, as it does for the other commands of bench.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/loopwheel/loopwheel/bench/internal/place"
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 // header is the size of a frame's length field.
@@ -30,104 +39,166 @@ const header = 4
 
 // options are what the flags say.
 type options struct {
-	peers   []string
-	conns   []int
-	sizes   []int
-	depths  []int
-	more    []cell // beside those of conns, sizes and depths
-	rounds  int
-	window  time.Duration // of one measurement
-	idlers  int
-	rest    time.Duration // how long they are watched
-	timeout time.Duration // of idle connections
-	procs   int
-	place   string // of server and client
-	out     string
+	peers, cells string
+	rounds       int
+	window       time.Duration // of one measurement
+	idlers       int           // connections that say little
+	procs        int
+	apart        bool
+	dir          string // of what is made for servers in other languages
+	docs         string
+}
+
+// A job is a table of docs/performance.md, or several.
+type job struct {
+	peers []peer
+	cells []cell
+	idle  []int // the memory of connections that have said messages of these sizes
+	tls   bool
+	base  string // the first server is compared with this one
+}
+
+var jobs = map[string]job{
+	"echo":  {peers: echoPeers, cells: echoCells, idle: []int{64}, base: "gnet"},
+	"tls":   {peers: tlsPeers, cells: tlsCells, idle: []int{64, 16 << 10}, tls: true, base: "net + crypto/tls"},
+	"proxy": {peers: proxyPeers, cells: proxyCells, idle: []int{64}, base: "HAProxy"},
 }
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("echo: ")
-	o := options{}
-	serve := flag.String("serve", "", "be the server of this `peer`, told what to do on standard input")
-	peers := flag.String("peers", "", "which `peers` to compare, by commas; empty means all")
-	quick := flag.Bool("quick", false, "one short round of all, in less than two minutes, but for what other flags say")
-	idle := flag.Bool("idle", false, "measure what it costs to watch over idle connections")
+	var o options
+	serve := flag.String("serve", "", "be the server of this `peer`: used by the program itself, and by ../instructions/run")
+	told := flag.String("setup", `{"Loops": 1, "Timeout": 60000000000}`, "see -serve: a setup in JSON")
+	client := flag.String("client", "", "send -n messages on 50 connections to this `address`, -depth at once, of -size bytes: for ../instructions/run")
+	n, depth, size := flag.Int("n", 1000, "see -client"), flag.Int("depth", 1, "see -client"), flag.Int("size", 64, "see -client")
+
+	flag.StringVar(&o.peers, "peers", "", "only these `servers`, by commas; the first is compared with the second")
+	flag.StringVar(&o.cells, "cells", "", "only loads whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured")
 	flag.DurationVar(&o.window, "for", time.Second, "how long each measurement takes")
-	flag.IntVar(&o.idlers, "idlers", 10_000, "how many connections are idle; 0 leaves that out")
-	flag.DurationVar(&o.timeout, "timeout", time.Minute, "the idle timeout of -idle")
+	flag.IntVar(&o.idlers, "idlers", 9000, "how many connections are idle")
 	flag.IntVar(&o.procs, "procs", max(1, runtime.NumCPU()/2), "GOMAXPROCS of each server, and its loops")
-	flag.StringVar(&o.place, "place", "", place.Usage)
-	cells := flag.String("cells", "", "only cells whose name contains one of `these`, by semicolons, such as \"64 B\" or \"16 KiB, depth 16\"")
-	large := flag.Bool("large", false, "frames of 64 and 256 KiB as well")
-	docs := flag.String("docs", "", "measure nothing: bring the tables in this `directory` to what runs with -out have written into the CSV files that follow")
-	flag.StringVar(&o.out, "out", "", "write CSV and SVG into this `directory`")
+	flag.BoolVar(&o.apart, "apart", false, "have server and client run on a core each")
+	quick := flag.Bool("quick", false, "one short round, but for what other flags say")
+	flag.StringVar(&o.docs, "docs", "", measure.Docs)
 	flag.Parse()
-	if *serve != "" {
-		log.Fatal(runServer(*serve))
-	}
-	if *docs != "" {
-		if err := updateDocs(*docs, flag.Args()); err != nil {
-			log.Fatal(err)
-		}
+	switch {
+	case *serve != "":
+		log.Fatal(runServer(*serve, *told))
+	case *client != "":
+		check(rounds(*client, *n, *depth, *size))
 		return
 	}
-	o.conns, o.sizes, o.depths = []int{100, 1000}, []int{64, 1 << 10, 16 << 10}, []int{1, 16}
-	o.more = []cell{{conns: 100, size: 64, rate: 500}, {conns: 100, size: 64, rate: 20_000},
-		{conns: 100, size: 64, rate: 60_000}, {conns: 50, size: 64, anew: true}}
-	if *large {
-		o.sizes = append(o.sizes, 64<<10, 256<<10)
+	name := "echo"
+	if flag.NArg() > 0 {
+		name = flag.Arg(0)
 	}
-	o.rest = 5 * time.Second
 	if *quick {
-		o.rest = time.Second
-		hurry(flag.CommandLine)
+		hurry(flag.CommandLine, name)
 	}
-	if err := o.run(*peers, *cells, *idle); err != nil {
+	j, ok := jobs[name]
+	if !ok {
+		log.Fatalf("there is no job %q, but %v", name, slices.Sorted(maps.Keys(jobs)))
+	}
+	check(o.run(name, j))
+}
+
+func check(err error) {
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
 // hurry sets what -quick stands for, but for what was asked for by a flag of its own.
-func hurry(flags *flag.FlagSet) {
-	quick := map[string]string{"rounds": "1", "for": "400ms", "idlers": "1000", "timeout": "3s"}
+func hurry(flags *flag.FlagSet, job string) {
+	quick := map[string]string{"rounds": "1", "for": "300ms", "idlers": "1000"}
+	if job == "echo" {
+		quick["cells"] = "100 conns, 64 B; 16 KiB, depth 1; a connection each; idle"
+	}
 	flags.Visit(func(f *flag.Flag) { delete(quick, f.Name) })
 	for name, value := range quick {
 		_ = flags.Set(name, value)
 	}
 }
 
-// run starts the servers and measures.
-func (o *options) run(peers, only string, idle bool) error {
-	o.peers = names(cellPeers)
-	known := names(slices.Concat(cellPeers, morePeers, floorPeers))
-	if idle {
-		known = names(idlePeers)
-		o.peers = known
+// run starts the servers of a job, measures, and prints.
+func (o *options) run(name string, j job) (err error) {
+	if o.dir, err = os.MkdirTemp("", "echo-"); err != nil {
+		return err
 	}
-	if peers != "" {
-		o.peers = strings.Split(peers, ",")
+	defer os.RemoveAll(o.dir)
+	if j.peers, err = o.chosen(j.peers); err != nil {
+		return err
 	}
-	for _, p := range o.peers {
-		if !slices.Contains(known, p) {
-			return fmt.Errorf("no peer %q: there are %s", p, strings.Join(known, ", "))
+	if o.peers != "" {
+		j.base = ""
+		if len(j.peers) > 1 {
+			j.base = j.peers[1].title
 		}
 	}
-	if o.out != "" { // now, and not after ten minutes of measuring
-		if err := os.MkdirAll(o.out, 0o755); err != nil {
+	s := setup{Loops: o.procs, Timeout: time.Minute, TLS: j.tls, Dir: o.dir}
+	if name == "proxy" {
+		backend, err := startServer(floorPeers[0], s)
+		if err != nil {
 			return err
 		}
+		defer backend.End()
+		s.To = backend.Addr
 	}
-	if idle {
-		return o.idling()
+	servers, err := startServers(j.peers, s)
+	if err != nil {
+		return err
 	}
-	return o.matrix(only)
+	defer stopServers(servers)
+	for _, s := range servers {
+		if s.peer.slow { // until its code is compiled
+			measure.Progress("%s gets warm", s.Name)
+			if _, err := (&options{window: 3 * time.Second}).measure(s, cell{conns: 100, size: 64, depth: 1}); err != nil {
+				return err
+			}
+		}
+	}
+	all, err := o.matrix(j, servers)
+	if err != nil {
+		return err
+	}
+	measure.Progress("")
+	if t := all[tableRate]; t != nil {
+		_ = t.Table().Show(tableRate, "")
+	}
+	for _, what := range []string{tableCPU, tableP99, tableMemory} {
+		if t := all[what]; t != nil {
+			if err := t.Table().Show(name+" "+what, o.docs); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-// progress tells on standard error what goes on, over itself on a terminal.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...)
+// chosen returns those of all peers that are asked for, and whose programs there are.
+func (o *options) chosen(all []peer) (some []peer, err error) {
+	wanted := all
+	if o.peers != "" {
+		wanted = nil
+		for name := range strings.SplitSeq(o.peers, ",") {
+			i := slices.IndexFunc(all, func(p peer) bool { return p.name == name })
+			if i < 0 {
+				return nil, fmt.Errorf("there is no server %q, but %s", name, strings.Join(names(all), ", "))
+			}
+			wanted = append(wanted, all[i])
+		}
+	}
+	for _, p := range wanted {
+		if reason := p.missing(); reason != "" {
+			fmt.Fprintf(os.Stderr, "%s is left out: %s\n", p.name, reason)
+			continue
+		}
+		some = append(some, p)
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("no server is left")
+	}
+	return some, nil
 }
-
-func progressEnds() { fmt.Fprint(os.Stderr, "\r\x1b[K") }

@@ -1,44 +1,69 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/cloudwego/netpoll"
+	nbiotls "github.com/lesismal/llib/std/crypto/tls"
 	"github.com/lesismal/nbio"
+	ntls "github.com/lesismal/nbio/extension/tls"
 	"github.com/lesismal/nbio/logging"
 	"github.com/panjf2000/gnet/v2"
-	"github.com/tidwall/evio"
 
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// cellPeers are compared message by message. All but loopwheel find the frames by hand, and write
-// all that are whole back in one piece, as they came: no server that does something with its
-// messages could be quicker.
-var cellPeers = []peer{
-	{"loopwheel", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 0) }},
-	{"loopwheel-epoll", func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll, 0) }},
-	{"loopwheel-net", func(s setup) error { return serveLoopwheel(s, loop.EngineNet, 0) }},
-	{"gnet", func(s setup) error { return runGnet(&gnetServer{}, s) }},
-	{"nbio", serveNbio},
-	{"netpoll", serveNetpoll},
-	{"evio", serveEvio},
-	{"net", serveNet},
+// echoPeers are compared message by message. All but loopwheel and Netty find the frames by hand,
+// and write all that are whole back in one piece: no server that does something with its messages
+// could be quicker.
+var echoPeers = append([]peer{
+	{name: "loopwheel", title: "EngineGnet", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineGnet) }},
+	{name: "loopwheel-epoll", title: "EngineEpoll", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineEpoll) }},
+	{name: "gnet", title: "gnet", serve: func(s setup) error { return serveGnet(s) }},
+	{name: "gnet-256k", title: "gnet, 256 KiB", serve: func(s setup) error {
+		return serveGnet(s, gnet.WithReadBufferCap(256<<10))
+	}},
+	{name: "nbio", title: "nbio", serve: serveNbio},
+	{name: "netpoll", title: "netpoll", serve: serveNetpoll},
+	{name: "net", title: "net", serve: serveNet},
+}, floorPeers...)
+
+var tlsPeers = []peer{
+	{name: "loopwheel", title: "loopwheel", serve: func(s setup) error { return serveLoopwheel(s, loop.EngineGnet) }},
+	{name: "net", title: "net + crypto/tls", serve: serveNet},
+	{name: "nbio-tls", title: "nbio", serve: serveNbioTLS},
 }
 
-// morePeers are compared when they are asked for by name: gnet with read buffers as large as
-// loopwheel's, and loopwheel with other marks from which on a peer's input waits for its output.
-var morePeers = []peer{
-	{"gnet-256k", func(s setup) error { return runGnet(&gnetServer{}, s, gnet.WithReadBufferCap(256<<10)) }},
-	{"loopwheel-high-32k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 32<<10) }},
-	{"loopwheel-high-64k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 64<<10) }},
-	{"loopwheel-high-128k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 128<<10) }},
-	{"loopwheel-high-256k", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 256<<10) }},
-	{"loopwheel-high-1m", func(s setup) error { return serveLoopwheel(s, loop.EngineDefault, 1<<20) }},
+// selfSigned returns a certificate and its key as PEM.
+func selfSigned() (cert, key []byte, err error) {
+	pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour), "bench")
+	if err != nil {
+		return nil, nil, err
+	}
+	return selfsigned.PEM(pair)
+}
+
+// config returns the settings of a server that speaks TLS, nil for the others.
+func (s setup) config() (*tls.Config, error) {
+	if !s.TLS {
+		return nil, nil
+	}
+	cert, key, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, err
 }
 
 // echoer is the handler of loopwheel's server.
@@ -47,30 +72,30 @@ type echoer struct{}
 func (echoer) OnMessage(c *loop.Conn, msg []byte) error { return c.Send(msg) }
 func (echoer) OnClose(*loop.Conn, error)                {}
 
-// serveLoopwheel has everything on that a server on the internet wants. On Go's own net, which is
-// for development, it shows what gnet is worth. highWater 0 is the default.
-func serveLoopwheel(s setup, engine loop.Engine, highWater int) error {
-	return runLoopwheel(&loop.Server{
+// serveLoopwheel has everything on that a server on the internet wants.
+func serveLoopwheel(s setup, engine loop.Engine) error {
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	srv := &loop.Server{
+		Addr:             "tcp://127.0.0.1:0",
 		Engine:           engine,
-		HoldBackAt:       highWater,
+		TLS:              cfg,
 		Codec:            codec.Length{Max: 1 << 20},
-		NumLoops:         s.loops,
-		IdleTimeout:      s.timeout,
-		IdleJitter:       s.timeout / 10,
-		FirstByteTimeout: s.timeout,
-		FrameTimeout:     s.timeout,
+		NumLoops:         s.Loops,
 		MaxConns:         15_000,
+		IdleTimeout:      s.Timeout,
+		IdleJitter:       s.Timeout / 10,
+		FirstByteTimeout: s.Timeout,
+		FrameTimeout:     s.Timeout,
 		MaxConnsPerIP:    15_000,
 		AcceptRate:       1_000_000,
 		Accept: func(c *loop.Conn) loop.Handler {
-			c.OnIdle(loop.WriteStalled, s.timeout, func(int) { c.Close() })
+			c.OnIdle(loop.WriteStalled, s.Timeout, func(int) { c.Close() })
 			return echoer{}
 		},
-	})
-}
-
-func runLoopwheel(srv *loop.Server) error {
-	srv.Addr = "tcp://127.0.0.1:0"
+	}
 	if err := srv.Start(context.Background()); err != nil {
 		return err
 	}
@@ -79,9 +104,7 @@ func runLoopwheel(srv *loop.Server) error {
 }
 
 // gnetServer has no timeout.
-type gnetServer struct {
-	gnet.BuiltinEventEngine
-}
+type gnetServer struct{ gnet.BuiltinEventEngine }
 
 func (*gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 	in, _ := c.Peek(-1)
@@ -92,48 +115,19 @@ func (*gnetServer) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// runGnet looks for a free port, as gnet does not tell which one it got for ":0".
-func runGnet(h gnet.EventHandler, s setup, opts ...gnet.Option) error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	addr := ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		return err
-	}
-	opts = append(opts, gnet.WithLogger(silent{}), gnet.WithNumEventLoop(s.loops))
-	return gnet.Run(booted{h, addr}, "tcp://"+addr, opts...)
+func serveGnet(s setup, opts ...gnet.Option) error {
+	go measure.Obey(nil)
+	return measure.RunGnet("tcp", &gnetServer{}, append(opts, gnet.WithNumEventLoop(s.Loops))...)
 }
 
-// silent is a logger for gnet, which otherwise prints to the standard output.
-type silent struct{}
-
-func (silent) Debugf(string, ...any) {}
-func (silent) Infof(string, ...any)  {}
-func (silent) Warnf(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-func (silent) Fatalf(string, ...any) {}
-
-// booted says when a gnet server listens.
-type booted struct {
-	gnet.EventHandler
-	addr string
-}
-
-func (b booted) OnBoot(e gnet.Engine) gnet.Action {
-	listening(b.addr)
-	return b.EventHandler.OnBoot(e)
-}
-
-// serveNbio has no timeout.
-func serveNbio(s setup) error {
+// nbioEngine returns an engine that listens on a free port, and where that is.
+func nbioEngine(s setup) (*nbio.Engine, func() error) {
 	logging.SetLevel(logging.LevelNone)
 	addr := make(chan string, 1)
 	e := nbio.NewEngine(nbio.Config{
 		Network: "tcp",
 		Addrs:   []string{"127.0.0.1:0"},
-		NPoller: s.loops,
+		NPoller: s.Loops,
 		Listen: func(network, a string) (net.Listener, error) {
 			ln, err := net.Listen(network, a)
 			if err == nil {
@@ -142,22 +136,67 @@ func serveNbio(s setup) error {
 			return ln, err
 		},
 	})
+	return e, func() error {
+		if err := e.Start(); err != nil {
+			return err
+		}
+		listening(<-addr)
+		select {}
+	}
+}
+
+// serveNbio has no timeout.
+func serveNbio(s setup) error {
+	e, serve := nbioEngine(s)
 	e.OnOpen(func(c *nbio.Conn) { c.SetSession(&remainder{}) })
 	e.OnData(func(c *nbio.Conn, data []byte) {
 		if out := c.Session().(*remainder).frames(data); len(out) > 0 {
 			_, _ = c.Write(out)
 		}
 	})
-	if err := e.Start(); err != nil {
+	return serve()
+}
+
+// serveNbioTLS sends back what comes without a look at frames: that favours it.
+func serveNbioTLS(s setup) error {
+	cert, key, err := selfSigned()
+	if err != nil {
 		return err
 	}
-	listening(<-addr)
-	select {}
+	pair, err := nbiotls.X509KeyPair(cert, key)
+	if err != nil {
+		return err
+	}
+	e, serve := nbioEngine(s)
+	e.OnOpen(ntls.WrapOpen(&nbiotls.Config{Certificates: []nbiotls.Certificate{pair}}, false, func(c *nbio.Conn, _ *ntls.Conn) {
+		_ = c.SetReadDeadline(time.Now().Add(time.Hour))
+	}))
+	buffers := sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+	e.OnData(func(c *nbio.Conn, data []byte) {
+		t, ok := c.Session().(*ntls.Conn)
+		if !ok {
+			return
+		}
+		_, _ = t.Append(data)
+		buf := buffers.Get().(*[]byte)
+		defer buffers.Put(buf)
+		for {
+			n, err := t.Read(*buf)
+			if err != nil {
+				_ = c.Close()
+			}
+			if n == 0 || err != nil {
+				return
+			}
+			_, _ = t.Write((*buf)[:n])
+		}
+	})
+	return serve()
 }
 
 // serveNetpoll has no timeout.
 func serveNetpoll(s setup) error {
-	if err := netpoll.Configure(netpoll.Config{PollerNum: s.loops}); err != nil {
+	if err := netpoll.Configure(netpoll.Config{PollerNum: s.Loops}); err != nil {
 		return err
 	}
 	ln, err := netpoll.CreateListener("tcp", "127.0.0.1:0")
@@ -209,30 +248,18 @@ func echoFrames(in netpoll.Reader, out netpoll.Writer) error {
 	}
 }
 
-// serveEvio has no timeout.
-func serveEvio(s setup) error {
-	return evio.Serve(evio.Events{
-		NumLoops: s.loops,
-		Serving: func(srv evio.Server) (action evio.Action) {
-			listening(srv.Addrs[0].String())
-			return evio.None
-		},
-		Opened: func(c evio.Conn) (out []byte, opts evio.Options, action evio.Action) {
-			c.SetContext(&remainder{})
-			opts.ReuseInputBuffer = true
-			return nil, opts, evio.None
-		},
-		Data: func(c evio.Conn, in []byte) (out []byte, action evio.Action) {
-			return c.Context().(*remainder).frames(in), evio.None
-		},
-	}, "tcp://127.0.0.1:0")
-}
-
 // serveNet is Go's own net: a goroutine for each connection, and a deadline set before each read.
 func serveNet(s setup) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
+	}
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	if cfg != nil {
+		ln = tls.NewListener(ln, cfg)
 	}
 	listening(ln.Addr().String())
 	for {
@@ -240,7 +267,7 @@ func serveNet(s setup) error {
 		if err != nil {
 			return err
 		}
-		go echoNet(c, s.timeout)
+		go echoNet(c, s.Timeout)
 	}
 }
 

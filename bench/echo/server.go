@@ -1,39 +1,38 @@
+//go:build linux
+
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
-// A peer is a server that is measured. Serve prints the address with listening, and does not return
-// unless it fails.
+// A peer is a server that is measured.
 type peer struct {
 	name  string
+	title string // in tables
 	serve func(setup) error
+	needs []string // programs and files, for what is not Go
+	mute  bool     // it answers nothing
+	slow  bool     // at first, as it compiles while it runs
 }
 
-// A setup is what a server process is told by its environment.
+// A setup is what a server is told.
 type setup struct {
-	loops   int
-	timeout time.Duration // of idle connections, where the peer has one
+	Loops   int
+	Timeout time.Duration // of idle connections, where the peer has one
+	TLS     bool
+	To      string // where a proxy leads
+	Dir     string // for what is made
 }
-
-const (
-	loopsEnv   = "ECHO_LOOPS"
-	timeoutEnv = "ECHO_TIMEOUT"
-)
 
 func names(peers []peer) (names []string) {
 	for _, p := range peers {
@@ -42,172 +41,103 @@ func names(peers []peer) (names []string) {
 	return names
 }
 
-// runServer is a server process. Standard input is its leash: it ends with it.
-func runServer(name string) error {
+// missing tells what the peer needs and is not installed.
+func (p peer) missing() string {
+	for _, what := range p.needs {
+		_, err := exec.LookPath(what)
+		if strings.HasPrefix(what, "/") {
+			_, err = os.Stat(what)
+		}
+		if err != nil {
+			return fmt.Sprintf("it needs %s (%v)", what, err)
+		}
+	}
+	return ""
+}
+
+// runServer is a server process. It prints its address with listening, and does not return unless
+// it fails.
+func runServer(name, told string) error {
 	var s setup
-	s.loops, _ = strconv.Atoi(os.Getenv(loopsEnv))
-	s.timeout, _ = time.ParseDuration(os.Getenv(timeoutEnv))
-	for _, p := range slices.Concat(cellPeers, morePeers, floorPeers, idlePeers) {
+	if err := json.Unmarshal([]byte(told), &s); err != nil {
+		return err
+	}
+	for _, p := range slices.Concat(echoPeers, tlsPeers, proxyPeers) {
 		if p.name == name {
-			go obey()
 			return p.serve(s)
 		}
 	}
 	return fmt.Errorf("no peer %q", name)
 }
 
-// listening tells the driver where to connect.
-func listening(addr string) { fmt.Println(addr) }
-
-// usage is what a server process has used.
-type usage struct {
-	CPU time.Duration // user's and system's
-	RSS int           // bytes
+// listening tells the driver where to connect, and obeys it from then on.
+func listening(addr string) {
+	fmt.Println(addr)
+	go measure.Obey(nil)
 }
 
-// obey answers each line with the usage; "gc" collects all garbage before.
-func obey() {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		if in.Text() == "gc" {
-			runtime.GC()
-			debug.FreeOSMemory()
-		}
-		_ = json.NewEncoder(os.Stdout).Encode(usage{CPU: cpuTime(), RSS: resident()})
-	}
-	os.Exit(0)
-}
-
-func cpuTime() time.Duration {
-	var r syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-}
-
-// resident returns the resident memory, 0 where the system has no /proc.
-func resident() int {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(b))
-	pages, _ := strconv.Atoi(fields[1])
-	return pages * os.Getpagesize()
-}
-
-// A process is a server, seen from the driver.
-type process struct {
-	name  string
+// A server is a process, seen from the driver.
+type server struct {
+	*measure.Process
+	peer  peer
 	setup setup
-	addr  string
-	cmd   *exec.Cmd
-	in    *os.File
-	out   *bufio.Reader
 }
 
-// startServer runs this program again, as the server of a peer.
-func startServer(name string, s setup) (*process, error) {
+func startServer(p peer, s setup) (*server, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
+	told, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	p := &process{name: name, setup: s, in: w, cmd: exec.Command(exe, "-serve", name)}
-	p.cmd.Stdin, p.cmd.Stderr = r, os.Stderr
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.loops),
-		fmt.Sprintf("%s=%d", loopsEnv, s.loops), fmt.Sprintf("%s=%v", timeoutEnv, s.timeout))
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		err = p.cmd.Start()
-	}
+	cmd := exec.Command(exe, "-serve", p.name, "-setup", string(told))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.Loops))
+	process, err := measure.Start(p.name, cmd)
 	if err != nil {
-		w.Close()
 		return nil, err
 	}
-	p.out = bufio.NewReader(out)
-	late := p.killLater()
-	p.addr, err = p.out.ReadString('\n')
-	late.Stop()
-	if err != nil {
-		p.stop()
-		return nil, fmt.Errorf("%s does not say where it listens: %w", name, err)
-	}
-	p.addr = strings.TrimSpace(p.addr)
-	return p, nil
+	return &server{process, p, s}, nil
 }
-
-// patience is how long a server may take to answer: with its address, with what it has used, and to
-// all who connect.
-var patience = time.Minute
-
-var errStuck = errors.New("it does not answer, and was killed")
-
-// ask returns the server's usage, after what it is told to do.
-func (p *process) ask(what string) (u usage, err error) {
-	stuck := p.killLater()
-	defer func() {
-		if !stuck.Stop() {
-			err = fmt.Errorf("%s: %w", p.name, errStuck)
-		}
-	}()
-	if _, err = fmt.Fprintln(p.in, what); err != nil {
-		return u, fmt.Errorf("%s: %w", p.name, err)
-	}
-	line, err := p.out.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &u)
-	}
-	if err != nil {
-		return u, fmt.Errorf("%s has ended: %w", p.name, err)
-	}
-	return u, nil
-}
-
-// killLater ends the server when patience does, unless it is stopped.
-func (p *process) killLater() *time.Timer {
-	return time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
-}
-
-func (p *process) isOurs() bool { return strings.HasPrefix(p.name, "loopwheel") }
 
 // again starts the server anew.
-func (p *process) again() error {
-	p.stop()
-	fresh, err := startServer(p.name, p.setup)
+func (s *server) again() error {
+	s.End()
+	fresh, err := startServer(s.peer, s.setup)
 	if err == nil {
-		*p = *fresh
+		*s = *fresh
 	}
 	return err
 }
 
-func (p *process) stop() {
-	_ = p.in.Close()
-	time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
-	_ = p.cmd.Wait()
+// collect has the server give back what is garbage, if it knows of such a thing.
+func (s *server) collect() error {
+	if s.peer.mute {
+		return nil
+	}
+	_, err := s.Ask("gc")
+	return err
 }
 
+func (s *server) isOurs() bool { return strings.HasPrefix(s.Name, "loopwheel") }
+
 // startServers starts all, or none.
-func startServers(names []string, s setup) (all []*process, err error) {
-	for _, name := range names {
-		p, err := startServer(name, s)
+func startServers(peers []peer, s setup) (all []*server, err error) {
+	for _, p := range peers {
+		started, err := startServer(p, s)
 		if err != nil {
 			stopServers(all)
 			return nil, err
 		}
-		all = append(all, p)
+		all = append(all, started)
 	}
 	return all, nil
 }
 
-func stopServers(all []*process) {
-	for _, p := range all {
-		p.stop()
+func stopServers(all []*server) {
+	for _, s := range all {
+		s.End()
 	}
 }
 
@@ -223,7 +153,7 @@ func whole(b []byte) (n int) {
 	return n
 }
 
-// A remainder is what a connection has of a frame that is not whole yet, behind what is used.
+// A remainder is what a connection has of a frame that is not whole yet, after what is used.
 type remainder struct {
 	b    []byte
 	used int

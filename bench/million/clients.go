@@ -3,16 +3,15 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 // Messages have a length of 4 bytes in front. A ping and its answer have one byte. A talker's
@@ -21,10 +20,9 @@ const (
 	header     = 4
 	pingSize   = 1
 	talkSize   = 60
-	portsEach  = 25_000 // of one address
-	talkFor    = 20 * time.Second
-	perSecond  = talkers
-	talkPeriod = time.Second / perSecond
+	portsEach  = 10_000 // of one address: a search among most of its 28,000 takes long
+	talkPeriod = time.Second / talkers
+	distance   = 50 * time.Millisecond
 )
 
 var pingFrame = []byte{0, 0, 0, pingSize, 'p'}
@@ -36,16 +34,19 @@ type clients struct {
 	fds     []int32
 	quiet   map[int32]bool // fall silent
 	silence atomic.Bool
+	talking atomic.Bool
 	waits   chan time.Duration
+	talkFor time.Duration
+	burst   bool
 }
 
 // runClients opens n connections, and then does what its input says.
-func runClients(addr string, first, n int) error {
+func runClients(addr string, first, n int, talk time.Duration, burst bool) error {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return err
 	}
-	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16)}
+	c := &clients{quiet: make(map[int32]bool), waits: make(chan time.Duration, 1<<16), talkFor: talk, burst: burst}
 	if c.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
@@ -62,14 +63,15 @@ func runClients(addr string, first, n int) error {
 	}
 	go c.serve()
 	fmt.Println("open")
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
+	measure.Obey(func(line string) string {
+		switch line {
 		case "talk":
-			c.talk()
+			return c.talk()
 		case "silence":
 			c.fallSilent()
 		}
-	}
+		return ""
+	})
 	return nil
 }
 
@@ -98,11 +100,15 @@ func (c *clients) open(to netip.AddrPort, number int) error {
 	return unix.EpollCtl(c.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// serve answers pings, and takes the time of what comes back to talkers.
+// serve answers pings, and takes the time of what comes back to talkers. While nobody talks it
+// looks at the sockets only once in a while, so that the clients leave the cores to the server.
 func (c *clients) serve() {
 	events := make([]unix.EpollEvent, 1024)
 	buf := make([]byte, 4096)
 	for {
+		if !c.talking.Load() {
+			time.Sleep(distance)
+		}
 		n, _ := unix.EpollWait(c.ep, events, -1)
 		for _, ev := range events[:max(0, n)] {
 			got, err := unix.Read(int(ev.Fd), buf)
@@ -138,14 +144,16 @@ func (c *clients) received(fd int32, in []byte) {
 
 var epoch = time.Now()
 
-// talk has the first connections say something each second, at times that are spread, and prints
+// talk has the first connections say something each second, at times that are spread, and returns
 // the median and the 99th percentile of the times to an answer, from when each was to be sent.
-func (c *clients) talk() {
+func (c *clients) talk() string {
+	c.talking.Store(true)
+	defer c.talking.Store(false)
 	frame := make([]byte, header+talkSize)
 	binary.BigEndian.PutUint32(frame, talkSize)
 	begun := time.Since(epoch)
 	var waits []time.Duration
-	for i := range int(talkFor / talkPeriod) {
+	for i := range int(c.talkFor / talkPeriod) {
 		due := begun + time.Duration(i)*talkPeriod
 		time.Sleep(due - time.Since(epoch))
 		binary.BigEndian.PutUint64(frame[header:], uint64(due))
@@ -158,22 +166,16 @@ func (c *clients) talk() {
 	for len(c.waits) > 0 {
 		waits = append(waits, <-c.waits)
 	}
-	slices.Sort(waits)
-	fmt.Println(quantile(waits, 0.5).Nanoseconds(), quantile(waits, 0.99).Nanoseconds())
+	return fmt.Sprint(int64(measure.Quantile(waits, 0.5)), " ", int64(measure.Quantile(waits, 0.99)))
 }
 
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(q*float64(len(sorted)-1))]
-}
-
-// fallSilent has the quiet ones say something once more, all at once, and then nothing.
+// fallSilent has the quiet ones answer nothing from now on; in a burst they say something once
+// more.
 func (c *clients) fallSilent() {
 	c.silence.Store(true)
-	for fd := range c.quiet {
-		_, _ = unix.Write(int(fd), pingFrame)
+	if c.burst {
+		for fd := range c.quiet {
+			_, _ = unix.Write(int(fd), pingFrame)
+		}
 	}
-	fmt.Println("silent")
 }

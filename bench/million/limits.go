@@ -30,10 +30,8 @@ func raiseLimits(n int) (restore func(), err error) {
 		if err != nil {
 			continue // this system does not have it
 		}
-		if a, _ := strconv.Atoi(strings.TrimSpace(string(was))); a > 0 {
-			if b, _ := strconv.Atoi(file.value); a >= b {
-				continue
-			}
+		if first(string(was)) >= first(file.value) {
+			continue
 		}
 		if err := os.WriteFile(file.name, []byte(file.value), 0); err != nil {
 			fmt.Fprintf(os.Stderr, "%s stays as it is: %v\n", file.name, err)
@@ -55,6 +53,12 @@ func raiseLimits(n int) (restore func(), err error) {
 	return restore, nil
 }
 
+// first returns the first number of a setting.
+func first(value string) (n int) {
+	_, _ = fmt.Sscan(value, &n)
+	return n
+}
+
 // descriptors returns how many files a process may have open.
 func descriptors() int {
 	var now syscall.Rlimit
@@ -65,17 +69,23 @@ func descriptors() int {
 }
 
 // kernelMemory returns the bytes of the kernel's own objects: sockets, files, entries of epoll.
-func kernelMemory() (bytes int) {
-	text, err := os.ReadFile("/proc/meminfo")
+func kernelMemory() int { return memInfo("Slab:") + memInfo("Percpu:") }
+
+// memInfo returns a line of /proc/meminfo in bytes.
+func memInfo(name string) int { return kilobytes("/proc/meminfo", name) << 10 }
+
+// anonymous returns the bytes that a process has of its own: not those of its program's file.
+func anonymous(pid int) int { return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "RssAnon:") << 10 }
+
+func kilobytes(file, name string) (kb int) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		var name string
-		var kb int
-		if _, err := fmt.Sscan(line, &name, &kb); err == nil && (name == "Slab:" || name == "Percpu:") {
-			bytes += kb << 10
+		if value, ok := strings.CutPrefix(line, name); ok {
+			_, _ = fmt.Sscan(value, &kb)
 		}
 	}
-	return bytes
+	return kb
 }

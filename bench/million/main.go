@@ -2,40 +2,52 @@
 
 // Command million opens as many real TCP connections over loopback as are asked for, and tells what
 // they cost: memory of the server and of the kernel, CPU of a heartbeat, how late silent peers are
-// evicted, and how long talkers beside them wait.
+// evicted, and how long talkers beside them wait. It fills the table of docs/scaling.md that is
+// about sockets:
 //
-//	sudo go run ./million -conns 10000,100000,1000000 -servers loopwheel,loopwheel-epoll,gnet-scan,net
+//	sudo go run ./million -conns 10000,100000,1000000    # five minutes for each number and server
+//	go run ./million -quick
 //
-// Each connection has an idle timeout of one and a half heartbeats, is pinged after a heartbeat of
-// silence, and answers. The clients use addresses of 127.0.0.0/8, as one address has 28,000 ports.
-// As root the command raises the limits that it needs, and puts them back. A line on standard error
-// tells what is going on.
+// Each connection has an idle timeout of one and a half heartbeats, is pinged after a silence of a
+// heartbeat or up to a quarter more, and answers. The clients use addresses of 127.0.0.0/8, as one
+// address has 28,000 ports. As root the command raises the limits that it needs, and puts them
+// back. Where a process may not have enough files open, several pairs of a server and its clients
+// share the connections. Talkers and silent peers are all in the last pair.
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/loopwheel/loopwheel/bench/internal/child"
+	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 const (
 	silent  = 10_000 // fall silent at once, or half of those of one process
 	talkers = 1_000  // say something each second
+
+	settle    = 2 * time.Second // until the kernel has freed the sockets of the measurement before
+	bytesEach = 15_000          // of a connection: the kernel's of both ends, and the processes'
+	reserve   = 1 << 30         // of memory, for others
 )
 
 type options struct {
-	heartbeat, window time.Duration
+	heartbeat, window, talk time.Duration
+	burst                   bool
+	results, docs           string
 }
 
 func main() {
@@ -48,31 +60,38 @@ func main() {
 	conns := flag.String("conns", "10000,100000", "`numbers` of connections, by commas")
 	names := flag.String("servers", "loopwheel,loopwheel-epoll,gnet-scan,net", "`servers` to measure, by commas")
 	flag.DurationVar(&o.heartbeat, "heartbeat", time.Minute, "ping after so long a silence")
-	flag.DurationVar(&o.window, "for", time.Minute, "how long each is measured")
+	flag.DurationVar(&o.window, "for", time.Minute, "how long heartbeats are measured")
+	flag.DurationVar(&o.talk, "talk", 20*time.Second, "how long talkers are measured")
+	flag.StringVar(&o.docs, "docs", "", measure.Docs)
+	flag.BoolVar(&o.burst, "burst", false, "have those who fall silent say a last word, all at once: so all evictions are due at once")
+	flag.StringVar(&o.results, "results", "", "append what was measured to this `file`, and take what stands in it into table and chart")
+	quick := flag.Bool("quick", false, "4,000 connections, and a heartbeat of two seconds")
 	flag.Parse()
+	if *quick {
+		*conns, o.heartbeat, o.window, o.talk = "4000", 2*time.Second, 2*time.Second, 2*time.Second
+	}
 	switch {
 	case *serve != "":
 		check(runServer(*serve, o.heartbeat))
-		return
 	case *client != "":
 		n, err := strconv.Atoi(*conns)
 		check(err)
-		check(runClients(*client, *first, n))
-		return
-	}
-	numbers := parse(*conns)
-	restore, err := raiseLimits(slices.Max(numbers))
-	check(err)
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-stop
+		check(runClients(*client, *first, n, o.talk, o.burst))
+	default:
+		numbers := parse(*conns)
+		restore, err := raiseLimits(slices.Max(numbers))
+		check(err)
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+		go func() {
+			<-stop
+			restore()
+			os.Exit(1)
+		}()
+		err = o.measureAll(numbers, strings.Split(*names, ","))
 		restore()
-		os.Exit(1)
-	}()
-	err = o.measureAll(numbers, strings.Split(*names, ","))
-	restore()
-	check(err)
+		check(err)
+	}
 }
 
 func check(err error) {
@@ -92,50 +111,46 @@ func parse(list string) (numbers []int) {
 	return numbers
 }
 
-// A reading is what a server says of itself.
-type reading struct {
-	Resident int           // bytes
-	CPU      time.Duration // user's and system's
-	Conns    int
-	Evicted  int
-	Late     []time.Duration // of evictions: the median, the 99th percentile, the worst
-}
-
 // A row is what one measurement gave.
 type row struct {
-	opening        time.Duration
-	user, kernel   int // bytes for each connection; the kernel's are of both ends
-	cpu            time.Duration
-	median, p99    time.Duration // of talkers
-	evicted        int
-	late, lateMost time.Duration
-	closing        time.Duration
+	Server         string
+	Conns          int
+	Pairs          int // of processes
+	Burst          bool
+	Opening        time.Duration
+	User, Kernel   int           // bytes for each connection; the kernel's are of both ends
+	CPU            time.Duration // of a heartbeat
+	Median, P99    time.Duration // of talkers
+	Evicted        int
+	Late, LateMost time.Duration // the 99th percentile, and the worst
+	Sleeper        time.Duration // how late a thread that only sleeps ran: the 99th percentile
+	Closing        time.Duration
 }
 
 func (o *options) measureAll(numbers []int, servers []string) error {
-	fmt.Println("| server | connections | opened in | user memory | kernel, both ends | CPU per connection and minute | talkers: median | p99 | evicted | late: p99 | worst | ended in |")
-	fmt.Println("|" + strings.Repeat("---|", 12))
+	rows, err := readRows(o.results)
+	if err != nil {
+		return err
+	}
 	for _, n := range numbers {
 		for _, server := range servers {
 			r, err := o.measure(server, n)
 			if err != nil {
+				_ = show(rows, "")
 				return fmt.Errorf("%s, %d connections: %w", server, n, err)
 			}
-			fmt.Printf("\r\x1b[K| %s | %d | %.1f s | %d B | %d B | %.2f µs | %v | %v | %d | %v | %v | %.1f s |\n", server, n,
-				r.opening.Seconds(), r.user, r.kernel, float64(r.cpu.Nanoseconds())/1e3, short(r.median), short(r.p99),
-				r.evicted, short(r.late), short(r.lateMost), r.closing.Seconds())
+			measure.Progress("%s\n", strings.Join(r.cells(), " | "))
+			rows = append(rows, r)
+			if err := r.appendTo(o.results); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return show(rows, o.docs)
 }
 
-func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-
-func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...) }
-
-// A pair is a server and its clients. More than one is needed where the system lets a process have
-// less descriptors than there are connections.
-type pair struct{ server, clients *child.Process }
+// A pair is a server and its clients.
+type pair struct{ server, clients *measure.Process }
 
 type pairs []pair
 
@@ -148,36 +163,80 @@ func (ps pairs) end() {
 	}
 }
 
-// read sums up what the servers say. Only the last one evicts.
+// start starts this program once more. Those that no times are taken of stand back for the others.
+func start(name string, first bool, args ...string) (*measure.Process, error) {
+	if first {
+		return measure.Self(name, args...)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return measure.Start(name, exec.Command("nice", append([]string{"-n", "10", exe}, args...)...))
+}
+
+// drain ends the connections of a few servers at a time: each has a minute.
+func (ps pairs) drain() error {
+	for few := range slices.Chunk(ps, 4) {
+		errs := make([]error, len(few))
+		var all sync.WaitGroup
+		for i, p := range few {
+			all.Go(func() { _, errs[i] = p.server.Ask("end") })
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A reading is what servers say of themselves, and what they have used.
+type reading struct {
+	resident       int // bytes
+	cpu            time.Duration
+	conns          int
+	heartbeats     int // answered
+	evicted        int
+	late, lateMost time.Duration // the 99th percentile, and the worst
+}
+
+// read sums up what the servers say, after what they are told to do. Only the last one evicts.
 func (ps pairs) read(what string) (sum reading, err error) {
 	for _, p := range ps {
-		r, err := read(p.server, what)
+		answer, err := p.server.Ask(what)
 		if err != nil {
-			return r, err
+			return sum, err
 		}
-		r.Resident, r.CPU, r.Conns = r.Resident+sum.Resident, r.CPU+sum.CPU, r.Conns+sum.Conns
-		sum = r
+		var conns, heartbeats int
+		if _, err := fmt.Sscan(answer, &conns, &heartbeats, &sum.evicted, &sum.late, &sum.lateMost); err != nil {
+			return sum, fmt.Errorf("%q: %w", answer, err)
+		}
+		sum.conns += conns
+		sum.heartbeats += heartbeats
+		sum.resident += anonymous(p.server.Pid())
+		sum.cpu += p.server.CPU()
 	}
 	return sum, nil
 }
 
 func (o *options) measure(name string, n int) (r row, err error) {
+	if need, free := n*bytesEach+reserve, memInfo("MemAvailable:"); need > free {
+		return r, fmt.Errorf("they would take some %d MB of memory, and %d MB are free", need>>20, free>>20)
+	}
 	var ps pairs
 	defer func() { ps.end() }()
 	each := descriptors() - 1000
-	for range (n + each - 1) / each {
-		server, err := child.Spawn("-serve", name, "-heartbeat", o.heartbeat.String())
+	number := (n + each - 1) / each
+	for i := range number {
+		server, err := start(name, i == number-1, "-serve", name, "-heartbeat", o.heartbeat.String())
 		if err != nil {
 			return r, err
 		}
 		ps = append(ps, pair{server: server})
 	}
-	addrs := make([]string, len(ps))
-	for i, p := range ps {
-		if addrs[i], err = p.server.Line(); err != nil {
-			return r, err
-		}
-	}
+	r = row{Server: name, Conns: n, Pairs: len(ps), Burst: o.burst}
+	time.Sleep(settle)
 	empty, err := ps.read("gc")
 	if err != nil {
 		return r, err
@@ -185,45 +244,41 @@ func (o *options) measure(name string, n int) (r row, err error) {
 	kernel, begun := kernelMemory(), time.Now()
 	for i := range ps {
 		first, last := i*n/len(ps), (i+1)*n/len(ps)
-		c, err := child.Spawn("-client", addrs[i], "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first))
+		c, err := start("clients", i == len(ps)-1, "-client", ps[i].server.Addr, "-first", strconv.Itoa(first), "-conns", strconv.Itoa(last-first),
+			"-talk", o.talk.String(), "-burst="+strconv.FormatBool(o.burst))
 		if err != nil {
 			return r, err
 		}
 		ps[i].clients = c
-		if err := opened(name, first, c); err != nil {
-			return r, err
+		for line := c.Addr; line != "open"; {
+			o.progress(&r, "opening: of %d to %d %s", first, last-1, line)
+			if line, err = c.Line(); err != nil {
+				return r, err
+			}
 		}
 	}
-	r.opening = time.Since(begun)
-	return r, o.watch(&r, name, n, ps, empty, kernel)
+	r.Opening = time.Since(begun)
+	return r, o.watch(&r, ps, empty, kernel)
 }
 
-// opened waits until a process of clients has its connections.
-func opened(name string, first int, c *child.Process) error {
-	for {
-		line, err := c.Line()
-		if err != nil {
-			return errors.New("the clients have ended")
-		}
-		if line == "open" {
-			return nil
-		}
-		progress("%s: %s of the connections from %d on", name, line, first)
-	}
+// progress tells what goes on, with the kernel's memory so far.
+func (o *options) progress(r *row, format string, args ...any) {
+	measure.Progress("%s %s, %d by %d processes: %s; kernel %d MB, free %d MB", time.Now().Format("15:04:05"), r.Server,
+		r.Conns, r.Pairs, fmt.Sprintf(format, args...), kernelMemory()>>20, memInfo("MemAvailable:")>>20)
 }
 
 // watch measures when all are connected: heartbeats and talkers for a while, then evictions.
-func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, kernel int) error {
-	progress("%s: %d connections, heartbeats", name, n)
-	time.Sleep(o.heartbeat) // each was pinged once
+func (o *options) watch(r *row, ps pairs, empty reading, kernel int) error {
+	o.progress(r, "heartbeats")
+	time.Sleep(o.heartbeat * 5 / 4) // each was pinged once
 	before, err := ps.read("gc")
 	if err != nil {
 		return err
 	}
-	if before.Conns != n {
-		return fmt.Errorf("%d are open", before.Conns)
+	if before.conns != r.Conns {
+		return fmt.Errorf("%d are left: the machine was too busy for a heartbeat of %v", before.conns, o.heartbeat)
 	}
-	r.user, r.kernel = (before.Resident-empty.Resident)/n, (kernelMemory()-kernel)/n
+	r.User, r.Kernel = (before.resident-empty.resident)/r.Conns, (kernelMemory()-kernel)/r.Conns
 	if before, err = ps.read(""); err != nil {
 		return err
 	}
@@ -232,37 +287,43 @@ func (o *options) watch(r *row, name string, n int, ps pairs, empty reading, ker
 	if err != nil {
 		return err
 	}
-	r.cpu = time.Duration(float64(after.CPU-before.CPU) / float64(n) * float64(time.Minute) / float64(o.window))
-	progress("%s: %d connections, %d of them talk", name, n, talkers)
+	r.CPU = (after.cpu - before.cpu) / time.Duration(max(1, after.heartbeats-before.heartbeats))
+	o.progress(r, "talkers, after %d heartbeats", after.heartbeats-before.heartbeats)
 	clients := ps[len(ps)-1].clients
 	answer, err := clients.Ask("talk")
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Sscan(answer, &r.median, &r.p99); err != nil {
+	if _, err := fmt.Sscan(answer, &r.Median, &r.P99); err != nil {
 		return err
 	}
-	progress("%s: %d connections, some of which fall silent", name, n)
+	o.progress(r, "silence")
 	if _, err := clients.Ask("silence"); err != nil {
 		return err
 	}
-	time.Sleep(o.heartbeat*3/2 + 5*time.Second)
+	r.Sleeper = sleep(o.heartbeat*3/2 + min(5*time.Second, o.heartbeat))
 	if after, err = ps.read(""); err != nil {
 		return err
 	}
-	r.evicted, r.late, r.lateMost = after.Evicted, after.Late[1], after.Late[2]
-	progress("%s: the end of %d connections", name, n)
+	if r.Evicted, r.Late, r.LateMost = after.evicted, after.late, after.lateMost; r.Evicted == 0 {
+		return errors.New("nobody was evicted")
+	}
+	o.progress(r, "the end")
 	begun := time.Now()
-	_, err = ps.read("end")
-	r.closing = time.Since(begun)
+	err = ps.drain()
+	r.Closing = time.Since(begun)
 	return err
 }
 
-// read asks the server for a reading, after what it is told to do.
-func read(server *child.Process, what string) (r reading, err error) {
-	s, err := server.Ask(what)
-	if err != nil {
-		return r, fmt.Errorf("the server has ended: %w", err)
+// sleep sleeps for d, a millisecond at a time, and returns how late it was run after each: what the
+// machine itself adds to a server's lateness. It is the 99th percentile.
+func sleep(d time.Duration) time.Duration {
+	var late []time.Duration
+	for begun := time.Now(); time.Since(begun) < d; {
+		from := time.Now()
+		nap := unix.NsecToTimespec(int64(time.Millisecond))
+		_ = unix.Nanosleep(&nap, nil)
+		late = append(late, time.Since(from)-time.Millisecond)
 	}
-	return r, json.Unmarshal([]byte(s), &r)
+	return measure.Quantile(late, 0.99)
 }

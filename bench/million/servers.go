@@ -3,23 +3,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
-	"os"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec"
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -27,10 +22,14 @@ import (
 
 // counts are what all servers tell of themselves.
 type counts struct {
-	open atomic.Int64
-	mu   sync.Mutex
-	late []time.Duration // of evictions
+	open       atomic.Int64
+	heartbeats atomic.Int64
+	mu         sync.Mutex
+	late       []time.Duration // of evictions
 }
+
+// interval is the silence after which one connection is pinged.
+func interval(heartbeat time.Duration) time.Duration { return heartbeat + rand.N(heartbeat/4) }
 
 // evicted notes an eviction of a peer that was heard last at a time since epoch.
 func (s *counts) evicted(heard, timeout time.Duration) {
@@ -39,59 +38,41 @@ func (s *counts) evicted(heard, timeout time.Duration) {
 	s.mu.Unlock()
 }
 
-// runServer prints its address, and for each line of input a reading; "gc" collects all garbage
-// before, and "end" ends all connections.
+// runServer prints its address, and for each line of input how many connections there are, how many
+// heartbeats were answered, how many peers were evicted, and how late: the 99th percentile and the
+// worst. "end" ends all connections.
 func runServer(name string, heartbeat time.Duration) error {
 	s := &counts{}
-	serve, ok := map[string]func(*counts, time.Duration) (addr string, end func(), err error){
-		"loopwheel": func(s *counts, d time.Duration) (string, func(), error) {
-			return serveLoopwheel(s, d, loop.EngineDefault)
-		},
-		"loopwheel-epoll": func(s *counts, d time.Duration) (string, func(), error) {
-			return serveLoopwheel(s, d, loop.EngineEpoll)
-		},
-		"gnet-scan": serveGnet,
-		"net":       serveNet,
-	}[name]
-	if !ok {
-		return fmt.Errorf("there is no server %q", name)
+	var addr string
+	var end func()
+	var err error
+	switch name {
+	case "loopwheel":
+		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineGnet)
+	case "loopwheel-epoll":
+		addr, end, err = serveLoopwheel(s, heartbeat, loop.EngineEpoll)
+	case "gnet-scan":
+		err = serveGnet(s, heartbeat, &end)
+	case "net":
+		addr, end, err = serveNet(s, heartbeat)
+	default:
+		err = fmt.Errorf("there is no server %q", name)
 	}
-	addr, end, err := serve(s, heartbeat)
 	if err != nil {
 		return err
 	}
-	fmt.Println(addr)
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		switch in.Text() {
-		case "gc":
-			runtime.GC()
-			debug.FreeOSMemory()
-		case "end":
+	if addr != "" {
+		fmt.Println(addr)
+	}
+	measure.Obey(func(line string) string {
+		if line == "end" {
 			end()
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(s.reading()); err != nil {
-			return err
-		}
-	}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Sprint(s.open.Load(), " ", s.heartbeats.Load(), " ", len(s.late), " ", int64(measure.Quantile(s.late, 0.99)), " ", int64(measure.Quantile(s.late, 1)))
+	})
 	return nil
-}
-
-func (s *counts) reading() reading {
-	var pages, resident int
-	if statm, err := os.ReadFile("/proc/self/statm"); err == nil {
-		_, _ = fmt.Sscan(string(statm), &pages, &resident)
-	}
-	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slices.Sort(s.late)
-	return reading{
-		Resident: resident * os.Getpagesize(),
-		CPU:      time.Duration(used.Utime.Nano() + used.Stime.Nano()),
-		Conns:    int(s.open.Load()), Evicted: len(s.late),
-		Late: []time.Duration{quantile(s.late, 0.5), quantile(s.late, 0.99), quantile(s.late, 1)},
-	}
 }
 
 // peer is the handler of loopwheel's server.
@@ -104,6 +85,7 @@ type peer struct {
 func (p *peer) OnMessage(c *loop.Conn, msg []byte) error {
 	p.heard = time.Since(epoch)
 	if len(msg) == pingSize {
+		p.heartbeats.Add(1)
 		return nil
 	}
 	return c.Send(msg)
@@ -125,7 +107,7 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (str
 	srv := &loop.Server{
 		Addr: "tcp://127.0.0.1:0", Engine: engine, NumLoops: 1, Codec: codec.Length{Max: 1024},
 		IdleTimeout: timeout, MaxConns: 2_000_000, DrainTimeout: time.Minute,
-		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Message: pingFrame[header:], Missed: 10}),
+		Accept: handler.Chain(accept, handler.Heartbeat{Interval: heartbeat, Jitter: heartbeat / 4, Message: pingFrame[header:], Missed: 10}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := srv.Start(ctx); err != nil {
@@ -140,9 +122,10 @@ func serveLoopwheel(s *counts, heartbeat time.Duration, engine loop.Engine) (str
 
 // gnetPeer is the context of a connection of gnet's. OnTick reads it on another goroutine.
 type gnetPeer struct {
-	conn   gnet.Conn
-	heard  atomic.Int64
-	pinged atomic.Bool
+	conn     gnet.Conn
+	interval time.Duration
+	heard    atomic.Int64
+	pinged   atomic.Bool
 }
 
 // gnetScan looks at all connections each second, as raw gnet has no timeouts.
@@ -161,7 +144,7 @@ func (s *gnetScan) OnBoot(e gnet.Engine) gnet.Action {
 }
 
 func (s *gnetScan) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	p := &gnetPeer{conn: c}
+	p := &gnetPeer{conn: c, interval: interval(s.heartbeat)}
 	p.heard.Store(int64(time.Since(epoch)))
 	c.SetContext(p)
 	s.mu.Lock()
@@ -195,6 +178,8 @@ func (s *gnetScan) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		if n != header+pingSize {
 			_, _ = c.Write(frame)
+		} else {
+			s.heartbeats.Add(1)
 		}
 		_, _ = c.Discard(n)
 	}
@@ -209,42 +194,25 @@ func (s *gnetScan) OnTick() (time.Duration, gnet.Action) {
 		case silence >= s.heartbeat*3/2:
 			s.evicted(time.Duration(p.heard.Load()), s.heartbeat*3/2)
 			_ = p.conn.Close()
-		case silence >= s.heartbeat && p.pinged.CompareAndSwap(false, true):
+		case silence >= p.interval && p.pinged.CompareAndSwap(false, true):
 			_ = p.conn.AsyncWrite(pingFrame, nil)
 		}
 	}
 	return time.Second, gnet.None
 }
 
-func serveGnet(s *counts, heartbeat time.Duration) (string, func(), error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // gnet does not tell which port it got
-	if err != nil {
-		return "", nil, err
-	}
-	addr := ln.Addr().String()
-	_ = ln.Close()
+func serveGnet(s *counts, heartbeat time.Duration, end *func()) error {
 	h := &gnetScan{counts: s, heartbeat: heartbeat, booted: make(chan gnet.Engine, 1), peers: make(map[*gnetPeer]struct{})}
 	failed := make(chan error, 1)
-	go func() {
-		failed <- gnet.Run(h, "tcp://"+addr, gnet.WithNumEventLoop(1), gnet.WithTicker(true),
-			gnet.WithLogger(silentLogger{}))
-	}()
+	go func() { failed <- measure.RunGnet("tcp", h, gnet.WithNumEventLoop(1), gnet.WithTicker(true)) }()
 	select {
 	case err := <-failed:
-		return "", nil, err
+		return err
 	case e := <-h.booted:
-		return addr, func() { _ = e.Stop(context.Background()) }, nil
+		*end = func() { _ = e.Stop(context.Background()) }
+		return nil
 	}
 }
-
-// silentLogger keeps gnet from printing to the standard output.
-type silentLogger struct{}
-
-func (silentLogger) Debugf(string, ...any) {}
-func (silentLogger) Infof(string, ...any)  {}
-func (silentLogger) Warnf(string, ...any)  {}
-func (silentLogger) Errorf(string, ...any) {}
-func (silentLogger) Fatalf(string, ...any) {}
 
 // serveNet is Go's own net: a goroutine for each connection, and a deadline for each read.
 func serveNet(s *counts, heartbeat time.Duration) (string, func(), error) {
@@ -280,9 +248,9 @@ func serveNet(s *counts, heartbeat time.Duration) (string, func(), error) {
 
 func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
 	in := make([]byte, header+talkSize)
-	heard, pinged := time.Since(epoch), false
+	heard, pinged, interval := time.Since(epoch), false, interval(heartbeat)
 	for have := 0; ; {
-		limit := heard + heartbeat
+		limit := heard + interval
 		if pinged {
 			limit = heard + heartbeat*3/2
 		}
@@ -309,7 +277,9 @@ func (s *counts) serveNet(c net.Conn, heartbeat time.Duration) {
 			if have < size {
 				break
 			}
-			if size != header+pingSize {
+			if size == header+pingSize {
+				s.heartbeats.Add(1)
+			} else {
 				if _, err := c.Write(in[:size]); err != nil {
 					return
 				}

@@ -1,20 +1,17 @@
+//go:build linux
+
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+	"github.com/loopwheel/loopwheel/bench/internal/wsclient"
 )
 
 // A crowd is all the clients: half of the members of each room are on each process.
@@ -33,8 +30,7 @@ type member struct {
 	crowd *crowd
 	side  int
 	room  int
-	conn  net.Conn
-	in    *bufio.Reader
+	conn  *wsclient.Conn
 
 	mu            sync.Mutex
 	across, local []time.Duration
@@ -68,31 +64,22 @@ func (c *crowd) connect() error {
 	return nil
 }
 
-func (m *member) open() error {
-	path := "/ws?room=" + strconv.Itoa(m.room)
-	conn, br, _, err := (ws.Dialer{ReadBufferSize: 512, WriteBufferSize: 512}).Dial(context.Background(), "ws://"+m.crowd.addrs[m.side]+path)
-	if err != nil {
+func (m *member) open() (err error) {
+	if m.conn, err = wsclient.Dial("ws://" + m.crowd.addrs[m.side] + "/ws?room=" + strconv.Itoa(m.room)); err != nil {
 		return err
 	}
-	m.conn = conn
-	var in io.Reader = conn
-	if br != nil {
-		rest, _ := br.Peek(br.Buffered())
-		in = io.MultiReader(bytes.NewReader(append([]byte(nil), rest...)), conn)
-	}
-	m.in = bufio.NewReaderSize(in, 1024)
 	ready := "joined"
 	if m.crowd.contender == "centrifuge" {
 		ready = `"subscribe":`
-		if err := wsutil.WriteClientText(conn, []byte(`{"id":1,"connect":{}}`)); err != nil {
+		if err := m.conn.Say([]byte(`{"id":1,"connect":{}}`)); err != nil {
 			return err
 		}
-		if err := wsutil.WriteClientText(conn, fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"r%d"}}`, m.room)); err != nil {
+		if err := m.conn.Say(fmt.Appendf(nil, `{"id":2,"subscribe":{"channel":"r%d"}}`, m.room)); err != nil {
 			return err
 		}
 	}
 	for {
-		p, err := m.frame(nil)
+		p, err := m.conn.Read()
 		if err != nil {
 			return err
 		}
@@ -105,29 +92,15 @@ func (m *member) open() error {
 	}
 }
 
-func (m *member) frame(buf []byte) ([]byte, error) {
-	h, err := ws.ReadHeader(m.in)
-	if err != nil {
-		return nil, err
-	}
-	if int64(cap(buf)) < h.Length {
-		buf = make([]byte, h.Length)
-	}
-	_, err = io.ReadFull(m.in, buf[:h.Length])
-	return buf[:h.Length], err
-}
-
 var stamp = []byte(`"t":"`)
 
 // read takes what comes: a frame may have several messages.
 func (m *member) read() {
-	var buf []byte
 	for {
-		p, err := m.frame(buf)
+		p, err := m.conn.Read()
 		if err != nil {
 			return
 		}
-		buf = p[:cap(p)]
 		now := time.Now().UnixNano()
 		for {
 			i := bytes.Index(p, stamp)
@@ -171,7 +144,7 @@ func (c *crowd) talk(length time.Duration) (said int) {
 			if c.contender == "centrifuge" {
 				data = fmt.Sprintf(`{"id":%d,"publish":{"channel":"r%d","data":%s}}`, said+10, m.room, data)
 			}
-			if err := wsutil.WriteClientText(m.conn, []byte(data)); err != nil {
+			if err := m.conn.Say([]byte(data)); err != nil {
 				text := err.Error()
 				c.failed.Store(&text)
 			}

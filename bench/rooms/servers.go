@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -11,19 +13,25 @@ import (
 	"github.com/centrifugal/centrifuge"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/handler/redisgroup"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
-// serve is one server: role is its name, the address of Redis, whether rooms are ordered, and
-// whether plain ones serve local members at once.
-func serve(role []string) {
-	if role[0] == "centrifuge" {
-		serveCentrifuge(role[1], role[2] == "true")
-		return
+// serve is one server, with rooms that are ordered or not.
+func serve(name, addr string, ordered bool) {
+	go measure.Obey(nil)
+	if name == "centrifuge" {
+		check(serveCentrifuge(addr, ordered))
 	}
-	serveLoopwheel(role[1], role[2] == "true", role[3] == "true")
+	check(serveLoopwheel(addr, ordered))
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
 // Both keep as much of an ordered room.
@@ -32,11 +40,12 @@ const (
 	historyTime = time.Hour
 )
 
-func serveLoopwheel(addr string, ordered, atOnce bool) {
+// serveLoopwheel delivers messages of plain rooms in Redis' order everywhere, as centrifuge does.
+func serveLoopwheel(addr string, ordered bool) error {
 	hub, err := redisgroup.Open(context.Background(), redis.NewClient(&redis.Options{Addr: addr}),
-		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: !atOnce})
+		redisgroup.Config{History: historySize, HistoryTime: historyTime, OneOrder: true})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	srv := &loop.Server{
 		Addr:  "tcp://127.0.0.1:0",
@@ -61,10 +70,10 @@ func serveLoopwheel(addr string, ordered, atOnce bool) {
 		},
 	}
 	if err := srv.Start(context.Background()); err != nil {
-		log.Fatal(err)
+		return err
 	}
 	fmt.Println(srv.LocalAddr())
-	log.Fatal(srv.Wait())
+	return srv.Wait()
 }
 
 type talker struct{ say func(msg []byte) error }
@@ -72,18 +81,18 @@ type talker struct{ say func(msg []byte) error }
 func (t *talker) OnMessage(_ *loop.Conn, msg []byte) error { return t.say(msg) }
 func (t *talker) OnClose(*loop.Conn, error)                {}
 
-func serveCentrifuge(addr string, ordered bool) {
+func serveCentrifuge(addr string, ordered bool) error {
 	node, err := centrifuge.New(centrifuge.Config{})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	shard, err := centrifuge.NewRedisShard(node, centrifuge.RedisShardConfig{Address: addr})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	broker, err := centrifuge.NewRedisBroker(node, centrifuge.RedisBrokerConfig{Shards: []*centrifuge.RedisShard{shard}})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	node.SetBroker(broker)
 	node.OnConnecting(func(context.Context, centrifuge.ConnectEvent) (centrifuge.ConnectReply, error) {
@@ -102,13 +111,13 @@ func serveCentrifuge(addr string, ordered bool) {
 		})
 	})
 	if err := node.Run(); err != nil {
-		log.Fatal(err)
+		return err
 	}
 	http.Handle("/ws", centrifuge.NewWebsocketHandler(node, centrifuge.WebsocketConfig{UseWriteBufferPool: true}))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	fmt.Println(ln.Addr())
-	log.Fatal((&http.Server{}).Serve(ln))
+	return (&http.Server{}).Serve(ln)
 }

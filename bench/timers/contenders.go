@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -5,9 +7,6 @@ import (
 	"time"
 
 	russell "github.com/RussellLuo/timingwheel"
-	"github.com/antlabs/timer"
-	ouqiang "github.com/ouqiang/timewheel"
-	rfyiamcool "github.com/rfyiamcool/go-timewheel"
 	"github.com/zeromicro/go-zero/core/collection"
 
 	"github.com/loopwheel/loopwheel/timing"
@@ -31,32 +30,26 @@ type stepper interface {
 
 // kind makes contenders.
 type kind struct {
-	name string
-	make func(n int) contender // for n timers
+	name   string
+	make   func(n int) contender // for n timers; nil for those that have the keyed job only
+	handle float64               // bytes that the caller keeps for each timer, which are not in those per timer
 
-	handle float64 // bytes that the caller keeps for each timer, which are not in those per timer
-
-	keyed      bool // it does the keyed job only
-	memoryOnly bool // what the garbage collector's time is compared with
+	library bool // it has a clock, or keys
+	keyed   bool
 }
 
 var kinds = []kind{
 	{name: "timing.Wheel", handle: 12, make: newWheel},
 	{name: "timing.Wheel, Extend", handle: 12, make: newExtended},
 	{name: "4-ary heap", handle: 8, make: newHeap4Contender},
-	{name: "heap in order", handle: 8, make: newOrderedHeap},
 	{name: "container/heap", handle: 8, make: newStdHeap},
-	{name: "timing.Scheduler", handle: 24, make: newScheduler},
-	{name: "time.AfterFunc", handle: 8, make: newStd},
-	{name: "RussellLuo", handle: 8, make: newRussell},
-	{name: "antlabs", handle: 16, make: newAntlabs},
-	{name: "rfyiamcool", handle: 8, make: newRfyiamcool},
-	{name: "go-zero", handle: 8, make: newGoZero},
-	{name: "ouqiang", handle: 8, make: newOuqiang},
-	{name: "timing.Keyed", make: keyedOnly, keyed: true},
-	{name: "timing.KeyedWheel", make: keyedOnly, keyed: true},
-	{name: "map, time.AfterFunc", make: keyedOnly, keyed: true},
-	{name: "bare []func()", make: newFuncs, memoryOnly: true},
+	{name: "timing.Scheduler", handle: 24, make: newScheduler, library: true},
+	{name: "time.AfterFunc", handle: 8, make: newStd, library: true},
+	{name: "RussellLuo", handle: 8, make: newRussell, library: true},
+	{name: "go-zero", handle: 8, make: newGoZero, library: true},
+	{name: "timing.Keyed", library: true, keyed: true},
+	{name: "timing.KeyedWheel", library: true, keyed: true},
+	{name: "map, time.AfterFunc", library: true, keyed: true},
 }
 
 // budget is what an event loop might allow for one Advance: it bounds the longest one.
@@ -173,21 +166,6 @@ func (c *stdHeap) advance(now time.Duration) {
 	}
 }
 
-// funcs does nothing but hold the callbacks.
-type funcs struct{ f []func() }
-
-func newFuncs(int) contender { return &funcs{} }
-
-func (c *funcs) add(i int, _ time.Duration, f func()) {
-	if i >= len(c.f) {
-		c.f = append(c.f, make([]func(), 1_000_000)...)
-	}
-	c.f[i] = f
-}
-func (c *funcs) stop(int)                 {}
-func (c *funcs) reset(int, time.Duration) {}
-func (c *funcs) close()                   {}
-
 type scheduler struct {
 	s *timing.Scheduler
 	h []timing.Job
@@ -217,19 +195,10 @@ func (c *std) close() {
 	}
 }
 
-// callback is the one a contender without a Reset adds anew. In a job all are the same.
-type callback struct{ f func() }
-
-func (c *callback) keep(f func()) {
-	if c.f == nil {
-		c.f = f
-	}
-}
-
 type russellWheel struct {
 	w *russell.TimingWheel
 	h []*russell.Timer
-	f callback
+	f func()
 }
 
 func newRussell(n int) contender {
@@ -240,66 +209,17 @@ func newRussell(n int) contender {
 
 func (c *russellWheel) add(i int, d time.Duration, f func()) {
 	c.h[i] = c.w.AfterFunc(d, f)
-	c.f.keep(f)
+	c.f = f
 }
 func (c *russellWheel) stop(i int) { c.h[i].Stop() }
 func (c *russellWheel) close()     { c.w.Stop() }
-func (c *russellWheel) reset(i int, d time.Duration) { // it has none
+func (c *russellWheel) reset(i int, d time.Duration) { // it has none; in a job all callbacks are the same
 	c.h[i].Stop()
-	c.h[i] = c.w.AfterFunc(d, c.f.f)
+	c.h[i] = c.w.AfterFunc(d, c.f)
 }
 
-type antlabsTimer struct {
-	w timer.Timer
-	h []timer.TimeNoder
-	f callback
-}
-
-func newAntlabs(n int) contender {
-	c := &antlabsTimer{w: timer.NewTimer(timer.WithTimeWheel()), h: make([]timer.TimeNoder, n)}
-	go c.w.Run()
-	return c
-}
-
-func (c *antlabsTimer) add(i int, d time.Duration, f func()) {
-	c.h[i] = c.w.AfterFunc(d, f)
-	c.f.keep(f)
-}
-func (c *antlabsTimer) stop(i int) { c.h[i].Stop() }
-func (c *antlabsTimer) close()     { c.w.Stop() }
-func (c *antlabsTimer) reset(i int, d time.Duration) { // its own deadlocks
-	c.h[i].Stop()
-	c.h[i] = c.w.AfterFunc(d, c.f.f)
-}
-
-// slots is for the wheels of one level, which go round for longer delays.
+// slots are those of go-zero's one level; longer delays take several rounds of it.
 const slots = 3600
-
-type rfyiamcoolWheel struct {
-	w *rfyiamcool.TimeWheel
-	h []*rfyiamcool.Task
-	f callback
-}
-
-func newRfyiamcool(n int) contender {
-	w, err := rfyiamcool.NewTimeWheel(time.Millisecond, slots)
-	if err != nil {
-		panic(err)
-	}
-	w.Start()
-	return &rfyiamcoolWheel{w: w, h: make([]*rfyiamcool.Task, n)}
-}
-
-func (c *rfyiamcoolWheel) add(i int, d time.Duration, f func()) {
-	c.h[i] = c.w.Add(d, f)
-	c.f.keep(f)
-}
-func (c *rfyiamcoolWheel) stop(i int) { _ = c.w.Remove(c.h[i]) }
-func (c *rfyiamcoolWheel) close()     { c.w.Stop() }
-func (c *rfyiamcoolWheel) reset(i int, d time.Duration) { // it has none for tasks
-	_ = c.w.Remove(c.h[i])
-	c.h[i] = c.w.Add(d, c.f.f)
-}
 
 type goZero struct{ w *collection.TimingWheel }
 
@@ -315,26 +235,3 @@ func (c *goZero) add(i int, d time.Duration, f func()) { _ = c.w.SetTimer(i, f, 
 func (c *goZero) stop(i int)                           { _ = c.w.RemoveTimer(i) }
 func (c *goZero) reset(i int, d time.Duration)         { _ = c.w.MoveTimer(i, d) }
 func (c *goZero) close()                               { c.w.Stop() }
-
-type ouqiangWheel struct {
-	w *ouqiang.TimeWheel
-	f callback
-}
-
-func newOuqiang(int) contender {
-	// It takes whole seconds only, and divides by zero for less.
-	w := ouqiang.New(time.Second, slots, func(v any) { v.(func())() })
-	w.Start()
-	return &ouqiangWheel{w: w}
-}
-
-func (c *ouqiangWheel) add(i int, d time.Duration, f func()) {
-	c.w.AddTimer(d, i, f)
-	c.f.keep(f)
-}
-func (c *ouqiangWheel) stop(i int) { c.w.RemoveTimer(i) }
-func (c *ouqiangWheel) close()     { c.w.Stop() }
-func (c *ouqiangWheel) reset(i int, d time.Duration) { // it has none
-	c.w.RemoveTimer(i)
-	c.w.AddTimer(d, i, c.f.f)
-}

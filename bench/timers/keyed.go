@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -17,9 +19,6 @@ type keyedContender struct {
 	remove func(key string)
 	close  func()
 }
-
-// keyedOnly makes contenders that do nothing but the keyed job, which fill their place elsewhere.
-func keyedOnly(int) contender { return nil }
 
 const keyedFor = time.Minute
 
@@ -91,18 +90,18 @@ func mapOfTimers() keyedContender {
 	}
 }
 
-// keyedSetRemove sets a key and removes it, with n/10 others pending.
+// keyedSetRemove sets a key and removes it, with n others pending.
 func keyedSetRemove(k kind, n int) []float64 {
 	c, ok := makeKeyed(k)
 	if !ok {
 		return nil
 	}
 	defer c.close()
-	keys := make([]string, 2*(n/10))
+	keys := make([]string, 2*n)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("session-%07d", i)
 	}
-	pending, others := keys[:n/10], keys[n/10:]
+	pending, others := keys[:n], keys[n:]
 	for _, key := range pending {
 		c.set(key)
 	}
@@ -115,62 +114,4 @@ func keyedSetRemove(k kind, n int) []float64 {
 			i = (i + 1) % len(others)
 		}
 	})}
-}
-
-// keyedExpire has n keys expire at one instant. It is done twice, and the second time counts: a
-// server's memory is warm.
-func keyedExpire(k kind, n int) []float64 {
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("session-%07d", i)
-	}
-	switch k.name {
-	case "timing.KeyedWheel":
-		return []float64{expireOnWheel(keys).Seconds() * 1000}
-	case "timing.Keyed":
-		return []float64{expireByClock(keys).Seconds() * 1000}
-	}
-	return nil // the others do not call one function for many keys
-}
-
-func expireOnWheel(keys []string) (cpu time.Duration) {
-	w, gone := timing.New(timing.Config{}), 0
-	c := timing.NewKeyedWheel(w, func(expired []timing.Entry[string, int]) { gone += len(expired) })
-	var now time.Duration
-	for range 2 {
-		now += time.Second
-		for i, key := range keys {
-			c.Set(key, i, now)
-		}
-		runtime.GC()
-		begin := cpuTime()
-		for gone = 0; gone < len(keys); {
-			w.Advance(now, budget)
-		}
-		cpu = cpuTime() - begin
-	}
-	return cpu
-}
-
-// expireByClock sets keys for the middle of a tick of a second, so that all have the same.
-func expireByClock(keys []string) (cpu time.Duration) {
-	gone, all := 0, make(chan bool)
-	c := timing.NewKeyed(timing.KeyedConfig{Tick: time.Second}, func(expired []timing.Entry[string, int]) {
-		if gone += len(expired); gone%len(keys) == 0 {
-			all <- true
-		}
-	})
-	defer c.Stop()
-	start := time.Now()
-	for range 2 {
-		expiry := time.Since(start).Truncate(time.Second) + 4500*time.Millisecond // they are set by then
-		for i, key := range keys {
-			_ = c.Set(key, i, expiry-time.Since(start))
-		}
-		runtime.GC()
-		begin := cpuTime()
-		<-all
-		cpu = cpuTime() - begin
-	}
-	return cpu
 }

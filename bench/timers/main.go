@@ -1,13 +1,15 @@
+//go:build linux
+
 // Command timers measures loopwheel's timing wheel and Scheduler beside what else there is: heaps,
-// time.AfterFunc and other timing wheels. All contenders take turns at each job, several rounds of
-// it, so that a noisy machine is noisy for all of them; what counts are the ratios. Run it in the
-// bench directory:
+// time.AfterFunc and other timing wheels. It fills the tables Timers of docs/performance.md:
 //
-//	go run ./timers                      # everything, some minutes
-//	go run ./timers -rounds 3 -run reset # jobs whose name contains "reset"
-//	go run ./timers -rounds 9 -beside    # the wheel beside a heap with 10 k, 100 k and 1 M timers
+//	go run ./timers              # the wheel beside heaps, three numbers of timers: ten minutes
+//	go run ./timers -libraries   # the Scheduler beside what has a clock of its own: five minutes
+//	go run ./timers -run reset   # jobs with "reset" in their name
+//	go run ./timers -quick
 //
-// It prints a table, and with -out writes timers.csv and SVG plots to a directory.
+// All contenders take turns at each job, each in a process of its own, several rounds of it. Times
+// are CPU times, so that other programs count as little as can be.
 package main
 
 import (
@@ -21,44 +23,58 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
+
+// quick shortens the jobs.
+var quick = flag.Bool("quick", false, "one short round with 100,000 timers")
 
 func main() {
 	log.SetFlags(0)
+	log.SetPrefix("timers: ")
 	rounds := flag.Int("rounds", 5, "how often each contender does each job")
-	n := flag.Int("n", 1_000_000, "timers that are pending")
+	sizes := flag.String("n", "10000,100000,1000000", "`numbers` of timers that are pending, by commas; with -libraries the largest")
+	libraries := flag.Bool("libraries", false, "compare what has a clock of its own, and what is found by keys")
 	run := flag.String("run", "", "only jobs whose name contains this, or one of these with | between")
-	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between")
-	out := flag.String("out", "", "directory for timers.csv and the plots")
-	besides := flag.Bool("beside", false, "only the wheel and the 4-ary heap, with 10 k, 100 k and 1 M timers, as a table in Markdown")
+	only := flag.String("only", "", "only contenders whose name contains this, or one of these with | between; the first is compared with the second")
 	child := flag.String("child", "", "used by the program itself: do one job, for one contender")
+	docs := flag.String("docs", "", measure.Docs)
 	flag.Parse()
 	if *child != "" {
-		runChild(*child, *n)
+		n, _ := strconv.Atoi(*sizes)
+		runChild(*child, n)
 		return
 	}
-	if *rounds < 1 || *n < 10 {
-		log.Fatal("timers: -rounds needs 1 or more, -n 10 or more")
+	if *quick {
+		*rounds, *sizes = 1, "100000"
 	}
-	if *besides {
-		beside(os.Stdout, []int{10_000, 100_000, 1_000_000}, *rounds)
-		return
+	numbers := strings.Split(*sizes, ",")
+	name, r := "timers", &measure.Results{Base: "4-ary heap"}
+	if *libraries {
+		name, r.Base, numbers = "timer libraries", "time.AfterFunc", numbers[len(numbers)-1:]
 	}
-	r := newResults()
-	start := time.Now()
-	for round := range *rounds {
-		for _, j := range jobs {
-			if matches(*run, strings.Join(j.names, "\n")) && (!j.once || round < 2) {
-				runJob(r, j, *only, *n, fmt.Sprintf("round %d/%d, %s", round+1, *rounds, j.names[0]))
+	for i, n := range numbers {
+		if number, err := strconv.Atoi(n); err != nil || number < 1000 {
+			log.Fatalf("-n: %q is no number of at least 1000", n)
+		}
+		for round := range *rounds {
+			for _, j := range jobs {
+				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 {
+					continue
+				}
+				for _, k := range kinds {
+					if matches(*only, k.name) && k.library == *libraries && (!k.keyed || j.keyed) {
+						measure.Progress("%s timers, round %d of %d, %s: %s", n, round+1, *rounds, j.names[0], k.name)
+						runJob(r, j, k, n)
+					}
+				}
 			}
 		}
 	}
-	fmt.Fprintf(os.Stderr, "\r\033[Kdone in %v\n", time.Since(start).Round(time.Second))
-	r.print(os.Stdout)
-	if *out != "" {
-		if err := r.write(*out); err != nil {
-			log.Fatal(err)
-		}
+	measure.Progress("")
+	if err := r.Table().Show(name, *docs); err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -67,30 +83,28 @@ func matches(parts, name string) bool {
 	return slices.ContainsFunc(strings.Split(parts, "|"), func(part string) bool { return strings.Contains(name, part) })
 }
 
-// runJob has each contender do a job, in a process of its own: what another one left behind,
-// garbage and goroutines, would be measured along with it.
-func runJob(r *results, j job, only string, n int, progress string) {
-	for _, k := range kinds {
-		if !matches(only, k.name) || k.memoryOnly && j.names[0] != memoryJob || k.keyed && j.names[0] != keyedJob && j.names[0] != expireJob {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "\r\033[K%s: %s", progress, k.name)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		cmd := exec.CommandContext(ctx, os.Args[0], "-child", j.names[0]+"|"+k.name, "-n", strconv.Itoa(n))
-		cmd.Stderr = os.Stderr
-		answer, err := cmd.Output()
-		cancel()
+// runJob has a contender do a job in a process of its own: what another one left, garbage and
+// goroutines, would be measured along with it.
+func runJob(r *measure.Results, j job, k kind, n string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-child", j.names[0]+"|"+k.name, "-n", n, fmt.Sprintf("-quick=%v", *quick))
+	cmd.Stderr = os.Stderr
+	answer, err := cmd.Output()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "\n%s, %s: %v\n", k.name, j.names[0], err)
+		return
+	}
+	for i, field := range strings.Fields(string(answer)) {
+		v, err := strconv.ParseFloat(field, 64)
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "\n%s: %v\n", k.name, err)
-			continue
+			log.Fatalf("%s: answer %q", k.name, answer)
 		}
-		for i, field := range strings.Fields(string(answer)) {
-			v, err := strconv.ParseFloat(field, 64)
-			if err != nil {
-				log.Fatalf("timers: %s: answer %q", k.name, answer)
-			}
-			r.add(j.names[i], j.units[i], k.name, v)
+		label := j.names[i]
+		if !j.fixed {
+			label += ", " + n + " pending"
 		}
+		r.Add(label, k.name, v)
 	}
 }
 

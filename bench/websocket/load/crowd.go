@@ -1,21 +1,16 @@
+//go:build linux
+
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+	"github.com/loopwheel/loopwheel/bench/internal/wsclient"
 )
 
 // A crowd is all the clients.
@@ -36,11 +31,9 @@ type crowd struct {
 type member struct {
 	crowd *crowd
 	room  int
-	conn  net.Conn
+	conn  *wsclient.Conn
 	next  int // the number of the message that must come
 	late  []time.Duration
-
-	writing sync.Mutex
 }
 
 func newCrowd(addr string, conns, rooms int) *crowd {
@@ -77,43 +70,22 @@ func (c *crowd) connect() error {
 	return nil
 }
 
-func (m *member) open(i int) error {
-	url := fmt.Sprintf("ws://%s/ws?nick=user%d&room=room%d", m.crowd.addr, i, m.room)
-	conn, br, _, err := (ws.Dialer{ReadBufferSize: 512, WriteBufferSize: 512}).Dial(context.Background(), url)
-	if err != nil {
-		return err
+func (m *member) open(i int) (err error) {
+	m.conn, err = wsclient.Dial(fmt.Sprintf("ws://%s/ws?nick=user%d&room=room%d", m.crowd.addr, i, m.room))
+	if err == nil {
+		go m.read()
 	}
-	m.conn = conn
-	var in io.Reader = conn
-	if br != nil {
-		in = io.MultiReader(bytes.NewReader(slices.Clone(peekAll(br))), conn)
-	}
-	go m.read(bufio.NewReaderSize(in, 1024))
-	return nil
-}
-
-func peekAll(br *bufio.Reader) []byte {
-	b, _ := br.Peek(br.Buffered())
-	return b
+	return err
 }
 
 // read checks all that comes: the text of each message is its number and when it was said.
-func (m *member) read(in *bufio.Reader) {
+func (m *member) read() {
 	joined := false
-	var payload []byte
 	for {
-		h, err := ws.ReadHeader(in)
-		if err == nil {
-			payload = slices.Grow(payload[:0], int(h.Length))[:h.Length]
-			_, err = io.ReadFull(in, payload)
-		}
-		if err == nil && h.OpCode == ws.OpPing {
-			m.pong(payload)
-			continue
-		}
-		if err != nil || h.OpCode != ws.OpText {
+		payload, err := m.conn.Read()
+		if err != nil {
 			if m.crowd.talking.Load() {
-				m.fault("the connection ended: %v, opcode %d %q", err, h.OpCode, payload)
+				m.fault("the connection ended: %v", err)
 			}
 			return
 		}
@@ -124,22 +96,6 @@ func (m *member) read(in *bufio.Reader) {
 		if bytes.Contains(payload, []byte(`"t":"say"`)) {
 			m.said(payload)
 		}
-	}
-}
-
-func (m *member) pong(payload []byte) {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if err := wsutil.WriteClientMessage(m.conn, ws.OpPong, payload); err != nil {
-		m.fault("cannot answer a ping: %v", err)
-	}
-}
-
-func (m *member) say(text []byte) {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if err := wsutil.WriteClientText(m.conn, text); err != nil {
-		m.fault("cannot say: %v", err)
 	}
 }
 
@@ -174,7 +130,9 @@ func (c *crowd) talk(during time.Duration) {
 	for end := time.Now().Add(during); time.Now().Before(end); {
 		for _, m := range c.members[:c.rooms] {
 			<-tick.C
-			m.say(fmt.Appendf(nil, "%d %d", c.said, time.Now().UnixNano()))
+			if err := m.conn.Say(fmt.Appendf(nil, "%d %d", c.said, time.Now().UnixNano())); err != nil {
+				m.fault("cannot say: %v", err)
+			}
 		}
 		c.said++
 	}
@@ -185,25 +143,17 @@ func (c *crowd) talk(during time.Duration) {
 	time.Sleep(time.Second) // for what must not come
 }
 
-// report prints figures, or says what went wrong.
-func (c *crowd) report() error {
-	if n := c.faults.Load(); n > 0 {
-		return fmt.Errorf("%d faults, the first: %s", n, *c.first.Load())
-	}
-	want := int64(c.said * len(c.members))
-	if got := c.delivered.Load(); got != want {
-		return fmt.Errorf("%d messages were delivered, want %d", got, want)
-	}
-	var late []time.Duration
+// end returns how long deliveries took, or what went wrong.
+func (c *crowd) end() (late []time.Duration, err error) {
 	for _, m := range c.members {
+		m.conn.Close()
 		late = append(late, m.late...)
 	}
-	if len(late) == 0 {
-		return errors.New("nothing was said")
+	if n := c.faults.Load(); n > 0 {
+		return nil, fmt.Errorf("%d faults, the first: %s", n, *c.first.Load())
 	}
-	slices.Sort(late)
-	at := func(q float64) time.Duration { return late[int(q*float64(len(late)-1))].Round(10 * time.Microsecond) }
-	fmt.Printf("  %d messages said, %d delivered, each once and in order\n", c.said*c.rooms, want)
-	fmt.Printf("  delivery: median %v, p99 %v, p99.9 %v, worst %v\n", at(.5), at(.99), at(.999), at(1))
-	return nil
+	if want := c.said * len(c.members); len(late) != want || want == 0 {
+		return nil, fmt.Errorf("%d messages were delivered, want %d", len(late), want)
+	}
+	return late, nil
 }

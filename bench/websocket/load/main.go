@@ -1,92 +1,111 @@
+//go:build linux
+
 // Command load measures a chat server with many WebSocket clients in rooms: each second one member
-// of each room says something, and every member must get it once, in order. The server is another
-// process: examples/chat, or the same chat on gorilla/websocket with a goroutine or two per
-// connection.
+// of each room says something, and every member must get it once, in order. The servers, in turns,
+// are examples/chat and the same chat on gorilla/websocket with two goroutines per connection. It
+// fills the table A chat over WebSocket of docs/performance.md:
 //
-//	go run ./websocket/load -server loopwheel
-//	go run ./websocket/load -server gorilla
+//	go run ./websocket/load          # two minutes and a half
+//	go run ./websocket/load -quick
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
 )
 
 func main() {
-	server := flag.String("server", "loopwheel", "loopwheel, gorilla, or serve-gorilla to be that server")
+	log.SetFlags(0)
+	log.SetPrefix("load: ")
+	serve := flag.Bool("serve-gorilla", false, "used by the program itself: be that server")
+	servers := flag.String("servers", "loopwheel,gorilla/websocket", "`servers` to measure, by commas")
 	conns := flag.Int("conns", 10_000, "clients")
 	rooms := flag.Int("rooms", 100, "rooms that they are spread over")
+	rounds := flag.Int("rounds", 1, "how often each is measured")
 	during := flag.Duration("for", time.Minute, "how long to talk")
+	docs := flag.String("docs", "", measure.Docs)
+	quick := flag.Bool("quick", false, "1,000 clients in ten rooms for five seconds")
 	flag.Parse()
-	var err error
-	if *server == "serve-gorilla" {
-		err = serveGorilla()
-	} else {
-		err = measure(*server, *conns, *rooms, *during)
+	if *serve {
+		log.Fatal(serveGorilla())
 	}
+	if *quick {
+		*conns, *rooms, *during = 1000, 10, 5*time.Second
+	}
+	dir, err := os.MkdirTemp("", "chat-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
-		os.Exit(1)
+		log.Fatal(err)
+	}
+	results := &measure.Results{Base: "gorilla/websocket"}
+	for range *rounds {
+		for name := range strings.SplitSeq(*servers, ",") {
+			if err = run(dir, name, *conns, *rooms, *during, results); err != nil {
+				break
+			}
+		}
+	}
+	_ = os.RemoveAll(dir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := results.Table().Show("chat", *docs); err != nil {
+		log.Fatal(err)
 	}
 }
 
-func measure(server string, conns, rooms int, during time.Duration) error {
-	cmd, err := command(server)
+// run measures a server once.
+func run(dir, name string, conns, rooms int, during time.Duration, results *measure.Results) error {
+	cmd, err := command(dir, name)
 	if err != nil {
 		return err
 	}
-	addr, err := startServer(cmd)
+	server, err := measure.Start(name, cmd)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-	}()
-	before, err := usageOf(cmd.Process.Pid)
-	if err != nil {
-		return err
+	defer server.End()
+	_, addr, ok := strings.Cut(server.Addr, "http://")
+	if !ok {
+		return fmt.Errorf("%s says %q", name, server.Addr)
 	}
-	began := time.Now()
-	c := newCrowd(addr, conns, rooms)
+	empty := server.Resident()
+	c := newCrowd(strings.TrimSuffix(addr, "/"), conns, rooms)
 	if err := c.connect(); err != nil {
 		return err
 	}
-	joined := time.Since(began)
 	time.Sleep(3 * time.Second) // until the joins have been told to all
-	start, err := usageOf(cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
+	cpu := server.CPU()
 	c.talk(during)
-	end, err := usageOf(cmd.Process.Pid)
+	cpu = server.CPU() - cpu
+	late, err := c.end()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	fmt.Printf("%s: %d clients in %d rooms, connected in %v\n", server, conns, rooms, joined.Round(time.Millisecond))
-	if err := c.report(); err != nil {
-		return err
+	for _, q := range []struct {
+		name string
+		q    float64
+	}{{"median", .5}, {"p99", .99}, {"p99.9", .999}, {"worst", 1}} {
+		results.Add("delivered: "+q.name+", ms", name, float64(measure.Quantile(late, q.q))/1e6)
 	}
-	cpu := end.cpu - start.cpu
-	fmt.Printf("  server CPU: %.1f %% of one, %.1f us per message delivered\n",
-		100*cpu.Seconds()/during.Seconds(), float64(cpu.Microseconds())/float64(c.delivered.Load()))
-	fmt.Printf("  server memory: %d KiB more than without clients, %d bytes per connection\n", (end.rss-before.rss)>>10, (end.rss-before.rss)/conns)
+	results.Add("CPU per delivery, µs", name, float64(cpu.Nanoseconds())/1e3/float64(len(late)))
+	results.Add("memory per connection, KB", name, float64(server.Resident()-empty)/1024/float64(conns))
 	return nil
 }
 
 // command returns the command that runs a server on a free port and prints its address.
-func command(server string) (*exec.Cmd, error) {
-	if server == "gorilla" {
-		return exec.Command(os.Args[0], "-server", "serve-gorilla"), nil
+func command(dir, server string) (*exec.Cmd, error) {
+	if server != "loopwheel" {
+		return exec.Command(os.Args[0], "-serve-gorilla"), nil
 	}
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("chat-%d", os.Getpid()))
+	path := filepath.Join(dir, "chat")
 	build := exec.Command("go", "build", "-o", path, "github.com/loopwheel/loopwheel/examples/chat")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
@@ -94,45 +113,4 @@ func command(server string) (*exec.Cmd, error) {
 	}
 	return exec.Command(path, "-addr", "tcp://127.0.0.1:0", "-lines", "tcp://127.0.0.1:0",
 		"-rate", "1000", "-idle", "1h", "-ping", "1h", "-history", "0", "-log", "error"), nil
-}
-
-func startServer(cmd *exec.Cmd) (addr string, err error) {
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	_, addr, ok := strings.Cut(line, "http://")
-	if err != nil || !ok {
-		return "", fmt.Errorf("the server says %q, %v", line, err)
-	}
-	return strings.TrimRight(addr, "/\n"), nil
-}
-
-// usage is what a process has used.
-type usage struct {
-	cpu time.Duration
-	rss int // bytes
-}
-
-func usageOf(pid int) (u usage, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return u, err
-	}
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	for _, i := range []int{11, 12} { // utime and stime, in ticks of 10 ms
-		n, err := strconv.Atoi(fields[i])
-		if err != nil {
-			return u, err
-		}
-		u.cpu += time.Duration(n) * 10 * time.Millisecond
-	}
-	pages, err := strconv.Atoi(fields[21])
-	u.rss = pages * os.Getpagesize()
-	return u, err
 }

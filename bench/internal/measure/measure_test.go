@@ -1,0 +1,91 @@
+//go:build linux
+
+package measure
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	for d := time.Duration(0); d < 100_000; d++ {
+		h.Add(d)
+		if low := lower(bucket(d)); low > d || d-low > d/32+1 {
+			t.Fatalf("%d is in the bucket from %d", d, low)
+		}
+	}
+	for _, q := range []float64{0, 0.5, 0.99, 0.999} {
+		want := q * 100_000
+		if got := float64(h.Quantile(q)); got > want || got < want*0.96-1 {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if (&Histogram{}).Quantile(0.5) != 0 || lower(bucket(1<<62)) > 1<<62 {
+		t.Error("the ends of the range")
+	}
+}
+
+// A process that does not answer is killed.
+func TestStuck(t *testing.T) {
+	before := patience
+	t.Cleanup(func() { patience = before })
+	p, err := Start("sh", exec.Command("sh", "-c", "echo ready; read line; echo $line; exec sleep 100"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.End()
+	if answer, err := p.Ask("hello"); p.Addr != "ready" || answer != "hello" || err != nil || p.CPU() == 0 || p.Resident() == 0 {
+		t.Errorf("%q, %q, %v, %v, %d", p.Addr, answer, err, p.CPU(), p.Resident())
+	}
+	patience = time.Millisecond
+	if _, err := p.Ask("hello"); !errors.Is(err, ErrStuck) {
+		t.Error(err)
+	}
+}
+
+func TestResults(t *testing.T) {
+	r := &Results{Base: "theirs"}
+	for _, v := range []float64{3, 1, 2} {
+		r.Add("speed", "ours", v)
+		r.Add("speed", "theirs", 4)
+	}
+	r.Add("size", "ours", 0.25)
+	var out strings.Builder
+	r.Table().Print(&out)
+	want := `|       | ours             | theirs | ours / theirs |
+|-------|------------------|--------|---------------|
+| speed | 2.00 (1.00–3.00) | 4.00   | 0.50          |
+| size  | 0.25             |        |               |
+`
+	if out.String() != want {
+		t.Errorf("\n%s, want\n%s", out.String(), want)
+	}
+}
+
+// What was measured replaces the table of its name in whichever page has it, again and again.
+func TestShow(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "performance.md")
+	if err := os.WriteFile(page, []byte("Text.\n\n<!-- echo CPU -->\n\nold\n\n<!-- end of echo CPU -->\nMore.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := (Table{{"", "net"}, {"a", "4"}}).Show("echo CPU", dir); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.ReadFile(page)
+		want := "Text.\n\n<!-- echo CPU -->\n\n|   | net |\n|---|-----|\n| a | 4   |\n\n<!-- end of echo CPU -->\nMore.\n"
+		if err != nil || string(after) != want {
+			t.Fatalf("%v\n%s\nwant\n%s", err, after, want)
+		}
+	}
+	if err := (Table{{"a"}}).Show("none", dir); err == nil {
+		t.Error("a table that is nowhere was replaced")
+	}
+}

@@ -1,0 +1,240 @@
+//go:build linux
+
+package measure
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Spread is a median, with the least and the greatest.
+type Spread struct{ Median, Least, Most float64 }
+
+// SpreadOf needs at least one value.
+func SpreadOf(values []float64) Spread {
+	v := slices.Sorted(slices.Values(values))
+	return Spread{v[len(v)/2], v[0], v[len(v)-1]}
+}
+
+// String is the median with three digits, with the others behind it if they differ.
+func (s Spread) String() string {
+	if digits(s.Least) == digits(s.Most) {
+		return digits(s.Median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", digits(s.Median), digits(s.Least), digits(s.Most))
+}
+
+// digits rounds to three of them.
+func digits(v float64) string {
+	for decimals, least := 0, 100.0; decimals < 3; decimals, least = decimals+1, least/10 {
+		if v >= least || v <= -least {
+			return strconv.FormatFloat(v, 'f', decimals, 64)
+		}
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// Quantile sorts values, and returns the one that a part q of them does not exceed; the zero value
+// if there are none.
+func Quantile[T cmp.Ordered](values []T, q float64) (v T) {
+	if len(values) == 0 {
+		return v
+	}
+	slices.Sort(values)
+	return values[int(q*float64(len(values)-1))]
+}
+
+// Short rounds a time to three digits.
+func Short(d time.Duration) time.Duration {
+	for unit := time.Second; unit > 1; unit /= 10 {
+		if d >= unit {
+			return d.Round(unit / 100)
+		}
+	}
+	return d
+}
+
+// subBits makes each power of two of a Histogram 32 buckets: an error of 3 % at most.
+const subBits = 5
+
+// A Histogram counts durations in buckets whose width grows with them.
+type Histogram struct {
+	counts [(64 - subBits) << subBits]uint32
+	total  uint64
+}
+
+func bucket(d time.Duration) int {
+	v := uint64(max(d, 0))
+	if v < 1<<subBits {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 1 - subBits
+	return shift<<subBits + int(v>>shift)
+}
+
+// lower returns the least duration of a bucket.
+func lower(i int) time.Duration {
+	if i < 2<<subBits {
+		return time.Duration(i)
+	}
+	shift := i>>subBits - 1
+	return time.Duration(i-shift<<subBits) << shift
+}
+
+// Add counts a duration.
+func (h *Histogram) Add(d time.Duration) {
+	h.counts[bucket(d)]++
+	h.total++
+}
+
+// Merge counts what another one has.
+func (h *Histogram) Merge(other *Histogram) {
+	for i, n := range other.counts {
+		h.counts[i] += n
+	}
+	h.total += other.total
+}
+
+// Quantile returns the duration that a part q of all does not exceed, 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	rank := uint64(q * float64(h.total))
+	for i, n := range h.counts {
+		if rank < uint64(n) {
+			return lower(i)
+		}
+		rank -= uint64(n)
+	}
+	return 0
+}
+
+// Results are measures of contenders, in the order in which they came. Base, if it is one of them,
+// is what the first is compared with, round by round. With Medians a table has nothing else.
+type Results struct {
+	Base                 string
+	Medians              bool
+	measures, contenders []string
+	values               map[[2]string][]float64
+}
+
+// Add adds what one round gave.
+func (r *Results) Add(measure, contender string, v float64) {
+	if r.values == nil {
+		r.values = make(map[[2]string][]float64)
+	}
+	if !slices.Contains(r.measures, measure) {
+		r.measures = append(r.measures, measure)
+	}
+	if !slices.Contains(r.contenders, contender) {
+		r.contenders = append(r.contenders, contender)
+	}
+	at := [2]string{measure, contender}
+	r.values[at] = append(r.values[at], v)
+}
+
+// Table has a line for each measure and a column for each contender, and one for the ratio to Base.
+func (r *Results) Table() (t Table) {
+	t = Table{append([]string{""}, r.contenders...)}
+	compares := slices.Contains(r.contenders, r.Base) && r.Base != r.contenders[0]
+	if compares {
+		t[0] = append(t[0], r.contenders[0]+" / "+r.Base)
+	}
+	for _, m := range r.measures {
+		line := []string{m}
+		for _, c := range r.contenders {
+			cell := ""
+			if v := r.values[[2]string{m, c}]; len(v) > 0 {
+				spread := SpreadOf(v)
+				if cell = spread.String(); r.Medians {
+					cell = digits(spread.Median)
+				}
+			}
+			line = append(line, cell)
+		}
+		if compares {
+			line = append(line, r.ratio(m))
+		}
+		t = append(t, line)
+	}
+	return t
+}
+
+func (r *Results) ratio(measure string) string {
+	first, base := r.values[[2]string{measure, r.contenders[0]}], r.values[[2]string{measure, r.Base}]
+	if len(first) == 0 || len(first) != len(base) {
+		return ""
+	}
+	ratios := make([]float64, len(first))
+	for i := range ratios {
+		ratios[i] = first[i] / base[i]
+	}
+	return fmt.Sprintf("%.2f", SpreadOf(ratios).Median)
+}
+
+// A Table is printed as Markdown that is readable as it is. Its first line is the head.
+type Table [][]string
+
+// Print prints the table.
+func (t Table) Print(w io.Writer) {
+	widths := make([]int, len(t[0]))
+	for _, line := range t {
+		for i, s := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(s))
+		}
+	}
+	for n, line := range t {
+		for i, s := range line {
+			fmt.Fprintf(w, "| %s%s ", s, strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s)))
+		}
+		fmt.Fprintln(w, "|")
+		if n == 0 {
+			for _, width := range widths {
+				fmt.Fprint(w, "|", strings.Repeat("-", width+2))
+			}
+			fmt.Fprintln(w, "|")
+		}
+	}
+}
+
+// Show prints a table with its name. With a directory of documents it also replaces what stands
+// there between the comments <!-- name --> and <!-- end of name -->.
+func (t Table) Show(name, docs string) error {
+	fmt.Printf("\n%s\n\n", name)
+	t.Print(os.Stdout)
+	if docs == "" {
+		return nil
+	}
+	pages, err := filepath.Glob(filepath.Join(docs, "*.md"))
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		before, rest, found := strings.Cut(string(text), begin)
+		_, after, closed := strings.Cut(rest, end)
+		if found && closed {
+			var b strings.Builder
+			t.Print(&b)
+			return os.WriteFile(page, []byte(before+begin+"\n"+b.String()+"\n"+end+after), 0o644)
+		}
+	}
+	return fmt.Errorf("no page in %s has a table %q", docs, name)
+}
+
+// Docs is the usage of a flag for Show.
+const Docs = "bring the tables of the documents in this `directory` to what was measured"
+
+// Progress tells on standard error what goes on, over itself on a terminal. An empty text ends it.
+func Progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...) }

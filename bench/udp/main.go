@@ -1,0 +1,227 @@
+//go:build linux
+
+// Command udp measures an echo over UDP beside Go's net, the batches of golang.org/x/net, and gnet:
+// the CPU time of the server for each datagram of 64 bytes. It fills the table UDP of
+// docs/performance.md:
+//
+//	go run ./udp          # five rounds: a minute
+//	go run ./udp -quick
+//
+// Each server is a process of its own with one thread that runs Go code. The servers take turns.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/net/ipv4"
+
+	"github.com/loopwheel/loopwheel/bench/internal/measure"
+	"github.com/loopwheel/loopwheel/loop"
+)
+
+var servers = []struct {
+	name  string
+	serve func() error
+}{
+	{"loopwheel", func() error { return serveLoopwheel(loop.EngineGnet) }},
+	{"EngineEpoll", func() error { return serveLoopwheel(loop.EngineEpoll) }},
+	{"Go's net", serveNet},
+	{"x/net's batches", serveBatches},
+	{"gnet", func() error { return measure.RunGnet("udp", &gnetEcho{}, gnet.WithNumEventLoop(1)) }},
+}
+
+var loads = []struct {
+	name         string
+	peers, depth int
+}{
+	{"32 peers, one datagram each", 32, 1}, {"32 peers, 16 datagrams each", 32, 16},
+	{"one peer, one datagram", 1, 1}, {"one peer, 16 datagrams", 1, 16},
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("udp: ")
+	serve := flag.String("serve", "", "used by the program itself: be this server")
+	turns := flag.Int("rounds", 5, "how often each is measured")
+	window := flag.Duration("for", 700*time.Millisecond, "how long each measurement takes")
+	only := flag.String("only", "", "only servers whose name contains this `text`")
+	apart := flag.Bool("apart", false, "have server and client run on a core each")
+	docs := flag.String("docs", "", measure.Docs)
+	quick := flag.Bool("quick", false, "one short round")
+	flag.Parse()
+	for _, s := range servers {
+		if s.name == *serve {
+			go measure.Obey(nil)
+			log.Fatal(s.serve())
+		}
+	}
+	if *quick {
+		*turns, *window = 1, 300*time.Millisecond
+	}
+	results := &measure.Results{Base: "Go's net"}
+	for round := range *turns {
+		for _, load := range loads {
+			for i := range servers {
+				s := servers[(i+round)%len(servers)]
+				if !strings.Contains(s.name, *only) {
+					continue
+				}
+				cpu, err := echo(s.name, load.peers, load.depth, *window, *apart)
+				if err != nil {
+					log.Fatalf("%s: %v", s.name, err)
+				}
+				results.Add(load.name, s.name, cpu)
+			}
+		}
+	}
+	if err := results.Table().Show("UDP", *docs); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// echo returns the server's CPU time for a datagram, in microseconds.
+func echo(server string, peers, depth int, window time.Duration, apart bool) (float64, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(exe, "-serve", server)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	p, err := measure.Start(server, cmd)
+	if err != nil {
+		return 0, err
+	}
+	defer p.End()
+	if apart {
+		free, err := measure.Apart(p.Pid())
+		if err != nil {
+			return 0, err
+		}
+		defer free()
+	}
+	var answers atomic.Int64
+	var all sync.WaitGroup
+	errs := make([]error, peers)
+	begun, end := p.CPU(), time.Now().Add(window)
+	for i := range peers {
+		all.Go(func() {
+			n, err := ask(p.Addr, depth, end)
+			answers.Add(int64(n))
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	if answers.Load() == 0 {
+		return 0, errors.Join(append(errs, errors.New("no answers"))...)
+	}
+	return float64((p.CPU() - begun).Nanoseconds()) / 1e3 / float64(answers.Load()), errors.Join(errs...)
+}
+
+// ask sends so many datagrams at once and waits for their answers, again and again.
+func ask(addr string, depth int, end time.Time) (answers int, err error) {
+	c, err := net.Dial("udp", addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	msg, buf := make([]byte, 64), make([]byte, 100)
+	for time.Now().Before(end) {
+		for range depth {
+			_, _ = c.Write(msg)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		for range depth {
+			if _, err := c.Read(buf); err != nil {
+				break // one was lost
+			}
+			answers++
+		}
+	}
+	return answers, nil
+}
+
+func serveLoopwheel(engine loop.Engine) error {
+	srv := &loop.Server{Addr: "udp://127.0.0.1:0", Engine: engine, NumLoops: 1, Accept: func(*loop.Conn) loop.Handler {
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return c.Send(msg) })
+	}}
+	if err := srv.Start(context.Background()); err != nil {
+		return err
+	}
+	fmt.Println(srv.LocalAddr())
+	return srv.Wait()
+}
+
+func listen() (*net.UDPConn, error) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err == nil {
+		fmt.Println(c.LocalAddr())
+	}
+	return c, err
+}
+
+func serveNet() error {
+	c, err := listen()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<16)
+	for {
+		n, peer, err := c.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return err
+		}
+		_, _ = c.WriteToUDPAddrPort(buf[:n], peer)
+	}
+}
+
+// serveBatches is what there is in Go beside single datagrams.
+func serveBatches() error {
+	c, err := listen()
+	if err != nil {
+		return err
+	}
+	pc := ipv4.NewPacketConn(c)
+	batch := make([]ipv4.Message, 64)
+	for i := range batch {
+		batch[i].Buffers = [][]byte{make([]byte, 1<<16)}
+	}
+	for {
+		n, err := pc.ReadBatch(batch, 0)
+		if err != nil {
+			return err
+		}
+		for i := range batch[:n] {
+			batch[i].Buffers[0] = batch[i].Buffers[0][:batch[i].N]
+		}
+		for rest := batch[:n]; len(rest) > 0; {
+			sent, err := pc.WriteBatch(rest, 0)
+			if err != nil {
+				return err
+			}
+			rest = rest[sent:]
+		}
+		for i := range batch[:n] {
+			batch[i].Buffers[0] = batch[i].Buffers[0][:1<<16]
+		}
+	}
+}
+
+type gnetEcho struct{ gnet.BuiltinEventEngine }
+
+func (*gnetEcho) OnTraffic(c gnet.Conn) gnet.Action {
+	msg, _ := c.Next(-1)
+	_, _ = c.Write(msg)
+	return gnet.None
+}
