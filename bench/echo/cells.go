@@ -96,7 +96,7 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 			}
 			for _, f := range figures {
 				if all[f.table] == nil {
-					all[f.table] = &measure.Results{Base: j.base, Medians: f.table != tableCPU}
+					all[f.table] = &measure.Results{Base: j.base}
 				}
 				all[f.table].Add(what, s.peer.title, f.value)
 			}

@@ -69,7 +69,7 @@ func main() {
 	if o.ordered {
 		name = "ordered rooms"
 	}
-	check(results.Table().Show(name, *docs))
+	check(results.Show(name, *docs))
 }
 
 var contenders = []string{"loopwheel", "centrifuge"}
