@@ -212,7 +212,7 @@ func (o *options) idle(s *server, size int) ([]figure, error) {
 		n = min(n, 2000) // a handshake takes its time
 	}
 	if s.setup.To != "" {
-		n = min(n, 3500) // there are two ends
+		n = min(n, 2000) // there are two ends, and pipes for some
 	}
 	warm, err := connect(s.Addr, 50, s.setup.TLS) // what is there once is there then
 	if err != nil {
