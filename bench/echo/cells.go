@@ -198,11 +198,11 @@ func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%w within %v", errNothing, took)
 	}
-	return []figure{
-		{tableCPU, cpu.Seconds() / n * 1e6},
-		{tableP99, float64(l.latency.Quantile(0.99)) / 1e6},
-		{tableRate, n / took.Seconds()},
-	}, nil
+	figures := []figure{{tableCPU, cpu.Seconds() / n * 1e6}, {tableRate, n / took.Seconds()}}
+	if c.size <= 64 && c.depth <= 1 { // for others it is the time of the whole load
+		figures = append(figures, figure{tableP99, float64(l.latency.Quantile(0.99)) / 1e6})
+	}
+	return figures, nil
 }
 
 // idle opens connections that echo some messages of a size and then say nothing.
