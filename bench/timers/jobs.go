@@ -250,7 +250,7 @@ func newSecond(c stepper, n int) *second {
 	return s
 }
 
-// run adds the timers, and has step called each millisecond until all have run.
+// run adds the timers, and calls step for each millisecond until all have run.
 func (s *second) run(step func(now time.Duration)) {
 	for i, d := range s.delays {
 		s.c.add(i, d, s.f)

@@ -25,7 +25,7 @@ func spreadOf(values []float64) Spread {
 	return Spread{v[len(v)/2], v[0], v[len(v)-1]}
 }
 
-// String is the median with three digits, with the others behind it if they differ.
+// String is the median with three digits, and the others after it if they differ.
 func (s Spread) String() string {
 	if digits(s.Least) == digits(s.Most) {
 		return digits(s.Median)
