@@ -60,7 +60,7 @@ func main() {
 	}
 	r.Stop()
 	measure.Progress("")
-	if err := out.Table().Show("delays", *docs); err != nil {
+	if err := out.Show("delays", *docs); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -96,7 +96,7 @@ func (o *options) matrix(j job, servers []*server) (tables, error) {
 			}
 			for _, f := range figures {
 				if all[f.table] == nil {
-					all[f.table] = &measure.Results{Base: j.base, Medians: f.table != tableCPU}
+					all[f.table] = &measure.Results{Base: j.base}
 				}
 				all[f.table].Add(what, s.peer.title, f.value)
 			}
@@ -198,11 +198,11 @@ func (o *options) measureOnce(s *server, c cell) ([]figure, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%w within %v", errNothing, took)
 	}
-	return []figure{
-		{tableCPU, cpu.Seconds() / n * 1e6},
-		{tableP99, float64(l.latency.Quantile(0.99)) / 1e6},
-		{tableRate, n / took.Seconds()},
-	}, nil
+	figures := []figure{{tableCPU, cpu.Seconds() / n * 1e6}, {tableRate, n / took.Seconds()}}
+	if c.size <= 64 && c.depth <= 1 { // for others it is the time of the whole load
+		figures = append(figures, figure{tableP99, float64(l.latency.Quantile(0.99)) / 1e6})
+	}
+	return figures, nil
 }
 
 // idle opens connections that echo some messages of a size and then say nothing.
@@ -212,7 +212,7 @@ func (o *options) idle(s *server, size int) ([]figure, error) {
 		n = min(n, 2000) // a handshake takes its time
 	}
 	if s.setup.To != "" {
-		n = min(n, 3500) // there are two ends
+		n = min(n, 2000) // there are two ends, and pipes for some
 	}
 	warm, err := connect(s.Addr, 50, s.setup.TLS) // what is there once is there then
 	if err != nil {

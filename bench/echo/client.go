@@ -170,7 +170,7 @@ func (d *dialogue) run() error {
 		d.out = append(d.out, frame(d.size)...)
 	}
 	send, done := d.send, func() {}
-	if len(d.out) >= 64<<10 { // more than the sockets take: who writes must not be who reads
+	if len(d.out) >= 64<<10 { // more than the sockets take: another goroutine must write
 		send, done = d.writer()
 	}
 	defer done()

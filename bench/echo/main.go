@@ -165,11 +165,11 @@ func (o *options) run(name string, j job) (err error) {
 	}
 	measure.Progress("")
 	if t := all[tableRate]; t != nil {
-		_ = t.Table().Show(tableRate, "")
+		_ = t.Show(tableRate, "")
 	}
 	for _, what := range []string{tableCPU, tableP99, tableMemory} {
 		if t := all[what]; t != nil {
-			if err := t.Table().Show(name+" "+what, o.docs); err != nil {
+			if err := t.Show(name+" "+what, o.docs); err != nil {
 				return err
 			}
 		}

@@ -65,11 +65,10 @@ func main() {
 		}
 	}
 	measure.Progress("")
-	name := "rooms"
 	if o.ordered {
-		name = "ordered rooms"
+		*docs = "" // the page has plain ones
 	}
-	check(results.Table().Show(name, *docs))
+	check(results.Show("rooms", *docs))
 }
 
 var contenders = []string{"loopwheel", "centrifuge"}

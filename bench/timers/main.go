@@ -60,7 +60,7 @@ func main() {
 		}
 		for round := range *rounds {
 			for _, j := range jobs {
-				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 {
+				if !matches(*run, j.names[0]) || j.once && round > 1 || j.fixed && i > 0 || j.inner && *libraries {
 					continue
 				}
 				for _, k := range kinds {
@@ -73,7 +73,7 @@ func main() {
 		}
 	}
 	measure.Progress("")
-	if err := r.Table().Show(name, *docs); err != nil {
+	if err := r.Show(name, *docs); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -86,7 +86,7 @@ func main() {
 			}
 		}
 	}
-	if err := results.Table().Show("UDP", *docs); err != nil {
+	if err := results.Show("UDP", *docs); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -179,7 +179,7 @@ func TestClientWindow(t *testing.T) {
 	}
 }
 
-// net/http answers who is no WebSocket server, or not for us, or elsewhere.
+// net/http answers for servers that have no WebSocket, refuse us, or have moved.
 func TestClientRefused(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/login", func(w http.ResponseWriter, r *http.Request) {

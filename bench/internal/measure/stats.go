@@ -19,13 +19,13 @@ import (
 // A Spread is a median, with the least and the greatest.
 type Spread struct{ Median, Least, Most float64 }
 
-// SpreadOf needs at least one value.
-func SpreadOf(values []float64) Spread {
+// spreadOf needs at least one value.
+func spreadOf(values []float64) Spread {
 	v := slices.Sorted(slices.Values(values))
 	return Spread{v[len(v)/2], v[0], v[len(v)-1]}
 }
 
-// String is the median with three digits, with the others behind it if they differ.
+// String is the median with three digits, and the others after it if they differ.
 func (s Spread) String() string {
 	if digits(s.Least) == digits(s.Most) {
 		return digits(s.Median)
@@ -117,10 +117,9 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 }
 
 // Results are measures of contenders, in the order in which they came. Base, if it is one of them,
-// is what the first is compared with, round by round. With Medians a table has nothing else.
+// is what the first is compared with, round by round.
 type Results struct {
 	Base                 string
-	Medians              bool
 	measures, contenders []string
 	values               map[[2]string][]float64
 }
@@ -140,22 +139,30 @@ func (r *Results) Add(measure, contender string, v float64) {
 	r.values[at] = append(r.values[at], v)
 }
 
-// Table has a line for each measure and a column for each contender, and one for the ratio to Base.
-func (r *Results) Table() (t Table) {
+// Show prints a table with spreads, and brings that of the documents to the medians, without the
+// ratio: see Table.Show.
+func (r *Results) Show(name, docs string) error {
+	fmt.Printf("\n%s\n\n", name)
+	r.table(r.Base, Spread.String).print(os.Stdout)
+	if docs == "" {
+		return nil
+	}
+	return r.table("", func(s Spread) string { return digits(s.Median) }).replace(name, docs)
+}
+
+// table has a line for each measure and a column for each contender, and one for the ratio to base.
+func (r *Results) table(base string, text func(Spread) string) (t Table) {
 	t = Table{append([]string{""}, r.contenders...)}
-	compares := slices.Contains(r.contenders, r.Base) && r.Base != r.contenders[0]
+	compares := slices.Contains(r.contenders, base) && base != r.contenders[0]
 	if compares {
-		t[0] = append(t[0], r.contenders[0]+" / "+r.Base)
+		t[0] = append(t[0], r.contenders[0]+" / "+base)
 	}
 	for _, m := range r.measures {
 		line := []string{m}
 		for _, c := range r.contenders {
 			cell := ""
 			if v := r.values[[2]string{m, c}]; len(v) > 0 {
-				spread := SpreadOf(v)
-				if cell = spread.String(); r.Medians {
-					cell = digits(spread.Median)
-				}
+				cell = text(spreadOf(v))
 			}
 			line = append(line, cell)
 		}
@@ -176,14 +183,13 @@ func (r *Results) ratio(measure string) string {
 	for i := range ratios {
 		ratios[i] = first[i] / base[i]
 	}
-	return fmt.Sprintf("%.2f", SpreadOf(ratios).Median)
+	return fmt.Sprintf("%.2f", spreadOf(ratios).Median)
 }
 
 // A Table is printed as Markdown that is readable as it is. Its first line is the head.
 type Table [][]string
 
-// Print prints the table.
-func (t Table) Print(w io.Writer) {
+func (t Table) print(w io.Writer) {
 	widths := make([]int, len(t[0]))
 	for _, line := range t {
 		for i, s := range line {
@@ -208,10 +214,14 @@ func (t Table) Print(w io.Writer) {
 // there between the comments <!-- name --> and <!-- end of name -->.
 func (t Table) Show(name, docs string) error {
 	fmt.Printf("\n%s\n\n", name)
-	t.Print(os.Stdout)
+	t.print(os.Stdout)
 	if docs == "" {
 		return nil
 	}
+	return t.replace(name, docs)
+}
+
+func (t Table) replace(name, docs string) error {
 	pages, err := filepath.Glob(filepath.Join(docs, "*.md"))
 	if err != nil {
 		return err
@@ -226,7 +236,7 @@ func (t Table) Show(name, docs string) error {
 		_, after, closed := strings.Cut(rest, end)
 		if found && closed {
 			var b strings.Builder
-			t.Print(&b)
+			t.print(&b)
 			return os.WriteFile(page, []byte(before+begin+"\n"+b.String()+"\n"+end+after), 0o644)
 		}
 	}

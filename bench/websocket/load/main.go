@@ -56,7 +56,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := results.Table().Show("chat", *docs); err != nil {
+	if err := results.Show("chat", *docs); err != nil {
 		log.Fatal(err)
 	}
 }
