@@ -89,7 +89,7 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 }
 
 // through has the proxy at the other end of nc connect to an address. It reads no byte that comes
-// behind the proxy's answer.
+// after the proxy's answer.
 func through(nc net.Conn, p *url.URL, address string) error {
 	host, port, err := splitPort(address)
 	if err != nil {
