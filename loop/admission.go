@@ -126,7 +126,7 @@ func (p *packetPort) earn(now time.Duration) {
 }
 
 // admit opens sessions for those who wait, for as long as they have. busy: the socket has more. It
-// reports whether others may come in the next turn, behind a look at the sockets. If those must
+// reports whether others may come in the next turn, after a look at the sockets. If those must
 // wait longer the wheel calls them.
 func (p *packetPort) admit(busy bool) (more bool) {
 	l, a := p.loop, &p.admission

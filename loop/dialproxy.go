@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"syscall"
 )
 
@@ -36,12 +37,19 @@ func (a *dialing) checkProxy() error {
 	return nil
 }
 
-// splitPort splits an address whose port may be a name.
+// splitPort splits an address whose port may be a name. A host that would end a line of the request
+// to the proxy, or a word of it, is refused: the rest would be headers that nobody meant to send.
 func splitPort(address string) (host string, port int, err error) {
 	host, name, err := net.SplitHostPort(address)
-	if err == nil {
-		port, err = net.LookupPort("tcp", name)
+	switch {
+	case err != nil:
+		return "", 0, err
+	case host == "":
+		return "", 0, errors.New("no host for the proxy to connect to")
+	case strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return "", 0, errors.New("a host with a space or a control character")
 	}
+	port, err = net.LookupPort("tcp", name)
 	return host, port, err
 }
 
@@ -81,7 +89,7 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 }
 
 // through has the proxy at the other end of nc connect to an address. It reads no byte that comes
-// behind the proxy's answer.
+// after the proxy's answer.
 func through(nc net.Conn, p *url.URL, address string) error {
 	host, port, err := splitPort(address)
 	if err != nil {

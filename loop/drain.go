@@ -218,7 +218,7 @@ func (l *Loop) closeSome(conns []*Conn, every time.Duration, batch int) {
 // upload that is half done. The drain leaves a busy connection open, and serves it, until it is not
 // busy any more, or closes, or Server.DrainTimeout is over, when it counts as cut. Server.OnDrain
 // is called for it in its turn, as for all: the time to tell the peer that this is the last
-// request. It closes behind the current callback, so that may go on to send, or be busy again.
+// request. It closes after the current callback, so that may go on to send, or be busy again.
 func (c *Conn) SetBusy(busy bool) {
 	c.loop.owner.Check("Conn.SetBusy")
 	if busy == c.isBusy() {
@@ -230,7 +230,7 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 }
 
-// drainUnlessBusy goes on with the drain of c, behind the callback that may have been its last.
+// drainUnlessBusy goes on with the drain of c, after the callback that may have been its last.
 func (c *Conn) drainUnlessBusy() {
 	if c.at() == stateFinishing && !c.isBusy() {
 		c.drain()

@@ -44,7 +44,7 @@ type watch struct {
 	owed    int           // bytes that a peer who does not read had not taken when it was looked at
 	wrote   time.Duration // lastWrite then
 	moved   time.Duration // when the peer was last seen to take output, for IdleCountsOutput
-	endSeen bool          // the peer's end was seen behind input that waits
+	endSeen bool          // the peer's end was seen after input that waits
 	frame   frameTime
 }
 

@@ -31,7 +31,7 @@ func (c *Conn) outputMoves(now time.Duration) bool {
 	return moves
 }
 
-// endWaits reports whether the peer has ended its output behind input in the socket that is not
+// endWaits reports whether the peer has ended its output after input in the socket that is not
 // read, as reading is paused, and had done so at the last look already. What waits is no sign of
 // life then. An end that has been read waits for input that is here, and that is dealt with at its
 // own pace.

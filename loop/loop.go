@@ -66,7 +66,7 @@ type Loop struct {
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	poisons     bool   // Server.Poison, or a build with the race detector
 	lender      lender
-	rest        []byte // what came together with the message in hand, behind it
+	rest        []byte // what came together with the message in hand, after it
 	store       outbox.Store
 	trim        timing.Timer // of the store
 	ready       []waiting    // what goes on in a turn of the loop

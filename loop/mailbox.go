@@ -38,7 +38,7 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 	return number, err
 }
 
-// PostEventually is Post that takes f though the mailbox is full, in its place behind what was
+// PostEventually is Post that takes f though the mailbox is full, in its place after what was
 // posted before. It is for what somebody waits for, such as an answer or an end, and would wait for
 // ever if it were refused. No limit holds, so the caller bounds how many there may be: one for each
 // request that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil

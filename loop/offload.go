@@ -34,7 +34,7 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // not read any more meanwhile. At Server.DrainTimeout it is cut.
 //
 // A job that may never end needs a time limit of its own. While 16 of c are under way, messages
-// behind them wait; and since what a peer sent before it closed is delivered, c stays for as long
+// after them wait; and since what a peer sent before it closed is delivered, c stays for as long
 // as that takes, idle timeout or not.
 //
 // nil means queued. ErrClosed: c is closed. ErrOffloadFull: 16,384 jobs of the server wait, or

@@ -302,7 +302,7 @@ func (c *Conn) tryAgain(progress bool) {
 	}
 }
 
-// CloseWrite ends the output, and only that: behind what was sent the peer reads the end. From now
+// CloseWrite ends the output, and only that: after what was sent the peer reads the end. From now
 // on Send and Write return ErrClosed. c still reads, and closes when the peer ends its output, too.
 func (c *Conn) CloseWrite() {
 	c.loop.owner.Check("Conn.CloseWrite")

@@ -37,7 +37,7 @@ type PipeConfig struct {
 // live on one loop, on which it must be called.
 //
 // When one side does not take what it is given the other is not read any more: no more than what
-// one read takes waits above 64 KiB. When one side ends its output that is passed on, behind all
+// one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
 // that came before, and the other direction goes on. When one closes or breaks, the other is closed
 // with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
 // passed on by splice(2), without a copy. A connection that is closing already ends the pipe at

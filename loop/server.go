@@ -74,7 +74,7 @@ type Server struct {
 	// protocol and the TLS handshake together. It is also for Conn.StartTLS.
 	HandshakeTimeout time.Duration `default:"10s"`
 
-	// MaxHandshakes is how many handshakes may wait for their clients behind the ClientHello, where
+	// MaxHandshakes is how many handshakes may wait for their clients after the ClientHello, where
 	// each takes 36 KB. For one more, the one that has waited longest is cut.
 	MaxHandshakes int `default:"1_024"`
 
@@ -101,7 +101,7 @@ type Server struct {
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
 	// What it takes from us does not count, unless IdleCountsOutput is set: who downloads in
 	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
-	// reset behind what was sent, and not an end: because output waits, jobs run, SetBusy says so,
+	// reset after what was sent, and not an end: because output waits, jobs run, SetBusy says so,
 	// or the last output is younger than a quarter of its silence. The output of an idle hook that
 	// runs together with the eviction does not count.
 	IdleTimeout time.Duration `zero:"never"`

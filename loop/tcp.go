@@ -43,7 +43,7 @@ type TCPOptions struct {
 	ReusePort bool
 
 	// Control is called with the listening socket before it is bound, as that of net.ListenConfig is:
-	// for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes behind
+	// for options that are not here, such as IP_TOS, SO_MARK and SO_BINDTODEVICE. It comes after
 	// these, and holds for unix sockets, too. nil: nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }

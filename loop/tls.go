@@ -143,20 +143,20 @@ func named(cfg *tls.Config, address string) *tls.Config {
 
 // StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
 // IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the
-// client of TLS. The place to call it is OnMessage, for the message that settles it, behind what
+// client of TLS. The place to call it is OnMessage, for the message that settles it, after what
 // still has to be said in plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
 //
 // What was sent before goes out as it is, first and in order. What is sent from now on is
-// encrypted, and waits for the handshake. What the peer has sent behind the message in hand is the
+// encrypted, and waits for the handshake. What the peer has sent after the message in hand is the
 // beginning of the handshake and never a message: the next OnMessage is for what came by TLS. So
 // the codec must find the end of that message, which codec.Raw does not. Who does something else
 // between that message and StartTLS, by Offload say, calls PauseRead in OnMessage.
 //
 // done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
-// tells what was settled, and what it sends goes behind what waited. If the handshake fails, or is
+// tells what was settled, and what it sends goes after what waited. If the handshake fails, or is
 // not done within Server.HandshakeTimeout from now on, it does not run, and c closes with the
 // reason.
 //

@@ -14,7 +14,7 @@ const (
 	patience = 300 * time.Millisecond
 
 	// maxSeen is how many connections of a loop are looked at for one snapshot: some hundred
-	// microseconds of its time. Where there are more, the next snapshot goes on behind them.
+	// microseconds of its time. Where there are more, the next snapshot goes on after them.
 	maxSeen = 5000
 
 	// maxShown is how many rows each list has.

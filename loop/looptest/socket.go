@@ -33,7 +33,7 @@ type socket struct {
 	reading  bool   // it is about to read
 	readSoon func() // the method refill, made once
 	writes   int
-	end      error // what the server reads behind in
+	end      error // what the server reads after in
 	ended    bool  // it has read it
 	opened   bool
 	half     bool // the peer closed one direction only
@@ -102,7 +102,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// refill is the peer reading all that waits for it, behind the turn of the loop that wrote it.
+// refill is the peer reading all that waits for it, after the turn of the loop that wrote it.
 func (s *socket) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

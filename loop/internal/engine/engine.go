@@ -111,7 +111,7 @@ type Socket interface {
 	// Resume reads again, soon.
 	Resume()
 
-	// CloseWrite ends the output: behind what was written the peer reads the end of the stream.
+	// CloseWrite ends the output: after what was written the peer reads the end of the stream.
 	// Reading goes on.
 	CloseWrite()
 

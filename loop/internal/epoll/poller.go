@@ -224,7 +224,7 @@ func (p *poller) arm(hears bool) {
 // round passes on what has happened, and reports whether to look again before the loop waits: as
 // long as there was something.
 //
-// A turn that was asked for before comes behind what has happened: nobody waits for it who was
+// A turn that was asked for before comes after what has happened: nobody waits for it who was
 // there before.
 func (p *poller) round() (more bool) {
 	wanted := p.requests.pending()

@@ -44,7 +44,7 @@ func New[T any](max int, clock func() time.Duration) *Mailbox[T] {
 }
 
 // Put appends t, from any goroutine. An urgent one is taken though the mailbox is full, and takes
-// up nobody's room. Tasks are numbered: the one behind number n is n+1.
+// up nobody's room. Tasks are numbered: the one after number n is n+1.
 func (m *Mailbox[T]) Put(t T, urgent bool) (number uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

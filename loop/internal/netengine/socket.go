@@ -231,7 +231,7 @@ func (s *socket) write() {
 	}
 }
 
-// finishWrite ends the writer, and then what was to end behind the output. s.mu is held.
+// finishWrite ends the writer, and then what was to end after the output. s.mu is held.
 func (s *socket) finishWrite() {
 	s.writing, s.flight = false, 0
 	switch c, ok := s.conn.(interface{ CloseWrite() error }); {

@@ -191,7 +191,7 @@ type inbox struct {
 	mu   sync.Mutex
 	all  []engine.Datagram // of Data only the length counts, as data may have moved
 	data []byte            // of all of them, in order
-	err  error             // behind them
+	err  error             // after them
 
 	spare     []engine.Datagram // what the loop has taken, and used before it takes more
 	spareData []byte

@@ -117,7 +117,7 @@ func addressesSize(family byte) (n int, known bool) {
 	return 0, false
 }
 
-// splitTLVs reads the notes behind the addresses.
+// splitTLVs reads the notes after the addresses.
 func splitTLVs(b []byte) ([]TLV, error) {
 	var tlvs []TLV
 	for len(b) > 0 {

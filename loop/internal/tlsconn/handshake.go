@@ -58,7 +58,7 @@ type handshake struct {
 	fed     bool // it has been given the header of its first record
 	working bool // as far as the loop knows: the coroutine computes beside it, or is about to
 	quick   bool // what comes next is cheap enough for the loop
-	plain   bool // no hook of the user's can be called behind the ServerHello of TLS 1.3
+	plain   bool // no hook of the user's can be called after the ServerHello of TLS 1.3
 	waits   bool // a hook of the user's may look at ctx
 	foreign bool // code of the user's may be called: by hooks, or as a private key
 
@@ -255,7 +255,7 @@ func (c *Conn) stepped() {
 		c.hs = nil
 		return
 	}
-	if len(c.cur) > 0 { // what came right behind Finished
+	if len(c.cur) > 0 { // what came right after Finished
 		rest := append(append(c.loop.get(len(c.cur)+len(c.in)), c.cur...), c.in...)
 		c.release(&c.in)
 		c.in, c.cur, c.left = rest, nil, 0
@@ -336,7 +336,7 @@ func (c *Conn) establish() {
 }
 
 // handshakeCut is told that the raw input has ended. While the coroutine computes, that may be
-// behind the rest of the handshake and all that the peer had to say.
+// after the rest of the handshake and all that the peer had to say.
 func (c *Conn) handshakeCut(err error) {
 	if err == io.EOF && c.hs.working && c.sock.Linger() {
 		c.eof, c.final = true, true

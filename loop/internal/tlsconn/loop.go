@@ -60,7 +60,7 @@ type LoopConfig struct {
 	// Workers compute handshakes. Several loops may share them.
 	Workers *Workers
 
-	// MaxParked is how many handshakes may wait for the peer behind its ClientHello. For one more
+	// MaxParked is how many handshakes may wait for the peer after its ClientHello. For one more
 	// the one that waits longest fails with ErrTooManyHandshakes.
 	MaxParked int
 

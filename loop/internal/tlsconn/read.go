@@ -74,7 +74,7 @@ func (c *Conn) extend(b, p []byte) []byte {
 }
 
 // feed decrypts the whole records in b and delivers what was in them. It returns what is left: less
-// than a record, or all behind the one in which the sink has paused, or the share of the loop was
+// than a record, or all after the one in which the sink has paused, or the share of the loop was
 // used up. If the connection is not open any more nothing is of use.
 func (c *Conn) feed(b []byte) (rest []byte) {
 	whole := wholeRecords(b)

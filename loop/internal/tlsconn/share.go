@@ -3,8 +3,8 @@ package tlsconn
 import "time"
 
 const (
-	// shareTime is how long one connection's records are decrypted at a stretch. What is behind
-	// that waits for a turn behind a look at the sockets: a peer that sends records of one byte
+	// shareTime is how long one connection's records are decrypted at a stretch. What is after
+	// that waits for a turn after a look at the sockets: a peer that sends records of one byte
 	// would have the loop for 10 ms with each read.
 	shareTime = 500 * time.Microsecond
 

@@ -71,7 +71,7 @@ type Conn struct {
 	armed     bool // the raw socket has promised a call of Writable
 	sealing   bool // within seal: what crypto/tls writes goes to the loop's buffer
 	shut      bool // close_notify is sent, or in out
-	finQueued bool // the raw output is to be ended behind out
+	finQueued bool // the raw output is to be ended after out
 	lost      bool // the raw socket is gone
 	hard      bool // the peer is to be reset
 	eof       bool // the raw input has ended before all of it was dealt with, and the socket lingers
@@ -287,7 +287,7 @@ func (c *Conn) Linger() bool {
 	return c.lingers
 }
 
-// CloseWrite implements engine.Socket: close_notify, and behind it the end of the raw stream.
+// CloseWrite implements engine.Socket: close_notify, and after it the end of the raw stream.
 func (c *Conn) CloseWrite() {
 	if c.state == closed || c.lost {
 		return
