@@ -53,7 +53,7 @@ var floors = map[string][]string{
 	// Floor 4: programs, and what they and the tests share.
 	"examples/...": {
 		"codec/...", "timing/...", "loop", "loop/loopmetrics", "handler/...", "internal/certs", "internal/cli",
-		zerologModule, redisModule, "github.com/alicebob/miniredis/v2", "github.com/cloudflare/tableflip",
+		zerologModule, "github.com/cloudflare/tableflip",
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
 	"internal/hostguard":  {},

@@ -1,6 +1,6 @@
 // Command load measures a chat server with many WebSocket clients in rooms: each second one member
 // of each room says something, and every member must get it once, in order. The server is another
-// process: examples/chat, or the same chat on gorilla/websocket with a goroutine or two per
+// process: demos/chat, or the same chat on gorilla/websocket with a goroutine or two per
 // connection.
 //
 //	go run ./websocket/load -server loopwheel
@@ -87,7 +87,7 @@ func command(server string) (*exec.Cmd, error) {
 		return exec.Command(os.Args[0], "-server", "serve-gorilla"), nil
 	}
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("chat-%d", os.Getpid()))
-	build := exec.Command("go", "build", "-o", path, "github.com/loopwheel/loopwheel/examples/chat")
+	build := exec.Command("go", "build", "-C", "../demos", "-o", path, "./chat") // from bench/
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 // Command chat is a chat server: lines on one port, a web page and its WebSocket on another, and
 // one set of rooms for both.
 //
-//	go run ./examples/chat
+//	go run -C demos ./chat
 //
 // Then open the address that it prints in a browser, or talk to it with nc.
 package main
