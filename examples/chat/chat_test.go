@@ -6,327 +6,337 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
-	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// inMemory runs f with a chat in memory and virtual time.
-func inMemory(t *testing.T, change func(*options), f func(t *testing.T, srv *looptest.Server)) {
-	synctest.Test(t, func(t *testing.T) {
-		opt := testOptions()
-		opt.idle, opt.ping, opt.rate, opt.history = 10*time.Minute, time.Minute, 5, 3
-		if change != nil {
-			change(&opt)
-		}
-		f(t, looptest.Start(t, newServer(opt)))
-	})
-}
-
-// A member is somebody in a chat in memory, by lines or by WebSocket.
-type member struct {
+// A user is a page in a chat in memory and in virtual time.
+type user struct {
+	t *testing.T
 	*looptest.Peer
-	t      *testing.T
-	socket bool
-	close  string // what the close frame said
-	pongs  bool   // answers pings
+	wire  string // what came and is not a whole frame yet
+	pings int    // that have come
 }
 
-func byLines(t *testing.T, srv *looptest.Server, nick string) *member {
-	m := &member{Peer: srv.OpenTo(1), t: t}
-	m.say("/nick " + nick)
-	m.heard()
-	return m
+// inMemory runs f with a chat.
+func inMemory(t *testing.T, f func(t *testing.T, srv *looptest.Server)) {
+	synctest.Test(t, func(t *testing.T) { f(t, looptest.Start(t, newServer("", zerolog.Nop()))) })
 }
 
-func bySocket(t *testing.T, srv *looptest.Server, query string) *member {
-	m := &member{Peer: srv.OpenTo(0), t: t, socket: true}
-	m.Send("GET /ws" + query + " HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+// open does the handshake of a browser.
+func open(t *testing.T, srv *looptest.Server) *user {
+	t.Helper()
+	u := &user{t: t, Peer: srv.Open()}
+	u.Peer.Send("GET /ws HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-	head, rest, _ := strings.Cut(m.Received(), "\r\n\r\n")
-	contains(t, head, "101 Switching")
-	m.events(rest)
-	return m
+	head, rest, _ := strings.Cut(u.Received(), "\r\n\r\n")
+	if !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+		t.Fatalf("the handshake: %s", head)
+	}
+	u.wire = rest
+	return u
 }
 
-func (m *member) say(text string) {
-	if !m.socket {
-		m.Send(text + "\n")
-		return
-	}
-	m.Write(ws.MustCompileFrame(ws.MaskFrame(ws.NewTextFrame([]byte(text)))))
+// join opens a page and joins. The key is the name.
+func join(t *testing.T, srv *looptest.Server, name, room string) *user {
+	t.Helper()
+	u := open(t, srv)
+	u.request(request{Type: "join", Name: name, Room: room, Key: name})
+	return u
 }
 
-// heard returns what came, as lines: a WebSocket's events are shown as a line client gets them.
-func (m *member) heard() string {
-	m.t.Helper()
-	if !m.socket {
-		return m.Received()
+func (u *user) request(r request) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		u.t.Fatal(err)
 	}
-	var lines strings.Builder
-	for _, e := range m.events(m.Received()) {
-		if l := e.line(); l != "" {
-			lines.WriteString(l + "\n")
-		}
-	}
-	return lines.String()
+	u.send(ws.NewTextFrame(text))
 }
 
-func (m *member) events(wire string) (events []event) {
-	m.t.Helper()
-	in := bytes.NewReader([]byte(wire))
+func (u *user) send(f ws.Frame) { _, _ = u.Write(ws.MustCompileFrame(ws.MaskFrame(f))) }
+
+func (u *user) say(text string) { u.request(request{Type: "say", Text: text}) }
+
+// heard returns the events that have come since the last call, in short.
+func (u *user) heard() string {
+	u.t.Helper()
+	in := strings.NewReader(u.wire + u.Received())
+	var all []string
 	for {
+		at := in.Len()
 		f, err := ws.ReadFrame(in)
-		switch {
-		case err == io.EOF:
-			return events
-		case err != nil:
-			m.t.Fatal(err)
-		case f.Header.OpCode == ws.OpClose:
-			code, reason := ws.ParseCloseFrameData(f.Payload)
-			m.close = fmt.Sprintf("%d %s", code, reason)
-		case f.Header.OpCode == ws.OpPing:
-			if m.pongs {
-				var b bytes.Buffer
-				_ = wsutil.WriteClientMessage(&b, ws.OpPong, f.Payload)
-				m.Write(b.Bytes())
+		if err != nil {
+			u.wire = u.wire[:0]
+			if err != io.EOF {
+				u.t.Fatalf("%d bytes: %v", at, err)
 			}
-		default:
+			return strings.Join(all, ", ")
+		}
+		switch f.Header.OpCode {
+		case ws.OpPing:
+			u.pings++
+		case ws.OpText:
 			var e event
 			if err := json.Unmarshal(f.Payload, &e); err != nil {
-				m.t.Fatal(err)
+				u.t.Fatal(err)
 			}
-			events = append(events, e)
+			all = append(all, short(e))
 		}
 	}
 }
 
-func (m *member) wants(want string) {
-	m.t.Helper()
-	if got := m.heard(); got != want {
-		m.t.Errorf("heard %q, want %q", got, want)
+func short(e event) string {
+	switch e.Type {
+	case "joined":
+		return fmt.Sprintf("joined %s with %s", e.Room, strings.Join(e.Names, " "))
+	case "say":
+		return fmt.Sprintf("%d %s: %s", e.N, e.From, e.Text)
+	}
+	return strings.TrimSpace(e.Type + " " + e.From + e.Text)
+}
+
+func (u *user) wants(want string) {
+	u.t.Helper()
+	if got := u.heard(); got != want {
+		u.t.Errorf("heard %q, want %q", got, want)
 	}
 }
 
-func TestTalk(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		ann := byLines(t, srv, "ann")
-		bob := bySocket(t, srv, "?nick=bob&room=lobby")
-		ann.wants("* bob has joined lobby\n")
-		bob.heard()
-		ann.say("hi")
-		ann.wants("<ann> hi\n")
-		bob.wants("<ann> hi\n")
-		bob.say("/msg ANN psst")
-		ann.wants("(bob -> ann) psst\n")
-		bob.wants("(bob -> ann) psst\n")
-		bob.say("/join other")
-		bob.wants("* in other: bob\n* bob has joined other\n")
-		ann.wants("* bob has left lobby\n")
-		bob.say("/list")
-		bob.wants("* rooms: lobby (1), other (1)\n")
-		bob.say("/leave")
-		bob.say("anybody?")
-		bob.wants("* in : \n* you are in no room; /join one\n")
-		ann.say("/nick Bob")
-		ann.wants("* Bob is somebody else, or looks like somebody else\n")
-		ann.say("/nick ANN")
-		ann.wants("* ann is now ANN\n")
-		ann.say("/who")
-		ann.wants("* in lobby: ANN\n")
-		ann.say("/nonsense")
-		ann.wants("* there is no /nonsense; try /help\n")
-		ann.Close()
-		srv.Shutdown()
-		bob.heard()
-		if bob.close != "1001 the server restarts" {
-			t.Errorf("the drain closed with %q", bob.close)
-		}
-	})
+// closes expects the reason for which the connection was closed.
+func (u *user) closes(want error) {
+	u.t.Helper()
+	if !errors.Is(u.Reason(), want) {
+		u.t.Errorf("closed with %v, want %v", u.Reason(), want)
+	}
 }
 
-// A room remembers the last messages, for those who come later, and is forgotten when it was empty
-// for an hour.
-func TestHistory(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		ann := byLines(t, srv, "ann")
-		for _, s := range []string{"1", "2", "3", "4"} {
-			ann.say(s)
-		}
-		at := time.Now().UTC().Format("[15:04] ")
-		bob := bySocket(t, srv, "?nick=bob")
-		bob.say("/join lobby")
-		bob.wants(fmt.Sprintf("* in lobby: ann, bob\n%[1]s<ann> 2\n%[1]s<ann> 3\n%[1]s<ann> 4\n* bob has joined lobby\n", at))
-		ann.say("/quit")
-		bob.say("/quit")
-		time.Sleep(remember - time.Minute)
-		carl := byLines(t, srv, "carl")
-		carl.say("/quit")
-		time.Sleep(2 * time.Minute)
-		dora := &member{Peer: srv.OpenTo(1), t: t}
-		contains(t, dora.heard(), at+"<ann> 4\n") // carl's visit has put it off
-		dora.say("/quit")
-		time.Sleep(remember + time.Second)
-		emil := &member{Peer: srv.OpenTo(1), t: t}
-		if got := emil.heard(); strings.Contains(got, "<ann>") {
-			t.Errorf("an hour later: %q", got)
-		}
-	})
-}
-
-func TestIdleAndRemind(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		ann := byLines(t, srv, "ann")
-		bob := bySocket(t, srv, "?nick=bob")
-		bob.pongs = true
-		ann.say("/remind 10s tea")
-		ann.wants("* in 10s\n")
-		time.Sleep(10*time.Second + time.Millisecond)
-		synctest.Wait()
-		ann.wants("* reminder: tea\n")
-		for range 10 { // pongs keep bob's connection, and say nothing of bob
-			time.Sleep(time.Minute - time.Second)
-			synctest.Wait()
-			bob.heard()
-		}
-		ann.wants("* you said nothing for 10m0s: goodbye\n")
-		if !ann.Ended() {
-			t.Error("ann is still here")
-		}
-		if bob.heard(); !bob.Ended() || bob.close != "4000 you said nothing for 10m0s" {
-			t.Errorf("bob was closed with %q", bob.close)
-		}
-	})
-}
-
-func TestIdleCommand(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		ann := byLines(t, srv, "ann")
-		time.Sleep(9 * time.Minute)
-		ann.say("/idle")
-		ann.wants("* you will be kicked in 1m0s unless you say something\n")
+func TestRooms(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		ann, bob, cid := join(t, srv, "ann", "lobby"), join(t, srv, "bob", "lobby"), join(t, srv, "cid", "attic")
 		ann.say("hello")
-		ann.say("/idle")
-		ann.wants("<ann> hello\n* you will be kicked in 10m0s unless you say something\n")
+		bob.say("hello, ann\x07\u202e\n")
+		ann.wants("joined lobby with ann, in bob, 1 ann: hello, 2 bob: hello, ann")
+		bob.wants("joined lobby with ann bob, 1 ann: hello, 2 bob: hello, ann")
+		cid.wants("joined attic with cid")
+		cid.request(request{Type: "join", Room: "lobby"})
+		cid.wants("joined lobby with ann bob cid, 1 ann: hello, 2 bob: hello, ann")
+		bob.Close()
+		ann.wants("in cid, out bob")
+		dan := join(t, srv, "dan", "attic")
+		dan.wants("joined attic with dan")
 	})
 }
 
-func TestDeadAndFlood(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		dead, floods := bySocket(t, srv, "?nick=dead&room=lobby"), bySocket(t, srv, "?nick=floods&room=lobby")
-		floods.pongs = true
-		for range 22 {
-			floods.say("spam")
+func TestHistory(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		ann := join(t, srv, "ann", "lobby")
+		for i := range remember + 1 {
+			ann.say(fmt.Sprint("m", i+1))
+			srv.Sleep(time.Second)
 		}
-		if floods.heard(); !errors.Is(floods.Reason(), handler.ErrRateLimit) || floods.close != "4002 too many messages at once" {
-			t.Errorf("flood: closed with %v, %q", floods.Reason(), floods.close)
-		}
-		contains(t, dead.heard(), "* floods has left lobby (kicked: flood)\n")
-		time.Sleep(4 * time.Minute)
-		synctest.Wait()
-		if dead.heard(); !errors.Is(dead.Reason(), handler.ErrHeartbeat) || dead.close != "4001 no answer to pings" {
-			t.Errorf("dead: closed with %v, %q", dead.Reason(), dead.close)
+		ann.Close()
+		srv.Sleep(time.Hour)
+		bob := join(t, srv, "bob", "lobby")
+		got := bob.heard()
+		if !strings.HasPrefix(got, "joined lobby with bob, 2 ann: m2, 3 ann: m3, ") || !strings.HasSuffix(got, fmt.Sprintf("%d ann: m%[1]d", remember+1)) {
+			t.Errorf("bob is sent %s", got)
 		}
 	})
 }
 
+func TestNames(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		ann := join(t, srv, "ann", "lobby")
+		ann.wants("joined lobby with ann")
+		thief := open(t, srv)
+		for name, want := range map[string]error{"ANN": errTaken, "": errName, "<b>": errName, "a b": errName, strings.Repeat("é", maxName+1): errName} {
+			thief.request(request{Type: "join", Name: name, Room: "lobby", Key: "another"})
+			thief.wants("refused " + want.Error())
+		}
+		thief.request(request{Type: "join", Name: "bob", Room: "no room"})
+		thief.wants("refused " + errName.Error())
+		again := join(t, srv, "ann", "lobby") // the same page, on a new connection
+		ann.closes(errElsewhere)
+		again.wants("joined lobby with ann")
+		again.Close()
+		join(t, srv, "Ann", "lobby").wants("joined lobby with Ann")
+	})
+}
+
+func TestManyRooms(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		for i := range maxRooms {
+			join(t, srv, fmt.Sprint("user", i), fmt.Sprint("room", i))
+		}
+		late := join(t, srv, "late", "lobby")
+		late.wants("refused " + errRooms.Error())
+		late.request(request{Type: "join", Room: "room7"})
+		late.wants("joined room7 with late user7")
+	})
+}
+
+// An empty room gives way to a new one.
+func TestEmptyRoomGoes(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		for i := range maxRooms {
+			u := join(t, srv, "ann", fmt.Sprint("room", i))
+			u.say("hello")
+			u.Close()
+		}
+		join(t, srv, "bob", "lobby").wants("joined lobby with bob")
+		join(t, srv, "cid", "room3").wants("joined room3 with cid")
+	})
+}
+
+func TestSilence(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		lurker, ann, dead := open(t, srv), join(t, srv, "ann", "lobby"), join(t, srv, "dead", "lobby")
+		srv.Sleep(joinWithin)
+		lurker.closes(errRequest)
+		for range 2 * quietFor / pingAfter {
+			ann.send(ws.NewPongFrame(nil)) // as browsers do without their user
+			srv.Sleep(pingAfter)
+			if ann.heard(); ann.Closed() {
+				break
+			}
+			if ann.pings == 60 {
+				ann.say("still here") // after 20 minutes
+			}
+		}
+		dead.heard()
+		if dead.closes(errDead); dead.pings != maxPings {
+			t.Errorf("%d pings", dead.pings)
+		}
+		ann.closes(errQuiet)
+		if took := time.Duration(ann.pings) * pingAfter; took < 60*pingAfter+quietFor-2*pingAfter {
+			t.Errorf("sent away after %v", took)
+		}
+	})
+}
+
+// A member that does not receive disturbs nobody. It misses what is too much for it, and is closed
+// when nothing moves.
+func TestSlowMember(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		ann, slow := join(t, srv, "ann", "lobby"), join(t, srv, "slow", "lobby")
+		slow.Block(0)
+		ann.heard()
+		for i := range 25 { // within the time that its output may stand still
+			ann.say(strings.Repeat("x", maxText))
+			srv.Sleep(time.Second)
+			if got := ann.heard(); !strings.HasPrefix(got, fmt.Sprint(i+1)) {
+				t.Fatalf("ann hears %.40q", got)
+			}
+		}
+		if slow.Closed() {
+			t.Fatalf("closed early: %v", slow.Reason())
+		}
+		srv.Sleep(stuckFor)
+		slow.closes(errStuck)
+	})
+}
+
+func TestTooMuch(t *testing.T) {
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		ann := join(t, srv, "ann", "lobby")
+		for range 30 {
+			ann.say("spam")
+		}
+		got := ann.heard()
+		if said := strings.Count(got, "spam"); said > 20 || !strings.Contains(got, "note that was too much") || ann.Closed() {
+			t.Errorf("%d messages were taken: %s", said, got)
+		}
+		for _, text := range []string{"{", `{"type":"dance"}`} {
+			bob := join(t, srv, "bob", "lobby")
+			bob.send(ws.NewTextFrame([]byte(text)))
+			bob.closes(errRequest)
+		}
+		early := open(t, srv)
+		early.say("hello")
+		early.closes(errRequest)
+	})
+}
+
+// The page is served with a policy that lets nothing run but its own script.
 func TestPage(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		for request, want := range map[string]string{
-			"GET / HTTP/1.1":            "HTTP/1.1 200 OK",
-			"GET /favicon.ico HTTP/1.1": "HTTP/1.1 404 Not Found",
-			"DELETE / HTTP/1.1":         "HTTP/1.1 405 Method Not Allowed",
-		} {
-			p := srv.OpenTo(0)
-			p.Send(request + "\r\nHost: x\r\n\r\n")
-			contains(t, p.Received(), want)
+	inMemory(t, func(t *testing.T, srv *looptest.Server) {
+		for path, want := range map[string]string{"/": "<title>chat</title>", "/chat.js": "'use strict'", "/chat.css": "prefers-color-scheme"} {
+			p := srv.Open()
+			p.Send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
+			got := p.Received()
+			if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, want) || !strings.Contains(got, "script-src 'self';") {
+				t.Errorf("%s: %.300s", path, got)
+			}
 			if !errors.Is(p.Reason(), websocket.ErrHTTP) {
-				t.Errorf("%s: closed with %v", request, p.Reason())
+				t.Errorf("%s: closed with %v", path, p.Reason())
 			}
+		}
+		text, err := files.ReadFile("page/index.html")
+		if err != nil || bytes.Contains(text, []byte("style=")) || bytes.Contains(text, []byte("<script>")) {
+			t.Errorf("%v, or the page has inline styles or scripts, which its policy forbids", err)
 		}
 	})
 }
 
-// Bad input is answered, and logged with the reason.
-func TestBadInput(t *testing.T) {
-	var log bytes.Buffer
-	inMemory(t, func(o *options) { o.logger = zerolog.New(&log) }, func(t *testing.T, srv *looptest.Server) {
-		const upgrade = "Host: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-		for _, tc := range []struct{ request, status, logged string }{
-			{"GET /ws HTTP/1.1\r\n" + upgrade + "Sec-WebSocket-Version: 13\r\nOrigin: https://evil.example\r\n\r\n", "HTTP/1.1 403 ", "evil.example"},
-			{"GET /ws HTTP/1.1\r\n" + upgrade + "Sec-WebSocket-Version: 7\r\n\r\n", "HTTP/1.1 426 ", "426"},
-			{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 413 ", "413"},
-			{"\x16\x03\x01", "HTTP/1.1 400 ", "not HTTP"},
-		} {
-			log.Reset()
-			p := srv.OpenTo(0)
-			p.Send(tc.request)
-			contains(t, p.Received(), tc.status)
-			contains(t, log.String(), tc.logged)
-		}
-		for frame, want := range map[string]string{
-			"\x81\x01x":            "1002 ",
-			"\x83\x80mask":         "1002 ",
-			"\x81\x81mask\x92":     "1007 ", // 0x92 ^ 'm' is 0xff
-			"\x81\xfe\x10\x00m":    "",      // not all of the header yet
-			"\x81\xfe\x10\x00mask": "1009 ",
-		} {
-			log.Reset()
-			m := bySocket(t, srv, "?room=lobby")
-			m.Send(frame)
-			if m.heard(); m.close != want {
-				t.Errorf("%q: closed with %q, want %q", frame, m.close, want)
-			}
-			contains(t, log.String(), strings.TrimSpace(want))
+// The same on a real socket.
+func TestRealSocket(t *testing.T) {
+	srv := newServer("tcp://127.0.0.1:0", zerolog.Nop())
+	if err := srv.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := srv.Wait(); err != nil { // the test's context is done by now
+			t.Error(err)
 		}
 	})
-}
-
-// What one types cannot move the cursors of others.
-func TestClean(t *testing.T) {
-	for in, want := range map[string]string{
-		"  plain\t text ": "plain  text", "\x1b[2Jcleared": "[2Jcleared", "a\x00b\r\n": "ab", "\xff": "\uFFFD", "\u202Eevil": "evil",
-	} {
-		if got := clean(in); got != want {
-			t.Errorf("clean(%q) = %q, want %q", in, got, want)
-		}
+	addr := srv.LocalAddr().String()
+	r, err := http.Get("http://" + addr + "/")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"", "a b", "a,b", "/x", strings.Repeat("x", maxName+1), "\x1b"} {
-		if got, err := goodName(name); err == nil {
-			t.Errorf("goodName(%q) = %q", name, got)
-		}
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		t.Errorf("the page: %s", r.Status)
 	}
-}
-
-func TestView(t *testing.T) {
-	inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
-		ann := bySocket(t, srv, "?nick=ann&room=lobby")
-		ann.say("/watch on")
-		time.Sleep(showEvery + time.Millisecond)
-		synctest.Wait()
-		var v *view
-		for _, e := range ann.events(ann.Received()) {
-			if e.View != nil {
-				v = e.View
+	heard := make(chan string, 10)
+	client := &websocket.Client{URL: "ws://" + addr + "/ws"}
+	err = srv.Loops()[0].Post(func() {
+		loop.Dialer{Codec: client}.Dial(srv.Loops()[0], client.Addr(), func(c *loop.Conn, err error) loop.Handler {
+			if err != nil {
+				heard <- err.Error()
+				return nil
 			}
-		}
-		if v == nil || v.Conns != 1 || v.Rooms != 1 || len(v.Loops) != srv.NumLoops || v.Loops[0].Conns+v.Loops[1].Conns != 1 {
-			t.Fatalf("%+v", v)
-		}
-		srv.Do(0, func(l *loop.Loop) {
-			if n := lookAt(l).Timers; n == 0 || n != v.Loops[0].Timers {
-				t.Errorf("the view has %d timers on loop 0, there are %d", v.Loops[0].Timers, n)
-			}
+			_ = c.Send([]byte(`{"type":"join","name":"ann","room":"lobby"}`))
+			_ = c.Send([]byte(`{"type":"say","text":"hello"}`))
+			return loop.HandlerFunc(func(_ *loop.Conn, msg []byte) error {
+				var e event
+				err := json.Unmarshal(msg, &e)
+				heard <- short(e)
+				return err
+			})
 		})
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"joined lobby with ann", "1 ann: hello"} {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard %q, want %q", got, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("never heard %q", want)
+		}
+	}
 }

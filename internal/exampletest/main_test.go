@@ -9,7 +9,7 @@ import (
 )
 
 // examples are the folders of examples/.
-var examples = []string{"echo", "gateway"}
+var examples = []string{"chat", "echo", "gateway"}
 
 var programs string // the directory in which they are built
 

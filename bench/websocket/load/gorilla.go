@@ -12,7 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// event is what examples/chat sends.
+// event is what demos/chat sends.
 type event struct {
 	Type  string   `json:"t"`
 	Room  string   `json:"room,omitempty"`

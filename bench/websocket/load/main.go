@@ -2,7 +2,7 @@
 
 // Command load measures a chat server with many WebSocket clients in rooms: each second one member
 // of each room says something, and every member must get it once, in order. The servers, in turns,
-// are examples/chat and the same chat on gorilla/websocket with two goroutines per connection. It
+// are demos/chat and the same chat on gorilla/websocket with two goroutines per connection. It
 // fills the table A chat over WebSocket of docs/performance.md:
 //
 //	go run ./websocket/load          # two minutes and a half
@@ -106,7 +106,7 @@ func command(dir, server string) (*exec.Cmd, error) {
 		return exec.Command(os.Args[0], "-serve-gorilla"), nil
 	}
 	path := filepath.Join(dir, "chat")
-	build := exec.Command("go", "build", "-o", path, "github.com/loopwheel/loopwheel/examples/chat")
+	build := exec.Command("go", "build", "-C", "../demos", "-o", path, "./chat") // from bench/
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err

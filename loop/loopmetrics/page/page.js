@@ -86,7 +86,7 @@ function unusedTiles(s) {
 
 const charts = [
   ['messages per second', p => p.messages, count],
-  ['busiest loop, %', p => p.busy, n => n.toFixed(0)],
+  ['busiest loop, %', p => p.busy, n => n.toFixed(0), 100],
   ['worst lag', p => p.lag, duration],
   ['longest turn', p => p.turn, duration],
 ];
@@ -107,12 +107,12 @@ function showHistory() {
       area.append(f);
     }
   }
-  charts.forEach(([, value, show], i) => {
+  charts.forEach(([, value, show, full], i) => {
     const figure = area.children[i];
     const values = history.map(value);
     const top = Math.max(...values);
     figure.querySelector('figcaption').lastChild.textContent = show(values.at(-1)) + ' now, ' + show(top) + ' at most';
-    drawLine(figure.querySelector('canvas'), values, top);
+    drawLine(figure.querySelector('canvas'), values, show, full);
   });
 }
 
@@ -127,20 +127,53 @@ function fit(canvas) {
   return [g, width, height];
 }
 
-function drawLine(canvas, values, top) {
+// nice is the next larger number of 1, 2 and 5 times a power of ten: the top of an axis.
+function nice(n) {
+  const power = 10 ** Math.floor(Math.log10(n || 1));
+  return power * [1, 2, 5, 10].find(m => n <= m * power * 1.0001);
+}
+
+// drawLine draws values, one a second, with a scale on the left and the time below.
+function drawLine(canvas, values, show, full) {
   const [g, width, height] = fit(canvas);
-  const x = i => width - (values.length - 1 - i) * width / (keep - 1);
-  const y = v => height - 2 - (height - 6) * (top > 0 ? v / top : 0);
+  const top = full || nice(Math.max(...values));
+  const left = 52, bottom = height - 16, above = 8;
+  const seconds = [60, 120, keep].find(n => values.length <= n);
+  const x = i => width - 1 - (values.length - 1 - i) * (width - left) / (seconds - 1);
+  const y = v => bottom - (bottom - above) * v / top;
+  g.font = '11px system-ui, sans-serif';
+  g.fillStyle = color('--dim');
+  g.strokeStyle = color('--line');
+  g.textBaseline = 'middle';
+  g.textAlign = 'right';
+  for (const v of [0, top / 2, top]) {
+    g.fillText(show(v), left - 6, y(v));
+    g.beginPath();
+    g.moveTo(left, Math.round(y(v)) + 0.5);
+    g.lineTo(width, Math.round(y(v)) + 0.5);
+    g.stroke();
+  }
+  g.textBaseline = 'alphabetic';
+  g.fillText('now', width - 1, height - 2);
+  g.textAlign = 'left';
+  g.fillText(seconds / 60 + ' min ago', left, height - 2);
   g.beginPath();
-  values.forEach((v, i) => g.lineTo(x(i), y(v)));
+  values.forEach((v, i) => g.lineTo(x(i), y(Math.min(v, top))));
   g.strokeStyle = color('--main');
   g.lineWidth = 1.5;
   g.stroke();
-  g.lineTo(x(values.length - 1), height);
-  g.lineTo(x(0), height);
+  g.lineTo(x(values.length - 1), bottom);
+  g.lineTo(x(0), bottom);
   g.globalAlpha = 0.15;
   g.fillStyle = color('--main');
   g.fill();
+}
+
+// howToRead says what the rings of the wheels are.
+function howToRead(rings) {
+  const [first, ...further] = rings.map(ring => duration(ring.span * ring.slots));
+  return `A wheel shows when its loop's timers are due. The hand points to now, and time runs clockwise. The innermost ring is the next ${first}, ` +
+    `a turn of the rings around it ${further.join(', ')}. A slot that has timers is filled.`;
 }
 
 // drawWheel draws the levels as rings around the middle. The hand is at the top.
@@ -185,12 +218,15 @@ function showLoops(s, r) {
     title.className = l.answered ? '' : 'bad';
     const list = card.querySelector('dl');
     list.replaceChildren();
-    const levels = (l.rings || []).filter(ring => ring.timers).map(ring => ['ring of ' + duration(ring.span * ring.slots), count(ring.timers)]);
+    const levels = (l.rings || []).filter(ring => ring.timers).map(ring => ['in the ring of ' + duration(ring.span * ring.slots), count(ring.timers)]);
     for (const [name, value] of [
       ['connections', count(l.conns)], ['messages/s', count(r.loops[i].messages)], ['busy', r.loops[i].busy.toFixed(1) + ' %'],
       ['lag', duration(l.lag)], ['longest turn', duration(l.turn)], ['blocked', count(l.blocked)], ['mailbox', count(l.mailbox)],
       ['fired/s', count(r.loops[i].fired)], ['timers', count(l.timers)], ...levels]) list.append(make('dt', name), make('dd', value));
-    if (l.rings) drawWheel(card.querySelector('canvas'), l.rings);
+    if (l.rings) {
+      drawWheel(card.querySelector('canvas'), l.rings);
+      $('how').textContent = howToRead(l.rings);
+    }
   });
 }
 
