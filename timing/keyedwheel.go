@@ -2,9 +2,9 @@ package timing
 
 import "time"
 
-// KeyedWheel is a [Keyed] for the owner of a [Wheel], on whose goroutine every method and the expire
-// function run: it has no goroutine, no clock and no lock. Make one with [NewKeyedWheel]: the
-// methods of the zero KeyedWheel panic.
+// KeyedWheel is a [Keyed] for the owner of a [Wheel], on whose goroutine every method and the
+// expire function run: it has no goroutine, no clock and no lock. Make one with [NewKeyedWheel]:
+// the methods of the zero KeyedWheel panic.
 //
 // It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Who drains
 // that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 14 KB.

@@ -109,10 +109,10 @@ func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
 
-// Every has f called d from now and then each d, at a fixed rate that does not drift, until Job.Stop.
-// Periods that were missed are skipped and counted: a callback took too long, or the scheduler was
-// woken too late. On Linux an idle program sleeps for whole milliseconds, so of periods of a
-// millisecond about one in eight is missed there; of those of 2 ms few are.
+// Every has f called d from now and then each d, at a fixed rate that does not drift, until
+// Job.Stop. Periods that were missed are skipped and counted: a callback took too long, or the
+// scheduler was woken too late. On Linux an idle program sleeps for whole milliseconds, so of
+// periods of a millisecond about one in eight is missed there; of those of 2 ms few are.
 func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
 	mustRepeat(d, f)
 	return s.add(d, d, f)
