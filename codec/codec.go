@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"math"
@@ -98,21 +99,30 @@ type Responder interface {
 type Peer struct {
 	Remote, Local net.Addr             // of the connection
 	TLS           *tls.ConnectionState // nil: the connection is not encrypted
+
+	// Await is for a codec that has to ask something that may block, such as a database, before it
+	// goes on. Called from Decode, it has job run on a goroutine, and nothing more decoded until
+	// then has run, on the loop again, after job. Then may leave something for Responder; what it
+	// returns is as an error of Decode. Neither Then nor the next Decode comes if the connection
+	// closes first, for which ctx tells. An error means that job will not run. nil: nobody can
+	// wait.
+	Await func(job func(ctx context.Context), then func() error) error
 }
 
 // Opener is implemented by a codec whose protocol begins with something else than messages: a
 // handshake, a preface, a banner.
 type Opener interface {
 	// Open is called once, when the codec gets its connection, which is before Accept if it begins
-	// with it; not on a connection whose output has ended. It appends to dst what our side has to say
-	// before all else, if anything; that is sent as it is, not framed again. An error means that
-	// nothing is sent, and closes the connection: a password is not to be told to whoever listens,
-	// say. timeout is how long the handshake may take from then on; 0 means that there is no limit.
+	// with it; not on a connection whose output has ended. It appends to dst what our side has to
+	// say before all else, if anything; that is sent as it is, not framed again. An error means
+	// that nothing is sent, and closes the connection: a password is not to be told to whoever
+	// listens, say. timeout is how long the handshake may take from then on; 0 means that there is
+	// no limit.
 	Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error)
 
-	// Opening returns nil once the handshake is done, or if there is none, and until then the reason
-	// to close the connection with when the time is over. Who dials waits until it is nil: see
-	// loop.Dialer.Codec.
+	// Opening returns nil once the handshake is done, or if there is none, and until then the
+	// reason to close the connection with when the time is over. Who dials waits until it is nil:
+	// see loop.Dialer.Codec.
 	Opening() error
 
 	// Opened is called once, if a Dialer has waited for the handshake, when who dialled has got the
@@ -134,12 +144,12 @@ type Farewell interface {
 // a buffer can be made large enough once, or how long one may be at most. Who runs a codec that is
 // none bounds its frames, as loop.Server.MaxFrame does.
 type Sizer interface {
-	// FrameSize returns how many bytes the frame at the start of data has on the wire. exact: it has
-	// so many, if the peer sends them: it is no promise that they will ever come. Otherwise data,
-	// which may be empty, does not show it yet, or cannot be a frame, and size is a bound: no frame
-	// that Decode finds is longer. 0 means that the codec has no bound of its own. A peer that sends
-	// more without an end to its frame is closed with ErrTooLong, also if Decode would wait for still
-	// more.
+	// FrameSize returns how many bytes the frame at the start of data has on the wire. exact: it
+	// has so many, if the peer sends them: it is no promise that they will ever come. Otherwise
+	// data, which may be empty, does not show it yet, or cannot be a frame, and size is a bound: no
+	// frame that Decode finds is longer. 0 means that the codec has no bound of its own. A peer
+	// that sends more without an end to its frame is closed with ErrTooLong, also if Decode would
+	// wait for still more.
 	FrameSize(data []byte) (size int, exact bool)
 }
 

@@ -335,6 +335,7 @@ const (
 	pausedSocket                       // the socket does not read, for one of these reasons
 	heldByPipe                         // the other side of its pipe does not take what comes
 	heldByLayer                        // HoldRead
+	heldByCodec                        // the codec waits for a job of its own: codec.Peer.Await
 	startingTLS                        // StartTLS: what comes is the handshake's
 
 	// heldUnread are reasons that may last, with input in the socket that is to be read after them.

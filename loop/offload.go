@@ -86,6 +86,29 @@ func (c *Conn) offload(run func(context.Context)) error {
 	return nil
 }
 
+// await is codec.Peer.Await.
+func (c *Conn) await(job func(context.Context), then func() error) error {
+	err := c.offload(func(ctx context.Context) {
+		job(ctx)
+		done := func() { c.awaited(then) }
+		_, _ = c.loop.post(task{told: func(c *Conn) { c.jobDone(done) }, c: c}, true)
+	})
+	if err == nil {
+		c.pause(heldByCodec)
+	}
+	return err
+}
+
+// awaited goes on with a codec that has waited.
+func (c *Conn) awaited(then func() error) {
+	err := then()
+	c.sendReply()
+	if err != nil {
+		c.undecodable(err)
+	}
+	c.resume(heldByCodec)
+}
+
 // jobDone runs on the loop after a job.
 func (c *Conn) jobDone(then func()) {
 	j := c.extras.jobs

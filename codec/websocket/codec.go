@@ -28,7 +28,8 @@ const (
 // to 64 KiB, and answers plain HTTP requests with "426 Upgrade Required".
 //
 // Use it by its address. The fields must not be changed once it serves; the functions are called on
-// the loop of the connection concerned, several loops at once, and must not block.
+// the loop of the connection concerned, several loops at once, and must not block; of Upgrade
+// UpgradeBlocks says otherwise.
 type Codec struct {
 	// Path is the only path that may be upgraded; others are refused with 404. Empty means any.
 	Path string
@@ -44,13 +45,21 @@ type Codec struct {
 	// first that is here. If none is, the connection has none.
 	Protocols []string
 
-	// Upgrade, if not nil, is asked last, for a handshake that is right otherwise. r has the client's
-	// address in RemoteAddr, and in TLS what its TLS handshake has settled; it must not be changed.
-	// What Upgrade puts into answer is sent with the answer: cookies, say. A Sec-WebSocket-Protocol
-	// there chooses the subprotocol in place of Protocols, of those that the client asks for; other
-	// fields of the handshake are dropped. An error refuses the handshake: a *HandshakeError with its
-	// Status, any other with 403. A panic closes the connection.
+	// Upgrade, if not nil, is asked last, for a handshake that is right otherwise. r has the
+	// client's address in RemoteAddr, and in TLS what its TLS handshake has settled; it must not be
+	// changed. What Upgrade puts into answer is sent with the answer: cookies, say. A
+	// Sec-WebSocket-Protocol there chooses the subprotocol in place of Protocols, of those that the
+	// client asks for; other fields of the handshake are dropped. An error refuses the handshake: a
+	// *HandshakeError with its Status, any other with 403. A panic closes the connection.
 	Upgrade func(r *http.Request, answer http.Header) error
+
+	// UpgradeBlocks has Upgrade run on a goroutine, as a job of loop.Offload does, so that it may
+	// block: ask a database who that is. The connection is not read until it has returned.
+	// HandshakeTimeout goes on, and answers 408. The context of r is done when the connection
+	// closes, for whatever reason: return then, as nobody waits for the answer. 503 is answered if
+	// too many jobs wait (loop.ErrOffloadFull). Without a loop, as in tests of the codec alone,
+	// Upgrade is called at once.
+	UpgradeBlocks bool
 
 	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its
 	// socket. It runs on the loop. The answer is held in memory until the peer has taken it, and

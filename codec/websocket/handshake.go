@@ -3,6 +3,7 @@ package websocket
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -146,37 +147,68 @@ func simple(r *http.Request) *http.Request {
 	return &simple
 }
 
-// upgrade accepts the handshake r or refuses it.
+// upgrade accepts the handshake r or refuses it, or has Upgrade decide that later.
 func (c *Conn) upgrade(r *http.Request) error {
 	if err := c.admit(r); err != nil {
 		return err
 	}
-	protocols := c.config.Protocols
-	answer, protocol, err := c.answerTo(r, protocols)
-	if err == nil && c.config.Upgrade != nil {
-		extra := make(http.Header)
-		if err := c.config.Upgrade(r, extra); err != nil {
+	answer, protocol, err := c.answerTo(r, c.config.Protocols)
+	hook := c.config.Upgrade
+	switch {
+	case err != nil:
+		return c.refuseAnswer(r, err)
+	case hook == nil:
+		c.switchTo(r, answer, protocol)
+		return nil
+	}
+	extra := make(http.Header)
+	decided := func(err error) error {
+		if err != nil {
 			return c.refuseWith(r, err)
 		}
-		if chosen := extra.Get("Sec-WebSocket-Protocol"); chosen != "" {
-			answer, protocol, err = c.answerTo(r, []string{chosen})
-			if err == nil && protocol != chosen {
-				return c.refuse(r, http.StatusInternalServerError, "a subprotocol that was not asked for")
-			}
-		}
-		answer = withHeader(answer, extra)
+		return c.switchWith(r, answer, protocol, extra)
 	}
+	if !c.config.UpgradeBlocks || c.peer == nil || c.peer.Await == nil {
+		return decided(hook(r, extra))
+	}
+	var verdict error
+	err = c.peer.Await(func(ctx context.Context) { verdict = hook(r.WithContext(ctx), extra) },
+		func() error { return decided(verdict) })
 	if err != nil {
-		status := http.StatusBadRequest
-		if rejected, ok := errors.AsType[*ws.ConnectionRejectedError](err); ok {
-			status = rejected.StatusCode()
-		}
-		return c.refuse(r, status, err.Error())
+		return c.refuse(r, http.StatusServiceUnavailable, err.Error())
 	}
+	return nil
+}
+
+// switchWith accepts the handshake r with what Upgrade has added to the answer.
+func (c *Conn) switchWith(r *http.Request, answer []byte, protocol string, extra http.Header) error {
+	if chosen := extra.Get("Sec-WebSocket-Protocol"); chosen != "" {
+		var err error
+		if answer, protocol, err = c.answerTo(r, []string{chosen}); err != nil {
+			return c.refuseAnswer(r, err)
+		}
+		if protocol != chosen {
+			return c.refuse(r, http.StatusInternalServerError, "a subprotocol that was not asked for")
+		}
+	}
+	c.switchTo(r, withHeader(answer, extra), protocol)
+	return nil
+}
+
+// switchTo accepts the handshake r.
+func (c *Conn) switchTo(r *http.Request, answer []byte, protocol string) {
 	c.phase, c.request, c.protocol, c.peer = answered, r, protocol, nil
 	c.reply = append(append(c.reply, answer...), c.early...)
 	c.early = nil
-	return nil
+}
+
+// refuseAnswer refuses r because of an error of answerTo.
+func (c *Conn) refuseAnswer(r *http.Request, err error) error {
+	status := http.StatusBadRequest
+	if rejected, ok := errors.AsType[*ws.ConnectionRejectedError](err); ok {
+		status = rejected.StatusCode()
+	}
+	return c.refuse(r, status, err.Error())
 }
 
 // answerTo returns the answer that accepts the handshake r, with one of protocols if the client

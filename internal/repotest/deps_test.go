@@ -46,6 +46,7 @@ var floors = map[string][]string{
 	"handler":            {"codec", "loop", "timing", zerologModule},
 	"handler/redisgroup": {"codec", "codec/resp", "handler", "loop", "timing", redisModule, zerologModule, sysModule},
 	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
+	"loop/loopslog":      {zerologModule},
 	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/selfsigned", zerologModule},
 	"loop/handover":      {"loop", sysModule},
 	"loop/realtest":      {},
