@@ -158,7 +158,7 @@ func TestRefuses(t *testing.T) {
 		}{
 			{2, "-nosuch", []string{"-nosuch"}},
 			{1, taken, []string{"-addr", "tcp://" + taken}},
-			{1, "addr", []string{"-addr", "icmp://127.0.0.1:0"}},
+			{1, "icmp", []string{"-addr", "icmp://127.0.0.1:0"}},
 		} {
 			if name == "proxy" {
 				c.flags = append(c.flags, "-to", "127.0.0.1:1")

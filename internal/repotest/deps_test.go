@@ -52,7 +52,7 @@ var floors = map[string][]string{
 
 	// Floor 4: programs, and what they and the tests share.
 	"examples/...": {
-		"codec/...", "timing/...", "loop", "loop/loopmetrics", "handler/...", "internal/certs", "internal/cli",
+		"codec/...", "timing/...", "loop", "loop/loopmetrics", "handler/...",
 		zerologModule, "github.com/cloudflare/tableflip",
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},
