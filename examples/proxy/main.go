@@ -1,74 +1,126 @@
-// Command proxy passes TCP connections on to backends, as one would configure HAProxy to do:
-// round-robin or the least connections, health checks, PROXY protocol, half-closes, idle timeouts,
-// TLS towards clients, a drain. What it serves is in server.go, the backends are in pool.go, and
-// what one sees of it is in web.go.
+// Command proxy passes TCP connections on to backends: in turns or to the one with the fewest
+// connections, with health checks, the PROXY protocol, half-closes, idle timeouts and a drain. Read
+// server.go (a client on its way to a backend), pool.go (the backends), header.go (the PROXY
+// protocol) and main.go (flags and the process).
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"github.com/loopwheel/loopwheel/internal/cli"
-	"github.com/loopwheel/loopwheel/loop"
 )
 
-// statusInterval is how often the status lines come.
-const statusInterval = 5 * time.Second
-
-func main() { cli.Main(run) }
-
-// run is the program: it serves until ctx is done, and returns the exit code.
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := parse(args, out)
-	if err != nil {
-		return cli.Refused("proxy", err, errOut)
-	}
-	log := cli.Log(errOut, zerolog.InfoLevel)
-	p := newProxy(o, log)
-	srv := p.server()
-	if srv.TLS, err = o.certs.Config(); err != nil {
-		fmt.Fprintf(errOut, "proxy: %v\n", err)
-		return 2
-	}
-	web, err := listenWeb(o.metrics)
-	if err != nil {
-		return cli.CannotListen("proxy", "-metrics", err, o.metrics, "127.0.0.1:9091", errOut)
-	}
-	if err := srv.Start(ctx); err != nil {
-		return cli.CannotStart("proxy", err, o.addr, "tcp://127.0.0.1:7001", errOut)
-	}
-	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
-	p.serveWeb(ctx, srv, web, out)
-	go p.status(ctx, srv)
-	err = cli.Wait(ctx, srv.Wait, func() {
-		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
-	})
-	if err != nil {
-		fmt.Fprintf(errOut, "proxy: %v\n", err)
-		return 1
-	}
-	fmt.Fprintln(out, "proxy: drained, bye")
-	return 0
+// options are what the command line says.
+type options struct {
+	addr    string
+	to      []string
+	least   bool           // the backend with the fewest connections, and not the next one
+	header  bool           // backends get a PROXY header
+	trusted []netip.Prefix // whose connections begin with a PROXY header
+	idle    time.Duration
+	connect time.Duration
+	check   time.Duration
+	drain   time.Duration
 }
 
-// status logs how the backends are doing, until ctx is done.
-func (p *proxy) status(ctx context.Context, srv *loop.Server) {
-	tick := time.NewTicker(statusInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, b := range p.backends {
-			p.log.Info().Str("backend", b.addr).Bool("up", b.up.Load()).Int64("conns", b.conns.Load()).
-				Uint64("total", b.total.Load()).Uint64("failed", b.failed.Load()).
-				Uint64("in", b.in.Load()).Uint64("out", b.out.Load()).Msg("status")
-		}
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	o, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "proxy:", err)
+		os.Exit(2)
 	}
+	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
+	if err := run(ctx, o, log, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "proxy:", err)
+		os.Exit(1)
+	}
+}
+
+// parse reads the command line. Help goes to out.
+func parse(args []string, out io.Writer) (o options, err error) {
+	fs := flag.NewFlagSet("proxy", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the caller says what is wrong
+	fs.StringVar(&o.addr, "addr", "tcp://127.0.0.1:7000", "listen on this `address`: tcp://host:port or unix://path")
+	fs.Func("to", "pass connections on to these `backends`: host:port[,host:port...]", o.setTo)
+	fs.BoolVar(&o.least, "least", false, "choose the backend with the fewest connections, and not the next one")
+	fs.BoolVar(&o.header, "send-proxy", false, "tell backends the client's address: PROXY protocol, version 2")
+	fs.Func("accept-proxy", "connections from these `networks` begin with a PROXY header: 10.0.0.0/8,::1/128", o.setTrusted)
+	fs.DurationVar(&o.idle, "idle", 10*time.Minute, "end a connection that is silent both ways for this `duration`; 0 means never")
+	fs.DurationVar(&o.connect, "connect", 5*time.Second, "give a backend this `duration` to accept")
+	fs.DurationVar(&o.check, "check", 2*time.Second, "look each `duration` whether backends accept; 0 means never")
+	fs.DurationVar(&o.drain, "drain", 30*time.Second, "give connections this `duration` to end when the proxy is told to stop")
+	err = fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(out)
+		fs.Usage()
+	case err != nil:
+	case fs.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case len(o.to) == 0:
+		err = errors.New("no backends: say where to with -to host:port[,host:port...]")
+	case o.idle < 0 || o.check < 0 || o.connect <= 0 || o.drain <= 0:
+		err = errors.New("-idle and -check must not be negative, and -connect and -drain positive")
+	}
+	return o, err
+}
+
+func (o *options) setTo(list string) error {
+	for addr := range strings.SplitSeq(list, ",") {
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+			return fmt.Errorf("want host:port, not %q", addr)
+		}
+		o.to = append(o.to, addr)
+	}
+	return nil
+}
+
+func (o *options) setTrusted(list string) error {
+	for s := range strings.SplitSeq(list, ",") {
+		network, err := netip.ParsePrefix(s)
+		if err != nil {
+			return err
+		}
+		o.trusted = append(o.trusted, network)
+	}
+	return nil
+}
+
+// run serves until ctx is done and all connections have been drained.
+func run(ctx context.Context, o options, log zerolog.Logger, out io.Writer) error {
+	srv := newProxy(o, log).server()
+	if err := srv.Start(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "proxy: listening on %s://%s\n", srv.LocalAddr().Network(), srv.LocalAddr())
+	said := make(chan struct{})
+	unless := context.AfterFunc(ctx, func() {
+		fmt.Fprintf(out, "proxy: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
+		close(said)
+	})
+	err := srv.Wait()
+	if !unless() {
+		<-said
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "proxy: drained, bye")
+	return nil
 }

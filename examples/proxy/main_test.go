@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loopwheel/loopwheel/internal/listening"
+	"github.com/rs/zerolog"
 )
 
 // output is what the program prints.
@@ -35,24 +37,20 @@ func (o *output) String() string {
 }
 
 // start runs the program until the test ends, and returns where it listens.
-func start(t *testing.T, flags ...string) (addr string, stop func() (code int, out string)) {
+func start(t *testing.T, flags ...string) (addr string, stop func() (out string, err error)) {
 	t.Helper()
-	var shown func() string
-	return startShown(t, &shown, flags...)
-}
-
-// startShown is start for a test that looks at what the program has printed until now.
-func startShown(t *testing.T, shown *func() string, flags ...string) (addr string, stop func() (code int, out string)) {
-	t.Helper()
-	var out, errOut output
-	*shown = func() string { return out.String() }
+	o, err := parse(append([]string{"-addr", "tcp://127.0.0.1:0"}, flags...), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out output
 	ctx, cancel := context.WithCancel(context.Background())
-	code := make(chan int, 1)
-	go func() { code <- run(ctx, append([]string{"-addr", "tcp://127.0.0.1:0"}, flags...), &out, &errOut) }()
-	stop = sync.OnceValues(func() (int, string) {
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o, zerolog.Nop(), &out) }()
+	stop = sync.OnceValues(func() (string, error) {
 		cancel()
-		c := <-code
-		return c, out.String() + errOut.String()
+		err := <-ended
+		return out.String(), err
 	})
 	t.Cleanup(func() { stop() })
 	listening := regexp.MustCompile(`listening on tcp://(\S+)`)
@@ -61,15 +59,38 @@ func startShown(t *testing.T, shown *func() string, flags ...string) (addr strin
 			return m[1], stop
 		}
 		if time.Now().After(end) {
-			t.Fatalf("does not start: %s%s", out.String(), errOut.String())
+			t.Fatalf("does not start: %s", out.String())
 		}
 	}
+}
+
+// serveTCP has each connection served on a goroutine of its own, until the test ends.
+func serveTCP(t *testing.T, serve func(c net.Conn)) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
+	return ln
 }
 
 // backend is a server that says its name, then the lines that it gets.
 func newBackend(t *testing.T, name string) net.Listener {
 	t.Helper()
-	return listening.TCP(t, func(c net.Conn) {
+	return serveTCP(t, func(c net.Conn) {
 		fmt.Fprintln(c, name)
 		_, _ = io.Copy(c, c)
 	})
@@ -130,7 +151,7 @@ func roundRobinAndFailover(t *testing.T, check string) {
 
 func TestLeastConnections(t *testing.T) {
 	one, two := newBackend(t, "one"), newBackend(t, "two")
-	addr, _ := start(t, "-to", one.Addr().String()+","+two.Addr().String(), "-balance", "leastconn", "-check", "0")
+	addr, _ := start(t, "-to", one.Addr().String()+","+two.Addr().String(), "-least", "-check", "0")
 	got := make(map[string]int)
 	for range 10 {
 		line, err := bufio.NewReader(dial(t, addr)).ReadString('\n') // which stays open
@@ -191,9 +212,9 @@ func TestDrain(t *testing.T) {
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	code, out := stop()
-	if code != 0 || !strings.Contains(out, "draining") || !strings.Contains(out, "bye") {
-		t.Errorf("code %d, %s", code, out)
+	out, err := stop()
+	if err != nil || !strings.Contains(out, "draining") || !strings.Contains(out, "bye") {
+		t.Errorf("%v, %s", err, out)
 	}
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("after the drain: %d, %v", n, err)
@@ -202,17 +223,16 @@ func TestDrain(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"-to", "nowhere"}, {"-to", "a:1", "-balance", "random"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
-		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"}, {"-to", "a:1", "-loops", "-1"},
-		{"-to", "a:1", "-accept-proxy=everybody"}, {"-to", "a:1", "-accept-proxy=10.0.0.0/33"}, {"-to", "a:1", "-tls", "-tls-cert", "x"}, {"-to", "a:1", "-addr", "nowhere"}, {"-to", "a:1", "-addr", "udp://127.0.0.1:0"},
+		{}, {"-to", "nowhere"}, {"-to", "a:1", "-nosuch"}, {"-to", "a:1", "-idle", "-1s"}, {"-to", "a:1", "x"},
+		{"-to", "a:1", "-connect", "0"}, {"-to", "a:1", "-drain", "0"}, {"-to", "a:1", "-check", "-1s"},
+		{"-to", "a:1", "-accept-proxy", "everybody"}, {"-to", "a:1", "-accept-proxy", "10.0.0.0/33"},
 	} {
-		var out, errOut output
-		if code := run(t.Context(), args, &out, &errOut); code != 2 || strings.Count(errOut.String(), "\n") != 1 {
-			t.Errorf("%q: code %d, %q", args, code, errOut.String())
+		if o, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%q: %+v", args, o)
 		}
 	}
-	var out output
-	if code := run(t.Context(), []string{"-h"}, &out, io.Discard); code != 0 || !strings.Contains(out.String(), "-to") {
-		t.Errorf("-h: code %d, %q", code, out.String())
+	var out strings.Builder
+	if _, err := parse([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "-to") {
+		t.Errorf("-h: %v, %q", err, out.String())
 	}
 }

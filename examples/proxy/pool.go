@@ -9,13 +9,9 @@ import (
 
 // A backend is one that connections are passed on to. All loops use it.
 type backend struct {
-	addr   string
-	up     atomic.Bool
-	conns  atomic.Int64 // open now, those that are being made included
-	total  atomic.Uint64
-	failed atomic.Uint64 // that could not be made
-	in     atomic.Uint64 // bytes from clients, of connections that have ended
-	out    atomic.Uint64 // bytes to clients
+	addr  string
+	up    atomic.Bool
+	conns atomic.Int64 // open now, those that are being made included
 }
 
 // pick returns the backend for the next connection: of those that are up or, if none is, of all, as

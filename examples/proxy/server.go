@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
@@ -36,7 +37,6 @@ func (p *proxy) server() *loop.Server {
 		Accept:        p.accept,
 		OnStart:       p.watch,
 		ProxyProtocol: p.o.trusted,
-		NumLoops:      p.o.loops,
 		DrainTimeout:  p.o.drain,
 		DrainWindow:   p.o.drain / 2, // connections that end by themselves are not cut short
 		Logger:        p.log,
@@ -70,7 +70,6 @@ func (k *client) dial() {
 	}
 	k.tried = append(k.tried, b)
 	b.conns.Add(1)
-	b.total.Add(1)
 	d := loop.Dialer{Timeout: p.o.connect}
 	stop := d.Dial(k.conn.Loop(), "tcp://"+b.addr, func(c *loop.Conn, err error) loop.Handler {
 		k.cancel = nil
@@ -82,7 +81,6 @@ func (k *client) dial() {
 			k.conn.CloseWithError(err)
 			return nil
 		}
-		b.failed.Add(1)
 		p.mark(b, err)
 		k.dial()
 		return nil
@@ -93,18 +91,11 @@ func (k *client) dial() {
 	}
 }
 
-func (k *client) hasTried(b *backend) bool {
-	for _, t := range k.tried {
-		if t == b {
-			return true
-		}
-	}
-	return false
-}
+func (k *client) hasTried(b *backend) bool { return slices.Contains(k.tried, b) }
 
 // join pipes the client to its backend.
 func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
-	if k.proxy.o.proxied {
+	if k.proxy.o.header {
 		if _, err := c.Write(proxyHeader(k.conn.RemoteAddr(), k.conn.LocalAddr())); err != nil {
 			k.conn.CloseWithError(err)
 			return nil
@@ -114,8 +105,8 @@ func (k *client) join(c *loop.Conn, b *backend) loop.Handler {
 		IdleTimeout: k.proxy.o.idle,
 		Done: func(in, out uint64, err error) {
 			b.conns.Add(-1)
-			b.in.Add(in)
-			b.out.Add(out)
+			p := k.proxy.log.Info().Str("backend", b.addr).Uint64("in", in).Uint64("out", out)
+			p.AnErr("reason", err).Msg("ended")
 		},
 	})
 	k.conn.ResumeRead()

@@ -9,7 +9,7 @@ import (
 )
 
 // examples are the folders of examples/.
-var examples = []string{"chat", "echo", "gateway"}
+var examples = []string{"chat", "echo", "gateway", "proxy"}
 
 var programs string // the directory in which they are built
 

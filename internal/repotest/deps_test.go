@@ -54,7 +54,7 @@ var floors = map[string][]string{
 
 	// Floor 4: programs, and what they and the tests share.
 	"examples/...": {
-		"codec/...", "timing/...", "loop", "loop/handover", "loop/loopmetrics", "handler/...", "internal/certs", "internal/cli",
+		"codec/...", "timing/...", "loop", "loop/handover", "loop/loopmetrics", "handler/...",
 		zerologModule,
 	},
 	"internal/...":        {"internal/...", zerologModule, redisModule, sysModule, "github.com/gobwas/ws/..."},

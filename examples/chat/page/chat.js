@@ -53,13 +53,13 @@ const events = {
     tries = 0;
     members = new Set(e.names);
     showMembers();
-    if (!joined) $('text').focus();
-    joined = true;
     $('state').textContent = '';
     $('title').textContent = e.room;
     document.title = '#' + e.room;
     $('entry').hidden = true;
     $('chat').hidden = false;
+    if (!joined) $('text').focus();
+    joined = true;
   },
   say(e) {
     if (e.n <= last) return; // it is in the history, and was shown before

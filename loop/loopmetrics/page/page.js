@@ -171,9 +171,9 @@ function drawLine(canvas, values, show, full) {
 
 // howToRead says what the rings of the wheels are.
 function howToRead(rings) {
-  const [first, ...further] = rings.map(ring => duration(ring.span * ring.slots));
-  return `A wheel shows when its loop's timers are due. The hand points to now, and time runs clockwise. The innermost ring is the next ${first}, ` +
-    `a turn of the rings around it ${further.join(', ')}. A slot that has timers is filled.`;
+  const turn = rings.map(ring => duration(ring.span * ring.slots));
+  return `A wheel shows when its loop's timers are due. The hand points to now, and time runs clockwise. The innermost ring is the next ${turn[0]}, ` +
+    `the one around it ${turn[1]}, then ${turn[2]}; each further one is ${rings[0].slots} times as long. A slot that has timers is filled.`;
 }
 
 // drawWheel draws the levels as rings around the middle. The hand is at the top.
