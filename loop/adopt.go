@@ -106,12 +106,14 @@ type adoption struct {
 	local, remote net.Addr
 	read          []byte
 	moved         *Moved // nil: it is new here
+	guarded       bool   // it has moved, and may still send a PROXY header that is not wanted
 	opened        bool
 }
 
 // begin has the engine take nc. It runs on the loop.
 func (a *adoption) begin(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
+	a.guarded = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
 	err := a.ln.fit(nc)
 	if err == nil && a.loop.draining {
 		visitor{Conn: nc}.reset()
@@ -135,7 +137,11 @@ func (a *adoption) open(sock engine.Socket) engine.Sink {
 	l.enter()
 	var sink engine.Sink
 	if a.moved != nil { // its PROXY header has been read
-		_, sink = l.begin(arrival{loop: l, ln: a.ln, sock: sock, id: a.id, local: a.local, remote: a.remote, moved: a.moved})
+		var c *Conn
+		c, sink = l.begin(arrival{loop: l, ln: a.ln, sock: sock, id: a.id, local: a.local, remote: a.remote, moved: a.moved})
+		if a.guarded && c.isOpen() && c.tlsStart() == nil {
+			sink = &headerGuard{conn: c}
+		}
 	} else {
 		sink = l.open(a.ln, sock, a.id, a.local, a.remote)
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -215,10 +216,10 @@ func TestCheck(t *testing.T) {
 	c := dial(t, a)
 	c.say("one\n")
 	c.hears("a 1 one")
-	if r := start(t, path, lines("b"), func([]byte) error { return errors.New("too old") }); r.Conns != 0 || r.Refused != 1 || r.Stayed != 1 {
+	if r := start(t, path, lines("b"), func([]byte) error { return errors.New("too old") }); r.Conns != 0 || r.Refused != 1 {
 		t.Errorf("%+v", r)
 	}
-	c.hears("bye")
+	c.hears("bye") // it is with the old process, which drains
 }
 
 // Output that the peer has not taken, and the end of the output, move.
@@ -476,5 +477,39 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := handover.Listen(lines("a"), handover.Config{Path: path}); err == nil {
 		t.Error("a server that was not started can be handed over")
+	}
+}
+
+// A client that a balancer's listener does not trust is not trusted after the move either.
+func TestProxyHeaderAfterTheMove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	servers := []*loop.Server{lines("a"), lines("b")}
+	for _, srv := range servers {
+		srv.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	start(t, path, servers[0], nil)
+	c := dial(t, servers[0])
+	other := dial(t, servers[0])
+	other.say("one\n")
+	other.hears("a 1 one")
+	waitFor(t, func() bool { return servers[0].Stats().Conns == 2 })
+	if r := start(t, path, servers[1], nil); r.Conns != 2 {
+		t.Fatalf("%+v", r)
+	}
+	other.say("two\n")
+	other.hears("b 2 two")
+	c.say("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")
+	if got, err := io.ReadAll(c.in); len(got) > 0 {
+		t.Errorf("it is answered %q, %v", got, err)
+	}
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("that does not come about")
+		}
 	}
 }
