@@ -217,7 +217,8 @@ func TestClaimSentTwice(t *testing.T) {
 		ctx := context.Background()
 		q := open(t, client, Config{Shards: 1})
 		must(t, q.AddBatch(ctx, []Task{{Key: "1"}, {Key: "2"}, {Key: "3"}}))
-		claim := q.on(0, "claim", "", "worker", false, "token", 1, maxBatchBytes, 60000, 16, 6000, 2000, 0)
+		soon := time.Now().Add(time.Second).UnixMilli() // what was added now is due a millisecond later
+		claim := q.on(0, "claim", soon, "worker", false, "token", 1, maxBatchBytes, 60000, 16, 6000, 2000, 0)
 		if _, err := q.eval(ctx, claim); err != nil {
 			t.Fatal(err)
 		}
