@@ -28,7 +28,8 @@
 //		return s
 //	}
 //
-// The handler sets timers and hooks again. Idle timeouts go on from where they were.
+// The handler sets timers and hooks again, and enters groups and registries. Idle timeouts go on
+// from where they were.
 //
 // # What does not move
 //

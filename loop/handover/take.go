@@ -176,7 +176,9 @@ func (t *taker) takeConns() error {
 			refused := t.checked(batch)
 			var began int64
 			if err = t.send(confirm, refused, -1); err == nil {
-				if m, err = t.receive(letGo); err == nil {
+				// The old process may be stopped at this point, and has decided already: only it
+				// knows.
+				if m, err = t.receiveBy(time.Time{}, letGo); err == nil {
 					err = json.Unmarshal(m.body, &began)
 				}
 			}
@@ -251,16 +253,18 @@ func (t *taker) settle(batch []*loop.Moved, refused []int, err error) error {
 	return err
 }
 
-// broken finds out what has become of an old process of which nothing more is heard. If it has
-// given up it has said so on the pipe, before anything else; if it is dead the pipe is at its end,
+// broken finds out what has become of an old process of which nothing more is heard. One that has
+// only been silent for too long has what was not confirmed, and finds that out by itself. If it has
+// given up it has said so on the pipe, before anything else. If it is dead the pipe is at its end,
 // and nil is returned: all is this process'.
 func (t *taker) broken(cause error) error {
 	_ = t.Close() // the old process may wait for an answer
-	_ = t.life.SetReadDeadline(time.Now().Add(2 * t.timeout))
-	var said [1]byte
-	if n, err := t.life.Read(said[:]); n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.report.Died = true
-		return nil
+	if !errors.Is(cause, os.ErrDeadlineExceeded) {
+		var said [1]byte
+		if n, _ := t.life.Read(said[:]); n == 0 {
+			t.report.Died = true
+			return nil
+		}
 	}
 	return fmt.Errorf("%w (%w)", ErrTakenBack, cause)
 }

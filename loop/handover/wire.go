@@ -145,7 +145,12 @@ type message struct {
 
 // receive waits for a message. Only the kinds that are wanted are no error.
 func (w wire) receive(wanted ...kind) (m message, err error) {
-	if err := w.SetDeadline(time.Now().Add(w.timeout)); err != nil {
+	return w.receiveBy(time.Now().Add(w.timeout), wanted...)
+}
+
+// receiveBy is receive with another deadline; the zero Time is none.
+func (w wire) receiveBy(deadline time.Time, wanted ...kind) (m message, err error) {
+	if err := w.SetDeadline(deadline); err != nil {
 		return m, err
 	}
 	head, oob := make([]byte, 5), make([]byte, syscall.CmsgSpace(4*8)) // more than one descriptor is a mistake
