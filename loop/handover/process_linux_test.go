@@ -235,7 +235,7 @@ func (c *crowd) leave() int {
 func TestHandoversUnderLoad(t *testing.T) {
 	conns, times := 200, 3
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		conns, times = 9000, 20
+		conns, times = 10_000, 20
 	} else if testing.Short() {
 		times = 2
 	}
@@ -276,7 +276,7 @@ func TestHandoversUnderLoad(t *testing.T) {
 func TestKilled(t *testing.T) {
 	rounds, conns := 6, 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
-		rounds, conns = 100, 1000
+		rounds, conns = 50, 500
 	}
 	survived := 0
 	for round := range rounds {
