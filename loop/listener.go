@@ -29,6 +29,10 @@ const (
 	// to it, counts as stuck, and others are preferred.
 	stuckAfter = 10 * time.Millisecond
 
+	// dyingFor is how long an address may still be held by a process that had it before, and that
+	// is being killed: see Mover.Inherit.
+	dyingFor = 2 * time.Second
+
 	// Accepting that fails, because descriptors ran out, is tried again after minBackoff to
 	// maxBackoff.
 	minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
@@ -75,6 +79,10 @@ func (s *Server) listen(ctx context.Context) error {
 			ln.packets, err = s.engine.ListenPacket(ctx, net.ListenConfig{Control: ln.control}, ln.network, ln.address, s.NumLoops)
 		} else {
 			ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
+			for began := time.Now(); s.inherited != nil && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < dyingFor; {
+				time.Sleep(minBackoff)
+				ln.net, err = s.engine.Listen(ctx, ln.tcp.listenConfig(), ln.network, ln.address)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("loop: %s: cannot listen: %w%s", ln.field, err, ln.advice(err))

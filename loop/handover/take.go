@@ -32,8 +32,8 @@ func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	t, err := reach(srv, cfg)
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		t, err = reach(srv, cfg) // it has died, or another process has taken over from it
+	for began := time.Now(); isGone(err) && time.Since(began) < dyingFor; time.Sleep(5 * time.Millisecond) {
+		t, err = reach(srv, cfg) // it is dying, or another process has taken over from it
 	}
 	if err != nil {
 		return Report{}, err
@@ -52,10 +52,18 @@ func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
 	return t.report, err
 }
 
+// dyingFor is how long a process that is being killed may still be reached.
+const dyingFor = 2 * time.Second
+
+func isGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
 // reach begins with the old process: its listeners are srv's then. nil: there is none.
 func reach(srv *loop.Server, cfg Config) (*taker, error) {
 	nc, err := net.DialTimeout("unix", cfg.Path, cfg.Timeout)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		loop.Mover{Server: srv}.Inherit([]loop.Bound{}) // it may be dying
 		return nil, nil
 	}
 	if err != nil {
