@@ -209,26 +209,22 @@ func (s *socket) startWriter() {
 	}
 }
 
-// write is the writer's goroutine: it lives while there is output.
+// write is the writer's goroutine: it lives while there is output. It lets go of s.mu only for the
+// system call, so that NotifyWritable finds a writer that will still tell, or none.
 func (s *socket) write() {
 	var batch []byte
-	for {
-		s.mu.Lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.out) > 0 && s.failure == nil {
 		batch, s.out = s.out, batch[:0]
 		s.flight = len(batch)
-		if len(batch) == 0 || s.failure != nil {
-			s.finishWrite()
-			s.mu.Unlock()
-			return
-		}
 		s.mu.Unlock()
 		_, err := s.conn.Write(batch)
 		s.mu.Lock()
-		s.flight = 0
-		s.failure = err
+		s.flight, s.failure = 0, err
 		s.tell()
-		s.mu.Unlock()
 	}
+	s.finishWrite()
 }
 
 // finishWrite ends the writer, and then what was to end after the output. s.mu is held.
