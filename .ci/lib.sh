@@ -14,6 +14,7 @@ started=       # the process ids of what runs in the background
 goes_on=       # set: a step that fails does not end the run
 times=()       # a line for each step
 failed=()      # the steps that failed
+failures='^ *--- FAIL|^ +[A-Za-z0-9_]+_test\.go:[0-9]+:|^FAIL|^panic:|DATA RACE' # lines that say what failed
 current=start  # "": the run has come to its end
 
 cleanup() {
@@ -39,10 +40,11 @@ stop_started() {
 	started=
 }
 
-# table prints how long each step took, and what was left out.
+# table prints how long each step took, what was left out, and what failed, which is far above.
 table() {
 	[[ ${#times[@]} -eq 0 ]] || printf '\n%s\n' "=== times" && printf '%s\n' "${times[@]}"
 	[[ ! -s $work/left_out ]] || { echo "=== left out"; cat "$work/left_out"; }
+	[[ ! -s $work/failures ]] || { echo "=== failures"; cat "$work/failures"; }
 }
 
 # leave_out notes what this run does not do, and why.
@@ -67,9 +69,12 @@ step() {
 		trap stop_started EXIT
 		set -e
 		"$@"
-	)
-	code=$?
-	[[ $code -eq 0 ]] || verdict=FAILED
+	) 2>&1 | tee "$work/said"
+	code=${PIPESTATUS[0]}
+	if [[ $code -ne 0 ]]; then
+		verdict=FAILED
+		{ echo "in step $current:"; grep -aE "$failures" "$work/said" | cut -c1-300 | head -n 60; } >>"$work/failures"
+	fi
 	times+=("$(printf '%5d s  %-6s %s' $((SECONDS - begun)) "$verdict" "$current")")
 	if [[ $code -ne 0 ]]; then
 		[[ -n $goes_on ]] || exit "$code"

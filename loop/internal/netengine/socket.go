@@ -224,6 +224,7 @@ func (s *socket) write() {
 		s.flight, s.failure = 0, err
 		s.tell()
 	}
+	s.out = batch[:0] // for the next writer
 	s.finishWrite()
 }
 

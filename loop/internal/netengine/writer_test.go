@@ -1,0 +1,69 @@
+package netengine
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+)
+
+// A gated connection takes output when the test says so. It has no input.
+type gated struct {
+	net.Conn
+	begun, goOn chan struct{}
+}
+
+func (g gated) Write(p []byte) (int, error) {
+	g.begun <- struct{}{}
+	<-g.goOn
+	return len(p), nil
+}
+
+// A waker is a sink that passes on Writable.
+type waker struct {
+	engine.Sink
+	woken chan struct{}
+}
+
+func (w waker) Writable() { w.woken <- struct{}{} }
+
+// A loop that finds a socket full is told of room, also when the writer ends in that instant. The
+// test holds the lock for longer than a millisecond, after which Go's mutex serves its waiters in
+// turn: the writer, the loop, and the writer again if it let go in between.
+func TestWritableComesFromAWriterThatEnds(t *testing.T) {
+	l := &eventLoop{engine: new(Engine), ended: make(chan struct{}), more: make(chan struct{}, 1)}
+	l.ticker = time.NewTimer(time.Hour)
+	var running sync.WaitGroup
+	running.Go(l.run)
+	conn := gated{begun: make(chan struct{}), goOn: make(chan struct{})}
+	w := waker{woken: make(chan struct{}, 1)}
+	s := newSocket(l, conn)
+	s.sink = w
+	for round := range 20 {
+		if n, err := s.Write(make([]byte, maxUnsent)); n != maxUnsent || err != nil {
+			t.Fatal(n, err)
+		}
+		<-conn.begun
+		if n, err := s.Write([]byte("x")); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		s.mu.Lock()
+		conn.goOn <- struct{}{}
+		time.Sleep(2 * time.Millisecond)
+		running.Go(func() { s.NotifyWritable() })
+		time.Sleep(2 * time.Millisecond)
+		s.mu.Unlock()
+		s.mu.Lock()
+		time.Sleep(time.Millisecond)
+		s.mu.Unlock()
+		select {
+		case <-w.woken:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("round %d: the loop was not told of room", round)
+		}
+	}
+	l.end()
+	running.Wait()
+}
