@@ -22,6 +22,9 @@ const (
 	// death of a process costs one at most.
 	batchSize = 32
 
+	// acceptAgain is how long an offer waits after it could not accept.
+	acceptAgain = time.Second
+
 	// lookAgain is how often connections are asked again that cannot move at the moment.
 	lookAgain = 20 * time.Millisecond
 )
@@ -60,6 +63,7 @@ func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
 	}
 	// The new file replaces the old one in one step, so that there is one at every instant.
 	beside := fmt.Sprintf("%s.%d", cfg.Path, os.Getpid())
+	_ = os.Remove(beside) // of a process that had this number, and was killed
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: beside})
 	if err != nil {
 		return nil, fmt.Errorf("handover: cannot listen at %s: %w", beside, err)
@@ -103,8 +107,13 @@ func (o *Offer) serve() {
 	defer o.ln.Close()
 	for {
 		nc, err := o.ln.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // no descriptors, say
+			o.srv.Logger.Error().Err(err).Msg("cannot accept the next process: it is tried again")
+			time.Sleep(acceptAgain)
+			continue
 		}
 		g := &giver{wire: wire{nc, o.cfg.Timeout}, mover: loop.Mover{Server: o.srv}, also: o.cfg.Also, patience: o.cfg.Patience}
 		err = g.give()
@@ -174,8 +183,16 @@ func (g *giver) give() (err error) {
 	if err := g.giveConns(g.patience); err != nil {
 		return err
 	}
+	g.began = time.Now()
+	if err := g.giveBatch(nil); err != nil { // does it still live?
+		return err
+	}
 	g.mover.Retire()
-	if err := g.giveConns(0); err != nil { // what has come meanwhile
+	err = g.send(retired, nil, -1)
+	if err == nil {
+		err = g.giveConns(0) // what has come meanwhile
+	}
+	if err != nil {
 		// The next process accepts, and has what has moved. This one cannot accept any more.
 		g.mover.Server.Logger.Error().Err(err).Msg("the last connections could not be handed over: they drain")
 		return nil
@@ -208,7 +225,8 @@ func (g *giver) greet() error {
 func (g *giver) giveUp() { _, _ = g.life.Write([]byte{byte(refusal)}) }
 
 // giveConns hands over the connections of all loops, again and again until none moves any more and
-// the patience for those that cannot has come to its end.
+// the patience for those that cannot has come to its end. An empty batch tells the next process, when
+// none has moved, that this one still asks.
 func (g *giver) giveConns(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(lookAgain) {
 		before := g.conns
@@ -227,6 +245,13 @@ func (g *giver) giveConns(patience time.Duration) error {
 		}
 		if g.conns == before && (g.mover.Server.Stats().Conns == 0 || !time.Now().Before(end)) {
 			return nil
+		}
+		if g.conns > before {
+			continue
+		}
+		g.began = time.Now()
+		if err := g.giveBatch(nil); err != nil {
+			return err
 		}
 	}
 }

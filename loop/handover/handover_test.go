@@ -12,10 +12,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -271,14 +273,18 @@ func TestIdleTimeGoesOn(t *testing.T) {
 	}
 	b := lines("b")
 	b.IdleTimeout = time.Hour
-	read := make(chan time.Time, 1)
+	infos := make(chan loop.ConnInfo, 1)
 	b.Accept = func(c *loop.Conn) loop.Handler {
-		c.AfterFunc(0, func() { read <- c.Info().LastRead })
+		c.AfterFunc(0, func() { infos <- c.Info() })
 		return accept("b")(c)
 	}
 	start(t, path, b, nil)
-	if ago := time.Since(<-read); ago < 300*time.Millisecond {
+	info := <-infos
+	if ago := time.Since(info.LastRead); ago < 300*time.Millisecond {
 		t.Errorf("the last byte came %v ago", ago)
+	}
+	if after := info.IdleDeadline.Sub(info.LastRead).Round(time.Second); after != time.Hour {
+		t.Errorf("it is evicted %v after its last byte, and not an hour", after)
 	}
 }
 
@@ -401,16 +407,92 @@ func TestWebSocketMoves(t *testing.T) {
 	hears("b 2 fragments")
 }
 
+// A patience that is longer than the time to wait for a word does not end the handover.
+func TestPatienceBeyondTimeout(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	a := lines("a")
+	a.Accept = func(c *loop.Conn) loop.Handler { return &counter{Who: "a", refuse: true} }
+	cfg := handover.Config{Path: path, Timeout: time.Second, Patience: 2 * time.Second}
+	a.Logger = zerolog.Nop()
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	offer, err := handover.Listen(a, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer offer.Close()
+	c := dial(t, a)
+	c.say("one\n")
+	c.hears("a 1 one")
+	b := lines("b")
+	r, err := handover.Take(t.Context(), b, cfg)
+	if err != nil || r.Stayed != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	waitEnd(t, a)
+}
+
+// An old process that stops accepting and fails then ends all the same: the next one has no reason
+// to end as well.
+func TestOldFailsAtTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	life, ours, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer life.Close()
+	defer ours.Close()
+	for _, last := range []byte("RE") {
+		said := make(chan error, 1)
+		go func() {
+			nc, err := ln.AcceptUnix()
+			if err != nil {
+				said <- err
+				return
+			}
+			defer nc.Close()
+			_, _, err = nc.WriteMsgUnix([]byte(message('P', "null")), syscall.UnixRights(int(life.Fd())), nil)
+			_, _ = io.WriteString(nc, message('S', "null"))
+			_, _ = io.ReadFull(nc, make([]byte, len(greeting)+len(message('S', "null"))))
+			if last == 'R' {
+				_, _ = io.WriteString(nc, message('R', "null"))
+			}
+			_, _ = ours.Write([]byte("X"))
+			said <- err
+		}()
+		srv := lines("b")
+		_, err := handover.Take(t.Context(), srv, handover.Config{Path: path})
+		if gaveUp := errors.Is(err, handover.ErrTakenBack); gaveUp == (last == 'R') {
+			t.Errorf("%c: %v", last, err)
+		}
+		if err := <-said; err != nil {
+			t.Error(err)
+		}
+		c := dial(t, srv)
+		c.say("one\n")
+		c.hears("b 1 one")
+	}
+}
+
+// message returns a message between two processes.
+func message(kind byte, body string) string {
+	return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)))) + body
+}
+
+var greeting = message('H', `{"Protocol":"loopwheel","Version":1}`)
+
 // A process that is not one of ours, or of another version, is refused, and the server goes on.
 func TestStrangers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	a := lines("a")
 	start(t, path, a, nil)
 	c := dial(t, a)
-	message := func(kind byte, body string) string {
-		return string(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)))) + body
-	}
-	greeting := message('H', `{"Protocol":"loopwheel","Version":1}`)
 	for name, says := range map[string]string{
 		"nothing":          "",
 		"half a message":   "H\x00",

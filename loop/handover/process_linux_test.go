@@ -33,8 +33,7 @@ const serverEnv = "LOOPWHEEL_HANDOVER_SERVER"
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(serverEnv); args != "" {
-		addr, path, _ := strings.Cut(args, " ")
-		if err := serve(addr, path); err != nil {
+		if err := serve(strings.Fields(args)); err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
@@ -43,12 +42,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is a process that takes over, and hands over. It says what it does on its output.
-func serve(addr, path string) error {
+// serve is a process that takes over, and hands over. It says what it does on its output. args are
+// an address, the path of the handover, and its Timeout.
+func serve(args []string) error {
+	addr, path := args[0], args[1]
+	timeout, err := time.ParseDuration(args[2])
+	if err != nil {
+		return err
+	}
 	srv := &loop.Server{Addr: addr, Codec: codec.Lines{}, NumLoops: 2, Accept: accept("n"), CloseTimeout: time.Second,
 		Logger: zerolog.New(os.Stderr).Level(zerolog.ErrorLevel)}
 	var once sync.Once
-	cfg := handover.Config{Path: path, Timeout: 20 * time.Second, Patience: time.Millisecond, Check: func([]byte) error {
+	cfg := handover.Config{Path: path, Timeout: timeout, Patience: time.Millisecond, Check: func([]byte) error {
 		once.Do(func() { fmt.Println("moving") })
 		return nil
 	}}
@@ -80,8 +85,13 @@ type process struct {
 
 func run(t *testing.T, addr, path string) *process {
 	t.Helper()
+	return runWith(t, addr, path, 20*time.Second)
+}
+
+func runWith(t *testing.T, addr, path string, timeout time.Duration) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
-	p.cmd.Env = append(os.Environ(), serverEnv+"="+addr+" "+path)
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %v", serverEnv, addr, path, timeout))
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -312,6 +322,40 @@ func TestKilled(t *testing.T) {
 	}
 	if survived == 0 {
 		t.Error("no connection has survived in any round")
+	}
+}
+
+// Either process is stopped in the middle, as by a debugger or a frozen container: for less than the
+// other waits, or for longer, so that the handover fails and both serve what they have. No client
+// notices.
+func TestStopped(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	for round := range 4 {
+		stop := []time.Duration{timeout / 5, 4 * timeout}[round/2]
+		path, addr := filepath.Join(t.TempDir(), "s"), freeAddr(t)
+		old := runWith(t, "tcp://"+addr, path, timeout)
+		old.says("serves")
+		c := &crowd{t: t, think: 10 * time.Millisecond}
+		c.join(addr, 300)
+		next := runWith(t, "tcp://"+addr, path, timeout)
+		next.says("moving")
+		stopped := []*process{old, next}[round%2].cmd.Process
+		_ = stopped.Signal(syscall.SIGSTOP)
+		time.Sleep(stop) // it is stopped for that long
+		_ = stopped.Signal(syscall.SIGCONT)
+		moved, ok := next.says("serves")
+		if !ok {
+			t.Fatalf("round %d: the next process has ended", round)
+		}
+		if !served(addr) {
+			t.Errorf("round %d: a newcomer is not served", round)
+		}
+		if broken := c.leave(); broken > 0 {
+			t.Errorf("round %d: %d connections were broken", round, broken)
+		}
+		t.Logf("round %d: %d of 300 connections have moved", round, moved)
+		old.kill()
+		next.kill()
 	}
 }
 

@@ -49,6 +49,10 @@ func Take(ctx context.Context, srv *loop.Server, cfg Config) (Report, error) {
 	defer t.Close()
 	defer t.life.Close()
 	err = t.takeConns()
+	if t.retired && errors.Is(err, ErrTakenBack) {
+		srv.Logger.Error().Err(err).Msg("the last connections were not handed over: they drain with the old process")
+		err = nil
+	}
 	return t.report, err
 }
 
@@ -87,6 +91,8 @@ type taker struct {
 	bound  []loop.Bound
 	life   *os.File // at its end when the old process is dead
 	report Report
+
+	retired bool // the old process ends, whatever comes
 }
 
 // fail gives all back that begin has taken.
@@ -169,7 +175,7 @@ func (t *taker) takeConns() error {
 	}
 	var batch []*loop.Moved
 	for {
-		m, err := t.receive(conn, batchEnd, over)
+		m, err := t.receive(conn, batchEnd, retired, over)
 		if err != nil {
 			return t.settle(batch, nil, err)
 		}
@@ -195,6 +201,8 @@ func (t *taker) takeConns() error {
 			}
 			t.report.LongestPause = max(t.report.LongestPause, time.Since(time.Unix(0, began)))
 			batch = nil
+		case retired:
+			t.retired = true
 		case over:
 			return json.Unmarshal(m.body, &t.report.Stayed)
 		}

@@ -38,6 +38,7 @@ const (
 	batchEnd kind = 'B' // old: confirm these
 	confirm  kind = 'A' // new: I have them, but for those with these numbers
 	letGo    kind = 'K' // old: they are yours; when they were taken off their loops, in ns of Unix time
+	retired  kind = 'R' // old: I accept no more, and end; what has come meanwhile follows
 	over     kind = 'E' // old: that was all; how many connections stay
 )
 
