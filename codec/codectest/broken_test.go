@@ -188,7 +188,7 @@ func TestBrokenGreetingsFail(t *testing.T) {
 
 // TestGoodCodecsPass would show a check that fails whatever it is given.
 func TestGoodCodecsPass(t *testing.T) {
-	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}} {
+	for _, c := range []codec.Codec{lines, &broken{Lines: lines}, good{}, &polite{}, &ordinal{}, &mover{}} {
 		Run(t, func() codec.Codec { return c }, samples(c)...)
 	}
 }
@@ -340,4 +340,44 @@ func (o *ordinal) AppendReply(dst []byte) []byte {
 	dst = append(dst, o.ack...)
 	o.ack = o.ack[:0]
 	return dst
+}
+
+// A mover is an ordinal whose state can be saved.
+type mover struct {
+	ordinal
+	fault string
+}
+
+func (m *mover) New() codec.Codec { return &mover{fault: m.fault} }
+
+func (m *mover) Save() ([]byte, error) {
+	state := binary.BigEndian.AppendUint16(nil, m.in)
+	if m.fault == "save counts" {
+		m.in++
+	}
+	return binary.BigEndian.AppendUint16(state, m.out), nil
+}
+
+func (m *mover) Restore(state []byte) error {
+	if m.fault == "trusts the state" {
+		_ = state[3]
+	}
+	if len(state) != 4 || m.fault == "refuses" {
+		return errors.New("not a state")
+	}
+	if m.fault != "forgets" {
+		m.in, m.out = binary.BigEndian.Uint16(state), binary.BigEndian.Uint16(state[2:])
+	}
+	return nil
+}
+
+func TestBrokenSaversFail(t *testing.T) {
+	for fault, name := range map[string]string{
+		"save counts": "Saved", "refuses": "Saved", "forgets": "Saved", "trusts the state": "SavedHostile",
+	} {
+		s := Suite{New: func() codec.Codec { return &mover{fault: fault} }, Samples: samples(nil)}
+		if err := s.check(named(t, name)); err == nil {
+			t.Errorf("%s: passes %s", fault, name)
+		}
+	}
 }

@@ -210,7 +210,6 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	if h.OpCode != ws.OpContinuation {
 		c.kind = Kind(h.OpCode)
 		c.compressed = h.Rsv1()
-		c.valid = 0
 	}
 	if !h.Fin || c.fragmented {
 		c.message = append(c.message, payload...)
@@ -230,10 +229,11 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	if c.kind == Text && !c.checkText(payload, h.Fin) {
 		return nil, violation(StatusInvalidData, "%w", ErrInvalidUTF8)
 	}
-	switch {
-	case c.fragmented:
+	if c.fragmented {
 		return nil, nil
-	case payload == nil:
+	}
+	c.valid = 0
+	if payload == nil {
 		return []byte{}, nil
 	}
 	return payload, nil

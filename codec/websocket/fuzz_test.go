@@ -126,3 +126,35 @@ func feed(t *testing.T, cfg *websocket.Codec, pieces ...[]byte) string {
 	}
 	return end(nil)
 }
+
+// FuzzRestore gives a connection the state of another version, and then input: no panic.
+func FuzzRestore(f *testing.F) {
+	cfg := &websocket.Codec{MaxMessage: 1000, Compress: true}
+	saved, err := opened(f, cfg).Save()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(saved, more("x").wire())
+	f.Add([]byte("\x01\x02\x0f\x01\x01\x02\x03abchel"), last("lo").wire())
+	f.Add([]byte("\x01\x07\x0f\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"), []byte{})
+	f.Fuzz(func(t *testing.T, state, input []byte) {
+		c := cfg.New().(*websocket.Conn)
+		if c.Restore(state) != nil {
+			return
+		}
+		again, err := c.Save()
+		if err != nil {
+			t.Fatalf("what was restored cannot be saved: %v", err)
+		}
+		if err := cfg.New().(*websocket.Conn).Restore(again); err != nil {
+			t.Fatalf("what was saved cannot be restored: %v", err)
+		}
+		for len(input) > 0 {
+			n, _, err := c.Decode(input)
+			if n == 0 || err != nil {
+				return
+			}
+			input = input[n:]
+		}
+	})
+}

@@ -192,7 +192,7 @@ func (w wire) body(n int64) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, w, n); err != nil {
-		return nil, errors.Join(err)
+		return nil, err
 	}
 	return b.Bytes(), nil
 }
