@@ -82,9 +82,9 @@ func (m Mover) Bound() (all []Bound) {
 // a process before that is being killed.
 func (m Mover) Inherit(from []Bound) { m.Server.inherited = from }
 
-// Retire stops accepting, and leaves the addresses to the Server that has inherited them. What is
-// open is served on, until the Server ends. It returns when what was accepted has arrived on its
-// loop. It may be called again.
+// Retire stops accepting, and leaves the addresses to the Server that has inherited them. It serves
+// on the connections that are open, until the Server ends. It returns when what was accepted has
+// arrived on its loop. It may be called again.
 func (m Mover) Retire() {
 	s, began := m.Server, time.Now()
 	for _, ln := range s.listeners {
@@ -227,7 +227,7 @@ func (c *Conn) savedCodec() ([]byte, bool) {
 		state, err := s.Save()
 		return state, err == nil
 	}
-	// What is not a codec of this connection alone has no state: a value, or what all share.
+	// A codec that is a value, or that all connections share, has no state.
 	isValue := reflect.TypeOf(cd).Kind() != reflect.Pointer
 	return nil, isValue || c.in.decoder.IsCompiled() || cd == c.addrs.shared.ln.codec
 }

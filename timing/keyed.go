@@ -13,8 +13,9 @@ type KeyedConfig struct {
 // Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
-// methods of the zero Keyed panic. Who owns a [Wheel] and wants no lock takes a [KeyedWheel]. The
-// clock, the goroutine, and what becomes of one that is forgotten are those of a [Scheduler].
+// methods of the zero Keyed panic. A program that owns a [Wheel] and wants no lock takes a
+// [KeyedWheel]. The clock, the goroutine, and what becomes of one that is forgotten are those of a
+// [Scheduler].
 //
 // Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
 // its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of

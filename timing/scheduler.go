@@ -38,9 +38,9 @@ type SchedulerConfig struct {
 	MaxPending int
 
 	// Workers is how many callbacks may run at a time, each on a goroutine of its own, so that a
-	// slow one delays nobody. What is due while all are busy stays pending until one is free: it
-	// can be stopped and moved, and a periodic timer skips what it misses. Calls of a periodic
-	// timer may overlap. 0 means 1.
+	// slow one delays nobody. A timer that is due while all are busy stays pending until one is
+	// free: it can be stopped and moved, and a periodic timer skips what it misses. Calls of a
+	// periodic timer may overlap. 0 means 1.
 	Workers int
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it
@@ -95,24 +95,25 @@ type Job struct {
 	t Timer
 }
 
-// AfterFunc has f called once, d from now. The error is nil, ErrStopped or a *LimitError.
+// AfterFunc calls f once, d from now, on a goroutine of the Scheduler. The error is nil, ErrStopped
+// or a *LimitError.
 func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 	mustCall("AfterFunc", f)
 	return s.add(d, 0, f)
 }
 
-// At has f called once, at t, which is turned into a delay now. So a t without a monotonic reading,
-// from a database, say, is compared with the wall clock once: it does not follow it if that is set,
-// nor while the machine sleeps. Who has to, as cron has, plans a minute ahead at most and looks
-// again then. The error is that of AfterFunc.
+// At calls f once, at t, which is turned into a delay now. So a t without a monotonic reading, from
+// a database, say, is compared with the wall clock once: it does not follow it if that is set, nor
+// while the machine sleeps. A program that has to, as cron has, plans a minute ahead at most and
+// looks again then. The error is that of AfterFunc.
 func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
 
-// Every has f called d from now and then each d, at a fixed rate that does not drift, until
-// Job.Stop. Periods that were missed are skipped and counted: a callback took too long, or the
-// scheduler was woken too late. On Linux an idle program sleeps for whole milliseconds, so of
-// periods of a millisecond about one in eight is missed there; of those of 2 ms few are.
+// Every calls f d from now and then each d, at a fixed rate that does not drift, until Job.Stop.
+// Periods that were missed are skipped and counted: a callback took too long, or the scheduler was
+// woken too late. On Linux an idle program sleeps for whole milliseconds, so of periods of a
+// millisecond about one in eight is missed there; of those of 2 ms few are.
 func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
 	mustRepeat(d, f)
 	return s.add(d, d, f)
@@ -180,10 +181,10 @@ func (t Job) When() (when time.Time, ok bool) {
 	return t.s.when(t.t)
 }
 
-// Set has f called once, d from now, under a key. If a timer with the key is pending, it is
-// replaced: f runs, the old callback never does. A key is free again as soon as its callback is
-// started, so Set in the callback, or while it runs, adds a new timer. The error is nil, ErrStopped
-// or a *LimitError.
+// Set calls f once, d from now, under a key. If a timer with the key is pending, it is replaced: f
+// runs, the old callback never does. A key is free again as soon as its callback is started, so Set
+// in the callback, or while it runs, adds a new timer. The error is nil, ErrStopped or a
+// *LimitError.
 func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	mustCall("Set", f)
 	when := s.after(d)

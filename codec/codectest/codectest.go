@@ -7,8 +7,8 @@
 // Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
 // framing.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
 // to the limit and none above it, and nothing may be kept, changed or returned that the contract
-// forbids. A codec.Saver moves behind each piece, and is given states that are damaged. Frames with the codec's own marks in them, such as a delimiter, must stay one frame or
-// be refused.
+// forbids. A codec.Saver moves behind each piece, and is given states that are damaged. Frames with
+// the codec's own marks in them, such as a delimiter, must stay one frame or be refused.
 package codectest
 
 import (
@@ -54,8 +54,8 @@ type Suite struct {
 	TooLong, Malformed [][]byte
 
 	// Parts returns frame in three parts or more, each as the peer sends it: what comes of all of
-	// them is frame, and nothing before the last one. The second may come again and again, and makes
-	// the message longer. nil, or no parts, means that there is no such thing. It is for a
+	// them is frame, and nothing before the last one. The second may come again and again, and
+	// makes the message longer. nil, or no parts, means that there is no such thing. It is for a
 	// codec.Assembler, and asked for the samples and for what Fill makes.
 	Parts func(frame []byte) [][]byte
 

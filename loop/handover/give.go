@@ -41,9 +41,9 @@ type Offer struct {
 }
 
 // Listen offers a Server that was started to the next process, which calls Take: on a goroutine of
-// its own, at cfg.Path. What is there is replaced, so call it after Take. When the next process has
-// all that can move, the Server ends as by Shutdown: what is left drains. A failed handover is
-// logged, and the Server goes on as if nothing had happened.
+// its own, at cfg.Path. It replaces the socket that is there, so call it after Take. When the next
+// process has all that can move, the Server ends as by Shutdown: what is left drains. A failed
+// handover is logged, and the Server goes on as if nothing had happened.
 //
 // A Server with UDP addresses cannot be handed over, and is an error.
 func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
@@ -225,8 +225,8 @@ func (g *giver) greet() error {
 func (g *giver) giveUp() { _, _ = g.life.Write([]byte{byte(refusal)}) }
 
 // giveConns hands over the connections of all loops, again and again until none moves any more and
-// the patience for those that cannot has come to its end. An empty batch tells the next process, when
-// none has moved, that this one still asks.
+// the patience for those that cannot has come to its end. An empty batch tells the next process,
+// when none has moved, that this one still asks.
 func (g *giver) giveConns(patience time.Duration) error {
 	for end := time.Now().Add(patience); ; time.Sleep(lookAgain) {
 		before := g.conns

@@ -186,7 +186,7 @@ func TestConnectionsGoOn(t *testing.T) {
 	}
 }
 
-// What cannot move stays, and drains.
+// A connection that cannot move stays, and drains.
 func TestWhatStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	ends := make(chan error, 3)

@@ -265,7 +265,7 @@ func TestHandoversUnderLoad(t *testing.T) {
 		server.ends()
 		server = next
 	}
-	// What came last may still be on its way to its loop.
+	// The last newcomers may still be on their way to their loops.
 	for end := time.Now().Add(10 * time.Second); server.files() > files || server.goroutines() > goroutines; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Errorf("%d descriptors and %d goroutines, %d and %d before", server.files(), server.goroutines(), files, goroutines)
@@ -282,11 +282,13 @@ func TestHandoversUnderLoad(t *testing.T) {
 }
 
 // Either process is killed at some instant of a handover: while the next one starts, or while
-// connections move. What the other one holds is served, newcomers are, and nothing hangs.
+// connections move. The other one serves what it holds, and newcomers, and nothing hangs.
 func TestKilled(t *testing.T) {
 	rounds, conns := 6, 200
 	if os.Getenv("LOOPWHEEL_SLOW") != "" {
 		rounds, conns = 50, 500
+	} else if testing.Short() {
+		rounds = 2
 	}
 	survived := 0
 	for round := range rounds {
@@ -325,12 +327,16 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Either process is stopped in the middle, as by a debugger or a frozen container: for less than the
-// other waits, or for longer, so that the handover fails and both serve what they have. No client
-// notices.
+// Either process is stopped in the middle, as by a debugger or a frozen container: for less than
+// the other waits, or for longer, so that the handover fails and both serve what they have. No
+// client notices.
 func TestStopped(t *testing.T) {
 	const timeout = 500 * time.Millisecond
-	for round := range 4 {
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		stop := []time.Duration{timeout / 5, 4 * timeout}[round/2]
 		path, addr := filepath.Join(t.TempDir(), "s"), freeAddr(t)
 		old := runWith(t, "tcp://"+addr, path, timeout)

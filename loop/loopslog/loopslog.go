@@ -34,11 +34,12 @@ const (
 // that any may call.
 //
 // Strings, numbers and booleans stay what they are: integers are int64 or uint64, others float64. A
-// Dict is a group. An array is a json.RawMessage. What zerolog makes text or a number of stays
-// that: an error is its message; a duration is a number of zerolog.DurationFieldUnit, milliseconds
-// unless the program says otherwise; a time is text, but one under zerolog.TimestampFieldName, as
-// Context.Timestamp adds it, is the record's own time. Without that the record has the time at
-// which it was handed over. The context of an event is not handed on, and a record has no source.
+// Dict is a group. An array is a json.RawMessage. A value that zerolog makes text or a number of
+// stays that: an error is its message; a duration is a number of zerolog.DurationFieldUnit,
+// milliseconds unless the program says otherwise; a time is text, but one under
+// zerolog.TimestampFieldName, as Context.Timestamp adds it, is the record's own time. Without that
+// the record has the time at which it was handed over. The context of an event is not handed on,
+// and a record has no source.
 //
 // Which levels are logged is for h to say, each time; Logger.Level can leave out more. A Logger
 // made of this one by Sample asks its own sampler in place of h first, and h then, when the line is

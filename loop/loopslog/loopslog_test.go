@@ -132,7 +132,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// What is no JSON becomes the message, and is not lost.
+// A line that is no JSON becomes the message, and is not lost.
 func TestOtherLines(t *testing.T) {
 	k := new(kept)
 	log := loopslog.Writer(k)
