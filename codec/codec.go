@@ -121,12 +121,12 @@ type Opener interface {
 	Open(dst []byte, peer Peer) (greeting []byte, timeout time.Duration, err error)
 
 	// Opening returns nil once the handshake is done, or if there is none, and until then the
-	// reason to close the connection with when the time is over. Who dials waits until it is nil:
-	// see loop.Dialer.Codec.
+	// reason to close the connection with when the time is over. A caller that dials waits until it
+	// is nil: see loop.Dialer.Codec.
 	Opening() error
 
 	// Opened is called once, if a Dialer has waited for the handshake, when who dialled has got the
-	// connection, and before any message. What it returns is as an error of Decode.
+	// connection, and before any message. Its error is treated as one of Decode.
 	Opened() error
 }
 
@@ -141,8 +141,8 @@ type Farewell interface {
 }
 
 // Sizer is implemented by a codec that knows how long a frame is before all of it is there, so that
-// a buffer can be made large enough once, or how long one may be at most. Who runs a codec that is
-// none bounds its frames, as loop.Server.MaxFrame does.
+// a buffer can be made large enough once, or how long one may be at most. The frames of a codec
+// that is none are bounded by its user, as loop.Server.MaxFrame does.
 type Sizer interface {
 	// FrameSize returns how many bytes the frame at the start of data has on the wire. exact: it
 	// has so many, if the peer sends them: it is no promise that they will ever come. Otherwise

@@ -22,7 +22,7 @@
 //
 // Two methods make a Codec: Decode, which finds the first frame in the bytes there are, and
 // AppendFrame. The table at Codec says what Decode answers when there is less than a frame, exactly
-// one, and more. Most codecs need no more. What else a protocol may ask for:
+// one, and more. Most codecs need no more. A protocol may ask for more:
 //
 //	the protocol, or the codec                            implement
 //	remembers something of each connection                Stateful

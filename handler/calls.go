@@ -82,8 +82,8 @@ func (s *CallStats) add(more CallStats) {
 // the call is not under way any more, and its place is free. A panic in done closes the connection.
 // All methods must be called on the connection's loop.
 //
-// Each call has a timer of its loop's wheel, and costs no allocation at steady state. What many
-// calls at once have taken is given back some 10 to 60 s after that.
+// Each call has a timer of its loop's wheel, and costs no allocation at steady state. Memory that
+// many calls at once have taken is given back some 10 to 60 s after that.
 type Calls[A any] struct {
 	conn    *loop.Conn
 	timeout time.Duration
@@ -282,8 +282,8 @@ func NewPipeline[A any](c *loop.Conn, limits CallLimits) *Pipeline[A] {
 	return &Pipeline[A]{calls: NewCalls[A](c, limits)}
 }
 
-// Begin opens a call; its request must be sent before Begin is called again. What it returns is for
-// Cancel. See Calls.Begin.
+// Begin opens a call; its request must be sent before Begin is called again. The id is for Cancel.
+// See Calls.Begin.
 func (p *Pipeline[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	if p.Unanswered() >= p.calls.max {
 		return 0, cmp.Or(p.calls.err, ErrTooManyCalls)

@@ -22,5 +22,5 @@
 // Package loop's one rule holds here: what has a *loop.Conn or an *Actor in its hands runs on the
 // loop of that, and may touch nothing of another loop. Four things are for any goroutine, and are
 // how loops talk to each other: a Group (Broadcast, Each, Len), a Registry (Get, Len, All), an
-// ActorRef, and package loop's Ref. What these send keeps its order: each loop has one queue.
+// ActorRef, and package loop's Ref. Their messages keep their order: each loop has one queue.
 package handler

@@ -32,8 +32,8 @@ import (
 // member everything once.
 //
 // A broadcast never runs inline, also not for members of the caller's own loop: it keeps its place
-// among all that is posted and told to a loop. What a callback sends to its own connection comes
-// before what it broadcasts, even if it broadcast first.
+// among all that is posted and told to a loop. A callback's messages to its own connection come
+// before its broadcasts, even if it broadcast first.
 type Group struct {
 	// Keep is how many messages wait for a slow member, while more than 64 KiB of its output are
 	// pending, or half of Server.MaxOutbound if that is less. One more has the oldest dropped. What

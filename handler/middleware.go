@@ -190,8 +190,8 @@ type bucket struct {
 	capacity time.Duration // how far ahead of that they may be
 	due      time.Duration // when the next message is due if all come at the exact rate
 
-	// What the peer sent while the loop was away comes all at once: it is let through, up to what
-	// the rate allowed in that time, if it is handled soon after.
+	// Messages that the peer sent while the loop was away come all at once: they are let through,
+	// up to what the rate allowed in that time, if they are handled soon after.
 	away    time.Duration // loop.Loop.Away when last looked at
 	excused time.Duration // of that, not yet used
 	until   time.Duration // when it is forfeited

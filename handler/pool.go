@@ -58,7 +58,7 @@ type PoolStats struct {
 }
 
 // NewPool begins to dial on l, and must be called there: most often in Server.OnStart, or by a
-// loop.Local, so that each loop has a pool of its own. What makes no sense panics.
+// loop.Local, so that each loop has a pool of its own. A configuration that makes no sense panics.
 func NewPool[A any](l *loop.Loop, cfg PoolConfig[A]) *Pool[A] {
 	require(cfg.Open != nil && cfg.Redial.Open == nil, "NewPool: PoolConfig.Open must be set, and that of its Redial not")
 	require(cfg.Size >= 0, "NewPool with a negative Size")

@@ -51,8 +51,8 @@ type Redial struct {
 	Drop bool
 }
 
-// Start begins to dial on l, and must be called there. What can never connect panics. The Link
-// lives until Stop, or the end of the loop.
+// Start begins to dial on l, and must be called there. A configuration that can never connect
+// panics. The Link lives until Stop, or the end of the loop.
 func (r Redial) Start(l *loop.Loop) *Link {
 	require(r.Open != nil, "Redial without an Open")
 	if err := r.Dialer.Check(r.Addr); err != nil { // or it would be tried again and again
@@ -102,7 +102,7 @@ func (k *Link) Conn() *loop.Conn { return k.conn }
 
 // Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
 // Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
-// Conn.Send's. What was sent may be lost with its connection: only an answer tells, see Calls.
+// Conn.Send's. A message may be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
 	switch {
 	case k.stopped:
@@ -180,7 +180,7 @@ func (k *Link) opened(c *loop.Conn, err error) loop.Handler {
 }
 
 // sendKept sends what was kept, as the peer takes it: above loop.Server.MaxOutbound the connection
-// would close. What the codec refuses is dropped, or it would keep all behind it.
+// would close. A message that the codec refuses is dropped, or it would hold back all after it.
 func (k *Link) sendKept() {
 	for len(k.kept) > 0 && k.conn.WhenPending(k.conn.MaxOutbound()/2, k.sendKept) {
 		switch err := k.conn.Send(k.kept[0]); {

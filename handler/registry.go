@@ -13,7 +13,7 @@ import (
 // to one connection at most, which may have several. The zero Registry is empty and ready to use;
 // it must not be copied.
 //
-//	// On c's loop, when it has said who it is. Whoever was that before goes.
+//	// On c's loop, when it has said who it is. Its connection of before goes.
 //	_ = devices.Enter(id, c).Tell(func(old *loop.Conn) { old.CloseWithError(errElsewhere) })
 //	...
 //	// Anywhere. loop.ErrClosed: nobody has that id.

@@ -21,10 +21,10 @@ type Typed[T any] struct {
 	// until OnMessage returns. An error closes the connection, unless there is Invalid.
 	Decode func(msg []byte) (T, error)
 	// Append appends the frame of v to dst and returns the longer slice, which it does not keep.
-	// What it returns with an error is not used.
+	// Bytes returned with an error are not used.
 	Append func(dst []byte, v T) ([]byte, error)
-	// Invalid, if not nil, is called for a message that Decode refused, with its error. What it
-	// returns is what OnMessage returns: nil goes on, an error closes the connection.
+	// Invalid, if not nil, is called for a message that Decode refused, with its error. OnMessage
+	// returns its error: nil goes on, another closes the connection.
 	Invalid func(c *loop.Conn, msg []byte, err error) error
 }
 

@@ -67,8 +67,8 @@ func (d *driver) lock() {
 // now is the time on the wheel's clock.
 func (d *driver) now() time.Duration { return time.Since(d.start) }
 
-// after returns the time so long from now, or the end of time. What has passed is not rounded up to
-// a tick. It is called without the lock, as it takes as long as all the rest.
+// after returns the time so long from now, or the end of time. A time that has passed is not
+// rounded up to a tick. It is called without the lock, as it takes as long as all the rest.
 func (d *driver) after(delay time.Duration) time.Duration {
 	mustBeMade(d.wheel)
 	now := d.now()

@@ -6,7 +6,7 @@ import "time"
 // expire function run: it has no goroutine, no clock and no lock. Make one with [NewKeyedWheel]:
 // the methods of the zero KeyedWheel panic.
 //
-// It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Who drains
+// It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Drain of
 // that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 14 KB.
 type KeyedWheel[K comparable, V any] struct {
 	core[K, V]

@@ -142,8 +142,8 @@ func (k *core[K, V]) Len() int {
 	return k.wheel.Len()
 }
 
-// All yields the entries that there are when the iteration begins, in no order. What happens to
-// them meanwhile does not show, and the loop's body may call any method.
+// All yields the entries that there are when the iteration begins, in no order. Changes meanwhile
+// do not show, and the loop's body may call any method.
 func (k *core[K, V]) All() iter.Seq2[K, V] {
 	mustBeMade(k.wheel)
 	return func(yield func(K, V) bool) {

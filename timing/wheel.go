@@ -272,9 +272,9 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 
 // Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
 // touches at most budget timers, each callback and each step of a timer to another slot counting
-// one; budget <= 0 means no limit. What is left stays pending, can be stopped or moved, and makes
-// [Wheel.Next] report no later than now. A jump of any length costs what is due, not the ticks
-// passed over. A time earlier than one told before counts as that one.
+// one; budget <= 0 means no limit. The other timers that are due stay pending, can be stopped or
+// moved, and make [Wheel.Next] report no later than now. A jump of any length costs what is due,
+// not the ticks passed over. A time earlier than one told before counts as that one.
 //
 // A callback may call any method but Advance and Take, which panic. Timers it stops do not run,
 // those of the same batch included; timers it adds do not run before the next Advance. If a

@@ -191,7 +191,7 @@ func (s *Suite) damaged(rnd *rand.Rand) ([]byte, error) {
 
 // payloads wants whatever is given to AppendFrame to be one frame to the peer, or to be refused
 // without a trace: nobody who chooses what is in a frame may choose where it ends, or what follows
-// it. What the codec itself writes, such as a delimiter, is what it is tried with.
+// it. The bytes to try are those that the codec itself writes, such as a delimiter.
 func payloads(s *Suite) error {
 	rnd := random()
 	behind := s.Samples[0]

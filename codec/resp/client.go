@@ -57,7 +57,8 @@ func (r *replies) DecodeFrom(data []byte, seen int) (advance int, frame []byte, 
 func (r *replies) FrameSize([]byte) (size int, exact bool) { return r.max, false }
 
 // AppendFrame implements codec.Codec: frame is one request, as AppendCommand writes it, or inline.
-// What is not is codec.ErrMalformed, and what is longer than Client.MaxReply is codec.ErrTooLong.
+// Another frame is codec.ErrMalformed, and one that is longer than Client.MaxReply is
+// codec.ErrTooLong.
 func (r *replies) AppendFrame(dst, frame []byte) ([]byte, error) {
 	if len(frame) > r.max {
 		return dst, tooLong("too big request")

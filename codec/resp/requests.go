@@ -291,7 +291,7 @@ func (r *Requests) lastSize(data []byte) (size int, ok bool) {
 }
 
 // AppendFrame implements codec.Codec: frame is one reply, in the form that the Append functions
-// give it. What is not is codec.ErrMalformed, and what is longer than Server.MaxRequest is
+// give it. Another frame is codec.ErrMalformed, and one that is longer than Server.MaxRequest is
 // codec.ErrTooLong: replies that may be longer are for Conn.Write.
 func (r *Requests) AppendFrame(dst, frame []byte) ([]byte, error) {
 	var s skipper

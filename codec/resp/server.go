@@ -32,8 +32,8 @@ type Server struct {
 	MaxBulk int
 
 	// MaxArgs is how many arguments a request may have, its name included. 0 means DefaultMaxArgs,
-	// 2,147,483,647: then MaxRequest is what limits them. What is kept grows with those that come,
-	// not with how many were announced.
+	// 2,147,483,647: then MaxRequest is what limits them. Memory grows with the arguments that
+	// come, not with the number that was announced.
 	MaxArgs int
 
 	// MaxInline is the length of the longest inline request, in bytes, and of the line that says
@@ -41,9 +41,9 @@ type Server struct {
 	MaxInline int
 
 	// MaxRequest is the length of the longest request on the wire, in bytes, where each argument
-	// beyond the 64th counts for 48 bytes more. 0 means DefaultMaxRequest, 1 GiB. What a peer sends
-	// is kept in memory until a request is whole, and so is where its arguments are: this is what
-	// one peer may cost. Conn.Send takes replies of up to this length, too.
+	// beyond the 64th counts for 48 bytes more. 0 means DefaultMaxRequest, 1 GiB. The bytes of a
+	// request, and where its arguments are, stay in memory until it is whole: one peer may cost
+	// that much. Conn.Send takes replies of up to this length, too.
 	MaxRequest int
 }
 

@@ -32,9 +32,8 @@ import (
 // on the loop of the connection concerned, and must not block.
 type Client struct {
 	// URL is what is asked for: "ws://host:port/path?query", or "wss://", which goes over TLS and
-	// over nothing else. What is dialled is the Dialer's address, so the host need not be the one
-	// that is connected to. There may be no user in it (which goes into Header, as Authorization),
-	// and no fragment.
+	// over nothing else. The Dialer connects to its own address, so the host need not be the same.
+	// There may be no user in it (which goes into Header, as Authorization), and no fragment.
 	URL string
 
 	// Header is what the request has besides, such as Authorization, Cookie, Origin, or a User-Agent
@@ -187,8 +186,8 @@ func (c *Client) parse() (*url.URL, error) {
 	return u, nil
 }
 
-// checkURL returns what is wrong with u (RFC 6455 section 3), for whoever wrote it. What it says
-// may be logged, and the path and query may be secret.
+// checkURL returns what is wrong with u (RFC 6455 section 3), for its author. The error may be
+// logged, and the path and query may be secret: it has neither.
 func checkURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "ws" && u.Scheme != "wss":

@@ -239,8 +239,8 @@ func (c *Conn) data(h ws.Header, payload []byte) (message []byte, err error) {
 	return payload, nil
 }
 
-// checkText reports whether text, which is final or may go on, can be UTF-8. What was valid before
-// is not looked at again.
+// checkText reports whether text, which is final or may go on, can be UTF-8. It does not look again
+// at text that was valid before.
 func (c *Conn) checkText(text []byte, final bool) bool {
 	rest := text[c.valid:]
 	if utf8.Valid(rest) {

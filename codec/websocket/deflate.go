@@ -128,8 +128,8 @@ var inflaters = sync.Pool{New: func() any {
 	return i
 }}
 
-// inflate returns the decompressed message, of at most limit bytes. What a peer sends may become a
-// thousand times as large, so no more than a byte above the limit is ever made of it.
+// inflate returns the decompressed message, of at most limit bytes. Input may become a thousand
+// times as large, so no more than a byte above the limit is ever made of it.
 func inflate(data []byte, limit int) (message []byte, err error) {
 	i := inflaters.Get().(*inflater)
 	defer i.release()

@@ -33,8 +33,8 @@
 //
 // In OnMessage, Of(c).Kind() says whether the message is Text or Binary. To send: c.Send sends text
 // (or binary, if the Codec or the Client says so), SendText and SendBinary send what they say, Ping
-// sends a ping, Close closes with a code. What is sent before the handshake is done is kept, and
-// goes out behind it: a handler that greets from Accept greets browsers, too.
+// sends a ping, Close closes with a code. Messages that are sent before the handshake is done are
+// kept, and go out after it: a handler that greets from Accept greets browsers, too.
 //
 // # A client's connection
 //

@@ -84,7 +84,7 @@ func readRequest(head []byte) (*http.Request, error) {
 }
 
 // checkEnd returns an error if a head has ended before in has: net/http takes an empty line that
-// ends in LF alone for its end. What is behind that would be lost.
+// ends in LF alone for its end. Bytes after that would be lost.
 func checkEnd(in *bufio.Reader) error {
 	if _, err := in.Peek(1); err == nil {
 		return errors.New("an empty line that does not end in CR LF")

@@ -1,5 +1,5 @@
-// Package cli is the frame that the example programs share: flags, the log, signals and the end.
-// Who copies one of them copies this, too.
+// Package cli is the frame that the example programs share: flags, the log, signals and the end. A
+// copy of one of them needs a copy of this.
 package cli
 
 import (

@@ -19,7 +19,8 @@ const (
 // A Pool keeps buffers that are not in use for the next Decoder, or other user, that needs one. The
 // zero Pool is ready for use; a nil one keeps nothing. It holds at most 16 MiB of the buffers that
 // it makes, which have 512 bytes to 1 MiB, in powers of two, and 64 bytes for a header; larger ones
-// are left to the garbage collector. What is too much is taken from the size of which it has most.
+// are left to the garbage collector. Buffers beyond its limit are taken from the size of which it
+// has most.
 //
 // Package loop has one Pool for each loop. A Pool and the Decoders that share it belong to one
 // goroutine.
@@ -50,8 +51,8 @@ func (p *Pool) putLeftover(r *leftover) {
 	}
 }
 
-// Get returns an empty buffer with room for n bytes at least. What is in it beyond its length is
-// anything.
+// Get returns an empty buffer with room for n bytes at least. Its bytes beyond its length are
+// undefined.
 func (p *Pool) Get(n int) []byte {
 	if n > maxPooled {
 		return make([]byte, 0, n)

@@ -44,7 +44,7 @@ func newWatch(now time.Time) *Watch {
 	return w
 }
 
-// End ends the watch. What it knows it still tells.
+// End ends the watch. The stalls so far can still be asked for.
 func (w *Watch) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

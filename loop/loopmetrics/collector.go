@@ -100,7 +100,7 @@ func gauge[S any](name, help string, value func(*S) float64, labels ...string) m
 	return metric[S]{desc(name, help, labels...), prometheus.GaugeValue, value}
 }
 
-// What is counted for the server as a whole.
+// serverMetrics are those of the server as a whole.
 var serverMetrics = []metric[loop.Stats]{
 	counter("accepted_total", "Connections that the listeners accepted.", func(s *loop.Stats) uint64 { return s.Accepted }),
 	counter("probes_total", "Accepted connections that ended before the first byte of a TLS handshake or PROXY header.", func(s *loop.Stats) uint64 { return s.Probes }),
@@ -118,7 +118,7 @@ var closedDesc = desc("closed_total", "Connections that have ended, by what ende
 
 const loopLabel = "loop"
 
-// What is counted for each loop.
+// loopMetrics are those of each loop.
 var loopMetrics = []metric[loop.LoopStats]{
 	gauge("connections", "Connections that are open, or closing.", func(s *loop.LoopStats) float64 { return float64(s.Conns) }, loopLabel),
 	counter("messages_total", "Messages delivered to handlers.", func(s *loop.LoopStats) uint64 { return s.Messages }, loopLabel),

@@ -12,9 +12,8 @@ import (
 )
 
 // OpenTLS connects to Server.Addr, which must have Server.TLS, and does the handshake of a client
-// that has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. What is sent to the
-// Peer and received from it is plaintext then. Close and CloseWrite say close_notify, Hangup does
-// not.
+// that has cfg: see Peer.TLS for how it went. nil: one that trusts everybody. Send and Received are
+// of plaintext then. Close and CloseWrite say close_notify, Hangup does not.
 func (s *Server) OpenTLS(cfg *tls.Config) *Peer { return s.OpenTLSTo(0, cfg) }
 
 // OpenTLSTo is OpenTLS for the i-th of Server.Addrs.
@@ -30,8 +29,8 @@ func (s *Server) OpenTLSTo(i int, cfg *tls.Config) *Peer {
 
 // StartTLS begins a client's handshake on a connection that is plain until now: for what comes
 // before it, such as a header of the PROXY protocol, or for a server that calls loop.Conn.StartTLS.
-// It waits until the handshake is done, or cannot go on. What the server has sent in plain text
-// must have been Received.
+// It waits until the handshake is done, or cannot go on. The server's plain text before it must
+// have been Received.
 func (p *Peer) StartTLS(cfg *tls.Config) { p.speak(tls.Client((*peerConn)(p), cfg)) }
 
 // AcceptTLS is StartTLS for the server's end: of a connection that was dialled (see

@@ -8,7 +8,7 @@ import (
 
 // A Connector is the part of an Engine that goes out, and that speaks UDP.
 type Connector interface {
-	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. What it returns
+	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
 	// is for Enroll.
 	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
 

@@ -40,7 +40,7 @@ type Engine struct {
 // New returns an engine.
 func New() *Engine { return &Engine{} }
 
-// eventLoop is one loop. What has no comment that says so is the loop's own.
+// eventLoop is one loop. A field is the loop's own unless its comment says otherwise.
 type eventLoop struct {
 	engine  *Engine
 	index   int

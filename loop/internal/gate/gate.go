@@ -52,8 +52,8 @@ func (g *Gate) Wait(now time.Time) time.Duration {
 	return max(0, d)
 }
 
-// Enter counts a connection and reports whether its address may have one more. What is not TCP has
-// no address to count.
+// Enter counts a connection and reports whether its address may have one more. A connection that is
+// not TCP has no address to count.
 func (g *Gate) Enter(remote net.Addr) bool {
 	if g.conns == nil {
 		return true

@@ -4,7 +4,8 @@ package gnetengine
 
 import "net"
 
-// Detach implements engine.Detachable. What gnet reads it hands over at once, so it has nothing.
+// Detach implements engine.Detachable. The socket has no input left: gnet hands over what it reads
+// at once.
 func (s *socket) Detach() (net.Conn, []byte, error) {
 	nc, err := s.netConn()
 	if err != nil {

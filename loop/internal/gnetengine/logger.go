@@ -9,7 +9,7 @@ import (
 )
 
 // logger takes what gnet has to say. gnet has one logger for the whole process, which each new
-// engine replaces. What is below an error is for those who work on gnet, and is dropped.
+// engine replaces. Lines below an error are for gnet's developers, and are dropped.
 type logger struct{ log zerolog.Logger }
 
 func (logger) Debugf(string, ...any) {}

@@ -13,13 +13,13 @@ var (
 	ErrClosed = errors.New("loop: server closed")
 )
 
-// keep is for how many tasks a mailbox keeps room. What a storm needed beyond that is the garbage
-// collector's.
+// keep is for how many tasks a mailbox keeps room. Room beyond that, which a storm needed, is the
+// garbage collector's.
 const keep = 4096
 
 // A Mailbox is one queue for all senders, so that what one of them puts stays in order. Its owner,
 // one goroutine, takes all of it at once and goes through that without the lock, as muduo's
-// EventLoop does. What it has taken and not gone through counts as waiting.
+// EventLoop does. Tasks that it has taken and not run count as waiting.
 type Mailbox[T any] struct {
 	clock func() time.Duration
 
@@ -71,7 +71,7 @@ func (m *Mailbox[T]) Len() int {
 	return len(m.queue) + m.taken
 }
 
-// Close refuses what comes from now on. What waits still waits. Any goroutine may call it.
+// Close refuses new tasks. Those that wait still wait. Any goroutine may call it.
 func (m *Mailbox[T]) Close() {
 	m.mu.Lock()
 	m.closed = true

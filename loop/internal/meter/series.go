@@ -52,8 +52,8 @@ func (s *Series) beginSpan(now time.Duration) {
 	s.until.Store(int64(now + recently))
 }
 
-// Longest returns the longest duration of the last 10 to 20 seconds, and the longest ever. What was
-// noted too long ago is not recent, though nothing was noted since.
+// Longest returns the longest duration of the last 10 to 20 seconds, and the longest ever. A
+// duration that was noted earlier is not recent, though none was noted since.
 func (s *Series) Longest(now time.Duration) (recent, ever time.Duration) {
 	recent = time.Duration(s.recent.Load())
 	switch until := time.Duration(s.until.Load()); {

@@ -18,9 +18,9 @@ const (
 	// maxLook is always seen, and so measured by its loop, whatever the threshold is.
 	minLook, maxLook = time.Millisecond, 25 * time.Millisecond
 
-	// reportEvery is the time between two reports. What comes more often is only counted: finding
-	// the stack stops the whole process for a moment, and the log of a server that blocks often
-	// should not be filled by that.
+	// reportEvery is the time between two reports. Reports in between are only counted: finding the
+	// stack stops the whole process for a moment, and the log of a server that blocks often should
+	// not be filled by that.
 	reportEvery = time.Second
 )
 

@@ -24,7 +24,8 @@ const (
 	orphanTimeout = time.Minute
 )
 
-// A socket implements engine.Socket. What is not said to be guarded by mu is the loop's.
+// A socket implements engine.Socket. A field is the loop's own unless it is said to be guarded by
+// mu.
 type socket struct {
 	loop   *eventLoop
 	conn   net.Conn
@@ -287,7 +288,8 @@ func (s *socket) Unsent() int {
 	return there
 }
 
-// Pause implements engine.Socket. What the reader has read ahead waits, and so does the reader.
+// Pause implements engine.Socket. The piece that the reader has read ahead waits, and so does the
+// reader.
 func (s *socket) Pause() error {
 	s.paused = true
 	return nil

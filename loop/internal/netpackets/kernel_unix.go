@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InKernel reports whether bytes, datagrams or the end wait to be read. Who reads at the same time
-// may get them.
+// InKernel reports whether bytes, datagrams or the end wait to be read. Another reader may get them
+// at the same time.
 func InKernel(c net.Conn) (found bool) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -135,7 +135,7 @@ func (s *Packets) Open(open func(engine.Packets) engine.PacketSink) error {
 // Read begins to receive, all of it for this loop.
 func (s *Packets) Read() { go newReader(s.Socket, s).run() }
 
-// received runs on the loop. Whatever waits is one batch.
+// received runs on the loop. All datagrams that wait are one batch.
 func (s *Packets) received() {
 	all, full, err := s.inbox.empty()
 	if len(all) > 0 && !s.closed {

@@ -147,8 +147,8 @@ func (b *Box) Several() [][]byte {
 	return bufs
 }
 
-// Consume drops the first n bytes, which must be fewer than there are. What is left over does not
-// stay in a buffer that is far too large for it.
+// Consume drops the first n bytes, which must be fewer than there are. The rest does not stay in a
+// buffer that is far too large for it.
 func (b *Box) Consume(n int, s *Store) {
 	b.size -= n
 	n += b.off

@@ -144,8 +144,8 @@ func MustEcho(t *testing.T, c net.Conn, msg string) {
 	}
 }
 
-// TurnsEnd waits until the turns that are running have ended: Stats are exact for those. What it
-// posts itself is in none of them.
+// TurnsEnd waits until the turns that are running have ended: Stats are exact for those. Its own
+// posts are in none of them.
 func TurnsEnd(srv *loop.Server) {
 	var wg sync.WaitGroup
 	for _, l := range srv.Loops() {

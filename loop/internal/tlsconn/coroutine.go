@@ -8,10 +8,9 @@ const maxIdle = 16
 // maxKept is how much room for output such a coroutine keeps.
 const maxKept = 16 << 10
 
-// A coroutine runs handshakes, one after another. What is cheap it does while its caller waits,
-// which goes on when the handshake waits for input, and when it has ended. What is not it does
-// beside its caller, and calls a function in the end: there is no goroutine between the two that
-// would have to be woken.
+// A coroutine runs handshakes, one after another. It does cheap work while its caller waits, until
+// the handshake waits for input or has ended. It does other work beside its caller, and calls a
+// function in the end: there is no goroutine between the two that would have to be woken.
 //
 // It is a goroutine, and not one of iter.Pull, which the runtime lets nobody switch to who is wired
 // to his thread. Users may wire a loop, by runtime.LockOSThread in a callback, at any time, and to

@@ -18,8 +18,8 @@ const (
 )
 
 // splitHello cuts the ClientHello in the first n bytes of c.in into records of a size that is of
-// use to us, and returns its size after that. What a handshake says does not depend on where its
-// records are cut (RFC 8446, section 5.1).
+// use to us, and returns its size after that. A handshake means the same wherever its records are
+// cut (RFC 8446, section 5.1).
 func (c *Conn) splitHello(n int) int {
 	b := c.in
 	if b[0] != typeHandshake || recordSize(b) != n || n <= headerSize+firstPart {
@@ -40,8 +40,7 @@ func (c *Conn) splitHello(n int) int {
 }
 
 // helloReady returns how much of b crypto/tls must be given to deal with a ClientHello: 0 if more
-// must come first. What is no ClientHello is ready at once, as it is crypto/tls that finds the
-// words for it.
+// must come first. Other bytes are ready at once: crypto/tls finds the words for them.
 func helloReady(b []byte) int {
 	need, got, done := -1, 0, 0 // bytes of the message, of which we have seen, in bytes of records
 	for {

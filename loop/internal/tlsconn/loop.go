@@ -75,7 +75,7 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
 }
 
-// End is the last call. What is computed still comes to nothing.
+// End is the last call. Handshakes that are being computed come to nothing.
 func (l *Loop) End() {
 	for _, co := range l.idle {
 		co.stop()

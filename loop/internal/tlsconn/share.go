@@ -3,9 +3,9 @@ package tlsconn
 import "time"
 
 const (
-	// shareTime is how long one connection's records are decrypted at a stretch. What is after
-	// that waits for a turn after a look at the sockets: a peer that sends records of one byte
-	// would have the loop for 10 ms with each read.
+	// shareTime is how long one connection's records are decrypted at a stretch. Further records
+	// wait for a turn after a look at the sockets: a peer that sends records of one byte would have
+	// the loop for 10 ms with each read.
 	shareTime = 500 * time.Microsecond
 
 	// looksAfter is after how many records the clock is read. A read of a few costs no look.

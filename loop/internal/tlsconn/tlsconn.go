@@ -1,8 +1,8 @@
 // Package tlsconn is TLS on an event loop: a layer between a raw engine.Socket and who reads and
 // writes plaintext through an engine.Socket as well. It knows nothing of package loop.
 //
-// What speaks TLS is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one
-// that does not:
+// The protocol is crypto/tls, as it is. Its Conn wants a connection that blocks; it gets one that
+// does not:
 //
 //   - A handshake has a goroutine, which runs in turns with the loop, as crypto/tls cannot go on
 //     with one that has failed for want of input. It begins when the whole ClientHello is there, is
@@ -27,8 +27,8 @@ import (
 // A Host is told how a connection begins. Its methods are called on the loop, one of them, once;
 // none after Conn.Close, and not within New.
 type Host interface {
-	// Opened says that the handshake is done. What is returned takes the plaintext from now on; nil
-	// closes the connection, unless that was done already. The Conn is its Socket.
+	// Opened says that the handshake is done. The Sink takes the plaintext from now on; nil closes
+	// the connection, unless that was done already. The Conn is its Socket.
 	Opened(c *Conn) engine.Sink
 
 	// Failed says that there will be no connection, and why. Nothing of it may be used any more.
@@ -105,8 +105,8 @@ type Config struct {
 	Local, Remote net.Addr // for the hooks in TLS
 }
 
-// New makes the Conn of a raw socket. What the socket receives must be given to its methods
-// Readable, Writable and Closed from now on. A client's handshake begins with Start.
+// New makes the Conn of a raw socket. The socket's events go to its methods Readable, Writable and
+// Closed from now on. A client's handshake begins with Start.
 func New(l *Loop, cfg Config, sock engine.Socket, host Host) *Conn {
 	c := &Conn{loop: l, sock: sock, host: host, local: cfg.Local, remote: cfg.Remote}
 	c.hs = newHandshake(c, cfg)
@@ -169,8 +169,8 @@ func (c *Conn) Closed(err error) {
 	}
 }
 
-// openCut is told that the raw input of an open connection has ended. What was held until now comes
-// before that: if the sink has paused, or does so within it, the end waits for Resume.
+// openCut is told that the raw input of an open connection has ended. Plaintext that was held until
+// now comes before that: if the sink has paused, or does so within it, the end waits for Resume.
 func (c *Conn) openCut(err error) {
 	c.resting, c.final = false, true
 	if err == io.EOF && (c.paused || wholeRecords(c.in) > 0) && c.sock.Linger() {

@@ -10,8 +10,8 @@ import (
 // many.
 var ErrTooManyHandshakes = errors.New("too many handshakes wait for their clients, and this one longest")
 
-// transport is a Conn as the net.Conn that crypto/tls wants. What hooks are shown as
-// tls.ClientHelloInfo.Conn is this: they may ask for the addresses, no more.
+// transport is a Conn as the net.Conn that crypto/tls wants. Hooks see it as
+// tls.ClientHelloInfo.Conn: they may ask for the addresses, no more.
 type transport Conn
 
 // wouldBlock says that there are no more whole records.

@@ -6,7 +6,7 @@ import (
 )
 
 // Write implements engine.Socket. Plaintext counts as written when its ciphertext is with the raw
-// socket. What is not must be given again, and has not changed then: it may be sealed already.
+// socket. The rest must be given again, unchanged: it may be sealed already.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, more, err := c.pushOut()
 	if err != nil || more {
@@ -52,8 +52,8 @@ func (c *Conn) seal(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// sealBuffer makes records of p in the loop's buffer, and writes them at once. What the socket does
-// not take of them waits in out.
+// sealBuffer makes records of p in the loop's buffer, and writes them at once. Records that the
+// socket does not take wait in out.
 func (c *Conn) sealBuffer(p []byte) (done int, err error) {
 	l := c.loop
 	l.sealed, l.chunks = l.sealed[:0], l.chunks[:0]

@@ -99,9 +99,9 @@ func removeStale(path string) {
 
 // lock keeps other processes that listen by this package out of path's directory, so that looking
 // at a socket and replacing it are one step, and returns what ends that. The lock is the
-// directory's own: it leaves no file behind. Who may not read the directory goes without, and who
-// does not get the lock within a second: whoever may read a directory can lock it for good, and
-// those that listen have it for an instant.
+// directory's own: it leaves no file behind. A process goes without if it may not read the
+// directory, or does not get the lock within a second: any reader of a directory can lock it for
+// good, and those that listen have it for an instant.
 func lock(path string) (unlock func()) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
