@@ -17,7 +17,7 @@ import (
 // for all the time there is takes a core from everybody else on the machine. A server whose
 // sessions are short, such as for DNS, stays below that.
 //
-// What a new peer has cost is given back when it has proved its address, as the handler says by
+// A new peer's tokens are given back when it has proved its address, as the handler says by
 // Conn.LimitReplies. So a crowd of real ones, such as devices that come back when a network does,
 // is let in faster and faster, and whoever writes other addresses into his datagrams gains nothing.
 const (
@@ -34,8 +34,8 @@ const (
 	// else, and is part of the time that they have.
 	admitLot = 4
 
-	// maxNewPeers and maxNewBytes are how much may wait in the queue. What is more is dropped: in a
-	// flood from addresses that are nobody's, most of it is worth nothing.
+	// maxNewPeers and maxNewBytes are how much may wait in the queue. More is dropped: in a flood
+	// from addresses that are nobody's, most of it is worth nothing.
 	maxNewPeers = 1024
 	maxNewBytes = 256 << 10
 )

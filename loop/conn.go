@@ -111,8 +111,8 @@ func (c *Conn) Ref() Ref { return Ref{c} }
 func (c *Conn) ID() uint64 { return c.id }
 
 // RemoteAddr returns the peer's address, also in OnClose. Any goroutine may call it. The peer of a
-// unix socket has an address without a name. What is returned must not be changed: other
-// connections may share it.
+// unix socket has an address without a name. The caller must not change it: other connections may
+// share it.
 func (c *Conn) RemoteAddr() net.Addr { return c.addrs.remote() }
 
 // LocalAddr returns the address that the peer connected to, also in OnClose. Any goroutine may call

@@ -17,8 +17,8 @@ var (
 
 // Detach gives c away: it returns the connection as one of package net (*net.TCPConn or
 // *net.UnixConn), for a goroutine, net/http, or Server.Adopt of another Server, and what c has read
-// but not delivered. In OnMessage that begins behind the message in hand. What a codec keeps within
-// itself, such as the first fragments of a message, is not in it.
+// but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
+// such as the first fragments of a message, is not in it.
 //
 // From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs behind
 // the current callback, with ErrDetached. The peer notices nothing. The options of nc are those of

@@ -210,7 +210,7 @@ func (l *Loop) Draining() bool {
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
-// isName reports whether the address is a name that has only to be looked up. What is more special
+// isName reports whether the address is a name that has only to be looked up. Anything more special
 // is left to net.Dialer.
 func (a *dialing) isName() bool {
 	if a.dialer.Control != nil {
@@ -614,8 +614,8 @@ func (c *Conn) lookAtHandshake() {
 	}
 }
 
-// handOver asks the user for a handler, as accept does when there is no handshake. What panics is
-// for the caller to rescue.
+// handOver asks the user for a handler, as accept does when there is no handshake. The caller
+// recovers from a panic.
 func (o *dialOpening) handOver(c *Conn) {
 	c.handler = nil
 	welcome := false

@@ -132,7 +132,7 @@ func connectHTTP(nc io.ReadWriter, user *url.Userinfo, address string) error {
 	return nil
 }
 
-// What a SOCKS proxy says of a failure: RFC 1928, 6.
+// socksFailures are the replies of a SOCKS proxy: RFC 1928, 6.
 var socksFailures = []string{"", "general failure", "not allowed by its rules", "network unreachable", "host unreachable",
 	"connection refused", "TTL expired", "command not supported", "address type not supported"}
 

@@ -10,7 +10,7 @@
 // else, hold a [Ref] and Tell, or Post to the Loop. Builds with the race detector panic on a touch
 // from elsewhere, with or without a collision.
 //
-// Nothing in a callback may block: the loop has other connections. What must block is given to
+// Nothing in a callback may block: the loop has other connections. Give a call that must block to
 // [Offload], which runs it on a goroutine of its own and then its result on the loop:
 //
 //	func (h *session) OnMessage(c *loop.Conn, msg []byte) error {

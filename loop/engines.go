@@ -8,7 +8,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
 )
 
-// An Engine is what moves the bytes of a Server. What handlers see is the same with each.
+// An Engine moves the bytes of a Server. Handlers see the same with each.
 type Engine uint8
 
 const (

@@ -144,8 +144,8 @@ func (c *Conn) checkIdle() {
 	now := l.clock()
 	looked := c.lookForStalled(now)
 	cut := c.evictAt() <= now && c.isCutShort(now) // before a hook sends something
-	// Each hook fires once at most. What callbacks add that is due at once waits until the loop has
-	// had a look at its sockets.
+	// Each hook fires once at most. A hook that a callback adds, and that is due at once, waits
+	// until the loop has had a look at its sockets.
 	for range c.numHooks() + 2 {
 		h := c.dueHook(now)
 		evictAt := c.evictAt()

@@ -32,9 +32,9 @@ func (c *Conn) outputMoves(now time.Duration) bool {
 }
 
 // endWaits reports whether the peer has ended its output after input in the socket that is not
-// read, as reading is paused, and had done so at the last look already. What waits is no sign of
-// life then. An end that has been read waits for input that is here, and that is dealt with at its
-// own pace.
+// read, as reading is paused, and had done so at the last look already. Input that waits is no sign
+// of life then. An end that has been read waits for input that is here, and that is dealt with at
+// its own pace.
 func (c *Conn) endWaits() bool {
 	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
 		return false

@@ -312,8 +312,8 @@ type halves struct {
 // as most have closed altogether: pending output is flushed, but timers, Tells and offloaded jobs
 // that would still answer do not run.
 //
-// What is to be closed behind may be handler.Replies, by CloseAfter; or offloaded jobs, by one
-// more, since they run in order:
+// To close after replies that are under way, call CloseAfter of handler.Replies. To close after
+// offloaded jobs, add one more, since they run in order:
 //
 //	c.OnEOF(func() { _ = loop.Offload(c, noJob, func(c *loop.Conn, _ int) { c.Close() }) })
 //

@@ -230,8 +230,8 @@ func (c *Conn) waitsForBudget() bool {
 }
 
 // outlive keeps c open after its socket has gone, until the input that came before is delivered, in
-// shares as ever: a peer must not get more of the loop at once by a reset. What is sent meanwhile
-// goes where what is sent to such a peer goes.
+// shares as ever: a peer must not get more of the loop at once by a reset. Output that is sent
+// meanwhile is dropped, as all output to such a peer is.
 func (c *Conn) outlive(err error) {
 	c.more().broken = err
 	c.keepTLS()

@@ -274,7 +274,8 @@ func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost fu
 	})
 }
 
-// fit makes nc ready for its loop. What no engine can take is closed, with an error.
+// fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
+// error.
 func (ln *listener) fit(nc net.Conn) error {
 	if ln.foreign {
 		c, ok := nc.(syscall.Conn)
@@ -292,8 +293,8 @@ func (ln *listener) fit(nc net.Conn) error {
 	return nil
 }
 
-// keepAddr makes an address of package net fit to be kept for as long as a connection. What the
-// engine may change is copied. The bytes of an IP address are a piece of all that the system told,
+// keepAddr makes an address of package net fit to be kept for as long as a connection. It copies
+// what the engine may change. The bytes of an IP address are a piece of all that the system told,
 // and many connections have the same: they are kept once.
 func keepAddr(a net.Addr, last *net.IP) net.Addr {
 	switch a := a.(type) {
@@ -403,7 +404,7 @@ func (ln *listener) uncount(remote net.Addr) {
 }
 
 // enter counts a connection, or a session of UDP, unless there are too many: of the server, or of
-// this listener. Whatever is counted leaves once.
+// this listener. Each one that is counted leaves once.
 func (ln *listener) enter() error {
 	total, most := ln.total()
 	switch own := ln.open.Add(1); {

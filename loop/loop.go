@@ -80,7 +80,7 @@ type Loop struct {
 	returned  bool // what rescue guards came to its end
 	drainState
 
-	// What others see.
+	// Other goroutines see these.
 	count       counters      // of this loop, its own
 	shown       shownCounters // the same for other goroutines
 	rare        bool          // a counter has changed that seldom does

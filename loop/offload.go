@@ -23,8 +23,8 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // both functions see: then runs after job.
 //
 // Jobs of one connection run one after another, in the order of the calls, and so do their thens.
-// What may run beside something else belongs in one job, with goroutines of its own. The
-// connections of a Server share Server.MaxOffload goroutines, and take turns.
+// Work that may run side by side belongs in one job, with goroutines of its own. The connections of
+// a Server share Server.MaxOffload goroutines, and take turns.
 //
 // ctx is done when c closes: a job should return then, as nobody waits for it. Then does not run
 // after that, and jobs that have not begun never will. A peer that has ended its output still

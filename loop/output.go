@@ -36,8 +36,8 @@ type retries struct {
 	in    time.Duration
 }
 
-// Send appends one message, in the form that the codec gives it, to the output. What is sent within
-// one callback leaves in one write when that returns. msg is copied.
+// Send appends one message, in the form that the codec gives it, to the output. Messages of one
+// callback leave in one write when that returns. msg is copied.
 //
 // It is taken whole if less than Server.MaxOutbound bytes were pending before it, after trying the
 // socket; if not, the connection closes at once, with ErrSlowConsumer, which Send returns, too.

@@ -43,17 +43,19 @@ type PipeConfig struct {
 // passed on by splice(2), without a copy. A connection that is closing already ends the pipe at
 // once.
 //
-// What breaks before it has ended its output, as by a reset, breaks the other one, too: that one's
-// peer reads what came, and then not an end, which might look as if that were all, but a reset. It
-// is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on TCP,
-// where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a program
-// read what came before a reset; others may drop what it has not read by then, as without a proxy.
-// An end of TLS without close_notify is no reset: too many end like that.
+// A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
+// that one's peer reads what came, and then not an end, which might look as if that were all, but a
+// reset. It is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
+// TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
+// program read what came before a reset; others may drop what it has not read by then, as without a
+// proxy. An end of TLS without close_notify is no reset: too many end like that.
 //
-// Who dials b when a is there already calls a.PauseRead before that, and a.ResumeRead after Pipe.
+// A caller that dials b when a is there already calls a.PauseRead before that, and a.ResumeRead
+// after Pipe.
 //
-// What OnEOF, OnHighWater and OnFlushed were given before is forgotten. What they are given from
-// then on is called beside what the pipe does: that of OnEOF before the end is passed on.
+// Pipe forgets the functions that OnEOF, OnHighWater and OnFlushed were given before. Functions
+// they are given from then on are called beside the pipe's own work: that of OnEOF before the end
+// is passed on.
 //
 // Each may be in one pipe. Two loops, one connection twice, a UDP session or a second pipe panic.
 func Pipe(a, b *Conn, cfg PipeConfig) {

@@ -42,8 +42,8 @@ type arrival struct {
 // waits reports whether something comes before the Conn of a connection from that address.
 func (ln *listener) waits() bool { return ln.tls != nil || len(ln.proxies) > 0 }
 
-// trusts reports whether a peer has to send a PROXY header. What has no IP address, as the peer of
-// a unix socket, belongs to this machine and is trusted.
+// trusts reports whether a peer has to send a PROXY header. A peer without an IP address, as that
+// of a unix socket, belongs to this machine and is trusted.
 func (ln *listener) trusts(remote net.Addr) bool {
 	ip, ok := gate.IP(remote)
 	return len(ln.proxies) > 0 &&

@@ -13,7 +13,7 @@ import (
 // gets the error itself.
 type CloseReason uint8
 
-// What ends connections.
+// The reasons why connections end.
 const (
 	ClosedByHandler      CloseReason = iota // Conn.Close, Conn.Detach
 	ClosedByPeer                            // io.EOF

@@ -99,7 +99,7 @@ type Server struct {
 	Control func(network, address string, c syscall.RawConn) error
 
 	// IdleTimeout evicts a connection, with ErrIdle, this long after the last byte that it sent us.
-	// What it takes from us does not count, unless IdleCountsOutput is set: who downloads in
+	// Output that it takes does not count, unless IdleCountsOutput is set: a peer that downloads in
 	// silence is idle. Where an eviction cuts something off, the peer of a TCP connection reads a
 	// reset after what was sent, and not an end: because output waits, jobs run, SetBusy says so,
 	// or the last output is younger than a quarter of its silence. The output of an idle hook that
@@ -137,8 +137,8 @@ type Server struct {
 
 	// NumLoops is the number of loops. The default leaves one P of GOMAXPROCS to other goroutines:
 	// what Offload runs, clients of databases, the garbage collector. That costs a machine with few
-	// cores much of what it could serve: half with two. Who has no such goroutines, or can let them
-	// wait for up to 10 ms at a time, takes all by runtime.GOMAXPROCS(0).
+	// cores much of what it could serve: half with two. A program without such goroutines, or whose
+	// goroutines can wait for up to 10 ms at a time, takes all by runtime.GOMAXPROCS(0).
 	NumLoops int `zero:"GOMAXPROCS less one, at least one"`
 
 	// Engine is what moves the bytes. The zero Engine is the system's default.
@@ -152,14 +152,14 @@ type Server struct {
 	// MaxSessions is how many UDP sessions may be open at once; datagrams of further peers are
 	// dropped. From a sixteenth of that on, new peers of an address have a sixteenth of the time of
 	// each loop, so that a flood from addresses that are nobody's leaves the rest to those who have
-	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. What those take
-	// who prove their address (see Conn.LimitReplies) does not count, so that a crowd of them is
-	// let in faster and faster. Where there is no such proof, 16 times the sessions that are usual
-	// let a crowd in at full speed.
+	// a session; what comes faster waits, and is dropped beyond 1,024 datagrams. Peers that prove
+	// their address (see Conn.LimitReplies) do not count, so that a crowd of them is let in faster
+	// and faster. Where there is no such proof, 16 times the sessions that are usual let a crowd in
+	// at full speed.
 	MaxSessions int `default:"131_072"`
 
-	// MaxConns is how many connections may be open at once; one more is refused. What follows from
-	// the limit of open files leaves some for the program's own, and is a million at most.
+	// MaxConns is how many connections may be open at once; one more is refused. The default leaves
+	// some for the program's own, and is a million at most.
 	MaxConns int `zero:"from the limit of open files"`
 
 	// MaxConnsPerIP is how many of them may come from one IP address. Of IPv6 the network counts
@@ -187,7 +187,7 @@ type Server struct {
 	// it after this long, however many bytes it sends meanwhile. Where the codec takes a message in
 	// several frames (codec.Assembler), as WebSocket does, it is the time of the whole message. The
 	// time stands still while the connection is not read: because of PauseRead, or of output that
-	// the peer does not take. What is there when the time is over is decoded first.
+	// the peer does not take. The loop decodes first what is there when the time is over.
 	FrameTimeout time.Duration `zero:"no limit"`
 
 	// MaxFrame is how many bytes of one frame that has not ended may wait in a connection, whatever
@@ -232,7 +232,7 @@ type Server struct {
 	OnClosing func(c *Conn, err error)
 
 	// OnDrain is called for each connection when its turn to be closed by the drain has come, on
-	// its loop: to say goodbye. What it sends is flushed before the close.
+	// its loop: to say goodbye. Its output is flushed before the close.
 	OnDrain func(c *Conn)
 
 	// DrainDelay is how long connections are served on when the server ends, before the drain

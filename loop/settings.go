@@ -134,8 +134,8 @@ func (s *Server) checkRanges() error {
 	return nil
 }
 
-// defaultLogger is that of a server whose Logger is the zero one. What is a fault of the program
-// (a panic, a loop that ends) must not be lost because nobody thought of a Logger.
+// defaultLogger is that of a server whose Logger is the zero one. A fault of the program (a panic,
+// a loop that ends) must not be lost because nobody thought of a Logger.
 func defaultLogger() zerolog.Logger {
 	return zerolog.New(os.Stderr).Level(zerolog.ErrorLevel).With().Timestamp().Logger()
 }

@@ -309,8 +309,8 @@ func (l *Loop) noteLate(deadline time.Duration) {
 // Away returns for how long the loop was away from its sockets, in all, by no fault of its peers:
 // the turns that took 25 ms or more (of those of 10 to 25 ms, the ones that were measured: turns
 // with input are measured now and then), and times for which the process was stopped, as far as
-// they kept a timer from running. Who measures how a peer behaves can take that off. It must be
-// called on the loop; the turn that runs is not in it yet.
+// they kept a timer from running. A program that measures how a peer behaves can take that off. It
+// must be called on the loop; the turn that runs is not in it yet.
 func (l *Loop) Away() time.Duration {
 	l.owner.Check("Loop.Away")
 	return l.meter.Away()

@@ -9,8 +9,8 @@ import (
 )
 
 // TCPOptions are options of TCP sockets, as listener and connections have them. The zero of each
-// means what Go, or the system, does by itself. What the system does not know (UserTimeout
-// elsewhere than on Linux) fails at Start.
+// means what Go, or the system, does by itself. An option that the system does not know
+// (UserTimeout elsewhere than on Linux) fails at Start.
 type TCPOptions struct {
 	// KeepAlive is when a connection that is silent is probed, and how often until it counts as
 	// broken. Zeros: after 15 s, every 15 s, 9 times. Its Enable has no meaning here.
@@ -24,7 +24,7 @@ type TCPOptions struct {
 	UserTimeout time.Duration
 
 	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
-	// acknowledged (no TCP_NODELAY). What a callback sends leaves in one write anyway.
+	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
 	Delay bool
 
 	// Backlog is how many connections may wait to be accepted. 0: the system's largest (on Linux
@@ -73,8 +73,8 @@ func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
 	return o, nil
 }
 
-// listenConfig returns what makes package net listen with these options. What is set at a listener
-// holds for the connections it accepts.
+// listenConfig returns what makes package net listen with these options. Options of a listener hold
+// for the connections it accepts.
 func (o TCPOptions) listenConfig() net.ListenConfig {
 	lc := net.ListenConfig{KeepAliveConfig: o.KeepAlive}
 	if lc.KeepAliveConfig.Enable = !o.NoKeepAlive; o.NoKeepAlive {

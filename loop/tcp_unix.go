@@ -75,8 +75,9 @@ func (o TCPOptions) setBacklog(ln net.Listener) (err error) {
 	return cmp.Or(err, controlErr)
 }
 
-// unblock has a listener from outside not block. Whoever has handed a copy of its socket to a child
-// may have made it block, as os.File.Fd does, and then Accept would not return when it is closed.
+// unblock has a listener from outside not block. A program that has handed a copy of its socket to
+// a child may have made it block, as os.File.Fd does, and then Accept would not return when it is
+// closed.
 func unblock(ln net.Listener) error {
 	s, ok := ln.(syscall.Conn)
 	if !ok {

@@ -74,9 +74,9 @@ func (t Timer) Pending() bool {
 	return t.l.wheel.Pending(t.t)
 }
 
-// connTimers ties timers of a loop's wheel to connections. What it knows of a timer is in a slice,
-// at the timer's Index: 16 bytes, beside the 32 in the wheel. The timers of a connection are
-// linked, so that they end with it.
+// connTimers ties timers of a loop's wheel to connections. Its record of a timer is in a slice, at
+// the timer's Index: 16 bytes, beside the 32 in the wheel. The timers of a connection are linked,
+// so that they end with it.
 type connTimers []connTimer
 
 type connTimer struct {

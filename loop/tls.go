@@ -142,29 +142,29 @@ func named(cfg *tls.Config, address string) *tls.Config {
 }
 
 // StartTLS makes c, which is plain until now, a connection of TLS: what is called STARTTLS in SMTP,
-// IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. Who dialled is the
-// client of TLS. The place to call it is OnMessage, for the message that settles it, after what
-// still has to be said in plain text:
+// IMAP, LDAP and XMPP, AUTH TLS in FTP, SSLRequest in PostgreSQL and MySQL. The side that dialled
+// is the client of TLS. The place to call it is OnMessage, for the message that settles it, after
+// what still has to be said in plain text:
 //
 //	_ = c.Send([]byte("220 ready"))
 //	return c.StartTLS(cfg, nil)
 //
-// What was sent before goes out as it is, first and in order. What is sent from now on is
-// encrypted, and waits for the handshake. What the peer has sent after the message in hand is the
-// beginning of the handshake and never a message: the next OnMessage is for what came by TLS. So
-// the codec must find the end of that message, which codec.Raw does not. Who does something else
-// between that message and StartTLS, by Offload say, calls PauseRead in OnMessage.
+// Output of before goes out as it is, first and in order. Output from now on is encrypted, and
+// waits for the handshake. Input after the message in hand is the beginning of the handshake and
+// never a message: the next OnMessage is for what came by TLS. So the codec must find the end of
+// that message, which codec.Raw does not. A caller that does something else between that message
+// and StartTLS, by Offload say, calls PauseRead in OnMessage.
 //
 // done, unless it is nil, runs on the loop when the handshake is done, before any message; TLS
 // tells what was settled, and what it sends goes after what waited. If the handshake fails, or is
 // not done within Server.HandshakeTimeout from now on, it does not run, and c closes with the
 // reason.
 //
-// Meanwhile timers, hooks, Tells and jobs run as ever. What has to wait counts as output that the
-// socket does not take; the bytes of the handshake count as received. PauseRead and SetCodec are
-// for messages, and do not touch the handshake. Close and CloseWrite flush what was sent, so they
-// wait for the handshake if something was sent since StartTLS, Close for no longer than
-// Server.CloseTimeout.
+// Meanwhile timers, hooks, Tells and jobs run as ever. Output that has to wait counts as output
+// that the socket does not take; the bytes of the handshake count as received. PauseRead and
+// SetCodec are for messages, and do not touch the handshake. Close and CloseWrite flush what was
+// sent, so they wait for the handshake if something was sent since StartTLS, Close for no longer
+// than Server.CloseTimeout.
 //
 // cfg is as Server.TLS and Dialer.TLS are, and may not be changed any more: its hooks run beside
 // the loop, and a server that was dialled must be who the host in the address says, or
@@ -342,7 +342,7 @@ func (s *tlsStart) failed(err error) {
 	}
 }
 
-// fail closes the connection. What waits for the handshake is not worth flushing.
+// fail closes the connection. Output that waits for the handshake is not worth flushing.
 func (s *tlsStart) fail(err error) {
 	s.conn.abort(err)
 	s.conn.touch() // it may have been flushing

@@ -270,8 +270,8 @@ func (l *Loop) settle() {
 
 // AtTurnEnd has f run on the loop, once, when what it is busy with has been dealt with: after the
 // messages that came together, or a batch of timers and posts, before what these have sent is
-// written. It is for work that many callbacks share. What f itself adds runs after it. A panic in f
-// is logged and counted. A nil f panics here.
+// written. It is for work that many callbacks share. Functions that f itself adds run after it. A
+// panic in f is logged and counted. A nil f panics here.
 func (l *Loop) AtTurnEnd(f func()) {
 	l.owner.Check("Loop.AtTurnEnd")
 	if f == nil {

@@ -286,8 +286,8 @@ func (s *udpSession) tooMuch(n int) bool {
 	return beyond == 0 && s.out+uint64(n) > most
 }
 
-// notSent says why a datagram was not sent. What the system says of an earlier one, such as that
-// the peer has refused it, ends a session that was dialled.
+// notSent says why a datagram was not sent. An error of the system's about an earlier one, such as
+// that the peer has refused it, ends a session that was dialled.
 func (c *Conn) notSent(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):
@@ -322,7 +322,7 @@ func (c *Conn) LimitReplies(factor int) {
 	}
 }
 
-// What follows makes a session an engine.Socket. Its Conn never has output that waits.
+// These methods make a session an engine.Socket. Its Conn never has output that waits.
 
 func (s *udpSession) Write([]byte) (int, error)    { return 0, nil }
 func (s *udpSession) Writev([][]byte) (int, error) { return 0, nil }

@@ -15,7 +15,7 @@ type visitor struct {
 	own      engine.Newcomer
 }
 
-// own has the engine accept, if it can. What has options of its own, and what came from outside, is
+// own has the engine accept, if it can. A listener with options of its own, or from outside, is
 // accepted by package net.
 func (ln *listener) acceptOwn() {
 	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
