@@ -51,8 +51,8 @@ type Codec interface {
 	//	something to skip       the bytes to skip, > 0    nil          nil
 	//	what cannot be a frame  any                       any          why
 	//
-	// After less than a frame Decode is called again with the same bytes and more behind them;
-	// after anything else, with what follows the advance bytes. An error is final and ends the
+	// After less than a frame Decode is called again with the same bytes and more after them; after
+	// anything else, with what follows the advance bytes. An error is final and ends the
 	// connection.
 	//
 	// A frame may be a piece of data, so it is valid for only as long as data is. An empty message

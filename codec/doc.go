@@ -9,7 +9,7 @@
 //	Delimiter   frames that end in any fixed bytes
 //	Fixed       frames of one size
 //	Length      frames with a length field, anywhere in a header of any shape
-//	Varint      frames behind their length as a varint, as Protocol Buffers delimit them
+//	Varint      frames after their length as a varint, as Protocol Buffers delimit them
 //
 // They are plain values: Length{Size: 2} is ready for use, for any number of connections and on any
 // goroutine. Those that wait for the end of a frame, all but Raw and Fixed, have a limit on its

@@ -34,14 +34,14 @@ const StripNone = length.StripNone
 //	the same, and the field counts the whole frame: CA FE 00 09 HELLO
 //	    Length{Offset: 2, Size: 2, Adjust: -4, Strip: StripNone}
 //	                                                  delivers CA FE 00 09 HELLO
-//	a type byte behind the length, not counted by it: 00 05 07 HELLO
+//	a type byte after the length, not counted by it: 00 05 07 HELLO
 //	    Length{Size: 2, Adjust: 1}                    delivers 07 HELLO
 //	    Length{Size: 2, Adjust: 1, Strip: 3}          delivers HELLO
 //
 // AppendFrame takes what Decode delivers: the frame without its first Strip bytes. It computes the
 // field and writes it over whatever the frame has in its place, and it writes zeros for all other
-// bytes that Decode strips. So a sender who has something to say in the prefix, or behind the
-// field, must not have it stripped.
+// bytes that Decode strips. So a sender who has something to say in the prefix, or after the field,
+// must not have it stripped.
 type Length struct {
 	// Offset is the number of bytes before the length field.
 	Offset int
@@ -49,7 +49,7 @@ type Length struct {
 	Size int
 	// LittleEndian says that the field's least significant byte comes first.
 	LittleEndian bool
-	// Adjust is added to the field's value to get the number of bytes behind the field. It may be
+	// Adjust is added to the field's value to get the number of bytes after the field. It may be
 	// negative.
 	Adjust int
 	// Strip is the number of bytes to drop from the start of each frame before it is delivered. 0

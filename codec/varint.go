@@ -7,7 +7,7 @@ import (
 	"github.com/loopwheel/loopwheel/internal/length"
 )
 
-// Varint is the codec of frames behind their length as an unsigned varint, as Protocol Buffers
+// Varint is the codec of frames after their length as an unsigned varint, as Protocol Buffers
 // delimit messages: seven bits per byte, the least significant first, the top bit set in all bytes
 // but the last.
 //
@@ -46,7 +46,7 @@ func (c Varint) FrameSize(data []byte) (size int, exact bool) {
 }
 
 // header returns the lengths of the length field, 0 if not all of it is there, and of the frame
-// behind it.
+// after it.
 func (c Varint) header(data []byte) (head, n int, err error) {
 	v, head := binary.Uvarint(data)
 	switch {

@@ -223,8 +223,8 @@ func TestPipelineOrder(t *testing.T) {
 	})
 }
 
-// A hundred thousand calls under way when the connection breaks: each is told, even those behind
-// one whose function panics.
+// A hundred thousand calls under way when the connection breaks: each is told, even those after one
+// whose function panics.
 func TestCallsBreak(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newCaller(t, handler.CallLimits{Max: 100_000})

@@ -194,7 +194,7 @@ const (
 	unsent = "a broadcast cannot be encoded"
 
 	pieceMembers = 256 // served at a stretch: with a write to each about a millisecond
-	maxBatch     = 32  // broadcasts that wait one behind the other go to a member in one write
+	maxBatch     = 32  // broadcasts that wait one after the other go to a member in one write
 	maxForms     = 8   // of one message: members whose codec needs another get it by Send
 )
 

@@ -79,7 +79,7 @@ func (p *Pool[A]) open(i int, c *loop.Conn, cfg *PoolConfig[A]) loop.Handler {
 	if h != nil {
 		p.lines[i] = line[A]{conn: c, calls: calls}
 	}
-	c.AfterClose(func(error) { // behind that of calls, which have failed by then
+	c.AfterClose(func(error) { // after that of calls, which have failed by then
 		p.past.add(calls.Stats())
 		if p.lines[i].conn == c {
 			p.lines[i] = line[A]{}

@@ -100,7 +100,7 @@ type LinkStats struct {
 // Conn returns the connection, or nil if there is none now.
 func (k *Link) Conn() *loop.Conn { return k.conn }
 
-// Send sends msg, or keeps a copy for the next connection, or behind what was kept. ErrAway:
+// Send sends msg, or keeps a copy for the next connection, or after what was kept. ErrAway:
 // Redial.Keep messages are kept. loop.ErrClosed: the Link was stopped. Other errors are
 // Conn.Send's. A message may be lost with its connection: only an answer tells, see Calls.
 func (k *Link) Send(msg []byte) error {
@@ -202,7 +202,7 @@ func (k *Link) closed(err error) {
 	}
 	k.conn, k.live = nil, false
 	err = cmp.Or(err, loop.ErrClosed)
-	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // behind what ends with c
+	if ended := func() { close(k.ended) }; k.stopped && k.loop.PostEventually(ended) != nil { // after what ends with c
 		ended()
 	}
 	k.failed(err)

@@ -257,7 +257,7 @@ func TestRedialMisuse(t *testing.T) {
 	}
 }
 
-// A kept message that the codec refuses gives way to those behind it: no connection would take it.
+// A kept message that the codec refuses gives way to those after it: no connection would take it.
 func TestRedialKeepsNothingThatCannotBeSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newLinked(t, handler.Redial{Keep: 3})
@@ -291,7 +291,7 @@ func (k *linked) keep(n int, msg string) {
 }
 
 // Much that was kept goes out as fast as the peer takes it: none of it is lost to the limit of what
-// may be pending, and what is sent meanwhile stays behind it.
+// may be pending, and what is sent meanwhile stays after it.
 func TestRedialKeepsMuch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		k := newLinked(t, handler.Redial{Keep: 3000})

@@ -27,12 +27,12 @@ var errLost = errors.New("handler: a reply was lost, as the code that was to mak
 //	ready     B              now B C D are sent, in one piece
 //
 // Later keeps the place of a reply, RunOn has it made on another loop, and Write replies at once,
-// behind what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
+// after what waits; without anything that waits, it is loop.Conn.Write and costs no more. When too
 // many replies wait, or those that are ready have more bytes than half of Server.MaxOutbound, the
 // connection is not read until half of them are sent. Those that are ready wait, too, while the
 // peer does not take what was sent before.
 //
-// A peer that ends its output behind its requests (nc -N, a pipeline from a file) counts as closed,
+// A peer that ends its output after its requests (nc -N, a pipeline from a file) counts as closed,
 // so that replies which wait then are lost, unless they are waited for:
 //
 //	c.OnEOF(func() { replies.CloseAfter(io.EOF) })
@@ -58,7 +58,7 @@ type Reply struct {
 	replies *Replies
 	data    []byte
 	ready   bool
-	open    bool // more may be put behind it: it was never waited for
+	open    bool // more may be put after it: it was never waited for
 }
 
 // NewReplies returns the replies of c. max is how many may wait before c is not read for a while, 0
@@ -72,12 +72,12 @@ func NewReplies(c *loop.Conn, max int) *Replies {
 	return r
 }
 
-// Waiting returns how many replies are kept: not ready, not taken by the peer yet, or behind such.
+// Waiting returns how many replies are kept: not ready, not taken by the peer yet, or after such.
 func (r *Replies) Waiting() int { return len(r.waiting) }
 
-// Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, behind the replies
+// Write replies at once: p is sent as it is, by the rules of loop.Conn.Write, after the replies
 // that wait. p is copied. By those rules, too, the connection closes with loop.ErrSlowConsumer if
-// Server.MaxOutbound bytes of Write wait behind them already: what nobody has asked for is not held
+// Server.MaxOutbound bytes of Write wait after them already: what nobody has asked for is not held
 // back, and the reply before it may never come. Replies by Done or RunOn do not count. Behind one
 // reply of half of MaxOutbound or more, what is written waits, too, while the peer takes that.
 func (r *Replies) Write(p []byte) error {
@@ -103,7 +103,7 @@ func (r *Replies) Write(p []byte) error {
 	return nil
 }
 
-// checkWrite returns why nothing more is taken behind what waits, if so. It leaves what waits as it
+// checkWrite returns why nothing more is taken after what waits, if so. It leaves what waits as it
 // is: no hook of the connection, which may give replies, runs within it.
 func (r *Replies) checkWrite() error {
 	switch {
@@ -122,15 +122,15 @@ func (r *Replies) checkWrite() error {
 // CloseAfter closes the connection, as its CloseWithError does, when no reply waits any more: at
 // once if none does. err nil is Close. A reply that is never Done keeps the connection open until
 // the idle timeout; for good, if more requests wait than may be under way, as those count as
-// received. Requests behind this one are still delivered, and their replies waited for. Where it is
-// the last, as behind a QUIT, call PauseRead of the connection, too.
+// received. Requests after this one are still delivered, and their replies waited for. Where it is
+// the last, as after a QUIT, call PauseRead of the connection, too.
 func (r *Replies) CloseAfter(err error) {
 	require(r.c != nil, zeroReplies)
 	r.over, r.reason = true, err
 	r.flush()
 }
 
-// Later keeps the place of a reply that is not ready yet. All behind it wait until it is Done.
+// Later keeps the place of a reply that is not ready yet. All after it wait until it is Done.
 func (r *Replies) Later() *Reply {
 	require(r.c != nil, zeroReplies)
 	return r.add(&Reply{replies: r})

@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// A client that pipelines behind one answer that takes long is not read for ever: what waits is
+// A client that pipelines after one answer that takes long is not read for ever: what waits is
 // bounded in bytes, too, whoever has answered. All of it arrives in the end.
 func TestRepliesThatWaitAreBoundedInBytes(t *testing.T) {
 	for name, later := range map[string]bool{"at once": false, "by others": true} {

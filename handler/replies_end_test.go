@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// startPatient is startAsking for peers that end their output behind their requests.
+// startPatient is startAsking for peers that end their output after their requests.
 func startPatient(t *testing.T) *looptest.Server {
 	var srv *looptest.Server
 	accept := func(c *loop.Conn) loop.Handler {
@@ -40,7 +40,7 @@ func startPatient(t *testing.T) *looptest.Server {
 
 var errBye = errors.New("bye")
 
-// Who ends its output behind its requests gets all answers, and then the end.
+// Who ends its output after its requests gets all answers, and then the end.
 func TestRepliesBehindTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startPatient(t)
@@ -77,7 +77,7 @@ func TestRepliesBehindTheEndOfOthers(t *testing.T) {
 		srv.Sleep(2 * time.Second)
 		p.Unblock()
 		wantReceived(t, p, "now\nlater\n")
-		wantOpen(t, p) // what was asked behind the last one is waited for as well
+		wantOpen(t, p) // what was asked after the last one is waited for as well
 		p.Reset()
 		if !p.Ended() {
 			t.Error("a reset does not end it")

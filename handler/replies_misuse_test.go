@@ -38,8 +38,8 @@ func TestRepliesGivenWithinAWrite(t *testing.T) {
 	})
 }
 
-// What is pushed behind an answer that never comes is bounded as all output is, and so is what is
-// written behind the end.
+// What is pushed after an answer that never comes is bounded as all output is, and so is what is
+// written after the end.
 func TestRepliesPushedWithoutEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const limit, size = 1 << 20, 10_000
@@ -66,7 +66,7 @@ func TestRepliesPushedWithoutEnd(t *testing.T) {
 		pushed = 0
 		srv.Open().Send("close")
 		if !errors.Is(got, loop.ErrClosed) {
-			t.Errorf("behind Close: %v", got)
+			t.Errorf("after Close: %v", got)
 		}
 	})
 }

@@ -165,7 +165,7 @@ func TestRepliesThatAreMuch(t *testing.T) {
 	const n = 400
 	answer := strings.Repeat("x", 10<<10) + "\n"
 	bubble(t, func(t *testing.T) {
-		for name, later := range map[string]bool{"each by itself": false, "all behind the first": true} {
+		for name, later := range map[string]bool{"each by itself": false, "all after the first": true} {
 			var srv *looptest.Server
 			srv = startLines(t, 2, func(c *loop.Conn) loop.Handler {
 				answers := handler.NewReplies(c, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What is pushed behind answers that the peer has asked for does not cost the connection, however
+// What is pushed after answers that the peer has asked for does not cost the connection, however
 // much they are: neither while one of them takes long, nor while the peer reads them.
 func TestRepliesPushedBehindMuch(t *testing.T) {
 	for name, size := range map[string]int{"some that are large": 2 << 20, "many": 10 << 10} {
@@ -23,7 +23,7 @@ func TestRepliesPushedBehindMuch(t *testing.T) {
 	}
 }
 
-// pushBehind pushes behind an answer that takes long and n of size bytes that are ready, and once
+// pushBehind pushes after an answer that takes long and n of size bytes that are ready, and once
 // more when they are due but the peer takes none yet.
 func pushBehind(t *testing.T, size, n int) {
 	const limit = 1 << 20
@@ -75,7 +75,7 @@ func TestRepliesPushedBehindALargeOne(t *testing.T) {
 		"Write": func(a *handler.Replies, _ *loop.Loop) error { return a.Write(large) },
 		"Done":  func(a *handler.Replies, _ *loop.Loop) error { a.Later().Done(large); return nil },
 		"RunOn": func(a *handler.Replies, l *loop.Loop) error { return a.RunOn(l, func([]byte) []byte { return large }) },
-		"behind others": func(a *handler.Replies, _ *loop.Loop) error {
+		"after others": func(a *handler.Replies, _ *loop.Loop) error {
 			first := a.Later()
 			a.Later().Done(large)
 			first.Done(nil)
@@ -103,7 +103,7 @@ func pushBehindLarge(t *testing.T, limit int, large []byte, answer func(a *handl
 	p.Send("?")
 	for range 3 {
 		if err := push([]byte("push")); err != nil {
-			t.Errorf("it is pushed behind it: %v", err)
+			t.Errorf("it is pushed after it: %v", err)
 		}
 	}
 	p.Unblock()
@@ -150,8 +150,8 @@ func TestRepliesPushedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A Write behind an answer that waits asks whether the connection takes more. That must not run
-// OnHighWater's hook, which may give the answer, so that there is none to be behind.
+// A Write after an answer that waits asks whether the connection takes more. That must not run
+// OnHighWater's hook, which may give the answer, so that there is none to be after.
 func TestRepliesWriteRunsNoHook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var first *handler.Reply
@@ -202,7 +202,7 @@ func TestRepliesOverUDP(t *testing.T) {
 			a.Later()
 			conn.Close()
 			if err := a.Write([]byte("6")); !errors.Is(err, loop.ErrClosed) {
-				t.Errorf("behind Close: %v", err)
+				t.Errorf("after Close: %v", err)
 			}
 		})
 	})

@@ -54,7 +54,7 @@ func numbers(first, end int) (all []int) {
 	return all
 }
 
-// New peers have a share of the loop. Those who do not fit wait for a turn behind a look at the
+// New peers have a share of the loop. Those who do not fit wait for a turn after a look at the
 // sockets, in their order, and whoever has a session passes them.
 func TestUDPNewcomersHaveAShare(t *testing.T) { synctest.Test(t, testUDPNewcomersHaveAShare) }
 
@@ -62,7 +62,7 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	p := newSlowPort(t, &Server{})
 	p.arrive(false, "a", numbers(0, 20)...)
 	if n := len(p.order); n != 5 || !p.yielded() || p.woken() != 0 {
-		t.Fatalf("%d were opened in the first turn; a further one must come behind the sockets", n)
+		t.Fatalf("%d were opened in the first turn; a further one must come after the sockets", n)
 	}
 	p.arrive(false, "b", 0, 20, 1)
 	if got := p.order[5:7]; !slices.Equal(got, []string{"0b", "1b"}) {
@@ -107,7 +107,7 @@ func testUDPNewcomersWaitForTheSocket(t *testing.T) {
 		t.Errorf("%d were opened before the socket was read again", len(p.order))
 	}
 	if p.turn(); len(p.order) != 7 { // as it has nothing more
-		t.Errorf("%d were opened in the turn behind that", len(p.order)-2)
+		t.Errorf("%d were opened in the turn after that", len(p.order)-2)
 	}
 	for range 10 { // however much comes for those who have a session
 		p.arrive(false, "", 0)

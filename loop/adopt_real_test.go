@@ -218,7 +218,7 @@ func pairOf(t *testing.T, network, addr string) (here, there net.Conn) {
 	return here, there
 }
 
-// TLS begins with what was read of it already, and behind Accept's StartTLS, too. Unix sockets are
+// TLS begins with what was read of it already, and after Accept's StartTLS, too. Unix sockets are
 // adopted like others.
 func TestAdoptTLS(t *testing.T) {
 	cfg := &tls.Config{Certificates: []tls.Certificate{looptest.Certificate("localhost")}}
@@ -309,7 +309,7 @@ func TestDetachPausedAndFull(t *testing.T) {
 		_ = nc.SetDeadline(time.Now().Add(patience))
 		rest := make([]byte, len(text)-len(read))
 		if _, err := io.ReadFull(nc, rest); err != nil || !bytes.Equal(append(read, rest...), text) {
-			t.Errorf("%d bytes read before, %d behind: %v", len(read), len(rest), err)
+			t.Errorf("%d bytes read before, %d after: %v", len(read), len(rest), err)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func TestEvictionDoesNotLinger(t *testing.T) {
 	})
 }
 
-// The end of a peer that was not read is seen behind a close, too.
+// The end of a peer that was not read is seen after a close, too.
 func TestLingerBehindAPause(t *testing.T) {
 	bubble(t, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {
 		p := srv.Open()

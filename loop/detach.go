@@ -20,12 +20,12 @@ var (
 // but not delivered. In OnMessage that begins after the message in hand. State that a codec keeps,
 // such as the first fragments of a message, is not in it.
 //
-// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs behind
-// the current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
+// From then on c is closed: Send returns ErrClosed, timers and jobs end, and OnClose runs after the
+// current callback, with ErrDetached. The peer notices nothing. The options of nc are those of
 // package net: no delay, and keepalive.
 //
 // An error means that nothing has happened. ErrUnflushed: output waits that the socket does not
-// take now; try again, behind PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
+// take now; try again, after PauseRead, when Conn.WhenPending(0, ...) says so. ErrClosed: c is
 // closing. Others: c speaks TLS, is in a Pipe, is a UDP session, Accept has not returned, or the
 // system has no descriptor left. errors.ErrUnsupported: there is no socket, as in tests in memory.
 func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {

@@ -69,7 +69,7 @@ func (g *greeted) numConns() (n int) {
 }
 
 // Who dials has the connection when the handshake of the codec is done, however its bytes come, and
-// before what comes behind it.
+// before what comes after it.
 func TestDialWaitsForHandshake(t *testing.T) {
 	for name, pieces := range map[string][]string{
 		"at once":      {"welcome\nfirst\nsecond\n"},
@@ -188,7 +188,7 @@ func TestDialHandshakeCanceled(t *testing.T) {
 }
 
 // A cancel that was made before the last byte of the handshake is decoded, and whose own turn comes
-// behind it.
+// after it.
 func TestDialHandshakeCanceledLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := dialGreeter(t, loop.Dialer{}, nil)
@@ -242,7 +242,7 @@ func TestDialHandshakeThenOpen(t *testing.T) {
 	}
 }
 
-// A pipe that begins in open has all that comes behind the handshake.
+// A pipe that begins in open has all that comes after the handshake.
 func TestDialHandshakeThenPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var side *loop.Conn

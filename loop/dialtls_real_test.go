@@ -130,7 +130,7 @@ func (p puttingCache) Put(string, *tls.ClientSessionState)      { p.put() }
 // connection, and not the process.
 func TestSessionCacheThatPanics(t *testing.T) {
 	server, trust := ownCertificate()
-	server.ClientAuth = tls.RequestClientCert // so that the session comes behind the handshake
+	server.ClientAuth = tls.RequestClientCert // so that the session comes after the handshake
 	port := tlsEcho(t, server)
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		client := &loop.Server{NumLoops: 1}

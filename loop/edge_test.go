@@ -214,7 +214,7 @@ func TestLongTicketsResume(t *testing.T) {
 	}
 }
 
-// longChain returns a client's certificate for many names behind five intermediates.
+// longChain returns a client's certificate for many names after five intermediates.
 func longChain(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	var issuer *x509.Certificate

@@ -29,7 +29,7 @@ func ExampleServer_Adopt() {
 		}
 		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lines\r\n\r\n")
 		_ = buf.Flush()
-		read, _ := buf.Reader.Peek(buf.Reader.Buffered()) // what the client sent behind its request
+		read, _ := buf.Reader.Peek(buf.Reader.Buffered()) // what the client sent after its request
 		if err := srv.Adopt(nc, read, lines); err != nil {
 			nc.Close()
 		}
@@ -51,7 +51,7 @@ func ExampleServer_Adopt() {
 	// Output: 101 HELLO
 }
 
-// A connection that says so gets a goroutine of its own, with what it has sent behind that.
+// A connection that says so gets a goroutine of its own, with what it has sent after that.
 func ExampleConn_Detach() {
 	client, stop := serve(&loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
 		return loop.HandlerFunc(func(c *loop.Conn, line []byte) error {

@@ -40,7 +40,7 @@ func ExampleServer_onClosing() {
 	// <nil>
 }
 
-// What comes behind a login waits until it is looked up.
+// What comes after a login waits until it is looked up.
 func ExampleConn_PauseRead() {
 	names := map[string]string{"secret": "Ada"} // a database, say
 	client, stop := serve(&loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {
@@ -86,7 +86,7 @@ func ExampleServer_proxyProtocol() {
 	// Output: hello from 203.0.113.7:50123
 }
 
-// However many things change while the loop is busy, they are told once, behind all of them.
+// However many things change while the loop is busy, they are told once, after all of them.
 func ExampleLoop_AtTurnEnd() {
 	changes := 0
 	told := make(chan int, 1)

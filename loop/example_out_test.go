@@ -109,7 +109,7 @@ func ExampleConn_OnFlushed() {
 				_ = c.Send(make([]byte, n))
 			}
 			if left == 0 {
-				c.Close() // behind what waits
+				c.Close() // after what waits
 			}
 		}
 		c.OnFlushed(fill)

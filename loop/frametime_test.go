@@ -115,7 +115,7 @@ func TestFrameTimeoutOfMessagesThatEnd(t *testing.T) {
 	})
 }
 
-// pauseNowAndThen has p's connection read for eight seconds, in four parts, with a pause behind
+// pauseNowAndThen has p's connection read for eight seconds, in four parts, with a pause after
 // each, in which something happens.
 func pauseNowAndThen(srv *looptest.Server, p *looptest.Peer, within func()) {
 	for range 4 {
@@ -267,7 +267,7 @@ func TestFrameTimeoutOfARecordStandsStill(t *testing.T) {
 	}
 }
 
-// busy keeps the loop in one turn until d has passed: what comes meanwhile waits behind the timers
+// busy keeps the loop in one turn until d has passed: what comes meanwhile waits after the timers
 // that are due then.
 func busy(srv *looptest.Server, d time.Duration) {
 	srv.Do(0, func(l *loop.Loop) { _ = l.Post(func() { time.Sleep(d) }) })

@@ -14,7 +14,7 @@ import (
 
 var errUnwelcome = fmt.Errorf("%w: unwelcome", codec.ErrEnd)
 
-// greeter is lines behind a handshake: it says "hello", and the first line must be "welcome".
+// greeter is lines after a handshake: it says "hello", and the first line must be "welcome".
 type greeter struct {
 	lines   codec.Lines
 	greet   func() error // nil: it greets
@@ -179,7 +179,7 @@ func TestCodecSendsWhileItGreets(t *testing.T) {
 	})
 }
 
-// asking is lines behind a greeting for which it asks somebody.
+// asking is lines after a greeting for which it asks somebody.
 type asking struct {
 	ask func()
 	codec.Lines

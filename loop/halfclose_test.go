@@ -124,7 +124,7 @@ func TestEndBehindRealJobs(t *testing.T) {
 	})
 }
 
-// A hook may close behind the jobs as well.
+// A hook may close after the jobs as well.
 func TestOnEOFBehindJobs(t *testing.T) {
 	accept := func(c *loop.Conn) loop.Handler {
 		wait := func(context.Context) int { time.Sleep(time.Second); return 1 }

@@ -103,7 +103,7 @@ func TestIdleTimeoutCutsAndEnds(t *testing.T) {
 	}
 }
 
-// The end of a peer behind bytes that are not read, as reading is paused, is found by the idle
+// The end of a peer after bytes that are not read, as reading is paused, is found by the idle
 // timeout; a peer that is there is not silent.
 func TestIdleTimeoutFindsAnEndBehindAPause(t *testing.T) {
 	rig.NeedPlain(t, "what has been read is with TLS")

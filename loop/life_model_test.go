@@ -184,7 +184,7 @@ func (l *life) OnMessage(_ *loop.Conn, msg []byte) error {
 func (ls *lives) closing(c *loop.Conn, err error) {
 	l := ls.of(c)
 	if l.place.depth > 0 || l.closed || l.last {
-		l.wrong("OnClosing within a callback, behind OnClose or again: %d, %v, %v", l.place.depth, l.closed, l.last)
+		l.wrong("OnClosing within a callback, after OnClose or again: %d, %v, %v", l.place.depth, l.closed, l.last)
 	}
 	l.mustBeCause(err)
 	defer l.enter()()

@@ -78,7 +78,7 @@ func (l *life) do(op int) {
 	}
 }
 
-// send sends a line. What OnHighWater sends within that comes behind it.
+// send sends a line. What OnHighWater sends within that comes after it.
 func (l *life) send() {
 	n, end := l.out, l.endOfOutput()
 	l.out++
@@ -100,11 +100,11 @@ func (l *life) endOfOutput() bool { return l.writeEnded || l.isClosing() && !l.l
 func (l *life) sent(n int, ended bool, err error) {
 	switch {
 	case err == nil && ended:
-		l.wrong("line %d was sent behind the end", n)
+		l.wrong("line %d was sent after the end", n)
 	case err == nil:
 		return
 	case l.out != n+1:
-		l.wrong("line %d was not sent, %v, and %d behind it were", n, err, l.out-n-1)
+		l.wrong("line %d was not sent, %v, and %d after it were", n, err, l.out-n-1)
 	case err == loop.ErrSlowConsumer && !ended && !l.last && !l.known:
 		l.known, l.cause = true, err
 	case err == loop.ErrClosed && !ended && !l.isClosing():
@@ -136,7 +136,7 @@ func (l *life) setHook() {
 	timer.Timer = l.c.OnIdle(kind, l.second/100+l.d(5), func(n int) {
 		defer l.begin("a hook", false)()
 		if timer.stopped || n != 1 && n != timer.n+1 {
-			l.wrong("a hook fires as number %d behind %d; stopped: %v", n, timer.n, timer.stopped)
+			l.wrong("a hook fires as number %d after %d; stopped: %v", n, timer.n, timer.stopped)
 		}
 		timer.n = n
 		l.body()
@@ -285,6 +285,6 @@ func (l *life) close() {
 		l.c.CloseWithError(errLife)
 	}
 	if !l.isClosing() {
-		l.wrong("it is not closing behind Close")
+		l.wrong("it is not closing after Close")
 	}
 }

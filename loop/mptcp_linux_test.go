@@ -48,7 +48,7 @@ func listenMPTCP(t *testing.T) net.Listener {
 
 // MPTCP has queues of its own above those of its subflows, so that what a poller says of its
 // sockets, and how much one read takes, is another matter than with TCP. Each byte arrives all the
-// same, in small pieces and in large ones, and behind the end of the client's output, too.
+// same, in small pieces and in large ones, and after the end of the client's output, too.
 func TestMPTCPEcho(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		srv := &loop.Server{AcceptFrom: listenMPTCP(t), Accept: func(c *loop.Conn) loop.Handler {
@@ -84,7 +84,7 @@ func TestMPTCPEcho(t *testing.T) {
 	})
 }
 
-// What came while nothing was read is delivered by ResumeRead, with the end behind it.
+// What came while nothing was read is delivered by ResumeRead, with the end after it.
 func TestMPTCPPause(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const much = 1 << 20

@@ -54,7 +54,7 @@ func TestDrainWaitsForJobs(t *testing.T) {
 }
 
 // At the drain timeout works are told, and given some time; those that do not return are left
-// behind, and logged.
+// after, and logged.
 func TestDrainTimeoutCutsJobs(t *testing.T) {
 	for _, test := range []struct {
 		name     string

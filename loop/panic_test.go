@@ -140,12 +140,12 @@ func TestPanicsInAFarewellAndBehindIt(t *testing.T) {
 		tell(srv, p, func(c *loop.Conn) {
 			c.AfterFunc(0, func() {
 				conns[1].CloseWithError(errOwn)
-				panic("behind it")
+				panic("after it")
 			})
 		})
 		wait(time.Second)
 		var pe *loop.PanicError
-		if !errors.Is(q.Reason(), errOwn) || !errors.As(p.Reason(), &pe) || pe.Value != "behind it" || r.Ended() {
+		if !errors.Is(q.Reason(), errOwn) || !errors.As(p.Reason(), &pe) || pe.Value != "after it" || r.Ended() {
 			t.Errorf("reasons %v and %v, the third ended: %v", p.Reason(), q.Reason(), r.Ended())
 		}
 	})

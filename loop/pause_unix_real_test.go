@@ -11,7 +11,7 @@ import (
 )
 
 // What a unix peer sent before it went is kept while its connection is paused, also if it is as
-// much as is read at once, and the reset is seen right behind it.
+// much as is read at once, and the reset is seen right after it.
 func TestUnixPeerGoesWhilePaused(t *testing.T) {
 	for _, size := range []int{64<<10 - 1, 64 << 10, 64<<10 + 1} {
 		bothEngines(t, func(t *testing.T, ctx context.Context) {

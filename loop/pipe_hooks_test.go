@@ -48,7 +48,7 @@ func TestPipeBesideHooks(t *testing.T) {
 		}
 		p.CloseWrite()
 		if got := q.Received(); got != "the end" || ended != 1 {
-			t.Errorf("%q arrived behind the end, which the hook was told of %d times", got, ended)
+			t.Errorf("%q arrived after the end, which the hook was told of %d times", got, ended)
 		}
 		q.Send("answer")
 		if got := p.Received(); got != "answer" {
@@ -64,7 +64,7 @@ func TestPipeBesideHooks(t *testing.T) {
 }
 
 // A peer that has ended its output before the pipe began, and whose connection OnEOF has kept open,
-// counts in it as one that ends it now: behind what was not a frame yet.
+// counts in it as one that ends it now: after what was not a frame yet.
 func TestPipeAfterEOF(t *testing.T) {
 	for i := range 4 {
 		inHook, unfinished := i&1 != 0, []string{"", "no line"}[i/2]

@@ -8,7 +8,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// pipeOf runs f with two peers whose connections are piped. setup is called on the loop, behind
+// pipeOf runs f with two peers whose connections are piped. setup is called on the loop, after
 // Pipe.
 func pipeOf(t *testing.T, cfg loop.PipeConfig, setup func(a, b *loop.Conn), f func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer)) {
 	t.Helper()

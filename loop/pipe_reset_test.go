@@ -13,7 +13,7 @@ import (
 
 func untouched(_, _ *loop.Conn) {}
 
-// Who was not told an end must not read one: a reset of one side is one of the other side, behind
+// Who was not told an end must not read one: a reset of one side is one of the other side, after
 // all that came before.
 func TestPipePassesAResetOn(t *testing.T) {
 	pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
@@ -59,7 +59,7 @@ func TestPipePassesNoEndOnAsAReset(t *testing.T) {
 // A peer that takes its time gets all that came before the reset, for as long as a close may take,
 // also what its socket has taken already; and the reset then.
 func TestPipeResetWaitsForWhatIsLeft(t *testing.T) {
-	const in, waits = 1000, 4000 // in the socket, and behind it
+	const in, waits = 1000, 4000 // in the socket, and after it
 	for name, step := range map[string]func(t *testing.T, srv *looptest.Server, q *looptest.Peer){
 		"all at once": func(_ *testing.T, _ *looptest.Server, q *looptest.Peer) { q.Unblock() },
 		"the socket's first": func(t *testing.T, srv *looptest.Server, q *looptest.Peer) {

@@ -37,7 +37,7 @@ func TestPipeSplicesPastUrgentData(t *testing.T) {
 		go func() { _, _ = c.Write(want) }()
 		got := make([]byte, len(want))
 		if n, err := io.ReadFull(b, got); err != nil || string(got) != string(want) {
-			t.Fatalf("%d bytes behind urgent data, %v; the same: %v", n, err, string(got) == string(want))
+			t.Fatalf("%d bytes after urgent data, %v; the same: %v", n, err, string(got) == string(want))
 		}
 	}
 }

@@ -126,8 +126,8 @@ func TestPausedReadingLosesNothing(t *testing.T) {
 	}
 }
 
-// The last input is held when reading is resumed, and only the end is behind it: the engine may
-// tell of the end before the loop has come to what is held.
+// The last input is held when reading is resumed, and only the end is after it: the engine may tell
+// of the end before the loop has come to what is held.
 func TestEndRightAfterResume(t *testing.T) {
 	var got []string
 	var c *loop.Conn

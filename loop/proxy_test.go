@@ -212,7 +212,7 @@ func TestBusyConnectionsAreNotDrained(t *testing.T) {
 				c.SetBusy(true)
 			case "end":
 				c.SetBusy(false)
-				_ = c.Send([]byte("done")) // it closes behind the callback
+				_ = c.Send([]byte("done")) // it closes after the callback
 			}
 			return nil
 		})

@@ -58,7 +58,7 @@ func (r *rig) ticksAt() (when time.Duration, changes int) {
 	return r.eng.tick, changes
 }
 
-// yielded reports whether the loop has asked for a turn behind a look at its sockets since the last
+// yielded reports whether the loop has asked for a turn after a look at its sockets since the last
 // call.
 func (r *rig) yielded() bool { return r.eng.again.Swap(0) != 0 }
 

@@ -56,7 +56,7 @@ func (r *slowRig) expect(t *testing.T, n int) {
 }
 
 // A connection with much input has its share of the loop, then others have a turn; it goes on in
-// turns that come behind a look at the sockets, and its socket is read again when all is done.
+// turns that come after a look at the sockets, and its socket is read again when all is done.
 func TestShareOfTheLoop(t *testing.T) { synctest.Test(t, testShareOfTheLoop) }
 
 func testShareOfTheLoop(t *testing.T) {
@@ -65,7 +65,7 @@ func testShareOfTheLoop(t *testing.T) {
 	s.Readable(numbered(5000))
 	n := len(r.got)
 	if n < 5 || n > firstLook+nextLook || !r.yielded() || r.woken() != 0 {
-		t.Fatalf("%d messages in the first turn; a further turn must come behind the sockets", n)
+		t.Fatalf("%d messages in the first turn; a further turn must come after the sockets", n)
 	}
 	if c.in.pauses&pausedSocket == 0 {
 		t.Error("its socket is still read")
@@ -204,7 +204,7 @@ func testResetDoesNotEndTheShares(t *testing.T) {
 	}
 }
 
-// A long message counts for more: the clock is read behind it.
+// A long message counts for more: the clock is read after it.
 func TestLongMessagesCountForMore(t *testing.T) { synctest.Test(t, testLongMessagesCountForMore) }
 
 func testLongMessagesCountForMore(t *testing.T) {

@@ -18,7 +18,7 @@ var errEnough = errors.New("enough")
 func TestStartTLSThenClose(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		queued    string        // is sent behind StartTLS
+		queued    string        // is sent after StartTLS
 		handshake bool          // there is one
 		room      int           // of the socket, or -1
 		after     time.Duration // how long it takes to close
@@ -27,8 +27,8 @@ func TestStartTLSThenClose(t *testing.T) {
 		{"nothing waits", "", false, -1, 0, ""},
 		{"something waits", "bye", true, -1, 0, "bye\n"},
 		{"something waits in vain", "bye", false, -1, 5 * time.Second, ""},
-		{"nothing waits, behind a full socket", "", false, 3, 5 * time.Second, ""},
-		{"something waits, behind a full socket", "bye", false, 3, 5 * time.Second, ""},
+		{"nothing waits, after a full socket", "", false, 3, 5 * time.Second, ""},
+		{"something waits, after a full socket", "bye", false, 3, 5 * time.Second, ""},
 	} {
 		post := &postman{}
 		post.begin = func(c *loop.Conn) error {
@@ -103,7 +103,7 @@ func TestStartTLSThenCloseOfAFullSocket(t *testing.T) {
 	})
 }
 
-// CloseWrite ends the output behind the handshake.
+// CloseWrite ends the output after the handshake.
 func TestStartTLSThenCloseWrite(t *testing.T) {
 	for _, queued := range []string{"", "bye\n"} {
 		post := &postman{mute: true}
@@ -137,7 +137,7 @@ func TestStartTLSThenCloseWrite(t *testing.T) {
 	}
 }
 
-// The drain closes who is in the middle of a handshake at once, or says goodbye behind it.
+// The drain closes who is in the middle of a handshake at once, or says goodbye after it.
 func TestStartTLSIsDrained(t *testing.T) {
 	for name, goodbye := range map[string]func(c *loop.Conn){"silent": nil, "goodbye": func(c *loop.Conn) { _ = c.Send([]byte("bye")) }} {
 		post := &postman{}

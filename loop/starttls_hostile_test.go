@@ -16,8 +16,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What somebody between client and server has put behind STARTTLS in plain text (CVE-2011-0411) is
-// no command, neither before the handshake nor behind it: it is the beginning of the handshake,
+// What somebody between client and server has put after STARTTLS in plain text (CVE-2011-0411) is
+// no command, neither before the handshake nor after it: it is the beginning of the handshake,
 // which fails. So it is however it is cut, and wherever it waits.
 func TestFaultInjectedCommand(t *testing.T) {
 	const stream = "STARTTLS\r\nMAIL FROM:<mallory>\r\nRCPT TO:<a>\r\n"
@@ -44,7 +44,7 @@ func TestFaultInjectedCommand(t *testing.T) {
 				if got := p.Received(); !strings.HasPrefix(got, "220 ready\n") || strings.Contains(got, "250") {
 					t.Errorf("%s, cut at %d: answered by %q", name, cut, got)
 				}
-				p.StartTLS(clientTLS()) // the client's part, behind what is not its own
+				p.StartTLS(clientTLS()) // the client's part, after what is not its own
 				if st, err := p.TLS(); err == nil || st.HandshakeComplete {
 					t.Errorf("%s, cut at %d: there is a handshake", name, cut)
 				}
@@ -61,7 +61,7 @@ func TestFaultInjectedCommand(t *testing.T) {
 	}
 }
 
-// The same for a client: what was put behind the server's "ready" is no answer.
+// The same for a client: what was put after the server's "ready" is no answer.
 func TestFaultInjectedAnswer(t *testing.T) {
 	const stream = "220 ready\r\n250 mallory is here\r\n"
 	for cut := range len(stream) + 1 {
@@ -211,13 +211,13 @@ func TestFaultUnfinishedHandshakes(t *testing.T) {
 		{"a reset", func(_ *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 		{"who trusts nobody", func(_ *looptest.Server, p *looptest.Peer) { p.StartTLS(&tls.Config{ServerName: "x"}) }, "bad certificate"},
 		{"a full socket", func(srv *looptest.Server, p *looptest.Peer) { srv.Sleep(10 * time.Second) }, "loop: handshake timeout after 10s"},
-		{"the end behind a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Close() }, "unexpected EOF"},
-		{"more, and the end, behind a full socket", func(srv *looptest.Server, p *looptest.Peer) {
+		{"the end after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Close() }, "unexpected EOF"},
+		{"more, and the end, after a full socket", func(srv *looptest.Server, p *looptest.Peer) {
 			p.Send("\x16\x03")
 			p.Close() // is not noticed, as the socket rests
 			srv.Sleep(10 * time.Second)
 		}, "loop: handshake timeout after 10s"},
-		{"a reset behind a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
+		{"a reset after a full socket", func(srv *looptest.Server, p *looptest.Peer) { p.Reset() }, "connection reset"},
 	} {
 		post := &postman{}
 		mail(t, post, &loop.Server{}, func(t *testing.T, srv *looptest.Server) {

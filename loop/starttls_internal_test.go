@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// What was delivered in shares behind a reset asks for TLS in vain, and what is behind that is not
+// What was delivered in shares after a reset asks for TLS in vain, and what is after that is not
 // delivered.
 func TestStartTLSBehindAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A dialogue is what a protocol has before TLS: a greeting, and answers, each to what ends like
-// this. TLS comes behind the last one.
+// this. TLS comes after the last one.
 type dialogue struct {
 	greeting string
 	steps    [][2]string

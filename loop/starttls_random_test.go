@@ -18,7 +18,7 @@ import (
 )
 
 // Whatever both sides do, at any time: each connection has one end, nothing is left of it, and no
-// message of plain text comes behind STARTTLS.
+// message of plain text comes after STARTTLS.
 func TestStartTLSAtRandom(t *testing.T) {
 	first := seed.Pick(t, 1)
 	for i := range uint64(300) {

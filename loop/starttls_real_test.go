@@ -56,8 +56,8 @@ func upgrading(before string, more func(c *loop.Conn)) *loop.Server {
 	}
 }
 
-// A frugal client writes n bytes at a time, what comes first together with what comes behind it,
-// and reads what is in plain text before it gives its bytes to crypto/tls.
+// A frugal client writes n bytes at a time, what comes first together with what comes after it, and
+// reads what is in plain text before it gives its bytes to crypto/tls.
 type frugal struct {
 	net.Conn
 	n     int
@@ -130,7 +130,7 @@ func TestStartTLSOfClients(t *testing.T) {
 	}
 }
 
-// What was sent behind StartTLS before Close arrives, though the ClientHello was there already.
+// What was sent after StartTLS before Close arrives, though the ClientHello was there already.
 func TestStartTLSThenCloseWithAnEarlyHello(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		for name, before := range map[string]string{"a line": "220 ready\n", "a full socket": strings.Repeat("p", 1<<20)} {
@@ -182,7 +182,7 @@ func TestStartTLSBehindAFlood(t *testing.T) {
 	})
 }
 
-// Much that comes and goes by TLS behind the change is whole.
+// Much that comes and goes by TLS after the change is whole.
 func TestStartTLSEchoesMuch(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		srv := upgrading("220 ready\n", func(c *loop.Conn) { c.SetCodec(nil) })

@@ -111,7 +111,7 @@ func TestStartTLS(t *testing.T) {
 		}
 		secure(t, p)
 		if got := p.Received(); got != "hello\n" {
-			t.Errorf("behind the handshake: %q", got)
+			t.Errorf("after the handshake: %q", got)
 		}
 		p.Send("EHLO", " b\r\n")
 		if got := p.Received(); got != "250 +EHLO b\n" {
@@ -251,7 +251,7 @@ func TestStartTLSMeanwhile(t *testing.T) {
 		srv.Sleep(3 * time.Second)
 		p.StartTLS(clientTLS())
 		if got := p.Received(); got != "job\ntimer\ntell\nidle\n" {
-			t.Errorf("behind the handshake: %q", got)
+			t.Errorf("after the handshake: %q", got)
 		}
 	})
 }
@@ -312,8 +312,8 @@ func TestStartTLSWithACodecThatGreets(t *testing.T) {
 	}
 }
 
-// A connection may speak TLS from Accept on, behind a greeting, a PROXY header, and not at all if
-// it is refused.
+// A connection may speak TLS from Accept on, after a greeting, a PROXY header, and not at all if it
+// is refused.
 func TestStartTLSInAccept(t *testing.T) {
 	post := &postman{}
 	refuse := false

@@ -9,7 +9,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What AtTurnEnd was given runs once, behind the messages that came together, and what it sends
+// What AtTurnEnd was given runs once, after the messages that came together, and what it sends
 // leaves with what they have sent. A panic costs only itself.
 func TestAtTurnEnd(t *testing.T) {
 	var order []string

@@ -29,7 +29,7 @@ const RingSlots = numSlots
 // A Ring is one level of a [Wheel], for tools that draw it.
 type Ring struct {
 	Span     time.Duration          // of a slot
-	Hand     int                    // the slot where the wheel is; those behind it are in the future
+	Hand     int                    // the slot where the wheel is; those after it are in the future
 	Occupied [RingSlots / 64]uint64 // bit s%64 of [s/64]: slot s has timers
 }
 

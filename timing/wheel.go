@@ -359,7 +359,7 @@ func (w *Wheel) nextSlot() (level int, tick uint64) {
 
 // moveDown files the timers of a level's present slot anew, on lower levels, and returns the budget
 // that is left. A slot may take several calls. Meanwhile the wheel stands still, and newcomers for
-// the time of the slot go behind the timers in it.
+// the time of the slot go after the timers in it.
 func (w *Wheel) moveDown(level, budget int) (left int) {
 	at := slotAt(level, w.pos)
 	w.moving = 0 // so that place finds the level below
@@ -384,7 +384,7 @@ func (w *Wheel) fire(budget int, take func(Due) bool) (left int, more bool) {
 	for ; budget > 0 && w.slots[at].first != 0; budget-- {
 		i := w.slots[at].first
 		n := w.node(i)
-		if n.round == w.round { // added by a callback of this Advance; so were all behind it
+		if n.round == w.round { // added by a callback of this Advance; so were all after it
 			return budget, false
 		}
 		assert(!asserting || n.round != 0 || n.slot&extended != 0 || w.up(n.when) == w.pos, "called at another tick")
@@ -449,7 +449,7 @@ func (w *Wheel) file(i uint32, n *node, when time.Duration) {
 // what a callback adds that is due already ends the slot for this Advance.
 func (w *Wheel) place(i uint32, n *node, tick uint64) {
 	level := max((bits.Len64((w.pos^tick)|slotMask)-1)/slotBits, w.moving>>slotBits)
-	assert(tick >= w.pos, "a timer behind the hand")
+	assert(tick >= w.pos, "a timer before the hand")
 	at := slotAt(level, tick)
 	for at >= len(w.slots) {
 		w.slots = append(w.slots, make([]slot, numSlots)...)

@@ -250,7 +250,7 @@ type sharing struct{ counting }
 
 func (c *sharing) New() codec.Codec { return &c.counting }
 
-// lateResumer starts one byte behind what has been seen.
+// lateResumer starts one byte after what has been seen.
 type lateResumer struct{ codec.Lines }
 
 func (c lateResumer) DecodeFrom(data []byte, seen int) (int, []byte, error) {

@@ -23,7 +23,7 @@ func configuration(s *Suite) error {
 	return err
 }
 
-// greeting wants the first words behind what is in dst, or an error and no trace there.
+// greeting wants the first words after what is in dst, or an error and no trace there.
 func greeting(s *Suite) error {
 	o, ok := connection(s.New()).(codec.Opener)
 	if !ok {
@@ -49,10 +49,10 @@ func (s *Suite) expect(want [][]byte, pieces ...[]byte) error {
 			return err
 		}
 		if len(d.data) > 0 {
-			return fmt.Errorf("%d bytes are left over behind the last frame", len(d.data))
+			return fmt.Errorf("%d bytes are left over after the last frame", len(d.data))
 		}
 		if size, ok := unfinished(d.codec); ok {
-			return fmt.Errorf("by Unfinished a message of %d bytes is unfinished behind the last frame", size)
+			return fmt.Errorf("by Unfinished a message of %d bytes is unfinished after the last frame", size)
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func frameSize(s *Suite) error {
 	return nil
 }
 
-// appendFrame wants what is in dst to stay, with and without room behind it, and frame not to
+// appendFrame wants what is in dst to stay, with and without room after it, and frame not to
 // change.
 func appendFrame(s *Suite) error {
 	const before = "what was there"

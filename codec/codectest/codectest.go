@@ -7,7 +7,7 @@
 // Frames are fed whole, byte by byte, in random pieces and several at once, directly and through a
 // framing.Decoder, mixed up and cut off; what comes out must be what was put in, at every length up
 // to the limit and none above it, and nothing may be kept, changed or returned that the contract
-// forbids. A codec.Saver moves behind each piece, and is given states that are damaged. Frames with
+// forbids. A codec.Saver moves after each piece, and is given states that are damaged. Frames with
 // the codec's own marks in them, such as a delimiter, must stay one frame or be refused.
 package codectest
 

@@ -88,7 +88,7 @@ func (d *driver) decode(data []byte) (advance int, frame []byte, err error) {
 	return d.codec.Decode(data)
 }
 
-// reply collects what a Responder has to say: behind what is there already, and once.
+// reply collects what a Responder has to say: after what is there already, and once.
 func (d *driver) reply() error {
 	r, ok := d.codec.(codec.Responder)
 	if !ok {

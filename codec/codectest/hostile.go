@@ -211,7 +211,7 @@ func payloads(s *Suite) error {
 		}
 		d := newDriver(s.New(), true)
 		if err := d.feed(wire[len(before):]); err != nil || len(d.data) > 0 {
-			return fmt.Errorf("the frame %q and one behind it: error %v, and %d bytes are left over", payload, err, len(d.data))
+			return fmt.Errorf("the frame %q and one after it: error %v, and %d bytes are left over", payload, err, len(d.data))
 		}
 		want := [][]byte{payload, behind}
 		if refusal != nil {
@@ -221,7 +221,7 @@ func payloads(s *Suite) error {
 			want[0] = d.frames[0] // its header, if it has one, is the codec's to write
 		}
 		if err := s.same(d.frames, want); err != nil {
-			return fmt.Errorf("the frame %q (error %v) and sample 0 behind it: %w", payload, refusal, err)
+			return fmt.Errorf("the frame %q (error %v) and sample 0 after it: %w", payload, refusal, err)
 		}
 	}
 	return nil

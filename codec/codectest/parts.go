@@ -60,7 +60,7 @@ func (s *Suite) inParts(d *driver, frame []byte) error {
 		case last && len(d.data) > 0:
 			return fmt.Errorf("%d bytes are left over", len(d.data))
 		case last && ok:
-			return errors.New("behind the last part, Unfinished is true")
+			return errors.New("after the last part, Unfinished is true")
 		case last:
 			return s.same(got, [][]byte{frame})
 		case len(got) > 0:

@@ -36,12 +36,12 @@ func saved(s *Suite) error {
 	return nil
 }
 
-// moving is expect of a connection that moves behind each piece, if its state can be saved there.
+// moving is expect of a connection that moves after each piece, if its state can be saved there.
 func (s *Suite) moving(want [][]byte, pieces ...[]byte) error {
 	d := newDriver(s.New(), true)
 	for i, piece := range pieces {
 		if err := d.feed(piece); err != nil {
-			return fmt.Errorf("moved behind each piece, in piece %d: %w", i+1, err)
+			return fmt.Errorf("moved after each piece, in piece %d: %w", i+1, err)
 		}
 		state, err := save(d.codec)
 		switch {
@@ -52,7 +52,7 @@ func (s *Suite) moving(want [][]byte, pieces ...[]byte) error {
 		}
 		d.codec, d.seen = connection(s.New()), 0
 		if err := d.codec.(codec.Saver).Restore(state); err != nil {
-			return fmt.Errorf("behind piece %d, Restore refuses what Save returned: %w", i+1, err)
+			return fmt.Errorf("after piece %d, Restore refuses what Save returned: %w", i+1, err)
 		}
 	}
 	return s.same(d.frames, want)

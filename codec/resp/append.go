@@ -87,7 +87,7 @@ func (v Version) AppendNullArray(dst []byte) []byte {
 	return append(dst, "*-1\r\n"...)
 }
 
-// AppendMap appends the head of a map; n keys, each with its value behind it, are to follow. In
+// AppendMap appends the head of a map; n keys, each with its value after it, are to follow. In
 // RESP2 it is an array of 2n.
 func (v Version) AppendMap(dst []byte, n int) []byte {
 	if v == RESP3 {

@@ -16,7 +16,7 @@ type ProtocolError struct {
 	kind error
 }
 
-// Error returns the reason behind "Protocol error: ".
+// Error returns the reason after "Protocol error: ".
 func (e *ProtocolError) Error() string { return "Protocol error: " + e.Reason }
 
 // Unwrap returns codec.ErrMalformed or codec.ErrTooLong.
@@ -34,8 +34,8 @@ func tooLong(reason string) error {
 
 // ErrHTTP is the reason of a connection whose peer speaks HTTP: an inline request whose command is
 // POST or Host:. A page can have a browser send such a request, with commands in its body. The
-// codec refuses it before anything behind that line is decoded, and sends no answer, as
-// redis-server does. It is codec.ErrMalformed to errors.Is.
+// codec refuses it before anything after that line is decoded, and sends no answer, as redis-server
+// does. It is codec.ErrMalformed to errors.Is.
 var ErrHTTP = fmt.Errorf("%w: resp: an HTTP request in place of a command", codec.ErrMalformed)
 
 // ErrNoConn is what a Server or Client returns that is used as the codec of a connection: only what

@@ -173,7 +173,7 @@ func (r *Requests) argument(data []byte) (ok bool, err error) {
 		return false, nil
 	}
 	if data[end] != '\r' || data[end+1] != '\n' {
-		return false, malformed("expected CRLF behind a bulk string")
+		return false, malformed("expected CRLF after a bulk string")
 	}
 	r.spans = append(r.spans, span{next, end})
 	r.pos = end + 2

@@ -82,7 +82,7 @@ func (s *skipper) bulk(data []byte, from int, n int64, max int) (next int, more 
 	}
 	end := int(whole) - 2
 	if data[end] != '\r' || data[end+1] != '\n' {
-		return 0, 0, malformed("expected CRLF behind a bulk string")
+		return 0, 0, malformed("expected CRLF after a bulk string")
 	}
 	return end + 2, 0, nil
 }

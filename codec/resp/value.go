@@ -23,8 +23,8 @@ type Value struct {
 	// Int is the number if Kind is ':', and 1 for a boolean that is true.
 	Int int64
 
-	// Elems are the elements of an array, set or push; of a map the keys, each with its value
-	// behind it.
+	// Elems are the elements of an array, set or push; of a map the keys, each with its value after
+	// it.
 	Elems []Value
 
 	// Attr are the attributes that came before the value, in pairs as in a map; usually none.
@@ -53,7 +53,7 @@ func (e ReplyError) Error() string { return string(e) }
 func Parse(frame []byte) (Value, error) {
 	v, rest, err := parse(frame, 0)
 	if err == nil && len(rest) > 0 {
-		err = malformed("bytes behind the reply")
+		err = malformed("bytes after the reply")
 	}
 	return v, err
 }

@@ -76,7 +76,7 @@ func TestClientOnOpenFails(t *testing.T) {
 	})
 }
 
-// Nothing of the handshake is left over: who changes the codec in open has all that came behind it,
+// Nothing of the handshake is left over: who changes the codec in open has all that came after it,
 // and no more. So has a pipe, which passes on the frames of a browser as they are.
 func TestClientLeavesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestClientThenPipe(t *testing.T) {
 	})
 }
 
-// What is asked while the request is made, such as a token, may send something: it goes out behind
+// What is asked while the request is made, such as a token, may send something: it goes out after
 // the handshake.
 func TestClientSendsInPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,11 +74,11 @@ func (tc *protocolCase) runClient(t *testing.T, s *stranger, pieces [][]byte) {
 	if !strings.HasPrefix(tc.want[len(tc.want)-1], "close") {
 		_, _ = c.Write(flipped(closing(1000, "")).wire())
 		if got := c.next(); got != "close 1000" {
-			t.Fatalf("in %d pieces: behind the last answer came %s", len(pieces), got)
+			t.Fatalf("in %d pieces: after the last answer came %s", len(pieces), got)
 		}
 	}
 	if got := c.next(); got != "EOF" {
-		t.Errorf("in %d pieces: behind the close came %s, want EOF", len(pieces), got)
+		t.Errorf("in %d pieces: after the close came %s, want EOF", len(pieces), got)
 	}
 }
 

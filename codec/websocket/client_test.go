@@ -187,7 +187,7 @@ func TestClientRefused(t *testing.T) {
 		"a page":           {"200 OK\r\nContent-Length: 2\r\n\r\nhi", websocket.HandshakeError{Status: 200, Reason: "OK", Body: []byte("hi")}, ""},
 		"no reason":        {"599 \r\n\r\n", websocket.HandshakeError{Status: 599}, ""},
 		"a nasty reason":   {"400 \x1b[2J\xff" + long + "\r\n\r\n", websocket.HandshakeError{Status: 400, Reason: ("?[2J\ufffd" + long)[:123]}, ""},
-		"behind another":   {"100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n", websocket.HandshakeError{Status: 404, Reason: "Not Found"}, ""},
+		"after another":    {"100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\n", websocket.HandshakeError{Status: 404, Reason: "Not Found"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, proto := range []string{"HTTP/1.1 ", "HTTP/1.0 "} {
@@ -298,7 +298,7 @@ func TestClientNotSecure(t *testing.T) {
 	}
 }
 
-// What is sent before the handshake is done goes out behind it. More than 64 KiB are refused.
+// What is sent before the handshake is done goes out after it. More than 64 KiB are refused.
 func TestClientSendsEarly(t *testing.T) {
 	d := ask(t, &websocket.Client{URL: "ws://x"})
 	c := d.Codec()

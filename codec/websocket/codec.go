@@ -63,7 +63,7 @@ type Codec struct {
 
 	// HTTP, if not nil, answers plain HTTP requests, so that one port serves the page and its
 	// socket. It runs on the loop. The answer is held in memory until the peer has taken it, and
-	// the connection closes behind it with ErrHTTP: it is meant for pages, not for downloads. A
+	// the connection closes after it with ErrHTTP: it is meant for pages, not for downloads. A
 	// request with a body is refused with 413.
 	HTTP http.Handler
 

@@ -34,8 +34,8 @@ func acceptGreeter(c *loop.Conn) loop.Handler {
 	return &greeter{func(error) {}}
 }
 
-// received shows the frames that a peer in memory got, behind the head of an HTTP answer if there
-// is one.
+// received shows the frames that a peer in memory got, after the head of an HTTP answer if there is
+// one.
 func received(p *looptest.Peer) (head string, frames []string) {
 	data := p.Received()
 	if strings.HasPrefix(data, "HTTP/") {
@@ -85,7 +85,7 @@ func TestOneHandlerForBoth(t *testing.T) {
 	})
 }
 
-// OnOpen comes behind the answer, and in front of the first message, however the bytes come.
+// OnOpen comes after the answer, and in front of the first message, however the bytes come.
 func TestOnOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened int
@@ -246,7 +246,7 @@ func TestCloseWaits(t *testing.T) {
 				t.Errorf("closed with %v", p.Reason())
 			}
 			if got := p.Received(); got != "" {
-				t.Errorf("behind the close frame came %q", got)
+				t.Errorf("after the close frame came %q", got)
 			}
 		}
 	})

@@ -146,7 +146,7 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 		case len(i.out) > limit:
 			return nil, tooBig("decompressed message", len(i.out), limit)
 		case err == io.EOF && i.hasMore():
-			return nil, violation(StatusInvalidData, "a compressed message with data behind its final block")
+			return nil, violation(StatusInvalidData, "a compressed message with data after its final block")
 		case err == io.EOF:
 			return append(make([]byte, 0, len(i.out)), i.out...), nil
 		case err != nil:
@@ -155,8 +155,8 @@ func inflate(data []byte, limit int) (message []byte, err error) {
 	}
 }
 
-// hasMore reports whether a message goes on behind a block that says it is the last. The empty
-// block of RFC 7692 section 7.2.3.5 is no more than that block's end.
+// hasMore reports whether a message goes on after a block that says it is the last. The empty block
+// of RFC 7692 section 7.2.3.5 is no more than that block's end.
 func (i *inflater) hasMore() bool {
 	if i.src.Len() == 1 {
 		b, _ := i.src.ReadByte()

@@ -147,7 +147,7 @@ func TestCompressedIsSlim(t *testing.T) {
 	}
 }
 
-// A block that says it is the last, with more of the message behind it: all of the message is
+// A block that says it is the last, with more of the message after it: all of the message is
 // delivered, or the connection closes with 1007. RFC 7692 section 7.2.3.5 ends such a block with an
 // empty one, which has one byte on the wire.
 func TestFinalBlock(t *testing.T) {

@@ -130,7 +130,7 @@ func TestFragmentsAfterClose(t *testing.T) {
 	}
 }
 
-// Fragments that have begun before our close frame end behind it. They are not waited for.
+// Fragments that have begun before our close frame end after it. They are not waited for.
 func TestFragmentsAroundClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := looptest.Start(t, &loop.Server{
@@ -148,7 +148,7 @@ func TestFragmentsAroundClose(t *testing.T) {
 				}
 				websocket.Close(c, 4002, "waiting")
 				if n, ok := websocket.Of(c).Unfinished(); n != 0 || ok {
-					t.Errorf("behind our close frame Unfinished is %d, %t", n, ok)
+					t.Errorf("after our close frame Unfinished is %d, %t", n, ok)
 				}
 			}
 		})

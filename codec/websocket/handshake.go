@@ -242,7 +242,7 @@ func withHeader(answer []byte, h http.Header) []byte {
 }
 
 // refuseHTTP2 answers a client that begins with HTTP/2 in its own words: a GOAWAY with the code
-// HTTP_1_1_REQUIRED (RFC 9113 sections 3.4, 6.8 and 7) behind the SETTINGS that must come first.
+// HTTP_1_1_REQUIRED (RFC 9113 sections 3.4, 6.8 and 7) after the SETTINGS that must come first.
 func (c *Conn) refuseHTTP2() error {
 	const settings, goAway, http11Required = 4, 7, 13
 	const why = "WebSocket is served by HTTP/1.1 here"

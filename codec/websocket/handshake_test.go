@@ -61,7 +61,7 @@ func handshakeCases() []handshakeCase {
 		{"4.2.2", "version 013", []string{"Sec-WebSocket-Version: 013"}, http.StatusUpgradeRequired},
 		{"11.3.5", "two versions", []string{"X-A: 1\r\nSec-WebSocket-Version: 8"}, bad},
 		{"4.2.2", "another path", []string{"GET /other HTTP/1.1"}, http.StatusNotFound},
-		{"4.2.2", "the path with a slash behind it", []string{"GET /chat/ HTTP/1.1"}, http.StatusNotFound},
+		{"4.2.2", "the path with a slash after it", []string{"GET /chat/ HTTP/1.1"}, http.StatusNotFound},
 		{"10.2", "the same origin", []string{"Host: example.com", "Origin: https://example.com"}, switching},
 		{"10.2", "the same origin in capitals", []string{"Host: example.com", "Origin: HTTPS://EXAMPLE.COM"}, switching},
 		{"10.2", "an origin that is allowed", []string{"Origin: https://friend.example"}, switching},
@@ -125,7 +125,7 @@ func TestHandshake(t *testing.T) {
 			}
 			tc.refused(t, r)
 			if got := c.next(); got != "EOF" {
-				t.Errorf("behind the answer came %s, want EOF", got)
+				t.Errorf("after the answer came %s, want EOF", got)
 			}
 		})
 	}
@@ -287,7 +287,7 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%q: the answer does not say that the connection closes", name)
 		}
 		if rest, err := io.ReadAll(c.in); err != nil || len(rest) > 0 {
-			t.Errorf("%q: behind the answer came %q, %v", name, rest, err)
+			t.Errorf("%q: after the answer came %q, %v", name, rest, err)
 		}
 		if err := s.reason(t); tc.status < 400 && (!errors.Is(err, websocket.ErrHTTP) || !errors.Is(err, codec.ErrEnd)) {
 			t.Errorf("%q: OnClose got %v, want ErrHTTP", name, err)

@@ -18,7 +18,7 @@ type protocolCase struct {
 	name    string
 	send    []frame
 	want    []string
-	raw     string // sent behind the frames
+	raw     string // sent after the frames
 }
 
 const (
@@ -212,7 +212,7 @@ func closeCases() (cases []protocolCase) {
 		protocolCase{"7.1.2", "the server closes and waits", []frame{text("please close and wait"), closing(4002, "")}, []string{`close 4002 "waiting"`}, ""},
 		protocolCase{"7.1.2", "the server waits, messages and pings follow", []frame{text("please close and wait"), text("late"), begin("late"), ping("late"), last(""), closing(4002, "")}, []string{`close 4002 "waiting"`}, ""},
 		protocolCase{"7.1.7", "the server waits, a violation follows", []frame{text("please close and wait"), {fin: true, op: 3}}, []string{`close 4002 "waiting"`}, ""},
-		protocolCase{"7.1.7", "nothing is read behind a violation", []frame{{fin: true, op: 3}, text("late"), ping("late")}, []string{violated}, ""},
+		protocolCase{"7.1.7", "nothing is read after a violation", []frame{{fin: true, op: 3}, text("late"), ping("late")}, []string{violated}, ""},
 	)
 }
 
@@ -277,10 +277,10 @@ func (tc *protocolCase) run(t *testing.T, s *server, pieces [][]byte) {
 	if !strings.HasPrefix(tc.want[len(tc.want)-1], "close") {
 		_, _ = c.Write(closing(1000, "").wire())
 		if got := c.next(); got != "close 1000" {
-			t.Fatalf("in %d pieces: behind the last answer came %s", len(pieces), got)
+			t.Fatalf("in %d pieces: after the last answer came %s", len(pieces), got)
 		}
 	}
 	if got := c.next(); got != "EOF" {
-		t.Errorf("in %d pieces: behind the close came %s, want EOF", len(pieces), got)
+		t.Errorf("in %d pieces: after the close came %s, want EOF", len(pieces), got)
 	}
 }

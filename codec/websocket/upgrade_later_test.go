@@ -45,7 +45,7 @@ func later(t *testing.T, srv *loop.Server) *looptest.Server {
 	return looptest.Start(t, srv)
 }
 
-// Messages behind a request wait for the answer, and one connection's wait is nobody else's.
+// Messages after a request wait for the answer, and one connection's wait is nobody else's.
 func TestUpgradeAnswersLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := later(t, &loop.Server{})
@@ -168,7 +168,7 @@ func TestUpgradeLaterOnSockets(t *testing.T) {
 	var stay, leave []*client
 	for range 50 {
 		c, d := s.dial(t), s.dial(t)
-		c.write(t, request("x")+string(text("behind the request").wire()))
+		c.write(t, request("x")+string(text("after the request").wire()))
 		d.write(t, request("x", "GET /chat?leaves=1 HTTP/1.1"))
 		stay, leave = append(stay, c), append(leave, d)
 	}
@@ -184,7 +184,7 @@ func TestUpgradeLaterOnSockets(t *testing.T) {
 		if r := c.response(t); r.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("answered %s", r.Status)
 		}
-		if got := c.next(); got != `text "behind the request"` {
+		if got := c.next(); got != `text "after the request"` {
 			t.Fatalf("got %s", got)
 		}
 	}

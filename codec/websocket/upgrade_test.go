@@ -146,6 +146,6 @@ func TestHTTP2IsRefused(t *testing.T) {
 		t.Errorf("the second frame is %v", second)
 	}
 	if _, err := f.ReadFrame(); err != io.EOF {
-		t.Errorf("behind it came %v", err)
+		t.Errorf("after it came %v", err)
 	}
 }

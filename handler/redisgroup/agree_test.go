@@ -100,7 +100,7 @@ func TestClaimsInDoubt(t *testing.T) {
 	}
 }
 
-// A claim whose answer did not come, and a release, change nothing for good if they arrive behind
+// A claim whose answer did not come, and a release, change nothing for good if they arrive after
 // what was asked next.
 func TestLateQuestionsAreVoid(t *testing.T) {
 	m := miniredis.RunT(t)

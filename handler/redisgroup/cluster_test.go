@@ -150,7 +150,7 @@ func TestFailover(t *testing.T) {
 }
 
 // A question about a name that is not answered is not asked again behind the caller's back: the
-// first one may come behind what is asked next.
+// first one may come after what is asked next.
 func TestClusterIsAskedOnce(t *testing.T) {
 	c := newCluster(t, 0)
 	h, err := redisgroup.Open(t.Context(), c.quick(), redisgroup.Config{OnError: func(error) {}})

@@ -30,7 +30,7 @@ const patience = 2 * time.Minute
 type Browser struct {
 	t     *testing.T
 	conn  net.Conn
-	in    io.Reader // behind what the handshake has read
+	in    io.Reader // after what the handshake has read
 	mu    sync.Mutex
 	last  int
 	calls map[int]chan reply

@@ -35,7 +35,7 @@ func Flags(name string) *flag.FlagSet {
 	return fs
 }
 
-// Parse reads the command line, which has flags only. Help, with usage behind the program's name,
+// Parse reads the command line, which has flags only. Help, with usage after the program's name,
 // goes to out; the error is flag.ErrHelp then.
 func Parse(fs *flag.FlagSet, args []string, usage string, out io.Writer) error {
 	err := fs.Parse(args)

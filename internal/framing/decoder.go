@@ -257,8 +257,8 @@ func (r *leftover) consume(n, left int, data []byte) []byte {
 	return data
 }
 
-// take copies some of data behind what is left over, and returns how much: up to the end
-// of the frame if the codec can tell, else as much as there is already.
+// take copies some of data after what is left over, and returns how much: up to the end of the
+// frame if the codec can tell, else as much as there is already.
 func (d *Decoder) take(data []byte) int {
 	r := d.rest
 	have := r.size()
@@ -322,8 +322,8 @@ func (d *Decoder) trim() {
 	}
 }
 
-// Keep stores data, the rest that Next returned, behind what is left over, and gives back the
-// buffer if that is nothing. Next continues with it.
+// Keep stores data, the rest that Next returned, after what is left over, and gives back the buffer
+// if that is nothing. Next continues with it.
 func (d *Decoder) Keep(data []byte) {
 	if d.rest != nil && d.rest.lent {
 		d.keepLent(data)

@@ -46,7 +46,7 @@ func TestDecoderHandsOutItsInput(t *testing.T) {
 	}
 }
 
-// A frame in two pieces is completed in the buffer; those behind it are not copied.
+// A frame in two pieces is completed in the buffer; those after it are not copied.
 func TestDecoderCopiesOnlyWhatIsLeftOver(t *testing.T) {
 	d := newDecoder(codec.Length{})
 	if got, err := frames(d, []byte("\x00\x00\x00\x05he")); got != nil || err != nil || d.Buffered() != 6 {
@@ -89,7 +89,7 @@ func TestDecoderHoldsNoBufferWhenIdle(t *testing.T) {
 	}
 }
 
-// A codec may be changed behind any frame, and by itself: what follows is the new one's.
+// A codec may be changed after any frame, and by itself: what follows is the new one's.
 func TestDecoderSetCodec(t *testing.T) {
 	for _, size := range []int{1, 3, 100} {
 		d := newDecoder(codec.Lines{})
@@ -144,7 +144,7 @@ func TestDecoderKeep(t *testing.T) {
 	if _, frame, more, _ := d.Next(nil); string(frame) != "b" || !more {
 		t.Errorf("%q, %t", frame, more)
 	}
-	d.Keep([]byte("!\ne")) // paused again, with more behind it
+	d.Keep([]byte("!\ne")) // paused again, with more after it
 	if got, err := frames(d, nil, []byte("\nf\n")); !slices.Equal(got, []string{"c", "d!", "e", "f"}) || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -275,7 +275,7 @@ func TestDecoderSurvivesWrongSizes(t *testing.T) {
 	}
 }
 
-// peeker delivers a line only when it has seen some bytes behind it.
+// peeker delivers a line only when it has seen some bytes after it.
 type peeker struct {
 	codec.Lines
 	behind int
@@ -299,7 +299,7 @@ func TestDecoderWithLookahead(t *testing.T) {
 			d := newDecoder(peeker{behind: behind})
 			got, err := frames(d, slices.Collect(slices.Chunk(wire, piece))...)
 			if !slices.Equal(got, want) || err != nil || d.Buffered() != behind || (d.kept() != nil) != (behind > 0) {
-				t.Errorf("%d behind, in pieces of %d: %q, %v", behind, piece, got, err)
+				t.Errorf("%d after, in pieces of %d: %q, %v", behind, piece, got, err)
 			}
 		}
 	}
@@ -333,7 +333,7 @@ func TestLeftOver(t *testing.T) {
 	d.Keep(rest)
 	_, frame, _, _ = d.Next(nil)
 	if got := string(d.LeftOver()); string(frame) != "two" || got != "thr" {
-		t.Errorf("behind %q: %q", frame, got)
+		t.Errorf("after %q: %q", frame, got)
 	}
 	if _, frame, more, err := d.Next([]byte("ee")); frame != nil || more || err != nil || string(d.LeftOver()) != "three" {
 		t.Errorf("of less than a frame: %q, %v", d.LeftOver(), err)

@@ -176,7 +176,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// checkComment checks the columns of a comment that has its lines for itself. What stands behind
+// checkComment checks the columns of a comment that has its lines for itself. What stands after
 // code is short or long with it; a link or a command cannot be broken.
 func checkComment(t *testing.T, at token.Position, text string) {
 	t.Helper()
@@ -189,7 +189,7 @@ func checkComment(t *testing.T, at token.Position, text string) {
 			before = at.Column - 1
 		}
 		if before > 8 {
-			continue // behind code
+			continue // after code
 		}
 		if n := before + utf8.RuneCountInString(strings.TrimPrefix(line, "\t")); n > maxColumns {
 			t.Errorf("%s:%d: a comment of %d columns, more than %d", at.Filename, at.Line+i, n, maxColumns)

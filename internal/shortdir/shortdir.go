@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// most is what the path of a socket has on each system: 104 bytes on some, with the zero behind it.
+// most is what the path of a socket has on each system: 104 bytes on some, with the zero after it.
 const most = 103
 
 // Socket returns a path for a socket in a directory of its own, which is removed when the test

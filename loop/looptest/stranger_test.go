@@ -53,7 +53,7 @@ func TestPeersWithAddresses(t *testing.T) {
 }
 
 // What a connection ended with is known to its peer, also if a header said who that is, with or
-// without TLS behind it.
+// without TLS after it.
 func TestReasonBehindABalancer(t *testing.T) {
 	const header = "PROXY TCP4 192.0.2.7 198.51.100.1 40000 443\r\n"
 	balancer := netip.MustParseAddrPort("10.0.0.1:1")

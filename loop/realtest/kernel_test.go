@@ -45,7 +45,7 @@ func TestManyBuffersThroughTheKernel(t *testing.T) {
 		}
 	}
 	if _, err := c.Read(buf); err != io.EOF {
-		t.Errorf("behind the last frame: %v", err)
+		t.Errorf("after the last frame: %v", err)
 	}
 }
 

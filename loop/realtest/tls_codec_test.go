@@ -32,7 +32,7 @@ func (c *choppedConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// What codectest asks of each codec in memory holds behind real TLS as well: frames of all lengths
+// What codectest asks of each codec in memory holds after real TLS as well: frames of all lengths
 // come out as they went in, however records and segments are cut.
 func TestCodecsOverTLS(t *testing.T) {
 	for name, c := range map[string]codec.Codec{

@@ -212,7 +212,7 @@ func TestFaultHandshakesLeftOpen(t *testing.T) {
 	}
 }
 
-// Those who stop behind their ClientHello have made the server compute, and hold more: there is a
+// Those who stop after their ClientHello have made the server compute, and hold more: there is a
 // cap, and the oldest is cut first.
 func TestFaultHandshakesStopped(t *testing.T) {
 	const limit = 200

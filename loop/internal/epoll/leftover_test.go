@@ -38,8 +38,8 @@ func (e *ear) hears(t *testing.T, want string) {
 	}
 }
 
-// A loop misses nothing of what one read leaves: what is behind
-// urgent data, or behind a full buffer, and the end.
+// A loop misses nothing of what one read leaves: what is after urgent data, or after a full buffer,
+// and the end.
 func TestReadsThatLeaveSomething(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 2*maxRaw/16)
 	for name, c := range map[string]struct {
@@ -48,10 +48,10 @@ func TestReadsThatLeaveSomething(t *testing.T) {
 		send   func(peer *net.TCPConn) error
 		ends   bool
 	}{
-		"urgent data": {want: "before, behind", arrive: 6, send: func(peer *net.TCPConn) error {
+		"urgent data": {want: "before, after", arrive: 6, send: func(peer *net.TCPConn) error {
 			_, before := peer.Write([]byte("before"))
 			urgent := sendUrgent(peer)
-			_, behind := peer.Write([]byte(", behind"))
+			_, behind := peer.Write([]byte(", after"))
 			return errors.Join(before, urgent, behind)
 		}},
 		"a full buffer": {want: string(large), arrive: maxRaw + 1, send: func(peer *net.TCPConn) error {

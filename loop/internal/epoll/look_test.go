@@ -11,7 +11,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Whoever has sent something is heard before a turn that is asked for behind a look at the sockets,
+// Whoever has sent something is heard before a turn that is asked for after a look at the sockets,
 // by TCP's like and by UDP.
 func TestAgainLooksFirst(t *testing.T) {
 	r := newRig(t, 1)

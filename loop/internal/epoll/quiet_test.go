@@ -24,7 +24,7 @@ func quiet(r *rig) (rests bool) {
 }
 
 // A socket that is paused and has ended both ways, which epoll reports for ever, does not keep its
-// loop busy until it is resumed; nor does one that goes on writing behind the peer's end.
+// loop busy until it is resumed; nor does one that goes on writing after the peer's end.
 func TestEndedSocketsAreQuiet(t *testing.T) {
 	pair := func(t *testing.T, r *rig, e *ear) (engine.Socket, net.Conn) {
 		nc, peer := unixPair(t)

@@ -91,7 +91,7 @@ func TestUrgentTasksTakeNoRoom(t *testing.T) {
 	if _, err := m.Put(4, false); err != nil {
 		t.Errorf("while an urgent one runs: %v", err)
 	}
-	full("behind that")
+	full("after that")
 	m.Settle()
 	full("when it is done")
 }
@@ -168,7 +168,7 @@ func TestManySenders(t *testing.T) {
 	}
 }
 
-// Tasks that were put one behind the other, whoever put them, have numbers that follow each other.
+// Tasks that were put one after the other, whoever put them, have numbers that follow each other.
 // One that is put back is the next again, and has not left.
 func TestNumbersAndBack(t *testing.T) {
 	m, _ := newTest(2)

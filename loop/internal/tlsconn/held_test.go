@@ -60,7 +60,7 @@ func (s *server) resumeUntilEnd(want error) {
 			}
 			s.conn.Resume()
 		})
-		s.rig.do(func() {}) // behind what Resume has posted
+		s.rig.do(func() {}) // after what Resume has posted
 		select {
 		case err := <-s.events:
 			if err != want {

@@ -97,7 +97,7 @@ func TestRestingEnds(t *testing.T) {
 		n := 0
 		s.rig.do(func() { n = len(s.got); s.conn.Close(hard) })
 		if turns(s); len(s.plain()) != n || !s.sock.closed {
-			t.Errorf("%d bytes behind a close; the socket is closed: %v", len(s.got)-n, s.sock.closed)
+			t.Errorf("%d bytes after a close; the socket is closed: %v", len(s.got)-n, s.sock.closed)
 		}
 	}
 }
