@@ -166,7 +166,7 @@ func TestClientThroughProxy(t *testing.T) {
 }
 
 // A bot that comes back: what it has to say waits for a WebSocket, and is not lost to a balancer
-// that has nobody after it.
+// that has nobody behind it.
 func TestClientComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(t)
