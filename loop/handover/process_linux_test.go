@@ -149,11 +149,9 @@ func (p *process) ends() {
 	}
 }
 
+// files returns how many descriptors the process has: 0 if it has ended.
 func (p *process) files() int {
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 	return len(files)
 }
 
@@ -295,6 +293,7 @@ func TestKilled(t *testing.T) {
 		path, addr := filepath.Join(t.TempDir(), "s"), freeAddr(t)
 		old := run(t, "tcp://"+addr, path)
 		old.says("serves")
+		files := old.files()
 		c := &crowd{t: t, think: 10 * time.Millisecond}
 		c.join(addr, conns)
 		next := run(t, "tcp://"+addr, path)
@@ -319,6 +318,11 @@ func TestKilled(t *testing.T) {
 		broken := c.leave()
 		survived += conns - broken
 		t.Logf("round %d: %d of %d connections ended with a process", round, broken, conns)
+		for begun := time.Now(); !ended(other) && other.files() > files; time.Sleep(5 * time.Millisecond) {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("round %d: the process that lives has %d descriptors, and %d before", round, other.files(), files)
+			}
+		}
 		old.kill()
 		next.kill()
 	}
