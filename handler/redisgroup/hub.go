@@ -178,7 +178,7 @@ func (h *Hub) Group(name string) (*Group, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
 	}
-	return &Group{h, h.keys.place(plainRoom, name)}, nil
+	return &Group{handle{h, h.keys.place(plainRoom, name)}}, nil
 }
 
 // Ordered returns the ordered room of that name, which has nothing to do with a plain one of the
@@ -187,7 +187,7 @@ func (h *Hub) Ordered(name string) (*Ordered, error) {
 	if err := checkName("room name", name); err != nil {
 		return nil, err
 	}
-	return &Ordered{h, h.keys.place(orderedRoom, name)}, nil
+	return &Ordered{handle{h, h.keys.place(orderedRoom, name)}}, nil
 }
 
 // hold returns the room at p, which stays until it is released. nil: the Hub is closed.

@@ -216,7 +216,7 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		}
 	}
 	a.Replay = len(replay)
-	r.come(m) // before then, which may bind c to another user, or leave
+	r.present(m, 1) // before then, which may bind c to another user, or leave
 	j.then(c, a)
 	for _, msg := range replay {
 		if _, member := m.rooms[r]; !member || c.Send(msg) != nil {

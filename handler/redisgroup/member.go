@@ -46,39 +46,71 @@ func leaveAll(c *loop.Conn) {
 // closed reports whether c closed before it could become a member: then its membership is over.
 func (m *membership) closed(c *loop.Conn) bool { return (*members.Get(c.Loop()))[c] != m }
 
-// join makes c a member of the room at p.
-func join(h *Hub, p place, c *loop.Conn) (*room, bool) {
-	m := membershipOf(c)
-	if m.closed(c) {
-		return nil, false
-	}
-	r := h.hold(p)
+// A handle is what Group and Ordered have in common: a room by its place.
+type handle struct {
+	hub *Hub
+	at  place
+}
+
+// Name returns the room's name.
+func (g *handle) Name() string { return g.at.name }
+
+// Join makes c a member until it leaves or has closed, and reports whether it was none before. It
+// must be called on c's loop; Accept may call it, too. On a closed Hub it reports false.
+//
+// The subscription is made in the background. In a plain room c misses what other processes say
+// before that stands; in an ordered one it gets what follows the entry that the process has come
+// to.
+func (g *handle) Join(c *loop.Conn) bool {
+	m, r := g.enter(c)
 	if r == nil {
-		return nil, false
-	}
-	if _, in := m.rooms[r]; in {
-		h.release(r)
-		return r, false
+		return false
 	}
 	m.rooms[r] = nil
 	r.local.Join(c)
-	r.come(m)
-	return r, true
+	r.present(m, 1)
+	return true
 }
 
-// leave ends c's membership of the room at p, or its joining.
-func leave(h *Hub, p place, c *loop.Conn) bool {
-	m := (*members.Get(c.Loop()))[c]
-	r := h.find(p.channel)
-	if m == nil || r == nil {
+// enter holds the room for c. It returns nil if c is a member already, is joining, or is closed, or
+// the Hub is.
+func (g *handle) enter(c *loop.Conn) (*membership, *room) {
+	m := membershipOf(c)
+	if m.closed(c) {
+		return nil, nil
+	}
+	r := g.hub.hold(g.at)
+	if _, in := m.rooms[r]; in {
+		g.hub.release(r)
+		return nil, nil
+	}
+	return m, r
+}
+
+// Leave ends c's membership, or its joining, and reports whether there was one. It must be called
+// on c's loop.
+func (g *handle) Leave(c *loop.Conn) bool {
+	m, r, j := g.membership(c)
+	if r == nil {
 		return false
 	}
-	j, in := m.rooms[r]
-	if in {
-		delete(m.rooms, r)
-		r.leave(c, m, j)
+	delete(m.rooms, r)
+	r.leave(c, m, j)
+	return true
+}
+
+// membership returns c's room at this place, which is nil if it is in none, and its joining.
+func (g *handle) membership(c *loop.Conn) (*membership, *room, *joining) {
+	m := (*members.Get(c.Loop()))[c]
+	if m == nil {
+		return nil, nil, nil
 	}
-	return in
+	r := g.hub.find(g.at.channel)
+	j, in := m.rooms[r]
+	if !in {
+		return nil, nil, nil
+	}
+	return m, r, j
 }
 
 // leave is what is common to all ways to leave.
@@ -87,36 +119,33 @@ func (r *room) leave(c *loop.Conn, m *membership, j *joining) {
 		r.giveUp(j)
 	} else {
 		r.local.Leave(c)
-		r.depart(m)
+		r.present(m, -1)
 	}
 	r.hub.release(r)
 }
 
-func has(h *Hub, p place, c *loop.Conn) bool {
-	m := (*members.Get(c.Loop()))[c]
-	r := h.find(p.channel)
-	if m == nil || r == nil {
-		return false
-	}
-	j, in := m.rooms[r]
-	return in && j == nil
+// Has reports whether c is a member. It must be called on c's loop.
+func (g *handle) Has(c *loop.Conn) bool {
+	_, r, j := g.membership(c)
+	return r != nil && j == nil
 }
 
-func localLen(h *Hub, p place) int {
-	r := h.find(p.channel)
-	if r == nil {
-		return 0
+// Len returns the number of members in this process. Any goroutine may call it.
+func (g *handle) Len() int {
+	if r := g.hub.find(g.at.channel); r != nil {
+		return r.local.Len()
 	}
-	return r.local.Len()
+	return 0
 }
 
-func each(h *Hub, p place, f func(c *loop.Conn)) error {
+// Each has f called for each member in this process, as handler.Group.Each does; in an ordered room
+// it is in order with the messages.
+func (g *handle) Each(f func(c *loop.Conn)) error {
 	if f == nil {
 		panic("redisgroup: Each with a nil func")
 	}
-	r := h.find(p.channel)
-	if r == nil {
-		return nil
+	if r := g.hub.find(g.at.channel); r != nil {
+		return r.local.Each(f)
 	}
-	return r.local.Each(f)
+	return nil
 }

@@ -15,21 +15,7 @@ import (
 // Members of this process get a message when it comes back from Redis. Nothing is delivered twice.
 //
 // The users of its members (see Hub.Bind) are the room's presence: who is here, in all processes.
-type Ordered struct {
-	hub *Hub
-	at  place
-}
-
-// Name returns the room's name.
-func (o *Ordered) Name() string { return o.at.name }
-
-// Join makes c a member and reports whether it was none before: it gets what follows the entry that
-// the process has come to. It must be called on c's loop; Accept may call it, too. On a closed Hub
-// it reports false.
-func (o *Ordered) Join(c *loop.Conn) bool {
-	_, ok := join(o.hub, o.at, c)
-	return ok
-}
+type Ordered struct{ handle }
 
 // JoinFrom makes c a member with something of the past. That takes a while, as it is read from
 // Redis; then, in one turn of c's loop, c is a member, then is called, and c is sent the past in
@@ -43,16 +29,8 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	if then == nil {
 		panic("redisgroup: JoinFrom with a nil func")
 	}
-	m := membershipOf(c)
-	if m.closed(c) {
-		return false
-	}
-	r := o.hub.hold(o.at)
+	m, r := o.enter(c)
 	if r == nil {
-		return false
-	}
-	if _, in := m.rooms[r]; in {
-		o.hub.release(r)
 		return false
 	}
 	j := &joining{room: r, ref: c.Ref(), from: from, then: then, until: time.Now().Add(o.hub.cfg.PublishTimeout)}
@@ -60,20 +38,6 @@ func (o *Ordered) JoinFrom(c *loop.Conn, from From, then func(c *loop.Conn, a Ar
 	r.begin(j)
 	return true
 }
-
-// Leave ends c's membership, or its joining, and reports whether there was one. It must be called
-// on c's loop.
-func (o *Ordered) Leave(c *loop.Conn) bool { return leave(o.hub, o.at, c) }
-
-// Has reports whether c is a member. It must be called on c's loop.
-func (o *Ordered) Has(c *loop.Conn) bool { return has(o.hub, o.at, c) }
-
-// Len returns the number of members in this process. Any goroutine may call it.
-func (o *Ordered) Len() int { return localLen(o.hub, o.at) }
-
-// Each has f called for each member in this process, as handler.Group.Each does, in order with the
-// messages.
-func (o *Ordered) Each(f func(c *loop.Conn)) error { return each(o.hub, o.at, f) }
 
 // Broadcast publishes msg, which is copied. Any goroutine may call it, a loop's too, and it does
 // not wait. Messages of one process keep their order. While Redis is away they are tried again, for
@@ -98,31 +62,18 @@ func (o *Ordered) BroadcastThen(msg []byte, done func(p Position, err error)) er
 
 func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error)) error {
 	h := o.hub
-	if len(msg) > h.cfg.MaxMessage {
-		return &SizeError{What: "message", Len: len(msg), Max: h.cfg.MaxMessage}
-	}
-	if h.isClosed() {
-		return ErrClosed
+	if err := h.checkMessage(msg); err != nil {
+		return err
 	}
 	out := &outgoing{place: o.at, op: opOrdered, seq: h.seq.Add(1), data: append([]byte(nil), msg...), done: done}
 	out.deadline = time.Now().Add(h.cfg.PublishTimeout)
 	r := h.find(o.at.channel)
-	if r == nil {
-		return h.publishing.add(out)
+	if r != nil {
+		r.mu.Lock()
+		out.server, out.next = r.order.server, r.order.next
+		r.mu.Unlock()
 	}
-	out.server, out.next = r.continuation()
 	return h.publishExcept(r, out, except)
-}
-
-// continuation returns how to continue after the last entry of the stream, as far as it is known,
-// see order.
-func (r *room) continuation() (server, next string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o := &r.order; o.known {
-		return o.server, o.next
-	}
-	return "", ""
 }
 
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on

@@ -1,13 +1,8 @@
 package redisgroup
 
-// come is called when a connection has become a member: its user is here.
-func (r *room) come(m *membership) { r.present(m, 1) }
-
-// depart is called when one is a member no more.
-func (r *room) depart(m *membership) { r.present(m, -1) }
-
+// present counts the user of a connection that has become a member, 1, or is one no more, -1.
 func (r *room) present(m *membership, n int) {
-	if b := m.users[r.hub]; b != nil && r.kind == orderedRoom {
+	if b := m.users[r.hub]; b != nil {
 		r.change(b.name, n)
 	}
 }

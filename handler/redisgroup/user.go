@@ -80,7 +80,7 @@ func (h *Hub) Send(user string, msg []byte) error {
 	if err := checkName("user name", user); err != nil {
 		return err
 	}
-	return h.sayPlain(h.keys.place(userRoom, user), loop.Ref{}, msg)
+	return h.sayPlain(h.keys.place(userRoom, user), plainMessage, loop.Ref{}, msg)
 }
 
 // Kick closes all connections of a user, on all machines, with a *KickError. Any goroutine may call
@@ -89,18 +89,7 @@ func (h *Hub) Kick(user, reason string) error {
 	if err := checkName("user name", user); err != nil {
 		return err
 	}
-	if len(reason) > h.cfg.MaxMessage {
-		return &SizeError{What: "message", Len: len(reason), Max: h.cfg.MaxMessage}
-	}
-	if h.isClosed() {
-		return ErrClosed
-	}
-	p := h.keys.place(userRoom, user)
-	err := h.publishing.add(h.plain(p, plainKick, []byte(reason)))
-	if r := h.find(p.channel); r != nil && !h.cfg.OneOrder {
-		r.kick(reason)
-	}
-	return err
+	return h.sayPlain(h.keys.place(userRoom, user), plainKick, loop.Ref{}, []byte(reason))
 }
 
 func (r *room) kick(reason string) {
