@@ -1,6 +1,7 @@
 package redisgroup
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,13 +24,7 @@ func (p Position) IsZero() bool { return p == Position{} }
 
 // Compare returns -1, 0 or 1 if p is before, at or after q.
 func (p Position) Compare(q Position) int {
-	switch {
-	case p == q:
-		return 0
-	case p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Number < q.Number:
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Number, q.Number))
 }
 
 // ParsePosition reads what Position.String returned.

@@ -21,15 +21,14 @@ type masters struct {
 	wake    chan struct{}         // has a token when the cluster has to be looked at
 
 	mu      sync.RWMutex
-	links   map[string]*link // by address
+	links   map[*redis.Client]*link
 	buckets []*link
 }
 
 // A link is what a Hub has of one Redis server: a worker of each lane, and a PubSub. They take four
 // goroutines, however many rooms there are.
 type link struct {
-	addr    string
-	client  *redis.Client // nil: the server is not known
+	client  *redis.Client // nil: the server is not known, and nothing is sent
 	workers [2]*worker    // of Hub.publishing and of Hub.asking
 	subs    subscriber
 
@@ -38,7 +37,7 @@ type link struct {
 }
 
 func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
-	t := &masters{hub: h, client: client, links: make(map[string]*link), wake: make(chan struct{}, 1)}
+	t := &masters{hub: h, client: client, links: make(map[*redis.Client]*link), wake: make(chan struct{}, 1)}
 	switch c := client.(type) {
 	case *redis.Client:
 		if db := c.Options().DB; db != 0 {
@@ -109,13 +108,11 @@ func (t *masters) assign() {
 	t.mu.Lock()
 	before := t.buckets
 	t.buckets = now
-	used := make(map[*link]bool)
-	for _, l := range now {
-		used[l] = true
-	}
-	for addr, l := range t.links {
-		if !used[l] {
-			delete(t.links, addr)
+	var gone []*link
+	for client, l := range t.links {
+		if !slices.Contains(now, l) {
+			delete(t.links, client)
+			gone = append(gone, l)
 		}
 	}
 	t.mu.Unlock()
@@ -126,28 +123,26 @@ func (t *masters) assign() {
 			now[r.bucket].subs.touch(r.channel)
 		}
 	}
-	for _, l := range before {
-		if l != nil && !used[l] {
-			l.retired()
-		}
+	for _, l := range gone {
+		l.retired()
 	}
 }
 
 // linkTo returns the link to a server, and makes it if there is none. A client of the user's
 // cluster is closed when its server has been away for a while; one that comes back has another
 // client.
-func (t *masters) linkTo(client *redis.Client, addr string) *link {
+func (t *masters) linkTo(client *redis.Client) *link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.links[addr]; l != nil && l.client == client {
+	if l := t.links[client]; l != nil {
 		return l
 	}
 	h := t.hub
-	l := &link{addr: addr, client: client}
+	l := &link{client: client}
 	l.ctx, l.retired = context.WithCancel(h.ctx)
 	l.workers = [2]*worker{newWorker(h.publishing, l), newWorker(h.asking, l)}
 	l.subs.init(h, l)
-	t.links[addr] = l
+	t.links[client] = l
 	for _, w := range l.workers {
 		h.wg.Go(w.run)
 	}
@@ -157,21 +152,17 @@ func (t *masters) linkTo(client *redis.Client, addr string) *link {
 	return l
 }
 
-// nowhere is the address of the link for buckets whose server is not known yet. It sends nothing.
-const nowhere = ""
-
-// master returns the server that has a bucket. It asks nobody: the cluster's client knows, or does
-// not.
-func (t *masters) master(bucket int) (*redis.Client, string) {
+// master returns the client of the server that has a bucket; nil: it is not known. It asks nobody:
+// the cluster's client knows, or does not.
+func (t *masters) master(bucket int) *redis.Client {
 	if t.cluster == nil {
-		c := t.client.(*redis.Client)
-		return c, "redis " + c.Options().Addr
+		return t.client.(*redis.Client)
 	}
 	c, err := t.cluster.MasterForKey(t.hub.ctx, t.hub.keys.tag(bucket))
-	if err != nil || c == nil {
-		return nil, nowhere
+	if err != nil {
+		return nil
 	}
-	return c, c.Options().Addr
+	return c
 }
 
 // Times of looking at a cluster anew.

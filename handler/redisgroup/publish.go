@@ -95,11 +95,7 @@ func (w *worker) publishArgs(s *segment) ([]string, []any) {
 
 // entry is a message as it is in the stream, see append.lua.
 func (w *worker) entry(o *outgoing) []byte {
-	node := w.lane.hub.node
-	e := make([]byte, 0, len(w.server)+len(node)+len(o.data)+26) // a number has at most 20 digits
-	e = append(append(append(append(e, w.server...), ' '), node...), ':')
-	e = append(strconv.AppendUint(e, o.seq, 10), " m\n"...)
-	return append(e, o.data...)
+	return fmt.Appendf(nil, "%s %s:%d m\n%s", w.server, w.lane.hub.node, o.seq, o.data)
 }
 
 func (w *worker) settleOrdered(again []*outgoing, s *segment) ([]*outgoing, error) {

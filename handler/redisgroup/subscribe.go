@@ -97,7 +97,7 @@ func (s *subscriber) run() {
 		if time.Since(began) > steady {
 			delays.reset()
 		}
-		s.hub.cfg.Logger.Warn().Err(err).Str("redis", s.link.addr).Msg("redisgroup: subscriptions lost; connecting again")
+		s.hub.cfg.Logger.Warn().Err(err).Str("redis", s.link.client.Options().Addr).Msg("redisgroup: subscriptions lost; connecting again")
 		s.hub.masters.reload()
 		if delays.tries == 0 {
 			delays.tries++ // at once
@@ -109,34 +109,29 @@ func (s *subscriber) run() {
 
 // session is the life of one PubSub.
 func (s *subscriber) session(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, fail := context.WithCancelCause(ctx)
 	sub := s.link.client.Subscribe(ctx)
-	ended := make(chan error, 1)
 	if err := sub.Ping(ctx); err != nil { // which connects
-		cancel()
+		fail(err)
 		_ = sub.Close()
 		return err
 	}
 	s.hub.stats.connects.Add(1)
 	s.begin()
-	go func() { ended <- s.runPubSubLoop(ctx, sub) }()
-	received := false
+	var reading sync.WaitGroup
+	reading.Go(func() { fail(s.runPubSubLoop(ctx, sub)) })
 	defer func() {
-		cancel()
+		fail(err)
 		_ = sub.Close() // which ends runPubSubLoop
-		if !received {
-			<-ended
-		}
+		reading.Wait()
 		s.end(err)
 	}()
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	for silent := 0; err == nil; {
 		select {
-		case err = <-ended:
-			received = true
 		case <-ctx.Done():
-			err = ctx.Err()
+			err = context.Cause(ctx)
 		case <-s.wake:
 			err = s.ask(ctx, sub, s.next(false))
 		case <-probe.C:

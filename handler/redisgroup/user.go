@@ -43,12 +43,13 @@ func (h *Hub) Bind(c *loop.Conn, user string) error {
 // not empty between.
 func (h *Hub) rebind(c *loop.Conn, m *membership, old, b *binding) {
 	for r, j := range m.rooms {
-		if r.hub == h && j == nil && b != nil {
+		if r.hub != h || j != nil {
+			continue
+		}
+		if b != nil {
 			r.change(b.name, 1)
 		}
-	}
-	for r, j := range m.rooms {
-		if r.hub == h && j == nil && old != nil {
+		if old != nil {
 			r.change(old.name, -1)
 		}
 	}
