@@ -16,16 +16,13 @@ const (
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
-	opCame              // a user has come to an ordered room
-	opLeft              // a user has gone
+	opUser              // a user has come to an ordered room, or has gone
 
 	// What is asked besides.
 	opCatchUp // what an ordered room has missed
 	opHistory // the past, for one who joins
 	opName    // a question about a name, see claim.lua
 )
-
-func presence(o op) bool { return o == opCame || o == opLeft }
 
 // An outgoing is something that Redis is to be told or asked.
 type outgoing struct {
@@ -46,7 +43,8 @@ type outgoing struct {
 	sentIn   uint64   // number of the first command that had it
 	refusals int      // how often Redis has refused it, if it is tried again after that
 	from     Position // of a catch-up: what the room has
-	retold   bool     // of a user who has come: Redis may know already
+	here     bool     // of a user
+	retold   bool     // of a user: Redis may know already
 	dropped  bool     // it need not be sent any more; guarded by the lane's mu
 	charged  *worker  // whose size counts it; guarded by the lane's mu
 }
@@ -172,7 +170,7 @@ func (l *lane) add(o *outgoing) error {
 		l.hub.stats.refused.Add(1)
 		return ErrQueueFull
 	}
-	if presence(o.op) {
+	if o.op == opUser {
 		if full && l.replaced(o) {
 			return nil
 		}
@@ -202,9 +200,9 @@ func (l *lane) replaced(o *outgoing) bool {
 	switch {
 	case last == nil:
 		return false
-	case last.op == o.op:
+	case last.here == o.here:
 	case last.retold: // Redis may know the user, or not
-		last.op = o.op
+		last.here = o.here
 	default:
 		delete(l.changes, o.who())
 		last.dropped = true
@@ -257,7 +255,7 @@ func (l *lane) take(w *worker) (batch []*outgoing, buckets []int) {
 	}
 	l.sweepAt = min(l.sweepAt, max(minSweep, 2*l.waiting))
 	for _, o := range batch {
-		if presence(o.op) && l.changes[o.who()] == o {
+		if o.op == opUser && l.changes[o.who()] == o {
 			delete(l.changes, o.who())
 		}
 	}
@@ -401,26 +399,27 @@ func (w *worker) run() {
 }
 
 // A segment is what one command does: outgoings of one bucket that are of one op, and if that is
-// about presence, of one room.
+// about users, of one room.
 type segment struct {
 	op    op
 	items []*outgoing
 	cmd   *redis.Cmd
-	node  string // of presence: the name it was told under
+	node  string // of opUser: the name it was told under
 }
 
 // A kind says which outgoings one command takes.
 type kind struct {
 	bucket  int
 	op      op
-	channel string // of presence
+	channel string // of opUser
 }
 
 func (o *outgoing) kind() kind {
-	if presence(o.op) {
-		return kind{o.bucket, opCame, o.channel}
+	k := kind{bucket: o.bucket, op: o.op}
+	if o.op == opUser {
+		k.channel = o.channel
 	}
-	return kind{o.bucket, o.op, ""}
+	return k
 }
 
 // alone reports whether each outgoing has a command of its own.

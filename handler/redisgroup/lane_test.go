@@ -92,7 +92,7 @@ func TestLaneIsSwept(t *testing.T) {
 	for i := range 20_000 {
 		user := fmt.Append(nil, i)
 		for _, o := range []*outgoing{
-			{op: opPeek, room: gone}, {op: opHistory, join: left}, {op: opCame, data: user}, {op: opLeft, data: user},
+			{op: opPeek, room: gone}, {op: opHistory, join: left}, {op: opUser, here: true, data: user}, {op: opUser, data: user},
 		} {
 			if err := l.add(o); err != nil {
 				t.Fatal(err)
@@ -116,18 +116,18 @@ func TestLaneIsSwept(t *testing.T) {
 func TestSweepAfterABurst(t *testing.T) {
 	const burst, left = 10_000, 100
 	l, w := laneOfOne(1)
-	change := func(o op, user string) *outgoing {
-		return &outgoing{place: place{channel: "room"}, op: o, data: []byte(user)}
+	change := func(here bool, user string) *outgoing {
+		return &outgoing{place: place{channel: "room"}, op: opUser, here: here, data: []byte(user)}
 	}
 	for i := range burst {
-		_ = l.add(change(opCame, strconv.Itoa(i)))
+		_ = l.add(change(true, strconv.Itoa(i)))
 	}
 	for l.len() > left+maxBatch {
 		w.takeAll()
 	}
 	before := l.len()
 	for i := range burst {
-		_ = l.add(change([]op{opLeft, opCame}[i%2], "somebody"))
+		_ = l.add(change(i%2 == 1, "somebody"))
 	}
 	if n := l.len(); n > 2*before+minSweep {
 		t.Errorf("%d wait in the queue", n)

@@ -25,42 +25,36 @@ func (r *room) change(user string, n int) {
 		if delete(r.users, user); len(r.users) == 0 {
 			r.users = nil
 		}
-		r.tell(opLeft, user, false)
+		r.tell(user, false, false)
 	case before == 0:
-		r.tell(opCame, user, false)
+		r.tell(user, true, false)
 	}
 }
 
-// tell has Redis told about a user, perhaps again. r.mu is held.
-func (r *room) tell(what op, user string, again bool) {
-	_ = r.hub.publishing.add(r.hub.presence(r.place, what, user, again)) // fails once the Hub is closed
-}
-
-func (h *Hub) presence(p place, what op, user string, again bool) *outgoing {
-	return &outgoing{place: p, op: what, seq: h.seq.Add(1), data: []byte(user), retold: again}
+// tell has Redis told whether a user is here, perhaps again. r.mu is held.
+func (r *room) tell(user string, here, again bool) {
+	o := &outgoing{place: r.place, op: opUser, seq: r.hub.seq.Add(1), data: []byte(user), here: here, retold: again}
+	_ = r.hub.publishing.add(o) // fails once the Hub is closed
 }
 
 // tellAgain tells Redis what it has refused: whether a user is here by now.
 func (h *Hub) tellAgain(o *outgoing) {
-	again := h.presence(o.place, opLeft, string(o.data), true)
-	again.refusals = o.refusals
 	h.mu.RLock()
 	defer h.mu.RUnlock()
+	o.here, o.retold = false, true
 	if r := h.rooms[o.channel]; r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.users[string(o.data)] > 0 {
-			again.op = opCame
-		}
+		o.here = r.users[string(o.data)] > 0
 	}
-	_ = h.publishing.add(again)
+	_ = h.publishing.add(o)
 }
 
 // reassert tells Redis who is here, all of them: it may have lost that. Who is known there already
 // is no event. r.mu is held.
 func (r *room) reassert() {
 	for user := range r.users {
-		r.tell(opCame, user, true)
+		r.tell(user, true, true)
 	}
 }
 

@@ -138,7 +138,7 @@ func (h *Hub) presenceArgs(s *segment) ([]string, []any) {
 	args := append(h.common(s), at.name, s.node)
 	for _, o := range s.items {
 		sign := "+"
-		if o.op == opLeft {
+		if !o.here {
 			sign = "-"
 		}
 		args = append(args, sign, o.data, h.node+":"+strconv.FormatUint(o.seq, 10))

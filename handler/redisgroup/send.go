@@ -98,7 +98,7 @@ func (w *worker) command(s *segment) (script *redis.Script, keys []string, args 
 		for _, o := range s.items {
 			keys, args = append(keys, o.key), append(args, "")
 		}
-	case opCame, opLeft:
+	case opUser:
 		script = presenceScript
 		keys, args = hub.presenceArgs(s)
 	case opCatchUp:
@@ -242,7 +242,7 @@ func (h *Hub) askLater(o *outgoing) {
 	o.refusals++
 	h.after(d, func() {
 		switch {
-		case presence(o.op):
+		case o.op == opUser:
 			h.tellAgain(o)
 		case h.find(o.channel) == o.room:
 			_ = h.lane(o.op).add(o) // fails once the Hub is closed

@@ -12,7 +12,7 @@ func item(o op, channel string) *outgoing { return &outgoing{op: o, place: place
 // No room is in two commands of a batch: if the first must be sent again, it would come after the
 // second. Rooms between each other, and messages of plain rooms, may be in any number.
 func TestTogether(t *testing.T) {
-	dropped := item(opCame, "a")
+	dropped := item(opUser, "a")
 	dropped.dropped = true
 	for _, tt := range []struct {
 		queue []*outgoing
@@ -23,15 +23,15 @@ func TestTogether(t *testing.T) {
 		{[]*outgoing{item(opOrdered, "a"), item(opPlain, "p"), item(opOrdered, "a"), item(opPlain, "p")}, 4},
 		{[]*outgoing{item(opOrdered, "a"), item(opPeek, "b"), item(opOrdered, "a")}, 3},
 		{[]*outgoing{item(opOrdered, "a"), item(opPeek, "a"), item(opOrdered, "a")}, 1},
-		{[]*outgoing{item(opCame, "a"), item(opCame, "b"), item(opLeft, "a"), item(opLeft, "b")}, 4},
-		{[]*outgoing{item(opCame, "a"), item(opOrdered, "b"), item(opOrdered, "a")}, 2},
+		{[]*outgoing{item(opUser, "a"), item(opUser, "b"), item(opUser, "a"), item(opUser, "b")}, 4},
+		{[]*outgoing{item(opUser, "a"), item(opOrdered, "b"), item(opOrdered, "a")}, 2},
 		{[]*outgoing{item(opOrdered, "a"), dropped, item(opOrdered, "a")}, 3},
 	} {
 		if got := together(tt.queue); got != tt.want {
 			t.Errorf("%d of %d go out together, want %d", got, len(tt.queue), tt.want)
 		}
 	}
-	batch := []*outgoing{item(opCame, "a"), item(opCame, "b"), item(opLeft, "a"), item(opPlain, "p"), item(opPlain, "p")}
+	batch := []*outgoing{item(opUser, "a"), item(opUser, "b"), item(opUser, "a"), item(opPlain, "p"), item(opPlain, "p")}
 	all := segments(batch)
 	if len(all) != 4 || len(all[0].items) != 2 || all[0].items[1] != batch[2] {
 		t.Errorf("%d commands", len(all))
