@@ -414,11 +414,7 @@ func (k *keeper) reportLost() {
 
 // Owner returns who has claimed a name, and false if nobody has. It asks Redis, as Claim does.
 func (h *Hub) Owner(ctx context.Context, name string) (owner string, ok bool, err error) {
-	var held string
-	err = await(ctx, func() (err error) {
-		held, err = h.masters.client.HGet(ctx, h.keys.claims(), name).Result()
-		return err
-	})
+	held, err := answer(ctx, func() (string, error) { return h.masters.client.HGet(ctx, h.keys.claims(), name).Result() })
 	if errors.Is(err, redis.Nil) {
 		return "", false, nil
 	}

@@ -60,7 +60,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{cfg: cfg, node: newNode(), rooms: make(map[string]*room)}
+	h := &Hub{cfg: cfg, node: rand.Text()[:nodeLen], rooms: make(map[string]*room)}
 	h.keys = keys{prefix: cfg.Prefix, buckets: 1}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.timers = timing.NewScheduler(timing.SchedulerConfig{})
@@ -81,8 +81,6 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 	h.wg.Go(h.keeper.run)
 	return h, nil
 }
-
-func newNode() string { return rand.Text()[:nodeLen] }
 
 // pause waits, and reports false if the Hub was closed meanwhile.
 func (h *Hub) pause(d time.Duration) bool {

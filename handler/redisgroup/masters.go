@@ -53,21 +53,32 @@ func newMasters(h *Hub, client redis.UniversalClient) (*masters, error) {
 	return t, nil
 }
 
-// await returns what f does, or ctx's error when that ends before. go-redis itself waits for as
+// answer returns what f does, or ctx's error when that ends before. go-redis itself waits for as
 // long as the client's timeouts allow, unless it is told otherwise; f goes on then, and its result
 // is lost.
-func await(ctx context.Context, f func() error) error {
-	if ctx.Done() == nil {
-		return f()
+func answer[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
 	select {
-	case err := <-done:
-		return err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
+}
+
+// await is answer for what only has an error.
+func await(ctx context.Context, f func() error) error {
+	_, err := answer(ctx, func() (any, error) { return nil, f() })
+	return err
 }
 
 // start looks whether Redis is there, and begins to work also if it is not.

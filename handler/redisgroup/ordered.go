@@ -79,20 +79,15 @@ func (o *Ordered) publish(except loop.Ref, msg []byte, done func(Position, error
 // Who returns the users in the room, in all processes, not sorted. It asks Redis: never call it on
 // a loop; see loop.Offload.
 func (o *Ordered) Who(ctx context.Context) ([]string, error) {
-	var who []string
-	err := await(ctx, func() (err error) {
-		who, err = o.hub.masters.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
-		return err
+	return answer(ctx, func() ([]string, error) {
+		return o.hub.masters.client.HKeys(ctx, o.hub.keys.users(o.at)).Result()
 	})
-	return who, err
 }
 
 // Count returns how many users are in the room, in all processes. It asks Redis, as Who does.
 func (o *Ordered) Count(ctx context.Context) (int, error) {
-	var n int64
-	err := await(ctx, func() (err error) {
-		n, err = o.hub.masters.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
-		return err
+	n, err := answer(ctx, func() (int64, error) {
+		return o.hub.masters.client.HLen(ctx, o.hub.keys.users(o.at)).Result()
 	})
 	return int(n), err
 }
