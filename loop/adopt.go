@@ -49,16 +49,16 @@ func (s *Server) adopt(a *adoption, nc net.Conn) error {
 	}
 	a.loop, a.id = s.leastLoaded(), s.lastID.Add(1)
 	a.loop.load.Add(1)
+	s.accepted.Add(1) // before Accept may run, which may look
 	err := ErrServerClosed
 	if !s.leaving.Load() || a.moved != nil && a.moved.back {
 		err = a.loop.postUrgent(func() { a.begin(nc) })
 	}
 	if err != nil {
+		s.accepted.Add(^uint64(0))
 		a.uncount()
-		return err
 	}
-	s.accepted.Add(1)
-	return nil
+	return err
 }
 
 // adopting checks what Adopt was given, and returns it as a listener.
