@@ -116,7 +116,8 @@ type dialing struct {
 	timer    timing.Timer
 	stop     func() // ends what is under way
 	cause    error  // why, for who asks
-	counted  bool   // against MaxConns
+	way      arrival
+	counted  bool // against MaxConns, as way
 	over     bool
 	canceled atomic.Bool
 }
@@ -156,9 +157,9 @@ func (a *dialing) prepare() error {
 	if a.loop.draining {
 		return ErrServerClosed
 	}
-	if s := a.loop.server; s.open.Add(1) > int64(s.MaxConns) {
-		s.open.Add(-1)
-		return ErrTooManyConns
+	a.way = arrival{loop: a.loop, ln: a.profile()}
+	if err := a.way.ln.enter(); err != nil {
+		return err
 	}
 	a.loop.load.Add(1)
 	a.counted = true
@@ -349,7 +350,10 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 	if a.gone() {
 		return nil
 	}
-	return l.open(a.profile(), sock, l.server.lastID.Add(1), local, remote)
+	l.enter()
+	_, sink := l.begin(a.arrival(sock, local, remote))
+	l.leave()
+	return sink
 }
 
 // handshake begins TLS, as its client.
@@ -371,7 +375,9 @@ func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.S
 
 // arrival returns what the connection is made of.
 func (a *dialing) arrival(sock engine.Socket, local, remote net.Addr) arrival {
-	return arrival{loop: a.loop, ln: a.profile(), sock: sock, id: a.loop.server.lastID.Add(1), local: local, remote: remote}
+	way := a.way
+	way.sock, way.local, way.remote = sock, local, remote
+	return way
 }
 
 // profile is what a listener is to connections that are accepted.
@@ -409,8 +415,7 @@ func (a *dialing) end() bool {
 func (a *dialing) uncount() {
 	if a.counted {
 		a.counted = false
-		a.loop.server.open.Add(-1)
-		a.loop.load.Add(-1)
+		a.way.uncount()
 	}
 }
 

@@ -195,7 +195,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l.load.Add(1)
 	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, unproven: p.admission.crowded}
 	caller := l.current
-	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, id: s.lastID.Add(1), local: p.localAddr(d.Local), remote: remote})
+	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, local: p.localAddr(d.Local), remote: remote})
 	l.current = caller
 	if c.isClosed() {
 		return nil
