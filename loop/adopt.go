@@ -45,13 +45,14 @@ func (s *Server) adopt(a *arrival, nc net.Conn) error {
 	}
 	a.loop = s.leastLoaded()
 	a.loop.load.Add(1)
-	s.accepted.Add(1) // before Accept may run, which may look
 	err := ErrServerClosed
 	if !s.leaving.Load() || a.moved != nil && a.moved.back {
-		err = a.loop.postUrgent(func() { a.adopted(nc) })
+		s.accepted.Add(1) // before Accept may run, which may look
+		if err = a.loop.postUrgent(func() { a.adopted(nc) }); err != nil {
+			s.accepted.Add(^uint64(0)) // the loop has ended
+		}
 	}
 	if err != nil {
-		s.accepted.Add(^uint64(0))
 		a.uncount()
 	}
 	return err

@@ -21,8 +21,8 @@ import (
 
 var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
 
-// An arrival is a connection on its way: it was accepted, adopted, moved or dialled, and there is no
-// Conn yet, for which it is dropped. If the way fails, lost undoes what was counted. To a socket
+// An arrival is a connection on its way, which was accepted, adopted, moved or dialled. It is
+// dropped when there is a Conn. If the way fails, uncount undoes what was counted. To a socket
 // whose peer has to send a PROXY header it is the Sink until that is whole.
 type arrival struct {
 	loop    *Loop

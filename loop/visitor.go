@@ -8,7 +8,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// hastyFarewell is how long an acceptor may take to write a farewell. A new socket takes it at once.
+// hastyFarewell is how long an acceptor may take to write a farewell. A new socket takes it at
+// once.
 const hastyFarewell = time.Millisecond
 
 // A visitor is an accepted connection that belongs to no loop yet: of package net, or of an engine
