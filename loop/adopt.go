@@ -35,30 +35,27 @@ func (s *Server) Adopt(nc net.Conn, read []byte, as Listener) error {
 	}
 	var ip net.IP
 	remote, local := keepAddr(nc.RemoteAddr(), &ip), keepAddr(nc.LocalAddr(), new(net.IP))
-	return s.adopt(&adoption{ln: ln, local: local, remote: remote, read: bytes.Clone(read)}, nc)
+	return s.adopt(&arrival{ln: ln, local: local, remote: remote, read: bytes.Clone(read)}, nc)
 }
 
 // adopt counts a connection, and sends it to a loop.
-func (s *Server) adopt(a *adoption, nc net.Conn) error {
-	if err := a.ln.enter(); err != nil {
+func (s *Server) adopt(a *arrival, nc net.Conn) error {
+	if err := a.count(); err != nil {
 		return err
 	}
-	if !s.gate.Enter(a.remote) {
-		a.ln.leave()
-		return fmt.Errorf("%w from one address", ErrTooManyConns)
-	}
-	a.loop, a.id = s.leastLoaded(), s.lastID.Add(1)
+	a.loop = s.leastLoaded()
 	a.loop.load.Add(1)
 	err := ErrServerClosed
 	if !s.leaving.Load() || a.moved != nil && a.moved.back {
-		err = a.loop.postUrgent(func() { a.begin(nc) })
+		s.accepted.Add(1) // before Accept may run, which may look
+		if err = a.loop.postUrgent(func() { a.adopted(nc) }); err != nil {
+			s.accepted.Add(^uint64(0)) // the loop has ended
+		}
 	}
 	if err != nil {
 		a.uncount()
-		return err
 	}
-	s.accepted.Add(1)
-	return nil
+	return err
 }
 
 // adopting checks what Adopt was given, and returns it as a listener.
@@ -98,64 +95,21 @@ func (s *Server) leastLoaded() *Loop {
 	return best
 }
 
-// An adoption is an adopted connection on its way to its loop.
-type adoption struct {
-	ln            *listener
-	loop          *Loop
-	id            uint64
-	local, remote net.Addr
-	read          []byte
-	moved         *Moved // nil: it is new here
-	guarded       bool   // it has moved, and may still send a PROXY header that is not wanted
-	opened        bool
-}
-
-// begin has the engine take nc. It runs on the loop.
-func (a *adoption) begin(nc net.Conn) {
+// adopted has the engine take nc. It runs on the loop.
+func (a *arrival) adopted(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
 	a.guarded = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
-	err := a.ln.fit(nc)
-	if err == nil && a.loop.draining {
+	if a.loop.draining {
 		visitor{Conn: nc}.reset()
-		err = ErrServerClosed
-	}
-	if err != nil {
-		a.lost(err)
+		a.lost(ErrServerClosed)
 		return
 	}
-	a.loop.enroll(nc, a.open, a.lost)
-}
-
-// open is called on the loop. It is a turn.
-func (a *adoption) open(sock engine.Socket) engine.Sink {
-	defer func() {
-		if !a.opened {
-			a.lost(errGoexited)
-		}
-	}()
-	l := a.loop
-	l.enter()
-	var sink engine.Sink
-	if a.moved != nil { // its PROXY header has been read
-		var c *Conn
-		c, sink = l.begin(arrival{loop: l, ln: a.ln, sock: sock, id: a.id, local: a.local, remote: a.remote, moved: a.moved})
-		if a.guarded && c.isOpen() && c.tlsStart() == nil {
-			sink = &headerGuard{conn: c}
-		}
-	} else {
-		sink = l.open(a.ln, sock, a.id, a.local, a.remote)
-	}
-	a.opened = true
-	if len(a.read) > 0 {
-		a.deliver(sink)
-	}
-	l.leave()
-	return sink
+	a.enroll(nc)
 }
 
 // deliver gives what was read to who is there to take it. The engine does not know the sink yet, so
 // no message may be delivered before the next turn: a handler could exchange the sink.
-func (a *adoption) deliver(to engine.Sink) {
+func (a *arrival) deliver(to engine.Sink) {
 	switch to := to.(type) {
 	case *sink:
 		c := (*Conn)(to)
@@ -175,17 +129,4 @@ func (a *adoption) deliver(to engine.Sink) {
 		a.loop.count.bytesIn += uint64(len(a.read))
 		to.Readable(a.read)
 	}
-}
-
-func (a *adoption) uncount() {
-	a.ln.server.gate.Leave(a.remote)
-	a.ln.leave()
-	a.loop.load.Add(-1)
-}
-
-// lost counts a connection that does not arrive. Any goroutine may call it.
-func (a *adoption) lost(err error) {
-	a.uncount()
-	a.ln.server.refused.Add(1)
-	a.ln.server.logRefusal(err, a.remote)
 }

@@ -116,7 +116,8 @@ type dialing struct {
 	timer    timing.Timer
 	stop     func() // ends what is under way
 	cause    error  // why, for who asks
-	counted  bool   // against MaxConns
+	way      arrival
+	counted  bool // against MaxConns, as way
 	over     bool
 	canceled atomic.Bool
 }
@@ -156,9 +157,9 @@ func (a *dialing) prepare() error {
 	if a.loop.draining {
 		return ErrServerClosed
 	}
-	if s := a.loop.server; s.open.Add(1) > int64(s.MaxConns) {
-		s.open.Add(-1)
-		return ErrTooManyConns
+	a.way = arrival{loop: a.loop, ln: a.profile()}
+	if err := a.way.ln.enter(); err != nil {
+		return err
 	}
 	a.loop.load.Add(1)
 	a.counted = true
@@ -349,7 +350,10 @@ func (a *dialing) opened(sock engine.Socket, local, remote net.Addr) engine.Sink
 	if a.gone() {
 		return nil
 	}
-	return l.open(a.profile(), sock, l.server.lastID.Add(1), local, remote)
+	l.enter()
+	_, sink := l.begin(a.arrival(sock, local, remote))
+	l.leave()
+	return sink
 }
 
 // handshake begins TLS, as its client.
@@ -371,7 +375,9 @@ func (a *dialing) handshake(sock engine.Socket, local, remote net.Addr) engine.S
 
 // arrival returns what the connection is made of.
 func (a *dialing) arrival(sock engine.Socket, local, remote net.Addr) arrival {
-	return arrival{loop: a.loop, ln: a.profile(), sock: sock, id: a.loop.server.lastID.Add(1), local: local, remote: remote}
+	way := a.way
+	way.sock, way.local, way.remote = sock, local, remote
+	return way
 }
 
 // profile is what a listener is to connections that are accepted.
@@ -409,8 +415,7 @@ func (a *dialing) end() bool {
 func (a *dialing) uncount() {
 	if a.counted {
 		a.counted = false
-		a.loop.server.open.Add(-1)
-		a.loop.load.Add(-1)
+		a.way.uncount()
 	}
 }
 
@@ -479,29 +484,35 @@ type race struct {
 // resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to
 // it costs more than all the rest.
 func (a *dialing) resolve() {
-	l := a.loop
+	a.lookUp(func(remotes []netip.AddrPort) {
+		r := &race{a: a, remotes: byTurns(remotes)}
+		a.stop = r.stop
+		r.start()
+	})
+}
+
+// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
+func (a *dialing) lookUp(goOn func(remotes []netip.AddrPort)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.stop = cancel
-	l.server.newcomers.Go(func() {
+	a.loop.server.newcomers.Go(func() {
 		defer cancel()
-		remotes, err := lookUpAll(ctx, a.network, a.address)
-		_ = l.postUrgent(func() {
+		remotes, err := lookUp(ctx, a.network, a.address)
+		_ = a.loop.postUrgent(func() {
 			switch {
 			case a.over:
 			case err != nil:
 				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
 			default:
-				r := &race{a: a, remotes: remotes}
-				a.stop = r.stop
-				r.start()
+				goOn(remotes)
 			}
 		})
 	})
 }
 
-// lookUpAll returns the addresses of a name, the two families in turns, the resolver's favourite
-// first.
-func lookUpAll(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
+// lookUp returns the addresses of a name, of the family that the network says. No host means this
+// machine.
+func lookUp(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -510,20 +521,30 @@ func lookUpAll(ctx context.Context, network, address string) ([]netip.AddrPort, 
 	if err != nil {
 		return nil, err
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+network[len("tcp"):], host)
-	if err != nil {
-		return nil, err
+	family := network[len("tcp"):] // or of udp
+	if host == "" && family != "6" {
+		host = "127.0.0.1"
+	} else if host == "" {
+		host = "::1"
 	}
-	var families [2][]netip.AddrPort
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
+	var all []netip.AddrPort
 	for _, ip := range ips {
-		ip = ip.Unmap()
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return all, err
+}
+
+// byTurns returns addresses with the two families in turns, the resolver's favourite first.
+func byTurns(remotes []netip.AddrPort) (all []netip.AddrPort) {
+	var families [2][]netip.AddrPort
+	for _, remote := range remotes {
 		i := 0
-		if ip.Is4() != ips[0].Unmap().Is4() {
+		if remote.Addr().Is4() != remotes[0].Addr().Is4() {
 			i = 1
 		}
-		families[i] = append(families[i], netip.AddrPortFrom(ip, uint16(port)))
+		families[i] = append(families[i], remote)
 	}
-	var all []netip.AddrPort
 	for i := range max(len(families[0]), len(families[1])) {
 		for _, f := range families {
 			if i < len(f) {
@@ -531,7 +552,7 @@ func lookUpAll(ctx context.Context, network, address string) ([]netip.AddrPort, 
 			}
 		}
 	}
-	return all, nil
+	return all
 }
 
 // start tries the next address.

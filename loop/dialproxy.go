@@ -172,6 +172,9 @@ func connectSOCKS(nc io.ReadWriter, user *url.Userinfo, host string, port int) e
 	if err := exchange(nc, binary.BigEndian.AppendUint16(request, uint16(port)), answer[:]); err != nil {
 		return err
 	}
+	if answer[0] != 5 {
+		return fmt.Errorf("it answers in SOCKS version %d, not 5", answer[0])
+	}
 	if code := int(answer[1]); code > 0 && code < len(socksFailures) {
 		return errors.New(socksFailures[code])
 	} else if code > 0 {

@@ -1,7 +1,9 @@
 package loop
 
 import (
+	"io"
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +23,25 @@ func TestProxyRefusesHostsThatBreakItsRequest(t *testing.T) {
 		a := &dialing{network: "tcp", address: address, addr: "tcp://" + address, dialer: Dialer{Proxy: proxy}}
 		if err := a.checkProxy(); (err == nil) != good {
 			t.Errorf("%q: error %v, want one: %t", address, err, !good)
+		}
+	}
+}
+
+// proxyAnswers is a proxy that takes everything and answers what it was made of.
+type proxyAnswers struct{ io.Reader }
+
+func (proxyAnswers) Write(p []byte) (int, error) { return len(p), nil }
+
+// Each answer of a SOCKS proxy begins with the version, and another one than 5 is an error.
+func TestSOCKSAnswersOfAnotherVersion(t *testing.T) {
+	for answers, good := range map[string]bool{
+		"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50": true,
+		"\x04\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50": false,
+		"\x05\x00\x04\x00\x00\x01\x7f\x00\x00\x01\x00\x50": false,
+	} {
+		err := connectSOCKS(proxyAnswers{strings.NewReader(answers)}, nil, "example.com", 80)
+		if (err == nil) != good {
+			t.Errorf("%q: error %v, want one: %t", answers, err, !good)
 		}
 	}
 }

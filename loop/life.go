@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
@@ -66,24 +65,10 @@ func (c *Conn) isClosing() bool { return c.at() >= stateClosing }
 // isClosed reports whether OnClose has run, or is about to.
 func (c *Conn) isClosed() bool { return c.at() == stateClosed }
 
-// open makes the Conn of a socket that is new on l, or what comes before it: a PROXY header, a TLS
-// handshake. It returns what takes the socket's input; nil: the connection was refused.
-func (l *Loop) open(ln *listener, sock engine.Socket, id uint64, local, remote net.Addr) (sink engine.Sink) {
-	l.enter()
-	a := arrival{loop: l, ln: ln, sock: sock, id: id, local: local, remote: remote}
-	if ln.waits() {
-		sink = l.arrive(a)
-	} else {
-		_, sink = l.begin(a)
-	}
-	l.leave()
-	return sink
-}
-
 // begin makes the Conn of an arrival and asks Accept for its handler. The Sink is nil if the
 // connection was refused and has no socket any more.
 func (l *Loop) begin(a arrival) (*Conn, engine.Sink) {
-	c := &Conn{loop: l, sock: a.sock, id: a.id, addrs: l.addrsOf(a.ln, a.local, a.remote)}
+	c := &Conn{loop: l, sock: a.sock, id: l.server.lastID.Add(1), addrs: l.addrsOf(a.ln, a.local, a.remote)}
 	if len(a.notes) > 0 {
 		c.more().notes = a.notes
 	}

@@ -181,97 +181,18 @@ func (ln *listener) admit(v visitor) {
 		v.reset()
 		return
 	}
-	if err := ln.enter(); err != nil {
+	a := &arrival{ln: ln, local: local, remote: remote, trusted: ln.trusts(remote)}
+	if err := a.count(); err != nil {
 		ln.refuse(v, err)
 		return
 	}
-	if !ln.trusts(remote) && !s.gate.Enter(remote) { // a balancer's client is counted in its place
-		ln.leave()
-		ln.refuse(v, fmt.Errorf("%w from one address", ErrTooManyConns))
-		return
-	}
-	l := s.place()
-	if l == nil {
-		ln.uncount(remote)
-		ln.leave()
+	if a.loop = s.place(); a.loop == nil {
+		a.uncount()
 		ln.refuse(v, ErrServerClosed)
 		return
 	}
-	ln.send(l, v, local, remote)
-}
-
-// send gives a connection to l, on which it arrives soon.
-func (ln *listener) send(l *Loop, v visitor, local, remote net.Addr) {
-	n := &newcomer{ln: ln, loop: l, id: ln.server.lastID.Add(1), local: local, remote: remote}
-	if v.own == nil {
-		if err := ln.fit(v.Conn); err != nil {
-			n.lost(err)
-			return
-		}
-		l.enroll(v.Conn, n.open, n.lost)
-		return
-	}
-	err := l.postUrgent(func() {
-		if err := v.own.Join(l.index, n.open); err != nil {
-			n.lost(err)
-		}
-	})
-	if err != nil {
-		v.reset()
-		n.lost(err)
-	}
-}
-
-// A newcomer is an accepted connection on its way to its loop.
-type newcomer struct {
-	ln            *listener
-	loop          *Loop
-	id            uint64
-	local, remote net.Addr
-	opened        bool
-}
-
-// open is called on the loop.
-func (n *newcomer) open(sock engine.Socket) engine.Sink {
-	defer n.arrived()
-	sink := n.loop.open(n.ln, sock, n.id, n.local, n.remote)
-	n.opened = true
-	return sink
-}
-
-// arrived counts a connection that is on its way no more. One that was not opened, as Accept has
-// ended the goroutine of the loop, is lost.
-func (n *newcomer) arrived() {
-	if n.opened {
-		n.ln.server.arrived(n.loop)
-	} else {
-		n.lost(errGoexited)
-	}
-}
-
-// lost counts a connection that does not arrive. Any goroutine may call it.
-func (n *newcomer) lost(err error) {
-	s := n.ln.server
-	n.ln.uncount(n.remote)
-	n.ln.leave()
-	n.loop.load.Add(-1)
-	s.refused.Add(1)
-	s.logRefusal(err, n.remote)
-	s.arrived(n.loop)
-}
-
-// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one
-// of the two before it ends.
-func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	s := l.server
-	s.newcomers.Add(1)
-	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
-		defer s.newcomers.Done()
-		return open(sock)
-	}, func(err error) {
-		defer s.newcomers.Done()
-		lost(err)
-	})
+	a.placed = true
+	a.send(v)
 }
 
 // fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
@@ -396,13 +317,6 @@ func (s *Server) logRefusal(reason error, remote net.Addr) {
 	}
 }
 
-// uncount undoes what admit did with the gate.
-func (ln *listener) uncount(remote net.Addr) {
-	if !ln.trusts(remote) {
-		ln.server.gate.Leave(remote)
-	}
-}
-
 // enter counts a connection, or a session of UDP, unless there are too many: of the server, or of
 // this listener. Each one that is counted leaves once.
 func (ln *listener) enter() error {
@@ -435,11 +349,6 @@ func (ln *listener) total() (open *atomic.Int64, most int) {
 
 // left counts a connection, or a session of UDP, that is no more.
 func (s *Server) left(c *Conn) {
-	if c.isDialed() {
-		s.open.Add(-1)
-	} else {
-		s.gate.Leave(c.addrs.remote())
-		c.addrs.shared.ln.leave()
-	}
-	c.loop.load.Add(-1)
+	a := arrival{loop: c.loop, ln: c.addrs.shared.ln, remote: c.addrs.remote(), counted: !c.isDialed()}
+	a.uncount()
 }

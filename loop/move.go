@@ -158,7 +158,7 @@ func (m Mover) In(c *Moved) error {
 	}
 	for _, ln := range s.listeners {
 		if ln.addrKey() == c.Addr {
-			return s.adopt(&adoption{ln: ln, local: c.Local, remote: c.Remote, read: c.Input, moved: c}, c.Net)
+			return s.adopt(&arrival{ln: ln, local: c.Local, remote: c.Remote, read: c.Input, moved: c}, c.Net)
 		}
 	}
 	return fmt.Errorf("loop: this Server has no address %s, where a connection that moves came from", c.Addr)

@@ -16,27 +16,144 @@ import (
 	"github.com/loopwheel/loopwheel/timing"
 )
 
-// This file is what comes before a connection is open: the header of the PROXY protocol, and the
-// TLS handshake of a listener.
+// This file is the way of a connection to its loop, and what comes there before it is open: the
+// header of the PROXY protocol, and the TLS handshake of a listener.
 
 var errUntrustedHeader = errors.New("loop: a PROXY header from an address that is not in ProxyProtocol")
 
-// An arrival is a socket that is new on its loop, and what is known of it. It is dropped when there
-// is a Conn. To a socket whose peer has to send a header it is the Sink until that is whole.
+// An arrival is a connection on its way, which was accepted, adopted, moved or dialled. It is
+// dropped when there is a Conn. If the way fails, uncount undoes what was counted. To a socket
+// whose peer has to send a PROXY header it is the Sink until that is whole.
 type arrival struct {
 	loop    *Loop
 	ln      *listener
-	sock    engine.Socket
-	id      uint64
+	sock    engine.Socket // nil until the loop has it
 	local   net.Addr
 	remote  net.Addr
+	read    []byte       // what the owner before has read
 	notes   []ProxyTLV   // of the header
 	head    []byte       // what there is of the header
 	trusted bool         // its peer has to send a header
+	guarded bool         // its peer may still send a header, which is not wanted
 	counted bool         // by the gate, as remote
+	placed  bool         // it has a place among those on their way to the loop
 	moved   *Moved       // it comes from another Server
 	tls     *tlsLayer    // nil before the handshake
 	timer   timing.Timer // ends the wait
+}
+
+// count counts a connection against the limits of its listener, and of its address: a balancer's
+// client is counted in the balancer's place, when it is known. With an error it is not counted.
+func (a *arrival) count() error {
+	if err := a.ln.enter(); err != nil {
+		return err
+	}
+	if a.counted = !a.trusted && a.ln.server.gate.Enter(a.remote); !a.counted && !a.trusted {
+		a.ln.leave()
+		return fmt.Errorf("%w from one address", ErrTooManyConns)
+	}
+	return nil
+}
+
+// uncount undoes count, and gives back what the loop has counted.
+func (a *arrival) uncount() {
+	if a.counted {
+		a.ln.server.gate.Leave(a.remote)
+	}
+	a.ln.leave()
+	if a.loop != nil {
+		a.loop.load.Add(-1)
+	}
+	a.leavePlace()
+}
+
+// leavePlace is for a connection that is on its way to the loop no more.
+func (a *arrival) leavePlace() {
+	if a.placed {
+		a.placed = false
+		a.ln.server.arrived(a.loop)
+	}
+}
+
+// lost is the end of a way that fails. Any goroutine may call it. A peer that connects and leaves
+// without a byte is a health check, or a port scan: no fault of ours, and nobody who wanted
+// something was refused.
+func (a *arrival) lost(reason error) {
+	a.uncount()
+	s := a.ln.server
+	if errors.Is(reason, tlsconn.ErrNoInput) {
+		s.probes.Add(1)
+		s.Logger.Debug().Stringer("remote", a.remote).Msg("connection closed before its first byte")
+		return
+	}
+	s.refused.Add(1)
+	s.logRefusal(reason, a.remote)
+}
+
+// send gives an accepted connection to its loop, where it lands soon.
+func (a *arrival) send(v visitor) {
+	if v.own == nil {
+		a.enroll(v.Conn)
+		return
+	}
+	err := a.loop.postUrgent(func() {
+		if err := v.own.Join(a.loop.index, a.land); err != nil {
+			a.lost(err)
+		}
+	})
+	if err != nil {
+		v.reset()
+		a.lost(err)
+	}
+}
+
+// enroll has the engine hand nc to the loop.
+func (a *arrival) enroll(nc net.Conn) {
+	if err := a.ln.fit(nc); err != nil {
+		a.lost(err)
+		return
+	}
+	a.loop.enroll(nc, a.land, a.lost)
+}
+
+// enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one
+// of the two before it ends.
+func (l *Loop) enroll(nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
+	s := l.server
+	s.newcomers.Add(1)
+	s.engine.Enroll(l.index, nc, func(sock engine.Socket) engine.Sink {
+		defer s.newcomers.Done()
+		return open(sock)
+	}, func(err error) {
+		defer s.newcomers.Done()
+		lost(err)
+	})
+}
+
+// land is called on the loop with the socket, and is a turn. It returns what takes the socket's
+// input; nil: the connection was refused. One that does not land, as Accept has ended the goroutine
+// of the loop, is lost.
+func (a *arrival) land(sock engine.Socket) (sink engine.Sink) {
+	landed := false
+	defer func() {
+		if !landed {
+			a.lost(errGoexited)
+		}
+		a.leavePlace()
+	}()
+	a.sock = sock
+	a.loop.enter()
+	if a.moved == nil && a.ln.waits() {
+		sink = a.wait()
+	} else { // the PROXY header of one that has moved has been read
+		sink = a.open()
+	}
+	landed = true
+	if len(a.read) > 0 {
+		a.deliver(sink)
+	}
+	a.loop.leave()
+	return sink
 }
 
 // waits reports whether something comes before the Conn of a connection from that address.
@@ -50,13 +167,12 @@ func (ln *listener) trusts(remote net.Addr) bool {
 		(!ok || slices.ContainsFunc(ln.proxies, func(p netip.Prefix) bool { return p.Contains(ip) }))
 }
 
-// arrive begins with a socket that has to wait. nil: the server drains.
-func (l *Loop) arrive(known arrival) engine.Sink {
-	a := &known
-	a.trusted = a.ln.trusts(a.remote)
-	a.counted = !a.trusted
+// wait begins with a socket that has to wait. nil: the server drains.
+func (a *arrival) wait() engine.Sink {
+	l := a.loop
+	a.guarded = len(a.ln.proxies) > 0 && !a.trusted
 	if l.draining {
-		a.refuse(ErrServerClosed)
+		a.lost(ErrServerClosed)
 		return nil
 	}
 	l.arrivals[a] = struct{}{}
@@ -75,8 +191,13 @@ func (a *arrival) proceed() engine.Sink {
 		return a.tls
 	}
 	a.done()
+	return a.open()
+}
+
+// open makes the Conn, and returns what takes its input.
+func (a *arrival) open() engine.Sink {
 	c, next := a.loop.begin(*a)
-	if len(a.ln.proxies) > 0 && !a.trusted && c.isOpen() && c.tlsStart() == nil {
+	if a.guarded && c.isOpen() && c.tlsStart() == nil {
 		return &headerGuard{conn: c}
 	}
 	return next
@@ -98,25 +219,7 @@ func (a *arrival) opened(t *tlsconn.Conn) (*Conn, engine.Sink) {
 // failed is told that the TLS handshake has failed.
 func (a *arrival) failed(err error) {
 	a.done()
-	a.refuse(err)
-}
-
-// refuse counts a connection that there will not be. A peer that connects and leaves without a byte
-// is a health check, or a port scan: no fault of ours, and nobody who wanted something was refused.
-func (a *arrival) refuse(reason error) {
-	s := a.loop.server
-	if errors.Is(reason, tlsconn.ErrNoInput) {
-		s.probes.Add(1)
-		s.Logger.Debug().Stringer("remote", a.remote).Msg("connection closed before its first byte")
-	} else {
-		s.refused.Add(1)
-		s.logRefusal(reason, a.remote)
-	}
-	if a.counted {
-		s.gate.Leave(a.remote)
-	}
-	a.ln.leave()
-	a.loop.load.Add(-1)
+	a.lost(err)
 }
 
 // abort ends the arrival, whatever it waits for.

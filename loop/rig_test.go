@@ -41,7 +41,8 @@ func newRig(t testing.TB, s *Server, h Handler) *rig {
 func (r *rig) connect() (*Conn, engine.Sink, *rigSocket) {
 	sock := &rigSocket{room: -1}
 	r.load.Add(1)
-	s := r.open(r.server.listeners[0], sock, r.server.lastID.Add(1), &net.TCPAddr{}, &net.TCPAddr{})
+	a := &arrival{loop: r.Loop, ln: r.server.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}
+	s := a.land(sock)
 	return (*Conn)(s.(*sink)), s, sock
 }
 

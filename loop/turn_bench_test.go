@@ -51,7 +51,8 @@ func benchSink(b *testing.B, idle time.Duration) engine.Sink {
 	l := newLoop(s, 0)
 	l.claim()
 	l.load.Add(1) // as the acceptor does
-	return l.open(s.listeners[0], nullSocket{}, 1, &net.TCPAddr{}, &net.TCPAddr{})
+	a := &arrival{loop: l, ln: s.listeners[0], local: &net.TCPAddr{}, remote: &net.TCPAddr{}}
+	return a.land(nullSocket{})
 }
 
 // BenchmarkOffload is a job that does nothing, from the call to the end of its then, one at a time.

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -195,7 +193,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	l.load.Add(1)
 	ss := &udpSession{port: p, peer: d.Peer, local: d.Local, unproven: p.admission.crowded}
 	caller := l.current
-	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, id: s.lastID.Add(1), local: p.localAddr(d.Local), remote: remote})
+	c, _ := l.begin(arrival{loop: l, ln: p.ln, sock: ss, local: p.localAddr(d.Local), remote: remote})
 	l.current = caller
 	if c.isClosed() {
 		return nil
@@ -392,44 +390,7 @@ func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
 		a.connectPackets(local, remote)
 		return
 	}
-	l := a.loop
-	ctx, cancel := context.WithCancel(context.Background())
-	a.stop = cancel
-	l.server.newcomers.Go(func() {
-		defer cancel()
-		remotes, err := lookUp(ctx, a.network, a.address)
-		_ = l.postUrgent(func() {
-			if err != nil {
-				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-				return
-			}
-			a.connectAnyPackets(remotes)
-		})
-	})
-}
-
-// lookUp returns the addresses of a name, of the family that the network says.
-func lookUp(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
-	if err != nil {
-		return nil, err
-	}
-	family := strings.TrimPrefix(network, "udp")
-	if host == "" && family != "6" {
-		host = "127.0.0.1"
-	} else if host == "" {
-		host = "::1"
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
-	var all []netip.AddrPort
-	for _, ip := range ips {
-		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
-	}
-	return all, err
+	a.lookUp(a.connectAnyPackets)
 }
 
 // connectAnyPackets opens a session with the first address for which that can be done: one of a

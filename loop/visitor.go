@@ -8,6 +8,10 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
+// hastyFarewell is how long an acceptor may take to write a farewell. A new socket takes it at
+// once.
+const hastyFarewell = time.Millisecond
+
 // A visitor is an accepted connection that belongs to no loop yet: of package net, or of an engine
 // that accepts by itself.
 type visitor struct {
@@ -79,22 +83,28 @@ func (ln *listener) refuse(v visitor, reason error) {
 	s.sayFarewell(nc)
 }
 
-// sayFarewell sends the farewell and lingers, as Conn.letGo does, and for its reasons. In a flood
-// some only: each has a descriptor and a goroutine meanwhile.
+// sayFarewell sends the farewell and lingers on a goroutine, for the reasons that a lingering has.
+// The acceptor must not wait for a peer that does not read. In a flood some linger only: each has a
+// descriptor and a goroutine meanwhile. The others have the time that a new socket needs.
 func (s *Server) sayFarewell(nc net.Conn) {
-	_ = nc.SetDeadline(time.Now().Add(lingerTimeout))
-	_, _ = nc.Write(s.Farewell) // a new socket takes it at once
-	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		select {
-		case s.farewells <- struct{}{}:
-			s.newcomers.Go(func() {
+	select {
+	case s.farewells <- struct{}{}:
+		s.newcomers.Go(func() {
+			s.writeFarewell(nc, lingerTimeout)
+			if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 				_, _ = io.CopyN(io.Discard, nc, lingerBytes)
-				_ = nc.Close()
-				<-s.farewells
-			})
-			return
-		default:
-		}
+			}
+			_ = nc.Close()
+			<-s.farewells
+		})
+	default:
+		s.writeFarewell(nc, hastyFarewell)
+		_ = nc.Close()
 	}
-	_ = nc.Close()
+}
+
+// writeFarewell leaves nc with a deadline, which is d from now on.
+func (s *Server) writeFarewell(nc net.Conn, d time.Duration) {
+	_ = nc.SetDeadline(time.Now().Add(d))
+	_, _ = nc.Write(s.Farewell)
 }
