@@ -15,8 +15,8 @@ import (
 // and a line for each server.
 const (
 	panelWidth, panelHeight = 250, 190
-	left, top               = 45, 62
-	chartWidth, chartHeight = 3*(panelWidth+left) + 25, top + panelHeight + 60
+	left, top               = 62, 62
+	chartWidth, chartHeight = 3*(panelWidth+left) + 40, top + panelHeight + 60
 )
 
 const chartHead = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" font-family="sans-serif" font-size="12">
@@ -49,7 +49,6 @@ var panels = []panel{
 // chart draws the rows, but for bursts.
 func chart(rows []row) []byte {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Burst })
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Conns, b.Conns) })
 	var servers []string
 	for _, r := range rows {
 		if !slices.Contains(servers, r.Server) {

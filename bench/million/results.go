@@ -3,12 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/loopwheel/loopwheel/bench/internal/measure"
@@ -73,6 +75,9 @@ func thousands(n int) string {
 
 // show prints a table, and brings the document and its chart up to date if it has their directory.
 func show(rows []row, docs string) error {
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(order(a.Server), order(b.Server)), cmp.Compare(a.Conns, b.Conns))
+	})
 	t := measure.Table{columns}
 	for _, r := range rows {
 		t = append(t, r.cells())
