@@ -106,7 +106,7 @@ func TestLivesInMemory(t *testing.T) {
 				}
 				peers[max(0, len(peers)-1-r.IntN(12))].act(r)
 			}
-			_ = srv.Stop() // which may cut some
+			stopped := srv.Stop() // which may cut some
 			for _, p := range peers {
 				p.got.WriteString(p.Received())
 				ls.check(p.Addr().String(), p.got.String(), p.whole)
@@ -115,6 +115,9 @@ func TestLivesInMemory(t *testing.T) {
 				t.Errorf("%d peers: %+v", len(peers), s)
 			}
 			ls.checkOps()
+			if t.Failed() {
+				t.Logf("round %d; Stop returned %v, and %d were cut", i, stopped, srv.Stats().Cut)
+			}
 		})
 		if t.Failed() {
 			return
