@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What comes after Max bytes decides only once it cannot be the line's end any more.
+// Input after Max bytes decides only once it cannot be the line's end any more.
 func TestLinesAtTheLimit(t *testing.T) {
 	for _, tt := range []struct {
 		data    string

@@ -156,9 +156,9 @@ func (g *Group) BroadcastKey(key string, msg []byte) error {
 	return g.post(broadcast{key: key, msg: bytes.Clone(msg)})
 }
 
-// Each has f called for each member, on its loop, so on several at once. Any goroutine may call
-// Each; it does not wait. f may do what a callback of the connection may, also Leave. A panic in
-// f closes that connection. The error is Broadcast's. A nil f panics here.
+// Each calls f for each member, on its loop, so on several at once. Any goroutine may call Each; it
+// does not wait. f may do what a callback of the connection may, also Leave. A panic in f closes
+// that connection. The error is Broadcast's. A nil f panics here.
 func (g *Group) Each(f func(c *loop.Conn)) error {
 	require(f != nil, "Group.Each with a nil func")
 	return g.post(broadcast{each: f})

@@ -40,7 +40,7 @@ func startPatient(t *testing.T) *looptest.Server {
 
 var errBye = errors.New("bye")
 
-// Who ends its output after its requests gets all answers, and then the end.
+// A peer that ends its output after its requests gets all answers, and then the end.
 func TestRepliesBehindTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		srv := startPatient(t)

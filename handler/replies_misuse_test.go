@@ -38,7 +38,7 @@ func TestRepliesGivenWithinAWrite(t *testing.T) {
 	})
 }
 
-// What is pushed after an answer that never comes is bounded as all output is, and so is what is
+// Output pushed after an answer that never comes is bounded as all output is, and so is what is
 // written after the end.
 func TestRepliesPushedWithoutEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What is pushed after answers that the peer has asked for does not cost the connection, however
+// Output pushed after answers that the peer has asked for does not cost the connection, however
 // much they are: neither while one of them takes long, nor while the peer reads them.
 func TestRepliesPushedBehindMuch(t *testing.T) {
 	for name, size := range map[string]int{"some that are large": 2 << 20, "many": 10 << 10} {

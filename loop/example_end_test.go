@@ -40,7 +40,7 @@ func ExampleServer_onClosing() {
 	// <nil>
 }
 
-// What comes after a login waits until it is looked up.
+// Input after a login waits until it is looked up.
 func ExampleConn_PauseRead() {
 	names := map[string]string{"secret": "Ada"} // a database, say
 	client, stop := serve(&loop.Server{Codec: codec.Lines{}, Accept: func(*loop.Conn) loop.Handler {

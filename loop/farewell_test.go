@@ -58,7 +58,7 @@ func politeServer(onMessage func(c *loop.Conn, msg []byte) error) *loop.Server {
 	}
 }
 
-// Whoever closes, the codec has the last word, once, after all that was sent.
+// Whichever side closes, the codec has the last word, once, after all that was sent.
 func TestFarewell(t *testing.T) {
 	var errKick = errors.New("kicked")
 	for name, test := range map[string]struct {

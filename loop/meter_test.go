@@ -198,7 +198,8 @@ func TestLagOfPost(t *testing.T) {
 	})
 }
 
-// What does not fit into a turn is late, and that shows: posts after others, timers after others.
+// Work that does not fit into a turn is late, and that shows: posts after others, timers after
+// others.
 func TestLagOfStorms(t *testing.T) {
 	storms := map[string]func(l *loop.Loop){
 		"timers": func(l *loop.Loop) {

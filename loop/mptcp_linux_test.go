@@ -84,7 +84,7 @@ func TestMPTCPEcho(t *testing.T) {
 	})
 }
 
-// What came while nothing was read is delivered by ResumeRead, with the end after it.
+// Input that came while nothing was read is delivered by ResumeRead, with the end after it.
 func TestMPTCPPause(t *testing.T) {
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		const much = 1 << 20

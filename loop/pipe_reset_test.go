@@ -13,8 +13,8 @@ import (
 
 func untouched(_, _ *loop.Conn) {}
 
-// Who was not told an end must not read one: a reset of one side is one of the other side, after
-// all that came before.
+// A peer that was not told an end must not read one: a reset of one side is one of the other side,
+// after all that came before.
 func TestPipePassesAResetOn(t *testing.T) {
 	pipeOf(t, loop.PipeConfig{}, untouched, func(t *testing.T, srv *looptest.Server, p, q *looptest.Peer) {
 		p.Send("half of it")

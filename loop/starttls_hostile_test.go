@@ -16,8 +16,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
-// What somebody between client and server has put after STARTTLS in plain text (CVE-2011-0411) is
-// no command, neither before the handshake nor after it: it is the beginning of the handshake,
+// Text that somebody between client and server has put after STARTTLS in plain text (CVE-2011-0411)
+// is no command, neither before the handshake nor after it: it is the beginning of the handshake,
 // which fails. So it is however it is cut, and wherever it waits.
 func TestFaultInjectedCommand(t *testing.T) {
 	const stream = "STARTTLS\r\nMAIL FROM:<mallory>\r\nRCPT TO:<a>\r\n"

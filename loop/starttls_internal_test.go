@@ -9,8 +9,8 @@ import (
 	"github.com/loopwheel/loopwheel/codec"
 )
 
-// What was delivered in shares after a reset asks for TLS in vain, and what is after that is not
-// delivered.
+// A message that was delivered in shares after a reset asks for TLS in vain, and input after it is
+// not delivered.
 func TestStartTLSBehindAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newSlowRig(t, codec.Lines{})

@@ -130,7 +130,7 @@ func TestStartTLSOfClients(t *testing.T) {
 	}
 }
 
-// What was sent after StartTLS before Close arrives, though the ClientHello was there already.
+// Output between StartTLS and Close arrives, though the ClientHello was there already.
 func TestStartTLSThenCloseWithAnEarlyHello(t *testing.T) {
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
 		for name, before := range map[string]string{"a line": "220 ready\n", "a full socket": strings.Repeat("p", 1<<20)} {

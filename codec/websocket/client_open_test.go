@@ -123,7 +123,7 @@ func TestClientThenPipe(t *testing.T) {
 	})
 }
 
-// What is asked while the request is made, such as a token, may send something: it goes out after
+// A question while the request is made, such as for a token, may send something: it goes out after
 // the handshake.
 func TestClientSendsInPrepare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

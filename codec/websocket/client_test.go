@@ -298,7 +298,7 @@ func TestClientNotSecure(t *testing.T) {
 	}
 }
 
-// What is sent before the handshake is done goes out after it. More than 64 KiB are refused.
+// Messages sent before the handshake is done go out after it. More than 64 KiB are refused.
 func TestClientSendsEarly(t *testing.T) {
 	d := ask(t, &websocket.Client{URL: "ws://x"})
 	c := d.Codec()

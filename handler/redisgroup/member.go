@@ -138,8 +138,8 @@ func (g *handle) Len() int {
 	return 0
 }
 
-// Each has f called for each member in this process, as handler.Group.Each does; in an ordered room
-// it is in order with the messages.
+// Each calls f for each member in this process, as handler.Group.Each does; in an ordered room it
+// is in order with the messages.
 func (g *handle) Each(f func(c *loop.Conn)) error {
 	if f == nil {
 		panic("redisgroup: Each with a nil func")

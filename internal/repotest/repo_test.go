@@ -176,8 +176,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// checkComment checks the columns of a comment that has its lines for itself. What stands after
-// code is short or long with it; a link or a command cannot be broken.
+// checkComment checks the columns of a comment that has its lines for itself. A comment after code
+// is short or long with it; a link or a command cannot be broken.
 func checkComment(t *testing.T, at token.Position, text string) {
 	t.Helper()
 	if strings.HasPrefix(text, "//go:") || strings.HasPrefix(text, "//\t") || strings.Contains(text, "://") {

@@ -11,7 +11,7 @@ import (
 )
 
 // FuzzReceive reads what another process sends: a message or an error, and no descriptor that stays
-// open. What can be read as a connection can be sent on.
+// open. A connection that can be read can be sent on.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte("C\x00\x00\x00\x02{}"))
 	f.Add([]byte("C\x00\x00\x00\x4d" + `{"Addr":"tcp://:1","Local":{"Network":"tcp","Addr":"[::1]:1"},"Remote":{"Network":"unix"}}`))

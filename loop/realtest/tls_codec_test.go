@@ -32,8 +32,8 @@ func (c *choppedConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// What codectest asks of each codec in memory holds after real TLS as well: frames of all lengths
-// come out as they went in, however records and segments are cut.
+// The checks of codectest for each codec in memory hold after real TLS as well: frames of all
+// lengths come out as they went in, however records and segments are cut.
 func TestCodecsOverTLS(t *testing.T) {
 	for name, c := range map[string]codec.Codec{
 		"lines":     codec.Lines{Max: 70_000},

@@ -11,8 +11,8 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-// Whoever has sent something is heard before a turn that is asked for after a look at the sockets,
-// by TCP's like and by UDP.
+// A peer that has sent something is heard before a turn that is asked for after a look at the
+// sockets, by TCP's like and by UDP.
 func TestAgainLooksFirst(t *testing.T) {
 	r := newRig(t, 1)
 	if err := r.Start(1, r.base, r); err != nil {
