@@ -65,10 +65,11 @@ func main() {
 		}
 	}
 	measure.Progress("")
+	name := "rooms"
 	if o.ordered {
-		*docs = "" // the page has plain ones
+		name = "ordered rooms"
 	}
-	check(results.Show("rooms", *docs))
+	check(results.Show(name, *docs))
 }
 
 var contenders = []string{"loopwheel", "centrifuge"}

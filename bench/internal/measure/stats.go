@@ -210,8 +210,9 @@ func (t Table) print(w io.Writer) {
 	}
 }
 
-// Show prints a table with its name. With a directory of documents it also replaces what stands
-// there between the comments <!-- name --> and <!-- end of name -->.
+// Show prints a table with its name. With a directory of documents it also brings the table to date
+// that stands there between the comments <!-- name --> and <!-- end of name -->. That table chooses
+// the lines and columns, by their names; where there is none yet, it gets all.
 func (t Table) Show(name, docs string) error {
 	fmt.Printf("\n%s\n\n", name)
 	t.print(os.Stdout)
@@ -235,12 +236,56 @@ func (t Table) replace(name, docs string) error {
 		before, rest, found := strings.Cut(string(text), begin)
 		_, after, closed := strings.Cut(rest, end)
 		if found && closed {
+			old, _, _ := strings.Cut(rest, end)
+			chosen, err := t.like(parse(old))
+			if err != nil {
+				return fmt.Errorf("%s, table %q: %w", page, name, err)
+			}
 			var b strings.Builder
-			t.print(&b)
+			chosen.print(&b)
 			return os.WriteFile(page, []byte(before+begin+"\n"+b.String()+"\n"+end+after), 0o644)
 		}
 	}
 	return fmt.Errorf("no page in %s has a table %q", docs, name)
+}
+
+// parse reads a table of a page.
+func parse(text string) (t Table) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "|") || strings.Trim(cells[0], "- ") == "" && strings.Contains(cells[0], "-") {
+			continue // no line of a table, or the one below its head
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		t = append(t, cells)
+	}
+	return t
+}
+
+// like returns the lines and columns of t that old has, with the names that old has for them.
+func (t Table) like(old Table) (Table, error) {
+	if len(old) == 0 {
+		return t, nil
+	}
+	chosen := Table{old[0]}
+	for _, line := range old[1:] {
+		i := slices.IndexFunc(t, func(measured []string) bool { return measured[0] == line[0] })
+		if i < 0 {
+			return nil, fmt.Errorf("the line %q was not measured", line[0])
+		}
+		now := []string{line[0]}
+		for _, column := range old[0][1:] {
+			k := slices.Index(t[0], column)
+			if k < 0 {
+				return nil, fmt.Errorf("the column %q was not measured", column)
+			}
+			now = append(now, t[i][k])
+		}
+		chosen = append(chosen, now)
+	}
+	return chosen, nil
 }
 
 // Docs is the usage of a flag for Show.
