@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -68,6 +70,39 @@ func TestControl(t *testing.T) {
 			if got := receive(t, seen, "the message"); got != want {
 				t.Errorf("%v: TOS %#x, want %#x", addr, got, want)
 			}
+		}
+	})
+}
+
+// The peer's credentials are read from the socket that SyscallConn gives.
+func TestPeerCredentials(t *testing.T) {
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		type peer struct {
+			cred *unix.Ucred
+			err  error
+		}
+		seen := make(chan peer, 1)
+		path := shortdir.Socket(t)
+		startWith(t, ctx, &loop.Server{Addr: "unix://" + path, Accept: func(c *loop.Conn) loop.Handler {
+			var p peer
+			raw, err := c.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) {
+					p.cred, p.err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+				})
+			}
+			p.err = errors.Join(p.err, err)
+			seen <- p
+			return nil
+		}})
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		p := receive(t, seen, "the credentials")
+		if p.err != nil || int(p.cred.Pid) != os.Getpid() || int(p.cred.Uid) != os.Getuid() {
+			t.Errorf("%+v, %v", p.cred, p.err)
 		}
 	})
 }
