@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -12,6 +13,7 @@ var (
 		"who needs a net.Conn of TLS has crypto/tls accept it")
 	errDetachPipe = errors.New("loop: Conn.Detach: the connection is in a Pipe")
 	errDetachUDP  = errors.New("loop: Conn.Detach: a UDP session has no socket of its own")
+	errDetachNone = fmt.Errorf("loop: Conn.Detach: the connection has no socket, as in looptest: %w", errors.ErrUnsupported)
 	errDetachSoon = errors.New("loop: Conn.Detach: not in Accept: wait for a message, or use AfterFunc")
 )
 
@@ -44,7 +46,7 @@ func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	}
 	sock, ok := c.sock.(engine.Detachable)
 	if !ok {
-		return nil, nil, errors.ErrUnsupported
+		return nil, nil, errDetachNone
 	}
 	nc, ahead, err := sock.Detach()
 	if err != nil {

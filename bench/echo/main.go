@@ -168,8 +168,12 @@ func (o *options) run(name string, j job) (err error) {
 		_ = t.Show(tableRate, "")
 	}
 	for _, what := range []string{tableCPU, tableP99, tableMemory} {
+		docs := o.docs
+		if what == tableP99 && name != "echo" {
+			docs = "" // the page has the time to an answer for echoes only
+		}
 		if t := all[what]; t != nil {
-			if err := t.Show(name+" "+what, o.docs); err != nil {
+			if err := t.Show(name+" "+what, docs); err != nil {
 				return err
 			}
 		}

@@ -5,27 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/gobwas/ws"
 	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/codec/websocket"
 	"github.com/loopwheel/loopwheel/loop"
 	"github.com/loopwheel/loopwheel/loop/looptest"
+	"github.com/loopwheel/loopwheel/loop/looptest/wstest"
 )
 
 // A user is a page in a chat in memory and in virtual time.
 type user struct {
 	t *testing.T
-	*looptest.Peer
-	wire  string // what came and is not a whole frame yet
-	pings int    // that have come
+	*wstest.Peer
 }
 
 // inMemory runs f with a chat.
@@ -36,15 +33,7 @@ func inMemory(t *testing.T, f func(t *testing.T, srv *looptest.Server)) {
 // open does the handshake of a browser.
 func open(t *testing.T, srv *looptest.Server) *user {
 	t.Helper()
-	u := &user{t: t, Peer: srv.Open()}
-	u.Peer.Send("GET /ws HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-	head, rest, _ := strings.Cut(u.Received(), "\r\n\r\n")
-	if !strings.HasPrefix(head, "HTTP/1.1 101 ") {
-		t.Fatalf("the handshake: %s", head)
-	}
-	u.wire = rest
-	return u
+	return &user{t, wstest.Open(t, srv, "ws://x/ws", http.Header{"Origin": {"http://x"}})}
 }
 
 // join opens a page and joins. The key is the name.
@@ -60,39 +49,23 @@ func (u *user) request(r request) {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	u.send(ws.NewTextFrame(text))
+	u.Send(string(text))
 }
-
-func (u *user) send(f ws.Frame) { _, _ = u.Write(ws.MustCompileFrame(ws.MaskFrame(f))) }
 
 func (u *user) say(text string) { u.request(request{Type: "say", Text: text}) }
 
 // heard returns the events that have come since the last call, in short.
 func (u *user) heard() string {
 	u.t.Helper()
-	in := strings.NewReader(u.wire + u.Received())
 	var all []string
-	for {
-		at := in.Len()
-		f, err := ws.ReadFrame(in)
-		if err != nil {
-			u.wire = u.wire[:0]
-			if err != io.EOF {
-				u.t.Fatalf("%d bytes: %v", at, err)
-			}
-			return strings.Join(all, ", ")
+	for _, text := range u.Received() {
+		var e event
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			u.t.Fatal(err)
 		}
-		switch f.Header.OpCode {
-		case ws.OpPing:
-			u.pings++
-		case ws.OpText:
-			var e event
-			if err := json.Unmarshal(f.Payload, &e); err != nil {
-				u.t.Fatal(err)
-			}
-			all = append(all, short(e))
-		}
+		all = append(all, short(e))
 	}
+	return strings.Join(all, ", ")
 }
 
 func short(e event) string {
@@ -203,22 +176,21 @@ func TestSilence(t *testing.T) {
 		lurker, ann, dead := open(t, srv), join(t, srv, "ann", "lobby"), join(t, srv, "dead", "lobby")
 		srv.Sleep(joinWithin)
 		lurker.closes(errRequest)
+		dead.Mute()
 		for range 2 * quietFor / pingAfter {
-			ann.send(ws.NewPongFrame(nil)) // as browsers do without their user
 			srv.Sleep(pingAfter)
 			if ann.heard(); ann.Closed() {
 				break
 			}
-			if ann.pings == 60 {
+			if ann.Pings() == 60 {
 				ann.say("still here") // after 20 minutes
 			}
 		}
-		dead.heard()
-		if dead.closes(errDead); dead.pings != maxPings {
-			t.Errorf("%d pings", dead.pings)
+		if dead.closes(errDead); dead.Pings() != maxPings {
+			t.Errorf("%d pings", dead.Pings())
 		}
 		ann.closes(errQuiet)
-		if took := time.Duration(ann.pings) * pingAfter; took < 60*pingAfter+quietFor-2*pingAfter {
+		if took := time.Duration(ann.Pings()) * pingAfter; took < 60*pingAfter+quietFor-2*pingAfter {
 			t.Errorf("sent away after %v", took)
 		}
 	})
@@ -258,7 +230,7 @@ func TestTooMuch(t *testing.T) {
 		}
 		for _, text := range []string{"{", `{"type":"dance"}`} {
 			bob := join(t, srv, "bob", "lobby")
-			bob.send(ws.NewTextFrame([]byte(text)))
+			bob.Send(text)
 			bob.closes(errRequest)
 		}
 		early := open(t, srv)

@@ -1,19 +1,19 @@
 // Command gateway connects devices, which speak a binary protocol, with programs that speak
 // HTTP. Read codec.go (the wire), session.go (the connection of a device), outbox.go (messages
-// for devices that are away), api.go (HTTP), main.go (the process, its restart and its end) and
-// tls.go.
+// for devices that are away), api.go (HTTP), and main.go (the process, TLS, its restart and its
+// end).
 package main
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strconv"
 	"syscall"
@@ -29,7 +29,6 @@ var (
 	addr       = flag.String("addr", "tcp://127.0.0.1:7000", "listen for devices on this `address`: tcp://host:port or unix://path")
 	apiAddr    = flag.String("http", "127.0.0.1:7080", "serve the HTTP API on this `address`: whoever reaches it commands the devices")
 	metrics    = flag.String("metrics", "", "serve a live page and Prometheus metrics on this `address`, such as 127.0.0.1:9090")
-	useTLS     = flag.Bool("tls", false, "speak TLS with a certificate made on the spot, which nobody trusts")
 	tlsCert    = flag.String("tls-cert", "", "speak TLS with the certificate in this `file` (PEM)")
 	tlsKey     = flag.String("tls-key", "", "and its key in this `file` (PEM)")
 	drain      = flag.Duration("drain", time.Second, "at the end serve devices for this `duration`, and send them away within as much again")
@@ -54,7 +53,7 @@ func run(ctx context.Context) (err error) {
 	log := zerolog.New(os.Stderr).With().Timestamp().Logger()
 	g := &gateway{key: []byte(os.Getenv("GATEWAY_KEY"))} // a flag would show it to everybody here
 	srv := g.server(*addr, *drain, log)
-	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey, *useTLS); err != nil {
+	if srv.TLS, err = tlsConfig(*tlsCert, *tlsKey); err != nil {
 		return err
 	}
 	serving, sendAway := context.WithCancel(context.Background())
@@ -87,13 +86,18 @@ func run(ctx context.Context) (err error) {
 	}
 	taken := func() bool { return false }
 	if *meet != "" {
-		offer, err := handover.Listen(srv, handover.Config{Path: *meet, Also: listeners(api, page)})
+		also := map[string]net.Listener{"http": api.Listener}
+		if page.Listener != nil {
+			also["metrics"] = page.Listener
+		}
+		offer, err := handover.Listen(srv, handover.Config{Path: *meet, Also: also})
 		if err != nil {
 			return err
 		}
 		defer offer.Close()
 		taken = offer.Taken
-		go replaceOnHangup(log)
+		// SIGHUP starts the program's file again, which may be another version by now.
+		handover.RestartOn(func(err error) { log.Error().Err(err).Msg("not replaced") }, syscall.SIGHUP)
 	}
 	if *pidFile != "" {
 		if err := os.WriteFile(*pidFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
@@ -124,51 +128,35 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// replaceOnHangup starts the program's file again on SIGHUP, which may be another version by now.
-// The new process takes over when it is ready; if it does not get there, this one goes on.
-func replaceOnHangup(log zerolog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	for range hangups {
-		next := exec.Command(os.Args[0], os.Args[1:]...)
-		next.Stdout, next.Stderr = os.Stdout, os.Stderr
-		err := next.Start()
-		if err == nil {
-			err = next.Wait() // it outlives this process, or has failed
-		}
-		log.Error().Err(err).Msg("not replaced")
+// tlsConfig returns what the flags ask for; nil means plain. A process that replaces this one reads
+// the files anew.
+func tlsConfig(certFile, keyFile string) (*tls.Config, error) {
+	if certFile == "" && keyFile == "" {
+		return nil, nil
 	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, nil
 }
 
 // A web is an HTTP server with its listener, which is nil if it has no address.
 type web struct {
 	net.Listener
-	name string
-	srv  *http.Server
+	srv *http.Server
 }
 
 // serveHTTP serves h on the address that a flag has, or nowhere if that is empty: by the listener
 // of the process before, if it had one.
 func serveHTTP(before handover.Report, flag, addr string, h http.Handler) (w web, err error) {
-	w = web{name: flag, srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}}
-	if w.Listener = before.Also[flag]; w.Listener == nil && addr != "" {
-		if w.Listener, err = net.Listen("tcp", addr); err != nil {
-			return w, fmt.Errorf("-%s %s: %w", flag, addr, err)
-		}
+	w.srv = &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	if addr == "" {
+		return w, nil
 	}
-	if w.Listener != nil {
-		go func() { _ = w.srv.Serve(w) }()
+	if w.Listener, err = before.Listen(flag, "tcp", addr); err != nil {
+		return w, fmt.Errorf("-%s %s: %w", flag, addr, err)
 	}
+	go func() { _ = w.srv.Serve(w) }()
 	return w, nil
-}
-
-// listeners returns those that the next process gets, by the names of their flags.
-func listeners(webs ...web) map[string]net.Listener {
-	also := make(map[string]net.Listener)
-	for _, w := range webs {
-		if w.Listener != nil {
-			also[w.name] = w.Listener
-		}
-	}
-	return also
 }

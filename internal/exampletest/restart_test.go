@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loopwheel/loopwheel/internal/selfsigned"
 	"github.com/loopwheel/loopwheel/internal/shortdir"
 )
 
@@ -78,7 +79,15 @@ func startRestarting(t *testing.T, kind string) *restarting {
 		p.network, p.addr = "unix", shortdir.Socket(t)
 		flags[1] = "unix://" + p.addr
 	case "TLS":
-		flags = append(flags, "-tls")
+		pair, err := selfsigned.New(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		if err := selfsigned.WriteFiles(pair, cert, key); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "-tls-cert", cert, "-tls-key", key)
 	}
 	log, err := os.Create(p.log)
 	if err != nil {

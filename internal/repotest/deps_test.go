@@ -48,6 +48,7 @@ var floors = map[string][]string{
 	"loop/loopmetrics":   {"internal/hostguard", "loop", "timing", "github.com/prometheus/client_golang/..."},
 	"loop/loopslog":      {zerologModule},
 	"loop/looptest":      {"codec", "loop", "loop/internal/engine", "timing", "internal/selfsigned", zerologModule},
+	"loop/looptest/...":  {"codec/websocket", "loop/looptest", "github.com/gobwas/ws"},
 	"loop/handover":      {"loop", sysModule},
 	"loop/realtest":      {},
 	"loop/scaletest":     {},

@@ -45,6 +45,32 @@ func (p *Peer) Received() string {
 	return string(p.sock.taken())
 }
 
+// Answer makes the peer answer by itself: f is given the bytes that the server sends, as they come,
+// and the peer sends back the bytes that f returns. Received returns nothing from then on. f runs
+// on a goroutine of the bubble, one call at a time, so that pings are answered during Sleep, too. f
+// must not keep its argument, nor call methods of the Peer. Call Answer once, after the handshake
+// if there is TLS.
+func (p *Peer) Answer(f func(received []byte) (reply []byte)) {
+	if p.tls != nil {
+		p.tls.answerBy(f)
+		return
+	}
+	p.sock.notify()
+	go func() {
+		buf := make([]byte, 16<<10)
+		for {
+			n, err := p.sock.read(buf)
+			if err != nil {
+				return
+			}
+			if reply := f(buf[:n]); len(reply) > 0 {
+				p.sock.feed(reply)
+			}
+		}
+	}()
+	p.settle()
+}
+
 // Writes returns how many writes the server has made since the connection was opened.
 func (p *Peer) Writes() int { return p.sock.countWrites() }
 

@@ -188,6 +188,13 @@ func (s *socket) Close(hard bool) {
 	s.tell()
 }
 
+// notify makes read wait for output.
+func (s *socket) notify() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = make(chan struct{}, 1)
+}
+
 // tell wakes a peer that waits for output. s.mu is held.
 func (s *socket) tell() {
 	select {

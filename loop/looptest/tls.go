@@ -38,9 +38,7 @@ func (p *Peer) StartTLS(cfg *tls.Config) { p.speak(tls.Client((*peerConn)(p), cf
 func (p *Peer) AcceptTLS(cfg *tls.Config) { p.speak(tls.Server((*peerConn)(p), cfg)) }
 
 func (p *Peer) speak(c *tls.Conn) {
-	p.sock.mu.Lock()
-	p.sock.told = make(chan struct{}, 1)
-	p.sock.mu.Unlock()
+	p.sock.notify()
 	p.tls = &tlsPeer{peer: p, conn: c}
 	go p.tls.run()
 	p.settle()
@@ -78,6 +76,7 @@ type tlsPeer struct {
 	state tls.ConnectionState
 	done  bool
 	plain []byte
+	reply func(received []byte) []byte // of Peer.Answer, or nil
 	err   error
 }
 
@@ -94,13 +93,41 @@ func (t *tlsPeer) run() {
 	for err == nil {
 		var n int
 		n, err = t.conn.Read(buf)
-		t.mu.Lock()
-		t.plain = append(t.plain, buf[:n]...)
-		t.mu.Unlock()
+		if reply := t.take(buf[:n]); len(reply) > 0 {
+			_, _ = t.conn.Write(reply) // an error is Read's, too
+		}
 	}
 	t.mu.Lock()
 	t.err = err
 	t.mu.Unlock()
+}
+
+// take keeps what came for received, or returns the answer to it.
+func (t *tlsPeer) take(plain []byte) (reply []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reply != nil && len(plain) > 0 {
+		return t.reply(plain)
+	}
+	t.plain = append(t.plain, plain...)
+	return nil
+}
+
+// answerBy is Peer.Answer. The goroutine of run calls f, but for the bytes that came before.
+func (t *tlsPeer) answerBy(f func(received []byte) (reply []byte)) {
+	t.mu.Lock()
+	t.reply = f
+	before := t.plain
+	t.plain = nil
+	var reply []byte
+	if len(before) > 0 {
+		reply = f(before)
+	}
+	t.mu.Unlock()
+	if len(reply) > 0 {
+		_, _ = t.conn.Write(reply)
+	}
+	t.peer.settle()
 }
 
 func (t *tlsPeer) write(b []byte) (int, error) {
