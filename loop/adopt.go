@@ -82,29 +82,16 @@ type inHand struct{ net.Conn }
 func (h inHand) Accept() (net.Conn, error) { return h.Conn, nil }
 func (h inHand) Addr() net.Addr            { return h.LocalAddr() }
 
-// leastLoaded returns the loop with the fewest connections, of those that are not stuck.
-func (s *Server) leastLoaded() *Loop {
-	now := time.Since(s.base)
-	best, stuck := s.loops[0], true
-	for _, l := range s.loops {
-		isStuck := l.stuckFor(now) > stuckAfter
-		if stuck && !isStuck || stuck == isStuck && l.load.Load() < best.load.Load() {
-			best, stuck = l, isStuck
-		}
-	}
-	return best
-}
-
 // adopted has the engine take nc. It runs on the loop.
 func (a *arrival) adopted(nc net.Conn) {
 	_ = nc.SetDeadline(time.Time{})
 	a.guarded = a.moved != nil && a.moved.LastRead < 0 && len(a.ln.proxies) > 0 && !a.ln.trusts(nc.RemoteAddr())
 	if a.loop.draining {
-		visitor{Conn: nc}.reset()
+		reset(nc)
 		a.lost(ErrServerClosed)
 		return
 	}
-	a.enroll(nc)
+	a.ln.hand(nc, a.loop, a.land, a.lost)
 }
 
 // deliver gives what was read to who is there to take it. The engine does not know the sink yet, so

@@ -135,15 +135,13 @@ func (a *dialing) begin() {
 	}
 	a.deadline = l.after(a.dialer.Timeout)
 	a.timer = l.wheel.At(a.deadline, a.timeout)
-	remote, local, literal := a.literal()
+	remote, literal := a.literal()
 	switch {
+	case a.isUDP() && literal:
+		a.connectPackets([]netip.AddrPort{remote})
 	case a.isUDP():
-		a.beginPackets(local, remote, literal)
-	case a.dialer.Proxy != nil:
-		a.dial()
-	case literal && a.dialer.Control == nil && a.connect(local, remote):
-	case !literal && a.isName():
-		a.resolve()
+		a.lookUp()
+	case literal && a.dialer.Proxy == nil && a.dialer.Control == nil && a.connect(remote):
 	default:
 		a.dial()
 	}
@@ -211,41 +209,33 @@ func (l *Loop) Draining() bool {
 // isUDP reports whether a session is dialled.
 func (a *dialing) isUDP() bool { return strings.HasPrefix(a.network, "udp") }
 
-// isName reports whether the address is a name that has only to be looked up. Anything more special
-// is left to net.Dialer.
-func (a *dialing) isName() bool {
-	if a.dialer.Control != nil {
-		return false
-	}
-	if e, ok := a.loop.server.engine.(engine.Racer); !ok || !e.Races(a.loop.index) {
-		return false
-	}
-	host, _, err := net.SplitHostPort(a.address)
-	_, notIP := netip.ParseAddr(host)
-	return err == nil && host != "" && notIP != nil && strings.HasPrefix(a.network, "tcp") && a.dialer.LocalAddr == nil
-}
-
 // literal reports whether nothing has to be resolved.
-func (a *dialing) literal() (remote, local netip.AddrPort, ok bool) {
+func (a *dialing) literal() (remote netip.AddrPort, ok bool) {
 	remote, err := netip.ParseAddrPort(a.address)
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 	if err != nil || remote.Port() == 0 {
-		return remote, local, false
+		return remote, false
 	}
+	other := "4" // net.Dialer has the words for that
+	if remote.Addr().Is4() {
+		other = "6"
+	}
+	return remote, !strings.HasSuffix(a.network, other)
+}
+
+// localFor returns the address to bind to for remote; zero means any. False: that is for net.Dialer
+// to find out.
+func (a *dialing) localFor(remote netip.AddrPort) (local netip.AddrPort, ok bool) {
 	v4 := remote.Addr().Is4()
-	if v4 && strings.HasSuffix(a.network, "6") || !v4 && strings.HasSuffix(a.network, "4") {
-		return remote, local, false // net.Dialer has the words for that
-	}
 	switch from := a.dialer.LocalAddr.(type) {
 	case nil:
+		return local, true
 	case *net.TCPAddr:
 		local = localOf(from.AddrPort(), v4)
 	case *net.UDPAddr:
 		local = localOf(from.AddrPort(), v4)
-	default:
-		return remote, local, false
 	}
-	return remote, local, !local.IsValid() || local.Addr().Is4() == v4
+	return local, local.IsValid() && local.Addr().Is4() == v4
 }
 
 // localOf returns the address to bind to: one without an IP means any.
@@ -261,8 +251,12 @@ func localOf(a netip.AddrPort, v4 bool) netip.AddrPort {
 }
 
 // connect begins a connect on the loop, if the engine can do that.
-func (a *dialing) connect(local, remote netip.AddrPort) bool {
+func (a *dialing) connect(remote netip.AddrPort) bool {
 	l := a.loop
+	local, ok := a.localFor(remote)
+	if !ok {
+		return false
+	}
 	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
 		if err != nil {
 			l.enter()
@@ -462,148 +456,6 @@ func (l *Loop) endDials(err error) {
 			a.stop()
 		}
 		a.fail(err)
-	}
-}
-
-// raceDelay is how long an address has before the next one is tried beside it, as package net has
-// it (RFC 8305 says 250 ms).
-const raceDelay = 300 * time.Millisecond
-
-// A race is a connection to a name with several addresses: the first that accepts is taken.
-type race struct {
-	a       *dialing
-	remotes []netip.AddrPort
-	next    int
-	running int
-	cancels []func()
-	timer   timing.Timer
-	first   error
-	over    bool
-}
-
-// resolve looks the name up on a goroutine. The loop connects: to hand a socket of package net to
-// it costs more than all the rest.
-func (a *dialing) resolve() {
-	a.lookUp(func(remotes []netip.AddrPort) {
-		r := &race{a: a, remotes: byTurns(remotes)}
-		a.stop = r.stop
-		r.start()
-	})
-}
-
-// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
-func (a *dialing) lookUp(goOn func(remotes []netip.AddrPort)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	a.stop = cancel
-	a.loop.server.newcomers.Go(func() {
-		defer cancel()
-		remotes, err := lookUp(ctx, a.network, a.address)
-		_ = a.loop.postUrgent(func() {
-			switch {
-			case a.over:
-			case err != nil:
-				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-			default:
-				goOn(remotes)
-			}
-		})
-	})
-}
-
-// lookUp returns the addresses of a name, of the family that the network says. No host means this
-// machine.
-func lookUp(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := net.DefaultResolver.LookupPort(ctx, network, service)
-	if err != nil {
-		return nil, err
-	}
-	family := network[len("tcp"):] // or of udp
-	if host == "" && family != "6" {
-		host = "127.0.0.1"
-	} else if host == "" {
-		host = "::1"
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, host)
-	var all []netip.AddrPort
-	for _, ip := range ips {
-		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
-	}
-	return all, err
-}
-
-// byTurns returns addresses with the two families in turns, the resolver's favourite first.
-func byTurns(remotes []netip.AddrPort) (all []netip.AddrPort) {
-	var families [2][]netip.AddrPort
-	for _, remote := range remotes {
-		i := 0
-		if remote.Addr().Is4() != remotes[0].Addr().Is4() {
-			i = 1
-		}
-		families[i] = append(families[i], remote)
-	}
-	for i := range max(len(families[0]), len(families[1])) {
-		for _, f := range families {
-			if i < len(f) {
-				all = append(all, f[i])
-			}
-		}
-	}
-	return all
-}
-
-// start tries the next address.
-func (r *race) start() {
-	a, l := r.a, r.a.loop
-	remote := r.remotes[r.next]
-	r.next++
-	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
-		r.running--
-		if err == nil {
-			r.stop()
-			return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
-		}
-		l.enter()
-		r.failed(a.wrap(err, net.TCPAddrFromAddrPort(remote)))
-		l.leave()
-		return nil
-	}
-	cancel, ok := l.server.engine.Connect(l.index, netip.AddrPort{}, remote, opened)
-	if !ok { // none of them then: package net does it all
-		r.stop()
-		a.dial()
-		return
-	}
-	r.running++
-	r.cancels = append(r.cancels, cancel)
-	if l.wheel.Stop(r.timer); r.next < len(r.remotes) {
-		r.timer = l.wheel.At(l.after(raceDelay), r.start)
-	}
-}
-
-// failed goes on with the next address, or tells the first failure.
-func (r *race) failed(err error) {
-	if r.first == nil {
-		r.first = err
-	}
-	switch {
-	case r.over: // one has won, whose TLS handshake may be under way, or all are given up
-	case r.next < len(r.remotes):
-		r.start()
-	case r.running == 0:
-		r.a.fail(r.first)
-	}
-}
-
-// stop ends all attempts that have not ended.
-func (r *race) stop() {
-	r.over = true
-	r.a.loop.wheel.Stop(r.timer)
-	for _, cancel := range r.cancels {
-		cancel()
 	}
 }
 

@@ -1,18 +1,21 @@
 package loop
 
 import (
-	"bytes"
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
+	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/net/proxy"
 )
 
 // maxProxyAnswer is how many bytes of header a proxy may answer CONNECT with.
@@ -60,13 +63,7 @@ func (a *dialing) reach(ctx context.Context, d net.Dialer) (net.Conn, error) {
 	if p == nil {
 		return eng.Dial(ctx, d, a.network, a.address)
 	}
-	port := p.Port()
-	if port == "" {
-		port = map[string]string{"http": "80"}[p.Scheme]
-		if port == "" {
-			port = "1080"
-		}
-	}
+	port := cmp.Or(p.Port(), map[string]string{"http": "80"}[p.Scheme], "1080")
 	nc, err := eng.Dial(ctx, d, a.network, net.JoinHostPort(p.Hostname(), port))
 	if err != nil {
 		return nil, err
@@ -95,135 +92,56 @@ func through(nc net.Conn, p *url.URL, address string) error {
 	if err != nil {
 		return err
 	}
+	address = net.JoinHostPort(host, strconv.Itoa(port))
 	if p.Scheme == "http" {
-		return connectHTTP(nc, p.User, net.JoinHostPort(host, fmt.Sprint(port)))
+		return connectHTTP(nc, p.User, address)
 	}
-	return connectSOCKS(nc, p.User, host, port)
+	return connectSOCKS(nc, p.User, address)
 }
 
 // connectHTTP speaks CONNECT.
-func connectHTTP(nc io.ReadWriter, user *url.Userinfo, address string) error {
-	request := "CONNECT " + address + " HTTP/1.1\r\nHost: " + address + "\r\n"
+func connectHTTP(nc net.Conn, user *url.Userinfo, address string) error {
+	request := &http.Request{Method: http.MethodConnect, URL: new(url.URL), Host: address, Header: make(http.Header)}
 	if user != nil {
 		password, _ := user.Password()
-		request += "Proxy-Authorization: Basic " +
-			base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
+		login := base64.StdEncoding.EncodeToString([]byte(user.Username() + ":" + password))
+		request.Header.Set("Proxy-Authorization", "Basic "+login)
 	}
-	if _, err := io.WriteString(nc, request+"\r\n"); err != nil {
+	if err := request.Write(nc); err != nil {
 		return err
 	}
-	var answer []byte
-	for b := make([]byte, 1); !bytes.HasSuffix(answer, []byte("\r\n\r\n")); answer = append(answer, b...) {
-		if len(answer) == maxProxyAnswer {
-			return errors.New("the header of its answer does not end")
-		}
-		if _, err := io.ReadFull(nc, b); err != nil {
-			return fmt.Errorf("no answer to CONNECT: %w", err)
-		}
+	header := bufio.NewReader(io.LimitReader(byteReader{nc}, maxProxyAnswer))
+	answer, err := http.ReadResponse(header, request)
+	if err != nil {
+		return fmt.Errorf("no answer to CONNECT: %w", err)
 	}
-	line, _, _ := bytes.Cut(answer, []byte("\r\n"))
-	version, status, _ := bytes.Cut(line, []byte(" "))
-	if !bytes.HasPrefix(version, []byte("HTTP/1.")) {
-		return fmt.Errorf("%.20q is no answer of HTTP/1", line)
-	}
-	if len(status) == 0 || status[0] != '2' {
-		return fmt.Errorf("CONNECT was answered with %.100q", status)
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("CONNECT was answered with %.100q", answer.Status)
 	}
 	return nil
 }
 
-// socksFailures are the replies of a SOCKS proxy: RFC 1928, 6.
-var socksFailures = []string{"", "general failure", "not allowed by its rules", "network unreachable", "host unreachable",
-	"connection refused", "TTL expired", "command not supported", "address type not supported"}
+// A byteReader reads single bytes, so that a bufio.Reader has none left over.
+type byteReader struct{ nc net.Conn }
+
+func (r byteReader) Read(p []byte) (int, error) { return r.nc.Read(p[:min(1, len(p))]) }
 
 // connectSOCKS speaks SOCKS5, RFC 1928, with the user's name and password of RFC 1929. It is the
 // proxy that resolves names.
-func connectSOCKS(nc io.ReadWriter, user *url.Userinfo, host string, port int) error {
-	const none, byPassword = 0, 2
-	hello := []byte{5, 1, none}
+func connectSOCKS(nc net.Conn, user *url.Userinfo, address string) error {
+	var auth *proxy.Auth
 	if user != nil {
-		hello = []byte{5, 2, none, byPassword}
+		password, _ := user.Password()
+		auth = &proxy.Auth{User: user.Username(), Password: password}
 	}
-	var answer [4]byte
-	if err := exchange(nc, hello, answer[:2]); err != nil {
-		return err
+	d, err := proxy.SOCKS5("tcp", "", auth, connected{nc})
+	if err == nil {
+		_, err = d.Dial("tcp", address)
 	}
-	switch {
-	case answer[0] != 5:
-		return fmt.Errorf("it speaks SOCKS version %d, not 5", answer[0])
-	case answer[1] == byPassword && user != nil:
-		if err := logInSOCKS(nc, user); err != nil {
-			return err
-		}
-	case answer[1] != none:
-		return errors.New("it wants another way to log in")
-	}
-	request := []byte{5, 1, 0}
-	if ip, err := netip.ParseAddr(host); err != nil {
-		if len(host) > 255 {
-			return errors.New("a name of more than 255 bytes")
-		}
-		request = append(append(request, 3, byte(len(host))), host...)
-	} else if ip = ip.Unmap(); ip.Is4() {
-		request = append(append(request, 1), ip.AsSlice()...)
-	} else {
-		request = append(append(request, 4), ip.AsSlice()...)
-	}
-	if err := exchange(nc, binary.BigEndian.AppendUint16(request, uint16(port)), answer[:]); err != nil {
-		return err
-	}
-	if answer[0] != 5 {
-		return fmt.Errorf("it answers in SOCKS version %d, not 5", answer[0])
-	}
-	if code := int(answer[1]); code > 0 && code < len(socksFailures) {
-		return errors.New(socksFailures[code])
-	} else if code > 0 {
-		return fmt.Errorf("failure %d", code)
-	}
-	return skipBound(nc, answer[3])
-}
-
-// logInSOCKS is RFC 1929.
-func logInSOCKS(nc io.ReadWriter, user *url.Userinfo) error {
-	name := user.Username()
-	password, _ := user.Password()
-	if len(name) > 255 || len(password) > 255 {
-		return errors.New("a user's name, or a password, of more than 255 bytes")
-	}
-	request := append(append([]byte{1, byte(len(name))}, name...), byte(len(password)))
-	var answer [2]byte
-	if err := exchange(nc, append(request, password...), answer[:]); err != nil {
-		return err
-	}
-	if answer[1] != 0 {
-		return errors.New("the user's name or the password is wrong")
-	}
-	return nil
-}
-
-// skipBound reads the address that the proxy connects from.
-func skipBound(nc io.Reader, kind byte) error {
-	size := map[byte]int{1: 4, 4: 16}[kind]
-	if kind == 3 {
-		var n [1]byte
-		if _, err := io.ReadFull(nc, n[:]); err != nil {
-			return err
-		}
-		size = int(n[0])
-	} else if size == 0 {
-		return fmt.Errorf("an address of kind %d", kind)
-	}
-	_, err := io.ReadFull(nc, make([]byte, size+2))
 	return err
 }
 
-// exchange writes a request and reads an answer of SOCKS.
-func exchange(nc io.ReadWriter, request, answer []byte) error {
-	if _, err := nc.Write(request); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(nc, answer); err != nil {
-		return fmt.Errorf("no answer of SOCKS: %w", err)
-	}
-	return nil
-}
+// connected is a proxy.Dialer whose connection is there.
+type connected struct{ nc net.Conn }
+
+func (c connected) Dial(string, string) (net.Conn, error) { return c.nc, nil }

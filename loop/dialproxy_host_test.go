@@ -2,6 +2,7 @@ package loop
 
 import (
 	"io"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -28,9 +29,14 @@ func TestProxyRefusesHostsThatBreakItsRequest(t *testing.T) {
 }
 
 // proxyAnswers is a proxy that takes everything and answers what it was made of.
-type proxyAnswers struct{ io.Reader }
+type proxyAnswers struct {
+	net.Conn
+	answers io.Reader
+}
 
-func (proxyAnswers) Write(p []byte) (int, error) { return len(p), nil }
+func (p proxyAnswers) Read(b []byte) (int, error) { return p.answers.Read(b) }
+func (proxyAnswers) Write(p []byte) (int, error)  { return len(p), nil }
+func (proxyAnswers) Close() error                 { return nil }
 
 // Each answer of a SOCKS proxy begins with the version, and another one than 5 is an error.
 func TestSOCKSAnswersOfAnotherVersion(t *testing.T) {
@@ -39,7 +45,7 @@ func TestSOCKSAnswersOfAnotherVersion(t *testing.T) {
 		"\x04\x00\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x50": false,
 		"\x05\x00\x04\x00\x00\x01\x7f\x00\x00\x01\x00\x50": false,
 	} {
-		err := connectSOCKS(proxyAnswers{strings.NewReader(answers)}, nil, "example.com", 80)
+		err := connectSOCKS(proxyAnswers{answers: strings.NewReader(answers)}, nil, "example.com:80")
 		if (err == nil) != good {
 			t.Errorf("%q: error %v, want one: %t", answers, err, !good)
 		}

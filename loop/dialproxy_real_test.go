@@ -159,7 +159,7 @@ func TestDialThroughProxies(t *testing.T) {
 			{"http://me:secret@" + socks, "tcp://upstream.example:443", nil, "no answer"},
 			{"socks5://me:secret@" + socks, "tcp://upstream.example:443", nil, ""},
 			{"socks5h://me:secret@" + socksTLS, "tcp://upstream.example:443", &tls.Config{InsecureSkipVerify: true}, ""},
-			{"socks5://me:guess1@" + socks, "tcp://upstream.example:443", nil, "password is wrong"},
+			{"socks5://me:guess1@" + socks, "tcp://upstream.example:443", nil, "password authentication failed"},
 			{"socks5://me:secret@" + socks, "tcp://upstream.nowhere:443", nil, "host unreachable"},
 			{"ftp://" + socks, "tcp://upstream.example:443", nil, "want http"},
 			{"http://" + socks, "udp://upstream.example:443", nil, "for tcp"},

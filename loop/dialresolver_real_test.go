@@ -83,8 +83,8 @@ func nameAnswer(q []byte, by map[string][]string) []byte {
 	return append(answer, records...)
 }
 
-// Of the addresses of a name some hang, and the next one is tried beside them.
-func TestDialRacesAddresses(t *testing.T) {
+// Of the addresses of a name one hangs, which has its share of the time, and the next one is tried.
+func TestDialTriesAddresses(t *testing.T) {
 	hole := strings.TrimPrefix(blackhole(t), "tcp://")
 	_, port, _ := net.SplitHostPort(hole)
 	ln, err := net.Listen("tcp", "127.0.0.2:"+port)
@@ -94,30 +94,23 @@ func TestDialRacesAddresses(t *testing.T) {
 	defer ln.Close()
 	resolveBy(t, map[string][]string{
 		"two.test.":  {"127.0.0.1", "127.0.0.2"},
-		"many.test.": {"127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.1", "::1", "127.0.0.2"},
 		"none.test.": {"127.0.0.3", "127.0.0.4", "127.0.0.5"},
 	})
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		client := &loop.Server{NumLoops: 1}
 		startWith(t, ctx, client)
 		l := client.Loops()[0]
-		names, timeout := []string{"two.test.", "many.test."}, patience
-		if !isOnEpoll(t) && os.Getenv("LOOPWHEEL_SLOW") == "" {
+		if os.Getenv("LOOPWHEEL_SLOW") == "" {
 			t.Skip("takes 6 s; LOOPWHEEL_SLOW=1 runs it")
 		}
-		if !isOnEpoll(t) { // one after the other, each for its share of the time
-			names, timeout = names[:1], 10*time.Second
-		}
-		for _, name := range names {
-			o := dialOn(t, loop.Dialer{Timeout: timeout}, l, "tcp://"+name+":"+port)
-			if o.err != nil || o.conn.RemoteAddr().String() != ln.Addr().String() {
-				t.Errorf("%s: %v, %v", name, o.conn, o.err)
-			}
+		o := dialOn(t, loop.Dialer{Timeout: 10 * time.Second}, l, "tcp://two.test.:"+port)
+		if o.err != nil || o.conn.RemoteAddr().String() != ln.Addr().String() {
+			t.Errorf("%v, %v", o.conn, o.err)
 		}
 		if o := dialOn(t, loop.Dialer{}, l, "tcp://none.test.:"+port); !errors.Is(o.err, syscall.ECONNREFUSED) {
 			t.Errorf("none accepts: %v", o.err)
 		}
-		waitFor(t, func() bool { return client.Stats().Conns == len(names) })
+		waitFor(t, func() bool { return client.Stats().Conns == 1 })
 	})
 }
 

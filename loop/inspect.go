@@ -59,7 +59,7 @@ func (l *Loop) mustBeSound() {
 	l.require(l.decoding == 0 && !l.returned, "a callback has not come to its end")
 	counted := len(l.conns)
 	for g := range l.lingering {
-		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.done != nil {
+		if l.require(l.wheel.Pending(g.timer), "a socket lingers without an end"); g.conn != nil {
 			counted++
 		}
 	}

@@ -403,11 +403,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
-		l.count.closed++
 		l.count.closedBy[x.ending.reason]++
-		if x.ending.reason == ClosedByIdle {
-			l.count.evicted++
-		}
 	} else if !c.isDialed() {
 		l.count.refused++
 	}
@@ -434,7 +430,7 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.pauses&pausedSocket != 0, func() { l.server.left(c) })
+		return l.linger(sock, c.in.pauses&pausedSocket != 0, c)
 	}
 	if sock != nil {
 		sock.Close(hard)
@@ -457,33 +453,71 @@ const (
 	lingerBytes   = 1 << 20
 )
 
-// A lingering is a socket that has outlived its connection. If input came after a close, the kernel
-// would reset the connection, and the peer might lose output that it has not read yet. So the
-// output is ended first, and what the peer still sends is discarded until it ends, too.
+// A lingering is a socket that has outlived its connection, or was refused before it was one. If
+// input came after a close, the kernel would reset the connection, and the peer might lose output
+// that it has not read yet. So the output is ended first, and what the peer still sends is discarded
+// until it ends, too.
 type lingering struct {
 	loop  *Loop
 	sock  engine.Socket
+	conn  *Conn  // which still counts; nil: it is one of the server's lingerers
+	rest  []byte // of the farewell, before the output is ended
 	timer timing.Timer
-	bytes int    // that came
-	done  func() // called in the end; nil: nobody counts it
+	bytes int // that came
+}
+
+// mayLinger takes a place for a socket that never was a connection: a flood of them costs
+// descriptors. It is given back when its lingering ends.
+func (s *Server) mayLinger() bool {
+	select {
+	case s.lingerers <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // linger has a socket read on until its peer ends, for a while. paused: it is not read at present.
-// A socket that never was a connection is one of 64 at most: a flood of them costs descriptors.
-func (l *Loop) linger(sock engine.Socket, paused bool, done func()) engine.Sink {
-	if done == nil && len(l.lingering) >= maxFarewells {
+// c is the connection that it was, or nil.
+func (l *Loop) linger(sock engine.Socket, paused bool, c *Conn) engine.Sink {
+	if c == nil && !l.server.mayLinger() {
 		sock.Close(false)
 		return nil
 	}
-	g := &lingering{loop: l, sock: sock, done: done}
-	l.lingering[g] = struct{}{}
-	g.timer = l.wheel.At(l.after(lingerTimeout), func() { g.end(false) })
-	sock.Divert(g)
-	sock.CloseWrite()
+	g := &lingering{loop: l, sock: sock, conn: c}
+	g.begin()
 	if paused {
 		sock.Resume()
 	}
 	return g
+}
+
+// sayFarewell has a refused socket linger. It is a turn.
+func (l *Loop) sayFarewell(sock engine.Socket) engine.Sink {
+	l.enter()
+	g := &lingering{loop: l, sock: sock, rest: l.server.Farewell}
+	g.begin()
+	l.leave()
+	return g
+}
+
+func (g *lingering) begin() {
+	l := g.loop
+	l.lingering[g] = struct{}{}
+	g.timer = l.wheel.At(l.after(lingerTimeout), func() { g.end(false) })
+	g.sock.Divert(g)
+	g.write()
+}
+
+// write ends the output when the socket has taken the rest of it.
+func (g *lingering) write() {
+	if len(g.rest) > 0 {
+		n, err := g.sock.Write(g.rest)
+		if g.rest = g.rest[n:]; err == nil && len(g.rest) > 0 && g.sock.NotifyWritable() {
+			return
+		}
+	}
+	g.sock.CloseWrite()
 }
 
 // end closes the socket, unless it has gone.
@@ -497,8 +531,10 @@ func (g *lingering) end(gone bool) {
 	if !gone {
 		g.sock.Close(false)
 	}
-	if g.done != nil {
-		g.done()
+	if g.conn != nil {
+		l.server.left(g.conn)
+	} else {
+		<-l.server.lingerers
 	}
 }
 
@@ -513,7 +549,13 @@ func (g *lingering) Readable(p []byte) {
 }
 
 // Writable implements engine.Sink.
-func (g *lingering) Writable() {}
+func (g *lingering) Writable() {
+	if len(g.rest) > 0 {
+		g.loop.enter()
+		g.write()
+		g.loop.leave()
+	}
+}
 
 // Closed implements engine.Sink.
 func (g *lingering) Closed(error) {

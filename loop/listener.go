@@ -2,12 +2,14 @@ package loop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -22,8 +24,11 @@ const (
 	// maxEnrolling is how many accepted connections may be on their way to their loops.
 	maxEnrolling = 128
 
-	// maxFarewells is how many refused connections may be waited for.
-	maxFarewells = 64
+	// maxLingering is how many sockets may linger in a server that never were connections.
+	maxLingering = 64
+
+	// placeAgain is how often a place for a connection is looked for, if no loop has one.
+	placeAgain = time.Millisecond
 
 	// stuckAfter is when a loop that is in one turn, or takes none of the connections on their way
 	// to it, counts as stuck, and others are preferred.
@@ -138,11 +143,11 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
-		nc, err := ln.next()
+		in, err := ln.next()
 		switch {
 		case err == nil:
 			backoff = minBackoff
-			ln.admit(nc)
+			ln.admit(in)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -172,27 +177,98 @@ func (s *Server) pause(d time.Duration) bool {
 }
 
 // admit gives an accepted connection to the loop with the fewest, or refuses it.
-func (ln *listener) admit(v visitor) {
+func (ln *listener) admit(in incoming) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote, local := keepAddr(v.RemoteAddr(), &ln.lastRemote), keepAddr(v.LocalAddr(), &ln.lastLocal)
+	remote, local := keepAddr(in.RemoteAddr(), &ln.lastRemote), keepAddr(in.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
-		v.reset()
+		reset(in)
 		return
 	}
 	a := &arrival{ln: ln, local: local, remote: remote, trusted: ln.trusts(remote)}
 	if err := a.count(); err != nil {
-		ln.refuse(v, err)
+		ln.refuse(in, err)
 		return
 	}
 	if a.loop = s.place(); a.loop == nil {
 		a.uncount()
-		ln.refuse(v, ErrServerClosed)
+		ln.refuse(in, ErrServerClosed)
 		return
 	}
 	a.placed = true
-	a.send(v)
+	ln.hand(in, a.loop, a.land, a.lost)
+}
+
+// refuse has a connection that must not come in linger with the farewell, or resets it. A client
+// that waits for TLS could not read a farewell.
+func (ln *listener) refuse(in incoming, reason error) {
+	s := ln.server
+	s.refused.Add(1)
+	s.logRefusal(reason, in.RemoteAddr())
+	if len(s.Farewell) == 0 || ln.tls != nil || !s.mayLinger() {
+		reset(in)
+		return
+	}
+	l := s.leastLoaded()
+	ln.hand(in, l, l.sayFarewell, func(error) { <-s.lingerers })
+}
+
+// An incoming is an accepted connection that belongs to no loop yet: a net.Conn, or a Newcomer of
+// an engine that accepts by itself.
+type incoming interface {
+	RemoteAddr() net.Addr
+	LocalAddr() net.Addr
+}
+
+// acceptOwn has the engine accept, if it can. A listener with options of its own, or from outside,
+// is accepted by package net.
+func (ln *listener) acceptOwn() {
+	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
+		ln.own = a.Accepting(ln.net)
+	}
+}
+
+func (ln *listener) next() (incoming, error) {
+	if ln.own != nil {
+		return ln.own.Accept()
+	}
+	return ln.net.Accept()
+}
+
+// reset ends it at once.
+func reset(in incoming) {
+	switch in := in.(type) {
+	case engine.Newcomer:
+		in.Close()
+	case *net.TCPConn:
+		_ = in.SetLinger(0)
+		_ = in.Close()
+	case net.Conn:
+		_ = in.Close()
+	}
+}
+
+// hand gives an accepted connection to l, where open is called soon, or else lost.
+func (ln *listener) hand(in incoming, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
+	nc, isNet := in.(net.Conn)
+	if !isNet {
+		err := l.postUrgent(func() {
+			if err := in.(engine.Newcomer).Join(l.index, open); err != nil {
+				lost(err)
+			}
+		})
+		if err != nil {
+			reset(in)
+			lost(err)
+		}
+		return
+	}
+	if err := ln.fit(nc); err != nil {
+		lost(err)
+		return
+	}
+	l.enroll(nc, open, lost)
 }
 
 // fit makes nc ready for its loop. It closes a connection that no engine can take, and returns an
@@ -235,77 +311,63 @@ func keepAddr(a net.Addr, last *net.IP) net.Addr {
 // until there is one; nil: the server drains.
 func (s *Server) place() *Loop {
 	for {
-		if l := s.pick(time.Since(s.base)); l != nil {
+		if l := s.leastLoaded(); l.expect() {
 			return l
 		}
-		again := time.NewTimer(stuckAfter)
-		select {
-		case <-s.freed:
-		case <-again.C: // a loop may count as stuck by now
-		case <-s.draining:
-			again.Stop()
+		if !s.pause(placeAgain) {
 			return nil
 		}
-		again.Stop()
 	}
 }
 
-// pick takes a place at the loop with the fewest connections, of those that are not stuck, or if
-// all are, at the one that has been so for the shortest time. nil: there is no room now. Nobody is
-// sent to a loop that is stuck only because the others are full for an instant.
-func (s *Server) pick(now time.Duration) *Loop {
-	var best, least *Loop
-	stuckFor, healthy := never, false
-	for _, l := range s.loops {
-		switch d := l.stuckFor(now); {
-		case d <= stuckAfter:
-			healthy = true
-			if len(l.enrolling) < cap(l.enrolling) && (best == nil || l.load.Load() < best.load.Load()) {
-				best = l
-			}
-		case d < stuckFor:
-			stuckFor, least = d, l
-		}
+// leastLoaded returns the loop with the fewest connections, of those that are not stuck and have
+// room; or if all are stuck, the one that has been so for the shortest time. It may have no room:
+// nobody is sent to a loop that is stuck only because the others are full for an instant.
+func (s *Server) leastLoaded() *Loop {
+	now := time.Since(s.base)
+	return slices.MinFunc(s.loops, func(a, b *Loop) int {
+		return cmp.Or(cmp.Compare(a.stuckFor(now), b.stuckFor(now)), cmp.Compare(a.room(), b.room()),
+			cmp.Compare(a.load.Load(), b.load.Load()))
+	})
+}
+
+// room is 0 if there is a place for one more on its way to l, and 1 if not.
+func (l *Loop) room() int {
+	if l.arriving.Load() < l.server.slots {
+		return 0
 	}
-	if !healthy {
-		best = least
-	}
-	if best != nil && best.expect(now) {
-		return best
-	}
-	return nil
+	return 1
 }
 
 // expect takes a place for a connection that is on its way to l, if there is one.
-func (l *Loop) expect(now time.Duration) bool {
-	select {
-	case l.enrolling <- struct{}{}:
-	default: // another listener was faster
+func (l *Loop) expect() bool {
+	n := l.arriving.Add(1)
+	if n > l.server.slots { // another listener was faster
+		l.arriving.Add(-1)
 		return false
 	}
-	if len(l.enrolling) == 1 {
-		l.lastArrival.Store(int64(now))
+	if n == 1 {
+		l.lastArrival.Store(int64(l.clock()))
 	}
 	l.load.Add(1)
 	return true
 }
 
 // arrived gives the place back.
-func (s *Server) arrived(l *Loop) {
-	l.lastArrival.Store(int64(time.Since(s.base)))
-	<-l.enrolling
-	select {
-	case s.freed <- struct{}{}:
-	default: // who waits looks at all loops anyway
-	}
+func (l *Loop) arrived() {
+	l.lastArrival.Store(int64(l.clock()))
+	l.arriving.Add(-1)
 }
 
 // stuckFor returns for how long l has been in one turn, or has taken none of the connections that
-// are on their way to it, whichever is longer.
+// are on their way to it, whichever is longer. 0: it is not stuck.
 func (l *Loop) stuckFor(now time.Duration) time.Duration {
 	d := l.meter.Running(now)
-	if len(l.enrolling) > 0 {
+	if l.arriving.Load() > 0 {
 		d = max(d, now-time.Duration(l.lastArrival.Load()))
+	}
+	if d <= stuckAfter {
+		return 0
 	}
 	return d
 }

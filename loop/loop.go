@@ -86,7 +86,7 @@ type Loop struct {
 	rare        bool          // a counter has changed that seldom does
 	checks      bool          // more is to be done at the end of each turn: see check
 	load        atomic.Int64  // connections, those on their way here included
-	enrolling   chan struct{} // a value for each connection on its way here
+	arriving    atomic.Int64  // of these, those on their way here that have a place
 	lastArrival atomic.Int64  // the clock when one of them arrived, or the first set out
 	meter       meter.Meter
 
@@ -106,7 +106,6 @@ func newLoop(s *Server, index int) *Loop {
 		maxOutbound: s.MaxOutbound,
 		poisons:     s.Poison || owner.Always,
 		holdBackAt:  s.HoldBackAt,
-		enrolling:   make(chan struct{}, s.slots),
 		checks:      inspecting,
 	}
 	l.take = l.fire

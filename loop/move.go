@@ -93,7 +93,7 @@ func (m Mover) Retire() {
 		}
 	}
 	s.stopAccepting()
-	isOnItsWay := func(l *Loop) bool { return len(l.enrolling) > 0 }
+	isOnItsWay := func(l *Loop) bool { return l.arriving.Load() > 0 }
 	for s.listening.Load() > 0 || slices.ContainsFunc(s.loops, isOnItsWay) {
 		if time.Sleep(time.Millisecond); time.Since(began) > stuckTimeout {
 			return // a loop does not answer

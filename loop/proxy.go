@@ -71,7 +71,7 @@ func (a *arrival) uncount() {
 func (a *arrival) leavePlace() {
 	if a.placed {
 		a.placed = false
-		a.ln.server.arrived(a.loop)
+		a.loop.arrived()
 	}
 }
 
@@ -88,32 +88,6 @@ func (a *arrival) lost(reason error) {
 	}
 	s.refused.Add(1)
 	s.logRefusal(reason, a.remote)
-}
-
-// send gives an accepted connection to its loop, where it lands soon.
-func (a *arrival) send(v visitor) {
-	if v.own == nil {
-		a.enroll(v.Conn)
-		return
-	}
-	err := a.loop.postUrgent(func() {
-		if err := v.own.Join(a.loop.index, a.land); err != nil {
-			a.lost(err)
-		}
-	})
-	if err != nil {
-		v.reset()
-		a.lost(err)
-	}
-}
-
-// enroll has the engine hand nc to the loop.
-func (a *arrival) enroll(nc net.Conn) {
-	if err := a.ln.fit(nc); err != nil {
-		a.lost(err)
-		return
-	}
-	a.loop.enroll(nc, a.land, a.lost)
 }
 
 // enroll has the engine hand nc to l, where open is called, or else lost. The server waits for one

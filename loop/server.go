@@ -175,8 +175,8 @@ type Server struct {
 
 	// Farewell is sent to a connection that is refused because of a limit, in place of a reset: in
 	// wire form, and short. Then the peer's end is waited for, for a second at most, so that the
-	// farewell is not overtaken by a reset; 64 peers at a time. A TLS address resets: the farewell
-	// would be plain text there.
+	// farewell is not overtaken by a reset; 64 peers at a time, and others are reset. A TLS address
+	// resets: the farewell would be plain text there.
 	Farewell []byte
 
 	// FirstByteTimeout evicts a connection, with ErrIdle, that has not sent one byte this long
@@ -277,9 +277,8 @@ type Server struct {
 	gate                      *gate.Gate
 	refusals, badInput        gate.Log
 	panics                    panicLog
-	farewells                 chan struct{} // a value for each refused connection that is waited for
-	freed                     chan struct{} // a value after a place at a loop became free
-	slots                     int           // how many connections may be on their way to one loop
+	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
+	slots                     int64         // how many connections may be on their way to one loop
 
 	cancel    func()         // ends the server
 	draining  chan struct{}  // closed when nothing is accepted any more
@@ -288,7 +287,7 @@ type Server struct {
 	failed    chan error     // why the engine ended unasked
 	done      chan struct{}  // closed when Wait may return
 	err       error          // what it returns
-	newcomers sync.WaitGroup // what accepts, and what waits for a refused one
+	newcomers sync.WaitGroup // what accepts, and what is on its way to a loop
 }
 
 // A Listener is one more address of a Server.

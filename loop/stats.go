@@ -3,6 +3,7 @@ package loop
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
@@ -149,37 +150,41 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// counters are a loop's own.
+// counters are a loop's own, all of them uint64. The last ones are not counted, but looked at by
+// showRare.
 type counters struct {
-	messages, bytesIn, bytesOut   uint64
-	closed, evicted, cut, refused uint64
-	panics, fired                 uint64
-	sessions, lost, heldBack      uint64
-	closedBy                      [NumCloseReasons]uint64
+	messages, bytesIn, bytesOut                    uint64
+	cut, refused, panics, sessions, lost, heldBack uint64
+	closedBy                                       [NumCloseReasons]uint64
+
+	fired, handshakes, handshakesFailed uint64
+	handshakesPending, conns, timers    uint64
 }
 
-// shownCounters are what other goroutines see: copies, stored once per turn, as that is much
-// cheaper than counting atomically.
-type shownCounters struct {
-	messages, bytesIn, bytesOut   atomic.Uint64
-	closed, evicted, cut, refused atomic.Uint64
-	panics, fired                 atomic.Uint64
-	sessions, lost, heldBack      atomic.Uint64
-	handshakes, handshakesFailed  atomic.Uint64
-	handshakesPending             atomic.Int64
-	closedBy                      [NumCloseReasons]atomic.Uint64
-	conns, timers                 atomic.Int64
+const numCounters = unsafe.Sizeof(counters{}) / 8
+
+// all returns the counters in their order.
+func (n *counters) all() *[numCounters]uint64 { return (*[numCounters]uint64)(unsafe.Pointer(n)) }
+
+// shownCounters are what other goroutines see of counters: copies, stored once per turn, as that is
+// much cheaper than counting atomically.
+type shownCounters [numCounters]atomic.Uint64
+
+func (s *shownCounters) load() (n counters) {
+	for i := range s {
+		n.all()[i] = s[i].Load()
+	}
+	return n
 }
 
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes,
 // the others only when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
-	s.messages.Store(n.messages)
-	s.bytesIn.Store(n.bytesIn)
-	s.bytesOut.Store(n.bytesOut)
+	s[0].Store(n.messages)
+	s[1].Store(n.bytesIn)
+	s[2].Store(n.bytesOut)
 	if l.rare || l.wheel.touched {
-		l.rare = false
 		l.showRare()
 	}
 	if l.checks {
@@ -197,102 +202,55 @@ func (l *Loop) check() {
 }
 
 func (l *Loop) showRare() {
-	n, s := &l.count, &l.shown
-	if s.closed.Load() != n.closed {
-		for i, by := range n.closedBy {
-			s.closedBy[i].Store(by)
-		}
+	l.rare = false
+	n := &l.count
+	n.fired, n.conns, n.timers = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
+	if l.tls != nil {
+		counts := l.tls.Counts()
+		n.handshakes, n.handshakesFailed, n.handshakesPending = counts.Done, counts.Failed, uint64(l.tls.Handshakes())
 	}
-	s.closed.Store(n.closed)
-	s.evicted.Store(n.evicted)
-	s.cut.Store(n.cut)
-	s.refused.Store(n.refused)
-	s.panics.Store(n.panics)
-	s.fired.Store(n.fired)
-	s.sessions.Store(n.sessions)
-	s.lost.Store(n.lost)
-	s.heldBack.Store(n.heldBack)
-	l.showHandshakes()
-	s.conns.Store(int64(len(l.conns)))
-	s.timers.Store(int64(l.wheel.Len()))
-}
-
-func (l *Loop) showHandshakes() {
-	if l.tls == nil {
-		return
+	for i, v := range n.all() {
+		l.shown[i].Store(v)
 	}
-	counts, s := l.tls.Counts(), &l.shown
-	s.handshakes.Store(counts.Done)
-	s.handshakesFailed.Store(counts.Failed)
-	s.handshakesPending.Store(int64(l.tls.Handshakes()))
 }
 
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
-	st := Stats{Accepted: s.accepted.Load(), Refused: s.refused.Load(), Probes: s.probes.Load()}
+	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load()}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
+	var sum counters
 	for _, l := range s.Loops() {
-		n := &l.shown
-		ls := LoopStats{
-			Conns:    int(n.conns.Load()),
-			Messages: n.messages.Load(),
-			BytesIn:  n.bytesIn.Load(),
-			BytesOut: n.bytesOut.Load(),
-			Timers:   int(n.timers.Load()),
-			Fired:    n.fired.Load(),
-			Mailbox:  l.mail.Len(),
-			HeldBack: n.heldBack.Load(),
+		n := l.shown.load()
+		for i, v := range n.all() {
+			sum.all()[i] += v
 		}
+		ls := LoopStats{Conns: int(n.conns), Messages: n.messages, BytesIn: n.bytesIn, BytesOut: n.bytesOut,
+			Timers: int(n.timers), Fired: n.fired, Mailbox: l.mail.Len(), HeldBack: n.heldBack}
 		l.showMeter(&ls)
 		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
 		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
 		st.Blocked += ls.Blocked
 		st.Loops = append(st.Loops, ls)
-		st.Conns += ls.Conns
-		st.Messages += ls.Messages
-		st.Timers += ls.Timers
-		st.Fired += ls.Fired
-		st.Refused += n.refused.Load()
-		st.Closed += n.closed.Load()
-		for i := range st.ClosedBy {
-			st.ClosedBy[i] += n.closedBy[i].Load()
-		}
-		st.Evicted += n.evicted.Load()
-		st.Cut += n.cut.Load()
-		st.BytesIn += ls.BytesIn
-		st.BytesOut += ls.BytesOut
-		st.Panics += n.panics.Load()
-		st.Sessions += n.sessions.Load()
-		st.Lost += n.lost.Load()
-		st.HeldBack += ls.HeldBack
-		st.Handshakes += n.handshakes.Load()
-		st.HandshakesFailed += n.handshakesFailed.Load()
-		st.HandshakesPending += int(n.handshakesPending.Load())
+	}
+	st.Conns, st.Timers, st.Fired = int(sum.conns), int(sum.timers), sum.fired
+	st.Messages, st.BytesIn, st.BytesOut = sum.messages, sum.bytesIn, sum.bytesOut
+	st.Refused = s.refused.Load() + sum.refused
+	st.Cut, st.Panics, st.HeldBack, st.Sessions, st.Lost = sum.cut, sum.panics, sum.heldBack, sum.sessions, sum.lost
+	st.Handshakes, st.HandshakesFailed = sum.handshakes, sum.handshakesFailed
+	st.HandshakesPending = int(sum.handshakesPending)
+	st.ClosedBy, st.Evicted = sum.closedBy, sum.closedBy[ClosedByIdle]
+	for _, n := range sum.closedBy {
+		st.Closed += n
 	}
 	return st
 }
 
-// exit ends a turn that handled I/O. Nothing of the turn may come after it.
-func (l *Loop) exit() {
-	if weight := l.meter.Sample(l.now); weight != 0 {
-		l.measure(weight)
-	}
-	l.meter.End()
-}
-
-// exitMeasured ends any other turn, which has read the clock anyway.
-func (l *Loop) exitMeasured() {
-	l.measure(1)
-	l.meter.End()
-}
-
 // measure measures the turn that ends now, as one of so many like it.
 func (l *Loop) measure(weight int) {
-	now := l.clock()
-	if !l.meter.Measure(l.now, now, weight) {
+	t := meter.Turn{Began: l.now, Took: l.clock() - l.now}
+	if !l.meter.Measure(t, weight) {
 		return
 	}
-	t := meter.Turn{Began: l.now, Took: now - l.now}
 	if c := l.current; c != nil {
 		t.Conn, t.Handler = c.id, c.handlerName()
 	}

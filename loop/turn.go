@@ -57,7 +57,10 @@ func (l *Loop) leave() {
 	if l.wheel.touched {
 		l.publish()
 	}
-	l.exit()
+	if weight := l.meter.Sample(l.now); weight != 0 {
+		l.measure(weight)
+	}
+	l.meter.End()
 }
 
 // host makes a Server an engine.Host.
@@ -121,7 +124,8 @@ func (l *Loop) turn() {
 // leaveMeasured ends a turn that was asked for.
 func (l *Loop) leaveMeasured() {
 	l.nesting = 0
-	l.exitMeasured()
+	l.measure(1)
+	l.meter.End()
 }
 
 // runMail runs the tasks that were in the mailbox when it was taken last, and reports whether some
@@ -175,7 +179,6 @@ func (l *Loop) runTimers(end time.Duration) (more bool) {
 		}
 		l.advanced, l.lateNoted = now, false
 		l.wheel.Take(now, timerBatch, l.take)
-		l.count.fired = l.wheel.Fired()
 		l.settle() // an expiry may have closed many
 		if now = l.clock(); now >= end {
 			break

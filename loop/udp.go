@@ -1,6 +1,8 @@
 package loop
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -384,50 +387,67 @@ func (l *Loop) closePorts() {
 	l.ports = nil
 }
 
-// beginPackets makes a UDP session on the loop, once the name is resolved.
-func (a *dialing) beginPackets(local, remote netip.AddrPort, literal bool) {
-	if literal {
-		a.connectPackets(local, remote)
-		return
-	}
-	a.lookUp(a.connectAnyPackets)
+// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
+func (a *dialing) lookUp() {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stop = cancel
+	a.loop.server.newcomers.Go(func() {
+		defer cancel()
+		remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
+		_ = a.loop.postUrgent(func() {
+			switch {
+			case a.over:
+			case err != nil:
+				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+			default:
+				a.connectPackets(remotes)
+			}
+		})
+	})
 }
 
-// connectAnyPackets opens a session with the first address for which that can be done: one of a
-// family that this machine, or the local address, does not have is passed over.
-func (a *dialing) connectAnyPackets(remotes []netip.AddrPort) {
-	var from netip.AddrPort
-	u, bound := a.dialer.LocalAddr.(*net.UDPAddr)
+// lookUp returns the addresses of a name, of a family: "4", "6", or "" for both. No host means this
+// machine.
+func lookUp(ctx context.Context, family, address string) (all []netip.AddrPort, err error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp"+family, service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" && family == "6" {
+		host = "::1"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+family, cmp.Or(host, "127.0.0.1"))
+	for _, ip := range ips {
+		all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return all, err
+}
+
+// connectPackets opens a session with the first address for which that can be done: one of a family
+// that this machine, or the local address, does not have is passed over.
+func (a *dialing) connectPackets(remotes []netip.AddrPort) {
 	var first error
 	for _, remote := range remotes {
-		if a.over {
+		err := a.tryPackets(remote)
+		if err == nil {
 			return
 		}
-		if bound {
-			from = localOf(u.AddrPort(), remote.Addr().Is4())
-		}
-		if err := a.tryPackets(from, remote); err != nil && first == nil {
-			first = err
-		} else if err == nil {
-			return
-		}
+		first = cmp.Or(first, err)
 	}
 	a.fail(first)
 }
 
-// connectPackets opens the session, or says why not.
-func (a *dialing) connectPackets(local, remote netip.AddrPort) {
-	if err := a.tryPackets(local, remote); err != nil {
-		a.fail(err)
-	}
-}
-
 // tryPackets opens the session.
-func (a *dialing) tryPackets(local, remote netip.AddrPort) error {
+func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	l := a.loop
 	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
+	local, _ := a.localFor(remote)
 	p := &packetPort{loop: l}
 	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
 	if err != nil {

@@ -29,13 +29,6 @@ type Connector interface {
 		Packets, netip.AddrPort, error)
 }
 
-// A Racer is an Engine whose Connect is cheaper than Dial and Enroll, also for names: they are
-// looked up by package net, and Connect tries their addresses. Others resolve names in Dial.
-type Racer interface {
-	// Races reports whether Connect works on that loop.
-	Races(loop int) bool
-}
-
 // A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
 type PacketPort interface {
 	// Addr returns the address, with the real port.

@@ -206,9 +206,6 @@ func takeOver(nc net.Conn) (fd int, err error) {
 	return fd, err
 }
 
-// Races implements engine.Racer.
-func (*Engine) Races(int) bool { return true }
-
 // Dial implements engine.Connector.
 func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)

@@ -41,7 +41,6 @@ type Meter struct {
 	since     atomic.Int64 // when the turn that runs began, or noTurn
 	seen      atomic.Int64 // when the turn began that the watchdog saw last
 	reported  atomic.Int64 // and the one that it reported last
-	busy      atomic.Int64
 	blocked   atomic.Uint64
 	slow      atomic.Pointer[[]Turn] // the longest turns, the longest first; never changed
 
@@ -84,24 +83,23 @@ func (m *Meter) weigh(began time.Duration) int {
 	return sampling
 }
 
-// Measure notes the turn that ends now, as one of so many like it. It reports whether the turn is
-// one of the longest, which are for Keep.
-func (m *Meter) Measure(began, now time.Duration, weight int) (slow bool) {
-	took := now - began
-	m.busy.Store(m.busy.Load() + int64(took)*int64(weight))
-	m.Turns.Note(took, uint64(weight), now)
-	if took >= LongTurn {
-		m.away += took
+// Measure notes a turn that ends, as one of so many like it. It reports whether the turn is one of
+// the longest, which are for Keep.
+func (m *Meter) Measure(t Turn, weight int) (slow bool) {
+	now := t.Began + t.Took
+	m.Turns.Note(t.Took, uint64(weight), now)
+	if t.Took >= LongTurn {
+		m.away += t.Took
 		m.back = now
 	}
-	if m.reported.Load() == int64(began) {
-		m.watchdog.over(m, took)
+	if m.reported.Load() == int64(t.Began) {
+		m.watchdog.over(m, t.Took)
 	}
-	if took < minSlow {
+	if t.Took < minSlow {
 		return false
 	}
 	kept := m.Slow(now)
-	return len(kept) < maxSlow || took > kept[maxSlow-1].Took
+	return len(kept) < maxSlow || t.Took > kept[maxSlow-1].Took
 }
 
 // Keep keeps one of the longest turns.
@@ -137,7 +135,7 @@ func (m *Meter) Running(now time.Duration) time.Duration {
 
 // Busy returns how long all turns together took, as far as they have ended, estimated from those
 // that were measured.
-func (m *Meter) Busy() time.Duration { return time.Duration(m.busy.Load()) }
+func (m *Meter) Busy() time.Duration { return time.Duration(m.Turns.sum.Load()) }
 
 // Blocked returns how many turns the watchdog found to be too long.
 func (m *Meter) Blocked() uint64 { return m.blocked.Load() }

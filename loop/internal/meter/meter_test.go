@@ -29,7 +29,7 @@ func TestTurnsAreSampled(t *testing.T) {
 			t.Fatal("the turn has not begun")
 		}
 		if weight := m.Sample(began); weight != 0 {
-			m.Measure(began, now, weight)
+			m.Measure(Turn{Began: began, Took: now - began}, weight)
 		}
 		m.End()
 	}
@@ -63,10 +63,10 @@ func TestAway(t *testing.T) {
 			t.Errorf("away for %v, want %v", m.Away(), want)
 		}
 	}
-	m.Measure(0, 9*ms, 16)
+	m.Measure(Turn{Took: 9 * ms}, 16)
 	m.Due(10*ms, 15*ms)
 	expect(0)
-	m.Measure(20*ms, 50*ms, 1)
+	m.Measure(Turn{Began: 20 * ms, Took: 30 * ms}, 1)
 	m.Due(25*ms, 52*ms) // it could not begin before the turn had ended
 	expect(30 * ms)
 	m.Due(100*ms, 150*ms)

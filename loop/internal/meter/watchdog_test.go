@@ -127,7 +127,7 @@ func TestReports(t *testing.T) {
 	for i := range 5 {
 		d.look(time.Second+time.Duration(i*25)*time.Millisecond, 25*time.Millisecond)
 	}
-	m.Measure(time.Second, 1130*time.Millisecond, 1)
+	m.Measure(Turn{Began: time.Second, Took: 130 * time.Millisecond}, 1)
 	m.End()
 	d.look(time.Second+150*time.Millisecond, 25*time.Millisecond)
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
