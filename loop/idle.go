@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"time"
 
@@ -32,18 +33,14 @@ type idle struct {
 	watch     *watch // nil until there is a hook, or an unfinished frame
 }
 
-// watch is what OnIdle, and FrameTimeout, need besides.
+// watch is what OnIdle, FrameTimeout and IdleCountsOutput need besides.
 type watch struct {
 	hooks   []*idleHook   // in the order they were added
-	stamps  bool          // somebody wants to know when output moved
-	exact   bool          // and when the last was written, which costs a look at the clock
-	waiting bool          // output waits for the socket
-	stalled time.Duration // when that moved last, or began to wait
-	looked  time.Duration // when that was last looked at
-	unsent  int           // what the kernel held then, -1 if it does not tell
-	owed    int           // bytes that a peer who does not read had not taken when it was looked at
-	wrote   time.Duration // lastWrite then
-	moved   time.Duration // when the peer was last seen to take output, for IdleCountsOutput
+	written int           // bytes that the system has taken since there is a watch
+	taken   int           // of these, those that the peer had taken at the last look; less than 0: of others
+	looked  time.Duration // when that was, or notYet
+	blind   bool          // the kernel did not tell then
+	moved   time.Duration // when output was last seen to move, or began to wait
 	endSeen bool          // the peer's end was seen after input that waits
 	frame   frameTime
 }
@@ -51,9 +48,14 @@ type watch struct {
 // watched returns c's watch, which is made when it is first needed.
 func (c *Conn) watched() *watch {
 	if c.idle.watch == nil {
-		c.idle.watch = new(watch)
+		c.idle.watch = &watch{looked: notYet, moved: notYet}
 	}
 	return c.idle.watch
+}
+
+// has reports whether there is a hook of one of these kinds.
+func (w *watch) has(kinds ...Idle) bool {
+	return slices.ContainsFunc(w.hooks, func(h *idleHook) bool { return slices.Contains(kinds, h.kind) })
 }
 
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
@@ -88,6 +90,22 @@ func (c *Conn) evictAt() time.Duration {
 	return when
 }
 
+// lastLife returns when the idle timeout last had a reason to begin anew.
+func (c *Conn) lastLife() time.Duration {
+	last := c.lastActivity(IdleRead)
+	if c.isPiped() {
+		s := c.extras.pipe
+		last = max(last, s.pipe.begun, s.to.idle.lastRead)
+	}
+	if !c.loop.server.IdleCountsOutput {
+		return last
+	}
+	if w := c.idle.watch; w != nil {
+		last = max(last, w.moved)
+	}
+	return max(last, c.idle.lastWrite)
+}
+
 func (c *Conn) lastActivity(k Idle) time.Duration {
 	s := &c.idle
 	switch k {
@@ -98,7 +116,7 @@ func (c *Conn) lastActivity(k Idle) time.Duration {
 	case IdleBoth:
 		return max(s.opened, s.lastRead, s.lastWrite)
 	default:
-		return max(s.opened, c.watched().stalled, s.lastWrite)
+		return max(s.opened, c.watched().moved, s.lastWrite)
 	}
 }
 
@@ -185,43 +203,49 @@ func (c *Conn) checkIdle() {
 // that we do not decode yet counts alike, wherever it waits: that it does is not the peer's
 // silence.
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
-	if c.waitsForReader() {
-		return c.lookAtReader(now)
+	waits := c.waitsForReader()
+	if waits || c.loop.server.IdleCountsOutput || c.idle.watch != nil && c.out.box != nil {
+		activity = c.outputMoved(now)
 	}
-	if (c.hasInput() || !c.in.ended && c.sock.Pending()) && !c.endWaits() { // the end itself is no sign of life
+	if waits && activity || !waits && c.isHeard() {
 		c.idle.lastRead = now
 		activity = true
-	}
-	activity = c.outputMoves(now) || activity
-	if w := c.idle.watch; w != nil && c.out.box != nil {
-		w.looked = now
-		if n := c.sock.Unsent(); n >= 0 && n < w.unsent {
-			w.unsent, w.stalled = n, now
-			activity = true
-		}
 	}
 	return activity
 }
 
+// isHeard reports whether bytes wait, here or in the socket. The end itself is no sign of life. Of
+// the two sides of a pipe either will do, and one that waits for the other does not count.
+func (c *Conn) isHeard() bool {
+	heard := (c.hasInput() || !c.in.ended && c.sock.Pending()) && !c.endWaits()
+	if c.isPiped() {
+		to := c.extras.pipe.to
+		heard = heard && c.in.pauses == 0 || to.isOpen() && to.in.pauses == 0 && !to.in.ended && to.sock.Pending()
+	}
+	return heard
+}
+
 // waitsForReader reports whether input waits because the peer does not read: it is held back, or it
 // is paused, or waits for what is under way, and there is output that the socket does not take.
+// What counts then is whether it takes some.
 func (c *Conn) waitsForReader() bool {
 	const underWay = pausedByUser | heldByJobs | heldByLayer
 	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil
 }
 
-// lookAtReader is lookAtSocket for a peer whose input waits because it does not read. So what
-// counts is whether it does: whether the socket has taken something since the last look, or less
-// waits.
-func (c *Conn) lookAtReader(now time.Duration) (activity bool) {
-	w := c.watched()
-	w.looked = now
-	n := c.untaken()
-	activity = w.owed == 0 || n < w.owed || c.idle.lastWrite != w.wrote
-	if w.owed, w.wrote = n, c.idle.lastWrite; activity {
-		c.idle.lastRead, w.stalled = now, now
+// outputMoved reports whether the peer has taken output since the last look. Some that is seen for
+// the first time counts as well.
+func (c *Conn) outputMoved(now time.Duration) bool {
+	w, unsent := c.watched(), c.sock.Unsent()
+	taken := w.written - max(0, unsent)
+	moved := taken > w.taken
+	if w.looked == notYet {
+		moved = c.pending()+unsent > 0
 	}
-	return activity
+	if w.taken, w.looked, w.blind = taken, now, unsent < 0; moved {
+		w.moved = now
+	}
+	return moved
 }
 
 func (c *Conn) stopIdle() {
@@ -296,23 +320,22 @@ func checkIdle(method string, d time.Duration) {
 	}
 }
 
-// stampWrites begins to note what hooks of kind k must know about output. One of WriteStalled looks
-// only at output that has had to wait, so what was written at once needs no stamp to the instant.
+// stampWrites begins to note what a first hook of kind k must know about output. One of WriteStalled
+// looks only at output that has had to wait, so what was written at once needs no stamp to the
+// instant.
 func (c *Conn) stampWrites(k Idle) {
 	w := c.watched()
-	if k != IdleRead && !w.stamps {
-		w.stamps = true
-		if b := c.out.box; b != nil && b.Blocked { // since when is not known
-			c.outputWaits(false)
-		}
-	}
-	if (k == IdleWrite || k == IdleBoth) && !w.exact {
-		w.exact = true
-		if c.hasWritten() { // when is only roughly known so far
-			c.idle.lastWrite = c.loop.clock()
-		}
+	switch {
+	case k == WriteStalled && !w.has(k) && c.isBlocked(): // since when is not known
+		c.outputMoved(c.loop.now)
+		w.moved = c.loop.clock()
+	case (k == IdleWrite || k == IdleBoth) && !w.has(IdleWrite, IdleBoth) && c.hasWritten(): // when is only roughly known
+		c.idle.lastWrite = c.loop.clock()
 	}
 }
+
+// isBlocked reports whether output waits for the socket.
+func (c *Conn) isBlocked() bool { return c.out.box != nil && c.out.box.Blocked }
 
 func (c *Conn) numHooks() int {
 	if c.idle.watch == nil {
@@ -323,7 +346,7 @@ func (c *Conn) numHooks() int {
 
 // hookDue returns when h fires next as things are.
 func (c *Conn) hookDue(h *idleHook) time.Duration {
-	if h.kind == WriteStalled && !c.idle.watch.waiting { // what this turn sent does not wait yet
+	if h.kind == WriteStalled && !c.isBlocked() { // what this turn sent does not wait yet
 		return never
 	}
 	if last := c.lastActivity(h.kind); last > h.since {
@@ -341,10 +364,10 @@ const stalledLooks = 8
 // stalledLook returns when the kernel is to be asked for h.
 func (c *Conn) stalledLook(h *idleHook) time.Duration {
 	w := c.idle.watch
-	if h.kind != WriteStalled || !w.waiting || w.unsent < 0 {
+	if h.kind != WriteStalled || !c.isBlocked() || w.blind {
 		return never
 	}
-	return later(max(w.looked, w.stalled), max(h.d/stalledLooks, time.Millisecond))
+	return later(max(w.looked, w.moved), max(h.d/stalledLooks, time.Millisecond))
 }
 
 // lookForStalled asks the kernel if a hook wants that now, and reports whether it did.
@@ -399,19 +422,16 @@ func (h *idleHook) fire(now time.Duration) {
 	h.f(h.n)
 }
 
-// outputWaits notes that output waits for the socket, which has just taken some of it, or none, and
-// that some may have moved within the kernel.
-func (c *Conn) outputWaits(progress bool) {
+// outputWaits notes that output waits for the socket. moves: it has just begun to wait, or the
+// socket has taken some of it. Some may have moved within the kernel as well.
+func (c *Conn) outputWaits(moves bool) {
 	w := c.idle.watch
-	if w == nil || !w.stamps || c.isClosing() {
+	if w == nil || !w.has(WriteStalled) || c.isClosing() {
 		return
 	}
-	unsent := c.sock.Unsent()
-	if progress || !w.waiting || unsent >= 0 && unsent < w.unsent {
-		w.waiting = true
-		w.stalled = c.loop.clock()
+	if now := c.loop.clock(); c.outputMoved(now) || moves {
+		w.moved = now
 	}
-	w.unsent = unsent
 	c.refileIdle()
 }
 
@@ -427,6 +447,41 @@ func (h *idleHook) stop() bool {
 	w.hooks = slices.Delete(w.hooks, i, i+1)
 	c.refileIdle()
 	return true
+}
+
+// endWaits reports whether the peer has ended its output after input in the socket that is not
+// read, as reading is paused, and had done so at the last look already. Input that waits is no sign
+// of life then. An end that has been read waits for input that is here, and that is dealt with at
+// its own pace.
+func (c *Conn) endWaits() bool {
+	if c.in.pauses&heldUnread == 0 || c.in.ended || !c.peerEnded() {
+		return false
+	}
+	w := c.watched()
+	seen := w.endSeen
+	w.endSeen = true
+	return seen
+}
+
+// evict closes c because it is idle. If that cuts something off, its peer reads a reset after the
+// output that was sent, and not an end, which might look as if that were all.
+func (c *Conn) evict(cut bool) {
+	if cut {
+		c.more().ending.resets = true
+	}
+	c.beginClose(ErrIdle)
+}
+
+// isCutShort reports whether more might come: output waits, a request is being answered, or the
+// last output is younger than a quarter of the peer's silence. So an idle hook may ask the peer
+// whether it is there, at a half of the timeout or at its end. Nobody can reset a unix socket, or a
+// session.
+func (c *Conn) isCutShort(now time.Duration) bool {
+	if _, isTCP := c.LocalAddr().(*net.TCPAddr); !isTCP || c.in.ended {
+		return false
+	}
+	silent := now - c.lastActivity(IdleRead)
+	return c.untaken() > 0 || c.isBusy() || c.hasJobs() || c.hasWritten() && 4*(now-c.idle.lastWrite) < silent
 }
 
 // frameGrace is how long the rest of a frame has that waits in the socket when the time is over.

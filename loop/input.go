@@ -57,10 +57,7 @@ func (s *sink) Writable() {
 		return
 	}
 	c.loop.enter()
-	if b := c.out.box; b != nil {
-		b.Blocked = false
-		c.writeOut()
-	}
+	c.writeOut()
 	c.resumeHeldBack()
 	if c.extras != nil {
 		c.checkWater()

@@ -17,27 +17,8 @@ const inspectMany = 16
 
 // inspection is what a loop remembers for that.
 type inspection struct {
-	fault string             // what was found within a turn
-	next  int                // where the next round begins
-	ended map[*Conn]halfEnds // what has been ended, by open connection
-}
-
-// halfEnds are the two half-close bits, noted where they come from.
-type halfEnds struct{ in, out bool }
-
-func (i *inspection) inputEnded(c *Conn) {
-	i.noteEnd(c, halfEnds{in: true, out: i.ended[c].out})
-}
-
-func (i *inspection) outputEnded(c *Conn) {
-	i.noteEnd(c, halfEnds{in: i.ended[c].in, out: true})
-}
-
-func (i *inspection) noteEnd(c *Conn, e halfEnds) {
-	if i.ended == nil {
-		i.ended = make(map[*Conn]halfEnds)
-	}
-	i.ended[c] = e
+	fault string // what was found within a turn
+	next  int    // where the next round begins
 }
 
 // enters notes a step from c's state to s, which must be one of allowed. The turn ends with a panic
@@ -45,9 +26,6 @@ func (i *inspection) noteEnd(c *Conn, e halfEnds) {
 func (i *inspection) enters(c *Conn, s state, allowed []state) {
 	if !slices.Contains(allowed, s) && i.fault == "" {
 		i.fault = fmt.Sprintf("connection %d goes from state %d to %d", c.id, c.at(), s)
-	}
-	if s == stateClosed {
-		delete(i.ended, c)
 	}
 }
 
@@ -88,8 +66,6 @@ func (c *Conn) mustBeSound() {
 	c.require(c.in.pauses&pausedForBudget == 0 || c.in.queued || s == stateFlushing, "it waits for its turn, and is not listed")
 	c.require(c.in.pauses&heldBack == 0 || c.out.box != nil || s == stateFlushing, "it is held back, and has no output")
 	c.require(c.idle.watch == nil || !c.idle.watch.frame.running || c.in.pauses&^(pausedForBudget|pausedSocket) == 0, "the time of a frame runs while nothing is decoded")
-	c.require(c.in.ended == c.loop.inspection.ended[c].in, "that the peer has ended its output is not noted, or was not so")
-	c.require(c.out.ended == c.loop.inspection.ended[c].out, "that its output has ended is not noted, or was not so")
 	_, between := c.sock.(*tlsStart)
 	c.require(between == (c.tlsStart() != nil) && between == (c.in.pauses&startingTLS != 0), "it is, and is not, about to speak TLS")
 	if s == stateFlushing {

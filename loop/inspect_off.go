@@ -7,8 +7,6 @@ const inspecting = false
 
 type inspection struct{}
 
-func (inspection) inputEnded(*Conn)             {}
-func (inspection) outputEnded(*Conn)            {}
 func (inspection) enters(*Conn, state, []state) {}
 
 func (*Loop) mustBeSound() {}

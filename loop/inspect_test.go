@@ -56,11 +56,6 @@ func TestInspectionFindsFaults(t *testing.T) {
 			p.load.Add(1)
 			p.add(p.closed)
 		}},
-		{"the peer's half-close lost", "the peer has ended its output", func(p *planted) { p.halfClosed.in.ended = false }},
-		{"our half-close lost", "its output has ended", func(p *planted) {
-			p.blocked.CloseWrite()
-			p.blocked.out.ended = false
-		}},
 		{"a wrong place", "not in its place", func(p *planted) { p.blocked.place++ }},
 		{"output that nobody waits for", "nothing is waited for", func(p *planted) { p.blocked.out.box.Blocked = false }},
 		{"an idle timer lost", "no timer", func(p *planted) { p.wheel.Stop(p.blocked.idle.timer) }},

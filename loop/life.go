@@ -151,7 +151,6 @@ func (c *Conn) peerClosed(err error) {
 		err = io.EOF
 	}
 	c.in.ended = true
-	c.loop.inspection.inputEnded(c)
 	hasMore := c.wantsEOF() || c.in.pauses&heldUnread != 0 || c.hasInput()
 	stays := hasMore || c.hasJobs()
 	outputCounts := c.out.box != nil || stays || x != nil && x.ending.resets // a reset waits for it, too

@@ -67,21 +67,14 @@ func (c *Conn) Send(msg []byte) error {
 		return c.frame(msg)
 	}
 	if c.extras != nil {
-		c.checkMark()
+		c.checkHighWater()
 	}
 	return nil
 }
 
 // frame has the codec append msg to the output.
 func (c *Conn) frame(msg []byte) error {
-	b, s := c.out.box, &c.loop.store
-	tail, err := c.in.decoder.Codec().AppendFrame(b.Space(len(msg), s), msg)
-	if err == nil && b.Extend(tail) {
-		if c.extras != nil {
-			c.checkMark()
-		}
-		return nil
-	}
+	tail, err := c.in.decoder.Codec().AppendFrame(c.out.box.Space(len(msg), &c.loop.store), msg)
 	if err != nil {
 		tail = nil // nothing, whatever the codec has made of it
 	}
@@ -111,7 +104,7 @@ func (c *Conn) Pending() int {
 	c.loop.owner.Check("Conn.Pending")
 	n := c.pending()
 	if n > 0 {
-		c.more().water.user.waited = true // who has seen it may wait for OnFlushed
+		c.more().water.waited = true // who has seen it may wait for OnFlushed
 		c.out.atEnd |= waitedFor
 	}
 	return n
@@ -180,27 +173,19 @@ func (c *Conn) room() error {
 // user code panics before that, the end of the turn sees to it.
 func (c *Conn) space(n int) []byte {
 	c.touch()
-	return c.opened(n).Space(n, &c.loop.store)
-}
-
-// opened returns c's box, which is made if there is none.
-func (c *Conn) opened(n int) *outbox.Box {
 	if c.out.box == nil {
 		c.out.box = c.loop.store.Get(n)
 	}
-	return c.out.box
+	return c.out.box.Space(n, &c.loop.store)
 }
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	b := c.out.box
-	if b.Take(tail, &c.loop.store) == 0 {
-		if b.Len() == 0 {
-			c.releaseOutput()
-		}
+	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+		c.releaseOutput()
 	}
 	if c.extras != nil {
-		c.checkMark()
+		c.checkHighWater()
 	}
 }
 
@@ -235,16 +220,15 @@ func (c *Conn) writeOut() {
 	if n == b.Len() {
 		c.out.box = nil
 		c.loop.store.Put(b)
-		if c.out.ended || c.idle.watch != nil {
-			c.flushed()
+		if c.out.ended {
+			c.sock.CloseWrite()
 		}
 		return
 	}
 	b.Consume(n, &c.loop.store)
-	if !b.Blocked {
-		b.Blocked = true
-		c.outputWaits(n > 0)
-	}
+	moves := n > 0 || !b.Blocked
+	b.Blocked = true
+	c.outputWaits(moves)
 	if !c.sock.NotifyWritable() {
 		c.tryAgain(n > 0)
 	}
@@ -255,27 +239,18 @@ func (c *Conn) wrote(n int) {
 	c.loop.count.bytesOut += uint64(n)
 	c.idle.lastWrite = c.loop.now
 	if c.idle.watch != nil {
-		c.wroteExactly()
+		c.watchWritten(n)
 	}
 }
 
-// wroteExactly notes when output was written, if that is to be known to the instant: a callback may
-// have taken long.
+// watchWritten notes how much was written, and when, if that is to be known to the instant: a
+// callback may have taken long.
 //
 //go:noinline
-func (c *Conn) wroteExactly() {
-	if c.idle.watch.exact {
+func (c *Conn) watchWritten(n int) {
+	w := c.idle.watch
+	if w.written += n; w.has(IdleWrite, IdleBoth) {
 		c.idle.lastWrite = c.loop.clock()
-	}
-}
-
-// flushed is called when all output is with the system.
-func (c *Conn) flushed() {
-	if w := c.idle.watch; w != nil {
-		w.waiting = false
-	}
-	if c.out.ended {
-		c.sock.CloseWrite()
 	}
 }
 
@@ -310,32 +285,25 @@ func (c *Conn) CloseWrite() {
 		return
 	}
 	c.out.ended = true
-	c.loop.inspection.outputEnded(c)
 	if c.out.box == nil {
 		c.sock.CloseWrite()
 	}
 }
 
-// water is who wants to know about a connection's pending output.
+// water is what a connection's user wants to know about its pending output.
 type water struct {
-	user    mark
-	pipe    *mark // nil: it is in none
-	forRoom []roomWaiter
+	limit     int
+	onHigh    func()
+	onFlushed func()
+	high      bool // the mark was passed, and the output has not been flushed since
+	waited    bool // output has had to wait, and has not been flushed since
+	forRoom   []roomWaiter
 }
 
 // A roomWaiter waits until at most max bytes are pending.
 type roomWaiter struct {
 	max int
 	f   func()
-}
-
-// A mark is what one of them wants to know.
-type mark struct {
-	limit     int
-	onHigh    func()
-	onFlushed func()
-	high      bool // the mark was passed, and the output has not been flushed since
-	waited    bool // output has had to wait, and has not been flushed since
 }
 
 // OnHighWater has f run on the loop when more than n bytes of output are pending: the time to stop
@@ -349,8 +317,8 @@ func (c *Conn) OnHighWater(n int, f func()) {
 	if n < 0 {
 		panic("loop: Conn.OnHighWater with a negative mark")
 	}
-	v := &c.more().water.user
-	v.limit, v.onHigh = n, f
+	w := &c.more().water
+	w.limit, w.onHigh = n, f
 }
 
 // OnFlushed has f run on the loop when all output has been taken by the system, whenever some of it
@@ -358,53 +326,42 @@ func (c *Conn) OnHighWater(n int, f func()) {
 // time to produce more. There is one such hook; nil removes it. A panic in f closes c.
 func (c *Conn) OnFlushed(f func()) {
 	c.loop.owner.Check("Conn.OnFlushed")
-	c.more().water.user.onFlushed = f
+	c.more().water.onFlushed = f
 }
 
-// checkMark is called after output was appended.
-func (c *Conn) checkMark() {
+// checkHighWater is called after output was appended.
+func (c *Conn) checkHighWater() {
 	w := &c.extras.water
-	c.checkHighWater(&w.user)
-	if w.pipe != nil {
-		c.checkHighWater(w.pipe)
-	}
-}
-
-func (c *Conn) checkHighWater(v *mark) {
-	if v.onHigh != nil && !v.high && c.isOpen() && c.pending() > v.limit {
-		v.high = true
+	if w.onHigh != nil && !w.high && c.isOpen() && c.pending() > w.limit {
+		w.high = true
 		c.out.atEnd |= waitedFor
-		c.callHook(v.onHigh)
+		c.callHook(w.onHigh)
 	}
 }
 
 // checkWater is called after output was written.
 func (c *Conn) checkWater() {
-	w := &c.extras.water
+	w, pipe := &c.extras.water, c.extras.pipe
 	if len(w.forRoom) > 0 {
 		c.giveRoom()
 	}
-	if !c.isOpen() || w.user.onHigh == nil && w.user.onFlushed == nil && w.pipe == nil {
+	if !c.isOpen() || w.onHigh == nil && w.onFlushed == nil && pipe == nil {
 		return
 	}
 	if c.out.box != nil {
-		w.user.waited = true
+		w.waited = true
 		c.out.atEnd |= waitedFor
 		return
 	}
 	if len(w.forRoom) == 0 {
 		c.out.atEnd &^= waitedFor
 	}
-	c.checkFlushed(&w.user)
-	if w.pipe != nil {
-		c.checkFlushed(w.pipe)
+	if w.waited || w.high {
+		w.high, w.waited = false, false
+		c.callHook(w.onFlushed)
 	}
-}
-
-func (c *Conn) checkFlushed(v *mark) {
-	if v.waited || v.high {
-		v.high, v.waited = false, false
-		c.callHook(v.onFlushed)
+	if pipe != nil {
+		pipe.back().release()
 	}
 }
 

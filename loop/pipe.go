@@ -70,12 +70,11 @@ func Pipe(a, b *Conn, cfg PipeConfig) {
 	case cfg.IdleTimeout < 0:
 		panic("loop: Pipe with a negative IdleTimeout")
 	}
-	p := &pipe{cfg: cfg, open: 2}
+	p := &pipe{cfg: cfg, open: 2, begun: a.loop.clock()}
 	p.sides[0] = pipeSide{pipe: p, from: a, to: b}
 	p.sides[1] = pipeSide{pipe: p, from: b, to: a}
-	p.sides[0].begin(&p.sides[1])
-	p.sides[1].begin(&p.sides[0])
-	p.watch()
+	p.sides[0].begin()
+	p.sides[1].begin()
 	for i := range p.sides {
 		p.sides[i].goOn()
 	}
@@ -101,8 +100,7 @@ type pipe struct {
 	sides [2]pipeSide
 	open  int // connections
 	err   error
-	last  time.Duration // when a byte came
-	timer Timer
+	begun time.Duration
 }
 
 // A pipeSide is one direction.
@@ -110,15 +108,22 @@ type pipeSide struct {
 	pipe     *pipe
 	from, to *Conn
 	handler  Handler // from's own
-	mark     mark    // of what waits in to
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
 	splicing bool
 	streak   int // how many times in a row much came; or little, while splicing
 }
 
-// begin joins s.from to the pipe. back is the other direction, whose output s.from takes.
-func (s *pipeSide) begin(back *pipeSide) {
+// back returns the other direction, whose output s.from takes.
+func (s *pipeSide) back() *pipeSide {
+	if s == &s.pipe.sides[0] {
+		return &s.pipe.sides[1]
+	}
+	return &s.pipe.sides[0]
+}
+
+// begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
+func (s *pipeSide) begin() {
 	c := s.from
 	c.extras.pipe = s
 	if c.handler != nil { // otherwise takeOver is called when Accept has returned
@@ -128,10 +133,10 @@ func (s *pipeSide) begin(back *pipeSide) {
 	c.lookAtCodec()
 	c.forgetFrame()
 	if !c.isClosing() {
-		c.setIdleTimeout(0)
+		c.idle.timeout = s.pipe.cfg.IdleTimeout
+		c.refileIdle()
 	}
-	back.mark = mark{limit: pipeMark, onHigh: back.hold, onFlushed: back.release}
-	c.extras.water.user, c.extras.water.pipe = mark{}, &back.mark
+	c.extras.water = water{forRoom: c.extras.water.forRoom}
 	c.extras.halves.onEOF = nil
 	c.AfterClose(s.closed)
 }
@@ -161,7 +166,6 @@ func (s *pipeSide) Unwrap() any { return s.handler }
 // waits before it.
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
-	s.pipe.last = s.from.loop.now
 	to := s.to
 	if to.isClosing() || to.out.ended {
 		return // it breaks, or will be closed at the end of this turn
@@ -177,7 +181,7 @@ func (s *pipeSide) pass(p []byte) {
 	}
 }
 
-// send writes p, or what the socket does not take of it later.
+// send writes p, or what the socket does not take of it later. If much waits then, from is not read.
 func (s *pipeSide) send(p []byte) {
 	to := s.to
 	if to.out.box == nil && to.sock != nil {
@@ -194,6 +198,9 @@ func (s *pipeSide) send(p []byte) {
 		}
 	}
 	to.appended(append(to.space(len(p)), p...))
+	if to.pending() > pipeMark {
+		s.hold()
+	}
 }
 
 // splice has the engine pass on what comes, if it can.
@@ -223,14 +230,14 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 	from, to, l := s.from, s.to, s.from.loop
 	l.enter()
 	all := uint64(n + len(rest))
-	from.idle.lastRead, s.pipe.last = l.now, l.now
+	from.idle.lastRead = l.now
 	l.count.bytesIn += all
 	s.bytes += all
 	if n > 0 {
 		to.wrote(n)
 	}
 	if len(rest) > 0 {
-		to.appended(append(to.space(len(rest)), rest...))
+		s.send(rest)
 	}
 	if s.streak++; all >= spliceUntil {
 		s.streak = 0
@@ -245,6 +252,7 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 func (s *pipeSide) hold() {
 	if s.from.isOpen() {
 		s.from.pause(heldByPipe)
+		s.to.out.atEnd |= waitedFor
 		_ = s.from.stopReading() // an error: what comes is kept, up to a limit
 	}
 }
@@ -272,7 +280,6 @@ func (s *pipeSide) end() {
 func (s *pipeSide) closed(err error) {
 	p := s.pipe
 	if p.open--; p.open == 0 {
-		p.timer.Stop()
 		if p.cfg.Done != nil {
 			p.cfg.Done(p.sides[0].bytes, p.sides[1].bytes, p.err)
 		}
@@ -281,7 +288,7 @@ func (s *pipeSide) closed(err error) {
 	if s.from.extras.ending.reason != ClosedByPeer { // err itself was looked at once, when the close began
 		p.err = err
 	}
-	if !s.to.isClosing() && s.mayLack(err) {
+	if !s.to.isClosing() && (s.mayLack(err) || err == ErrIdle && s.to.isCutShort(s.to.loop.clock())) {
 		s.to.extras.ending.resets = true
 	}
 	s.to.beginClose(err)
@@ -293,34 +300,4 @@ func (s *pipeSide) mayLack(err error) bool {
 	_, isUnix := s.to.LocalAddr().(*net.UnixAddr)
 	broken := s.from.extras.ending.reason == ClosedByNetwork || err == errInputLost
 	return broken && !s.to.out.ended && !isUnix
-}
-
-// watch ends the pipe when both sides have been silent. Bytes only stamp a time, as for Conn's own
-// timeout.
-func (p *pipe) watch() {
-	l := p.sides[0].from.loop
-	if p.cfg.IdleTimeout == 0 {
-		return
-	}
-	p.last = l.clock()
-	p.timer = l.AfterFunc(p.cfg.IdleTimeout, p.check)
-}
-
-func (p *pipe) check() {
-	l := p.sides[0].from.loop
-	if silent := l.clock() - p.last; silent < p.cfg.IdleTimeout {
-		p.timer = l.AfterFunc(p.cfg.IdleTimeout-silent, p.check)
-		return
-	}
-	for i := range p.sides {
-		if c := p.sides[i].from; !c.isClosing() && !c.in.ended && c.in.pauses == 0 && c.sock.Pending() {
-			p.last = l.clock() // the loop was late itself
-			p.timer = l.AfterFunc(p.cfg.IdleTimeout, p.check)
-			return
-		}
-	}
-	for i := range p.sides {
-		c := p.sides[i].from
-		c.evict(c.isCutShort(l.clock()))
-	}
 }

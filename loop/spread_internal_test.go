@@ -34,8 +34,8 @@ func TestPassedCounts(t *testing.T) {
 	to.room = 0
 	s.Passed(100, []byte("the rest"))
 	now := r.Loop.now
-	if now < time.Second || s.pipe.last != now || a.idle.lastRead != now || b.idle.lastWrite != now || b.idle.lastRead != notYet {
-		t.Errorf("at %v: last %v, read %v, written %v", now, s.pipe.last, a.idle.lastRead, b.idle.lastWrite)
+	if now < time.Second || a.idle.lastRead != now || b.idle.lastWrite != now || b.idle.lastRead != notYet {
+		t.Errorf("at %v: read %v, written %v", now, a.idle.lastRead, b.idle.lastWrite)
 	}
 	if in, out := r.count.bytesIn, r.count.bytesOut; in != 108 || out != 100 || s.bytes != 108 || b.pending() != 8 {
 		t.Errorf("%d bytes in, %d out, %d by the pipe, %d wait", in, out, s.bytes, b.pending())

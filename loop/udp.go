@@ -258,7 +258,6 @@ func (c *Conn) flushPort() {
 
 // sendDatagram is Send and Write of a UDP session.
 func (c *Conn) sendDatagram(msg []byte) error {
-	l := c.loop
 	s, there := c.sock.(*udpSession)
 	if !there || c.isClosing() && c.at() != stateSpeaking || c.out.ended {
 		return ErrClosed
@@ -272,11 +271,7 @@ func (c *Conn) sendDatagram(msg []byte) error {
 	if s.factor > 0 {
 		s.out += uint64(len(msg))
 	}
-	l.count.bytesOut += uint64(len(msg))
-	c.idle.lastWrite = l.now
-	if w := c.idle.watch; w != nil && w.exact {
-		c.idle.lastWrite = l.clock()
-	}
+	c.wrote(len(msg))
 	c.touch()
 	return nil
 }

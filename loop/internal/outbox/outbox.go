@@ -89,18 +89,6 @@ func (b *Box) grow(n int, s *Store) []byte {
 	return b.tail
 }
 
-// Extend is Take in the usual case: something was added, and fitted. Otherwise it does nothing and
-// reports false.
-func (b *Box) Extend(tail []byte) bool {
-	n := len(tail) - len(b.tail)
-	if n <= 0 || unsafe.SliceData(tail) != unsafe.SliceData(b.tail) {
-		return false
-	}
-	b.size += n
-	b.tail = b.tail[:len(tail)]
-	return true
-}
-
 // AppendPrefixed appends a 4-byte big-endian length and the message, if the tail has room for it:
 // false, and nothing has happened, if not.
 func (b *Box) AppendPrefixed(msg []byte) bool {
@@ -229,10 +217,6 @@ func (s *Store) Get(n int) *Box {
 		s.hand = nil
 		return b
 	}
-	return s.get(n)
-}
-
-func (s *Store) get(n int) *Box {
 	b := s.spare
 	if b == nil {
 		b = new(Box)
@@ -247,17 +231,9 @@ func (s *Store) get(n int) *Box {
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail+Slack-First {
-		s.put(b)
-		return
+	if len(b.filled) != 0 {
+		s.empty(b)
 	}
-	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
-	s.hand = b
-}
-
-// put is Put for boxes that the loop does not take in hand as they are.
-func (s *Store) put(b *Box) {
-	s.empty(b)
 	if s.hand != nil || cap(b.tail) > MaxTail+Slack {
 		s.shelve(b)
 		return
