@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"container/list"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -62,8 +63,7 @@ type handshake struct {
 	waits   bool // a hook of the user's may look at ctx
 	foreign bool // code of the user's may be called: by hooks, or as a private key
 
-	parked       bool
-	older, newer *handshake
+	parked *list.Element // not nil: it waits for its peer
 }
 
 func newHandshake(c *Conn, cfg Config) *handshake {
@@ -294,7 +294,7 @@ func (c *Conn) handOut() {
 // park waits for the peer.
 func (c *Conn) park() {
 	l := c.loop
-	l.parked.push(c.hs)
+	c.hs.parked = l.parked.PushBack(c.hs)
 	if c.unpause(); handshakeReady(c.in) > 0 {
 		c.goOn()
 		return
@@ -303,8 +303,8 @@ func (c *Conn) park() {
 		c.fail(io.ErrUnexpectedEOF)
 		return
 	}
-	if l.parked.n > l.cfg.MaxParked {
-		l.parked.head.conn.fail(ErrTooManyHandshakes)
+	if l.parked.Len() > l.cfg.MaxParked {
+		l.parked.Front().Value.(*handshake).conn.fail(ErrTooManyHandshakes)
 	}
 }
 
@@ -322,7 +322,7 @@ func (c *Conn) establish() {
 	c.hs.end()
 	delete(c.loop.handshakes, c)
 	c.loop.counts.Done++
-	c.state, c.hs, c.useless = open, nil, 0
+	c.state, c.hs, c.owed = open, nil, 0
 	host := c.host
 	c.host = nil
 	if sink := host.Opened(c); c.sink == nil { // otherwise Divert was called
