@@ -186,8 +186,7 @@ func (h *handshake) begin() {
 	if h.waits { // one that can end costs crypto/tls more
 		h.ctx, h.cancel = context.WithCancel(h.ctx)
 	}
-	h.co = h.conn.loop.coroutine()
-	h.co.job, h.out = h, h.co.out
+	h.co = newCoroutine(h.run)
 }
 
 // worked is called on the coroutine when it is done with what the loop did not wait for.
@@ -361,10 +360,6 @@ func (h *handshake) end() {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
 		h.step()
 	}
-	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
-		h.co.out = nil
-	}
-	h.conn.loop.reuse(h.co, h.foreign)
 	h.co, h.out = nil, nil
 }
 

@@ -217,7 +217,7 @@ func TestLockedLoop(t *testing.T) {
 			if early {
 				r.do(runtime.LockOSThread)
 			}
-			for i := range maxIdle + 4 {
+			for i := range 20 {
 				s := r.serve(cfg)
 				s.answer = echo
 				client, _ := s.dial(clientConfig(), 1<<20)
@@ -234,11 +234,10 @@ func TestLockedLoop(t *testing.T) {
 				}
 				if i == 4 { // early or late, and then not any more
 					r.do(runtime.LockOSThread)
-				} else if i == maxIdle {
+				} else if i == 16 {
 					r.do(func() { runtime.UnlockOSThread(); runtime.UnlockOSThread() })
 				}
 			}
-			r.do(r.loop.End)
 		})
 	}
 }

@@ -31,8 +31,6 @@ type Loop struct {
 	chunks     []chunk // their plaintext
 	handshakes map[*Conn]struct{}
 	parked     list.List    // of *handshake, which wait for their peers, the oldest first
-	idle       []*coroutine // for the next handshakes
-	ended      bool
 	counts     Counts
 }
 
@@ -74,14 +72,6 @@ type LoopConfig struct {
 // no buffers.
 func NewLoop(cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
-}
-
-// End is the last call. Handshakes that are being computed come to nothing.
-func (l *Loop) End() {
-	for _, co := range l.idle {
-		co.stop()
-	}
-	l.idle, l.ended = nil, true
 }
 
 // Handshakes returns how many connections are not open yet.
