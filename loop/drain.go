@@ -303,9 +303,6 @@ func (l *Loop) stop() {
 		l.afterStop = l.afterStop[1:]
 		_ = l.Try(f)
 	}
-	if l.tls != nil {
-		l.tls.End()
-	}
 	l.closePorts()
 	l.show()
 	close(l.ended)

@@ -4,7 +4,6 @@ package loop
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -62,16 +61,24 @@ func setAll(fd int, isUnix bool, o TCPOptions) error {
 }
 
 // setBacklog listens again, which changes the length of the queue.
-func (o TCPOptions) setBacklog(ln net.Listener) (err error) {
-	s, ok := ln.(syscall.Conn)
-	if o.Backlog == 0 || !ok {
+func (o TCPOptions) setBacklog(ln net.Listener) error {
+	if o.Backlog == 0 {
 		return nil
 	}
-	raw, err := s.SyscallConn()
+	return withFD(ln, func(fd int) error { return unix.Listen(fd, o.Backlog) })
+}
+
+// withFD calls f with the descriptor of s, if it has one.
+func withFD(s any, f func(fd int) error) (err error) {
+	c, ok := s.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	controlErr := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), o.Backlog) })
+	controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) })
 	return cmp.Or(err, controlErr)
 }
 
@@ -79,32 +86,18 @@ func (o TCPOptions) setBacklog(ln net.Listener) (err error) {
 // a child may have made it block, as os.File.Fd does, and then Accept would not return when it is
 // closed.
 func unblock(ln net.Listener) error {
-	s, ok := ln.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), true) })
-	return errors.Join(controlErr, err)
+	return withFD(ln, func(fd int) error { return unix.SetNonblock(fd, true) })
 }
 
 // unblockConn sees to it that a connection of a listener from outside does not hold up its loop:
 // whoever had it may have made it block, as os.File.Fd does, or linger. A close waits for the peer
 // then, though the socket does not block. Without a time it resets, and does not wait.
 func unblockConn(c syscall.Conn) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) {
-		err = unix.SetNonblock(int(fd), true)
-		l, lingers := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER)
-		if lingers == nil && l.Onoff != 0 && l.Linger > 0 {
-			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+	return withFD(c, func(fd int) error {
+		l, err := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER)
+		if err == nil && l.Onoff != 0 && l.Linger > 0 {
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		}
+		return unix.SetNonblock(fd, true)
 	})
-	return errors.Join(controlErr, err)
 }

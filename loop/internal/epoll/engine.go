@@ -137,11 +137,6 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// packetLoop is a loop for package netpackets.
-func (e *Engine) packetLoop(i int) netpackets.Loop {
-	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
-}
-
 // execute has f run on the loop. Any goroutine may call it.
 func (l *eventLoop) execute(f func()) { l.poll.execute(f) }
 

@@ -110,11 +110,12 @@ func (p *groupPort) Close() (err error) {
 func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	l := e.loops[loop]
-	if remote.Addr().Zone() != "" || local.Addr().Zone() != "" {
-		return netpackets.Dial(e.packetLoop(l.index), control, local, remote, sink)
-	}
 	sock, own, err := netpackets.Connect(control, local, remote)
 	if err != nil {
+		return nil, own, err
+	}
+	if err := sock.Detach(); err != nil {
+		_ = sock.Close()
 		return nil, own, err
 	}
 	p := &packets{Socket: sock, loop: l}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -25,7 +26,7 @@ func listen(ctx context.Context, lc net.ListenConfig, network, address string,
 		err := c.Control(func(fd uintptr) {
 			makeRoom(fd)
 			if tells {
-				tells = tellLocal(fd, network == "udp6")
+				tellLocal(fd, network == "udp6")
 			}
 			if prepare != nil {
 				failed = prepare(fd)
@@ -47,41 +48,17 @@ func listen(ctx context.Context, lc net.ListenConfig, network, address string,
 	return sock, nil
 }
 
-// manyLocal reports whether a socket that is bound to that address receives what was sent to
-// others: a wildcard, a group of multicast, or everybody, in all networks or in one.
+// manyLocal reports whether a socket that is bound to that address may receive what was sent to
+// others: whether it is none of this machine's own, but a wildcard, a group of multicast, or
+// everybody in a network.
 func manyLocal(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil || host == "" {
-		return err == nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && (ip.IsUnspecified() || ip.IsMulticast() || isBroadcast(ip))
-}
-
-// isBroadcast reports whether ip is everybody in a network that this machine is in, or in all.
-func isBroadcast(ip netip.Addr) bool {
-	if !ip.Is4() {
-		return false
-	}
-	if ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+	bound, err := netip.ParseAddrPort(address)
+	if err != nil { // a wildcard without digits
 		return true
 	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
+	own, _ := net.InterfaceAddrs()
+	return !slices.ContainsFunc(own, func(a net.Addr) bool {
 		n, ok := a.(*net.IPNet)
-		if !ok || n.IP.To4() == nil || len(n.Mask) != net.IPv4len {
-			continue
-		}
-		if ones, _ := n.Mask.Size(); ones >= 31 {
-			continue
-		}
-		last := n.IP.To4().Mask(n.Mask)
-		for i := range last {
-			last[i] |= ^n.Mask[i]
-		}
-		if ip.As4() == [4]byte(last) {
-			return true
-		}
-	}
-	return false
+		return ok && n.IP.Equal(bound.Addr().AsSlice())
+	})
 }

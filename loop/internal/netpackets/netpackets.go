@@ -93,27 +93,34 @@ func New(l Loop, sock *Socket) *Packets {
 	return s
 }
 
-// Dial makes a socket that speaks with one address. It may be called on the loop. control may be
-// nil.
+// Dial makes the Packets of a socket that speaks with one address. It may be called on the loop.
 func Dial(l Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
+	sock, own, err := Connect(control, local, remote)
+	if err != nil {
+		return nil, own, err
+	}
+	s := New(l, sock)
+	s.sink = sink
+	s.Read()
+	return s, own, nil
+}
+
+// Connect makes a socket that speaks with one address, and returns its own. It does not wait.
+// control may be nil.
+func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
 	d := net.Dialer{Control: control}
 	if local.IsValid() {
 		d.LocalAddr = net.UDPAddrFromAddrPort(local)
 	}
 	c, err := d.Dial("udp", remote.String())
 	if err != nil {
-		return nil, netip.AddrPort{}, bare(err)
+		return nil, own, bare(err)
 	}
-	sock, err := newSocket(c.(*net.UDPConn), false)
-	if err != nil {
-		_ = c.Close()
-		return nil, netip.AddrPort{}, err
+	if s, err = newSocket(c.(*net.UDPConn), false); err != nil {
+		return nil, own, errors.Join(err, c.Close())
 	}
-	sock.connected = true
-	s := New(l, sock)
-	s.sink = sink
-	s.Read()
+	s.connected = true
 	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
 

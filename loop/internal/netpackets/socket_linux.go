@@ -49,7 +49,6 @@ type Batch struct {
 	iovs     []unix.Iovec
 	names    []unix.RawSockaddrInet6
 	controls []controls
-	tells    bool // the headers have controls
 	data     []byte
 	out      []engine.Datagram
 }
@@ -61,7 +60,7 @@ func NewBatch() *Batch { return newBatch(batchSize) }
 func newBatch(n int) *Batch {
 	b := &Batch{
 		hdrs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n), names: make([]unix.RawSockaddrInet6, n),
-		data: make([]byte, n*maxDatagram), out: make([]engine.Datagram, n),
+		controls: make([]controls, n), data: make([]byte, n*maxDatagram), out: make([]engine.Datagram, n),
 	}
 	for i := range b.hdrs {
 		b.iovs[i].Base = &b.data[i*maxDatagram]
@@ -70,31 +69,18 @@ func newBatch(n int) *Batch {
 		h.Iov = &b.iovs[i]
 		h.SetIovlen(1)
 		h.Name = (*byte)(unsafe.Pointer(&b.names[i]))
-		h.Namelen = unix.SizeofSockaddrInet6
+		h.Control = &b.controls[i].bytes()[0]
+		b.reset(i)
 	}
 	return b
 }
 
-// tell has the headers take, or not take, what the kernel says of each datagram.
-func (b *Batch) tell(tells bool) {
-	if b.tells = tells; tells && b.controls == nil {
-		b.controls = make([]controls, len(b.hdrs))
-	}
-	for i := range b.hdrs {
-		h := &b.hdrs[i].hdr
-		if h.Control = nil; tells {
-			h.Control = &b.controls[i].bytes()[0]
-		}
-		b.reset(h)
-	}
-}
-
-// reset makes a header ready to be received into again.
-func (b *Batch) reset(h *unix.Msghdr) {
+// reset makes a header ready to be received into. The kernel says more of a datagram than its peer
+// only to sockets that have asked.
+func (b *Batch) reset(i int) {
+	h := &b.hdrs[i].hdr
 	h.Namelen = unix.SizeofSockaddrInet6
-	if h.SetControllen(0); b.tells {
-		h.SetControllen(int(unsafe.Sizeof(controls{})))
-	}
+	h.SetControllen(int(unsafe.Sizeof(controls{})))
 }
 
 // A Socket is a UDP socket that sends and receives in batches. One goroutine may receive, and one
@@ -105,14 +91,13 @@ type Socket struct {
 	raw       syscall.RawConn // of conn
 	v6        bool
 	connected bool // it speaks with one address
-	tells     bool // each datagram comes with the address that it was sent to
 	second    bool // what is sent to many is for another socket of the address
 	out       *outBatch
 }
 
-// newSocket makes conn a Socket, which then owns it. tells: tellLocal was called.
-func newSocket(conn *net.UDPConn, tells bool) (*Socket, error) {
-	s := &Socket{conn: conn, tells: tells}
+// newSocket makes conn a Socket, which then owns it.
+func newSocket(conn *net.UDPConn, _ bool) (*Socket, error) {
+	s := &Socket{conn: conn}
 	var err error
 	if s.raw, err = conn.SyscallConn(); err != nil {
 		return nil, err
@@ -186,73 +171,11 @@ func makeRoom(fd uintptr) {
 // tellLocal has the kernel say of each datagram to which address it was sent. A socket of IPv6 that
 // takes IPv4 is told of that in the form of IPv4, which also has the address to answer a broadcast
 // from.
-func tellLocal(fd uintptr, v6 bool) bool {
-	err4 := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-	if !v6 {
-		return err4 == nil
+func tellLocal(fd uintptr, v6 bool) {
+	_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	if v6 {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 	}
-	return unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1) == nil
-}
-
-// Connect makes a socket that speaks with one address, which has no zone. It has the options that
-// package net gives its own. control may be nil.
-func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, own netip.AddrPort, err error) {
-	s = &Socket{connected: true, v6: !remote.Addr().Is4()}
-	if local.IsValid() && !s.v6 && !local.Addr().Unmap().Is4() {
-		return nil, own, &net.AddrError{Err: "an address of IPv6 cannot speak with one of IPv4", Addr: local.String()}
-	}
-	domain, network := unix.AF_INET, "udp4"
-	if s.v6 {
-		domain, network = unix.AF_INET6, "udp6"
-	}
-	s.fd, err = unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, own, os.NewSyscallError("socket", err)
-	}
-	opened := s
-	defer func() {
-		if err != nil {
-			_ = opened.Close()
-		}
-	}()
-	if s.v6 {
-		err = unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
-	} else {
-		err = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
-	}
-	if err != nil {
-		return nil, own, os.NewSyscallError("setsockopt", err)
-	}
-	if control != nil {
-		if err = control(network, remote.String(), engine.Descriptor(s.fd)); err != nil {
-			return nil, own, err
-		}
-	}
-	var name unix.RawSockaddrInet6
-	if local.IsValid() {
-		if err = s.call(unix.SYS_BIND, "bind", local); err != nil {
-			return nil, own, err
-		}
-	}
-	if err = s.call(unix.SYS_CONNECT, "connect", remote); err != nil {
-		return nil, own, err
-	}
-	size := uint32(unix.SizeofSockaddrInet6)
-	_, _, errno := syscall.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(s.fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)))
-	if errno != 0 {
-		return nil, own, os.NewSyscallError("getsockname", errno)
-	}
-	return s, addrOf(&name), nil
-}
-
-// call is a system call that takes an address.
-func (s *Socket) call(number uintptr, name string, a netip.AddrPort) error {
-	var sa unix.RawSockaddrInet6
-	size := putAddr(&sa, a, s.v6)
-	if _, _, errno := syscall.RawSyscall(number, uintptr(s.fd), uintptr(unsafe.Pointer(&sa)), uintptr(size)); errno != 0 {
-		return os.NewSyscallError(name, errno)
-	}
-	return nil
 }
 
 // Detach takes the socket away from Go's poller.
@@ -278,11 +201,7 @@ func (s *Socket) Close() error {
 }
 
 // Readable reports whether the kernel has datagrams, or an error.
-func (s *Socket) Readable() bool {
-	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds[:], 0)
-	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
-}
+func (s *Socket) Readable() bool { return readable(s.fd) }
 
 // wait waits for datagrams, and receives them.
 func (s *Socket) wait(b *Batch) (all []engine.Datagram, err error) {
@@ -299,9 +218,6 @@ func (s *Socket) wait(b *Batch) (all []engine.Datagram, err error) {
 // Receive takes what is there, up to a batch. More: it was a whole batch. The error is an Errno,
 // EAGAIN if there was nothing. The datagrams are valid until b is used again.
 func (s *Socket) Receive(b *Batch) (all []engine.Datagram, more bool, err error) {
-	if b.tells != s.tells {
-		b.tell(s.tells)
-	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.hdrs[0])),
 		uintptr(len(b.hdrs)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
@@ -315,11 +231,9 @@ func (s *Socket) Receive(b *Batch) (all []engine.Datagram, more bool, err error)
 		if !s.connected && h.hdr.Namelen > 0 {
 			d.Peer = addrOf(&b.names[i])
 		}
-		toMany := false
-		if s.tells {
-			d.Local, toMany = localOf(b.controls[i].bytes()[:h.hdr.Controllen])
-		}
-		b.reset(&h.hdr)
+		var toMany bool
+		d.Local, toMany = localOf(b.controls[i].bytes()[:h.hdr.Controllen])
+		b.reset(i)
 		if toMany && s.second { // the kernel gives it to all sockets of the address
 			continue
 		}

@@ -64,7 +64,7 @@ func Bind(ctx context.Context, lc net.ListenConfig, network, address string, _ i
 func makeRoom(uintptr) {}
 
 // tellLocal leaves to newSocket what can be done for a socket that is bound.
-func tellLocal(uintptr, bool) bool { return true }
+func tellLocal(uintptr, bool) {}
 
 // SyscallConn implements syscall.Conn.
 func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }

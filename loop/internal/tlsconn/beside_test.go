@@ -14,7 +14,7 @@ func (s *server) waits() {
 	s.rig.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Microsecond) {
 		yes := false
-		s.rig.do(func() { yes = s.conn.hs.parked })
+		s.rig.do(func() { yes = s.conn.hs.parked != nil })
 		if yes {
 			return
 		}
@@ -38,8 +38,8 @@ func TestBesideTheLoop(t *testing.T) {
 	}
 	wg.Wait()
 	r.do(func() {
-		if n := r.loop.Handshakes(); n != 0 || r.loop.parked.n != 0 {
-			t.Errorf("%d handshakes are left, %d parked", n, r.loop.parked.n)
+		if n := r.loop.Handshakes(); n != 0 || r.loop.parked.Len() != 0 {
+			t.Errorf("%d handshakes are left, %d parked", n, r.loop.parked.Len())
 		}
 	})
 	r.loop.cfg.Workers.settled(t)

@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"container/list"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -62,8 +63,7 @@ type handshake struct {
 	waits   bool // a hook of the user's may look at ctx
 	foreign bool // code of the user's may be called: by hooks, or as a private key
 
-	parked       bool
-	older, newer *handshake
+	parked *list.Element // not nil: it waits for its peer
 }
 
 func newHandshake(c *Conn, cfg Config) *handshake {
@@ -186,8 +186,7 @@ func (h *handshake) begin() {
 	if h.waits { // one that can end costs crypto/tls more
 		h.ctx, h.cancel = context.WithCancel(h.ctx)
 	}
-	h.co = h.conn.loop.coroutine()
-	h.co.job, h.out = h, h.co.out
+	h.co = newCoroutine(h.run)
 }
 
 // worked is called on the coroutine when it is done with what the loop did not wait for.
@@ -294,7 +293,7 @@ func (c *Conn) handOut() {
 // park waits for the peer.
 func (c *Conn) park() {
 	l := c.loop
-	l.parked.push(c.hs)
+	c.hs.parked = l.parked.PushBack(c.hs)
 	if c.unpause(); handshakeReady(c.in) > 0 {
 		c.goOn()
 		return
@@ -303,8 +302,8 @@ func (c *Conn) park() {
 		c.fail(io.ErrUnexpectedEOF)
 		return
 	}
-	if l.parked.n > l.cfg.MaxParked {
-		l.parked.head.conn.fail(ErrTooManyHandshakes)
+	if l.parked.Len() > l.cfg.MaxParked {
+		l.parked.Front().Value.(*handshake).conn.fail(ErrTooManyHandshakes)
 	}
 }
 
@@ -322,7 +321,7 @@ func (c *Conn) establish() {
 	c.hs.end()
 	delete(c.loop.handshakes, c)
 	c.loop.counts.Done++
-	c.state, c.hs, c.useless = open, nil, 0
+	c.state, c.hs, c.owed = open, nil, 0
 	host := c.host
 	c.host = nil
 	if sink := host.Opened(c); c.sink == nil { // otherwise Divert was called
@@ -361,10 +360,6 @@ func (h *handshake) end() {
 		h.conn.cur = nil // it may not have begun, and is not to compute any more
 		h.step()
 	}
-	if h.co.out = h.out[:0]; cap(h.out) > maxKept {
-		h.co.out = nil
-	}
-	h.conn.loop.reuse(h.co, h.foreign)
 	h.co, h.out = nil, nil
 }
 

@@ -61,7 +61,7 @@ func goAfter(t *testing.T, version uint16, n int, reason error) {
 		t.Errorf("%s, gone after %d bytes: ended with %v", tls.VersionName(version), n, err)
 	}
 	s.rig.do(func() {
-		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.n != 0 {
+		if l := s.rig.loop; l.Handshakes() != 0 || l.parked.Len() != 0 {
 			t.Errorf("%s, gone after %d bytes: something is left of it", tls.VersionName(version), n)
 		}
 	})
@@ -217,7 +217,7 @@ func TestLockedLoop(t *testing.T) {
 			if early {
 				r.do(runtime.LockOSThread)
 			}
-			for i := range maxIdle + 4 {
+			for i := range 20 {
 				s := r.serve(cfg)
 				s.answer = echo
 				client, _ := s.dial(clientConfig(), 1<<20)
@@ -234,11 +234,10 @@ func TestLockedLoop(t *testing.T) {
 				}
 				if i == 4 { // early or late, and then not any more
 					r.do(runtime.LockOSThread)
-				} else if i == maxIdle {
+				} else if i == 16 {
 					r.do(func() { runtime.UnlockOSThread(); runtime.UnlockOSThread() })
 				}
 			}
-			r.do(r.loop.End)
 		})
 	}
 }

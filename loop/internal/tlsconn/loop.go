@@ -1,6 +1,7 @@
 package tlsconn
 
 import (
+	"container/list"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
@@ -29,9 +30,7 @@ type Loop struct {
 	sealed     []byte  // records that are about to be written
 	chunks     []chunk // their plaintext
 	handshakes map[*Conn]struct{}
-	parked     parked
-	idle       []*coroutine // for the next handshakes
-	ended      bool
+	parked     list.List    // of *handshake, which wait for their peers, the oldest first
 	counts     Counts
 }
 
@@ -75,14 +74,6 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return &Loop{cfg: cfg, handshakes: make(map[*Conn]struct{})}
 }
 
-// End is the last call. Handshakes that are being computed come to nothing.
-func (l *Loop) End() {
-	for _, co := range l.idle {
-		co.stop()
-	}
-	l.idle, l.ended = nil, true
-}
-
 // Handshakes returns how many connections are not open yet.
 func (l *Loop) Handshakes() int { return len(l.handshakes) }
 
@@ -115,39 +106,8 @@ func (l *Loop) buffers() {
 
 // unpark has h wait for its peer no longer.
 func (l *Loop) unpark(h *handshake) {
-	if h.parked {
-		l.parked.remove(h)
+	if h.parked != nil {
+		l.parked.Remove(h.parked)
+		h.parked = nil
 	}
-}
-
-// parked is the handshakes that wait for their peers, the oldest first.
-type parked struct {
-	head, tail *handshake
-	n          int
-}
-
-func (p *parked) push(h *handshake) {
-	h.older, h.newer, h.parked = p.tail, nil, true
-	if p.tail == nil {
-		p.head = h
-	} else {
-		p.tail.newer = h
-	}
-	p.tail = h
-	p.n++
-}
-
-func (p *parked) remove(h *handshake) {
-	if h.older == nil {
-		p.head = h.newer
-	} else {
-		h.older.newer = h.newer
-	}
-	if h.newer == nil {
-		p.tail = h.older
-	} else {
-		h.newer.older = h.older
-	}
-	h.older, h.newer, h.parked = nil, nil, false
-	p.n--
 }

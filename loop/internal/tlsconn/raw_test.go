@@ -178,7 +178,7 @@ func TestKeyUpdates(t *testing.T) {
 			t.Fatalf("after %d: %q, %v", i, got, err)
 		}
 	}
-	_ = s.conn.useless
+	_ = s.conn.owed
 }
 
 // What data there is between them does not make a flood of KeyUpdates cheap.

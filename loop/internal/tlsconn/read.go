@@ -117,20 +117,17 @@ func (c *Conn) decrypt(s *share) (n int, err error) {
 		k, err = c.tls.Read(c.loop.plain[n:])
 		n += k
 		if k > 0 {
-			c.useless-- // the record that it came in
+			c.owed = max(0, c.owed-uselessBytes-k)
 		}
-		if err == errWouldBlock {
+		if err == errNoRecord {
 			err = nil
 		}
-		if c.useless > uselessBurst && err == nil {
+		if c.owed > uselessBurst*uselessBytes && err == nil {
 			err = errUseless
 		}
 		if s.spend(c.loop) {
 			break
 		}
-	}
-	if n > 0 && c.useless > 0 {
-		c.redeem(n)
 	}
 	return n, err
 }
@@ -140,17 +137,6 @@ func (c *Conn) decrypt(s *share) (n int, err error) {
 func (c *Conn) rescue(err *error) {
 	if v := recover(); v != nil {
 		*err = c.loop.cfg.Panicked(v)
-	}
-}
-
-// redeem lets n bytes of data make up for useless records.
-func (c *Conn) redeem(n int) {
-	c.earned += n
-	k := min(c.useless, c.earned/uselessBytes)
-	c.useless -= k
-	c.earned -= k * uselessBytes
-	if c.useless == 0 {
-		c.earned = 0
 	}
 }
 

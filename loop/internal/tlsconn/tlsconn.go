@@ -76,9 +76,8 @@ type Conn struct {
 	hard      bool // the peer is to be reset
 	eof       bool // the raw input has ended before all of it was dealt with, and the socket lingers
 
-	useless int   // records without data, less what data has made up for
-	earned  int   // bytes of data that have not yet made up for one
-	err     error // what crypto/tls says of the input, to be told after Resume
+	owed int   // bytes of data that would make up for the records without any
+	err  error // what crypto/tls says of the input, to be told after Resume
 
 	in   []byte // ciphertext that waits: for the rest of its record, for Resume, or for the coroutine
 	cur  []byte // ciphertext that crypto/tls is given

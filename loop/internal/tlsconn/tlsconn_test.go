@@ -224,7 +224,7 @@ func TestAlertsAndReasons(t *testing.T) {
 			}
 			s.sock.hangUp(io.EOF)
 			s.rig.do(func() {
-				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.n != 0 || s.rig.timers != 0 {
+				if s.rig.loop.Handshakes() != 0 || s.rig.loop.parked.Len() != 0 || s.rig.timers != 0 {
 					t.Error("something is left of it")
 				}
 			})
@@ -335,11 +335,11 @@ func TestOldestHandshakeIsCut(t *testing.T) {
 		}
 	}
 	r.do(func() {
-		if n := r.loop.parked.n; n != 3 {
+		if n := r.loop.parked.Len(); n != 3 {
 			t.Errorf("%d wait, want 3", n)
 		}
 		r.loop.Abort(io.EOF)
-		if n := r.loop.parked.n; n != 0 || r.loop.Handshakes() != 0 {
+		if n := r.loop.parked.Len(); n != 0 || r.loop.Handshakes() != 0 {
 			t.Errorf("%d wait after Abort", n)
 		}
 	})

@@ -3,6 +3,7 @@ package tlsconn
 import (
 	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -14,14 +15,9 @@ var ErrTooManyHandshakes = errors.New("too many handshakes wait for their client
 // tls.ClientHelloInfo.Conn: they may ask for the addresses, no more.
 type transport Conn
 
-// wouldBlock says that there are no more whole records.
-type wouldBlock struct{}
-
-func (wouldBlock) Error() string   { return "tlsconn: no whole record" }
-func (wouldBlock) Timeout() bool   { return true }
-func (wouldBlock) Temporary() bool { return true }
-
-var errWouldBlock net.Error = wouldBlock{}
+// errNoRecord says that there are no more whole records. crypto/tls does not hold it against the
+// connection, as it is a temporary net.Error.
+var errNoRecord = os.ErrDeadlineExceeded
 
 // Read gives crypto/tls of one record at a time, so that it never holds more input than that of the
 // record it deals with.
@@ -29,7 +25,7 @@ func (t *transport) Read(b []byte) (int, error) {
 	c := (*Conn)(t)
 	for len(c.cur) == 0 {
 		if c.hs == nil {
-			return 0, errWouldBlock
+			return 0, errNoRecord
 		}
 		if !c.hs.wait() {
 			return 0, net.ErrClosed
@@ -40,7 +36,7 @@ func (t *transport) Read(b []byte) (int, error) {
 		if c.left == 0 || c.left > len(c.cur) {
 			c.left = len(c.cur) // nothing that crypto/tls will go on with
 		}
-		c.useless++
+		c.owed += uselessBytes // until data comes of it
 	}
 	part := c.left
 	if h := c.hs; h != nil && !h.fed {
