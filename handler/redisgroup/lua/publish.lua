@@ -88,7 +88,7 @@ local function change(key, user, from, op, members, users)
     if lease <= tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) then error({err = 'NOLEASE of ' .. node}) end
   end
   if redis.call(op == '+' and 'SADD' or 'SREM', members, user) == 0 then return 'OK' end
-  local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op .. '1')
+  local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op == '+' and 1 or -1)
   if op == '+' then
     redis.call('SADD', KEYS[3], room)
     if n > 1 then return 'OK' end
