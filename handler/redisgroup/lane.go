@@ -31,7 +31,7 @@ type outgoing struct {
 	op       op
 	seq      uint64
 	data     []byte                      // a message, or the name of a user
-	room     *room                       // of a peek or catch-up; of a message that is not for all, to forget that
+	room     *room                       // of a peek or catch-up
 	join     *joining                    // of a history
 	question *question                   // about a name
 	done     func(p Position, err error) // of an ordered message
@@ -53,7 +53,7 @@ type outgoing struct {
 // size is what o takes of MaxQueue.
 func (o *outgoing) size() int {
 	n := len(o.data) + len(o.channel) + 256
-	if o.room != nil && !o.message() {
+	if o.room != nil {
 		n += 768 // the room, which nobody else may need any more
 	}
 	return n

@@ -202,14 +202,13 @@ func (h *Hub) abandon(o *outgoing, err error) {
 	case o.op == opHistory:
 		o.join.refuse(err)
 	case o.op == opName:
-		o.question.fail(err)
+		cmd := redis.NewCmd(h.ctx)
+		cmd.SetErr(err)
+		h.keeper.end(o.question, cmd)
 	case !o.message():
 		h.report(&LostError{Room: o.name, Err: err})
 		h.askLater(o)
 	default:
-		if o.room != nil {
-			o.room.forgetExcept(o)
-		}
 		h.stats.lost.Add(1)
 		if o.done != nil {
 			o.done(Position{}, err)
