@@ -157,8 +157,8 @@ const (
 	maxAsked      = 4096 // how many claims may be under way: each takes memory, and anybody may claim a name
 )
 
-// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease waits
-// for one.
+// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease
+// waits for one.
 func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 	for tries := 0; ; tries++ {
 		got, err := k.wait(ctx, q)

@@ -154,7 +154,8 @@ func (o *order) after(p Position) ([]Entry, bool) {
 	return o.tail[i+1:], true
 }
 
-// checkJoins lets those join for whom the room is subscribed, and has come far enough. r.mu is held.
+// checkJoins lets those join for whom the room is subscribed, and has come far enough. r.mu is
+// held.
 func (r *room) checkJoins() {
 	o := &r.order
 	for j := range o.joins {

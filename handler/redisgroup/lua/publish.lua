@@ -68,7 +68,7 @@ local function earlier(key, known, entry)
   return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
-local act = {}
+local act = {p = function(key) return stands(key, command, database, ttl) end}
 
 -- m adds an entry where the stream stands, in a new epoch if there must be one.
 function act.m(key, _, entry)
@@ -76,8 +76,6 @@ function act.m(key, _, entry)
   if theirs ~= me then entry = me .. string.match(entry, '^%S+(.*)$') end
   return append(key, at[key], entry, command, database, max, ttl)
 end
-
-function act.p(key) return stands(key, command, database, ttl) end
 
 -- change notes that a user has come or gone. Only the first and the last of a user are events.
 local function change(key, user, from, op, members, users)
