@@ -220,7 +220,7 @@ func (h *Hub) forget(r *room, generation int) {
 	}
 	delete(h.rooms, r.channel)
 	r.forgotten.Store(true)
-	h.masters.link(r.bucket).subs.touch(r.channel)
+	h.masters.link(r.bucket).subs.drop(r.channel)
 }
 
 // find returns the room with that channel, or nil.

@@ -76,6 +76,19 @@ func (s *subscriber) touch(channel string) {
 	}
 }
 
+// drop is touch for a room that is not wanted any more.
+func (s *subscriber) drop(channel string) {
+	s.mu.Lock()
+	_, soon := s.touched[channel]
+	if soon = soon && s.have[channel] == nil; soon {
+		delete(s.touched, channel)
+	}
+	s.mu.Unlock()
+	if !soon {
+		s.touch(channel)
+	}
+}
+
 // run keeps a PubSub until the Hub ends, or the link is retired.
 func (s *subscriber) run() {
 	var delays backoff
