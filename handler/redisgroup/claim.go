@@ -3,6 +3,7 @@ package redisgroup
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,11 +16,10 @@ import (
 
 // A hold is a name that this process has. The keeper's mu guards it.
 type hold struct {
-	owner   string
-	token   uint64
-	term    int                    // of the keeper, in which Redis has said that it is ours
-	claimed bool                   // by Claim, until it is released
-	conns   map[*claimant]struct{} // by ClaimFor, until they have closed
+	owner string
+	token uint64
+	term  int                    // of the keeper, in which Redis has said that it is ours
+	by    map[*claimant]struct{} // nil is Claim, until it is released; others are ClaimFor, until they leave
 }
 
 // A claimant is a connection that has claimed a name.
@@ -38,7 +38,6 @@ type question struct {
 	by              *claimant // of a claim: the connection, if it is for one
 	hold            *hold     // of again
 
-	keeper    *keeper
 	node      string // who asks, and
 	term      int    // in which term
 	answered  chan struct{}
@@ -49,7 +48,7 @@ type question struct {
 
 // post asks Redis. k.mu is held.
 func (k *keeper) post(q *question) error {
-	q.keeper, q.answered = k, make(chan struct{})
+	q.answered = make(chan struct{})
 	bucket := k.hub.keys.buckets
 	err := k.hub.asking.add(&outgoing{place: place{bucket: bucket, channel: k.hub.keys.tag(bucket)}, op: opName, question: q})
 	if err == nil {
@@ -88,35 +87,27 @@ func (k *keeper) end(q *question, cmd *redis.Cmd) {
 	close(q.answered)
 }
 
-// fail ends a question that was not answered, as the Hub has ended.
-func (q *question) fail(err error) {
-	cmd := redis.NewCmd(q.keeper.hub.ctx)
-	cmd.SetErr(err)
-	q.keeper.end(q, cmd)
-}
-
 // settle does what an answer says. k.mu is held.
 func (k *keeper) settle(q *question) {
 	ho := k.held[q.name]
-	mine := ho != nil && ho == q.hold && ho.token == q.token
-	stale := redis.HasErrorPrefix(q.err, "STALE")
+	stale := redis.HasErrorPrefix(q.err, "STALE") // its owner has claimed it in another process since
 	switch {
-	case stale && q.op == "again": // its owner has claimed it in another process since
-		if mine {
+	case q.op == "again" && (stale || q.err == nil && q.got == 0):
+		if ho != nil && ho == q.hold && ho.token == q.token {
 			delete(k.held, q.name)
+			if !stale {
+				k.tellLost(q.name, ho)
+			}
 		}
 	case q.abandoned, !stale && classify(q.err) == unclear:
 		k.doubt()
 	case q.err != nil, q.op == "release":
 	case q.op == "claim" && q.got > 0:
 		k.granted(q)
-	case q.op == "again" && q.got > 0 && ho == q.hold:
+	case q.op == "again" && ho == q.hold:
 		ho.token, ho.term = max(ho.token, q.got), q.term
-	case q.op == "again" && q.got > 0: // it was released meanwhile
+	case q.op == "again": // it was released meanwhile
 		k.doubt()
-	case q.op == "again" && mine:
-		delete(k.held, q.name)
-		k.tellLost(q.name, ho)
 	}
 }
 
@@ -166,33 +157,29 @@ const (
 	maxAsked      = 4096 // how many claims may be under way: each takes memory, and anybody may claim a name
 )
 
-// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease gets
-// one first.
+// ask asks until Redis has answered, or ctx ends; q was posted already. A node without a lease
+// waits for one.
 func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 	for tries := 0; ; tries++ {
 		got, err := k.wait(ctx, q)
-		var value uint64
-		if redis.HasErrorPrefix(err, "STALE") || redis.HasErrorPrefix(err, "LOST") {
-			_, text, _ := strings.Cut(err.Error(), " ")
-			value, _ = strconv.ParseUint(text, 10, 64)
+		if err == nil || tries == maxClaimTries {
+			return got, err
 		}
 		again := &question{op: q.op, name: q.name, owner: q.owner, token: q.token, by: q.by}
-		switch {
-		case redis.HasErrorPrefix(err, "NOLEASE") && tries < maxClaimTries:
-			if err := await(ctx, func() error { return k.ensureLease(ctx) }); err != nil {
-				return 0, err
-			}
-		case redis.HasErrorPrefix(err, "STALE") && q.op == "claim" && tries < maxClaimTries:
-			again.token = value
-		case redis.HasErrorPrefix(err, "LOST"):
-			select {
-			case <-ctx.Done():
-				return 0, ctx.Err()
-			case <-k.hub.ctx.Done():
-				return 0, ErrClosed
-			case <-time.After(time.Duration(value)*time.Millisecond + keepSlack):
-			}
-		default:
+		code, text, _ := strings.Cut(err.Error(), " ")
+		value, _ := strconv.ParseUint(text, 10, 64)
+		switch code {
+		case "NOLEASE":
+			err = await(ctx, k.awaitLease)
+		case "STALE":
+			again.token, err = value, nil
+		case "LOST":
+			err = await(ctx, func() error {
+				k.hub.pause(time.Duration(value)*time.Millisecond + keepSlack)
+				return nil
+			})
+		}
+		if err != nil {
 			return got, err
 		}
 		q = again
@@ -269,22 +256,19 @@ func (k *keeper) granted(q *question) {
 		if ho != nil {
 			k.tellLost(q.name, ho)
 		}
-		ho = &hold{owner: q.owner, conns: make(map[*claimant]struct{})}
+		ho = &hold{owner: q.owner, by: make(map[*claimant]struct{})}
 		k.held[q.name] = ho
 	}
 	ho.token, ho.term = max(ho.token, q.got), q.term
-	switch {
-	case q.by == nil:
-		ho.claimed = true
-	case !q.by.gone:
-		ho.conns[q.by] = struct{}{}
+	if q.by == nil || !q.by.gone {
+		ho.by[q.by] = struct{}{}
 	}
 	k.endUnclaimed(q.name, ho)
 }
 
 // endUnclaimed gives a name back that nobody here wants any more. k.mu is held.
 func (k *keeper) endUnclaimed(name string, ho *hold) {
-	if !ho.claimed && len(ho.conns) == 0 {
+	if len(ho.by) == 0 {
 		delete(k.held, name)
 		_ = k.post(&question{op: "release", name: name, owner: ho.owner, token: ho.token}) // Close gives all back
 	}
@@ -311,13 +295,13 @@ func (h *Hub) Release(ctx context.Context, name, owner string) error {
 		return err
 	}
 	got, err := k.ask(ctx, q)
-	if err != nil || got == 0 {
+	if err == nil && got == 0 {
+		err = ErrTaken
+	}
+	if err != nil {
 		k.mu.Lock()
 		k.doubt()
 		k.mu.Unlock()
-	}
-	if err == nil && got == 0 {
-		return ErrTaken
 	}
 	return err
 }
@@ -360,22 +344,14 @@ func (h *Hub) ClaimFor(c *loop.Conn, name, owner string, then func(c *loop.Conn,
 func (h *Hub) ReleaseFor(c *loop.Conn, name, owner string) {
 	k := &h.keeper
 	k.mu.Lock()
-	ho := k.held[name]
-	var all []*claimant
-	if ho != nil && ho.owner == owner {
-		for by := range ho.conns {
-			if by.ref == c.Ref() {
-				all = append(all, by)
-			}
-		}
-	}
-	k.mu.Unlock()
-	for _, by := range all {
-		k.leave(by)
+	defer k.mu.Unlock()
+	if ho := k.held[name]; ho != nil && ho.owner == owner {
+		maps.DeleteFunc(ho.by, func(by *claimant, _ struct{}) bool { return by != nil && by.ref == c.Ref() })
+		k.endUnclaimed(name, ho)
 	}
 }
 
-// leave is called when by wants its name no more.
+// leave is called when by has closed.
 func (k *keeper) leave(by *claimant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -384,31 +360,20 @@ func (k *keeper) leave(by *claimant) {
 	if ho == nil {
 		return
 	}
-	if _, has := ho.conns[by]; has {
-		delete(ho.conns, by)
+	if _, has := ho.by[by]; has {
+		delete(ho.by, by)
 		k.endUnclaimed(by.name, ho)
 	}
 }
 
 // tellLost tells those who had a name that it is another's. k.mu is held.
 func (k *keeper) tellLost(name string, ho *hold) {
-	for by := range ho.conns {
-		k.hub.tell(by.ref, func(c *loop.Conn) { by.then(c, ErrTaken) })
-	}
-	if ho.claimed {
-		k.lostNames = append(k.lostNames, name)
-		k.renewNow()
-	}
-}
-
-// reportLost tells Config.OnError of names that were lost.
-func (k *keeper) reportLost() {
-	k.mu.Lock()
-	names := k.lostNames
-	k.lostNames = nil
-	k.mu.Unlock()
-	for _, name := range names {
-		k.hub.report(&LostError{Room: name, Err: ErrTaken})
+	for by := range ho.by {
+		if by == nil {
+			k.hub.after(0, func() { k.hub.report(&LostError{Room: name, Err: ErrTaken}) })
+		} else {
+			_ = by.ref.TellEventually(func(c *loop.Conn) { by.then(c, ErrTaken) })
+		}
 	}
 }
 

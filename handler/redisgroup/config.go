@@ -110,41 +110,16 @@ func (c Config) withDefaults() (Config, error) {
 	if strings.ContainsAny(c.Prefix, "{}") {
 		return c, fmt.Errorf("redisgroup: Config.Prefix %q contains braces, which Redis Cluster uses itself", c.Prefix)
 	}
-	for _, f := range []struct {
-		name string
-		v    *time.Duration
-		zero time.Duration
-		min  time.Duration
-	}{
-		{"HistoryTime", &c.HistoryTime, DefaultHistoryTime, time.Second},
-		{"Linger", &c.Linger, DefaultLinger, 1},
-		{"Lease", &c.Lease, DefaultLease, 100 * time.Millisecond},
-		{"PublishTimeout", &c.PublishTimeout, DefaultPublishTimeout, time.Millisecond},
-	} {
-		if *f.v == 0 {
-			*f.v = f.zero
-		}
-		if *f.v < f.min {
-			return c, fmt.Errorf("redisgroup: Config.%s is %v; at least %v", f.name, *f.v, f.min)
-		}
-	}
-	for _, f := range []struct {
-		name string
-		v    *int
-		zero int
-	}{
-		{"History", &c.History, DefaultHistory},
-		{"MaxQueue", &c.MaxQueue, DefaultMaxQueue},
-		{"MaxMessage", &c.MaxMessage, DefaultMaxMessage},
-		{"MaxReplay", &c.MaxReplay, DefaultMaxReplay},
-	} {
-		if *f.v == 0 {
-			*f.v = f.zero
-		}
-		if *f.v < 0 || *f.v > math.MaxInt32 {
-			return c, fmt.Errorf("redisgroup: Config.%s is %d; it must be positive", f.name, *f.v)
-		}
-	}
+	err := errors.Join(
+		fill("HistoryTime", &c.HistoryTime, DefaultHistoryTime, time.Second, math.MaxInt64),
+		fill("Linger", &c.Linger, DefaultLinger, 1, math.MaxInt64),
+		fill("Lease", &c.Lease, DefaultLease, 100*time.Millisecond, math.MaxInt64),
+		fill("PublishTimeout", &c.PublishTimeout, DefaultPublishTimeout, time.Millisecond, math.MaxInt64),
+		fill("History", &c.History, DefaultHistory, 1, math.MaxInt32),
+		fill("MaxQueue", &c.MaxQueue, DefaultMaxQueue, 1, math.MaxInt32),
+		fill("MaxMessage", &c.MaxMessage, DefaultMaxMessage, 1, math.MaxInt32),
+		fill("MaxReplay", &c.MaxReplay, DefaultMaxReplay, 1, math.MaxInt32),
+	)
 	if c.Form == nil {
 		c.Form = func(e Entry) []byte {
 			if e.Kind != Message {
@@ -153,7 +128,18 @@ func (c Config) withDefaults() (Config, error) {
 			return e.Data
 		}
 	}
-	return c, nil
+	return c, err
+}
+
+// fill sets a field that is zero, and returns why another value will not do.
+func fill[T int | time.Duration](name string, field *T, zero, least, most T) error {
+	if *field == 0 {
+		*field = zero
+	}
+	if *field < least || *field > most {
+		return fmt.Errorf("redisgroup: Config.%s is %v; it must be from %v to %v", name, *field, least, most)
+	}
+	return nil
 }
 
 // Errors of a Hub. Test for them with errors.Is.

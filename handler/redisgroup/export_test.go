@@ -57,15 +57,17 @@ func Unclear(h *Hub) (n int) {
 // Together has what f publishes go out in one batch, of a Hub on one server.
 func Together(h *Hub, f func()) {
 	l := h.publishing
+	w := newWorker(l, nil)
+	w.taken = []int{0}
 	for held := false; !held; time.Sleep(time.Millisecond) {
 		l.mu.Lock()
-		if q := &l.queues[0]; q.at == nil { // as if its worker had taken from it
-			q.at, held = l.route(0), true
+		if q := &l.queues[0]; q.taker == nil { // as if w had taken from it
+			q.taker, held = w, true
 		}
 		l.mu.Unlock()
 	}
 	f()
-	l.release([]int{0})
+	l.release(w)
 }
 
 // Held reports whether h has a lease.

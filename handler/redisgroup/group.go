@@ -97,7 +97,8 @@ func (r *room) takePlain(payload []byte) {
 // deliverPlain does what a plain message says with the members of this process.
 func (r *room) deliverPlain(kind byte, except loop.Ref, data []byte) error {
 	if kind == plainKick {
-		r.kick(string(data))
+		reason := string(data)
+		r.each(nil, func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
 		return nil
 	}
 	return r.local.BroadcastExcept(except, data)

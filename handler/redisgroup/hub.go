@@ -79,6 +79,7 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.wg.Go(h.keeper.run)
+	h.wg.Go(h.keeper.runReaper)
 	return h, nil
 }
 
@@ -159,16 +160,6 @@ func (h *Hub) lane(o op) *lane {
 
 // after calls f after d, unless the Hub has ended by then.
 func (h *Hub) after(d time.Duration, f func()) { _, _ = h.timers.AfterFunc(d, f) }
-
-// mailboxRetry is when a loop is tried again whose mailbox was full.
-const mailboxRetry = 10 * time.Millisecond
-
-// tell has f called on the loop of a connection, also if the mailbox is full at first.
-func (h *Hub) tell(ref loop.Ref, f func(c *loop.Conn)) {
-	if errors.Is(ref.Tell(f), loop.ErrMailboxFull) {
-		h.after(mailboxRetry, func() { h.tell(ref, f) })
-	}
-}
 
 // Group returns the plain room of that name. It is a handle: it costs nothing in Redis, and as many
 // may be made as one likes. A name of no bytes or more than MaxName is a *SizeError.
@@ -319,20 +310,15 @@ func (g *errorGate) pass() bool {
 	return g.n <= errorsPerSecond
 }
 
-// report tells of an error that has no caller, and reports false if there are too many now.
-func (h *Hub) report(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) {
-		return true
-	}
-	if !h.errors.pass() {
-		return false
-	}
-	if h.cfg.OnError != nil {
+// report tells of an error that has no caller, unless there are too many now.
+func (h *Hub) report(err error) {
+	switch {
+	case err == nil || errors.Is(err, context.Canceled) || !h.errors.pass():
+	case h.cfg.OnError != nil:
 		h.cfg.OnError(err)
-	} else {
+	default:
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: an error that nobody was told")
 	}
-	return true
 }
 
 // A room is what a process has of a room in which it has members.
@@ -367,42 +353,30 @@ func (h *Hub) publishExcept(r *room, o *outgoing, ref loop.Ref) error {
 	if r == nil || ref == (loop.Ref{}) {
 		return h.publishing.add(o)
 	}
-	o.room = r
-	r.except(o, ref)
+	r.mu.Lock() // until ref is noted, nobody takes what comes back
+	defer r.mu.Unlock()
 	err := h.publishing.add(o)
-	if err != nil {
-		r.forgetExcept(o)
+	if err == nil {
+		r.except(o, ref)
 	}
 	return err
 }
 
-// except notes who does not get o.
+// except notes who does not get o. r.mu is held.
 func (r *room) except(o *outgoing, ref loop.Ref) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.excepts == nil {
-		r.excepts, r.sweepAt = make(map[uint64]excepted), maxExcepts
+		r.excepts = make(map[uint64]excepted)
 	}
-	if len(r.excepts) >= r.sweepAt {
-		now := time.Now()
+	if now := time.Now(); len(r.excepts) >= max(maxExcepts, r.sweepAt) {
 		maps.DeleteFunc(r.excepts, func(_ uint64, e excepted) bool { return now.After(e.until) })
-		r.sweepAt = max(maxExcepts, 2*len(r.excepts))
+		r.sweepAt = 2 * len(r.excepts)
 	}
 	r.excepts[o.seq] = excepted{ref, o.deadline}
 }
 
-// forgetExcept is for a message that will not come back.
-func (r *room) forgetExcept(o *outgoing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unexcept(o.seq)
-}
-
 // unexcept returns who does not get a message, and forgets it. r.mu is held.
 func (r *room) unexcept(seq uint64) loop.Ref {
-	e, ok := r.excepts[seq]
-	if ok {
-		delete(r.excepts, seq)
-	}
+	e := r.excepts[seq]
+	delete(r.excepts, seq)
 	return e.ref
 }

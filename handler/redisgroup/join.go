@@ -66,9 +66,7 @@ func (r *room) begin(j *joining) {
 // readFor has the past read for j. r.mu is held.
 func (r *room) readFor(j *joining) {
 	j.isRead, j.fired, j.gaps, j.at = false, false, r.order.gaps, r.order.last
-	if r.order.denied != nil {
-		r.refuse(j, r.order.denied)
-	} else if err := r.hub.asking.add(&outgoing{place: r.place, op: opHistory, join: j, deadline: j.until}); err != nil {
+	if err := r.hub.asking.add(&outgoing{place: r.place, op: opHistory, join: j, deadline: j.until}); err != nil {
 		r.refuse(j, err)
 	}
 }
@@ -156,11 +154,12 @@ func (o *order) after(p Position) ([]Entry, bool) {
 	return o.tail[i+1:], true
 }
 
-// checkJoins lets those join for whom the room has come far enough. r.mu is held.
+// checkJoins lets those join for whom the room is subscribed, and has come far enough. r.mu is
+// held.
 func (r *room) checkJoins() {
 	o := &r.order
 	for j := range o.joins {
-		if !j.isRead || j.fired || !o.known || j.back > o.settled {
+		if !j.isRead || j.fired || !o.known || !o.subscribed || j.back > o.settled {
 			continue
 		}
 		if j.arrive.Err != nil || j.gaps != o.gaps || o.last.Compare(j.upTo) >= 0 {
@@ -171,7 +170,9 @@ func (r *room) checkJoins() {
 }
 
 // fire has j join on its loop. One who has closed is forgotten by leaveAll.
-func (r *room) fire(j *joining) { r.hub.tell(j.ref, func(c *loop.Conn) { r.arrived(c, j) }) }
+func (r *room) fire(j *joining) {
+	_ = j.ref.TellEventually(func(c *loop.Conn) { r.arrived(c, j) })
+}
 
 // arrived makes c a member, replays and goes live, in one turn of c's loop. What was posted before
 // does not reach it, and what is posted from now on comes later.
@@ -184,9 +185,6 @@ func (r *room) arrived(c *loop.Conn, j *joining) {
 		return
 	}
 	a := j.arrive
-	if a.Err == nil && o.denied != nil { // since it was fired
-		a = Arrival{Err: o.denied}
-	}
 	var tail []Entry
 	if a.Err == nil {
 		var ok bool

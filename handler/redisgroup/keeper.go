@@ -13,26 +13,27 @@ import (
 // A keeper keeps the lease of this node, and looks after nodes that have died: their users leave
 // the rooms they were in. A node that was declared dead and is not comes back under another name.
 type keeper struct {
-	hub     *Hub
-	wake    chan struct{}
-	leasing sync.Mutex // held while the lease is renewed
+	hub  *Hub
+	wake chan struct{}
+	dead chan string // a node to be reaped
 
 	mu          sync.Mutex
 	incarnation int
-	leased      bool      // there was a lease in this incarnation
-	until       time.Time // when the lease ends at the earliest, by our clock
-	term        int       // how often it may have run out: what was ours before may be another's
-	untold      bool      // who is here was not told in this incarnation
+	leased      bool          // there was a lease in this incarnation
+	until       time.Time     // when the lease ends at the earliest, by our clock
+	term        int           // how often it may have run out: what was ours before may be another's
+	untold      bool          // who is here was not told in this incarnation
+	renewed     chan struct{} // closed when the lease is renewed next
 
-	held      map[string]*hold // names that are ours
-	dirty     bool             // Redis may have other names than we do
-	asked     int              // questions under way
-	newest    uint64           // the newest token that was seen
-	lostNames []string         // of which Config.OnError is to be told
+	held   map[string]*hold // names that are ours
+	dirty  bool             // Redis may have other names than we do
+	asked  int              // questions under way
+	newest uint64           // the newest token that was seen
 }
 
 func (k *keeper) init(h *Hub) {
-	k.hub, k.wake, k.held = h, make(chan struct{}, 1), make(map[string]*hold)
+	k.hub, k.wake, k.dead = h, make(chan struct{}, 1), make(chan string)
+	k.renewed, k.held = make(chan struct{}), make(map[string]*hold)
 }
 
 // name is that of this node in this incarnation.
@@ -74,7 +75,6 @@ func (k *keeper) run() {
 				k.hub.report(err)
 			}
 		}
-		k.reportLost()
 		wake := k.wake
 		if err != nil {
 			wake = nil // those who ask for it now wait, too
@@ -103,82 +103,74 @@ func (k *keeper) touch(ctx context.Context) error {
 	return err
 }
 
-// renew renews the lease, does what that asks for, and reaps who is dead. It returns when the next
-// lease runs out.
+// renew renews the lease, and does what the answer asks for. It returns when the next lease of
+// anybody runs out. If the node was declared dead, or Redis has forgotten it, it begins another
+// incarnation, which has no lease yet.
 func (k *keeper) renew(ctx context.Context) (time.Duration, error) {
-	alive, expires, dead, names, err := k.lease(ctx)
-	if err != nil || !alive {
-		return 0, err
-	}
+	h := k.hub
 	k.mu.Lock()
-	untold := k.untold
-	k.untold = false
-	k.mu.Unlock()
-	if untold {
-		k.hub.reassertAll()
-	}
-	k.mu.Lock()
-	if k.dirty || names != len(k.held) {
-		k.dirty = k.post(&question{op: "list"}) != nil
-	}
-	k.mu.Unlock()
-	if dead != "" {
-		return 0, k.reap(ctx, dead) // there may be more
-	}
-	return expires, nil
-}
-
-// lease renews the lease. If the node was declared dead, or Redis has forgotten it, it begins
-// another incarnation, which has no lease yet.
-func (k *keeper) lease(ctx context.Context) (alive bool, expires time.Duration, dead string, names int, err error) {
-	k.leasing.Lock()
-	defer k.leasing.Unlock()
-	h, had, ever := k.hub, 0, 0
-	k.mu.Lock()
-	node := k.nameLocked()
-	if k.leased {
-		had = 1
-	}
-	if k.leased || k.incarnation > 0 {
-		ever = 1
-	}
+	node, leased, ever := k.nameLocked(), k.leased, k.leased || k.incarnation > 0
 	k.mu.Unlock()
 	began := time.Now()
 	keys := []string{h.keys.nodes(), h.keys.reaping(), h.keys.counts(), h.keys.mark(), h.keys.loss()}
-	answer, err := leaseScript.Run(ctx, h.masters.client, keys, node, h.cfg.Lease.Milliseconds(), had, reapClaim.Milliseconds(), ever).Slice()
+	answer, err := leaseScript.Run(ctx, h.masters.client, keys, node, h.cfg.Lease.Milliseconds(), leased, reapClaim.Milliseconds(), ever).Slice()
 	if err != nil {
-		return false, 0, "", 0, err
+		return 0, err
 	}
 	if len(answer) != 4 {
-		return false, 0, "", 0, errAnswer
+		return 0, errAnswer
 	}
 	lives, _ := answer[0].(int64)
-	ms, _ := answer[1].(int64)
-	dead, _ = answer[2].(string)
-	count, _ := answer[3].(int64)
+	expires, _ := answer[1].(int64)
+	dead, _ := answer[2].(string)
+	names, _ := answer[3].(int64)
 	if lives == 0 {
 		k.rejoin(node)
-		return false, 0, "", 0, nil
+		return 0, nil
 	}
+	if k.leasedUntil(began.Add(h.cfg.Lease), began, int(names)) {
+		h.reassertAll()
+	}
+	if dead != "" {
+		select {
+		case k.dead <- dead:
+		default: // another process gets it, or this one after reapClaim
+		}
+	}
+	return time.Duration(expires) * time.Millisecond, nil
+}
+
+// leasedUntil notes that there is a lease, and asks for the names that Redis has if their number is
+// another. It reports whether Redis is to be told who is here.
+func (k *keeper) leasedUntil(until, began time.Time, names int) (untold bool) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.leased && began.After(k.until) {
 		k.term++
 		k.dirty = true
 	}
-	k.leased, k.until = true, began.Add(h.cfg.Lease)
-	k.mu.Unlock()
-	return true, time.Duration(ms) * time.Millisecond, dead, int(count), nil
+	untold = k.untold
+	k.leased, k.until, k.untold = true, until, false
+	if k.dirty || names != len(k.held) {
+		k.dirty = k.post(&question{op: "list"}) != nil
+	}
+	close(k.renewed)
+	k.renewed = make(chan struct{})
+	return untold
 }
 
-// ensureLease returns when the node has a lease: in its incarnation, or in another.
-func (k *keeper) ensureLease(ctx context.Context) error {
-	for range 3 {
-		if alive, _, _, _, err := k.lease(ctx); alive || err != nil {
-			k.renewNow() // the rest is the keeper's
-			return err
-		}
+// awaitLease returns when the lease was renewed once more.
+func (k *keeper) awaitLease() error {
+	k.mu.Lock()
+	renewed := k.renewed
+	k.mu.Unlock()
+	k.renewNow()
+	select {
+	case <-renewed:
+		return nil
+	case <-k.hub.ctx.Done():
+		return ErrClosed
 	}
-	return errors.New("redisgroup: no lease, as Redis forgets it at once")
 }
 
 // rejoin ends an incarnation and begins another: all that this node has is told anew, under another
@@ -194,6 +186,19 @@ func (k *keeper) rejoin(dead string) {
 	k.leased, k.untold, k.dirty, k.until = false, true, true, time.Time{}
 	k.renewNow()
 	k.hub.cfg.Logger.Warn().Msg("redisgroup: this node was declared dead, or Redis has forgotten it; telling again who is here")
+}
+
+// runReaper reaps the dead.
+func (k *keeper) runReaper() {
+	for {
+		select {
+		case <-k.hub.ctx.Done():
+			return
+		case dead := <-k.dead:
+			k.hub.report(k.reap(k.hub.ctx, dead))
+			k.renewNow() // there may be more
+		}
+	}
 }
 
 // reapBuckets is for how many buckets one round trip looks for rooms of a dead node.

@@ -56,9 +56,6 @@ func (k keys) place(kind channelKind, name string) place {
 // receipt holds the number of the last command of a node that has published messages.
 func (k keys) receipt(bucket int, node string) string { return k.tag(bucket) + "receipt:" + node }
 
-// fence holds the number of the command before which those of a node are void that tell of users.
-func (k keys) fence(bucket int, node string) string { return k.tag(bucket) + "fence:" + node }
-
 // users holds, for each user in a room, on how many nodes it is.
 func (k keys) users(p place) string { return k.tag(p.bucket) + "users:" + p.name }
 

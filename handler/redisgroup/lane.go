@@ -12,7 +12,8 @@ import (
 type op byte
 
 const (
-	// What is published, in order for each room.
+	// What is published, in order for each room: by one command for all of a bucket, but for plain
+	// rooms.
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it
@@ -30,7 +31,7 @@ type outgoing struct {
 	op       op
 	seq      uint64
 	data     []byte                      // a message, or the name of a user
-	room     *room                       // of a peek or catch-up; of a message that is not for all, to forget that
+	room     *room                       // of a peek or catch-up
 	join     *joining                    // of a history
 	question *question                   // about a name
 	done     func(p Position, err error) // of an ordered message
@@ -52,7 +53,7 @@ type outgoing struct {
 // size is what o takes of MaxQueue.
 func (o *outgoing) size() int {
 	n := len(o.data) + len(o.channel) + 256
-	if o.room != nil && !o.message() {
+	if o.room != nil {
 		n += 768 // the room, which nobody else may need any more
 	}
 	return n
@@ -88,8 +89,8 @@ func (o *outgoing) who() presenceKey { return presenceKey{o.channel, string(o.da
 const (
 	maxBatch      = 512
 	maxBatchBytes = 1 << 20
-	// minSweep is how much must wait before what is void is swept out.
-	minSweep = 256
+	// minSweep is how much must wait in a queue before what is void is swept out.
+	minSweep = 32
 	// gather is the least time from the begin of a batch of several outgoings to that of the next.
 	// One that comes alone leaves at once.
 	gather = 2 * time.Millisecond
@@ -103,17 +104,16 @@ type lane struct {
 
 	mu      sync.Mutex
 	queues  []queue
-	waiting int                       // in all queues
-	sweepAt int                       // how many may wait until what is void is swept out
 	changes map[presenceKey]*outgoing // the last one in a queue about each user
-	busy    map[*worker][]*outgoing   // taken, and not done with
 	closed  bool
 }
 
 // A queue is what waits of one bucket.
 type queue struct {
-	items []*outgoing
-	at    *worker // whose turn it is in, or that has taken from it; nil: nothing waits
+	items   []*outgoing
+	sweepAt int // how many may wait until what is void is swept out
+	taker   *worker
+	taken   []*outgoing // by it, and under way
 }
 
 // A worker sends what one lane has for one master: what gathers while a batch is under way is the
@@ -125,16 +125,17 @@ type worker struct {
 	server  string // identity of the server, as of the last batch that was published
 	failure error  // why something has to be sent again
 
-	turn []int // buckets that have something; guarded by the lane's mu
-	size int   // of what waits or is under way; guarded by the lane's mu
+	// The lane's mu guards the rest.
+	taken []int // buckets that it has taken from
+	next  int   // the bucket that comes first in the next batch
+	size  int   // of what waits or is under way
 }
 
 // newLane makes the lane of which links have the worker with that index.
 func newLane(h *Hub, index int) *lane {
 	return &lane{
 		hub: h, route: func(bucket int) *worker { return h.masters.link(bucket).workers[index] },
-		queues: make([]queue, h.keys.buckets+1), sweepAt: minSweep,
-		changes: make(map[presenceKey]*outgoing), busy: make(map[*worker][]*outgoing),
+		queues: make([]queue, h.keys.buckets+1), changes: make(map[presenceKey]*outgoing),
 	}
 }
 
@@ -161,11 +162,8 @@ func (l *lane) add(o *outgoing) error {
 	if l.closed {
 		return ErrClosed
 	}
-	q := &l.queues[o.bucket]
-	if q.at == nil {
-		l.schedule(o.bucket)
-	}
-	full := q.at.size > l.hub.cfg.MaxQueue
+	q, w := &l.queues[o.bucket], l.route(o.bucket)
+	full := w.size > l.hub.cfg.MaxQueue
 	if full && o.message() {
 		l.hub.stats.refused.Add(1)
 		return ErrQueueFull
@@ -176,21 +174,16 @@ func (l *lane) add(o *outgoing) error {
 		}
 		l.changes[o.who()] = o
 	}
-	if l.waiting >= l.sweepAt {
-		l.sweep()
+	if len(q.items) >= max(minSweep, q.sweepAt) {
+		q.items = slices.DeleteFunc(q.items, l.discard)
+		q.sweepAt = 2 * len(q.items)
 	}
-	o.charge(q.at)
+	o.charge(w)
 	q.items = append(q.items, o)
-	l.waiting++
+	if q.taker == nil {
+		signal(w.wake)
+	}
 	return nil
-}
-
-// schedule lets the worker of a bucket's master take from its queue. l.mu is held.
-func (l *lane) schedule(bucket int) {
-	w := l.route(bucket)
-	l.queues[bucket].at = w
-	w.turn = append(w.turn, bucket)
-	signal(w.wake)
 }
 
 // replaced reports whether o need not be queued, as it makes void what was queued last about its
@@ -200,25 +193,13 @@ func (l *lane) replaced(o *outgoing) bool {
 	switch {
 	case last == nil:
 		return false
-	case last.here == o.here:
-	case last.retold: // Redis may know the user, or not
+	case last.here == o.here || last.retold: // Redis may know the user, or not
 		last.here = o.here
 	default:
 		delete(l.changes, o.who())
 		last.dropped = true
 	}
 	return true
-}
-
-// sweep drops what need not be sent any more. l.mu is held.
-func (l *lane) sweep() {
-	l.waiting = 0
-	for i := range l.queues {
-		q := &l.queues[i]
-		q.items = slices.DeleteFunc(q.items, l.discard)
-		l.waiting += len(q.items)
-	}
-	l.sweepAt = max(minSweep, 2*l.waiting)
 }
 
 // discard reports whether o is void, which ends it. l.mu is held.
@@ -230,40 +211,43 @@ func (l *lane) discard(o *outgoing) bool {
 	return true
 }
 
-// take takes what comes first in the queues whose turn it is, and returns those queues, too.
-func (l *lane) take(w *worker) (batch []*outgoing, buckets []int) {
+// take takes what comes first in the queues that are w's, which nobody else takes from until they
+// are released.
+func (l *lane) take(w *worker) (batch []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for weight, size := 0, 0; len(w.turn) > 0 && weight < maxBatch && size < maxBatchBytes; {
-		q := &l.queues[w.turn[0]]
-		n := 0
-		for most := together(q.items[:min(len(q.items), maxBatch)]); n < most && weight < maxBatch && size < maxBatchBytes; n++ {
-			weight += q.items[n].weight()
-			size += q.items[n].size()
+	weight, size := 0, 0
+	first := w.next
+	for i := range l.queues {
+		bucket := (first + i) % len(l.queues)
+		q := &l.queues[bucket]
+		if q.taker != nil || len(q.items) == 0 || l.route(bucket) != w {
+			continue
 		}
-		batch = append(batch, q.items[:n]...)
+		n := 0
+		for ; n < len(q.items) && weight < maxBatch && size < maxBatchBytes; n++ {
+			o := q.items[n]
+			weight += o.weight()
+			size += o.size()
+			if o.op == opUser && l.changes[o.who()] == o {
+				delete(l.changes, o.who())
+			}
+		}
+		if n == 0 { // the batch is full
+			w.next = bucket
+			signal(w.wake)
+			break
+		}
+		q.taker, w.taken = w, append(w.taken, bucket)
+		q.taken = slices.DeleteFunc(slices.Clone(q.items[:n]), l.discard)
+		batch = append(batch, q.taken...)
 		clear(q.items[:n])
 		if q.items = q.items[n:]; len(q.items) == 0 && cap(q.items) > 4*maxBatch {
 			q.items = nil
 		}
-		l.waiting -= n
-		buckets = append(buckets, w.turn[0])
-		w.turn = w.turn[1:]
+		q.sweepAt = min(q.sweepAt, 2*len(q.items))
 	}
-	if len(w.turn) > 0 {
-		signal(w.wake)
-	}
-	l.sweepAt = min(l.sweepAt, max(minSweep, 2*l.waiting))
-	for _, o := range batch {
-		if o.op == opUser && l.changes[o.who()] == o {
-			delete(l.changes, o.who())
-		}
-	}
-	batch = slices.DeleteFunc(batch, l.discard)
-	if len(batch) > 0 {
-		l.busy[w] = batch
-	}
-	return batch, buckets
+	return batch
 }
 
 // landed is called when Redis has answered, or will not, about what w has taken. It reports false
@@ -271,40 +255,37 @@ func (l *lane) take(w *worker) (batch []*outgoing, buckets []int) {
 func (l *lane) landed(w *worker) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	batch, ok := l.busy[w]
-	delete(l.busy, w)
-	for _, o := range batch {
-		o.charge(nil)
+	for _, bucket := range w.taken {
+		q := &l.queues[bucket]
+		for _, o := range q.taken {
+			o.charge(nil)
+		}
+		q.taken = nil
 	}
-	return ok
+	return !l.closed
 }
 
 // putBack puts what has to be sent again before all else of its bucket. It returns what has waited
 // there for too long.
 func (l *lane) putBack(w *worker, again []*outgoing) (late []*outgoing) {
-	byBucket := make(map[int][]*outgoing)
-	for _, o := range again {
-		byBucket[o.bucket] = append(byBucket[o.bucket], o)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return again
 	}
+	first := make(map[int][]*outgoing)
+	for _, o := range again {
+		first[o.bucket] = append(first[o.bucket], o)
+		o.charge(w)
+	}
 	now := time.Now()
-	for bucket, first := range byBucket {
+	for bucket, items := range first {
 		q := &l.queues[bucket]
-		q.items = append(first, q.items...)
-		l.waiting += len(first)
-		for _, o := range first {
-			o.charge(w)
-		}
-		q.items = slices.DeleteFunc(q.items, func(o *outgoing) bool {
+		q.items = slices.DeleteFunc(append(items, q.items...), func(o *outgoing) bool {
 			if o.deadline.IsZero() || now.Before(o.deadline) {
 				return false
 			}
 			o.charge(nil)
-			l.waiting--
 			late = append(late, o)
 			return true
 		})
@@ -312,34 +293,25 @@ func (l *lane) putBack(w *worker, again []*outgoing) (late []*outgoing) {
 	return late
 }
 
-// release has queues taken from again, by whoever has them by then.
-func (l *lane) release(buckets []int) {
+// release has the queues that w has taken from taken from again, by whoever has them by then.
+func (l *lane) release(w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, b := range buckets {
-		q := &l.queues[b]
-		if q.at = nil; len(q.items) > 0 {
-			l.schedule(b)
+	for _, bucket := range w.taken {
+		q := &l.queues[bucket]
+		if q.taker = nil; len(q.items) > 0 {
+			signal(l.route(bucket).wake)
 		}
 	}
-}
-
-// reroute is the end of a worker whose master has no bucket any more.
-func (l *lane) reroute(w *worker) {
-	l.mu.Lock()
-	turn := w.turn
-	w.turn = nil
-	l.mu.Unlock()
-	l.release(turn)
+	w.taken = nil
 }
 
 // len returns how much waits or is under way.
-func (l *lane) len() int {
+func (l *lane) len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.waiting
-	for _, batch := range l.busy {
-		n += len(batch)
+	for i := range l.queues {
+		n += len(l.queues[i].items) + len(l.queues[i].taken)
 	}
 	return n
 }
@@ -349,18 +321,14 @@ func (l *lane) close() (left []*outgoing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for _, batch := range l.busy {
-		for _, o := range batch {
-			o.unclear = true
-			left = append(left, o)
-		}
-	}
-	clear(l.busy)
 	for i := range l.queues {
-		left = append(left, l.queues[i].items...)
-		l.queues[i].items = nil
+		q := &l.queues[i]
+		for _, o := range q.taken {
+			o.unclear = true
+		}
+		left = append(append(left, q.taken...), q.items...)
+		q.taken, q.items = nil, nil
 	}
-	l.waiting = 0
 	return left
 }
 
@@ -370,18 +338,14 @@ func (w *worker) run() {
 	for {
 		select {
 		case <-w.link.ctx.Done():
-			w.lane.reroute(w)
 			return
 		case <-w.wake:
 		}
 		began := time.Now()
-		batch, buckets := w.lane.take(w)
-		var again []*outgoing
-		if len(batch) > 0 {
-			var ok bool
-			if again, ok = w.carry(batch); !ok {
-				return
-			}
+		batch := w.lane.take(w)
+		again, ok := w.carry(batch)
+		if !ok {
+			return
 		}
 		if len(again) == 0 {
 			delays.reset()
@@ -394,67 +358,34 @@ func (w *worker) run() {
 				return
 			}
 		}
-		w.lane.release(buckets)
+		w.lane.release(w)
 	}
 }
 
-// A segment is what one command does: outgoings of one bucket that are of one op, and if that is
-// about users, of one room.
+// A segment is what one command does: one outgoing that is alone, or those of one bucket that are
+// not.
 type segment struct {
-	op    op
+	op    op // of the first
 	items []*outgoing
 	cmd   *redis.Cmd
-	node  string // of opUser: the name it was told under
+	node  string // under which users are told of
 }
 
-// A kind says which outgoings one command takes.
-type kind struct {
-	bucket  int
-	op      op
-	channel string // of opUser
-}
+// alone reports whether o has a command of its own.
+func (o *outgoing) alone() bool { return o.op == opPlain || o.op == opHistory || o.op == opName }
 
-func (o *outgoing) kind() kind {
-	k := kind{bucket: o.bucket, op: o.op}
-	if o.op == opUser {
-		k.channel = o.channel
-	}
-	return k
-}
-
-// alone reports whether each outgoing has a command of its own.
-func (k kind) alone() bool { return k.op == opPlain || k.op == opHistory || k.op == opName }
-
-// together returns how many of a queue may go out in one batch. No room is in two of its commands,
-// but for messages of plain rooms: if the first had to be sent again, it would come after the
-// second.
-func together(queue []*outgoing) int {
-	in := make(map[string]kind)
-	for i, o := range queue {
-		now := o.kind()
-		if now.alone() || o.dropped {
-			continue
-		}
-		if before, ok := in[o.channel]; ok && before != now {
-			return i
-		}
-		in[o.channel] = now
-	}
-	return len(queue)
-}
-
-// segments divides a batch into commands. The order of what is of one room stays, as together has
-// seen to it that a room is in one command.
+// segments divides a batch into commands.
 func segments(batch []*outgoing) (all []*segment) {
-	open := make(map[kind]*segment)
+	shared := make(map[int]*segment)
 	for _, o := range batch {
-		s := open[o.kind()]
-		if s == nil || o.kind().alone() {
+		s := shared[o.bucket]
+		if s == nil || o.alone() {
 			s = &segment{op: o.op}
 			all = append(all, s)
-			open[o.kind()] = s
 		}
-		s.items = append(s.items, o)
+		if s.items = append(s.items, o); !o.alone() {
+			shared[o.bucket] = s
+		}
 	}
 	return all
 }

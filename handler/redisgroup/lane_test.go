@@ -17,9 +17,9 @@ func laneOfOne(limit int) (*lane, *worker) {
 
 // takeAll takes a batch, and is done with it.
 func (w *worker) takeAll() []*outgoing {
-	batch, buckets := w.lane.take(w)
+	batch := w.lane.take(w)
 	w.lane.landed(w)
-	w.lane.release(buckets)
+	w.lane.release(w)
 	return batch
 }
 
@@ -52,13 +52,13 @@ func TestLaneCountsWhatIsOnItsWay(t *testing.T) {
 		return n
 	}
 	n := fill()
-	batch, buckets := l.take(w)
+	batch := l.take(w)
 	if more := fill(); n == 0 || more != 0 {
 		t.Errorf("%d fit, and %d more while they are on their way", n, more)
 	}
 	l.landed(w)
 	l.putBack(w, batch[1:])
-	l.release(buckets)
+	l.release(w)
 	if more := fill(); more != 1 {
 		t.Errorf("%d more fit when one is done, want 1", more)
 	}
@@ -70,11 +70,11 @@ func TestLanePutsBack(t *testing.T) {
 	for i := range 4 {
 		_ = l.add(&outgoing{seq: uint64(i)})
 	}
-	batch, buckets := l.take(w)
+	batch := l.take(w)
 	_ = l.add(&outgoing{seq: 4})
 	l.landed(w)
 	l.putBack(w, batch[2:])
-	l.release(buckets)
+	l.release(w)
 	for i, o := range w.takeAll() {
 		if want := uint64(i) + 2; o.seq != want {
 			t.Errorf("%d is number %d, want %d", i, o.seq, want)
@@ -106,9 +106,8 @@ func TestLaneIsSwept(t *testing.T) {
 	for _, o := range q.items {
 		size += o.size()
 	}
-	l.sweep()
-	if w.size > size || l.waiting != len(q.items) {
-		t.Errorf("%d wait, and it takes them for %d with %d bytes", len(q.items), l.waiting, w.size)
+	if w.size != size {
+		t.Errorf("%d wait with %d bytes, and it takes them for %d", len(q.items), size, w.size)
 	}
 }
 

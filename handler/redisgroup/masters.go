@@ -138,6 +138,11 @@ func (t *masters) assign() {
 	for _, l := range gone {
 		l.retired()
 	}
+	for _, l := range t.all() { // each may have queues now that wait for it
+		for _, w := range l.workers {
+			signal(w.wake)
+		}
+	}
 }
 
 // linkTo returns the link to a server, and makes it if there is none. A client of the user's

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/loop"
@@ -25,13 +26,11 @@ import (
 type order struct {
 	known      bool // last is
 	last       Position
-	server     string          // that wrote the last entry; "" if that is not known
-	next       string          // the id with which Redis gives the next one its number
-	subscribed bool            // all that was published before the last barrier has come
-	denied     *SubscribeError // not nil: it cannot be, until Redis changes its mind
-	deniedTold bool
-	emptied    bool // the stream was empty when it was read last, and could not be begun: that was told
-	dirty      bool // something came that did not follow, since the room asked
+	server     string // that wrote the last entry; "" if that is not known
+	next       string // the id with which Redis gives the next one its number
+	subscribed bool   // all that was published before the last barrier has come
+	emptied    bool   // the stream was empty when it was read last, and could not be begun: that was told
+	dirty      bool   // something came that did not follow, since the room asked
 	asking     bool
 
 	barriers int  // how many were asked for, see renew
@@ -88,7 +87,6 @@ func (r *room) confirmed(barrier int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.order
-	o.denied, o.deniedTold = nil, false
 	if r.kind == orderedRoom && barrier == o.barriers { // else the one that is wanted is on its way
 		o.subscribed, o.back = true, false
 		r.ask()
@@ -182,21 +180,31 @@ func fullLoops(err error) (loops []*loop.Loop) {
 	return nil
 }
 
-// tellGap tells the members on one loop of a gap, or all members if l is nil: those whose mailbox
-// is full as soon as it takes something.
+// tellGap tells the members on one loop of a gap, or all members if l is nil.
 func (r *room) tellGap(l *loop.Loop, g *Gap) {
-	err := r.local.Each(func(c *loop.Conn) {
-		switch {
-		case l != nil && c.Loop() != l:
-		case r.hub.cfg.OnGap != nil:
+	r.each(l, func(c *loop.Conn) {
+		if r.hub.cfg.OnGap != nil {
 			r.hub.cfg.OnGap(c, g)
-		default:
+		} else {
 			c.CloseWithError(g)
 		}
 	})
+}
+
+// mailboxRetry is when a loop is tried again whose mailbox was full.
+const mailboxRetry = 10 * time.Millisecond
+
+// each calls f for the members on one loop, or for all members if on is nil: for those whose
+// mailbox is full as soon as it takes something.
+func (r *room) each(on *loop.Loop, f func(c *loop.Conn)) {
+	err := r.local.Each(func(c *loop.Conn) {
+		if on == nil || c.Loop() == on {
+			f(c)
+		}
+	})
 	for _, full := range fullLoops(err) {
-		if l == nil || full == l {
-			r.hub.after(mailboxRetry, func() { r.tellGap(full, g) })
+		if on == nil || full == on {
+			r.hub.after(mailboxRetry, func() { r.each(full, f) })
 		}
 	}
 }
@@ -306,19 +314,13 @@ func (r *room) resume(from Position, got []Entry, end Position) []Entry {
 	return got
 }
 
-// deny tells those who are joining that they cannot, as err says, and Config.OnError if it was not.
+// deny tells those who are joining that the room cannot be subscribed to, and Config.OnError.
 func (r *room) deny(err error) {
 	e := &SubscribeError{Room: r.name, Err: err}
 	r.mu.Lock()
-	told := r.order.deniedTold
-	r.order.denied, r.order.deniedTold = e, true
 	for j := range r.order.joins {
 		r.refuse(j, e)
 	}
 	r.mu.Unlock()
-	if !told && !r.hub.report(e) {
-		r.mu.Lock()
-		r.order.deniedTold = false
-		r.mu.Unlock()
-	}
+	r.hub.report(e)
 }

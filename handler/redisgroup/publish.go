@@ -55,93 +55,87 @@ func (w *worker) prepare(batch []*outgoing) error {
 	return nil
 }
 
-// common are the first arguments of scripts that publish: the number of the command, which is
-// larger than that of any before, also of those that this one repeats.
-func (h *Hub) common(s *segment) []any {
-	again := 0
-	if slices.ContainsFunc(s.items, func(o *outgoing) bool { return o.unclear }) {
-		again = 1
-	}
-	return append([]any{h.commands.Add(1), again}, h.streamArgs()...)
-}
-
 // streamArgs are the arguments of scripts that say how streams are written, see append.lua.
 func (h *Hub) streamArgs() []any {
 	return []any{h.masters.publish(), h.keys.database, h.cfg.History, h.cfg.HistoryTime.Milliseconds()}
 }
 
-func (w *worker) publishArgs(s *segment) ([]string, []any) {
-	hub := w.lane.hub
-	keys := make([]string, 1, 1+len(s.items))
-	keys[0] = hub.keys.receipt(s.items[0].bucket, hub.node)
-	args := append(make([]any, 0, 7+2*len(s.items)), hub.common(s)...)
-	number, again := args[0].(uint64), args[1] == 1
-	args = append(args, w.server)
+// publishArgs are those of publish.lua for a segment. The number of the command is larger than that
+// of any before, also of those that this one repeats.
+func (w *worker) publishArgs(s *segment) (keys []string, args []any) {
+	hub, k, bucket := w.lane.hub, &w.lane.hub.keys, s.items[0].bucket
+	s.node = hub.keeper.name()
+	keys = append(make([]string, 0, 4+len(s.items)), k.receipt(bucket, hub.node), k.tombstone(bucket, s.node), k.joined(bucket, s.node))
+	if !hub.masters.sharded() {
+		keys = append(keys, k.nodes())
+	}
+	number, again := hub.commands.Add(1), 0
+	if slices.ContainsFunc(s.items, func(o *outgoing) bool { return o.unclear }) {
+		again = 1
+	}
+	args = append(append(make([]any, 0, 8+3*len(s.items)), number, again), hub.streamArgs()...)
+	args = append(args, w.server, s.node)
 	for _, o := range s.items {
-		known := ""
+		keys = append(keys, o.key)
+		from := hub.node + ":" + strconv.FormatUint(o.seq, 10)
 		switch {
-		case o.unclear:
-			known = o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
-		case !again && o.server == w.server:
-			known = o.next
+		case o.op == opPeek:
+			args = append(args, "p", "", "")
+		case o.op == opOrdered:
+			args = append(args, "m", w.known(o, number, again == 1), fmt.Appendf(nil, "%s %s m\n%s", w.server, from, o.data))
+		default:
+			sign := "-"
+			if o.here {
+				sign = "+"
+			}
+			keys = append(keys, k.members(o.place, s.node), k.users(o.place))
+			args = append(args, sign, o.data, from)
 		}
-		if !o.unclear {
-			o.sentTo, o.sentIn = w.server, number
-		}
-		keys, args = append(keys, o.key), append(args, known, w.entry(o))
 	}
 	return keys, args
 }
 
-// entry is a message as it is in the stream, see append.lua.
-func (w *worker) entry(o *outgoing) []byte {
-	return fmt.Appendf(nil, "%s %s:%d m\n%s", w.server, w.lane.hub.node, o.seq, o.data)
+// known is what publish.lua is told that this node knows of the stream of a message, or of what has
+// become of the message before.
+func (w *worker) known(o *outgoing, number uint64, again bool) string {
+	if o.unclear {
+		return o.sentTo + " " + strconv.FormatUint(o.sentIn, 10)
+	}
+	o.sentTo, o.sentIn = w.server, number
+	if again || o.server != w.server {
+		return ""
+	}
+	return o.next
 }
 
-func (w *worker) settleOrdered(again []*outgoing, s *segment) ([]*outgoing, error) {
+// settlePublished tells those who wait what publish.lua says.
+func (w *worker) settlePublished(again []*outgoing, s *segment) ([]*outgoing, error) {
 	hub := w.lane.hub
-	ids, err := s.cmd.StringSlice()
-	if err != nil || len(ids) != len(s.items)+1 {
+	answers, err := s.cmd.StringSlice()
+	if err != nil || len(answers) != len(s.items)+1 {
 		return again, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	w.server = ids[len(s.items)]
+	w.server = answers[len(s.items)]
 	for i, o := range s.items {
-		text, failed := strings.CutPrefix(ids[i], "!")
+		text, failed := strings.CutPrefix(answers[i], "!")
+		at, _ := ParsePosition(text)
 		switch {
 		case failed && classifyAnswer(text) == later:
 			again = w.retry(again, []*outgoing{o}, errors.New(text), later)
 		case failed:
 			hub.abandon(o, errors.New(text))
-		case ids[i] == "?":
+		case text == "?":
 			hub.abandon(o, ErrUncertain)
-		default:
+		case text == "DEAD":
+			hub.keeper.rejoin(s.node)
+		case o.op == opPeek:
+			o.room.peeked(at)
+		case o.op == opOrdered:
 			hub.stats.published.Add(1)
 			if o.done != nil {
-				p, err := ParsePosition(ids[i])
-				o.done(p, err)
+				o.done(at, nil)
 			}
 		}
 	}
 	return again, nil
-}
-
-// presenceArgs are those of presence.lua for a segment, all of whose items are of one room.
-func (h *Hub) presenceArgs(s *segment) ([]string, []any) {
-	k, at := h.keys, s.items[0].place
-	s.node = h.keeper.name()
-	keys := []string{
-		k.fence(at.bucket, h.node), k.members(at, s.node), k.users(at), at.key, k.joined(at.bucket, s.node), k.tombstone(at.bucket, s.node),
-	}
-	if !h.masters.sharded() {
-		keys = append(keys, k.nodes())
-	}
-	args := append(h.common(s), at.name, s.node)
-	for _, o := range s.items {
-		sign := "+"
-		if !o.here {
-			sign = "-"
-		}
-		args = append(args, sign, o.data, h.node+":"+strconv.FormatUint(o.seq, 10))
-	}
-	return keys, args
 }

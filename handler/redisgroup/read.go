@@ -10,11 +10,6 @@ import (
 // maxMissed is how many entries of each room a question asks for.
 const maxMissed = 256
 
-// catchUpArgs are the first arguments of catchup.lua.
-func (h *Hub) catchUpArgs(entries int) []any {
-	return append([]any{entries, maxBatchBytes}, h.streamArgs()...)
-}
-
 // missedArgs are those of catchup.lua for rooms that have missed something. It leaves out of s
 // those that cannot ask now.
 func (h *Hub) missedArgs(s *segment) (keys []string, args []any) {
@@ -22,61 +17,49 @@ func (h *Hub) missedArgs(s *segment) (keys []string, args []any) {
 		o.from, ok = o.room.beginAsking()
 		return !ok
 	})
-	args = h.catchUpArgs(maxMissed)
+	args = append([]any{maxMissed, maxBatchBytes}, h.streamArgs()...)
 	for _, o := range s.items {
 		keys, args = append(keys, o.key), append(args, o.from.String())
 	}
 	return keys, args
 }
 
-// settleRooms tells each room where it stands, or what it has missed: nothing, if the answer does
-// not mention it. An answer is {place, 'at', id}, {place, 'got', entries, id of the last} or
-// {place, 'later'}.
+// settleRooms tells each room what it has missed: nothing, if the answer does not mention it. An
+// answer is {place, entries, id of the last}, or {place} of one that has to ask again.
 func settleRooms(s *segment) error {
 	answers, err := s.cmd.Slice()
 	if err != nil {
 		return errors.Join(errAnswer, err)
 	}
-	told := make([]bool, len(s.items))
+	missed := make(map[int][]any)
 	for _, a := range answers {
 		fields, _ := a.([]any)
-		if len(fields) < 2 {
+		if len(fields) != 1 && len(fields) != 3 {
 			return errAnswer
 		}
 		n, _ := fields[0].(int64)
-		if n < 1 || int(n) > len(s.items) {
-			return errAnswer
-		}
-		o := s.items[n-1]
-		told[n-1] = true
-		var end Position
-		if len(fields) > 2 {
-			if end, err = positionOf(fields[len(fields)-1]); err != nil {
-				return err
-			}
-		}
-		switch fields[1] {
-		case "at":
-			o.room.peeked(end)
-		case "later":
-			o.room.asked(o.from, []Entry{{Position: o.from}}, o.from, false)
-		default:
-			got, err := parseEntries(o.name, fields[2])
-			if err != nil {
-				return err
-			}
-			for i, e := range got {
-				if e.Position != o.from {
-					got[i].msg = o.room.hub.form(e)
-				}
-			}
-			o.room.asked(o.from, got, end, len(got) < maxMissed)
-		}
+		missed[int(n)-1] = fields
 	}
 	for i, o := range s.items {
-		if !told[i] && o.op == opCatchUp {
-			o.room.asked(o.from, []Entry{{Position: o.from}}, o.from, true)
+		fields := missed[i]
+		if len(fields) < 3 {
+			o.room.asked(o.from, []Entry{{Position: o.from}}, o.from, fields == nil)
+			continue
 		}
+		got, err := parseEntries(o.name, fields[1])
+		if err != nil {
+			return err
+		}
+		end, err := positionOf(fields[2])
+		if err != nil {
+			return err
+		}
+		for i, e := range got {
+			if e.Position != o.from {
+				got[i].msg = o.room.hub.form(e)
+			}
+		}
+		o.room.asked(o.from, got, end, len(got) < maxMissed)
 	}
 	return nil
 }

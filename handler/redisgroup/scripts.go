@@ -11,8 +11,6 @@ var (
 	appendLua string
 	//go:embed lua/publish.lua
 	publishLua string
-	//go:embed lua/presence.lua
-	presenceLua string
 	//go:embed lua/catchup.lua
 	catchUpLua string
 	//go:embed lua/history.lua
@@ -28,12 +26,11 @@ var (
 )
 
 var (
-	publishScript  = redis.NewScript(appendLua + publishLua)
-	presenceScript = redis.NewScript(appendLua + presenceLua)
-	reapScript     = redis.NewScript(appendLua + reapLua)
-	catchUpScript  = redis.NewScript(appendLua + catchUpLua)
-	historyScript  = redis.NewScript(appendLua + historyLua)
-	leaseScript    = redis.NewScript(leaseLua)
-	claimScript    = redis.NewScript(claimLua)
-	forgetScript   = redis.NewScript(forgetLua)
+	publishScript = redis.NewScript(appendLua + publishLua)
+	reapScript    = redis.NewScript(appendLua + reapLua)
+	catchUpScript = redis.NewScript(appendLua + catchUpLua)
+	historyScript = redis.NewScript(appendLua + historyLua)
+	leaseScript   = redis.NewScript(leaseLua)
+	claimScript   = redis.NewScript(claimLua)
+	forgetScript  = redis.NewScript(forgetLua)
 )

@@ -41,6 +41,9 @@ func queueScript(ctx context.Context, pipe redis.Pipeliner, s *redis.Script, key
 // carry sends a batch in one round trip, and returns what has to be sent again; false once the Hub
 // has ended, and has told what became of the batch.
 func (w *worker) carry(batch []*outgoing) (again []*outgoing, ok bool) {
+	if len(batch) == 0 {
+		return nil, true
+	}
 	all, err := w.exchange(batch)
 	if !w.lane.landed(w) {
 		return nil, false
@@ -90,17 +93,9 @@ func (w *worker) command(s *segment) (script *redis.Script, keys []string, args 
 	hub, first := w.lane.hub, s.items[0]
 	switch s.op {
 	case opPlain:
-	case opOrdered:
+	case opOrdered, opPeek, opUser:
 		script = publishScript
 		keys, args = w.publishArgs(s)
-	case opPeek:
-		script, args = catchUpScript, hub.catchUpArgs(1)
-		for _, o := range s.items {
-			keys, args = append(keys, o.key), append(args, "")
-		}
-	case opUser:
-		script = presenceScript
-		keys, args = hub.presenceArgs(s)
 	case opCatchUp:
 		if keys, args = hub.missedArgs(s); len(keys) > 0 {
 			script = catchUpScript
@@ -131,16 +126,12 @@ func (w *worker) settle(again []*outgoing, s *segment) []*outgoing {
 		switch s.op {
 		case opPlain:
 			hub.stats.published.Add(1)
-		case opOrdered:
-			again, err = w.settleOrdered(again, s)
-		case opPeek, opCatchUp:
+		case opOrdered, opPeek, opUser:
+			again, err = w.settlePublished(again, s)
+		case opCatchUp:
 			err = settleRooms(s)
 		case opHistory:
 			err = s.items[0].join.read(s.cmd)
-		default:
-			if answer, _ := s.cmd.Text(); strings.HasPrefix(answer, "DEAD") {
-				hub.keeper.rejoin(s.node)
-			}
 		}
 	}
 	what := classify(err)
@@ -180,7 +171,7 @@ func (w *worker) react(err error) {
 	case w.link.client == nil || isMoved(err):
 		w.lane.hub.masters.reload()
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
-		for _, s := range []*redis.Script{publishScript, presenceScript, catchUpScript, historyScript, claimScript} {
+		for _, s := range []*redis.Script{publishScript, catchUpScript, historyScript, claimScript} {
 			if s.Load(w.lane.hub.ctx, w.link.client).Err() != nil {
 				return
 			}
@@ -211,14 +202,13 @@ func (h *Hub) abandon(o *outgoing, err error) {
 	case o.op == opHistory:
 		o.join.refuse(err)
 	case o.op == opName:
-		o.question.fail(err)
+		cmd := redis.NewCmd(h.ctx)
+		cmd.SetErr(err)
+		h.keeper.end(o.question, cmd)
 	case !o.message():
 		h.report(&LostError{Room: o.name, Err: err})
 		h.askLater(o)
 	default:
-		if o.room != nil {
-			o.room.forgetExcept(o)
-		}
 		h.stats.lost.Add(1)
 		if o.done != nil {
 			o.done(Position{}, err)

@@ -62,27 +62,31 @@ var (
 )
 
 func (s *subscriber) init(h *Hub, l *link) {
-	s.hub, s.link, s.wake, s.touched = h, l, make(chan struct{}, 1), make(map[string]struct{})
+	s.hub, s.link, s.wake = h, l, make(chan struct{}, 1)
 }
 
-// touch has a channel compared.
+// touch has a channel compared. Without a PubSub there is no need: the next one begins with all
+// rooms.
 func (s *subscriber) touch(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touched[channel] = struct{}{}
-	signal(s.wake)
+	if s.have != nil {
+		s.touched[channel] = struct{}{}
+		signal(s.wake)
+	}
 }
 
 // drop is touch for a room that is not wanted any more.
 func (s *subscriber) drop(channel string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, soon := s.touched[channel]; soon && s.have[channel] == nil {
+	_, soon := s.touched[channel]
+	if soon = soon && s.have[channel] == nil; soon {
 		delete(s.touched, channel)
-		return
 	}
-	s.touched[channel] = struct{}{}
-	signal(s.wake)
+	s.mu.Unlock()
+	if !soon {
+		s.touch(channel)
+	}
 }
 
 // run keeps a PubSub until the Hub ends, or the link is retired.
@@ -150,14 +154,12 @@ func (s *subscriber) session(ctx context.Context) (err error) {
 
 // begin has all rooms of the server's buckets compared with a PubSub that has none.
 func (s *subscriber) begin() {
-	rooms := s.hub.all()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.have, s.flight = make(map[string]*room), nil
-	for _, r := range rooms {
-		s.touched[r.channel] = struct{}{}
+	s.have, s.touched, s.flight = make(map[string]*room), make(map[string]struct{}), nil
+	s.mu.Unlock()
+	for _, r := range s.hub.all() {
+		s.touch(r.channel)
 	}
-	signal(s.wake)
 }
 
 // end tells rooms that their PubSub is gone, and those that were refused why.

@@ -2,6 +2,7 @@ package redisgroup
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -9,32 +10,22 @@ import (
 
 func item(o op, channel string) *outgoing { return &outgoing{op: o, place: place{channel: channel}} }
 
-// No room is in two commands of a batch: if the first must be sent again, it would come after the
-// second. Rooms between each other, and messages of plain rooms, may be in any number.
+// What is said in the ordered rooms of a bucket is one command, in its order. Each message of a
+// plain room has its own.
 func TestTogether(t *testing.T) {
-	dropped := item(opUser, "a")
-	dropped.dropped = true
-	for _, tt := range []struct {
-		queue []*outgoing
-		want  int
-	}{
-		{nil, 0},
-		{[]*outgoing{item(opOrdered, "a"), item(opOrdered, "b"), item(opOrdered, "a")}, 3},
-		{[]*outgoing{item(opOrdered, "a"), item(opPlain, "p"), item(opOrdered, "a"), item(opPlain, "p")}, 4},
-		{[]*outgoing{item(opOrdered, "a"), item(opPeek, "b"), item(opOrdered, "a")}, 3},
-		{[]*outgoing{item(opOrdered, "a"), item(opPeek, "a"), item(opOrdered, "a")}, 1},
-		{[]*outgoing{item(opUser, "a"), item(opUser, "b"), item(opUser, "a"), item(opUser, "b")}, 4},
-		{[]*outgoing{item(opUser, "a"), item(opOrdered, "b"), item(opOrdered, "a")}, 2},
-		{[]*outgoing{item(opOrdered, "a"), dropped, item(opOrdered, "a")}, 3},
-	} {
-		if got := together(tt.queue); got != tt.want {
-			t.Errorf("%d of %d go out together, want %d", got, len(tt.queue), tt.want)
+	other := item(opOrdered, "c")
+	other.bucket = 1
+	batch := []*outgoing{item(opUser, "a"), item(opOrdered, "a"), item(opPlain, "p"), item(opPeek, "b"), item(opPlain, "p"), other}
+	var got []string
+	for _, s := range segments(batch) {
+		text := ""
+		for _, o := range s.items {
+			text += o.channel
 		}
+		got = append(got, text)
 	}
-	batch := []*outgoing{item(opUser, "a"), item(opUser, "b"), item(opUser, "a"), item(opPlain, "p"), item(opPlain, "p")}
-	all := segments(batch)
-	if len(all) != 4 || len(all[0].items) != 2 || all[0].items[1] != batch[2] {
-		t.Errorf("%d commands", len(all))
+	if want := []string{"aab", "p", "p", "c"}; !slices.Equal(got, want) {
+		t.Errorf("the commands are %q, want %q", got, want)
 	}
 }
 

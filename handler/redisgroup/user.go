@@ -1,10 +1,6 @@
 package redisgroup
 
-import (
-	"errors"
-
-	"github.com/loopwheel/loopwheel/loop"
-)
+import "github.com/loopwheel/loopwheel/loop"
 
 // Bind says that c is a user's: it gets what is sent to the user, and the user is present in the
 // ordered rooms that c is a member of. A user may have any number of connections, on any machine.
@@ -91,11 +87,4 @@ func (h *Hub) Kick(user, reason string) error {
 		return err
 	}
 	return h.sayPlain(h.keys.place(userRoom, user), plainKick, loop.Ref{}, []byte(reason))
-}
-
-func (r *room) kick(reason string) {
-	err := r.local.Each(func(c *loop.Conn) { c.CloseWithError(&KickError{reason}) })
-	if errors.Is(err, loop.ErrMailboxFull) {
-		r.hub.after(mailboxRetry, func() { r.kick(reason) })
-	}
 }

@@ -51,6 +51,12 @@ local function begin(key, command, database, ttl)
   return id
 end
 
+-- stands returns the id of a stream's last entry. A stream that has none is begun.
+local function stands(key, command, database, ttl)
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  return last and last[1] or begin(key, command, database, ttl)
+end
+
 -- append adds an entry and publishes it. Exact trimming, and an expiry for each message, cost more
 -- than they give: there is one for each script, as the publisher may have no member in the room that
 -- has it kept.

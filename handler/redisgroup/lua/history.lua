@@ -22,8 +22,4 @@ while n < want do
   end
   if #page < 100 or n == math.huge then break end
 end
-if not last then
-  local e = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-  last = e and e[1] or begin(KEYS[1], ARGV[4], ARGV[5], ARGV[7])
-end
-return {got, redis.call('HKEYS', KEYS[2]), last, cut}
+return {got, redis.call('HKEYS', KEYS[2]), last or stands(KEYS[1], ARGV[4], ARGV[5], ARGV[7]), cut}

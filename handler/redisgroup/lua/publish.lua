@@ -1,19 +1,26 @@
--- Publishes messages of ordered rooms whose keys share a slot.
--- KEYS: receipt, and the stream of each message. ARGV: number of this command, 1 if this repeats
--- messages that may have been taken, PUBLISH or SPUBLISH, database, length of a stream, its time to live in ms,
--- the server's identity as the publisher knows it; then for each message what the publisher knows, and
--- the entry with that identity. What it knows is "epoch-*", if the stream's last entry is of that epoch
--- and identity, or ''; but of a message that may have been taken, to which server and in which command
--- it was sent first, as "identity number".
--- Returns for each message its id, or '!' and an error, or '?' if it cannot be known whether it was
--- taken before; then the identity.
+-- Tells ordered rooms whose keys share a slot what a node has to say, in its order: messages, users who have
+-- come or gone, and the question where a room stands.
+-- KEYS: receipt, the node's tombstone, the node's rooms, and but in a cluster, where they are in another slot,
+-- the leases; then for each item the stream, and of a user the node's members of the room, and the room's
+-- users. ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH,
+-- database, length of a stream, its time to live in ms, the server's identity as the node knows it, the node;
+-- then three of each item:
+-- m, what the publisher knows, and the entry with that identity. What it knows is "epoch-*", if the stream's
+-- last entry is of that epoch and identity, or ''; but of a message that may have been taken, to which server
+-- and in which command it was sent first, as "identity number".
+-- + or -, a user, and who says so (node:seq). It may be said again without effect.
+-- p and two of nothing, for where the room stands. A stream without entries is begun.
+-- Returns for each item its id, or OK or DEAD of a user, or '!' and an error, or '?' if it cannot be known
+-- whether it was taken before; then the identity.
 
 -- The receipt is the number of the publisher's last command that was run. It outlives messages that
 -- were trimmed, and is lost with those that were deleted with all others: there is one before the
 -- publisher sends anything, and the publisher sees to it that it does not expire. A command that was
 -- given up may still wait in a socket, and be run after the one that repeats it.
-local held = redis.call('SET', KEYS[1], ARGV[1], 'KEEPTTL', 'GET')
-if not held then
+local held, full = redis.pcall('SET', KEYS[1], ARGV[1], 'KEEPTTL', 'GET'), nil
+if type(held) == 'table' then
+  full = '!' .. held.err -- which does not concern those who only look
+elseif not held then
   redis.call('PEXPIRE', KEYS[1], 3600000)
 elseif tonumber(held) > tonumber(ARGV[1]) then
   redis.call('SET', KEYS[1], held, 'KEEPTTL')
@@ -21,7 +28,7 @@ elseif tonumber(held) > tonumber(ARGV[1]) then
 end
 local again = ARGV[2] == '1'
 
-local me, command, database, max, ttl, theirs = identity(), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local me, command, database, max, ttl, theirs, node = identity(), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local at, seen, failed = {}, {}, {}
 local keys, args, try, sub, byte = KEYS, ARGV, redis.pcall, string.sub, string.byte
 
@@ -61,31 +68,55 @@ local function earlier(key, known, entry)
   return seen[key][string.match(entry, '^%S+ (%S+)')] or '?'
 end
 
--- begun adds an entry where the stream stands, in a new epoch if there must be one.
-local function begun(key, entry)
+local act = {p = function(key) return stands(key, command, database, ttl) end}
+
+-- m adds an entry where the stream stands, in a new epoch if there must be one.
+function act.m(key, _, entry)
   at[key] = at[key] or open(key, me)
   if theirs ~= me then entry = me .. string.match(entry, '^%S+(.*)$') end
   return append(key, at[key], entry, command, database, max, ttl)
 end
 
-local out, continues = {}, not again and theirs == me
-for i = 1, #keys - 1 do
-  local key, known, entry = keys[i + 1], args[6 + 2 * i], args[7 + 2 * i]
-  local done = again and earlier(key, known, entry) or nil
-  done = done or failed[key] -- what follows one that failed must not overtake it
-  if not done and continues and known ~= '' and not at[key] then
-    done = continue(key, known, entry)
+-- change notes that a user has come or gone. Only the first and the last of a user are events.
+local function change(key, user, from, op, members, users)
+  if redis.call('EXISTS', KEYS[2]) == 1 then return 'DEAD' end
+  if command == 'PUBLISH' then
+    local t = redis.call('TIME')
+    local lease = tonumber(redis.call('ZSCORE', KEYS[4], node) or 0)
+    if lease <= tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) then error({err = 'NOLEASE of ' .. node}) end
+  end
+  if redis.call(op == '+' and 'SADD' or 'SREM', members, user) == 0 then return 'OK' end
+  local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op == '+' and 1 or -1)
+  if op == '+' then
+    redis.call('SADD', KEYS[3], room)
+    if n > 1 then return 'OK' end
+  else
+    if redis.call('EXISTS', members) == 0 then redis.call('SREM', KEYS[3], room) end
+    if n > 0 then return 'OK' end
+    redis.call('HDEL', users, user)
+    kind = 'l'
+  end
+  act.m(key, '', me .. ' ' .. from .. ' ' .. kind .. '\n' .. user)
+  return 'OK'
+end
+act['+'], act['-'] = change, change
+
+local out, continues, k = {}, not again and theirs == me, command == 'PUBLISH' and 5 or 4
+for i = 9, #args, 3 do
+  local op, key, done = args[i], keys[k], nil
+  if op ~= 'p' then -- what follows one that failed must not overtake it
+    done = full or op == 'm' and again and earlier(key, args[i + 1], args[i + 2]) or failed[key]
+  end
+  if not done and op == 'm' and continues and args[i + 1] ~= '' and not at[key] then
+    done = continue(key, args[i + 1], args[i + 2])
   end
   if not done then
-    local ok, err = pcall(begun, key, entry)
-    if ok then
-      done = err
-    else
-      failed[key] = '!' .. (type(err) == 'table' and err.err or tostring(err))
-      done = failed[key]
-    end
+    local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2])
+    done = ok and err or '!' .. (type(err) == 'table' and err.err or tostring(err))
+    if not ok then failed[key] = done end
   end
-  out[i] = done
+  k = k + ((op == '+' or op == '-') and 3 or 1)
+  out[#out + 1] = done
 end
-out[#keys] = me
+out[#out + 1] = me
 return out
