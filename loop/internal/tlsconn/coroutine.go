@@ -1,8 +1,8 @@
 package tlsconn
 
-// A coroutine runs a handshake. It does cheap work while its caller waits, until the handshake waits
-// for input or has ended. It does other work beside its caller, and calls a function in the end:
-// there is no goroutine between the two that would have to be woken.
+// A coroutine runs a handshake. It does cheap work while its caller waits, until the handshake
+// waits for input or has ended. It does other work beside its caller, and calls a function in the
+// end: there is no goroutine between the two that would have to be woken.
 //
 // It is a goroutine, and not one of iter.Pull, which the runtime lets nobody switch to who is wired
 // to his thread. Users may wire a loop, by runtime.LockOSThread in a callback, at any time, and to

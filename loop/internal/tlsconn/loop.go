@@ -30,7 +30,7 @@ type Loop struct {
 	sealed     []byte  // records that are about to be written
 	chunks     []chunk // their plaintext
 	handshakes map[*Conn]struct{}
-	parked     list.List    // of *handshake, which wait for their peers, the oldest first
+	parked     list.List // of *handshake, which wait for their peers, the oldest first
 	counts     Counts
 }
 
