@@ -193,9 +193,7 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 // as it is in OnClose, f runs at once.
 func (c *Conn) AfterClose(f func(err error)) {
 	c.loop.owner.Check("Conn.AfterClose")
-	if f == nil {
-		panic("loop: Conn.AfterClose with a nil func")
-	}
+	needFunc("Conn.AfterClose", f != nil)
 	x := c.more()
 	if c.isClosed() {
 		f(x.ending.err)
@@ -323,29 +321,34 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 // systemSocket returns what controls the socket that c has now.
 func (c *Conn) systemSocket() (control func(f func(fd uintptr)) error, err error) {
-	var sock any = c.sock
-	for {
-		switch s := sock.(type) {
-		case nil:
-			return nil, net.ErrClosed
-		case *udpSession:
-			sock = s.port.to
-		case *tlsconn.Conn:
-			sock = s.Raw()
-		case *tlsStart:
-			sock = s.raw
-		case interface{ FD() int }:
-			return engine.Descriptor(s.FD()).Control, nil
-		case syscall.Conn:
-			raw, err := s.SyscallConn()
-			if err != nil {
-				return nil, err
-			}
-			return raw.Control, nil
-		default:
-			return nil, errors.ErrUnsupported
-		}
+	var sock any = c.rawSocket()
+	if s, ok := sock.(*udpSession); ok {
+		sock = s.port.to
 	}
+	switch s := sock.(type) {
+	case nil:
+		return nil, net.ErrClosed
+	case interface{ FD() int }:
+		return engine.Descriptor(s.FD()).Control, nil
+	case syscall.Conn:
+		raw, err := s.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		return raw.Control, nil
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// rawSocket returns c's socket, that below a layer of TLS if there is one.
+func (c *Conn) rawSocket() engine.Socket {
+	switch s := c.sock.(type) {
+	case *tlsconn.Conn:
+		return s.Raw()
+	case *tlsStart:
+		return s.raw
+	}
+	return c.sock
 }
 
 // rawConn implements syscall.RawConn.
@@ -364,14 +367,5 @@ func (rawConn) Read(func(fd uintptr) (done bool)) error  { return errors.ErrUnsu
 func (rawConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
 
 func init() {
-	engine.SocketOf = func(conn any) engine.Socket {
-		switch sock := conn.(*Conn).sock.(type) {
-		case *tlsconn.Conn:
-			return sock.Raw()
-		case *tlsStart:
-			return sock.raw
-		default:
-			return sock
-		}
-	}
+	engine.SocketOf = func(conn any) engine.Socket { return conn.(*Conn).rawSocket() }
 }

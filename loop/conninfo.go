@@ -53,23 +53,13 @@ func (c *Conn) Info() ConnInfo {
 // handlerName returns the type of the handler that HandlerAs would find last: of the one before
 // that if its Unwrap panics.
 func (c *Conn) handlerName() (name string) {
-	at := any(c.handler)
+	var at any
 	jobs.Guard(func() {
-		for {
-			w, wraps := at.(interface{ Unwrap() any })
-			if !wraps {
-				return
-			}
-			at = w.Unwrap()
+		for at = range layers(c.handler) {
 		}
 	}, func(any) {})
-	return typeName(at)
-}
-
-// typeName is fmt's %T without an allocation.
-func typeName(v any) string {
-	if t := reflect.TypeOf(v); t != nil {
-		return t.String()
+	if t := reflect.TypeOf(at); t != nil {
+		return t.String() // as fmt's %T, without an allocation
 	}
 	return ""
 }

@@ -44,6 +44,11 @@ func (c *Conn) Detach() (nc net.Conn, read []byte, err error) {
 	case c.out.box != nil:
 		return nil, nil, ErrUnflushed
 	}
+	return c.giveAway()
+}
+
+// giveAway takes the socket off the loop, and closes c. The output is the caller's matter.
+func (c *Conn) giveAway() (nc net.Conn, read []byte, err error) {
 	sock, ok := c.sock.(engine.Detachable)
 	if !ok {
 		return nil, nil, errDetachNone

@@ -51,10 +51,14 @@ func (s *Server) supervise(ctx context.Context) {
 	}
 	if stuck != nil {
 		s.err = errors.Join(failure, stuck)
-		go s.endLate()
+		go func() { // if the callback that was stuck returns after all
+			_ = await(context.Background(), s.ended()...)
+			s.newcomers.Wait()
+			_ = s.engine.Stop()
+		}()
 		return
 	}
-	err := errors.Join(failure, s.stopEngine())
+	err := errors.Join(failure, s.engine.Stop())
 	if err == nil && cut > 0 {
 		err = &DrainError{Cut: cut}
 	}
@@ -105,27 +109,21 @@ func (s *Server) loopFailed(err error) error {
 	return err
 }
 
-// endLate ends the rest if the callback that was stuck returns after all.
-func (s *Server) endLate() {
-	s.await(nil, func(l *Loop) <-chan struct{} { return l.ended })
-	s.newcomers.Wait()
-	_ = s.stopEngine()
-}
-
-// stopEngine ends the engine.
-func (s *Server) stopEngine() error { return s.engine.Stop() }
-
 // drain closes all connections and runs OnStop on each loop. It returns how many had to be cut, or
 // an error if a loop does not answer.
 func (s *Server) drain() (cut int, stuck error) {
 	before := s.Stats().Cut
-	s.tellLoops((*Loop).beginDrain)
-	if timeout := time.After(s.DrainTimeout); !s.await(timeout, func(l *Loop) <-chan struct{} { return l.drained }) {
-		s.cutLoops()
+	var drained []<-chan struct{}
+	for _, l := range s.loops {
+		drained = append(drained, l.drained)
 	}
-	s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.drained })
+	s.tellLoops((*Loop).beginDrain)
+	if !awaitFor(s.DrainTimeout, drained...) {
+		s.cutLoops()
+		awaitFor(stuckTimeout, drained...)
+	}
 	s.tellLoops(func(l *Loop) { l.ending = true })
-	if !s.await(time.After(stuckTimeout), func(l *Loop) <-chan struct{} { return l.ended }) {
+	if !awaitFor(stuckTimeout, s.ended()...) {
 		return 0, errors.New("loop: a callback does not return, or too much waits in a mailbox: not ended are " + s.notEnded())
 	}
 	s.newcomers.Wait()
@@ -148,16 +146,36 @@ func (s *Server) cutLoops() {
 	s.tellLoops(func(*Loop) {}) // which gives it a turn
 }
 
-// await waits for a channel of each loop, and reports whether all were closed in time.
-func (s *Server) await(timeout <-chan time.Time, of func(l *Loop) <-chan struct{}) bool {
+// ended returns what is closed when each loop has ended.
+func (s *Server) ended() (all []<-chan struct{}) {
 	for _, l := range s.loops {
+		all = append(all, l.ended)
+	}
+	return all
+}
+
+// awaitFor reports whether all is done in time.
+func awaitFor(d time.Duration, all ...<-chan struct{}) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return await(ctx, all...) == nil
+}
+
+// await waits until all is done, or returns the error of ctx. It does not look at that before.
+func await(ctx context.Context, all ...<-chan struct{}) error {
+	for _, done := range all {
 		select {
-		case <-of(l):
-		case <-timeout:
-			return false
+		case <-done:
+			continue
+		default:
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	return true
+	return nil
 }
 
 func (s *Server) notEnded() (which string) {
@@ -171,23 +189,44 @@ func (s *Server) notEnded() (which string) {
 	return which
 }
 
+// Shutdown ends the server, as the end of Start's context does, and waits until no function of the
+// user's runs any more: the loops, and what they call, as Wait does; and jobs of Offload that do
+// not heed their context, which Wait leaves behind after 5 s. It returns what Wait returns, or the
+// error of ctx, if that is done before. Then the end goes on, and Shutdown may be called again. Any
+// number of goroutines may call it, after Start, but no loop's.
+func (s *Server) Shutdown(ctx context.Context) error {
+	if !s.ready.Load() {
+		return errors.New("loop: Server.Shutdown needs a Server that was started")
+	}
+	s.cancel()
+	if err := await(ctx, s.done); err != nil {
+		return err
+	}
+	if err := await(ctx, append(s.ended(), s.jobs.Done())...); err != nil {
+		return err
+	}
+	return s.err
+}
+
 // beginDrain closes the connections of a loop.
 func (l *Loop) beginDrain() {
 	if l.draining { // it was overdue, and has been cut
 		return
 	}
-	l.refuseAll()
+	l.refuseAll(ErrServerClosed)
 	conns := slices.Clone(l.conns)
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	every, batch := spread(len(conns), l.server.DrainWindow)
 	l.closeSome(conns, every, batch)
 }
 
-// refuseAll refuses what opens from now on.
-func (l *Loop) refuseAll() {
+// refuseAll refuses what is on its way, and what opens from now on.
+func (l *Loop) refuseAll(reason error) {
 	l.draining, l.checks = true, true
-	l.abortArrivals(ErrServerClosed)
-	l.endDials(ErrServerClosed)
+	for a := range l.arrivals {
+		a.abort(reason)
+	}
+	l.endDials(reason)
 }
 
 // spread returns how many of n connections to close at once, and how long to wait after that.
@@ -226,14 +265,11 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 	c.more().busy = busy
 	if c.at() == stateFinishing && !busy {
-		c.loop.AtTurnEnd(c.drainUnlessBusy)
-	}
-}
-
-// drainUnlessBusy goes on with the drain of c, after the callback that may have been its last.
-func (c *Conn) drainUnlessBusy() {
-	if c.at() == stateFinishing && !c.isBusy() {
-		c.drain()
+		c.loop.AtTurnEnd(func() {
+			if c.at() == stateFinishing && !c.isBusy() {
+				c.drain()
+			}
+		})
 	}
 }
 
@@ -245,18 +281,11 @@ func (c *Conn) sayGoodbye() {
 	}
 }
 
-// checkDrained is called at the end of a turn.
-func (l *Loop) checkDrained() {
-	if l.draining && len(l.conns)+len(l.lingering) == 0 {
-		l.drainedOnce.Do(func() { close(l.drained) })
-	}
-}
-
 // cutOverdue is the end of the drain's time. Without a turn for what waits in the mailbox the drain
 // has not even begun.
 func (l *Loop) cutOverdue() {
 	if !l.draining {
-		l.refuseAll()
+		l.refuseAll(ErrServerClosed)
 		for _, c := range slices.Clone(l.conns) {
 			c.sayGoodbye()
 		}
@@ -276,6 +305,10 @@ func (l *Loop) cutAll() {
 			l.count.cut++
 		}
 	}
+	l.endLingering()
+}
+
+func (l *Loop) endLingering() {
 	for g := range l.lingering {
 		g.end(false)
 	}
@@ -312,16 +345,12 @@ func (l *Loop) stop() {
 // broke ends a loop whose engine has ended unasked.
 func (l *Loop) broke(err error) {
 	l.enter()
-	l.draining, l.checks = true, true
-	l.endDials(err)
+	l.refuseAll(err)
 	for _, c := range slices.Clone(l.conns) {
 		c.abort(err)
 		c.touch() // it may have been flushing
 	}
-	for g := range l.lingering {
-		g.end(false)
-	}
-	l.abortArrivals(err)
+	l.endLingering()
 	l.settle()
 	l.show()
 	l.stop()

@@ -1,6 +1,9 @@
 package loop
 
-import "reflect"
+import (
+	"iter"
+	"reflect"
+)
 
 // A Handler is the behaviour and the state of one connection. Its methods are called on the
 // connection's loop, one at a time, so its fields need no lock. Nothing may block in them: a loop
@@ -45,6 +48,13 @@ func isTypedNil(v any) bool {
 	return false
 }
 
+// needFunc panics unless a method was given its functions.
+func needFunc(method string, given bool) {
+	if !given {
+		panic("loop: " + method + " with a nil func")
+	}
+}
+
 // OnMessage calls f.
 func (f HandlerFunc) OnMessage(c *Conn, msg []byte) error { return f(c, msg) }
 
@@ -61,15 +71,23 @@ func (HandlerFunc) OnClose(*Conn, error) {}
 //	if s, ok := loop.HandlerAs[*session](c); ok {
 func HandlerAs[T any](c *Conn) (h T, ok bool) {
 	c.loop.owner.Check("HandlerAs")
-	for at := any(c.handler); at != nil; {
+	for at := range layers(c.handler) {
 		if h, ok = at.(T); ok {
 			return h, true
 		}
-		w, wraps := at.(interface{ Unwrap() any })
-		if !wraps {
-			break
-		}
-		at = w.Unwrap()
 	}
 	return h, false
+}
+
+// layers yields h and what it wraps, from the outermost inwards.
+func layers(h any) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for h != nil && yield(h) {
+			w, wraps := h.(interface{ Unwrap() any })
+			if !wraps {
+				return
+			}
+			h = w.Unwrap()
+		}
+	}
 }

@@ -205,7 +205,8 @@ func (c *Conn) checkIdle() {
 func (c *Conn) lookAtSocket(now time.Duration) (activity bool) {
 	waits := c.waitsForReader()
 	if waits || c.loop.server.IdleCountsOutput || c.idle.watch != nil && c.out.box != nil {
-		activity = c.outputMoved(now)
+		wrote := c.idle.lastWrite > c.watched().looked
+		activity = c.outputMoved(now) || waits && wrote
 	}
 	if waits && activity || !waits && c.isHeard() {
 		c.idle.lastRead = now
@@ -296,9 +297,7 @@ type idleHook struct {
 func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 	c.loop.owner.Check("Conn.OnIdle")
 	checkIdle("Conn.OnIdle", d)
-	if f == nil {
-		panic("loop: Conn.OnIdle with a nil func")
-	}
+	needFunc("Conn.OnIdle", f != nil)
 	if k > WriteStalled {
 		panic(fmt.Sprintf("loop: Conn.OnIdle with an unknown kind %d", k))
 	}
@@ -320,9 +319,9 @@ func checkIdle(method string, d time.Duration) {
 	}
 }
 
-// stampWrites begins to note what a first hook of kind k must know about output. One of WriteStalled
-// looks only at output that has had to wait, so what was written at once needs no stamp to the
-// instant.
+// stampWrites begins to note what a first hook of kind k must know about output. One of
+// WriteStalled looks only at output that has had to wait, so what was written at once needs no
+// stamp to the instant.
 func (c *Conn) stampWrites(k Idle) {
 	w := c.watched()
 	switch {

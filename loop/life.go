@@ -454,8 +454,8 @@ const (
 
 // A lingering is a socket that has outlived its connection, or was refused before it was one. If
 // input came after a close, the kernel would reset the connection, and the peer might lose output
-// that it has not read yet. So the output is ended first, and what the peer still sends is discarded
-// until it ends, too.
+// that it has not read yet. So the output is ended first, and what the peer still sends is
+// discarded until it ends, too.
 type lingering struct {
 	loop  *Loop
 	sock  engine.Socket
@@ -547,7 +547,6 @@ func (g *lingering) Readable(p []byte) {
 	g.loop.leave()
 }
 
-// Writable implements engine.Sink.
 func (g *lingering) Writable() {
 	if len(g.rest) > 0 {
 		g.loop.enter()
@@ -556,7 +555,6 @@ func (g *lingering) Writable() {
 	}
 }
 
-// Closed implements engine.Sink.
 func (g *lingering) Closed(error) {
 	g.loop.enter()
 	g.end(true)

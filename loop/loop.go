@@ -102,6 +102,7 @@ func newLoop(s *Server, index int) *Loop {
 		turnBudget:  turnBudget,
 		published:   never,
 		lingering:   make(map[*lingering]struct{}),
+		arrivals:    make(map[*arrival]struct{}),
 		dials:       make(map[*dialing]struct{}),
 		maxOutbound: s.MaxOutbound,
 		poisons:     s.Poison || owner.Always,
@@ -109,7 +110,9 @@ func newLoop(s *Server, index int) *Loop {
 		checks:      inspecting,
 	}
 	l.take = l.fire
-	l.initArrivals()
+	if s.handshakers != nil {
+		l.tls = l.newTLSLoop()
+	}
 	l.drained, l.ended = make(chan struct{}), make(chan struct{})
 	l.mail = mailbox.New[task](s.MaxMailbox, l.clock)
 	s.watchdog.Watch(&l.meter)
@@ -164,9 +167,7 @@ func (l *Loop) WheelStats() timing.Stats {
 // A nil f panics here.
 func (l *Loop) AfterStop(f func()) {
 	l.owner.Check("Loop.AfterStop")
-	if f == nil {
-		panic("loop: Loop.AfterStop with a nil func")
-	}
+	needFunc("Loop.AfterStop", f != nil)
 	select {
 	case <-l.ended:
 		f()

@@ -1,7 +1,5 @@
 package loop
 
-import "errors"
-
 // This file is how other goroutines reach a loop: Post, and Ref.Tell, by the loop's mailbox.
 
 // A task is a function for the loop: f for the loop itself, or told for a connection.
@@ -18,14 +16,12 @@ type task struct {
 // functions wait already. ErrServerClosed: the loop is ending. A panic in f is logged and counted.
 // A nil f panics here.
 func (l *Loop) Post(f func()) error {
-	if f == nil {
-		panic("loop: Loop.Post with a nil func")
-	}
+	needFunc("Loop.Post", f != nil)
 	_, err := l.post(task{f: f}, false)
 	return err
 }
 
-// urge posts a task of the framework's own, which no limit stops.
+// postUrgent posts a task that no limit stops: of the framework's own, mostly.
 func (l *Loop) postUrgent(f func()) error {
 	_, err := l.post(task{f: f}, true)
 	return err
@@ -44,18 +40,8 @@ func (l *Loop) post(t task, urgent bool) (number uint64, err error) {
 // request that was let in, say. The only error is ErrServerClosed. Any goroutine may call it. A nil
 // f panics.
 func (l *Loop) PostEventually(f func()) error {
-	if f == nil {
-		panic("loop: Loop.PostEventually with a nil func")
-	}
-	return l.postEventually(task{f: f})
-}
-
-func (l *Loop) postEventually(t task) error {
-	_, err := l.post(t, false)
-	if errors.Is(err, ErrMailboxFull) {
-		_, err = l.post(t, true)
-	}
-	return err
+	needFunc("Loop.PostEventually", f != nil)
+	return l.postUrgent(f)
 }
 
 // PostPieces is Post for work that takes long and must keep its place in the mailbox. f is called
@@ -65,9 +51,7 @@ func (l *Loop) postEventually(t task) error {
 // The number counts what was put into the mailbox: between n and n+1 there is nothing else. The
 // errors are Post's. Any goroutine may call it. A nil f panics.
 func (l *Loop) PostPieces(f func() (more bool)) (number uint64, err error) {
-	if f == nil {
-		panic("loop: Loop.PostPieces with a nil func")
-	}
+	needFunc("Loop.PostPieces", f != nil)
 	return l.post(task{f: func() { l.unfinished = f() }}, false)
 }
 
@@ -84,35 +68,30 @@ type Ref struct{ c *Conn }
 // the zero Ref. ErrMailboxFull and ErrServerClosed are Loop.Post's. A panic in f closes the
 // connection. A nil f panics here.
 func (r Ref) Tell(f func(c *Conn)) error {
-	if f == nil {
-		panic("loop: Ref.Tell with a nil func")
-	}
+	needFunc("Ref.Tell", f != nil)
+	return r.tell(f, false)
+}
+
+func (r Ref) tell(f func(c *Conn), urgent bool) error {
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}
-	_, err := r.c.loop.post(task{told: f, c: r.c}, false)
+	_, err := r.c.loop.post(task{told: f, c: r.c}, urgent)
 	return err
 }
 
 // TellEventually is Tell that takes f though the mailbox is full, as Loop.PostEventually does, with
 // the same duty of the caller. The errors are ErrClosed and ErrServerClosed.
 func (r Ref) TellEventually(f func(c *Conn)) error {
-	if f == nil {
-		panic("loop: Ref.TellEventually with a nil func")
-	}
-	if r.c == nil || r.c.isClosing() {
-		return ErrClosed
-	}
-	return r.c.loop.postEventually(task{told: f, c: r.c})
+	needFunc("Ref.TellEventually", f != nil)
+	return r.tell(f, true)
 }
 
 // TellOr is Tell that says when f was dropped: of f and dropped exactly one is called, on the loop,
 // if the error is nil; neither, if not. dropped is called in the place of f, when the connection
 // has closed before. A panic in dropped is logged and counted. A nil func panics here.
 func (r Ref) TellOr(f func(c *Conn), dropped func()) error {
-	if f == nil || dropped == nil {
-		panic("loop: Ref.TellOr with a nil func")
-	}
+	needFunc("Ref.TellOr", f != nil && dropped != nil)
 	if r.c == nil || r.c.isClosing() {
 		return ErrClosed
 	}

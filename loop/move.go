@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // This file moves addresses and living connections from one Server to another. A connection moves
@@ -194,14 +194,6 @@ func (c *Conn) moveOut() *Moved {
 	if !saved || !c.isOpen() {
 		return nil
 	}
-	sock, ok := c.sock.(engine.Detachable)
-	if !ok {
-		return nil
-	}
-	nc, ahead, err := sock.Detach()
-	if err != nil {
-		return nil
-	}
 	now := c.loop.clock()
 	age := func(t time.Duration) time.Duration {
 		if t == notYet {
@@ -209,14 +201,16 @@ func (c *Conn) moveOut() *Moved {
 		}
 		return max(0, now-t)
 	}
-	m.Net, m.Input, m.Output, m.OutputEnded = nc, append(c.undelivered(), ahead...), c.unwritten(), c.out.ended
 	m.Opened, m.LastRead, m.LastWrite = age(c.idle.opened), age(c.idle.lastRead), age(c.idle.lastWrite)
-	if c.extras != nil {
-		m.TLVs = c.extras.notes
+	m.TLVs, m.OutputEnded = c.ProxyTLVs(), c.out.ended
+	var err error
+	if m.Net, m.Input, err = c.giveAway(); err != nil {
+		return nil
+	}
+	if b := c.out.box; b != nil {
+		m.Output = bytes.Join(b.Several(), nil)
 	}
 	c.releaseOutput()
-	c.loseSocket()
-	c.beginClose(ErrDetached)
 	return m
 }
 
@@ -230,20 +224,6 @@ func (c *Conn) savedCodec() ([]byte, bool) {
 	// A codec that is a value, or that all connections share, has no state.
 	isValue := reflect.TypeOf(cd).Kind() != reflect.Pointer
 	return nil, isValue || c.in.decoder.IsCompiled() || cd == c.addrs.shared.ln.codec
-}
-
-// unwritten returns a copy of the output that the socket has not taken.
-func (c *Conn) unwritten() (p []byte) {
-	if c.out.box == nil {
-		return nil
-	}
-	if one := c.out.box.Single(); one != nil {
-		return append(p, one...)
-	}
-	for _, b := range c.out.box.Several() {
-		p = append(p, b...)
-	}
-	return p
 }
 
 // restore gives a new Conn what m says of it, but for what its codec has to decode.

@@ -43,12 +43,10 @@ var errGoexit = errors.New("loop: a job that was offloaded called runtime.Goexit
 // func panics here.
 func Offload[T any](c *Conn, job func(ctx context.Context) T, then func(c *Conn, v T)) error {
 	c.loop.owner.Check("Offload")
-	if job == nil || then == nil {
-		panic("loop: Offload with a nil func")
-	}
-	return c.offload(func(ctx context.Context) {
+	needFunc("Offload", job != nil && then != nil)
+	return c.offload(func(ctx context.Context) func() {
 		v := job(ctx)
-		_, _ = c.loop.post(task{told: func(c *Conn) { c.jobDone(func() { then(c, v) }) }, c: c}, true)
+		return func() { then(c, v) }
 	})
 }
 
@@ -66,7 +64,8 @@ const maxWaitingJobs = 16_384
 // run one after another, so that more of them would only wait.
 const jobsAhead = 16
 
-func (c *Conn) offload(run func(context.Context)) error {
+// offload has run run beside the loop, and what that returns on it.
+func (c *Conn) offload(run func(context.Context) (then func())) error {
 	if c.isClosing() {
 		return ErrClosed
 	}
@@ -74,7 +73,10 @@ func (c *Conn) offload(run func(context.Context)) error {
 	if x.jobs == nil {
 		x.jobs = &offloaded{queue: c.loop.server.jobs.NewQueue(c.jobPanicked)}
 	}
-	switch err := x.jobs.queue.Put(run); {
+	switch err := x.jobs.queue.Put(func(ctx context.Context) {
+		then := run(ctx)
+		_ = c.loop.postUrgent(func() { c.jobDone(then) })
+	}); {
 	case errors.Is(err, jobs.ErrClosed):
 		return ErrServerClosed
 	case err != nil:
@@ -88,10 +90,9 @@ func (c *Conn) offload(run func(context.Context)) error {
 
 // await is codec.Peer.Await.
 func (c *Conn) await(job func(context.Context), then func() error) error {
-	err := c.offload(func(ctx context.Context) {
+	err := c.offload(func(ctx context.Context) func() {
 		job(ctx)
-		done := func() { c.awaited(then) }
-		_, _ = c.loop.post(task{told: func(c *Conn) { c.jobDone(done) }, c: c}, true)
+		return func() { c.awaited(then) }
 	})
 	if err == nil {
 		c.pause(heldByCodec)
@@ -111,9 +112,11 @@ func (c *Conn) awaited(then func() error) {
 
 // jobDone runs on the loop after a job.
 func (c *Conn) jobDone(then func()) {
-	j := c.extras.jobs
-	j.thens = append(j.thens, then)
-	c.runThens()
+	if c.isOpen() {
+		j := c.extras.jobs
+		j.thens = append(j.thens, then)
+		c.runThens()
+	}
 }
 
 // runThens runs what is to follow jobs that are done, unless too much output waits.

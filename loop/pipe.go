@@ -181,7 +181,8 @@ func (s *pipeSide) pass(p []byte) {
 	}
 }
 
-// send writes p, or what the socket does not take of it later. If much waits then, from is not read.
+// send writes p, or what the socket does not take of it later. If much waits then, from is not
+// read.
 func (s *pipeSide) send(p []byte) {
 	to := s.to
 	if to.out.box == nil && to.sock != nil {

@@ -35,13 +35,6 @@ func (l *lender) lend(msg []byte) []byte {
 	return lent
 }
 
-// spoil overwrites what was lent.
-func spoil(lent []byte) {
-	for n := 0; n < len(lent); {
-		n += copy(lent[n:], poisonText)
-	}
-}
-
 // deliver has the handler take a datagram.
 func (c *Conn) deliver(msg []byte) error {
 	if c.loop.poisons {
@@ -53,6 +46,10 @@ func (c *Conn) deliver(msg []byte) error {
 // deliverLent is deliver for Server.Poison.
 func (c *Conn) deliverLent(msg []byte) error {
 	lent := c.loop.lender.lend(msg)
-	defer spoil(lent)
+	defer func() {
+		for n := 0; n < len(lent); {
+			n += copy(lent[n:], poisonText)
+		}
+	}()
 	return c.handler.OnMessage(c, lent)
 }

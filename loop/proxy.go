@@ -210,13 +210,6 @@ func (a *arrival) late() {
 	a.abort(fmt.Errorf("%w after %v", ErrHandshakeTimeout, a.loop.server.HandshakeTimeout))
 }
 
-// abortArrivals is the drain of those that are not open yet.
-func (l *Loop) abortArrivals(reason error) {
-	for a := range l.arrivals {
-		a.abort(reason)
-	}
-}
-
 // Readable implements engine.Sink: it collects the header.
 func (a *arrival) Readable(p []byte) {
 	a.loop.enter()
@@ -257,10 +250,8 @@ func (a *arrival) identify(head proxyhead.Header) bool {
 	return a.counted
 }
 
-// Writable implements engine.Sink.
 func (a *arrival) Writable() {}
 
-// Closed implements engine.Sink.
 func (a *arrival) Closed(err error) {
 	a.loop.enter()
 	if err == io.EOF {
@@ -311,7 +302,6 @@ func (g *headerGuard) Readable(p []byte) {
 	c.loop.leave()
 }
 
-// Writable implements engine.Sink.
 func (g *headerGuard) Writable() { (*sink)(g.conn).Writable() }
 
 // Closed implements engine.Sink. It delivers what waits first: that is no header.
@@ -323,11 +313,4 @@ func (g *headerGuard) Closed(err error) {
 	}
 	c.rawSink().Closed(err)
 	c.loop.leave()
-}
-
-func (l *Loop) initArrivals() {
-	l.arrivals = make(map[*arrival]struct{})
-	if l.server.handshakers != nil {
-		l.tls = l.newTLSLoop()
-	}
 }

@@ -42,43 +42,44 @@ func (r CloseReason) String() string {
 
 // reasonFor looks at an error, once, when the close begins. Its methods are user code: they may
 // panic, as those of a typed nil do.
-func (c *Conn) reasonFor(err error) (r CloseReason) {
-	switch err {
-	case nil, ErrDetached:
-		return ClosedByHandler
-	case io.EOF:
-		return ClosedByPeer
-	case ErrIdle:
-		return ClosedByIdle
-	case ErrServerClosed:
-		return ClosedByDrain
+func (c *Conn) reasonFor(err error) CloseReason {
+	r := ClosedByHandler
+	if err != nil {
+		r = ClosedByOther
+		_ = c.loop.Try(func() { r = classify(err) })
 	}
-	r = ClosedByOther
-	_ = c.loop.Try(func() { r = classify(err) })
 	return r
+}
+
+// reasonOf has the errors that say what ended a connection.
+var reasonOf = []struct {
+	err    error
+	reason CloseReason
+}{
+	{io.EOF, ClosedByPeer},
+	{ErrIdle, ClosedByIdle},
+	{ErrServerClosed, ClosedByDrain},
+	{ErrSlowConsumer, ClosedBySlowConsumer},
+	{ErrSlowFrame, ClosedBySlowFrame},
+	{ErrDetached, ClosedByHandler},
+	{codec.ErrTooLong, ClosedByInput},
+	{codec.ErrMalformed, ClosedByInput},
 }
 
 // classify may panic.
 func classify(err error) CloseReason {
 	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return ClosedByPanic
+	}
+	for _, known := range reasonOf {
+		if errors.Is(err, known.err) {
+			return known.reason
+		}
+	}
 	var system *os.SyscallError
 	var network net.Error
-	switch {
-	case errors.As(err, &panicked):
-		return ClosedByPanic
-	case errors.Is(err, ErrIdle):
-		return ClosedByIdle
-	case errors.Is(err, ErrSlowConsumer):
-		return ClosedBySlowConsumer
-	case errors.Is(err, ErrSlowFrame):
-		return ClosedBySlowFrame
-	case errors.Is(err, ErrServerClosed):
-		return ClosedByDrain
-	case errors.Is(err, io.EOF):
-		return ClosedByPeer
-	case errors.Is(err, codec.ErrTooLong), errors.Is(err, codec.ErrMalformed):
-		return ClosedByInput
-	case errors.As(err, &system), errors.As(err, &network):
+	if errors.As(err, &system) || errors.As(err, &network) {
 		return ClosedByNetwork
 	}
 	return ClosedByOther

@@ -3,7 +3,6 @@ package loop
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -343,19 +342,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.limitConns()
-	if err := s.listen(ctx); err != nil {
-		s.closeListeners()
-		s.closePackets()
-		return err
-	}
-	err := s.startLoops()
-	if err == nil {
-		if err = s.servePackets(); err != nil {
-			err = errors.Join(err, s.abandon())
-		}
-	}
-	if err != nil {
-		s.watchdog.Stop()
+	if err := s.bringUp(ctx); err != nil {
 		s.closeListeners()
 		s.closePackets()
 		return err

@@ -165,22 +165,19 @@ func (s *Server) newListener(field string, l Listener) (*listener, error) {
 		idleTimeout: cmp.Or(l.IdleTimeout, s.IdleTimeout),
 		maxConns:    l.MaxConns,
 	}
-	if ln.maxConns < 0 {
-		return nil, fmt.Errorf("loop: %s.MaxConns is negative; 0 means no limit of its own", field)
-	}
 	if ln.accept == nil {
 		ln.accept = s.Accept
 	}
-	if ln.accept == nil {
+	switch {
+	case ln.maxConns < 0:
+		return nil, fmt.Errorf("loop: %s.MaxConns is negative; 0 means no limit of its own", field)
+	case ln.accept == nil:
 		return nil, fmt.Errorf("loop: %s.Accept is nil: it must return the Handler of each connection", field)
-	}
-	if l.IdleTimeout < 0 {
+	case l.IdleTimeout < 0:
 		return nil, fmt.Errorf("loop: %s.IdleTimeout is negative; 0 means Server.IdleTimeout", field)
-	}
-	if lacksUnit(l.IdleTimeout) {
+	case lacksUnit(l.IdleTimeout):
 		return nil, fmt.Errorf("loop: %s.IdleTimeout is %v: is the unit missing?", field, l.IdleTimeout)
-	}
-	if isTypedNil(ln.codec) {
+	case isTypedNil(ln.codec):
 		return nil, fmt.Errorf("loop: %s.Codec is a nil %T: leave it nil, or make one", field, ln.codec)
 	}
 	var err error

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -31,6 +32,23 @@ func (s *Server) limitConns() {
 	s.gate = gate.New(s.MaxConnsPerIP, s.IPv6Prefix, s.AcceptRate)
 }
 
+// bringUp opens the listeners and starts the loops. With an error no loop is left.
+func (s *Server) bringUp(ctx context.Context) error {
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	err := s.startLoops()
+	if err == nil {
+		if err = s.servePackets(); err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}
+	if err != nil {
+		s.watchdog.Stop()
+	}
+	return err
+}
+
 func (s *Server) startLoops() error {
 	s.makeWatchdog()
 	errs := make(chan error, s.NumLoops)
@@ -47,7 +65,7 @@ func (s *Server) startLoops() error {
 			err = fmt.Errorf("%w (a loop takes about 10 files: lower Server.NumLoops, which is %d, or raise the limit of open files, ulimit -n)",
 				err, s.NumLoops)
 		}
-		return errors.Join(err, s.stopEngine())
+		return errors.Join(err, s.engine.Stop())
 	}
 	s.looping.Store(true)
 	for _, l := range s.loops {
@@ -75,7 +93,7 @@ func (s *Server) abandon() error {
 	if _, stuck := s.drain(); stuck != nil {
 		return stuck
 	}
-	return s.stopEngine()
+	return s.engine.Stop()
 }
 
 // start is the first thing that runs on a loop. It tells whether OnStart has returned, in each

@@ -195,8 +195,8 @@ func (l *Loop) show() {
 // check is for turns of which more is to be known than their numbers: those of a drain, and of
 // tests.
 func (l *Loop) check() {
-	if l.draining {
-		l.checkDrained()
+	if l.draining && len(l.conns)+len(l.lingering) == 0 {
+		l.drainedOnce.Do(func() { close(l.drained) })
 	}
 	l.mustBeSound()
 }

@@ -136,9 +136,7 @@ func (c *Conn) stopTimers() {
 // here. After Close it does nothing and returns the zero Timer.
 func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 	c.loop.owner.Check("Conn.AfterFunc")
-	if f == nil {
-		panic("loop: Conn.AfterFunc with a nil func")
-	}
+	needFunc("Conn.AfterFunc", f != nil)
 	if c.isClosing() {
 		return Timer{}
 	}
@@ -170,9 +168,7 @@ func (c *Conn) Every(d time.Duration, f func()) Timer {
 // Timers of a loop that ends do not run any more.
 func (l *Loop) AfterFunc(d time.Duration, f func()) Timer {
 	l.owner.Check("Loop.AfterFunc")
-	if f == nil {
-		panic("loop: Loop.AfterFunc with a nil func")
-	}
+	needFunc("Loop.AfterFunc", f != nil)
 	return Timer{l: l, t: l.wheel.At(l.after(d), f)}
 }
 
@@ -186,9 +182,7 @@ func (l *Loop) Every(d time.Duration, f func()) Timer {
 }
 
 func checkEvery(method string, d time.Duration, f func()) {
-	if f == nil {
-		panic("loop: " + method + " with a nil func")
-	}
+	needFunc(method, f != nil)
 	if d <= 0 {
 		panic("loop: " + method + " with a period of " + d.String() + ": it must be positive")
 	}
@@ -262,7 +256,7 @@ func NewKeyed[K comparable, V any](l *Loop, expire func(expired []timing.Entry[K
 	return &Keyed[K, V]{l, timing.NewKeyedWheel(l.wheel.Wheel, expire)}
 }
 
-// touch is called before each change, which the loop must know of to set its bell.
+// touch is called before each change, which the loop must know of to set its next tick.
 func (k *Keyed[K, V]) touch(method string) {
 	k.l.owner.Check(method)
 	k.l.wheel.touched = true

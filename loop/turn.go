@@ -277,9 +277,7 @@ func (l *Loop) settle() {
 // panic in f is logged and counted. A nil f panics here.
 func (l *Loop) AtTurnEnd(f func()) {
 	l.owner.Check("Loop.AtTurnEnd")
-	if f == nil {
-		panic("loop: Loop.AtTurnEnd with a nil func")
-	}
+	needFunc("Loop.AtTurnEnd", f != nil)
 	l.atEnd = append(l.atEnd, f)
 }
 

@@ -85,14 +85,12 @@ func TestSleeps(t *testing.T) {
 		for range 3 {
 			time.Sleep(time.Hour)
 			begin()
-			expect(idle)
+			expect(awake)
+			time.Sleep(30 * time.Millisecond)
 			m.End()
-			time.Sleep(10 * time.Millisecond)
 			begin()
 			m.End()
-			expect(running)
-			time.Sleep(25 * time.Millisecond)
-			expect(idle)
+			expect(awake)
 			time.Sleep(25 * time.Millisecond)
 			expect(asleep)
 		}

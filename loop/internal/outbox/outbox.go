@@ -7,6 +7,7 @@ package outbox
 
 import (
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/internal/framing"
@@ -33,7 +34,6 @@ type Box struct {
 	tail   []byte
 	off    int // bytes of the first buffer that are written already
 	size   int // bytes that wait
-	next   *Box
 }
 
 // Len returns how many bytes wait.
@@ -189,9 +189,8 @@ type Store struct {
 	// loop that sends much in each turn has a large buffer in it.
 	hand *Box
 
-	spare  *Box
-	spares int
-	low    int // the fewest spares that there were since the last Trim
+	spare []*Box
+	low   int // the fewest spares that there were since the last Trim
 }
 
 // Large reports whether the Store keeps so much that it should be trimmed when that is not needed
@@ -201,12 +200,8 @@ func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
 // Trim gives the garbage collector what has not been used since the last Trim.
 func (s *Store) Trim() {
 	s.Pool.Trim()
-	for range s.low {
-		b := s.spare
-		s.spare, b.next = b.next, nil
-		s.spares--
-	}
-	s.low = s.spares
+	s.spare = slices.Delete(s.spare, 0, s.low)
+	s.low = len(s.spare)
 }
 
 // Get returns an empty box for a first frame of about n bytes: the one that the loop has at hand,
@@ -217,13 +212,13 @@ func (s *Store) Get(n int) *Box {
 		s.hand = nil
 		return b
 	}
-	b := s.spare
-	if b == nil {
+	var b *Box
+	if last := len(s.spare) - 1; last < 0 {
 		b = new(Box)
 	} else {
-		s.spare, b.next = b.next, nil
-		s.spares--
-		s.low = min(s.low, s.spares)
+		b, s.spare[last] = s.spare[last], nil
+		s.spare = s.spare[:last]
+		s.low = min(s.low, last)
 	}
 	b.tail = s.Pool.Get(n + Slack)
 	return b
@@ -270,9 +265,8 @@ func (s *Store) empty(b *Box) {
 // shelve keeps a box without its buffer.
 func (s *Store) shelve(b *Box) {
 	s.Pool.Put(b.tail)
-	if s.spares < keepBoxes {
-		*b = Box{filled: b.filled, next: s.spare}
-		s.spare = b
-		s.spares++
+	if len(s.spare) < keepBoxes {
+		*b = Box{filled: b.filled}
+		s.spare = append(s.spare, b)
 	}
 }
