@@ -62,9 +62,9 @@ type SchedulerConfig struct {
 // is zero or negative has passed: the callback runs at once, on a goroutine of the scheduler's.
 // Delays beyond the end of time, math.MaxInt64 for one, mean never.
 //
-// A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
-// counted. One that calls runtime.Goexit ends only itself. A nil callback, a period that is not
-// positive and the methods of the zero Scheduler are programmer's errors: the call panics.
+// The panic of a callback is recovered, reported to OnPanic and counted. A callback that calls
+// runtime.Goexit ends only itself. A nil callback, a period that is not positive and the methods of
+// the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
 	keys        keys[string, func()]
@@ -185,8 +185,7 @@ func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 }
 
 // Move makes the timer with the key due d from now, be that earlier or later than before. The error
-// is nil, ErrStopped, or ErrUnknownKey if there is no such timer: there never was one, its callback
-// has been started, or it was removed.
+// is nil, ErrStopped, or ErrUnknownKey if no timer with the key is pending.
 func (s *Scheduler) Move(key string, d time.Duration) error {
 	return s.keys.moveAfter(&s.driver, key, d)
 }
@@ -226,8 +225,8 @@ func (s *Scheduler) runDue() (more bool) {
 	return more
 }
 
-// takeNext takes a callback that is due from the wheel. It may be nil though there is more: the
-// wheel's budget has run out, which lets others have the lock.
+// takeNext takes a callback that is due. It is nil, and there is more, if the wheel's budget has
+// run out: so others get the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
 	s.mu.Mutex.Lock()
