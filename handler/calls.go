@@ -137,7 +137,8 @@ func (l CallLimits) filled() CallLimits {
 // closed Begin returns why. With an error done is not called. A nil done panics.
 func (cs *Calls[A]) Begin(timeout time.Duration, done func(answer A, err error)) (id uint64, err error) {
 	id = (cs.last + 1) & cs.ids
-	for id == 0 || cs.calls[id] != nil { // at most half of the ids are
+	// At most half of the ids are in use. An id that equals the count of calls is not given yet.
+	for id == 0 || id != cs.stats.Begun+1 && cs.calls[id] != nil {
 		id = (id + 1) & cs.ids
 	}
 	if err = cs.begin(id, timeout, done); err != nil {

@@ -22,8 +22,10 @@ type driver struct {
 	armed   time.Duration // when alarm goes off
 	running int           // goroutines in run, at most workers
 	stopped bool
-	ended   chan struct{} // since stop; closed when the last run is over
-	panics  uint64
+	ended   chan struct{} // closed when stopped is set and the last run is over
+
+	scheduled uint64 // calls, but for periods that were skipped
+	panics    uint64
 }
 
 // init is given the name of the function that makes a driver.
@@ -38,7 +40,7 @@ func (d *driver) init(by string, cfg KeyedConfig, workers int, runNext func() bo
 		cfg.OnPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
 	}
 	d.start, d.cfg, d.workers, d.runNext = time.Now(), cfg, workers, runNext
-	d.wheel, d.armed = New(Config{Tick: cfg.Tick}), math.MaxInt64
+	d.wheel, d.armed, d.ended = New(Config{Tick: cfg.Tick}), math.MaxInt64, make(chan struct{})
 }
 
 // queuedLock is a mutex for which callers queue, so that a run waits for one of them at most. With
@@ -81,14 +83,28 @@ func (d *driver) after(delay time.Duration) time.Duration {
 	return now + delay
 }
 
-// mayAdd returns why no timer may be added, if so. One that replaces another is not one more.
-func (d *driver) mayAdd(replaces bool) error {
+// schedule has f add or move a timer, with the lock held and the time so long from now.
+func (d *driver) schedule(delay time.Duration, f func(when time.Duration) error) error {
+	when := d.after(delay)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := f(when)
+	if err == nil {
+		d.wakeBy(when)
+	}
+	return err
+}
+
+// admit counts a timer to be added, or returns why none may be. One that replaces another is not
+// one more that is pending.
+func (d *driver) admit(replaces bool) error {
 	if d.stopped {
 		return ErrStopped
 	}
 	if !replaces && d.wheel.Len() >= d.cfg.MaxPending {
 		return &LimitError{Max: d.cfg.MaxPending}
 	}
+	d.scheduled++
 	return nil
 }
 
@@ -124,16 +140,20 @@ func (d *driver) arm() {
 	}
 }
 
-// stop ends the driver: no run begins any more. The alarm goes off at once, for nothing: the
-// runtime may keep a timer that is stopped, and the driver with it, until its time.
-func (d *driver) stop() {
+// stop ends the driver, and reports false if it has ended before: no run begins any more. The alarm
+// goes off at once, for nothing: the runtime may keep a timer that is stopped until its time.
+func (d *driver) stop() bool {
+	if d.stopped {
+		return false
+	}
+	d.stopped = true
 	if d.alarm != nil {
 		d.alarm.Reset(0)
 	}
-	d.stopped, d.ended = true, make(chan struct{})
 	if d.running == 0 {
 		close(d.ended)
 	}
+	return true
 }
 
 // run calls what is due. The alarm may go off when there are as many runs as may be.

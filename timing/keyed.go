@@ -46,15 +46,7 @@ func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[
 // before Set returns to a caller that is the expire function. The error is nil, ErrStopped, or a
 // *LimitError if it would be one entry too many.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
-	when := k.after(d)
-	k.enter()
-	defer k.mu.Unlock()
-	if err := k.mayAdd(k.has(key)); err != nil {
-		return err
-	}
-	k.set(key, value, when)
-	k.wakeBy(when)
-	return nil
+	return k.setAfter(&k.driver, key, value, d)
 }
 
 // Update gives a key the value that f returns, in one step: f gets the key's value, and false if it
@@ -71,7 +63,7 @@ func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V)
 		e.Value = f(e.Value, true)
 		return e.Value, nil
 	}
-	if err := k.mayAdd(false); err != nil {
+	if err := k.admit(false); err != nil {
 		return value, err
 	}
 	value = f(value, false)
@@ -83,14 +75,7 @@ func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V)
 // Move has the entry of a key expire d from now, be that earlier or later than before, and reports
 // true; false if there is none: there never was one, it has expired, or was removed.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
-	when := k.after(d)
-	k.enter()
-	defer k.mu.Unlock()
-	if !k.driver.wheel.Extend(k.timer(key), when) {
-		return false
-	}
-	k.wakeBy(when)
-	return true
+	return k.moveAfter(&k.driver, key, d) == nil
 }
 
 // When returns the deadline of a key's entry, and false if there is none.
@@ -106,10 +91,9 @@ func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	k.enter()
 	defer k.mu.Unlock()
-	if k.stopped {
+	if !k.stop() {
 		return nil
 	}
-	k.stop()
 	return k.takeAll()
 }
 

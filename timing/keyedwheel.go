@@ -39,14 +39,14 @@ func (noLock) Unlock() {}
 // Set is that of a [Keyed], but the entry expires at when, an offset on the owner's clock. If that
 // is not after the owner's time, it expires in the next Advance.
 func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
-	when = k.passedOr(when)
+	k.tellTime()
 	k.set(key, value, when)
 	k.wakeBy(when)
 }
 
 // Move is that of a [Keyed], with the time at which the entry expires.
 func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
-	when = k.passedOr(when)
+	k.tellTime()
 	if !k.wheel.Extend(k.timer(key), when) {
 		return false
 	}
@@ -62,14 +62,10 @@ func (k *KeyedWheel[K, V]) Drain(f func(key K, value V)) int {
 	return k.core.Drain(f)
 }
 
-// passedOr returns a deadline; in place of one that has passed, the tick that the owner has come
-// to. The inner wheel may be behind that, and would round the other up to a tick to come.
-func (k *KeyedWheel[K, V]) passedOr(when time.Duration) time.Duration {
+// tellTime tells the wheel of the keys what has passed, but runs nothing that is due.
+func (k *KeyedWheel[K, V]) tellTime() {
 	mustBeMade(k.wheel)
-	if when > k.owner.now {
-		return when
-	}
-	return k.owner.time(k.owner.reached(k.owner.now))
+	k.wheel.now = k.owner.now
 }
 
 // wakeBy makes sure that the owner's wheel calls ring when what was just set or moved is due.

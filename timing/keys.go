@@ -52,6 +52,30 @@ func (k *keys[K, V]) set(key K, value V, when time.Duration) {
 	k.entries[t.index] = Entry[K, V]{key, value}
 }
 
+// setAfter is set for keys of a driver.
+func (k *keys[K, V]) setAfter(d *driver, key K, value V, delay time.Duration) error {
+	return d.schedule(delay, func(when time.Duration) error {
+		if err := d.admit(k.has(key)); err != nil {
+			return err
+		}
+		k.set(key, value, when)
+		return nil
+	})
+}
+
+// moveAfter gives the entry of a key another deadline.
+func (k *keys[K, V]) moveAfter(d *driver, key K, delay time.Duration) error {
+	return d.schedule(delay, func(when time.Duration) error {
+		if d.stopped {
+			return ErrStopped
+		}
+		if !k.wheel.Extend(k.timer(key), when) {
+			return ErrUnknownKey
+		}
+		return nil
+	})
+}
+
 func (k *keys[K, V]) remove(key K) (value V, ok bool) {
 	t := k.timer(key)
 	if !k.wheel.Stop(t) {
@@ -84,17 +108,12 @@ type core[K comparable, V any] struct {
 	locker sync.Locker
 	expire func(expired []Entry[K, V])
 	batch  []Entry[K, V] // what takeDue has taken last
-	take   func(Due) bool
 }
 
 func (k *core[K, V]) init(w *Wheel, locker sync.Locker, expire func([]Entry[K, V])) {
 	k.keys, k.locker, k.expire = newKeys[K, V](w), locker, expire
 	if expire == nil {
 		k.expire = func([]Entry[K, V]) {}
-	}
-	k.take = func(d Due) bool {
-		k.batch = append(k.batch, k.takeOut(d.Timer))
-		return true
 	}
 }
 
@@ -105,7 +124,10 @@ func (k *core[K, V]) enter() {
 
 // takeDue takes up to a batch of what is due into k.batch, and reports whether there may be more.
 func (k *core[K, V]) takeDue(now time.Duration) (more bool) {
-	k.wheel.Take(now, keyedBatch, k.take)
+	k.wheel.Take(now, keyedBatch, func(d Due) bool {
+		k.batch = append(k.batch, k.takeOut(d.Timer))
+		return true
+	})
 	next, ok := k.wheel.Next()
 	return ok && next <= now
 }

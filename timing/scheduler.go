@@ -62,16 +62,14 @@ type SchedulerConfig struct {
 // is zero or negative has passed: the callback runs at once, on a goroutine of the scheduler's.
 // Delays beyond the end of time, math.MaxInt64 for one, mean never.
 //
-// A callback that panics harms nobody else: the panic is recovered, reported to OnPanic and
-// counted. One that calls runtime.Goexit ends only itself. A nil callback, a period that is not
-// positive and the methods of the zero Scheduler are programmer's errors: the call panics.
+// The panic of a callback is recovered, reported to OnPanic and counted. A callback that calls
+// runtime.Goexit ends only itself. A nil callback, a period that is not positive and the methods of
+// the zero Scheduler are programmer's errors: the call panics.
 type Scheduler struct {
 	driver
-	keys     keys[string, func()]
-	due      Due            // what take was given last
-	take     func(Due) bool // keeps one timer that is due
-	stat     SchedulerStats // but for what Stats finds elsewhere
-	lateness [64]uint64     // callbacks by the length of their lateness in bits
+	keys        keys[string, func()]
+	latenessMax time.Duration
+	lateness    [64]uint64 // callbacks by the length of their lateness in bits
 }
 
 // NewScheduler returns an empty Scheduler. It panics if the config makes no sense.
@@ -82,10 +80,6 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	s := &Scheduler{}
 	s.init("NewScheduler", KeyedConfig{cfg.Tick, cfg.MaxPending, cfg.OnPanic}, max(cfg.Workers, 1), s.runDue)
 	s.keys = newKeys[string, func()](s.wheel)
-	s.take = func(d Due) bool {
-		s.due = d
-		return false
-	}
 	return s
 }
 
@@ -119,22 +113,19 @@ func (s *Scheduler) Every(d time.Duration, f func()) (Job, error) {
 	return s.add(d, d, f)
 }
 
-func (s *Scheduler) add(d, period time.Duration, f func()) (Job, error) {
-	when := s.after(d)
-	s.lock()
-	defer s.mu.Unlock()
-	if err := s.mayAdd(false); err != nil {
-		return Job{}, err
-	}
-	var t Timer
-	if period > 0 {
-		t = s.wheel.Every(when, period, f)
-	} else {
-		t = s.wheel.At(when, f)
-	}
-	s.stat.Scheduled++
-	s.wakeBy(when)
-	return Job{s, t}, nil
+func (s *Scheduler) add(d, period time.Duration, f func()) (t Job, err error) {
+	err = s.schedule(d, func(when time.Duration) error {
+		if err := s.admit(false); err != nil {
+			return err
+		}
+		if t.s = s; period > 0 {
+			t.t = s.wheel.Every(when, period, f)
+		} else {
+			t.t = s.wheel.At(when, f)
+		}
+		return nil
+	})
+	return t, err
 }
 
 // Stop removes the timer and reports whether that prevented a future call: true for a pending
@@ -146,7 +137,7 @@ func (t Job) Stop() bool {
 	}
 	t.s.lock()
 	defer t.s.mu.Unlock()
-	return t.s.countStopped(t.s.wheel.Stop(t.t))
+	return t.s.wheel.Stop(t.t)
 }
 
 // Reset moves a pending timer to d from now and reports true; false once it was started or stopped.
@@ -155,14 +146,12 @@ func (t Job) Reset(d time.Duration) bool {
 	if t.s == nil {
 		return false
 	}
-	when := t.s.after(d)
-	t.s.lock()
-	defer t.s.mu.Unlock()
-	if !t.s.wheel.Reset(t.t, when) {
-		return false
-	}
-	t.s.wakeBy(when)
-	return true
+	return nil == t.s.schedule(d, func(when time.Duration) error {
+		if !t.s.wheel.Reset(t.t, when) {
+			return ErrUnknownKey
+		}
+		return nil
+	})
 }
 
 // Pending reports whether the timer is going to call its function.
@@ -187,18 +176,7 @@ func (t Job) When() (when time.Time, ok bool) {
 // *LimitError.
 func (s *Scheduler) Set(key string, d time.Duration, f func()) error {
 	mustCall("Set", f)
-	when := s.after(d)
-	s.lock()
-	defer s.mu.Unlock()
-	replaces := s.keys.has(key)
-	if err := s.mayAdd(replaces); err != nil {
-		return err
-	}
-	s.keys.set(key, f, when)
-	s.countStopped(replaces)
-	s.stat.Scheduled++
-	s.wakeBy(when)
-	return nil
+	return s.keys.setAfter(&s.driver, key, f, d)
 }
 
 // SetAt is Set with the time at which f is called, which is taken as [Scheduler.At] takes it.
@@ -207,20 +185,9 @@ func (s *Scheduler) SetAt(key string, t time.Time, f func()) error {
 }
 
 // Move makes the timer with the key due d from now, be that earlier or later than before. The error
-// is nil, ErrStopped, or ErrUnknownKey if there is no such timer: there never was one, its callback
-// has been started, or it was removed.
+// is nil, ErrStopped, or ErrUnknownKey if no timer with the key is pending.
 func (s *Scheduler) Move(key string, d time.Duration) error {
-	when := s.after(d)
-	s.lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return ErrStopped
-	}
-	if !s.wheel.Extend(s.keys.timer(key), when) {
-		return ErrUnknownKey
-	}
-	s.wakeBy(when)
-	return nil
+	return s.keys.moveAfter(&s.driver, key, d)
 }
 
 // Remove stops the timer with the key. True means that its callback will never run; false that
@@ -230,13 +197,6 @@ func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
 	_, ok := s.keys.remove(key)
-	return s.countStopped(ok)
-}
-
-func (s *Scheduler) countStopped(ok bool) bool {
-	if ok {
-		s.stat.Stopped++
-	}
 	return ok
 }
 
@@ -265,8 +225,8 @@ func (s *Scheduler) runDue() (more bool) {
 	return more
 }
 
-// takeNext takes a callback that is due from the wheel. It may be nil though there is more: the
-// wheel's budget has run out, which lets others have the lock.
+// takeNext takes a callback that is due. It is nil, and there is more, if the wheel's budget has
+// run out: so others get the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
 	const budget = 256
 	s.mu.Mutex.Lock()
@@ -274,23 +234,21 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 	if s.stopped {
 		return nil, false
 	}
-	now, skipped := s.now(), s.wheel.counts.Skipped
-	if s.wheel.Take(now, budget, s.take) == 0 {
+	var d Due
+	now := s.now()
+	if s.wheel.Take(now, budget, func(due Due) bool { d = due; return false }) == 0 {
 		next, ok := s.wheel.Next()
 		return nil, ok && next <= now
 	}
-	d := s.due
-	s.due = Due{}
 	if f = d.Func; f == nil {
 		f = s.keys.takeOut(d.Timer).Value
 	}
 	if s.wheel.Pending(d.Timer) { // a periodic one, which has been filed anew
-		s.stat.Scheduled += 1 + s.wheel.counts.Skipped - skipped
+		s.scheduled++
 	}
 	late := max(now-d.When, 0)
-	s.stat.LatenessMax = max(s.stat.LatenessMax, late)
+	s.latenessMax = max(s.latenessMax, late)
 	s.lateness[bits.Len64(uint64(late))]++
-	s.stat.Fired++
 	if s.running < s.workers {
 		s.arm() // another run takes what is due meanwhile
 	}
@@ -327,10 +285,9 @@ func (s *Scheduler) Drain(fn func(Pending)) int {
 func (s *Scheduler) Stop() []Pending {
 	s.lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	if !s.stop() {
 		return nil
 	}
-	s.stop()
 	return s.takeAll()
 }
 
@@ -357,7 +314,6 @@ func (s *Scheduler) takeAll() (all []Pending) {
 		all = append(all, Pending{When: s.start.Add(p.when), Key: e.Key, Func: e.Value})
 	}
 	s.keys.clear()
-	s.stat.Stopped += uint64(len(all))
 	return all
 }
 
@@ -380,8 +336,16 @@ type SchedulerStats struct {
 func (s *Scheduler) Stats() SchedulerStats {
 	s.lock()
 	defer s.mu.Unlock()
-	st := s.stat
-	st.Pending, st.Skipped, st.Panics = s.wheel.Len(), s.wheel.counts.Skipped, s.panics
+	counts := &s.wheel.counts
+	st := SchedulerStats{
+		Scheduled:   s.scheduled + counts.Skipped,
+		Pending:     counts.Pending,
+		Fired:       counts.Fired,
+		Stopped:     s.scheduled - uint64(counts.Pending) - counts.Fired, // the rest
+		Skipped:     counts.Skipped,
+		Panics:      s.panics,
+		LatenessMax: s.latenessMax,
+	}
 	above := uint64(0) // callbacks as late as this or later
 	for n := len(s.lateness) - 1; n > 0; n-- {
 		if above += s.lateness[n]; above > st.Fired/100 {

@@ -39,11 +39,11 @@ func (w *Wheel) Rings() []Ring {
 	var rings []Ring
 	for level := range numLevels {
 		shift := uint(level) * slotBits
-		slot := w.tick << shift
-		if slot>>shift != w.tick || slot > 1<<62 {
-			break // 292 years and more
+		span := w.time(1 << shift)
+		if span > 1<<62 {
+			break // 146 years and more
 		}
-		r := Ring{Span: time.Duration(slot), Hand: int(w.pos >> shift & slotMask)}
+		r := Ring{Span: span, Hand: int(w.pos >> shift & slotMask)}
 		for n := range numSlots {
 			if at := level<<slotBits | n; at < len(w.slots) && w.slots[at].first != 0 {
 				r.Occupied[0] |= 1 << n
