@@ -40,9 +40,9 @@ type CallLimits struct {
 	Timeout time.Duration
 	// Max is how many may be under way. 0 means DefaultMaxCalls, 65,536, or fewer if ids are short.
 	Max int
-	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice as
-	// many ids as calls under way. An id comes again when all others have had their turn, so that a
-	// late answer is not taken for that of a later call.
+	// IDBits is how many bits the protocol has for an id, 8 to 64. 0 means 32. There must be twice
+	// as many ids as calls under way. An id comes again when all others have had their turn, so
+	// that a late answer is not taken for that of a later call.
 	IDBits int
 }
 

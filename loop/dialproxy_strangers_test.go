@@ -100,6 +100,6 @@ func TestDialThroughStrangersProxies(t *testing.T) {
 		addr := freeport.Addr(t)
 		host, port, _ := net.SplitHostPort(addr)
 		stranger(t, addr, "microsocks", "-i", host, "-p", port, "-u", "me", "-P", "secret")
-		through(t, "socks5h", addr, "password is wrong", "connection refused")
+		through(t, "socks5h", addr, "authentication failed", "connection refused")
 	})
 }

@@ -446,8 +446,8 @@ func (c *Conn) keepTLS() {
 }
 
 const (
-	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much of
-	// its input is discarded meanwhile.
+	// lingerTimeout is how long the peer's end is waited for after ours, and lingerBytes how much
+	// of its input is discarded meanwhile.
 	lingerTimeout = time.Second
 	lingerBytes   = 1 << 20
 )

@@ -60,11 +60,11 @@ type Server struct {
 
 	// TLS makes Addr speak TLS, by crypto/tls. nil means plain. It may not be changed after Start,
 	// but its hooks (GetCertificate, GetConfigForClient) may answer differently each time, and its
-	// methods may be called. They run on goroutines beside the loops, as many as GOMAXPROCS at a time;
-	// the others wait. A hook that takes long, as it asks somebody else (a key server, say), keeps its
-	// place for a fifth of a second at most, as long as no more than MaxHandshakes of them last. Its
-	// context ends with the handshake; if it does not heed that, its goroutine lasts until it
-	// returns. A panic in a hook fails the handshake.
+	// methods may be called. They run on goroutines beside the loops, as many as GOMAXPROCS at a
+	// time; the others wait. A hook that takes long, as it asks somebody else (a key server, say),
+	// keeps its place for a fifth of a second at most, as long as no more than MaxHandshakes of
+	// them last. Its context ends with the handshake; if it does not heed that, its goroutine lasts
+	// until it returns. A panic in a hook fails the handshake.
 	//
 	// Accept is called after the handshake. An end without close_notify is io.ErrUnexpectedEOF.
 	TLS *tls.Config
@@ -122,10 +122,10 @@ type Server struct {
 	// OnStop is called as the last thing on each loop whose OnStart has returned.
 	OnStop func(l *Loop)
 
-	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say) panic
-	// there, as it does in builds with the race detector. To look costs each call of a method a
-	// microsecond, so it is for tests and for finding a fault; without it nothing is looked at, and
-	// such a call is a data race.
+	// Strict makes each call on the wrong goroutine (Conn.Send from a goroutine of yours, say)
+	// panic there, as it does in builds with the race detector. To look costs each call of a method
+	// a microsecond, so it is for tests and for finding a fault; without it nothing is looked at,
+	// and such a call is a data race.
 	Strict bool
 
 	// Poison finds bytes that are used after they were lent. OnMessage gets a copy of each message,

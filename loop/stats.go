@@ -32,9 +32,9 @@ type Stats struct {
 
 	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
 
-	// Lost datagrams are those that the system did not take, that were too long to be received, that
-	// came when their session was paused or had been closed in the same turn, or of new peers that
-	// came faster than sessions can be opened.
+	// Lost datagrams are those that the system did not take, that were too long to be received,
+	// that came when their session was paused or had been closed in the same turn, or of new peers
+	// that came faster than sessions can be opened.
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks
@@ -63,9 +63,10 @@ type LoopStats struct {
 	Mailbox  int // functions that wait, those of the batch that runs included
 	HeldBack uint64
 
-	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond they
-	// were due, posts and tells after they were put into an empty mailbox. A loop that keeps up has
-	// a Lag below a millisecond. The largest of the last 10 to 20 seconds, and since the start.
+	// Lag is how late callbacks ran that did run: timers and OnIdle hooks after the millisecond
+	// they were due, posts and tells after they were put into an empty mailbox. A loop that keeps
+	// up has a Lag below a millisecond. The largest of the last 10 to 20 seconds, and since the
+	// start.
 	Lag, MaxLag time.Duration
 
 	// Turn is how long the loop was busy at a stretch, without looking at its sockets: with the
@@ -84,8 +85,8 @@ type LoopStats struct {
 	// had waited that were taken from the mailbox together.
 	Turns, Late, Waited Histogram
 
-	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most, and
-	// none shorter than a millisecond. As for Turn, short ones are measured now and then only.
+	// SlowTurns are the longest turns of the last ten minutes, the longest first: eight at most,
+	// and none shorter than a millisecond. As for Turn, short ones are measured now and then only.
 	SlowTurns []SlowTurn
 }
 

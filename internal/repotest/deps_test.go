@@ -34,7 +34,7 @@ var floors = map[string][]string{
 	"timing/rediswheel/wheelmetrics": {"timing/rediswheel", "github.com/prometheus/client_golang/..."}, // a leaf
 
 	// Floor 2: loops. Only gnetengine knows gnet.
-	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule},
+	"loop":                     {"timing", "codec", "internal/framing", "loop/internal/...", zerologModule, sysModule, "golang.org/x/net/proxy"},
 	"loop/internal/...":        {"codec", "timing", "internal/framing", "loop/internal/...", zerologModule, sysModule},
 	"loop/internal/engine":     {},
 	"loop/internal/gnetengine": {"loop/internal/...", "github.com/panjf2000/gnet/v2/...", zerologModule, sysModule},
@@ -154,7 +154,7 @@ func TestLinkedModules(t *testing.T) {
 		"github.com/mattn/go-colorable", "github.com/mattn/go-isatty", // of zerolog
 		"github.com/panjf2000/ants/v2", "github.com/panjf2000/gnet/v2", "github.com/valyala/bytebufferpool",
 		"go.uber.org/multierr", "go.uber.org/zap", "golang.org/x/sync", "gopkg.in/natefinch/lumberjack.v2", // of gnet
-		"github.com/pires/go-proxyproto", "github.com/rs/zerolog", "golang.org/x/sys",
+		"github.com/pires/go-proxyproto", "github.com/rs/zerolog", "golang.org/x/net", "golang.org/x/sys",
 	}
 	metrics := []string{
 		"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "github.com/prometheus/common",

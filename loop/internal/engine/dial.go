@@ -48,9 +48,9 @@ type Datagram struct {
 	Data []byte
 	Peer netip.AddrPort // zero if the socket speaks with one only
 
-	// Local is the address to answer from: the one that the datagram was sent to, or for a broadcast
-	// an address of the link that it came by. It is zero where the socket is bound to one address, and
-	// where the system does not tell; then the system chooses.
+	// Local is the address to answer from: the one that the datagram was sent to, or for a
+	// broadcast an address of the link that it came by. It is zero where the socket is bound to one
+	// address, and where the system does not tell; then the system chooses.
 	Local netip.Addr
 
 	Cut bool // it was longer than Data

@@ -25,8 +25,8 @@ const (
 	maxDatagram = 1 << 16 // what one may have
 	outArena    = 128 << 10
 
-	// longest4 and longest6 are how many bytes one may carry: its own length has 16 bits, as has that
-	// of the whole packet of IPv4.
+	// longest4 and longest6 are how many bytes one may carry: its own length has 16 bits, as has
+	// that of the whole packet of IPv4.
 	longest4, longest6 = 1<<16 - 1 - 20 - 8, 1<<16 - 1 - 8
 )
 

@@ -30,8 +30,8 @@ const (
 var internalError = []byte{21, 3, 1, 0, 2, 2, 80}
 
 var (
-	// ErrNoInput is why a connection failed whose peer has ended it before its first byte, as health
-	// checks do. It does not count as a handshake that failed.
+	// ErrNoInput is why a connection failed whose peer has ended it before its first byte, as
+	// health checks do. It does not count as a handshake that failed.
 	ErrNoInput = errors.New("the peer ended the connection before its first byte")
 
 	errHelloTooLong = errors.New("tls: a ClientHello of more than 64 KiB")

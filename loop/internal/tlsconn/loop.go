@@ -40,7 +40,8 @@ type LoopConfig struct {
 	// has ended.
 	Post func(f func()) bool
 
-	// After has f run on the loop after d, unless it is stopped before. Both are called on the loop.
+	// After has f run on the loop after d, unless it is stopped before. Both are called on the
+	// loop.
 	After func(d time.Duration, f func()) (stop func())
 
 	// Clock returns the time since whenever. Later has Conn.GoOn called in a turn that is to come,
