@@ -65,10 +65,7 @@ func (h *Hub) streamArgs() []any {
 func (w *worker) publishArgs(s *segment) (keys []string, args []any) {
 	hub, k, bucket := w.lane.hub, &w.lane.hub.keys, s.items[0].bucket
 	s.node = hub.keeper.name()
-	keys = append(make([]string, 0, 4+len(s.items)), k.receipt(bucket, hub.node), k.tombstone(bucket, s.node), k.joined(bucket, s.node))
-	if !hub.masters.sharded() {
-		keys = append(keys, k.nodes())
-	}
+	keys = append(make([]string, 0, 1+len(s.items)), k.receipt(bucket, hub.node))
 	number, again := hub.commands.Add(1), 0
 	if slices.ContainsFunc(s.items, func(o *outgoing) bool { return o.unclear }) {
 		again = 1
@@ -88,7 +85,10 @@ func (w *worker) publishArgs(s *segment) (keys []string, args []any) {
 			if o.here {
 				sign = "+"
 			}
-			keys = append(keys, k.members(o.place, s.node), k.users(o.place))
+			keys = append(keys, k.members(o.place, s.node), k.users(o.place), k.tombstone(bucket, s.node), k.joined(bucket, s.node))
+			if !hub.masters.sharded() {
+				keys = append(keys, k.nodes())
+			}
 			args = append(args, sign, o.data, from)
 		}
 	}

@@ -1,8 +1,8 @@
 -- Tells ordered rooms whose keys share a slot what a node has to say, in its order: messages, users who have
 -- come or gone, and the question where a room stands.
--- KEYS: receipt, the node's tombstone, the node's rooms, and but in a cluster, where they are in another slot,
--- the leases; then for each item the stream, and of a user the node's members of the room, and the room's
--- users. ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH,
+-- KEYS: receipt; for each item the stream, and of a user the node's members of the room, the room's users, the
+-- node's tombstone, its rooms, and but in a cluster, where they are in another slot, the leases. Keys that need
+-- not exist are those of users alone: while a slot moves, Redis refuses scripts with such keys. ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH,
 -- database, length of a stream, its time to live in ms, the server's identity as the node knows it, the node;
 -- then three of each item:
 -- m, what the publisher knows, and the entry with that identity. What it knows is "epoch-*", if the stream's
@@ -78,20 +78,20 @@ function act.m(key, _, entry)
 end
 
 -- change notes that a user has come or gone. Only the first and the last of a user are events.
-local function change(key, user, from, op, members, users)
-  if redis.call('EXISTS', KEYS[2]) == 1 then return 'DEAD' end
-  if command == 'PUBLISH' then
+local function change(key, user, from, op, members, users, tombstone, rooms, leases)
+  if redis.call('EXISTS', tombstone) == 1 then return 'DEAD' end
+  if leases then
     local t = redis.call('TIME')
-    local lease = tonumber(redis.call('ZSCORE', KEYS[4], node) or 0)
+    local lease = tonumber(redis.call('ZSCORE', leases, node) or 0)
     if lease <= tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000) then error({err = 'NOLEASE of ' .. node}) end
   end
   if redis.call(op == '+' and 'SADD' or 'SREM', members, user) == 0 then return 'OK' end
   local room, kind, n = string.match(key, '}o:(.*)$'), 'j', redis.call('HINCRBY', users, user, op == '+' and 1 or -1)
   if op == '+' then
-    redis.call('SADD', KEYS[3], room)
+    redis.call('SADD', rooms, room)
     if n > 1 then return 'OK' end
   else
-    if redis.call('EXISTS', members) == 0 then redis.call('SREM', KEYS[3], room) end
+    if redis.call('EXISTS', members) == 0 then redis.call('SREM', rooms, room) end
     if n > 0 then return 'OK' end
     redis.call('HDEL', users, user)
     kind = 'l'
@@ -101,7 +101,7 @@ local function change(key, user, from, op, members, users)
 end
 act['+'], act['-'] = change, change
 
-local out, continues, k = {}, not again and theirs == me, command == 'PUBLISH' and 5 or 4
+local out, continues, k, many = {}, not again and theirs == me, 2, command == 'PUBLISH' and 6 or 5
 for i = 9, #args, 3 do
   local op, key, done = args[i], keys[k], nil
   if op ~= 'p' then -- what follows one that failed must not overtake it
@@ -111,11 +111,11 @@ for i = 9, #args, 3 do
     done = continue(key, args[i + 1], args[i + 2])
   end
   if not done then
-    local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2])
+    local ok, err = pcall(act[op], key, args[i + 1], args[i + 2], op, keys[k + 1], keys[k + 2], keys[k + 3], keys[k + 4], many == 6 and keys[k + 5])
     done = ok and err or '!' .. (type(err) == 'table' and err.err or tostring(err))
     if not ok then failed[key] = done end
   end
-  k = k + ((op == '+' or op == '-') and 3 or 1)
+  k = k + ((op == '+' or op == '-') and many or 1)
   out[#out + 1] = done
 end
 out[#out + 1] = me
