@@ -253,8 +253,9 @@ func localOf(a netip.AddrPort, v4 bool) netip.AddrPort {
 // connect begins a connect on the loop, if the engine can do that.
 func (a *dialing) connect(remote netip.AddrPort) bool {
 	l := a.loop
+	e, can := l.server.engine.(engine.Connector)
 	local, ok := a.localFor(remote)
-	if !ok {
+	if !can || !ok || remote.Addr().Zone() != "" {
 		return false
 	}
 	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
@@ -266,9 +267,8 @@ func (a *dialing) connect(remote netip.AddrPort) bool {
 		}
 		return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
 	}
-	cancel, ok := l.server.engine.Connect(l.index, local, remote, opened)
-	a.stop = cancel
-	return ok
+	a.stop = e.Connect(l.index, local, remote, opened)
+	return true
 }
 
 // wrap says what was tried, as package net does.

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // slowDials is an engine whose attempts fail after a while, in words of their own.
@@ -20,11 +17,6 @@ type slowDials struct {
 }
 
 var errOwnWords = errors.New("lookup name.test: i/o timeout")
-
-func (*slowDials) Connect(int, netip.AddrPort, netip.AddrPort,
-	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
-	return nil, false
-}
 
 func (e *slowDials) Dial(context.Context, net.Dialer, string, string) (net.Conn, error) {
 	time.Sleep(e.after)

@@ -53,7 +53,7 @@ type listener struct {
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
 	net                   net.Listener
-	own                   engine.Accepting  // in place of net, if the engine can
+	own                   net.Listener      // in place of net, if the engine can
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
 	control               engine.Control    // of that
@@ -143,11 +143,11 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
-		in, err := ln.next()
+		nc, err := ln.next()
 		switch {
 		case err == nil:
 			backoff = minBackoff
-			ln.admit(in)
+			ln.admit(nc)
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
@@ -177,48 +177,41 @@ func (s *Server) pause(d time.Duration) bool {
 }
 
 // admit gives an accepted connection to the loop with the fewest, or refuses it.
-func (ln *listener) admit(in incoming) {
+func (ln *listener) admit(nc net.Conn) {
 	s := ln.server
 	s.accepted.Add(1)
-	remote, local := keepAddr(in.RemoteAddr(), &ln.lastRemote), keepAddr(in.LocalAddr(), &ln.lastLocal)
+	remote, local := keepAddr(nc.RemoteAddr(), &ln.lastRemote), keepAddr(nc.LocalAddr(), &ln.lastLocal)
 	if remote == nil {
 		s.refused.Add(1) // it has gone already
-		reset(in)
+		reset(nc)
 		return
 	}
 	a := &arrival{ln: ln, local: local, remote: remote, trusted: ln.trusts(remote)}
 	if err := a.count(); err != nil {
-		ln.refuse(in, err)
+		ln.refuse(nc, err)
 		return
 	}
 	if a.loop = s.place(); a.loop == nil {
 		a.uncount()
-		ln.refuse(in, ErrServerClosed)
+		ln.refuse(nc, ErrServerClosed)
 		return
 	}
 	a.placed = true
-	ln.hand(in, a.loop, a.land, a.lost)
+	ln.hand(nc, a.loop, a.land, a.lost)
 }
 
 // refuse has a connection that must not come in linger with the farewell, or resets it. A client
 // that waits for TLS could not read a farewell.
-func (ln *listener) refuse(in incoming, reason error) {
+func (ln *listener) refuse(nc net.Conn, reason error) {
 	s := ln.server
 	s.refused.Add(1)
-	s.logRefusal(reason, in.RemoteAddr())
+	s.logRefusal(reason, nc.RemoteAddr())
 	if len(s.Farewell) == 0 || ln.tls != nil || !s.mayLinger() {
-		reset(in)
+		reset(nc)
 		return
 	}
 	l := s.leastLoaded()
-	ln.hand(in, l, l.sayFarewell, func(error) { <-s.lingerers })
-}
-
-// An incoming is an accepted connection that belongs to no loop yet: a net.Conn, or a Newcomer of
-// an engine that accepts by itself.
-type incoming interface {
-	RemoteAddr() net.Addr
-	LocalAddr() net.Addr
+	ln.hand(nc, l, l.sayFarewell, func(error) { <-s.lingerers })
 }
 
 // acceptOwn has the engine accept, if it can. A listener with options of its own, or from outside,
@@ -229,7 +222,8 @@ func (ln *listener) acceptOwn() {
 	}
 }
 
-func (ln *listener) next() (incoming, error) {
+// next waits for a connection.
+func (ln *listener) next() (net.Conn, error) {
 	if ln.own != nil {
 		return ln.own.Accept()
 	}
@@ -237,33 +231,15 @@ func (ln *listener) next() (incoming, error) {
 }
 
 // reset ends it at once.
-func reset(in incoming) {
-	switch in := in.(type) {
-	case engine.Newcomer:
-		in.Close()
-	case *net.TCPConn:
-		_ = in.SetLinger(0)
-		_ = in.Close()
-	case net.Conn:
-		_ = in.Close()
+func reset(nc net.Conn) {
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
 	}
+	_ = nc.Close()
 }
 
 // hand gives an accepted connection to l, where open is called soon, or else lost.
-func (ln *listener) hand(in incoming, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
-	nc, isNet := in.(net.Conn)
-	if !isNet {
-		err := l.postUrgent(func() {
-			if err := in.(engine.Newcomer).Join(l.index, open); err != nil {
-				lost(err)
-			}
-		})
-		if err != nil {
-			reset(in)
-			lost(err)
-		}
-		return
-	}
+func (ln *listener) hand(nc net.Conn, l *Loop, open func(engine.Socket) engine.Sink, lost func(error)) {
 	if err := ln.fit(nc); err != nil {
 		lost(err)
 		return

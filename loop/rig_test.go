@@ -65,10 +65,10 @@ func (r *rig) yielded() bool { return r.eng.again.Swap(0) != 0 }
 
 // rigEngine counts.
 type rigEngine struct {
-	engine.Connector // nil: a rig does not dial
-	wakes, again     atomic.Int64
-	tick             time.Duration
-	changes          int // of tick
+	engine.Engine // nil: a rig does not dial
+	wakes, again  atomic.Int64
+	tick          time.Duration
+	changes       int // of tick
 }
 
 func (*rigEngine) Listen(context.Context, net.ListenConfig, string, string) (net.Listener, error) {

@@ -3,10 +3,7 @@ package looptest
 import (
 	"context"
 	"net"
-	"net/netip"
 	"syscall"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // A Backend is what loop.Dialers of a Server reach at an address: the other side is the test's.
@@ -65,7 +62,7 @@ func (b *Backend) Accept() *Peer {
 	}
 }
 
-// Dial implements engine.Connector.
+// Dial implements engine.Engine.
 func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
 	local := d.LocalAddr
 	to := backendAddr{network, address}
@@ -89,10 +86,4 @@ func (m *memory) Dial(ctx context.Context, d net.Dialer, network, address string
 	}
 	b.waiting <- p
 	return &memConn{local: local, remote: to, peer: p}, nil
-}
-
-// Connect implements engine.Connector: everything is dialled.
-func (m *memory) Connect(int, netip.AddrPort, netip.AddrPort,
-	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
-	return nil, false
 }

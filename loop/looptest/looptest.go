@@ -153,10 +153,8 @@ func (s *Server) tryOpen(i int, remote net.Addr) (*Peer, error) {
 // memory, both ways: the test may look at what callbacks wrote, and callbacks may write what the
 // test has looked at before.
 func (s *Server) Sleep(d time.Duration) {
-	for _, l := range s.memory.loops {
-		l.mu.Lock() // seen by the loop when it wakes
-		//lint:ignore SA2001 what matters is the order
-		l.mu.Unlock()
+	for i := range s.Loops() {
+		s.memory.At(i).Fence()
 	}
 	time.Sleep(d)
 	s.settle()
@@ -188,7 +186,7 @@ func (s *Server) Do(i int, f func(l *loop.Loop)) {
 // Meanwhile bytes and connections wait, and time can pass.
 func (s *Server) Stall(i int) (resume func()) {
 	blocked := make(chan struct{})
-	s.memory.loops[i].push(func() { <-blocked })
+	s.memory.At(i).Execute(func() { <-blocked })
 	s.settle()
 	return sync.OnceFunc(func() {
 		close(blocked)

@@ -7,25 +7,18 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
-var (
-	errEnded   = errors.New("looptest: the loop has ended")
-	errForeign = errors.New("looptest: a connection that is not of memory (Listener of the Server?)")
-)
+var errForeign = errors.New("looptest: a connection that is not of memory (Listener of the Server?)")
 
 // memory implements engine.Engine: what gnet and the kernel do, without either.
 type memory struct {
-	host     engine.Host
-	base     time.Time
-	loops    []*memLoop
-	running  sync.WaitGroup
-	stopping atomic.Bool
-	blind    atomic.Bool
-	peers    atomic.Int64
+	taskloop.Loops
+	blind atomic.Bool
+	peers atomic.Int64
 
 	mu        sync.Mutex
 	listeners []*memListener
@@ -104,38 +97,6 @@ func (m *memory) dial(addr, remote net.Addr) (*Peer, error) {
 // Capacity implements engine.Engine: there are no files.
 func (m *memory) Capacity(int) int { return math.MaxInt32 }
 
-// Start implements engine.Engine.
-func (m *memory) Start(n int, base time.Time, h engine.Host) error {
-	m.host, m.base = h, base
-	for i := range n {
-		l := &memLoop{index: i}
-		l.ticker = time.AfterFunc(engine.Never, func() { l.push(func() { h.OnTick(i) }) })
-		l.ready = sync.NewCond(&l.mu)
-		m.loops = append(m.loops, l)
-		m.running.Go(l.run)
-	}
-	return nil
-}
-
-// Wake implements engine.Engine.
-func (m *memory) Wake(loop int) error {
-	m.loops[loop].push(func() { m.host.OnWake(loop) })
-	return nil
-}
-
-// TickAt implements engine.Engine.
-func (m *memory) TickAt(loop int, when time.Duration) {
-	t := m.loops[loop].ticker
-	if when == engine.Never {
-		t.Stop()
-		return
-	}
-	t.Reset(max(0, when-time.Since(m.base)))
-}
-
-// Again implements engine.Engine.
-func (m *memory) Again(loop int) { _ = m.Wake(loop) }
-
 // Enroll implements engine.Engine.
 func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
 	c, ok := nc.(*memConn)
@@ -145,111 +106,21 @@ func (m *memory) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 		return
 	}
 	s := c.peer.sock
-	s.loop = m.loops[loop]
-	var answered atomic.Bool
-	done := make(chan struct{})
-	s.loop.push(func() {
-		if answered.CompareAndSwap(false, true) {
-			close(done)
-			s.open(open(s))
-		}
-	})
-	go func() {
-		select {
-		case <-done:
-		case <-s.loop.gone():
-			if answered.CompareAndSwap(false, true) {
-				lost(errEnded)
-			}
-		}
-	}()
+	s.loop = m.At(loop)
+	s.loop.Put(func() { s.open(open(s)) }, func() { lost(engine.ErrEnded) })
 }
 
 // Stop implements engine.Engine.
 func (m *memory) Stop() error {
-	m.stopping.Store(true)
-	for _, l := range m.loops {
-		l.end()
-	}
-	m.running.Wait()
+	m.End()
 	return nil
 }
 
-// Lost implements engine.Engine.
-func (m *memory) Lost(loop int) { m.loops[loop].end() }
-
 func (m *memory) breakLoop(i int, err error) {
-	l := m.loops[i]
-	l.push(func() {
-		m.host.Ended(i, err)
-		l.end()
+	m.At(i).Execute(func() {
+		m.Host.Ended(i, err)
+		m.Lost(i)
 	})
-}
-
-// memLoop is one loop: a goroutine with a queue of what happens.
-type memLoop struct {
-	index int
-	mu    sync.Mutex
-	ready *sync.Cond
-	queue []func()
-	ended chan struct{}
-	over  bool
-
-	ticker *time.Timer
-}
-
-func (l *memLoop) push(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queue = append(l.queue, f)
-	l.ready.Signal()
-}
-
-func (l *memLoop) gone() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended == nil {
-		l.ended = make(chan struct{})
-		if l.over {
-			close(l.ended)
-		}
-	}
-	return l.ended
-}
-
-func (l *memLoop) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over && l.ended != nil {
-		close(l.ended)
-	}
-	l.over = true
-	l.ticker.Stop()
-	l.ready.Signal()
-}
-
-func (l *memLoop) run() {
-	for {
-		f := l.next()
-		if f == nil {
-			return
-		}
-		f()
-	}
-}
-
-func (l *memLoop) next() func() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) == 0 && !l.over {
-		l.ready.Wait()
-	}
-	if l.over {
-		return nil
-	}
-	f := l.queue[0]
-	l.queue = l.queue[1:]
-	return f
 }
 
 // memListener implements net.Listener.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // others.
 type socket struct {
 	memory *memory
-	loop   *memLoop
+	loop   *taskloop.Loop
 	sink   engine.Sink // used on the loop only; nil if refused
 
 	mu       sync.Mutex
@@ -97,7 +98,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 	}
 	if !s.blocked && !s.reading && n > 0 {
 		s.reading = true
-		s.loop.push(s.readSoon)
+		s.loop.Execute(s.readSoon)
 	}
 	return n, nil
 }
@@ -128,7 +129,7 @@ func (s *socket) NotifyWritable() bool {
 func (s *socket) offer() {
 	if s.waiting && s.room > 0 && !s.closed {
 		s.waiting = false
-		s.loop.push(s.writable)
+		s.loop.Execute(s.writable)
 	}
 }
 
@@ -247,7 +248,7 @@ func (s *socket) refused() {
 func (s *socket) signal() {
 	if s.opened && !s.signaled && !s.closed && (s.reset() || !s.paused && (len(s.in) > 0 || s.end != nil && !s.ended)) {
 		s.signaled = true
-		s.loop.push(s.deliver)
+		s.loop.Execute(s.deliver)
 	}
 }
 

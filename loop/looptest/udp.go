@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // Weather is what happens to UDP datagrams on their way, in both directions: each number is how
@@ -150,7 +151,7 @@ type memPort struct {
 	loops  []*memPackets
 }
 
-// ListenPacket implements engine.Connector.
+// ListenPacket implements engine.Engine.
 func (m *memory) ListenPacket(_ context.Context, _ net.ListenConfig, network, address string, n int) (engine.PacketPort, error) {
 	addr, err := net.ResolveUDPAddr(network, address)
 	if err != nil {
@@ -173,19 +174,12 @@ func (p *memPort) Close() error { return nil }
 
 // Serve implements engine.PacketPort.
 func (p *memPort) Serve(loop int, open func(engine.Packets) engine.PacketSink) error {
-	s := &memPackets{memory: p.memory, loop: p.memory.loops[loop]}
-	done := make(chan struct{})
-	s.loop.push(func() {
-		defer close(done)
+	s := &memPackets{memory: p.memory, loop: p.memory.At(loop)}
+	p.loops[loop] = s
+	return engine.Call(s.loop, func() error {
 		s.sink = open(s)
-	})
-	select {
-	case <-done:
-		p.loops[loop] = s
 		return nil
-	case <-s.loop.gone():
-		return errEnded
-	}
+	})
 }
 
 // arrive brings a datagram to the loop of its peer.
@@ -197,27 +191,27 @@ func (p *memPort) arrive(msg string, from netip.AddrPort) {
 // memPackets implements engine.Packets.
 type memPackets struct {
 	memory *memory
-	loop   *memLoop
+	loop   *taskloop.Loop
 	sink   engine.PacketSink
 	remote netip.AddrPort // of one that was dialled
 	closed bool           // on the loop
 }
 
 func (s *memPackets) arrive(d engine.Datagram) {
-	s.loop.push(func() {
+	s.loop.Execute(func() {
 		if !s.closed {
 			s.sink.Received([]engine.Datagram{d}, false)
 		}
 	})
 }
 
-// ConnectPacket implements engine.Connector.
+// ConnectPacket implements engine.Engine.
 func (m *memory) ConnectPacket(loop int, _ engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	if !local.IsValid() {
 		local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1)
 	}
-	return &memPackets{memory: m, loop: m.loops[loop], sink: sink, remote: remote}, local, nil
+	return &memPackets{memory: m, loop: m.At(loop), sink: sink, remote: remote}, local, nil
 }
 
 func (s *memPackets) Send(p []byte, peer netip.AddrPort, _ netip.Addr) error {
@@ -256,7 +250,7 @@ func (s *memPackets) reach(msg string) {
 	switch {
 	case b == nil:
 	case b.answer == nil:
-		s.loop.push(func() {
+		s.loop.Execute(func() {
 			if !s.closed {
 				s.sink.Failed(&net.OpError{Op: "read", Err: syscall.ECONNREFUSED})
 			}

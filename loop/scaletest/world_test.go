@@ -274,11 +274,6 @@ func (w *world) Dial(context.Context, net.Dialer, string, string) (net.Conn, err
 	return nil, errNoDialing
 }
 
-func (w *world) Connect(int, netip.AddrPort, netip.AddrPort,
-	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
-	return nil, false
-}
-
 func (w *world) ListenPacket(context.Context, net.ListenConfig, string, string, int) (engine.PacketPort, error) {
 	return nil, errNoDialing
 }

@@ -1,32 +1,18 @@
 package engine
 
 import (
-	"context"
 	"net"
 	"net/netip"
 )
 
-// A Connector is the part of an Engine that goes out, and that speaks UDP.
+// A Connector is an Engine that connects without waiting.
 type Connector interface {
-	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
-	// is for Enroll.
-	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
-
-	// Connect begins, on the loop, to connect a TCP socket to an address, and does not wait. open
-	// is called on the loop, once and never inline: with the socket and its own address, or with
-	// the error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and
-	// then open is not called; after open it does nothing. False: this engine cannot; use Dial and
-	// Enroll.
+	// Connect begins, on the loop, to connect a TCP socket to an address, which has no zone. open is
+	// called on the loop, once and never inline: with the socket and its own address, or with the
+	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
+	// open is not called; after open it does nothing.
 	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
-		cancel func(), ok bool)
-
-	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
-	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
-
-	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address, and returns its
-	// own. control, which may be nil, is called meanwhile.
-	ConnectPacket(loop int, control Control, local, remote netip.AddrPort, sink PacketSink) (
-		Packets, netip.AddrPort, error)
+		cancel func())
 }
 
 // A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.

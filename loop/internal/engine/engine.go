@@ -7,6 +7,7 @@ import (
 	"context"
 	"math"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -46,7 +47,17 @@ type Engine interface {
 	// be used any more.
 	Enroll(loop int, nc net.Conn, open func(Socket) Sink, lost func(error))
 
-	Connector
+	// Dial connects by d, names resolved, and blocks meanwhile: it is not for loops. Its connection
+	// is for Enroll.
+	Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error)
+
+	// ListenPacket binds a UDP address by lc, for n loops. It may be called before Start.
+	ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (PacketPort, error)
+
+	// ConnectPacket makes, on the loop, a UDP socket that speaks with one address, and returns its
+	// own. control, which may be nil, is called meanwhile.
+	ConnectPacket(loop int, control Control, local, remote netip.AddrPort, sink PacketSink) (
+		Packets, netip.AddrPort, error)
 
 	// Lost says, on the loop, that its goroutine is ending because a callback called
 	// runtime.Goexit: it will never answer again.

@@ -10,21 +10,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // accepting accepts connections that only a loop's own epoll instance will know: package net would
 // tell Go's poller of each, set four options, and have to be asked for a copy of the descriptor.
 // Options are inherited from the listener.
 type accepting struct {
-	engine *Engine
-	file   *os.File // the listener's socket: package net lets nobody else wait for it
-	raw    syscall.RawConn
+	net.Listener
+	file *os.File // its socket: package net lets nobody else wait for it
+	raw  syscall.RawConn
 }
 
 // Accepting implements engine.Acceptor.
-func (e *Engine) Accepting(ln net.Listener) engine.Accepting {
+func (*Engine) Accepting(ln net.Listener) net.Listener {
 	tcp, ok := ln.(*net.TCPListener)
 	if !ok {
 		return nil
@@ -33,7 +33,7 @@ func (e *Engine) Accepting(ln net.Listener) engine.Accepting {
 	if err != nil {
 		return nil
 	}
-	a := &accepting{engine: e, file: file}
+	a := &accepting{Listener: ln, file: file}
 	if a.raw, err = file.SyscallConn(); err == nil {
 		controlErr := a.raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) })
 		err = errors.Join(err, controlErr)
@@ -45,9 +45,9 @@ func (e *Engine) Accepting(ln net.Listener) engine.Accepting {
 	return a
 }
 
-// Accept implements engine.Accepting. It is by package syscall, as x/sys asks each socket whether
+// Accept implements net.Listener. It is by package syscall, as x/sys asks each socket whether
 // it is one of SCTP.
-func (a *accepting) Accept() (engine.Newcomer, error) {
+func (a *accepting) Accept() (net.Conn, error) {
 	var fd int
 	var from syscall.Sockaddr
 	var err error
@@ -70,7 +70,7 @@ func (a *accepting) Accept() (engine.Newcomer, error) {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("getsockname", err)
 	}
-	return &newcomer{engine: a.engine, fd: fd, remote: tcpAddr(from), local: tcpAddr(local)}, nil
+	return &newcomer{fd: fd, remote: tcpAddr(from), local: tcpAddr(local)}, nil
 }
 
 func (a *accepting) Close() error { return a.file.Close() }
@@ -86,9 +86,10 @@ func tcpAddr(a syscall.Sockaddr) *net.TCPAddr {
 	return new(net.TCPAddr)
 }
 
-// newcomer implements engine.Newcomer.
+// A newcomer is an accepted connection that has not joined a loop: no more of a net.Conn is there
+// than an engine.Acceptor promises.
 type newcomer struct {
-	engine        *Engine
+	net.Conn      // nil
 	fd            int
 	remote, local *net.TCPAddr
 }
@@ -96,18 +97,8 @@ type newcomer struct {
 func (n *newcomer) RemoteAddr() net.Addr { return n.remote }
 func (n *newcomer) LocalAddr() net.Addr  { return n.local }
 
-// Join implements engine.Newcomer.
-func (n *newcomer) Join(loop int, open func(engine.Socket) engine.Sink) error {
-	return (&socket{loop: n.engine.loops[loop], fd: n.fd}).begin(open)
-}
-
-func (n *newcomer) Net() (net.Conn, error) {
-	f := os.NewFile(uintptr(n.fd), "socket")
-	defer f.Close()
-	return net.FileConn(f)
-}
-
-func (n *newcomer) Close() {
-	_ = unix.SetsockoptLinger(n.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	_ = unix.Close(n.fd)
+// Close resets the connection.
+func (n *newcomer) Close() error {
+	sockets.Harden(n.fd)
+	return unix.Close(n.fd)
 }

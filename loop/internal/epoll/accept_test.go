@@ -16,7 +16,7 @@ import (
 )
 
 // visit has a listener of ours accept one connection, and package net another to the same address.
-func visit(t *testing.T, r *rig, network, listen string) (own engine.Newcomer, ownPeer net.Conn, model net.Conn, modelPeer net.Conn) {
+func visit(t *testing.T, r *rig, network, listen string) (own net.Conn, ownPeer net.Conn, model net.Conn, modelPeer net.Conn) {
 	t.Helper()
 	lc := net.ListenConfig{KeepAlive: -1}
 	ln, err := lc.Listen(context.Background(), network, listen)
@@ -94,16 +94,14 @@ func TestAcceptsAsPackageNet(t *testing.T) {
 	})
 }
 
-// A newcomer joins a loop, becomes a connection of package net, or is reset.
+// A newcomer joins a loop, or is reset.
 func TestNewcomers(t *testing.T) {
 	engines(t, 1, func(t *testing.T, r *rig) {
 		own, peer, _, _ := visit(t, r, "tcp", "127.0.0.1:0")
 		e := newEar()
-		r.do(0, func() {
-			if err := own.Join(0, func(engine.Socket) engine.Sink { return e }); err != nil {
-				t.Error(err)
-			}
-		})
+		if err := r.enroll(own, func(engine.Socket) engine.Sink { return e }); err != nil {
+			t.Error(err)
+		}
 		if _, err := peer.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -111,27 +109,14 @@ func TestNewcomers(t *testing.T) {
 			t.Errorf("heard %q", got)
 		}
 		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
-		nc, err := own.Net()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = nc.Write([]byte("full")); err == nil {
-			err = nc.Close()
-		}
-		if b, readErr := io.ReadAll(peer); err != nil || readErr != nil || string(b) != "full" {
-			t.Errorf("read %q, %v, %v", b, err, readErr)
-		}
-		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
 		own.Close()
 		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("read: %v, want a reset", err)
 		}
 		own, peer, _, _ = visit(t, r, "tcp", "127.0.0.1:0")
-		r.do(0, func() {
-			if err := own.Join(0, func(engine.Socket) engine.Sink { return nil }); err != nil {
-				t.Error(err)
-			}
-		})
+		if err := r.enroll(own, func(engine.Socket) engine.Sink { return nil }); err != nil {
+			t.Error(err)
+		}
 		if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("refused: %v, want io.EOF", err)
 		}

@@ -35,17 +35,14 @@ type attempt struct {
 // Connect implements engine.Connector, with a non-blocking connect in the loop's own epoll
 // instance.
 func (e *Engine) Connect(loop int, local, remote netip.AddrPort,
-	open func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
+	open func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func()) {
 	l := e.loops[loop]
-	if remote.Addr().Zone() != "" {
-		return nil, false
-	}
 	a := &attempt{loop: l, local: local, remote: remote, open: open, fd: -1}
 	if err := a.begin(); err != nil {
 		a.over = true
-		l.execute(func() { open(nil, netip.AddrPort{}, err) })
+		l.Execute(func() { open(nil, netip.AddrPort{}, err) })
 	}
-	return a.cancel, true
+	return a.cancel
 }
 
 // begin makes a socket that connects. Its options are those that package net gives its connections.

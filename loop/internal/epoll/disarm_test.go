@@ -59,7 +59,7 @@ func TestArmingLooksOnceMore(t *testing.T) {
 	defer in.Close()
 	defer out.Close()
 	r := &rally{rig: newRig(t, 1), in: int(in.Fd()), out: out, more: 2 * disarmAfter}
-	l := &eventLoop{engine: &Engine{host: r}, ended: make(chan struct{})}
+	l := &eventLoop{engine: &Engine{host: r}}
 	p, err := newPoller(l, time.Now())
 	defer p.close()
 	if err == nil {

@@ -6,13 +6,10 @@
 package epoll
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,7 +17,8 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
-	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size, of which only
@@ -29,10 +27,9 @@ import (
 // copied, which is a third of what it costs.
 const readBuffer = 512 << 10
 
-var errEnded = errors.New("loop: the event loop has ended")
-
 // Engine implements engine.Engine.
 type Engine struct {
+	sockets.Network
 	host  engine.Host
 	loops []*eventLoop
 }
@@ -42,6 +39,8 @@ func New() *Engine { return &Engine{} }
 
 // eventLoop is one loop. A field is the loop's own unless its comment says otherwise.
 type eventLoop struct {
+	*taskloop.Queue // of what other goroutines want; any may use it
+
 	engine  *Engine
 	index   int
 	poll    *poller
@@ -50,27 +49,6 @@ type eventLoop struct {
 	packets *netpackets.Batch // what UDP sockets read into
 
 	running sync.WaitGroup // the goroutine; any may wait for it
-	once    sync.Once
-	ended   chan struct{} // closed when the loop takes no more tasks
-}
-
-// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
-// listeners, logs and the program's own files, and a share for sockets that are being accepted.
-func (*Engine) Capacity(loops int) int {
-	n := math.MaxInt32
-	var lim unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
-		n = int(min(uint64(lim.Cur), math.MaxInt32))
-	}
-	return max(1, n-n/16-32-10*loops)
-}
-
-// Listen implements engine.Engine.
-func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
-	if network == "unix" {
-		return unixsock.Listen(ctx, lc, address)
-	}
-	return lc.Listen(ctx, network, address)
 }
 
 // Start implements engine.Engine. Each loop has to show that its timer and other goroutines wake
@@ -78,7 +56,7 @@ func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address
 func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 	e.host = h
 	for i := range n {
-		l := &eventLoop{engine: e, index: i, ended: make(chan struct{})}
+		l := &eventLoop{engine: e, index: i}
 		p, err := newPoller(l, base)
 		if err != nil {
 			p.close()
@@ -98,16 +76,13 @@ func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 
 // run is the loop's goroutine.
 func (l *eventLoop) run() {
-	defer l.end() // also if a callback has ended the goroutine
+	defer l.End() // also if a callback has ended the goroutine
 	if err := l.poll.run(); err != nil {
-		l.end()
-		l.poll.tellEnd(errEnded)
+		l.End()
+		l.poll.tellEnd(engine.ErrEnded)
 		l.engine.host.Ended(l.index, fmt.Errorf("loop: event loop %d ended: %w", l.index, err))
 	}
 }
-
-// end releases who waits for the loop.
-func (l *eventLoop) end() { l.once.Do(func() { close(l.ended) }) }
 
 // TickAt implements engine.Engine.
 func (e *Engine) TickAt(loop int, when time.Duration) { e.loops[loop].poll.timer.setAt(when) }
@@ -122,7 +97,7 @@ func (e *Engine) Wake(loop int) error {
 func (e *Engine) Again(loop int) { e.loops[loop].poll.again = true }
 
 // Lost implements engine.Engine.
-func (e *Engine) Lost(loop int) { e.loops[loop].end() }
+func (e *Engine) Lost(loop int) { e.loops[loop].End() }
 
 // Stop implements engine.Engine.
 func (e *Engine) Stop() error {
@@ -137,51 +112,29 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// execute has f run on the loop. Any goroutine may call it.
-func (l *eventLoop) execute(f func()) { l.poll.execute(f) }
-
-// call runs f on the loop, and waits for it. errEnded: the loop ends, and f was not called, or has
-// ended it.
-func (l *eventLoop) call(f func() error) error {
-	result := make(chan error, 1)
-	l.execute(func() { result <- f() })
-	select {
-	case err := <-result:
-		return err
-	case <-l.ended:
-	}
-	select {
-	case err := <-result:
-		return err
-	default:
-		return errEnded
-	}
-}
-
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	go func() {
-		l := e.loops[loop]
-		_, tcp := nc.(*net.TCPConn)
-		fd, err := takeOver(nc)
-		if err != nil {
-			lost(err)
-			return
-		}
-		s := &socket{loop: l, fd: fd, unix: !tcp}
-		var begun atomic.Bool
-		err = l.call(func() error {
-			if !begun.CompareAndSwap(false, true) {
-				return nil
-			}
-			return s.begin(open)
-		})
-		if err == errEnded && begun.CompareAndSwap(false, true) {
-			lost(errors.Join(err, unix.Close(fd)))
-		} else if err != nil && err != errEnded {
+	l := e.loops[loop]
+	s, err := l.take(nc)
+	if err != nil {
+		go lost(err)
+		return
+	}
+	l.Put(func() {
+		if err := s.begin(open); err != nil {
 			lost(err)
 		}
-	}()
+	}, func() { lost(errors.Join(engine.ErrEnded, unix.Close(s.fd))) })
+}
+
+// take makes a socket of a connection.
+func (l *eventLoop) take(nc net.Conn) (*socket, error) {
+	if n, ok := nc.(*newcomer); ok {
+		return &socket{loop: l, fd: n.fd}, nil
+	}
+	fd, err := takeOver(nc)
+	_, tcp := nc.(*net.TCPConn)
+	return &socket{loop: l, fd: fd, unix: !tcp}, err
 }
 
 // takeOver returns a copy of nc's descriptor, and closes nc.
@@ -199,9 +152,4 @@ func takeOver(nc net.Conn) (fd int, err error) {
 		return -1, fmt.Errorf("fcntl: %w", failed)
 	}
 	return fd, err
-}
-
-// Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
-	return d.DialContext(ctx, network, address)
 }

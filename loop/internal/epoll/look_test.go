@@ -84,7 +84,7 @@ func TestTurnsLetOthersIn(t *testing.T) {
 			default:
 			}
 			if turns++; turns == asked {
-				r.loops[0].execute(func() { close(done) })
+				r.loops[0].Execute(func() { close(done) })
 			}
 			r.mu.Lock()
 			r.posts[0] = append(r.posts[0], busy)

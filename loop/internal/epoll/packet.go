@@ -69,7 +69,7 @@ type groupPort struct {
 	sockets []*netpackets.Socket // nil: with its loop, or closed
 }
 
-// ListenPacket implements engine.Connector.
+// ListenPacket implements engine.Engine.
 func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
 	engine.PacketPort, error) {
 	sockets, addr, err := netpackets.Bind(ctx, lc, network, address, n)
@@ -89,7 +89,7 @@ func (p *groupPort) Serve(loop int, open func(engine.Packets) engine.PacketSink)
 		return err
 	}
 	s := &packets{Socket: sock, loop: l}
-	err := l.call(func() error { return s.add(open) })
+	err := engine.Call(l, func() error { return s.add(open) })
 	if s.added { // also if open has ended the loop
 		p.sockets[loop] = nil
 	}
@@ -106,7 +106,7 @@ func (p *groupPort) Close() (err error) {
 	return err
 }
 
-// ConnectPacket implements engine.Connector.
+// ConnectPacket implements engine.Engine.
 func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	l := e.loops[loop]

@@ -6,13 +6,15 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -61,18 +63,8 @@ type poller struct {
 	again    bool        // the loop wants another turn
 	leaving  atomic.Bool // run is to return; any goroutine may set it
 	err      error       // why run returns, if nobody has asked for it
-	wokenBy  wokenBy
 	requests requests
 }
-
-// wokenBy says what has ended the loop's last wait.
-type wokenBy uint8
-
-const (
-	byNothing wokenBy = iota // it has not waited yet
-	byKernel                 // the instance became ready
-	byRequest                // another goroutine
-)
 
 // A pollee is told what epoll says of its descriptor.
 type pollee interface {
@@ -86,22 +78,20 @@ type entry struct {
 	generation int32
 }
 
-// requests are what other goroutines want the loop to do. Any goroutine may use them. A loop that
-// waits is woken by Go's scheduler, as one goroutine wakes another, which costs no system call:
-// what waits in Go's poller gives up when its deadline is over.
+// requests are what other goroutines want the loop to do, besides its queue. Any goroutine may use
+// them. A loop that waits is woken by Go's scheduler, as one goroutine wakes another, which costs no
+// system call: what waits in Go's poller gives up when its deadline is over.
 type requests struct {
 	turn    atomic.Bool // a turn is wanted
-	called  atomic.Bool // tasks has something
+	called  atomic.Bool // the queue has something
 	resting atomic.Bool // the loop waits, or is about to, and nobody has woken it
-
-	mu    sync.Mutex
-	tasks []func()
 }
 
 // newPoller returns the poller of a loop that ticks by the time since base. close must be called in
 // each case.
 func newPoller(l *eventLoop, base time.Time) (p *poller, err error) {
 	p = &poller{loop: l, fd: -1, outer: -1}
+	l.Queue = taskloop.NewQueue(p.call)
 	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return p, os.NewSyscallError("epoll_create1", err)
 	}
@@ -130,38 +120,32 @@ func newPoller(l *eventLoop, base time.Time) (p *poller, err error) {
 // prove has the loop, which runs, show that its timer and other goroutines wake it.
 func (p *poller) prove(within time.Duration) error {
 	deadline := time.Now().Add(within)
-	rung := make(chan struct{}, 1)
-	p.execute(func() {
-		p.timer.proof = func() bool {
-			if p.wokenBy != byKernel {
-				return false
-			}
-			rung <- struct{}{}
-			return true
+	await := func(c <-chan struct{}, otherwise error) error {
+		select {
+		case <-c:
+			return nil
+		case <-time.After(time.Until(deadline)):
+			return otherwise
+		case <-p.loop.Ended():
+			return engine.ErrEnded
 		}
+	}
+	rung, heard := make(chan struct{}), make(chan struct{})
+	p.loop.Execute(func() {
+		p.timer.proof = rung
 		p.timer.ringSoon()
 	})
-	select {
-	case <-rung:
-	case <-time.After(within):
-		return errNoTimer
-	case <-p.loop.ended:
-		return errEnded
+	if err := await(rung, errNoTimer); err != nil {
+		return err
 	}
-	for heard := make(chan bool, 1); ; {
-		p.execute(func() { heard <- p.wokenBy == byRequest })
-		select {
-		case woken := <-heard:
-			if woken {
-				return nil
-			}
-			runtime.Gosched() // it was awake
-		case <-time.After(time.Until(deadline)):
+	for !p.requests.resting.Load() { // it is awake
+		if time.Now().After(deadline) {
 			return errNoWake
-		case <-p.loop.ended:
-			return errEnded
 		}
+		runtime.Gosched()
 	}
+	p.loop.Execute(func() { close(heard) })
+	return await(heard, errNoWake)
 }
 
 // run polls until leave is called, and returns nil, or until that fails.
@@ -171,7 +155,6 @@ func (p *poller) run() error {
 		err = raw.Read(p.rounds)
 	}
 	for errors.Is(err, os.ErrDeadlineExceeded) { // somebody has woken it
-		p.wokenBy = byRequest
 		if err = p.file.SetReadDeadline(time.Time{}); err == nil {
 			err = raw.Read(p.rounds)
 		}
@@ -203,7 +186,6 @@ func (p *poller) rounds(uintptr) (leave bool) {
 		}
 		r.resting.Store(true)
 		if p.leaving.Load() || !r.pending() { // who comes from here on wakes it
-			p.wokenBy = byKernel // if it comes back here
 			return p.leaving.Load()
 		}
 	}
@@ -243,7 +225,7 @@ func (p *poller) round() (more bool) {
 			e.pollee.polled(ev.Events)
 		}
 	}
-	if wanted && p.requests.run() {
+	if wanted && p.runRequests() {
 		asked = true
 	}
 	if asked {
@@ -271,13 +253,9 @@ func (p *poller) wake() {
 	p.wakeUp()
 }
 
-// execute has f run on the loop. Any goroutine may call it.
-func (p *poller) execute(f func()) {
-	r := &p.requests
-	r.mu.Lock()
-	r.tasks = append(r.tasks, f)
-	r.called.Store(true)
-	r.mu.Unlock()
+// call has the loop look into its queue. Any goroutine may call it.
+func (p *poller) call() {
+	p.requests.called.Store(true)
 	p.wakeUp()
 }
 
@@ -292,20 +270,17 @@ func (p *poller) wakeUp() {
 // pending reports whether the loop is wanted.
 func (r *requests) pending() bool { return r.turn.Load() || r.called.Load() }
 
-// run does what others want to be done, and reports whether a turn is wanted, too. It is called on
-// the loop.
-func (r *requests) run() (turn bool) {
-	if r.called.Load() {
-		r.mu.Lock()
-		tasks := r.tasks
-		r.tasks = nil
-		r.called.Store(false)
-		r.mu.Unlock()
-		for _, f := range tasks {
-			f()
+// runRequests does what others want to be done, and reports whether a turn is wanted, too. What is
+// wanted meanwhile comes after the next look at the sockets.
+func (p *poller) runRequests() (turn bool) {
+	if p.requests.called.Swap(false) {
+		for range p.loop.Len() {
+			if f := p.loop.Next(); f != nil {
+				f()
+			}
 		}
 	}
-	return r.turn.Swap(false)
+	return p.requests.turn.Swap(false)
 }
 
 // add begins to watch fd.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // What other goroutines ask a loop for is done, whether it sleeps or is busy.
@@ -22,7 +24,7 @@ func TestRequestsWakeTheLoop(t *testing.T) {
 				for i := range 500 {
 					r.do(i%2, func() { ran[i%2]++ })
 					done := make(chan struct{})
-					r.loops[i%2].execute(func() { ran[i%2]++; close(done) })
+					r.loops[i%2].Execute(func() { ran[i%2]++; close(done) })
 					wait(t, done, "a task")
 				}
 			})
@@ -48,7 +50,7 @@ func TestWhoComesLastIsHeard(t *testing.T) {
 						continue
 					}
 					done := make(chan struct{})
-					l.execute(func() { close(done) })
+					l.Execute(func() { close(done) })
 					wait(t, done, "a task")
 				}
 			})
@@ -96,12 +98,12 @@ func TestDeafLoops(t *testing.T) {
 	for want, run := range map[error]func(l *eventLoop){
 		errNoTimer: func(l *eventLoop) { l.run() },
 		errNoWake: func(l *eventLoop) {
-			for l.poll.wokenBy = byKernel; !l.poll.leaving.Load(); { // it looks all the time
+			for !l.poll.leaving.Load() { // it looks all the time
 				l.poll.round()
 			}
 		},
 	} {
-		l := &eventLoop{engine: &Engine{host: newRig(t, 1)}, ended: make(chan struct{})}
+		l := &eventLoop{engine: &Engine{host: newRig(t, 1)}}
 		p, err := newPoller(l, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -140,13 +142,13 @@ func TestWakeAfterTheEnd(t *testing.T) {
 		defer in.Close()
 		defer out.Close()
 		defer func() {
-			if fd := int(in.Fd()); poll(fd)&unix.POLLIN != 0 {
+			if fd := int(in.Fd()); sockets.Poll(fd)&unix.POLLIN != 0 {
 				t.Error("something was written into another's file")
 			}
 		}()
 	}
 	_ = e.Wake(0)
-	e.loops[0].execute(func() { t.Error("ran") })
+	e.loops[0].Execute(func() { t.Error("ran") })
 }
 
 // dialled connects loop 0 to a peer.

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // quiet reports whether the loop comes to rest: whether nothing is reported any more. Looking takes
 // no report away.
 func quiet(r *rig) (rests bool) {
 	for range 200 {
-		if r.do(0, func() { rests = poll(r.loops[0].poll.fd) == 0 }); rests {
+		if r.do(0, func() { rests = sockets.Poll(r.loops[0].poll.fd) == 0 }); rests {
 			return true
 		}
 	}
@@ -48,7 +49,7 @@ func TestEndedSocketsAreQuiet(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = peer.Close()
-			for end := time.Now().Add(patience); poll(sock.(*socket).fd)&unix.POLLHUP == 0 && time.Now().Before(end); {
+			for end := time.Now().Add(patience); sockets.Poll(sock.(*socket).fd)&unix.POLLHUP == 0 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
 			if !quiet(r) {

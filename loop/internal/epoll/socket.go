@@ -4,6 +4,7 @@ package epoll
 
 import (
 	"io"
+	"net"
 	"os"
 	"syscall"
 	"unsafe"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // maxRaw is how much is read or written without telling Go's scheduler. That saves a tenth of what
@@ -18,9 +20,6 @@ import (
 // is longer than 20 µs, and starts a thread for it, which finds nothing. To copy so much takes a
 // tenth of a millisecond, in which the P serves nobody else: less than a handler may take.
 const maxRaw = readBuffer
-
-// maxIovecs is what one writev takes; the system refuses more.
-const maxIovecs = 1024
 
 // maxRawPieces is how many pieces are written so.
 const maxRawPieces = 8
@@ -106,14 +105,12 @@ func (s *socket) read() {
 	}
 }
 
-// checkPaused ends a paused socket that was reset. If the peer had ended its output before that,
-// the system's error is another one, and what came is all there is: it must not be lost. Nor must
-// what is in a unix socket, where a reset only means that the peer has not read everything.
+// checkPaused ends a paused socket that was reset. What is in a unix socket must not be lost: a
+// reset only means there that the peer has not read everything.
 func (s *socket) checkPaused() {
 	if !s.unix {
-		n, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
-			s.over(os.NewSyscallError("read", errno))
+		if err := sockets.WasReset(s.fd); err != nil {
+			s.over(err)
 			return
 		}
 	}
@@ -145,14 +142,14 @@ func (s *socket) over(err error) {
 func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > maxRaw {
 		n, err := unix.Write(s.fd, p) // which Go's scheduler is told of
-		return max(n, 0), failed("write", err)
+		return max(n, 0), sockets.Failed("write", err)
 	}
 	n, _, errno := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
 		uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	if errno == 0 {
 		return int(n), nil
 	}
-	return 0, failed("write", errno)
+	return 0, sockets.Failed("write", errno)
 }
 
 // Writev implements engine.Socket: a few pieces as Write does it, by sendmsg(2). writev(2) would go
@@ -167,8 +164,8 @@ func (s *socket) Writev(bufs [][]byte) (int, error) {
 		size += len(bufs[i])
 	}
 	if len(bufs) > maxRawPieces || size > maxRaw {
-		n, err := unix.Writev(s.fd, bufs[:min(len(bufs), maxIovecs)])
-		return max(n, 0), failed("writev", err)
+		n, err := unix.Writev(s.fd, bufs[:min(len(bufs), sockets.MaxIovecs)])
+		return max(n, 0), sockets.Failed("writev", err)
 	}
 	msg := unix.Msghdr{Iov: &pieces[0]}
 	msg.SetIovlen(len(bufs))
@@ -176,7 +173,7 @@ func (s *socket) Writev(bufs [][]byte) (int, error) {
 	if errno == 0 {
 		return int(n), nil
 	}
-	return 0, failed("writev", errno)
+	return 0, sockets.Failed("writev", errno)
 }
 
 func (s *socket) NotifyWritable() bool {
@@ -187,15 +184,9 @@ func (s *socket) NotifyWritable() bool {
 	return s.waiting
 }
 
-func (s *socket) Pending() bool { return poll(s.fd)&unix.POLLIN != 0 }
+func (s *socket) Pending() bool { return sockets.Poll(s.fd)&unix.POLLIN != 0 }
 
-func (s *socket) Unsent() int {
-	n, err := unix.IoctlGetInt(s.fd, unix.SIOCOUTQ)
-	if err != nil {
-		return -1
-	}
-	return n
-}
+func (s *socket) Unsent() int { return sockets.Unsent(s.fd) }
 
 func (s *socket) Pause() error {
 	s.paused = true
@@ -227,10 +218,19 @@ func (s *socket) Close(hard bool) {
 	}
 	s.closed = true
 	if hard {
-		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		sockets.Harden(s.fd)
 	}
 	s.loop.poll.remove(s.place, s.fd)
 	rawClose(s.fd)
+}
+
+// Detach implements engine.Detachable.
+func (s *socket) Detach() (net.Conn, []byte, error) {
+	nc, err := sockets.Conn(s.fd)
+	if err == nil {
+		s.Close(false) // the copy goes on
+	}
+	return nc, nil, err
 }
 
 // FD returns the descriptor; tests look at its options by it.
@@ -257,24 +257,6 @@ func (s *socket) opened(sink engine.Sink) {
 	} else if !s.closed && !s.watch() {
 		s.over(os.NewSyscallError("epoll_ctl", unix.ENOMEM))
 	}
-}
-
-// failed returns what is wrong with a socket that took nothing: nothing, if it is full, or a signal
-// came first.
-func failed(call string, err error) error {
-	if err == unix.EAGAIN || err == unix.EINTR {
-		return nil
-	}
-	return os.NewSyscallError(call, err)
-}
-
-// poll returns what poll(2) says of input, and of the end.
-func poll(fd int) (events int16) {
-	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds[:], 0); err != nil || n <= 0 {
-		return 0
-	}
-	return fds[0].Revents
 }
 
 // buffer is what all sockets of a loop read into.

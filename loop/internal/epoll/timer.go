@@ -19,7 +19,7 @@ type timer struct {
 	fd    int
 	base  time.Duration // what setAt counts from, on the kernel's clock
 	set   time.Duration // when it is going to ring, or engine.Never
-	proof func() bool   // called in place of the tick, until it returns true; see poller.prove
+	proof chan struct{} // closed in place of the first tick; see poller.prove
 }
 
 func newTimer(l *eventLoop, base time.Time) (*timer, error) {
@@ -70,12 +70,10 @@ func (t *timer) ringSoon() {
 // polled implements pollee.
 func (t *timer) polled(uint32) {
 	t.set = engine.Never
-	switch {
-	case t.proof == nil:
-		t.loop.engine.host.OnTick(t.loop.index)
-	case t.proof():
+	if t.proof != nil {
+		close(t.proof)
 		t.proof = nil
-	default:
-		t.ringSoon()
+		return
 	}
+	t.loop.engine.host.OnTick(t.loop.index)
 }

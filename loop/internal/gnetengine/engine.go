@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -27,7 +26,7 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
-	"github.com/loopwheel/loopwheel/loop/internal/unixsock"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // readBuffer is how much one read takes, and each loop has one buffer of this size, of which only
@@ -36,13 +35,12 @@ import (
 // whole in it and is copied, which is a third of what it costs.
 const readBuffer = 512 << 10
 
-var (
-	errEnded        = errors.New("loop: the event loop has ended")
-	errUnregistered = errors.New("loop: the event loop could not register the connection")
-)
+var errUnregistered = errors.New("loop: the event loop could not register the connection")
 
 // Engine implements engine.Engine.
 type Engine struct {
+	sockets.Network
+
 	log      zerolog.Logger
 	host     engine.Host
 	base     time.Time // what ticks count from
@@ -76,26 +74,6 @@ type eventLoop struct {
 	stopped  bool                 // nothing more may wait for the loop
 	writable []*socket            // told by the watcher to be writable, or broken, not yet passed on
 	tickets  map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
-}
-
-// Capacity implements engine.Engine by the limit of open files. Some of that is left for loops,
-// listeners, logs and the program's own files, and a share for sockets that are being accepted,
-// which have two descriptors for a moment.
-func (*Engine) Capacity(loops int) int {
-	n := math.MaxInt32
-	var lim unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) == nil {
-		n = int(min(uint64(lim.Cur), math.MaxInt32))
-	}
-	return max(1, n-n/16-32-10*loops)
-}
-
-// Listen implements engine.Engine.
-func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
-	if network == "unix" {
-		return unixsock.Listen(ctx, lc, address)
-	}
-	return lc.Listen(ctx, network, address)
 }
 
 // Start implements engine.Engine.
@@ -140,7 +118,7 @@ func (l *eventLoop) start() (err error) {
 	if err != nil {
 		return err
 	}
-	l.execute(l.reserve.fill)
+	l.Execute(l.reserve.fill)
 	return nil
 }
 
@@ -274,41 +252,28 @@ func (l *eventLoop) end() {
 		l.tickets = nil
 		l.mu.Unlock()
 		for t := range lost {
-			go t.lose(errEnded)
+			go t.lose(engine.ErrEnded)
 		}
 	})
 }
 
-// packetLoop is a loop for package netpackets.
-func (e *Engine) packetLoop(i int) netpackets.Loop {
-	return netpackets.Loop{Execute: e.loops[i].execute, Ended: e.loops[i].ended}
-}
-
-// ListenPacket implements engine.Connector.
+// ListenPacket implements engine.Engine.
 func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
 	engine.PacketPort, error) {
-	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
+	return netpackets.Listen(ctx, lc, network, address, n, func(i int) engine.Loop { return e.loops[i] })
 }
 
-// ConnectPacket implements engine.Connector.
+// ConnectPacket implements engine.Engine.
 func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
-	return netpackets.Dial(e.packetLoop(loop), control, local, remote, sink)
+	return netpackets.Dial(e.loops[loop], control, local, remote, sink)
 }
 
-// Dial implements engine.Connector.
-func (*Engine) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
-	return d.DialContext(ctx, network, address)
-}
+// Execute implements engine.Loop.
+func (l *eventLoop) Execute(f func()) { _ = l.gnet.Execute(context.Background(), run(f)) }
 
-// Connect implements engine.Connector: gnet connects on a goroutine only.
-func (*Engine) Connect(int, netip.AddrPort, netip.AddrPort,
-	func(engine.Socket, netip.AddrPort, error) engine.Sink) (cancel func(), ok bool) {
-	return nil, false
-}
-
-// execute runs f on the loop.
-func (l *eventLoop) execute(f func()) { _ = l.gnet.Execute(context.Background(), run(f)) }
+// Ended implements engine.Loop.
+func (l *eventLoop) Ended() <-chan struct{} { return l.ended }
 
 // run is a function as a gnet.Runnable.
 type run func()
@@ -348,7 +313,7 @@ func (w *writables) Run(context.Context) error {
 func cause(err error) error {
 	switch {
 	case err == nil:
-		return errEnded
+		return engine.ErrEnded
 	case errors.Is(err, io.EOF):
 		return io.EOF
 	}

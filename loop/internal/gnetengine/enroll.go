@@ -33,7 +33,7 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 	}
 	l.mu.Unlock()
 	if !alive {
-		go t.lose(errEnded)
+		go t.lose(engine.ErrEnded)
 		return
 	}
 	select {

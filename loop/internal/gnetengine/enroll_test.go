@@ -36,7 +36,7 @@ func TestEnrollAnswersOnce(t *testing.T) {
 		}
 		r.Lost(0)
 		for range conns {
-			if err := wait(t, answers, "an answer"); err != nil && !errors.Is(err, errEnded) {
+			if err := wait(t, answers, "an answer"); err != nil && !errors.Is(err, engine.ErrEnded) {
 				t.Error(err)
 			}
 		}

@@ -6,11 +6,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // resumeAgain is when a socket that could not be resumed, because descriptors had run out, is tried
@@ -40,22 +41,19 @@ func (s *socket) Pause() error {
 	return nil
 }
 
-// checkPaused ends a paused socket that was reset, as gnet does not look. If the peer had ended its
-// output before that, the system's error is another one, and what came is all there is: it must not
-// be lost. Nor must what is in a unix socket, where a reset only means that the peer has not read
-// everything.
+// checkPaused ends a paused socket that was reset, as gnet does not look. Not a unix socket, where a
+// reset only means that the peer has not read everything: what is in it must not be lost.
 func (s *socket) checkPaused() {
 	if !s.is(markTCP) {
 		return
 	}
-	events := poll(s.FD())
+	events := sockets.Poll(s.FD())
 	if events&(unix.POLLERR|unix.POLLHUP) == 0 {
 		s.watch(0)
 		return
 	}
-	n, err := unix.GetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_ERROR)
-	if errno := syscall.Errno(n); err == nil && errno != 0 && errno != unix.EPIPE {
-		s.over(os.NewSyscallError("read", errno))
+	if err := sockets.WasReset(s.FD()); err != nil {
+		s.over(err)
 	}
 }
 
@@ -66,14 +64,14 @@ func (s *socket) Resume() {
 		return
 	}
 	s.set(markResuming)
-	nc, err := s.netConn()
+	nc, err := sockets.Conn(s.FD())
 	if err != nil {
 		s.resumeLater()
 		return
 	}
 	if nc.RemoteAddr() == nil { // it has ended in both directions meanwhile; gnet does not expect that
 		_ = nc.Close()
-		s.loop.execute(s.readRest)
+		s.loop.Execute(s.readRest)
 		return
 	}
 	t := &ticket{loop: s.loop, resume: s}
@@ -88,7 +86,7 @@ func (s *socket) Resume() {
 
 func (s *socket) resumeLater() {
 	time.AfterFunc(resumeAgain, func() {
-		s.loop.execute(func() {
+		s.loop.Execute(func() {
 			s.unset(markResuming)
 			if !s.is(markClosed) && !s.is(markPaused) {
 				s.Resume()
@@ -127,17 +125,6 @@ func (s *socket) over(err error) {
 	if !s.is(markLingers) {
 		s.Close(true)
 	}
-}
-
-// netConn returns a copy of the socket as gnet wants it. It runs on the loop, because File.Fd,
-// which package net uses, makes the descriptor blocking for a moment.
-func (s *socket) netConn() (net.Conn, error) {
-	f, err := s.file()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return net.FileConn(f)
 }
 
 // attach makes c, which gnet has opened for the same connection, the socket's own.

@@ -132,21 +132,9 @@ func listen(t *testing.T) (addr netip.AddrPort, accepted <-chan *net.TCPConn) {
 	return ln.Addr().(*net.TCPAddr).AddrPort(), conns
 }
 
-// connect connects on loop 0, by the engine's own means or by enrolling.
+// connect connects, and enrolls on loop 0.
 func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Socket, err error) {
 	r.t.Helper()
-	result := make(chan error, 1)
-	ok := false
-	r.do(0, func() {
-		_, ok = r.Connect(0, netip.AddrPort{}, remote, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
-			sock = s
-			result <- err
-			return sink
-		})
-	})
-	if ok {
-		return sock, wait(r.t, result, "connecting")
-	}
 	nc, err := r.Dial(context.Background(), net.Dialer{}, "tcp", remote.String())
 	if err != nil {
 		return nil, err

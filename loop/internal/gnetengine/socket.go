@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // maxIovecs is what one writev takes; gnet and the system refuse more.
@@ -103,18 +104,9 @@ func (s *socket) ready() {
 	}
 }
 
-func (s *socket) Pending() bool { return poll(s.FD())&unix.POLLIN != 0 }
+func (s *socket) Pending() bool { return sockets.Poll(s.FD())&unix.POLLIN != 0 }
 
-// poll returns what poll(2) says of input, and of the end.
-func poll(fd int) (events int16) {
-	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds[:], 0); err != nil || n <= 0 {
-		return 0
-	}
-	return fds[0].Revents
-}
-
-func (s *socket) Unsent() int { return unsent(s.FD()) }
+func (s *socket) Unsent() int { return sockets.Unsent(s.FD()) }
 
 func (s *socket) Linger() bool {
 	if s.conn == nil || s.detach() == nil {
@@ -154,9 +146,7 @@ func (s *socket) Close(hard bool) {
 	s.set(markClosed)
 	s.unwatch()
 	if hard {
-		// Otherwise the kernel keeps what a peer with a closed window does not take, for many
-		// minutes.
-		_ = unix.SetsockoptLinger(s.FD(), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		sockets.Harden(s.FD())
 	}
 	if s.conn == nil {
 		_ = unix.Close(s.FD())
@@ -184,15 +174,6 @@ func (s *socket) unwatch() {
 	}
 	s.unset(markWatched)
 	s.loop.engine.watch.remove(s)
-}
-
-// file returns a copy of the descriptor.
-func (s *socket) file() (*os.File, error) {
-	fd, err := unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
-	}
-	return os.NewFile(uintptr(fd), "socket"), nil
 }
 
 func closeFD(fd int) { _ = unix.Close(fd) }

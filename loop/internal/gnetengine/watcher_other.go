@@ -13,5 +13,3 @@ type watcher struct {
 func (*watcher) add(*socket, int16) error { return errors.ErrUnsupported }
 func (*watcher) remove(*socket)           {}
 func (*watcher) stop()                    {}
-
-func unsent(int) int { return -1 }

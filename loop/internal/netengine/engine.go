@@ -10,108 +10,50 @@ package netengine
 
 import (
 	"context"
-	"errors"
 	"net"
+	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
+	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 // stopTimeout is how long Stop waits for the output of closed sockets.
 const stopTimeout = 3 * time.Second
 
-var errEnded = errors.New("loop: the event loop has ended")
-
 // Engine implements engine.Engine.
 type Engine struct {
-	host    engine.Host
-	base    time.Time
-	loops   []*eventLoop
-	running sync.WaitGroup // loops and readers
+	sockets.Network
+	taskloop.Loops
+	reading sync.WaitGroup
 	writing sync.WaitGroup
+	open    sync.Map // of *socket
 }
 
 // New returns an engine.
-func New() *Engine { return &Engine{} }
-
-// Listen implements engine.Engine.
-func (*Engine) Listen(ctx context.Context, lc net.ListenConfig, network, address string) (net.Listener, error) {
-	return listen(ctx, lc, network, address)
-}
-
-// Capacity implements engine.Engine.
-func (*Engine) Capacity(int) int { return capacity() }
-
-// Start implements engine.Engine.
-func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
-	e.host, e.base = h, base
-	for i := range n {
-		l := &eventLoop{engine: e, index: i, ended: make(chan struct{}), more: make(chan struct{}, 1), sockets: make(map[*socket]struct{})}
-		l.wake = func() { h.OnWake(i) }
-		l.ticker = time.AfterFunc(engine.Never, func() { l.push(func() { h.OnTick(i) }) })
-		e.loops = append(e.loops, l)
-		e.running.Go(l.run)
-	}
-	return nil
-}
-
-// Wake implements engine.Engine.
-func (e *Engine) Wake(loop int) error {
-	if !e.loops[loop].push(e.loops[loop].wake) {
-		return errEnded
-	}
-	return nil
-}
-
-// TickAt implements engine.Engine.
-func (e *Engine) TickAt(loop int, when time.Duration) {
-	t := e.loops[loop].ticker
-	if when == engine.Never {
-		t.Stop()
-		return
-	}
-	t.Reset(max(0, when-time.Since(e.base)))
-}
-
-// Again implements engine.Engine: what the readers have queued meanwhile comes first.
-func (e *Engine) Again(loop int) { _ = e.Wake(loop) }
+func New() *Engine { return new(Engine) }
 
 // Enroll implements engine.Engine.
 func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.Sink, lost func(error)) {
-	l := e.loops[loop]
-	s := newSocket(l, nc)
-	var answered atomic.Bool
-	done := make(chan struct{})
-	l.push(func() {
-		if answered.CompareAndSwap(false, true) {
-			close(done)
-			s.open(open)
-		}
+	s := newSocket(e, e.At(loop), nc)
+	s.loop.Put(func() { s.begin(open) }, func() {
+		_ = nc.Close()
+		lost(engine.ErrEnded)
 	})
-	go func() {
-		select {
-		case <-done:
-		case <-l.ended:
-			if answered.CompareAndSwap(false, true) {
-				_ = nc.Close()
-				lost(errEnded)
-			}
-		}
-	}()
 }
-
-// Lost implements engine.Engine.
-func (e *Engine) Lost(loop int) { e.loops[loop].end() }
 
 // Stop implements engine.Engine. A kernel delivers what was written when the process has ended
 // already; here that has to be waited for, but not for ever.
 func (e *Engine) Stop() error {
-	for _, l := range e.loops {
-		l.end()
-	}
-	e.running.Wait()
+	e.End()
+	e.open.Range(func(s, _ any) bool {
+		s.(*socket).Close(false) // the loops have ended
+		return true
+	})
+	e.reading.Wait()
 	written := make(chan struct{})
 	go func() {
 		e.writing.Wait()
@@ -126,71 +68,16 @@ func (e *Engine) Stop() error {
 	return nil
 }
 
-// An eventLoop is a goroutine that does one thing after the other.
-type eventLoop struct {
-	engine *Engine
-	index  int
-	wake   func()
-	ticker *time.Timer
-	over   atomic.Bool
-	once   sync.Once
-	ended  chan struct{} // closed when over
-	more   chan struct{} // holds a value when there may be something in the queue
-
-	mu    sync.Mutex
-	queue []func()
-
-	sockets map[*socket]struct{} // those that are open; the loop's own
+// ListenPacket implements engine.Engine.
+func (e *Engine) ListenPacket(ctx context.Context, lc net.ListenConfig, network, address string, n int) (
+	engine.PacketPort, error) {
+	return netpackets.Listen(ctx, lc, network, address, n, e.packetLoop)
 }
 
-// push has f run on the loop, unless that has ended.
-func (l *eventLoop) push(f func()) bool {
-	if l.over.Load() {
-		return false
-	}
-	l.mu.Lock()
-	l.queue = append(l.queue, f)
-	l.mu.Unlock()
-	select {
-	case l.more <- struct{}{}:
-	default: // it will look
-	}
-	return true
+// ConnectPacket implements engine.Engine.
+func (e *Engine) ConnectPacket(loop int, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
+	engine.Packets, netip.AddrPort, error) {
+	return netpackets.Dial(e.At(loop), control, local, remote, sink)
 }
 
-func (l *eventLoop) end() {
-	l.once.Do(func() {
-		l.over.Store(true)
-		close(l.ended)
-		l.ticker.Stop()
-	})
-}
-
-// run is the loop. It closes what is still open when it ends, also if a callback ends the
-// goroutine.
-func (l *eventLoop) run() {
-	defer func() {
-		l.end()
-		for s := range l.sockets {
-			s.Close(false)
-		}
-	}()
-	var batch []func()
-	for {
-		select {
-		case <-l.more:
-		case <-l.ended:
-			return
-		}
-		l.mu.Lock()
-		batch, l.queue = l.queue, batch[:0]
-		l.mu.Unlock()
-		for i, f := range batch {
-			if l.over.Load() {
-				return
-			}
-			batch[i] = nil
-			f()
-		}
-	}
-}
+func (e *Engine) packetLoop(i int) engine.Loop { return e.At(i) }

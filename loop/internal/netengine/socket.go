@@ -6,11 +6,14 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
+	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
 const (
@@ -20,6 +23,10 @@ const (
 	// would.
 	maxUnsent = 256 << 10
 
+	// detachTimeout is how long after its last write a writer counts as slow, and detachLook how
+	// often Detach looks.
+	detachTimeout, detachLook = 100 * time.Millisecond, 100 * time.Microsecond
+
 	// orphanTimeout is how long output of a closed socket may take to go.
 	orphanTimeout = time.Minute
 )
@@ -27,48 +34,48 @@ const (
 // A socket implements engine.Socket. A field is the loop's own unless it is said to be guarded by
 // mu.
 type socket struct {
-	loop   *eventLoop
-	conn   net.Conn
-	sink   engine.Sink
-	closed bool
-	paused bool
-	resets bool // reading ended with more than the end of the stream
-	over   bool // the sink knows the end
+	engine  *Engine
+	loop    *taskloop.Loop
+	conn    net.Conn
+	sink    engine.Sink
+	closed  bool
+	paused  bool
+	over    bool // the sink knows the end
+	lingers bool
 
-	// The reader hands over a piece, or the end, and waits for taken before it goes on.
+	// The reader hands over a piece, or the end, and waits for taken before it goes on. Both are the
+	// loop's while arrived is set. The reader has ended when done is closed.
 	piece   []byte
 	end     error
-	given   bool          // the loop has the piece, or the end, and the sink has not
-	handing bool          // the sink is being given the piece
-	taken   chan struct{} // the piece was used
+	arrived atomic.Bool
 	deliver func()
+	taken   chan struct{} // holds a value when the piece was used; closed with the socket
+	done    chan struct{}
 
 	mu      sync.Mutex
-	arrived bool // something is with the loop, or on its way there
 	out     []byte
-	writing bool  // the writer runs, and has what it wrote last
-	flight  int   // of that, bytes
-	failure error // of the writer
-	waiting bool  // Sink.Writable is to be called
-	ends    bool  // CloseWrite
-	gone    bool  // Close
-
-	detached bool // Detach
+	writing bool      // the writer runs, and has what it wrote last
+	began   time.Time // when it wrote that
+	flight  int       // of that, bytes
+	failure error     // of the writer
+	waiting bool      // Sink.Writable is to be called
+	ends    bool      // CloseWrite
+	gone    bool      // Close
 }
 
 // newSocket makes a socket of nc, of which no close waits for the peer, as one that lingers does.
-func newSocket(l *eventLoop, nc net.Conn) *socket {
+func newSocket(e *Engine, l *taskloop.Loop, nc net.Conn) *socket {
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(-1)
 	}
-	s := &socket{loop: l, conn: nc, taken: make(chan struct{}, 1)}
-	s.deliver = s.arrive
+	s := &socket{engine: e, loop: l, conn: nc, taken: make(chan struct{}, 1), done: make(chan struct{})}
+	s.deliver = s.handOver
 	return s
 }
 
-// open is the first thing on the loop.
-func (s *socket) open(open func(engine.Socket) engine.Sink) {
-	s.loop.sockets[s] = struct{}{}
+// begin is the first thing on the loop.
+func (s *socket) begin(open func(engine.Socket) engine.Sink) {
+	s.engine.open.Store(s, nil)
 	if sink := open(s); s.sink == nil { // otherwise Divert was called
 		s.sink = sink
 	}
@@ -76,28 +83,28 @@ func (s *socket) open(open func(engine.Socket) engine.Sink) {
 		s.Close(false)
 	}
 	if !s.closed {
-		s.loop.engine.running.Go(s.read)
+		s.engine.reading.Go(s.read)
 	}
 }
 
 // read is the reader's goroutine.
 func (s *socket) read() {
+	defer close(s.done)
 	buf := make([]byte, minRead)
 	for {
 		n, err := s.conn.Read(buf)
 		s.piece, s.end = buf[:n], err
-		s.mu.Lock()
-		s.arrived = true
-		s.mu.Unlock()
-		if !s.loop.push(s.deliver) {
+		s.arrived.Store(true)
+		s.loop.Execute(s.deliver)
+		if err != nil {
 			return
 		}
 		select {
-		case <-s.taken:
-		case <-s.loop.ended:
-			return
-		}
-		if err != nil || s.isDetached() {
+		case _, goOn := <-s.taken:
+			if !goOn {
+				return
+			}
+		case <-s.loop.Ended():
 			return
 		}
 		if n == len(buf) && n < maxRead {
@@ -106,65 +113,44 @@ func (s *socket) read() {
 	}
 }
 
-// arrive is told of what the reader has read. A pause keeps it, but for a reset.
-func (s *socket) arrive() {
-	s.given = true
-	s.handOver()
-}
-
+// handOver gives the sink what the reader has read. A pause keeps it, but for a reset.
 func (s *socket) handOver() {
-	if !s.given {
-		return // piece and end are the reader's
-	}
-	reset := s.end != nil && !errors.Is(s.end, io.EOF) && len(s.piece) == 0
-	if s.paused && !reset && !s.closed {
+	if s.closed || s.over || !s.arrived.Load() {
 		return
 	}
-	s.given = false
-	switch {
-	case s.closed:
-		s.goOn()
-	case len(s.piece) > 0:
-		s.readable()
-	default:
-		s.goOn()
-		s.ended(reset)
+	if len(s.piece) > 0 {
+		if !s.paused {
+			s.readable()
+		}
+		return
+	}
+	if s.paused && s.hasEnded() {
+		return
+	}
+	s.over = true
+	s.sink.Closed(cause(s.end))
+	if !s.lingers {
+		s.Close(false)
 	}
 }
 
 // readable hands over the piece. An end that came with it is an event of its own.
 func (s *socket) readable() {
-	s.mu.Lock()
-	s.arrived = s.end != nil
-	s.mu.Unlock()
-	s.handing = true
-	s.sink.Readable(s.piece)
-	s.handing = false
+	p := s.piece
 	s.piece = nil
-	if s.end == nil || s.closed {
-		s.goOn()
-		return
-	}
-	s.given = true
-	s.loop.push(s.handOver)
-}
-
-// ended tells the sink, which may want to linger.
-func (s *socket) ended(reset bool) {
-	s.over, s.resets = true, reset
-	s.sink.Closed(cause(s.end))
-	if s.over {
-		s.Close(false)
+	s.sink.Readable(p)
+	switch {
+	case s.closed:
+	case s.end != nil:
+		s.loop.Execute(s.deliver)
+	default:
+		s.arrived.Store(false)
+		s.taken <- struct{}{}
 	}
 }
 
-// goOn lets the reader go on, or end.
-func (s *socket) goOn() {
-	s.mu.Lock()
-	s.arrived = false
-	s.mu.Unlock()
-	s.taken <- struct{}{}
-}
+// hasEnded reports whether the peer has ended its output, and did not reset the connection.
+func (s *socket) hasEnded() bool { return errors.Is(s.end, io.EOF) }
 
 // cause returns the end of the stream bare, as package loop compares it.
 func cause(err error) error {
@@ -206,7 +192,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
 		s.writing = true
-		s.loop.engine.writing.Go(s.write)
+		s.engine.writing.Go(s.write)
 	}
 }
 
@@ -218,7 +204,7 @@ func (s *socket) write() {
 	defer s.mu.Unlock()
 	for len(s.out) > 0 && s.failure == nil {
 		batch, s.out = s.out, batch[:0]
-		s.flight = len(batch)
+		s.flight, s.began = len(batch), time.Now()
 		s.mu.Unlock()
 		_, err := s.conn.Write(batch)
 		s.mu.Lock()
@@ -245,7 +231,7 @@ func (s *socket) finishWrite() {
 func (s *socket) tell() {
 	if s.waiting && (len(s.out) <= maxUnsent/2 || s.failure != nil) {
 		s.waiting = false
-		s.loop.push(func() {
+		s.loop.Execute(func() {
 			if !s.closed {
 				s.sink.Writable()
 			}
@@ -271,17 +257,14 @@ func (s *socket) Pending() bool {
 	return !s.over && (s.hasArrived() || netpackets.InKernel(s.conn) || s.hasArrived())
 }
 
-func (s *socket) hasArrived() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.arrived
-}
+// hasArrived reports whether something is with the loop that the sink has not been given.
+func (s *socket) hasArrived() bool { return s.arrived.Load() && (len(s.piece) > 0 || s.end != nil) }
 
 // Unsent implements engine.Socket, by what waits here, and what the kernel has besides if it tells.
 func (s *socket) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	here, there := len(s.out)+s.flight, kernelHas(s.conn)
+	here, there := len(s.out)+s.flight, sockets.UnsentOf(s.conn)
 	if here > 0 {
 		return here + max(0, there)
 	}
@@ -298,7 +281,7 @@ func (s *socket) Pause() error {
 // Resume implements engine.Socket.
 func (s *socket) Resume() {
 	s.paused = false
-	s.loop.push(s.handOver)
+	s.loop.Execute(s.deliver)
 }
 
 // CloseWrite implements engine.Socket.
@@ -311,8 +294,8 @@ func (s *socket) CloseWrite() {
 
 // Linger implements engine.Socket.
 func (s *socket) Linger() bool {
-	s.over = s.resets
-	return !s.resets
+	s.lingers = s.hasEnded()
+	return s.lingers
 }
 
 // Divert implements engine.Socket.
@@ -323,12 +306,7 @@ func (s *socket) Close(hard bool) {
 	if s.closed {
 		return
 	}
-	s.closed = true
-	delete(s.loop.sockets, s)
-	if s.given {
-		s.given = false
-		s.goOn()
-	}
+	s.letGo()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = true
@@ -343,6 +321,39 @@ func (s *socket) Close(hard bool) {
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and the writer may go on
 	_ = s.conn.SetWriteDeadline(time.Now().Add(orphanTimeout))
 	s.startWriter()
+}
+
+// letGo takes s off its loop. The reader ends, unless it waits for the peer.
+func (s *socket) letGo() {
+	s.closed = true
+	s.engine.open.Delete(s)
+	close(s.taken)
+}
+
+// Detach implements engine.Detachable. The reader is woken by a deadline, if it waits for the peer.
+func (s *socket) Detach() (net.Conn, []byte, error) {
+	if !s.flushed() {
+		return nil, nil, engine.ErrUnflushed
+	}
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	s.letGo()
+	<-s.done
+	_ = s.conn.SetReadDeadline(time.Time{})
+	return s.conn, s.piece, nil
+}
+
+// flushed waits for the writer, which needs an instant, unless the peer does not read. A writer
+// that has waited for the peer before is not waited for: many of them would hold up the loop.
+func (s *socket) flushed() bool {
+	for {
+		s.mu.Lock()
+		done, slow := !s.writing, time.Since(s.began) > detachTimeout
+		s.mu.Unlock()
+		if done || slow {
+			return done
+		}
+		time.Sleep(detachLook)
+	}
 }
 
 // SyscallConn implements syscall.Conn.

@@ -33,13 +33,14 @@ func (w waker) Writable() { w.woken <- struct{}{} }
 // test holds the lock for longer than a millisecond, after which Go's mutex serves its waiters in
 // turn: the writer, the loop, and the writer again if it let go in between.
 func TestWritableComesFromAWriterThatEnds(t *testing.T) {
-	l := &eventLoop{engine: new(Engine), ended: make(chan struct{}), more: make(chan struct{}, 1)}
-	l.ticker = time.NewTimer(time.Hour)
+	e := New()
+	if err := e.Start(1, time.Now(), nil); err != nil {
+		t.Fatal(err)
+	}
 	var running sync.WaitGroup
-	running.Go(l.run)
 	conn := gated{begun: make(chan struct{}), goOn: make(chan struct{})}
 	w := waker{woken: make(chan struct{}, 1)}
-	s := newSocket(l, conn)
+	s := newSocket(e, e.At(0), conn)
 	s.sink = w
 	for round := range 20 {
 		if n, err := s.Write(make([]byte, maxUnsent)); n != maxUnsent || err != nil {
@@ -64,6 +65,8 @@ func TestWritableComesFromAWriterThatEnds(t *testing.T) {
 			t.Fatalf("round %d: the loop was not told of room", round)
 		}
 	}
-	l.end()
 	running.Wait()
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
 }

@@ -16,17 +16,9 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
-var errEnded = errors.New("loop: the event loop has ended")
-
-// A Loop is what is needed of an event loop.
-type Loop struct {
-	Execute func(f func())  // has f run on the loop; any goroutine may call it
-	Ended   <-chan struct{} // closed when the loop has ended
-}
-
 // port implements engine.PacketPort.
 type port struct {
-	loop    func(i int) Loop
+	loop    func(i int) engine.Loop
 	addr    net.Addr
 	sockets []*Socket  // one for each loop, or one for all
 	loops   []*Packets // by index
@@ -35,7 +27,7 @@ type port struct {
 
 // Listen binds an address for n loops, each of which loop returns.
 func Listen(ctx context.Context, lc net.ListenConfig, network, address string, n int,
-	loop func(i int) Loop) (engine.PacketPort, error) {
+	loop func(i int) engine.Loop) (engine.PacketPort, error) {
 	sockets, addr, err := Bind(ctx, lc, network, address, n)
 	if err != nil {
 		return nil, err
@@ -75,7 +67,7 @@ func (p *port) Close() (err error) {
 // Packets implements engine.Packets. Its methods are for the loop, except for put.
 type Packets struct {
 	*Socket
-	loop   Loop
+	loop   engine.Loop
 	sink   engine.PacketSink
 	reader *reader
 	inbox  inbox // shared with the reader
@@ -86,7 +78,7 @@ type Packets struct {
 
 // New returns the Packets of a socket, which belongs to the loop from now on. Open is to be called
 // next, and then Read.
-func New(l Loop, sock *Socket) *Packets {
+func New(l engine.Loop, sock *Socket) *Packets {
 	s := &Packets{Socket: sock, loop: l, done: make(chan struct{})}
 	s.inbox.room = make(chan struct{}, 1)
 	s.take = s.received
@@ -94,7 +86,7 @@ func New(l Loop, sock *Socket) *Packets {
 }
 
 // Dial makes the Packets of a socket that speaks with one address. It may be called on the loop.
-func Dial(l Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
+func Dial(l engine.Loop, control engine.Control, local, remote netip.AddrPort, sink engine.PacketSink) (
 	engine.Packets, netip.AddrPort, error) {
 	sock, own, err := Connect(control, local, remote)
 	if err != nil {
@@ -126,17 +118,10 @@ func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, o
 
 // Open calls open on the loop, and waits for that.
 func (s *Packets) Open(open func(engine.Packets) engine.PacketSink) error {
-	opened := make(chan struct{})
-	s.loop.Execute(func() {
+	return engine.Call(s.loop, func() error {
 		s.sink = open(s)
-		close(opened)
-	})
-	select {
-	case <-opened:
 		return nil
-	case <-s.loop.Ended:
-		return errEnded
-	}
+	})
 }
 
 // Read begins to receive, all of it for this loop.
@@ -230,7 +215,7 @@ func (s *Packets) put(all []engine.Datagram, err error) bool {
 			b.mu.Unlock()
 		case <-s.done:
 			return true // the reader will see it
-		case <-s.loop.Ended:
+		case <-s.loop.Ended():
 			return false
 		}
 	}

@@ -27,6 +27,12 @@ func (s *collected) Received(batch []engine.Datagram, _ bool) {
 func (s *collected) Failed(err error) { s.failed = append(s.failed, err) }
 
 // newRig returns a socket, its sink, the queue of its loop, and who sends to it.
+// A queueLoop is a loop that the test runs.
+type queueLoop chan func()
+
+func (q queueLoop) Execute(f func())     { q <- f }
+func (queueLoop) Ended() <-chan struct{} { return nil }
+
 func newRig(t *testing.T) (*Packets, *collected, chan func(), net.Conn) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -38,7 +44,7 @@ func newRig(t *testing.T) (*Packets, *collected, chan func(), net.Conn) {
 		t.Fatal(err)
 	}
 	queue, sink := make(chan func(), 10_000), new(collected)
-	s := New(Loop{Execute: func(f func()) { queue <- f }, Ended: make(chan struct{})}, sock)
+	s := New(queueLoop(queue), sock)
 	s.sink = sink
 	t.Cleanup(s.Close)
 	s.Read()

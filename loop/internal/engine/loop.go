@@ -1,0 +1,33 @@
+package engine
+
+import "errors"
+
+// ErrEnded says that a loop takes nothing any more.
+var ErrEnded = errors.New("loop: the event loop has ended")
+
+// A Loop is what parts of an engine need of an event loop.
+type Loop interface {
+	// Execute has f run on the loop, unless that has ended. Any goroutine may call it.
+	Execute(f func())
+
+	// Ended returns a channel that is closed when the loop has ended.
+	Ended() <-chan struct{}
+}
+
+// Call runs f on a loop, and waits for it. ErrEnded: the loop ends, and f was not called, or has
+// ended it.
+func Call(l Loop, f func() error) error {
+	result := make(chan error, 1)
+	l.Execute(func() { result <- f() })
+	select {
+	case err := <-result:
+		return err
+	case <-l.Ended():
+	}
+	select {
+	case err := <-result:
+		return err
+	default:
+		return ErrEnded
+	}
+}

@@ -1,0 +1,27 @@
+// Package sockets is what the engines share that have the system's sockets.
+package sockets
+
+import (
+	"context"
+	"net"
+	"syscall"
+)
+
+// Network implements the part of engine.Engine that has nothing to do with loops.
+type Network struct{}
+
+// Dial implements engine.Engine.
+func (Network) Dial(ctx context.Context, d net.Dialer, network, address string) (net.Conn, error) {
+	return d.DialContext(ctx, network, address)
+}
+
+// UnsentOf is Unsent for a connection of package net.
+func UnsentOf(c net.Conn) int {
+	n := -1
+	if sc, ok := c.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { n = Unsent(int(fd)) })
+		}
+	}
+	return n
+}
