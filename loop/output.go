@@ -249,7 +249,7 @@ func (c *Conn) wrote(n int) {
 //go:noinline
 func (c *Conn) watchWritten(n int) {
 	w := c.idle.watch
-	if w.written += n; len(w.hooks) > 0 && w.has(IdleWrite, IdleBoth) {
+	if w.written += n; w.has(IdleWrite, IdleBoth) {
 		c.idle.lastWrite = c.loop.clock()
 	}
 }
