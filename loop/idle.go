@@ -53,9 +53,14 @@ func (c *Conn) watched() *watch {
 	return c.idle.watch
 }
 
-// has reports whether there is a hook of one of these kinds.
-func (w *watch) has(kinds ...Idle) bool {
-	return slices.ContainsFunc(w.hooks, func(h *idleHook) bool { return slices.Contains(kinds, h.kind) })
+// has reports whether there is a hook of one of two kinds. Each write asks that.
+func (w *watch) has(a, b Idle) bool {
+	for _, h := range w.hooks {
+		if h.kind == a || h.kind == b {
+			return true
+		}
+	}
+	return false
 }
 
 // SetIdleTimeout replaces Server.IdleTimeout for c: evict after d without a byte received, counted
@@ -325,7 +330,7 @@ func checkIdle(method string, d time.Duration) {
 func (c *Conn) stampWrites(k Idle) {
 	w := c.watched()
 	switch {
-	case k == WriteStalled && !w.has(k) && c.isBlocked(): // since when is not known
+	case k == WriteStalled && !w.has(k, k) && c.isBlocked(): // since when is not known
 		c.outputMoved(c.loop.now)
 		w.moved = c.loop.clock()
 	case (k == IdleWrite || k == IdleBoth) && !w.has(IdleWrite, IdleBoth) && c.hasWritten(): // when is only roughly known
@@ -425,7 +430,7 @@ func (h *idleHook) fire(now time.Duration) {
 // socket has taken some of it. Some may have moved within the kernel as well.
 func (c *Conn) outputWaits(moves bool) {
 	w := c.idle.watch
-	if w == nil || !w.has(WriteStalled) || c.isClosing() {
+	if w == nil || !w.has(WriteStalled, WriteStalled) || c.isClosing() {
 		return
 	}
 	if now := c.loop.clock(); c.outputMoved(now) || moves {

@@ -61,8 +61,8 @@ func (m *Meter) OnGoroutine(id uint64) { m.goroutine.Store(id) }
 // Begin begins a turn.
 func (m *Meter) Begin(now time.Duration) {
 	m.since.Store(int64(now))
-	if m.watchdog.state.Load() != awake {
-		m.watchdog.rouse()
+	if m.watchdog.state.Load() != running {
+		m.watchdog.awake()
 	}
 }
 
@@ -75,7 +75,6 @@ func (m *Meter) Sample(began time.Duration) (weight int) {
 	return m.weigh(began)
 }
 
-// weigh is Sample for a turn that is measured. Apart from it Sample is inlined.
 func (m *Meter) weigh(began time.Duration) int {
 	if m.seen.Load() == int64(began) {
 		return 1

@@ -26,8 +26,9 @@ const (
 
 // States of a Watchdog.
 const (
-	asleep int32 = iota // a loop that begins a turn must wake it
-	awake               // it will look
+	asleep  int32 = iota // a loop that begins a turn must wake it
+	idle                 // it will look, and may fall asleep then
+	running              // a loop has had a turn since the last look
 )
 
 // A Watchdog watches the loops of a server. It is one goroutine that looks at all loops now and
@@ -87,9 +88,9 @@ func (d *Watchdog) Watch(m *Meter) {
 	d.watched = append(d.watched, watched{since: noTurn})
 }
 
-// rouse is called by a loop that has begun a turn while the watchdog was asleep.
-func (d *Watchdog) rouse() {
-	if d.state.Swap(awake) == asleep {
+// awake is called by a loop that has begun a turn while the watchdog was not running.
+func (d *Watchdog) awake() {
+	if d.state.Swap(running) == asleep {
 		select {
 		case d.wake <- struct{}{}:
 		default:
@@ -102,27 +103,35 @@ func (d *Watchdog) Run() {
 	defer close(d.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for last, busy := d.clock(), false; ; {
-		if !busy {
-			d.state.Store(asleep)
-			if !d.anyTurn() { // otherwise it began before the store above could be seen
-				select {
-				case <-d.wake:
-				case <-d.quit:
-					return
-				}
-				last = d.clock()
+	for {
+		d.state.Store(asleep)
+		if !d.anyTurn() { // otherwise it began before the store above could be seen
+			select {
+			case <-d.wake:
+			case <-d.quit:
+				return
 			}
-			d.state.Store(awake)
 		}
+		if !d.watch(timer) {
+			return
+		}
+	}
+}
+
+// watch looks until no loop has had a turn for a period; false: until quit is closed.
+func (d *Watchdog) watch(timer *time.Timer) bool {
+	for last := d.clock(); ; {
+		d.state.Store(idle)
 		timer.Reset(d.period)
 		select {
 		case <-timer.C:
 		case <-d.quit:
-			return
+			return false
 		}
 		now := d.clock()
-		busy = d.look(now, now-last)
+		if busy := d.look(now, now-last); !busy && d.state.Load() == idle {
+			return true
+		}
 		last = now
 	}
 }

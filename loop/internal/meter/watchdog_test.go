@@ -85,12 +85,14 @@ func TestSleeps(t *testing.T) {
 		for range 3 {
 			time.Sleep(time.Hour)
 			begin()
-			expect(awake)
-			time.Sleep(30 * time.Millisecond)
+			expect(idle)
 			m.End()
+			time.Sleep(10 * time.Millisecond)
 			begin()
 			m.End()
-			expect(awake)
+			expect(running)
+			time.Sleep(25 * time.Millisecond)
+			expect(idle)
 			time.Sleep(25 * time.Millisecond)
 			expect(asleep)
 		}

@@ -212,7 +212,10 @@ func (s *Store) Get(n int) *Box {
 		s.hand = nil
 		return b
 	}
-	var b *Box
+	return s.get(n)
+}
+
+func (s *Store) get(n int) (b *Box) {
 	if last := len(s.spare) - 1; last < 0 {
 		b = new(Box)
 	} else {
@@ -226,9 +229,17 @@ func (s *Store) Get(n int) *Box {
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if len(b.filled) != 0 {
-		s.empty(b)
+	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail+Slack-First {
+		s.put(b)
+		return
 	}
+	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
+	s.hand = b
+}
+
+// put is Put for boxes that the loop does not take in hand as they are.
+func (s *Store) put(b *Box) {
+	s.empty(b)
 	if s.hand != nil || cap(b.tail) > MaxTail+Slack {
 		s.shelve(b)
 		return
