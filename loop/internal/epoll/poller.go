@@ -79,8 +79,8 @@ type entry struct {
 }
 
 // requests are what other goroutines want the loop to do, besides its queue. Any goroutine may use
-// them. A loop that waits is woken by Go's scheduler, as one goroutine wakes another, which costs no
-// system call: what waits in Go's poller gives up when its deadline is over.
+// them. A loop that waits is woken by Go's scheduler, as one goroutine wakes another, which costs
+// no system call: what waits in Go's poller gives up when its deadline is over.
 type requests struct {
 	turn    atomic.Bool // a turn is wanted
 	called  atomic.Bool // the queue has something

@@ -41,8 +41,8 @@ func (s *socket) Pause() error {
 	return nil
 }
 
-// checkPaused ends a paused socket that was reset, as gnet does not look. Not a unix socket, where a
-// reset only means that the peer has not read everything: what is in it must not be lost.
+// checkPaused ends a paused socket that was reset, as gnet does not look. Not a unix socket, where
+// a reset only means that the peer has not read everything: what is in it must not be lost.
 func (s *socket) checkPaused() {
 	if !s.is(markTCP) {
 		return

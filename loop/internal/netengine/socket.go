@@ -55,7 +55,7 @@ type socket struct {
 	mu      sync.Mutex
 	out     []byte
 	writing bool      // the writer runs, and has what it wrote last
-	began   time.Time // when it wrote that
+	began   time.Time // when it began to write that, or to run
 	flight  int       // of that, bytes
 	failure error     // of the writer
 	waiting bool      // Sink.Writable is to be called
@@ -191,7 +191,7 @@ func (s *socket) Writev(bufs [][]byte) (n int, err error) {
 // startWriter starts the writer, unless it runs or has nothing to do. s.mu is held.
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
-		s.writing = true
+		s.writing, s.began = true, time.Now()
 		s.engine.writing.Go(s.write)
 	}
 }
