@@ -56,7 +56,22 @@ func (h *hijacking) message(c *loop.Conn, line []byte) error {
 	if string(line) != "back" {
 		return c.Send(line)
 	}
+	return h.giveBack(c)
+}
+
+// giveBack detaches c, as soon as its output is written: on EngineNet a goroutine does that, which
+// a busy machine may keep waiting.
+func (h *hijacking) giveBack(c *loop.Conn) error {
 	nc, read, err := c.Detach()
+	if errors.Is(err, loop.ErrUnflushed) {
+		c.PauseRead()
+		c.AfterFunc(10*time.Millisecond, func() {
+			if err := h.giveBack(c); err != nil {
+				c.CloseWithError(err)
+			}
+		})
+		return nil
+	}
 	if err != nil {
 		return err
 	}
