@@ -53,7 +53,7 @@ type Codec interface {
 	//
 	// After less than a frame Decode is called again with the same bytes and more after them; after
 	// anything else, with what follows the advance bytes. An error is final and ends the
-	// connection.
+	// connection. It wraps ErrMalformed or ErrTooLong if the peer has sent what it must not.
 	//
 	// A frame may be a piece of data, so it is valid for only as long as data is. An empty message
 	// is an empty slice that is not nil. Decode does not keep data, and changes nothing of it but
@@ -174,9 +174,9 @@ type Saver interface {
 	// another method, and changes nothing. An error means that the state cannot be saved now.
 	Save() ([]byte, error)
 
-	// Restore is called once with what Save returned, on a codec that New has just made, in place of
-	// everything that comes at the beginning of a connection, Open included. The state may come from
-	// another version of the program. An error closes the connection.
+	// Restore is called once with what Save returned, on a codec that New has just made, in place
+	// of everything that comes at the beginning of a connection, Open included. The state may come
+	// from another version of the program. An error closes the connection.
 	Restore(state []byte) error
 }
 

@@ -32,7 +32,8 @@ type Handler interface {
 }
 
 // Accept is the type of Server.Accept and Listener.Accept: it is called on the loop of each new
-// connection and returns its Handler, or nil to refuse it.
+// connection and returns its Handler, or nil to refuse it. Where one Handler serves all
+// connections, handler.Shared makes it an Accept.
 type Accept = func(c *Conn) Handler
 
 // HandlerFunc is a Handler without state: f for each message, and nothing on close.

@@ -132,6 +132,10 @@ func TestBrokenCodecsFail(t *testing.T) {
 			clear(frame)
 			return got, err
 		}), "AppendFrame"},
+		{"writes after what it sends", appends(func(dst, frame []byte) ([]byte, error) {
+			_ = append(frame, "##"...)
+			return lines.AppendFrame(dst, frame)
+		}), "AppendFrame"},
 		{"sends what ends a line", appends(func(dst, frame []byte) ([]byte, error) {
 			return append(append(dst, frame...), '\n'), nil
 		}), "Payloads"},

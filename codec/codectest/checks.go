@@ -184,19 +184,22 @@ func frameSize(s *Suite) error {
 }
 
 // appendFrame wants what is in dst to stay, with and without room after it, and frame not to
-// change.
+// change, nor what comes after it in memory.
 func appendFrame(s *Suite) error {
-	const before = "what was there"
+	const before, marks = "what was there", "what comes next"
 	for i, frame := range s.Samples {
 		for _, room := range []int{0, 2*len(frame) + 100} {
 			dst := append(make([]byte, 0, len(before)+room), before...)
-			given := bytes.Clone(frame)
+			behind := append(bytes.Clone(frame), marks...)
+			given := behind[:len(frame)]
 			got, err := connection(s.Peer()).AppendFrame(dst, given)
 			switch {
 			case err != nil:
 				return fmt.Errorf("AppendFrame refuses sample %d, %s: %w", i, show(frame), err)
 			case !bytes.Equal(given, frame):
 				return fmt.Errorf("AppendFrame changed sample %d", i)
+			case string(behind[len(frame):]) != marks:
+				return fmt.Errorf("AppendFrame wrote after the end of sample %d: append to dst, and never to frame", i)
 			case !bytes.HasPrefix(got, []byte(before)):
 				return fmt.Errorf("AppendFrame dropped or changed what was in dst: %s", show(got))
 			}

@@ -23,8 +23,8 @@ func (g *gateway) api() http.Handler {
 		names := maps.Collect(g.devices.All())
 		_ = json.NewEncoder(w).Encode(slices.AppendSeq([]string{}, maps.Keys(names)))
 	})
-	mux.HandleFunc("POST /devices/{name}/command", forDevice(g.command))
-	mux.HandleFunc("POST /devices/{name}/message", forDevice(g.message))
+	mux.HandleFunc("POST /devices/{name}/command", g.forDevice(g.command))
+	mux.HandleFunc("POST /devices/{name}/message", g.forDevice(g.message))
 	return http.NewCrossOriginProtection().Handler(mux) // pages of other sites command no devices
 }
 
@@ -65,7 +65,7 @@ func sessionOf(c *loop.Conn) *session {
 }
 
 // forDevice returns an HTTP handler that gives a request's body to f, and answers with its answer.
-func forDevice(f func(ctx context.Context, device string, payload []byte) ([]byte, error)) http.HandlerFunc {
+func (g *gateway) forDevice(f func(ctx context.Context, device string, payload []byte) ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPayload))
 		var answer []byte
@@ -76,6 +76,9 @@ func forDevice(f func(ctx context.Context, device string, payload []byte) ([]byt
 		switch {
 		case err == nil:
 			_, _ = w.Write(answer)
+		case errors.Is(err, errOffline) && g.moved.Load(): // the next process has it, and accepts here, too
+			w.Header().Set("Connection", "close")
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case errors.Is(err, errOffline):
 			http.Error(w, err.Error(), http.StatusNotFound)
 		case errors.Is(err, handler.ErrCallTimeout):
@@ -85,7 +88,7 @@ func forDevice(f func(ctx context.Context, device string, payload []byte) ([]byt
 		case errors.As(err, &tooLarge):
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		default: // the device has gone, or has too many commands
-			http.Error(w, err.Error(), http.StatusBadGateway)
+			http.Error(w, "no answer: "+err.Error(), http.StatusBadGateway)
 		}
 	}
 }

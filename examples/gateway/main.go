@@ -84,7 +84,7 @@ func run(ctx context.Context) (err error) {
 	if *metrics != "" {
 		fmt.Printf("gateway: live page on http://%s/, metrics on http://%[1]s/metrics\n", page.Addr())
 	}
-	taken := func() bool { return false }
+	var taken <-chan struct{} // nil: nobody takes over
 	if *meet != "" {
 		also := map[string]net.Listener{"http": api.Listener}
 		if page.Listener != nil {
@@ -95,7 +95,7 @@ func run(ctx context.Context) (err error) {
 			return err
 		}
 		defer offer.Close()
-		taken = offer.Taken
+		taken = offer.Done()
 		// SIGHUP starts the program's file again, which may be another version by now.
 		handover.RestartOn(func(err error) { log.Error().Err(err).Msg("not replaced") }, syscall.SIGHUP)
 	}
@@ -105,12 +105,10 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	select {
-	case err := <-ended:
-		if !taken() {
-			return cmp.Or(err, errStopped)
-		}
+	case <-taken:
 		fmt.Println("gateway: another process has taken over")
-		ended <- err
+	case err := <-ended:
+		return cmp.Or(err, errStopped)
 	case <-ctx.Done():
 		fmt.Printf("gateway: draining %d connections; Ctrl-C again ends at once\n", srv.Stats().Conns)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -36,6 +37,7 @@ type gateway struct {
 	key     []byte // devices' tokens are made with it
 	devices handler.Registry[string]
 	outbox  outbox
+	moved   atomic.Bool // devices have moved to the next process
 }
 
 // server returns the server for devices at an address. The caller adds TLS. When the server
@@ -49,7 +51,7 @@ func (g *gateway) server(addr string, drain time.Duration, log zerolog.Logger) *
 		FrameTimeout: frameWithin,
 		DrainDelay:   drain,
 		DrainWindow:  drain,
-		DrainTimeout: drain + commandTimeout,
+		DrainTimeout: drain + commandTimeout + time.Second,
 		Logger:       log,
 	}
 }
@@ -108,6 +110,9 @@ func (s *session) OnMessage(c *loop.Conn, msg []byte) error {
 // OnClose implements loop.Handler. Timers stop, the registry forgets the connection, and its
 // commands fail: all of that happens by itself.
 func (s *session) OnClose(c *loop.Conn, err error) {
+	if errors.Is(err, loop.ErrDetached) {
+		s.gateway.moved.Store(true)
+	}
 	c.Log().Info().Str("device", s.name).AnErr("reason", err).Msg("closed")
 }
 
@@ -136,13 +141,18 @@ func (s *session) login(c *loop.Conn, payload []byte) error {
 }
 
 // command sends a command. done is called on the loop, once: with the answer, or with the reason
-// why there is none, such as the end of the connection.
+// why there is none, such as the end of the connection. The connection is busy until then, so that
+// a drain waits for the answer.
 func (s *session) command(c *loop.Conn, payload []byte, done func(answer []byte, err error)) {
-	id, err := s.commands.Begin(0, done)
+	id, err := s.commands.Begin(0, func(answer []byte, err error) {
+		c.SetBusy(s.commands.Stats().Pending > 0)
+		done(answer, err)
+	})
 	if err != nil {
 		done(nil, err)
 		return
 	}
+	c.SetBusy(true)
 	_ = c.Send(message(command, uint16(id), payload)) // an error closes c, and so ends the command
 }
 

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
@@ -37,7 +36,7 @@ type Offer struct {
 	file os.FileInfo // of Path
 	done sync.WaitGroup
 
-	taken atomic.Bool
+	taken chan struct{} // closed when the next process has taken over
 }
 
 // Listen offers a Server that was started to the next process, which calls Take: on a goroutine of
@@ -69,7 +68,7 @@ func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
 		return nil, fmt.Errorf("handover: cannot listen at %s: %w", beside, err)
 	}
 	ln.SetUnlinkOnClose(false)
-	o := &Offer{cfg: cfg, srv: srv, ln: ln}
+	o := &Offer{cfg: cfg, srv: srv, ln: ln, taken: make(chan struct{})}
 	if err = os.Chmod(beside, 0o600); err == nil {
 		if o.file, err = os.Lstat(beside); err == nil {
 			err = os.Rename(beside, cfg.Path)
@@ -84,9 +83,10 @@ func Listen(srv *loop.Server, cfg Config) (*Offer, error) {
 	return o, nil
 }
 
-// Taken reports whether the next process has taken over, so that the Server drains what is left.
-// Any goroutine may call it.
-func (o *Offer) Taken() bool { return o.taken.Load() }
+// Done returns a channel that is closed when the next process has taken over, so that the Server
+// drains what is left. Listeners of Config.Also are to be closed then, as the next process accepts
+// there. Any goroutine may call it.
+func (o *Offer) Done() <-chan struct{} { return o.taken }
 
 // Close ends the offer, unless a handover is under way: then it waits for the end of that. The
 // Server goes on. Any goroutine may call it, but a loop's, and again.
@@ -119,7 +119,7 @@ func (o *Offer) serve() {
 		err = g.give()
 		if err == nil {
 			o.srv.Logger.Info().Int("conns", g.conns).Msg("handed over to the next process")
-			o.taken.Store(true)
+			close(o.taken)
 			go o.srv.Shutdown(context.Background()) // the rest drains
 			return
 		}

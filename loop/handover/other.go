@@ -23,8 +23,8 @@ type Offer struct{}
 // Listen returns errors.ErrUnsupported: this system cannot hand sockets to another process.
 func Listen(*loop.Server, Config) (*Offer, error) { return nil, errors.ErrUnsupported }
 
-// Taken returns false.
-func (*Offer) Taken() bool { return false }
+// Done returns nil: nothing ever comes of it.
+func (*Offer) Done() <-chan struct{} { return nil }
 
 // Close does nothing.
 func (*Offer) Close() error { return nil }

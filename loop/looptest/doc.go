@@ -22,7 +22,8 @@
 // bubble, so that the owner check of builds with the race detector works, too.
 //
 // Messages are overwritten when OnMessage returns (loop.Server.Poison): a handler that keeps what
-// it was lent shows here.
+// it was lent shows here. A call from the wrong goroutine shows with loop.Server.Strict, and in
+// builds with the race detector.
 //
 // A peer reads all that is sent to it, but not at once: a socket takes 208 KiB, as Linux has it,
 // and more when the turn of the loop is over. So what hangs on a real socket hangs here. See
