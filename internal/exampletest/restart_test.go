@@ -110,6 +110,12 @@ func startRestarting(t *testing.T, kind string) *restarting {
 	return p
 }
 
+// said returns what all its processes have written.
+func (p *restarting) said() string {
+	text, _ := os.ReadFile(p.log)
+	return string(text)
+}
+
 // pid returns the process in charge, or 0.
 func (p *restarting) pid() int {
 	text, _ := os.ReadFile(p.pidFile)
