@@ -57,7 +57,8 @@ func Start(t *testing.T) *Browser {
 	}
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-		"--ignore-certificate-errors", // tests make theirs on the spot
+		"--ignore-certificate-errors",                   // tests make theirs on the spot
+		"--host-resolver-rules=MAP *.example 127.0.0.1", // as a name that is rebound
 		"--hide-scrollbars", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

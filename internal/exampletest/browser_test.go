@@ -81,6 +81,28 @@ func TestBrowser(t *testing.T) {
 	p.ends(syscall.SIGTERM)
 }
 
+// A page whose name is rebound to this machine reads nothing of the live page, and closes no
+// connection: the browser sends its name.
+func TestForeignHostInABrowser(t *testing.T) {
+	needsBrowser(t)
+	g := start(t, "gateway", "-http", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-drain", "0")
+	live := g.says(`live page on (\S+),`)
+	port := live[strings.LastIndex(strings.TrimSuffix(live, "/"), ":"):]
+	b := browser.Start(t)
+	own := b.Open("own", live, "#how", 800, 600, "light")
+	if got := own.Eval("fetch('/state').then(r => r.status)"); got != 200.0 {
+		t.Errorf("/state by the own address: %v", got)
+	}
+	foreign := tab{b.Open("foreign", "http://evil.example"+port, "body", 800, 600, "light")}
+	foreign.says("not served under that name")
+	for _, request := range []string{"fetch('/state')", "fetch('/close?loop=0&conn=1', {method: 'POST'})"} {
+		if got := foreign.Eval(request + ".then(r => r.status)"); got != 421.0 {
+			t.Errorf("%s by a foreign name: %v", request, got)
+		}
+	}
+	g.ends(syscall.SIGTERM)
+}
+
 // The pictures of README.md. To make them again:
 //
 //	LOOPWHEEL_BROWSER=1 LOOPWHEEL_OUT=$PWD/docs go test -count=1 -run Pictures ./internal/exampletest
