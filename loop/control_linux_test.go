@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loopwheel/loopwheel/internal/shortdir"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
@@ -101,6 +103,30 @@ func TestControlFails(t *testing.T) {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: accept, Control: fails}
 		if err := srv.Start(ctx); err == nil || !strings.Contains(err.Error(), "TCP.Control") {
 			t.Errorf("Control of a TCP address: %v", err)
+		}
+	})
+}
+
+// The process at the other end of a unix socket is known in Accept.
+func TestPeerCredentials(t *testing.T) {
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		seen := make(chan *unix.Ucred, 1)
+		srv := &loop.Server{Addr: "unix://" + shortdir.Socket(t), NumLoops: 1, Accept: func(c *loop.Conn) loop.Handler {
+			var cred *unix.Ucred
+			raw, err := c.SyscallConn()
+			if err == nil {
+				err = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			seen <- cred
+			return loop.HandlerFunc(echo)
+		}}
+		startWith(t, ctx, srv)
+		dial(t, srv.LocalAddr())
+		if got := receive(t, seen, "Accept"); got == nil || int(got.Pid) != os.Getpid() || int(got.Uid) != os.Getuid() {
+			t.Errorf("the peer is %+v", got)
 		}
 	})
 }

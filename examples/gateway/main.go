@@ -150,7 +150,7 @@ type web struct {
 // serveHTTP serves h on the address that a flag has, or nowhere if that is empty: by the listener
 // of the process before, if it had one.
 func serveHTTP(before handover.Report, flag, addr string, h http.Handler) (w web, err error) {
-	w = web{name: flag, srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}}
+	w = web{name: flag, srv: &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 2 * commandTimeout}}
 	if w.Listener = before.Also[flag]; w.Listener == nil && addr != "" {
 		if w.Listener, err = net.Listen("tcp", addr); err != nil {
 			return w, fmt.Errorf("-%s %s: %w", flag, addr, err)
