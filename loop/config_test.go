@@ -56,6 +56,9 @@ func TestValidation(t *testing.T) {
 			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", IdleTimeout: 20}}
 		}},
 		{"Server.Codec is a nil *loop_test.nilCodec", func(s *loop.Server) { s.Codec = (*nilCodec)(nil) }},
+		{"Server.Listeners[0].Codec is a nil *loop_test.nilCodec", func(s *loop.Server) {
+			s.Listeners = []loop.Listener{{Addr: "tcp://127.0.0.1:0", Codec: (*nilCodec)(nil)}}
+		}},
 		{"partly IPv4", func(s *loop.Server) { s.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("::ffff:0.0.0.0/90")} }},
 		{"Server.IPv6Prefix", func(s *loop.Server) { s.IPv6Prefix = 129 }},
 		{"Server.MaxProxyHeader", func(s *loop.Server) { s.MaxProxyHeader = 70_000 }},

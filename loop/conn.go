@@ -3,6 +3,7 @@ package loop
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -177,6 +178,9 @@ func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	if c.extras != nil && c.extras.pipe != nil {
 		panic("loop: Conn.SetCodec on a connection of a Pipe, which passes bytes on as they are")
+	}
+	if isTypedNil(cd) {
+		panic(fmt.Sprintf("loop: Conn.SetCodec with a nil %T", cd))
 	}
 	c.in.decoder.SetCodec(cd)
 	c.lookAtCodec()

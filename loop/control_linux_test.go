@@ -140,10 +140,14 @@ func TestControlFails(t *testing.T) {
 	})
 }
 
-// 100 local ports are enough for 300 connections to 10 addresses. The kernel ignores ports outside
-// its own range, which has these unless somebody has changed it.
+// 100 local ports are enough for 300 connections to 10 addresses.
 func TestDialsShareLocalPorts(t *testing.T) {
 	const ipLocalPortRange = 51
+	var low, high int // the option is for a part of the system's own range
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if _, scanErr := fmt.Sscan(string(text), &low, &high); err != nil || scanErr != nil {
+		t.Skipf("%v, %v", err, scanErr)
+	}
 	bothEngines(t, func(t *testing.T, ctx context.Context) {
 		srv := &loop.Server{NumLoops: 1, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
 		for i := range 10 {
@@ -154,7 +158,7 @@ func TestDialsShareLocalPorts(t *testing.T) {
 		var unsupported atomic.Bool
 		d := loop.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, Control: func(_, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) {
-				if unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, ipLocalPortRange, 60099<<16|60000) != nil {
+				if unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, ipLocalPortRange, high<<16|(high-99)) != nil {
 					unsupported.Store(true)
 				}
 			})
@@ -166,6 +170,39 @@ func TestDialsShareLocalPorts(t *testing.T) {
 			}
 			if o.err != nil {
 				t.Fatalf("dial %d: %v", i, o.err)
+			}
+		}
+	})
+}
+
+// A dialled socket takes its port when it connects, when its destination is known, and not before.
+func TestDialTakesNoPortBefore(t *testing.T) {
+	bothEngines(t, func(t *testing.T, ctx context.Context) {
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", NumLoops: 1, Accept: func(*loop.Conn) loop.Handler { return loop.HandlerFunc(echo) }}
+		startWith(t, ctx, srv)
+		nothing := func(string, string, syscall.RawConn) error { return nil }
+		for name, d := range map[string]loop.Dialer{
+			"by us":          {LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}},
+			"by package net": {LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, Control: nothing},
+		} {
+			o := dialOn(t, d, srv.Loops()[0], "tcp://"+srv.LocalAddr().String())
+			if o.err != nil {
+				t.Fatal(o.err)
+			}
+			option := make(chan int, 1)
+			o.tell(t, func(c *loop.Conn) {
+				set := -1
+				raw, err := c.SyscallConn()
+				if err == nil {
+					err = raw.Control(func(fd uintptr) { set, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT) })
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				option <- set
+			})
+			if got := receive(t, option, "the option"); got != 1 {
+				t.Errorf("dialled %s: IP_BIND_ADDRESS_NO_PORT is %d", name, got)
 			}
 		}
 	})

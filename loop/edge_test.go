@@ -12,6 +12,8 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -151,19 +153,21 @@ func TestFarewellIsNotForTLS(t *testing.T) {
 
 // One client of IPv6 has a network of addresses for itself.
 func TestMaxConnsPerNetwork(t *testing.T) {
-	srv := &loop.Server{MaxConnsPerIP: 2, Accept: silent}
-	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
-		in := 0
-		for i := range 50 {
-			ip := netip.MustParseAddr(fmt.Sprintf("2001:db8::%x:%x", i*i+1, i))
-			if p := srv.OpenFrom(0, netip.AddrPortFrom(ip, 7)); !p.Closed() {
-				in++
+	for bits, want := range map[int]int{0: 2, 64: 2, 120: 50, 128: 50} { // 0 is the default
+		srv := &loop.Server{MaxConnsPerIP: 2, IPv6Prefix: bits, Accept: silent}
+		bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+			in := 0
+			for i := range 50 {
+				ip := netip.MustParseAddr(fmt.Sprintf("2001:db8::%x:%x", i*i+1, i))
+				if p := srv.OpenFrom(0, netip.AddrPortFrom(ip, 7)); !p.Closed() {
+					in++
+				}
 			}
-		}
-		if in != 2 {
-			t.Errorf("%d of one network came in, want 2", in)
-		}
-	})
+			if in != want {
+				t.Errorf("%d of one network came in with a prefix of %d bits, want %d", in, bits, want)
+			}
+		})
+	}
 }
 
 type pointerHandler struct{}
@@ -186,6 +190,53 @@ func TestTypedNilHandler(t *testing.T) {
 			t.Errorf("the log says %s", log.String())
 		}
 	})
+}
+
+// So is a typed nil as the codec of one connection.
+func TestTypedNilCodecOfAConnection(t *testing.T) {
+	srv := &loop.Server{Accept: func(c *loop.Conn) loop.Handler {
+		mustPanicWith(t, "Conn.SetCodec with a nil *loop_test.nilCodec", func() { c.SetCodec((*nilCodec)(nil)) })
+		return loop.HandlerFunc(echo)
+	}}
+	bubble(t, srv, func(t *testing.T, srv *looptest.Server) {
+		p := srv.Open()
+		if p.Send("hello"); p.Received() != "hello" {
+			t.Error("it is not as before")
+		}
+	})
+}
+
+// A server without a Logger tells faults on the standard error output, and zerolog.Nop silences it.
+func TestZeroLogger(t *testing.T) {
+	for name, tc := range map[string]struct {
+		logger zerolog.Logger
+		tells  bool
+	}{"zero": {zerolog.Logger{}, true}, "Nop": {zerolog.Nop(), false}} {
+		file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stderr := os.Stderr
+		os.Stderr = file
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Logger: tc.logger, Accept: func(c *loop.Conn) loop.Handler {
+			c.OnIdle(loop.IdleRead, 0, func(int) {})
+			return nil
+		}}
+		addr := start(t, srv)
+		os.Stderr = stderr
+		c := dial(t, addr)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.ReadAll(c)
+		waitFor(t, func() bool { return srv.Stats().Panics == 1 })
+		if err := srv.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		text, err := os.ReadFile(file.Name())
+		if err != nil || strings.Contains(string(text), "OnIdle") != tc.tells || !tc.tells && len(text) > 0 {
+			t.Errorf("the %s Logger: stderr has %q, %v", name, text, err)
+		}
+		_ = file.Close()
+	}
 }
 
 // A client whose chain of certificates is long gets a ticket of some 17 KB. The second connection

@@ -119,5 +119,5 @@ func serveCentrifuge(addr string, ordered bool) error {
 		return err
 	}
 	fmt.Println(ln.Addr())
-	return (&http.Server{}).Serve(ln)
+	return (&http.Server{ReadTimeout: time.Minute}).Serve(ln)
 }

@@ -249,7 +249,11 @@ func TestPage(t *testing.T) {
 		} {
 			p := srv.OpenTo(0)
 			p.Send(request + "\r\nHost: x\r\n\r\n")
-			contains(t, p.Received(), want)
+			got := p.Received()
+			contains(t, got, want)
+			if strings.Contains(want, "200") {
+				contains(t, got, "script-src 'sha256-") // no other script runs
+			}
 			if !errors.Is(p.Reason(), websocket.ErrHTTP) {
 				t.Errorf("%s: closed with %v", request, p.Reason())
 			}

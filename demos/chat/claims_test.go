@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"github.com/loopwheel/loopwheel/loop"
+	"github.com/loopwheel/loopwheel/loop/looptest"
 )
 
 // houseOf runs a chat on a Redis until the test ends.
@@ -114,5 +116,36 @@ func TestClaimOfClosed(t *testing.T) {
 	hasConns(t, srv, 0)
 	for i := range 20 {
 		h.nobodyHas(t, fmt.Sprintf("bob%d", i))
+	}
+}
+
+// A brokenHouse is one that nobody can leave.
+type brokenHouse struct{ house }
+
+func (brokenHouse) leave(*session, string) { panic("leaving") }
+
+// A nickname is free again though entering a room, or leaving it, has panicked.
+func TestNameIsFreeAfterAPanic(t *testing.T) {
+	for name, breakRoom := range map[string]func(s *session){
+		"entering": func(s *session) { s.local = nil },
+		"leaving":  func(s *session) { s.chat.house = brokenHouse{s.chat.house} },
+	} {
+		inMemory(t, nil, func(t *testing.T, srv *looptest.Server) {
+			ann := byLines(t, srv, "ann")
+			for i := range srv.Loops() {
+				srv.Do(i, func(l *loop.Loop) {
+					for c := range l.Conns() {
+						if s, ok := loop.HandlerAs[*session](c); ok {
+							breakRoom(s)
+						}
+					}
+				})
+			}
+			ann.Close()
+			m := &member{Peer: srv.OpenTo(1), t: t}
+			if m.say("/nick ann"); strings.Contains(m.heard(), "somebody else") {
+				t.Errorf("%s: the name stays taken", name)
+			}
+		})
 	}
 }

@@ -132,7 +132,8 @@ func serveMetrics(srv *loop.Server, web net.Listener, out io.Writer) {
 	if web == nil {
 		return
 	}
-	go func() { _ = http.Serve(web, loopmetrics.NewHandler(srv)) }()
+	page := &http.Server{Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
+	go func() { _ = page.Serve(web) }()
 	fmt.Fprintf(out, "live page: http://%s/, metrics: http://%s/metrics\n", web.Addr(), web.Addr())
 }
 

@@ -20,11 +20,14 @@ import (
 	"github.com/loopwheel/loopwheel/handler"
 	"github.com/loopwheel/loopwheel/internal/certs"
 	"github.com/loopwheel/loopwheel/internal/cli"
+	"github.com/loopwheel/loopwheel/internal/hostguard"
 	"github.com/loopwheel/loopwheel/loop"
 )
 
 //go:embed page.html
 var page string
+
+var pageScript = hostguard.ScriptSource(page)
 
 // options are what the flags say.
 type options struct {
@@ -158,7 +161,7 @@ func (ch *chat) servePage(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"+ch.others()+"; img-src data:; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src "+pageScript+"; style-src 'unsafe-inline'; connect-src 'self'"+ch.others()+"; img-src data:; frame-ancestors 'none'")
 		_, _ = io.WriteString(w, page)
 	}
 }

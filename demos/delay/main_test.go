@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // programEnv makes the test binary be the program.
@@ -167,6 +169,15 @@ func TestCrossOrigin(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
 		t.Error(resp.Status)
+	}
+}
+
+// No script but the page's own runs in it.
+func TestPolicy(t *testing.T) {
+	w := httptest.NewRecorder()
+	newAPI(nil, nil, zerolog.Nop()).ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/", nil))
+	if got := w.Header()["Content-Security-Policy"]; w.Code != 200 || !strings.Contains(strings.Join(got, ","), "script-src 'sha256-") {
+		t.Errorf("%d, %q", w.Code, got)
 	}
 }
 

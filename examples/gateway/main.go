@@ -148,7 +148,7 @@ type web struct {
 // serveHTTP serves h on the address that a flag has, or nowhere if that is empty: by the listener
 // of the process before, if it had one.
 func serveHTTP(before handover.Report, flag, addr string, h http.Handler) (w web, err error) {
-	w.srv = &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	w.srv = &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 2 * commandTimeout}
 	if addr == "" {
 		return w, nil
 	}

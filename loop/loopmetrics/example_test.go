@@ -25,7 +25,7 @@ func ExampleHandler() {
 		},
 	}
 	go func() {
-		web := &http.Server{Addr: "127.0.0.1:9090", Handler: loopmetrics.NewHandler(srv), ReadHeaderTimeout: 5 * time.Second}
+		web := &http.Server{Addr: "127.0.0.1:9090", Handler: loopmetrics.NewHandler(srv), ReadTimeout: 5 * time.Second}
 		log.Print(web.ListenAndServe())
 	}()
 	log.Fatal(srv.Run(context.Background()))

@@ -80,35 +80,6 @@ func TestHAProxy(t *testing.T) {
 	})
 }
 
-// HAProxy's notes, such as an id for each connection, reach Accept.
-func TestHAProxyNotes(t *testing.T) {
-	seen := make(chan []loop.ProxyTLV, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	srv := &loop.Server{
-		Addr: "tcp://127.0.0.1:0", ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		Accept: func(c *loop.Conn) loop.Handler { seen <- c.ProxyTLVs(); return nil },
-	}
-	if err := srv.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cancel(); _ = srv.Wait() })
-	front := haproxytest.Run(t, "  timeout connect 10s\n  timeout client 30s\n  timeout server 30s\nfrontend f\n  bind "+
-		haproxytest.Front+"\n  unique-id-format id-%ci\n  default_backend b\nbackend b\n"+
-		"  server s "+srv.LocalAddr().String()+" send-proxy-v2 proxy-v2-options unique-id,crc32c\n")
-	c, err := net.Dial("tcp", front)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	const uniqueID = 5
-	for _, tlv := range <-seen {
-		if tlv.Type == uniqueID && string(tlv.Value) == "id-127.0.0.1" {
-			return
-		}
-	}
-	t.Error("no id reached Accept")
-}
-
 // A server is killed under load. What is under way there fails, and everything that begins once the
 // system has cleared it away is served by the other one. (Until then it closes one socket after the
 // other: who comes back at once may still find it listening, and fail twice.)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 )
@@ -41,7 +42,7 @@ func serveGorilla() error {
 		return err
 	}
 	fmt.Printf("page:  http://%s/\n", ln.Addr())
-	return http.Serve(ln, http.HandlerFunc(h.serve))
+	return (&http.Server{Handler: http.HandlerFunc(h.serve), ReadTimeout: time.Minute}).Serve(ln)
 }
 
 func (h *hub) serve(w http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
 // Package gnetengine runs package loop on gnet. It is the only package that imports gnet.
 //
