@@ -24,6 +24,8 @@ type nilCodec struct{ codec.Raw }
 // Each mistake makes Start return one error that names the field.
 func TestValidation(t *testing.T) {
 	taken := listenTCP(t)
+	over, end := context.WithCancel(context.Background())
+	end() // what starts all the same ends at once
 	for _, c := range []struct {
 		want   string // in the error
 		change func(s *loop.Server)
@@ -99,7 +101,7 @@ func TestValidation(t *testing.T) {
 	} {
 		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", Accept: silent}
 		c.change(srv)
-		err := srv.Run(context.Background())
+		err := srv.Run(over)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v; want one error with %q", err, c.want)
 		}
