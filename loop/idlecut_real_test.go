@@ -111,9 +111,9 @@ func TestIdleTimeoutFindsAnEndBehindAPause(t *testing.T) {
 		t.Skip("only Linux tells")
 	}
 	allEngines(t, func(t *testing.T, run func(srv *loop.Server)) {
-		reasons := make(chan error, 2)
-		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 100 * time.Millisecond, Accept: func(c *loop.Conn) loop.Handler {
-			return script{Message: func(c *loop.Conn, _ []byte) error { c.PauseRead(); return nil },
+		reasons, paused := make(chan error, 2), make(chan struct{}, 2)
+		srv := &loop.Server{Addr: "tcp://127.0.0.1:0", IdleTimeout: 300 * time.Millisecond, Accept: func(c *loop.Conn) loop.Handler {
+			return script{Message: func(c *loop.Conn, _ []byte) error { c.PauseRead(); paused <- struct{}{}; return nil },
 				Close: func(_ *loop.Conn, err error) { reasons <- err }}
 		}}
 		run(srv)
@@ -125,11 +125,11 @@ func TestIdleTimeoutFindsAnEndBehindAPause(t *testing.T) {
 			}
 			defer c.Close()
 			_, _ = c.Write([]byte("pause"))
-			time.Sleep(20 * time.Millisecond) // so that it is a message of its own
-			_, _ = c.Write(make([]byte, 100))
+			receive(t, paused, "the message")
+			_, _ = c.Write(make([]byte, 100)) // which stay in the socket
 			peers = append(peers, c)
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(900 * time.Millisecond)
 		if len(reasons) != 0 {
 			t.Fatalf("a peer that is there was evicted: %v", <-reasons)
 		}
