@@ -1,6 +1,7 @@
 package rediswheel
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -21,24 +22,15 @@ type shard struct {
 	owner   string        // as last heard
 	backlog bool          // there is more that is due than there were places
 	renew   time.Duration // when it is to be claimed even without places
-	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock
-	known   bool          // offset is
+	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock; 0: not known
 	hint    time.Duration // when to look, as heard during a claim; forever if nothing was
 }
 
 // A claim is of one shard.
 type claim struct {
-	shard  int
-	take   bool
-	token  string
-	most   int
-	err    error
-	owner  string
-	fresh  bool          // Redis knew nothing of the shard
-	till   time.Duration // by the worker's clock, as all here
-	next   time.Duration // of a task or a lease; forever if there is none
-	offset time.Duration
-	tasks  []*run
+	shard int
+	most  int // tasks
+	token string
 }
 
 const forever = time.Duration(1<<63 - 1)
@@ -85,6 +77,7 @@ func (w *worker) claimReady() {
 	waiting := w.ready
 	w.ready = nil
 	var claims []claim
+	var calls []call
 	for k, i := range waiting {
 		s := &w.shards[i]
 		if s.busy { // it is claimed again when its answer is there
@@ -99,7 +92,8 @@ func (w *worker) claimReady() {
 			continue
 		}
 		w.number++
-		claims = append(claims, claim{shard: i, take: s.take, most: n, token: w.id + "." + strconv.Itoa(w.number)})
+		c := claim{i, n, w.id + "." + strconv.Itoa(w.number)}
+		claims, calls = append(claims, c), append(calls, w.claiming(c, s.take))
 		s.busy, s.take, s.hint = true, false, forever
 	}
 	w.setHungry()
@@ -109,8 +103,10 @@ func (w *worker) claimReady() {
 	w.next = now + pace
 	w.claims++
 	w.do(func(ctx context.Context) func() {
-		w.claim(ctx, claims)
-		return func() { w.took(claims) }
+		sent := w.now()
+		values, errs := w.q.evalAll(ctx, calls)
+		middle := sent + (w.now()-sent)/2
+		return func() { w.took(claims, values, errs, middle) }
 	})
 }
 
@@ -118,86 +114,37 @@ func (w *worker) setHungry() {
 	w.places.setHungry(slices.ContainsFunc(w.shards, func(s shard) bool { return s.backlog }))
 }
 
-// claim runs the scripts, on a goroutine of its own.
-func (w *worker) claim(ctx context.Context, claims []claim) {
+// claiming makes the call of a claim.
+func (w *worker) claiming(c claim, take bool) call {
 	cfg := &w.q.cfg
 	gap := 0.0
 	if cfg.Rate > 0 {
-		gap = 1000 / cfg.Rate * float64(len(w.q.keys))
+		gap = 1000 / cfg.Rate * float64(len(w.shards))
 	}
-	calls := make([]call, len(claims))
-	for i, c := range claims {
-		calls[i] = w.q.on(c.shard, "claim", "", w.id, c.take, c.token, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
-			cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
-	}
-	sent := w.now()
-	values, errs := w.q.evalAll(ctx, calls)
-	middle := sent + (w.now()-sent)/2
-	w.q.count(func(s *Stats) { s.Claims += uint64(len(calls)) })
-	for i := range claims {
-		if claims[i].err = errs[i]; errs[i] == nil {
-			w.read(&claims[i], values[i], middle)
-		}
-	}
+	return w.q.on(c.shard, "claim", "", w.id, take, c.token, c.most, maxBatchBytes, cfg.Lease.Milliseconds(),
+		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
 }
 
-// read takes claim.lua's answer. The script is taken to have run in the middle between question and
-// answer.
-func (w *worker) read(c *claim, answer any, middle time.Duration) {
-	f := list(answer)
-	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
-	c.offset = redisNow - middle
-	local := func(ms string) time.Duration {
-		if ms == "" {
-			return forever
-		}
-		return time.Duration(toInt(ms))*time.Millisecond - c.offset
-	}
-	c.owner, c.till = f[2], local(f[3])
-	if len(f) == 4 { // another owns it
-		return
-	}
-	if c.fresh = c.owner == ""; c.fresh {
-		c.owner = w.id
-	}
-	c.next = min(local(f[4]), local(f[5]))
-	rows := answer.([]any)[8:12]
-	ids, dues, states, records := list(rows[0]), list(rows[1]), list(rows[2]), list(rows[3])
-	w.q.count(func(s *Stats) {
-		s.Recovered, s.Died = s.Recovered+uint64(toInt(f[6])), s.Died+uint64(toInt(f[7]))
-		s.Claimed += uint64(len(ids))
-	})
-	for i, id := range ids {
-		due, st := toInt(dues[i]), parseState(states[i])
-		r := &run{w: w, shard: c.shard, offset: c.offset, token: c.token, cancel: func(error) {}}
-		r.task = Task{Key: id, Due: time.UnixMilli(due), Occurred: time.UnixMilli(st.occurrence),
-			Attempt: int(st.attempts) + 1, Delivery: int(st.deliveries)}
-		r.broken = r.task.read(records[i])
-		r.late = redisNow - time.Duration(due)*time.Millisecond
-		c.tasks = append(c.tasks, r)
-	}
-}
-
-// took starts what was claimed, or gives it back if the worker was told to stop, and plans when to
-// look again.
-func (w *worker) took(claims []claim) {
+// took takes the answers to claims. The scripts are taken to have run in the middle between question
+// and answer.
+func (w *worker) took(claims []claim, answers []any, errs []error, middle time.Duration) {
 	w.claims--
+	w.q.count(func(s *Stats) { s.Claims += uint64(len(claims)) })
 	var failed error
 	got := 0
-	for i := range claims {
-		c := &claims[i]
-		w.shards[c.shard].busy = false
-		w.places.giveBack(c.most - len(c.tasks))
-		got += len(c.tasks)
-		if c.err != nil {
-			failed = c.err
+	for i, c := range claims {
+		s, n := &w.shards[c.shard], 0
+		s.busy = false
+		if errs[i] == nil {
+			n = w.read(c, answers[i].([]any), middle)
+		} else {
+			failed = errs[i]
+			w.wake(c.shard, w.now()+pause(w.fails))
 		}
-		for _, r := range c.tasks {
-			w.begin(r)
-		}
-		w.plan(c)
+		w.places.giveBack(c.most - n)
+		got += n
 	}
-	if w.fails++; failed == nil {
+	if failed == nil {
 		w.fails = 0
 	} else {
 		w.fail(failed)
@@ -216,27 +163,45 @@ func (w *worker) took(claims []claim) {
 	w.cry()
 }
 
-// plan decides when a shard that was claimed is looked at next.
-func (w *worker) plan(c *claim) {
-	s := &w.shards[c.shard]
-	if c.err != nil {
-		w.wake(c.shard, w.now()+pause(w.fails))
-		return
+// read takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was told
+// to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
+func (w *worker) read(c claim, answer []any, middle time.Duration) int {
+	s, f := &w.shards[c.shard], list(answer)
+	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond
+	lost := f[2] == "" && s.offset != 0
+	s.offset, s.owner, s.backlog = redisNow-middle, cmp.Or(f[2], w.id), false
+	local := func(ms string) time.Duration {
+		if ms == "" {
+			return forever
+		}
+		return time.Duration(toInt(ms))*time.Millisecond - s.offset
 	}
-	if c.fresh && s.known {
+	if len(f) == 4 { // another owns it
+		w.wake(c.shard, min(local(f[3])+w.turn(), s.hint))
+		return 0
+	}
+	ids, dues, states, records := list(answer[8]), list(answer[9]), list(answer[10]), list(answer[11])
+	w.q.count(func(s *Stats) {
+		s.Recovered, s.Died = s.Recovered+uint64(toInt(f[6])), s.Died+uint64(toInt(f[7]))
+		s.Claimed, s.InFlight = s.Claimed+uint64(len(ids)), s.InFlight+len(ids)
+		if len(ids) > 0 { // the first is the latest
+			s.LatenessMax = max(s.LatenessMax, redisNow-time.Duration(toInt(dues[0]))*time.Millisecond)
+		}
+	})
+	for i, id := range ids {
+		w.begin(&run{w: w, shard: c.shard, key: id, due: time.UnixMilli(toInt(dues[i])), state: states[i], record: records[i],
+			token: c.token, offset: s.offset, cancel: func(error) {}})
+	}
+	if lost {
 		w.lost()
 	}
-	s.offset, s.known, s.owner, s.backlog = c.offset, true, c.owner, false
-	if s.owner != w.id {
-		w.wake(c.shard, min(c.till+w.turn(), s.hint))
-		return
-	}
 	s.renew = w.now() + w.q.cfg.Refresh
-	if s.backlog = c.next <= w.now() && len(c.tasks) == c.most; s.backlog {
-		w.wake(c.shard, s.renew)
-	} else {
-		w.wake(c.shard, min(c.next, s.renew, s.hint))
+	next := min(local(f[4]), local(f[5])) // of a task or a lease
+	if s.backlog = next <= w.now() && len(ids) == c.most; s.backlog {
+		next = s.renew
 	}
+	w.wake(c.shard, min(next, s.renew, s.hint))
+	return len(ids)
 }
 
 // refill claims from shards with a backlog when places have become free. It waits for more to

@@ -32,7 +32,7 @@ func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err, permanent, 0}
+	return &verdict{err, "dead", 0}
 }
 
 // RetryAfter is for a [Handler] to return: the task is tried again after d, whatever Config.Backoff
@@ -41,31 +41,22 @@ func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{err, retry, max(d, 0)}
+	return &verdict{err, "retry", max(d, 0)}
 }
 
 // Postpone is for a [Handler] to return that has not begun, because something of its own is busy:
 // the task is given to some worker again after d, and no attempt is counted.
-func Postpone(d time.Duration, err error) error { return &verdict{err, postpone, max(d, 0)} }
+func Postpone(d time.Duration, err error) error { return &verdict{err, "release", max(d, 0)} }
 
 // A verdict is an error of a handler that says what becomes of the task.
 type verdict struct {
 	err   error
-	what  verdictKind
+	what  string // dead, retry or release, as runs.lua wants it
 	after time.Duration
 }
 
-type verdictKind int
-
-const (
-	backOff verdictKind = iota // any other error
-	permanent
-	retry
-	postpone
-)
-
 func (v *verdict) Error() string {
-	if v.what == postpone {
+	if v.what == "release" {
 		return fmt.Sprintf("postponed by %v: %v", v.after, v.err)
 	}
 	return v.err.Error()

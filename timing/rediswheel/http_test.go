@@ -112,9 +112,9 @@ func kind(err error) string {
 		return "ok"
 	case !errors.As(err, &v):
 		return "retry"
-	case v.what == permanent:
+	case v.what == "dead":
 		return "permanent"
-	case v.what == postpone:
+	case v.what == "release":
 		return "postpone"
 	case v.after > 25*time.Minute && v.after <= 30*time.Minute: // what has passed is less
 		return "after half an hour"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,16 +59,14 @@ func (q *Queue) Get(ctx context.Context, key string) (Info, error) {
 func info(key, where string, f []string) (Info, error) {
 	i := Info{Task: Task{Key: key}}
 	err := i.read(f[2])
-	st, at := parseState(f[1]), time.UnixMilli(toInt(f[0]))
-	i.Attempt, i.Delivery, i.Error = int(st.attempts)+1, int(st.deliveries), st.reason
-	if st.occurrence > 0 {
-		i.Occurred = time.UnixMilli(st.occurrence)
-	}
+	at := time.UnixMilli(toInt(f[0]))
+	i.Error = i.readState(f[1])
 	switch where {
 	case "run":
 		i.Status, i.Lease = Running, at
 	case "dead":
-		i.Status, i.Since, i.Attempt = Dead, at, int(st.attempts)
+		i.Status, i.Since = Dead, at
+		i.Attempt--
 	default:
 		i.Status, i.Due = Scheduled, at
 		if f[1] != "" {
@@ -77,21 +74,6 @@ func info(key, where string, f []string) (Info, error) {
 		}
 	}
 	return i, err
-}
-
-// A state is what claim.lua says.
-type state struct {
-	token                            string
-	cancelled                        bool
-	attempts, deliveries, occurrence int64
-	reason                           string
-}
-
-func parseState(s string) (st state) {
-	if f := strings.SplitN(s, " ", 6); len(f) == 6 {
-		st = state{f[0], f[1] == "1", toInt(f[2]), toInt(f[3]), toInt(f[4]), f[5]}
-	}
-	return st
 }
 
 // List returns tasks that are Scheduled, which includes Retrying, or Running or Dead: the first n

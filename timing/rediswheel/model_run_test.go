@@ -87,14 +87,14 @@ func (r *modelRun) one() {
 		r.claims(r.rand.IntN(modelShards), 1+r.rand.IntN(modelMaxClaim))
 	case n < 72:
 		args, want := r.acks(shard, 1+r.rand.IntN(3))
-		r.same("ack", r.script(shard, "ack", args...), want)
+		r.same("ack", r.script(shard, "runs", append([]any{now}, args...)...), want)
 	case n < 82:
 		token, delay, what := r.token(key), r.rand.Int64N(1500), []string{"retry", "retry", "release", "dead", "next"}[r.rand.IntN(5)]
 		why := fmt.Sprint("why ", r.step, "\nreally")
-		r.same("nack "+what, r.script(shard, "nack", now, key, token, what, -delay, why), r.nack(key, token, what, delay, why))
+		r.same("nack "+what, r.script(shard, "runs", now, key, token, what, -delay, why), r.nack(key, token, what, delay, why))
 	case n < 88:
 		token := r.token(key)
-		r.same("extend", r.script(shard, "extend", now, modelLease, key, token), r.extend(key, token))
+		r.same("extend", r.script(shard, "runs", now, key, token, "extend", -modelLease, ""), r.extend(key, token))
 	case n < 91:
 		r.same("requeue", r.script(shard, "move", now, key, 0, 1), r.requeue(key))
 	case n < 92:
@@ -108,7 +108,6 @@ func (r *modelRun) one() {
 
 // acks returns arguments that end up to n tasks of a shard, and what the model says to it.
 func (r *modelRun) acks(shard, n int) (args []any, want string) {
-	args = []any{n}
 	seen := make(map[string]bool)
 	for range n {
 		key, of := r.key()
@@ -117,7 +116,7 @@ func (r *modelRun) acks(shard, n int) (args []any, want string) {
 		}
 		seen[key] = true
 		token := r.token(key)
-		args, want = append(args, key, token), want+r.ack(key, token)
+		args, want = append(args, key, token, "done", 0, ""), want+r.ack(key, token)
 	}
 	return args, want
 }

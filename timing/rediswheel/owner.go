@@ -2,8 +2,6 @@ package rediswheel
 
 import (
 	"context"
-	"errors"
-	"net"
 	"strings"
 	"time"
 
@@ -133,56 +131,33 @@ func (w *worker) leave() {
 	})
 }
 
-// silence is for how long a worker hears nothing before it asks whether its connection lives.
-const silence = time.Minute
-
 // listen hears what is published on the queue's channel, until ctx ends. What is lost is noticed
-// within a refresh. So messages are dropped, rather than kept, while the worker is busy.
+// within a refresh. So messages are dropped, rather than kept, while the worker is busy. A connection
+// without even the news of a renewal is given up: an owner publishes one in every second refresh.
 func (w *worker) listen(ctx context.Context) {
 	for fails := 0; ctx.Err() == nil; fails++ {
-		if w.listenOnce(ctx) {
+		sub := w.q.client.Subscribe(ctx, w.q.channel)
+		stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
+		for {
+			v, err := sub.ReceiveTimeout(ctx, 3*w.q.cfg.Refresh)
+			if err != nil {
+				break
+			}
 			fails = 0
+			m := message{"look"} // it is subscribed: what was published before is lost
+			if published, ok := v.(*redis.Message); ok {
+				m = strings.Fields(published.Payload)
+			}
+			select {
+			case w.messages <- m:
+			default:
+			}
 		}
+		stop()
+		_ = sub.Close()
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause(fails)):
 		}
-	}
-}
-
-// listenOnce listens with one connection until it fails, and reports whether it heard anything.
-func (w *worker) listenOnce(ctx context.Context) (heard bool) {
-	sub := w.q.client.Subscribe(ctx, w.q.channel)
-	defer sub.Close()
-	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	for silent := false; ; {
-		v, err := sub.ReceiveTimeout(ctx, silence)
-		var slow net.Error
-		switch {
-		case ctx.Err() != nil:
-			return heard
-		case err == nil:
-			heard, silent = true, false
-			w.pass(v)
-		case errors.As(err, &slow) && slow.Timeout() && !silent && sub.Ping(ctx) == nil:
-			silent = true
-		default:
-			return heard
-		}
-	}
-}
-
-// pass gives a message to the worker's loop.
-func (w *worker) pass(v any) {
-	m := message{"look"} // it is subscribed: what was published before is lost
-	switch v := v.(type) {
-	case *redis.Message:
-		m = strings.Fields(v.Payload)
-	case *redis.Pong:
-		return
-	}
-	select {
-	case w.messages <- m:
-	default:
 	}
 }

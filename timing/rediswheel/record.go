@@ -54,6 +54,19 @@ func (t *Task) read(record string) error {
 	return nil
 }
 
+// readState decodes a state into the task, and returns why the last attempt failed. claim.lua says
+// what a state is; a task that was never started has none.
+func (t *Task) readState(state string) (reason string) {
+	f := strings.SplitN(state, " ", 6)
+	if len(f) < 6 {
+		t.Attempt = 1
+		return ""
+	}
+	t.Attempt, t.Delivery = int(toInt(f[2]))+1, int(toInt(f[3]))
+	t.Occurred = time.UnixMilli(toInt(f[4]))
+	return f[5]
+}
+
 // maxReason is how much of a handler's error is kept with the task.
 const maxReason = 256
 

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,21 +16,23 @@ import (
 type run struct {
 	w      *worker
 	shard  int
-	task   Task
+	key    string
+	due    time.Time
+	state  string // as Redis has it
+	record string
 	token  string        // of the claim
 	offset time.Duration // see shard
-	late   time.Duration // how long after its due time it was claimed
-	broken error         // the record cannot be read
 	cancel context.CancelCauseFunc
-	result resultHolder
+	task   Task // of the handler's goroutine
 	end    end
 }
 
-// An end is how a run ended.
+// An end is how a run ended, as runs.lua wants it.
 type end struct {
-	what   string // done, next, retry, release or dead
-	at     int64  // when the task is due next, in ms; not positive: a negative delay. Of done: 0, or the next occurrence
-	reason string
+	what     string // done, keep, next, retry, release or dead
+	at       int64  // when the task is due next, in ms; not positive: a negative delay. Of keep: ms to keep text
+	text     string // the reason of a failure, or the result
+	achieved bool   // the handler has returned nil
 }
 
 // redisNow is the time by Redis' clock, to within half a round trip.
@@ -39,12 +41,8 @@ func (r *run) redisNow() time.Time { return time.Unix(0, int64(r.w.now()+r.offse
 // begin starts the handler of a run, unless the worker stops.
 func (w *worker) begin(r *run) {
 	w.runs[r] = struct{}{}
-	w.q.count(func(s *Stats) {
-		s.InFlight++
-		s.LatenessMax = max(s.LatenessMax, r.late)
-	})
 	if w.running++; w.stopping {
-		r.end = end{what: "release", at: r.task.Due.UnixMilli()}
+		r.end = end{what: "release", at: r.due.UnixMilli()}
 		w.finish(r)
 		return
 	}
@@ -64,9 +62,11 @@ func (w *worker) begin(r *run) {
 
 // do calls the handler and says how the run ended.
 func (r *run) do(ctx context.Context) end {
+	r.task = Task{Key: r.key, Due: r.due}
 	t := &r.task
-	if r.broken != nil {
-		return r.failed(Permanent(r.broken))
+	t.readState(r.state)
+	if err := t.read(r.record); err != nil {
+		return r.failed(Permanent(err))
 	}
 	if t.repeats() {
 		following, err := t.next(t.Occurred, t.Occurred)
@@ -75,21 +75,24 @@ func (r *run) do(ctx context.Context) end {
 		}
 		if t.Misfire == Skip && t.Attempt == 1 && t.Delivery == 1 && !following.After(r.redisNow()) {
 			r.w.q.count(func(s *Stats) { s.Skipped++ })
-			return r.next("next")
+			return r.next(false)
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(t.Timeout, r.w.q.cfg.Timeout))
 	defer cancel()
+	var result atomic.Pointer[[]byte]
 	if t.KeepResult > 0 {
-		limited = context.WithValue(limited, resultKey{}, &r.result)
+		limited = context.WithValue(limited, resultKey{}, &result)
 	}
 	err := r.call(limited)
 	cause := context.Cause(limited)
-	switch {
+	switch kept := result.Load(); {
 	case err == nil && t.repeats():
-		return r.next("done")
+		return r.next(true)
+	case err == nil && kept != nil:
+		return end{what: "keep", at: max(t.KeepResult.Milliseconds(), 1), text: string(*kept), achieved: true}
 	case err == nil:
-		return end{what: "done"}
+		return end{what: "done", achieved: true}
 	case errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost):
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
 		return end{what: "release", at: t.Due.UnixMilli()}
@@ -111,20 +114,20 @@ func (r *run) call(ctx context.Context) (err error) {
 }
 
 // next ends an occurrence.
-func (r *run) next(what string) end {
+func (r *run) next(achieved bool) end {
 	next, err := r.task.next(r.task.Occurred, r.redisNow())
 	if err != nil { // it never comes
-		return end{what: "dead", reason: reason(err)}
+		return end{what: "dead", text: reason(err)}
 	}
-	return end{what: what, at: ceilMilli(next)}
+	return end{what: "next", at: ceilMilli(next), achieved: achieved}
 }
 
 // failed decides what becomes of a task whose attempt failed.
 func (r *run) failed(err error) end {
 	cfg := &r.w.q.cfg
-	v := &verdict{what: backOff}
+	v := &verdict{}
 	errors.As(err, &v)
-	if v.what == postpone {
+	if v.what == "release" {
 		r.w.q.count(func(s *Stats) { s.Postponed++ })
 		return end{what: "release", at: -ceilDelay(v.after)}
 	}
@@ -132,16 +135,16 @@ func (r *run) failed(err error) end {
 	if cfg.OnError != nil {
 		cfg.OnError(r.task, err)
 	}
-	after := v.after
-	switch over := v.what == permanent || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts); {
-	case over && r.task.repeats() && r.broken == nil: // this occurrence is given up
-		return r.next("next")
+	over := v.what == "dead" || r.task.Attempt >= cmp.Or(r.task.MaxAttempts, cfg.MaxAttempts)
+	switch {
+	case over && r.task.repeats(): // this occurrence is given up
+		return r.next(false)
 	case over:
-		return end{what: "dead", reason: reason(err)}
-	case v.what == backOff:
-		after = cfg.Backoff(r.task.Attempt)
+		return end{what: "dead", text: reason(err)}
+	case v.what == "":
+		v.after = cfg.Backoff(r.task.Attempt)
 	}
-	return end{what: "retry", at: -ceilDelay(after), reason: reason(err)}
+	return end{what: "retry", at: -ceilDelay(v.after), text: reason(err)}
 }
 
 // finish takes a run that ended. What ends within a pace goes into one pipeline, unless half of the
@@ -167,21 +170,15 @@ func (w *worker) tell() {
 	runs := w.ended
 	w.ended = nil
 	w.wheel.Stop(w.teller)
-	w.each(runs, true, func(l lot, group []*run) call {
-		if l.over {
-			return w.ack(l.shard, group)
-		}
-		return w.nack(l.shard, group)
-	}, func(group []*run, letters string, err error) {
-		if err != nil {
-			w.unheard++
-			w.wheel.At(w.now()+pause(w.unheard), func() {
+	w.eachGroup(runs, func(r *run) end { return r.end }, func(group []*run, letters string) {
+		if letters == "" {
+			w.wheel.At(w.now()+pause(w.fails), func() {
 				w.ended = append(w.ended, group...)
 				w.tell()
 			})
 			return
 		}
-		w.unheard = 0
+		w.fails = 0
 		w.told(group, letters)
 	})
 }
@@ -194,7 +191,7 @@ func (w *worker) told(group []*run, letters string) {
 			switch {
 			case letters[i] == 's':
 				s.Stale++
-			case r.end.what == "done":
+			case r.end.achieved:
 				s.Done++
 			case letters[i] == 'x':
 				s.Died++
@@ -208,42 +205,10 @@ func (w *worker) told(group []*run, letters string) {
 	w.refill()
 }
 
-func (w *worker) ack(shard int, group []*run) call {
-	c := w.q.on(shard, "ack", len(group))
-	c.keys = slices.Clip(c.keys)
-	for _, r := range group {
-		c.args = append(c.args, r.task.Key, r.token)
-	}
-	for i, r := range group {
-		if result := r.result.get(); result != nil {
-			c.keys = append(c.keys, w.q.resultKey(shard, r.task.Key))
-			c.args = append(c.args, i+1, max(r.task.KeepResult.Milliseconds(), 1), result)
-		}
-	}
-	return c
-}
-
-func (w *worker) nack(shard int, group []*run) call {
-	c := w.q.on(shard, "nack", "")
-	for _, r := range group {
-		what := r.end.what
-		if what == "done" {
-			what = "next"
-		}
-		c.args = append(c.args, r.task.Key, r.token, what, r.end.at, r.end.reason)
-	}
-	return c
-}
-
 // extend extends the leases of all runs.
 func (w *worker) extend() {
-	w.each(slices.Collect(maps.Keys(w.runs)), false, func(l lot, group []*run) call {
-		c := w.q.on(l.shard, "extend", "", w.q.cfg.Lease.Milliseconds())
-		for _, r := range group {
-			c.args = append(c.args, r.task.Key, r.token)
-		}
-		return c
-	}, func(group []*run, letters string, _ error) {
+	longer := end{what: "extend", at: -w.q.cfg.Lease.Milliseconds()}
+	w.eachGroup(slices.Collect(maps.Keys(w.runs)), func(*run) end { return longer }, func(group []*run, letters string) {
 		for i, letter := range letters {
 			if letter == 's' {
 				group[i].cancel(ErrLeaseLost)
@@ -252,25 +217,27 @@ func (w *worker) extend() {
 	})
 }
 
-// A lot is what one script is for.
-type lot struct {
-	shard int
-	over  bool // nothing is left of the tasks
-}
-
-// each has a script run for the runs of each lot, maxBatch at most, and then gives its letters, one
-// for each run.
-func (w *worker) each(runs []*run, byEnd bool, script func(l lot, group []*run) call, then func(group []*run, letters string, err error)) {
-	lots := make(map[lot][]*run)
+// eachGroup gives runs.lua what becomes of runs, those of one shard together, maxBatch at most. then
+// gets the script's letters, one for each run, or none if it failed.
+func (w *worker) eachGroup(runs []*run, what func(r *run) end, then func(group []*run, letters string)) {
+	shards := make(map[int][]*run)
 	for _, r := range runs {
-		l := lot{r.shard, byEnd && r.end.what == "done" && r.end.at == 0}
-		lots[l] = append(lots[l], r)
+		shards[r.shard] = append(shards[r.shard], r)
 	}
 	var calls []call
 	var groups [][]*run
-	for l, all := range lots {
+	for shard, all := range shards {
 		for group := range slices.Chunk(all, maxBatch) {
-			calls, groups = append(calls, script(l, group)), append(groups, group)
+			c := w.q.on(shard, "runs", "")
+			c.keys = slices.Clip(c.keys)
+			for _, r := range group {
+				e := what(r)
+				c.args = append(c.args, r.key, r.token, e.what, e.at, e.text)
+				if e.what == "keep" {
+					c.keys = append(c.keys, w.q.resultKey(shard, r.key))
+				}
+			}
+			calls, groups = append(calls, c), append(groups, group)
 		}
 	}
 	if len(calls) == 0 {
@@ -284,7 +251,7 @@ func (w *worker) each(runs []*run, byEnd bool, script func(l lot, group []*run) 
 					w.fail(errs[i])
 				}
 				letters, _ := values[i].(string)
-				then(group, letters, errs[i])
+				then(group, letters)
 			}
 		}
 	})
@@ -295,32 +262,20 @@ const MaxResult = 64 << 10
 
 type resultKey struct{}
 
-type resultHolder struct {
-	lock  sync.Mutex
-	bytes []byte
-}
-
-func (h *resultHolder) get() []byte {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	return h.bytes
-}
-
 // SetResult leaves a result of the task whose handler was given ctx. If the attempt ends with
 // success, [Queue.Result] returns it for as long as Task.KeepResult says. Calling it again replaces
 // the result, which is copied. It may be called from any goroutine while the handler runs.
 //
 // Errors: ErrTooLarge above MaxResult, ErrBadTask if the task does not keep results.
 func SetResult(ctx context.Context, result []byte) error {
-	h, ok := ctx.Value(resultKey{}).(*resultHolder)
+	kept, ok := ctx.Value(resultKey{}).(*atomic.Pointer[[]byte])
 	if !ok {
 		return fmt.Errorf("rediswheel: %w: a result is set, but the task has no KeepResult", ErrBadTask)
 	}
 	if len(result) > MaxResult {
 		return tooLarge("the result has %d bytes, of at most %d", len(result), MaxResult)
 	}
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	h.bytes = append([]byte{}, result...)
+	result = slices.Clone(result)
+	kept.Store(&result)
 	return nil
 }

@@ -78,7 +78,7 @@ type worker struct {
 	next     time.Duration // no claim before
 	pacer    timing.Timer  // of next
 	number   int           // of claims, for their tokens
-	fails    int           // claims that failed, in a row
+	fails    int           // of Redis, in a row
 	cried    time.Duration // when others were last asked to take shards
 	balanced bool          // the worker has taken its part of the shards
 	quiet    time.Duration // until then a loss is one that was told
@@ -87,7 +87,6 @@ type worker struct {
 	running  int               // of these, how many have a handler that has not returned
 	ended    []*run            // that Redis is to be told of
 	teller   timing.Timer      // of ended
-	unheard  int               // failures to tell, in a row
 	stopping bool
 	gaveUp   bool
 }
@@ -131,7 +130,7 @@ func (w *worker) work(stop <-chan struct{}) {
 	for i := range w.shards {
 		w.makeReady(i)
 	}
-	w.restore(0)
+	w.restore()
 	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
@@ -199,6 +198,7 @@ func (w *worker) do(f func(ctx context.Context) (then func())) {
 
 // fail reports what keeps the worker from working.
 func (w *worker) fail(err error) {
+	w.fails++
 	w.q.count(func(s *Stats) { s.Errors++ })
 	if w.q.cfg.OnError != nil {
 		w.q.cfg.OnError(Task{}, err)
@@ -214,12 +214,12 @@ func (w *worker) lost() {
 		w.fail(err)
 	}
 	w.quiet = w.now() + 2*w.q.cfg.Refresh
-	w.restore(0)
+	w.restore()
 }
 
 // restore has the tasks of Config.Repeating there. It tries until Redis has added them; what is
 // wrong for good is told once.
-func (w *worker) restore(fails int) {
+func (w *worker) restore() {
 	if w.stopping {
 		return
 	}
@@ -230,7 +230,7 @@ func (w *worker) restore(fails int) {
 				return
 			}
 			if w.fail(err); !errors.Is(err, ErrConfig) && !errors.Is(err, ErrBadTask) {
-				w.wheel.At(w.now()+pause(fails), func() { w.restore(fails + 1) })
+				w.wheel.At(w.now()+pause(w.fails), w.restore)
 			}
 		}
 	})
