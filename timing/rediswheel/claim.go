@@ -125,8 +125,8 @@ func (w *worker) claiming(c claim, take bool) call {
 		cfg.MaxDeliveries, (3 * cfg.Refresh).Milliseconds(), cfg.Refresh.Milliseconds(), gap)
 }
 
-// took takes the answers to claims. The scripts are taken to have run in the middle between question
-// and answer.
+// took takes the answers to claims. The scripts are taken to have run in the middle between
+// question and answer.
 func (w *worker) took(claims []claim, answers []any, errs []error, middle time.Duration) {
 	w.claims--
 	w.q.count(func(s *Stats) { s.Claims += uint64(len(claims)) })
@@ -163,8 +163,8 @@ func (w *worker) took(claims []claim, answers []any, errs []error, middle time.D
 	w.cry()
 }
 
-// read takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was told
-// to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
+// read takes claim.lua's answer. It starts what was claimed, or gives it back if the worker was
+// told to stop, and plans when to look at the shard again. It returns how many tasks were claimed.
 func (w *worker) read(c claim, answer []any, middle time.Duration) int {
 	s, f := &w.shards[c.shard], list(answer)
 	redisNow := time.Duration(toInt(f[0]))*time.Second + time.Duration(toInt(f[1]))*time.Microsecond

@@ -132,8 +132,9 @@ func (w *worker) leave() {
 }
 
 // listen hears what is published on the queue's channel, until ctx ends. What is lost is noticed
-// within a refresh. So messages are dropped, rather than kept, while the worker is busy. A connection
-// without even the news of a renewal is given up: an owner publishes one in every second refresh.
+// within a refresh. So messages are dropped, rather than kept, while the worker is busy. A
+// connection without even the news of a renewal is given up: an owner publishes one in every second
+// refresh.
 func (w *worker) listen(ctx context.Context) {
 	for fails := 0; ctx.Err() == nil; fails++ {
 		sub := w.q.client.Subscribe(ctx, w.q.channel)

@@ -217,8 +217,8 @@ func (w *worker) extend() {
 	})
 }
 
-// eachGroup gives runs.lua what becomes of runs, those of one shard together, maxBatch at most. then
-// gets the script's letters, one for each run, or none if it failed.
+// eachGroup gives runs.lua what becomes of runs, those of one shard together, maxBatch at most.
+// then gets the script's letters, one for each run, or none if it failed.
 func (w *worker) eachGroup(runs []*run, what func(r *run) end, then func(group []*run, letters string)) {
 	shards := make(map[int][]*run)
 	for _, r := range runs {
