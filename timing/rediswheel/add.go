@@ -37,32 +37,23 @@ func (q *Queue) AddBatch(ctx context.Context, tasks []Task) error {
 // addAll adds tasks, and returns what became of each.
 func (q *Queue) addAll(ctx context.Context, tasks []Task) []error {
 	errs := make([]error, len(tasks))
-	var calls []call
-	var places []int // of the tasks
-	keys := make(map[string]bool)
-	send := func() {
-		values, failed := q.evalAll(ctx, calls)
-		for k, i := range places {
-			if errs[i] = failed[k]; failed[k] == nil {
-				errs[i] = q.added(tasks[i].Key, values[k])
+	for i := 0; i < len(tasks); {
+		var calls []call
+		var places []int // of the tasks
+		keys := make(map[string]bool)
+		for ; i < len(tasks) && len(calls) < pipelined && !keys[tasks[i].Key]; i++ {
+			c, err := q.adding(ctx, &tasks[i])
+			if errs[i] = err; err == nil {
+				calls, places = append(calls, c), append(places, i)
+				keys[tasks[i].Key] = true
 			}
 		}
-		calls, places = calls[:0], places[:0]
-		clear(keys)
-	}
-	for i := range tasks {
-		c, err := q.adding(ctx, &tasks[i])
-		if errs[i] = err; err != nil {
-			continue
+		values, failed := q.evalAll(ctx, calls)
+		for k, place := range places {
+			if errs[place] = failed[k]; failed[k] == nil {
+				errs[place] = q.added(tasks[place].Key, values[k])
+			}
 		}
-		if len(calls) == pipelined || keys[tasks[i].Key] {
-			send()
-		}
-		calls, places = append(calls, c), append(places, i)
-		keys[tasks[i].Key] = true
-	}
-	if len(calls) > 0 {
-		send()
 	}
 	return errs
 }
@@ -211,10 +202,6 @@ func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, 1) }
 func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, 0) }
 
 func (q *Queue) setPaused(ctx context.Context, paused int) error {
-	calls := make([]call, len(q.keys))
-	for shard := range calls {
-		calls[shard] = q.on(shard, "pause", paused)
-	}
-	_, errs := q.evalAll(ctx, calls)
+	_, errs := q.evalShards(ctx, "pause", paused)
 	return errors.Join(errs...)
 }

@@ -15,15 +15,14 @@ import (
 // for another, when its owner may be gone.
 type shard struct {
 	timer   timing.Timer
-	at      time.Duration // of timer
-	ready   bool          // to be claimed
-	busy    bool          // being claimed
+	at      time.Duration // of timer; while busy, when to look as heard meanwhile
+	ready   bool          // to be claimed, without a timer
+	busy    bool          // being claimed, without a timer
 	take    bool          // to be claimed even if another owns it
 	owner   string        // as last heard
 	backlog bool          // there is more that is due than there were places
 	renew   time.Duration // when it is to be claimed even without places
 	offset  time.Duration // what to add to the worker's clock for the time since 1970 by Redis' clock; 0: not known
-	hint    time.Duration // when to look, as heard during a claim; forever if nothing was
 }
 
 // A claim is of one shard.
@@ -41,23 +40,20 @@ const (
 	pace      = 5 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
 )
 
-// wake has a shard claimed at a time, whatever was planned before.
+// wake has a shard claimed at a time, whatever was planned before; if it is being claimed, after that
+// and no later than heard before.
 func (w *worker) wake(i int, at time.Duration) {
-	s := &w.shards[i]
-	if s.ready {
-		return
-	}
-	w.wheel.Stop(s.timer)
-	if s.at = at; at < forever {
-		s.timer = w.wheel.At(at, func() { w.makeReady(i) })
-	}
-}
-
-func (w *worker) makeReady(i int) {
-	if s := &w.shards[i]; !s.ready {
-		s.ready = true
-		w.ready = append(w.ready, i)
+	switch s := &w.shards[i]; {
+	case s.busy:
+		s.at = min(s.at, at)
+	case !s.ready:
 		w.wheel.Stop(s.timer)
+		if s.at = at; at < forever {
+			s.timer = w.wheel.At(at, func() {
+				s.ready = true
+				w.ready = append(w.ready, i)
+			})
+		}
 	}
 }
 
@@ -80,10 +76,6 @@ func (w *worker) claimReady() {
 	var calls []call
 	for k, i := range waiting {
 		s := &w.shards[i]
-		if s.busy { // it is claimed again when its answer is there
-			w.ready = append(w.ready, i)
-			continue
-		}
 		s.ready = false
 		n := w.places.take(min(max(w.places.open()/(len(waiting)-k), minBatch), maxBatch))
 		if n == 0 && s.owner == w.id && now < s.renew {
@@ -94,7 +86,7 @@ func (w *worker) claimReady() {
 		w.number++
 		c := claim{i, n, w.id + "." + strconv.Itoa(w.number)}
 		claims, calls = append(claims, c), append(calls, w.claiming(c, s.take))
-		s.busy, s.take, s.hint = true, false, forever
+		s.busy, s.take, s.at = true, false, forever
 	}
 	w.setHungry()
 	if len(claims) == 0 {
@@ -177,7 +169,7 @@ func (w *worker) read(c claim, answer []any, middle time.Duration) int {
 		return time.Duration(toInt(ms))*time.Millisecond - s.offset
 	}
 	if len(f) == 4 { // another owns it
-		w.wake(c.shard, min(local(f[3])+w.turn(), s.hint))
+		w.wake(c.shard, min(local(f[3])+w.turn(), s.at))
 		return 0
 	}
 	ids, dues, states, records := list(answer[8]), list(answer[9]), list(answer[10]), list(answer[11])
@@ -200,7 +192,7 @@ func (w *worker) read(c claim, answer []any, middle time.Duration) int {
 	if s.backlog = next <= w.now() && len(ids) == c.most; s.backlog {
 		next = s.renew
 	}
-	w.wake(c.shard, min(next, s.renew, s.hint))
+	w.wake(c.shard, min(next, s.renew, s.at))
 	return len(ids)
 }
 
@@ -214,7 +206,7 @@ func (w *worker) refill() {
 	for i := range w.shards {
 		if s := &w.shards[i]; s.backlog && !s.busy {
 			s.backlog = false
-			w.makeReady(i)
+			w.wake(i, 0)
 			if open*2 >= w.places.total {
 				w.next = 0
 			}

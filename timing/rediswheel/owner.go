@@ -42,11 +42,7 @@ func (w *worker) hear(m message) {
 		w.expect(i, max(at, 0))
 	case m[0] == "own" && m[2] != w.id:
 		s.owner, s.take, s.backlog = m[2], false, false
-		if at = max(at, w.now()) + w.turn(); s.busy {
-			s.hint = min(s.hint, at)
-		} else {
-			w.wake(i, at)
-		}
+		w.wake(i, max(at, w.now())+w.turn())
 	case m[0] == "busy" && !mine && !s.busy && w.places.open() > 0:
 		s.take = true
 		w.wake(i, w.now()+jitter(5*time.Millisecond))
@@ -55,10 +51,8 @@ func (w *worker) hear(m message) {
 
 // expect has a shard claimed at a time, if it is the worker's and would not be before.
 func (w *worker) expect(i int, at time.Duration) {
-	switch s := &w.shards[i]; {
-	case s.busy:
-		s.hint = min(s.hint, at)
-	case s.owner == w.id && !s.backlog && at < s.at: // one with a backlog is looked at as soon as there is a place
+	s := &w.shards[i]
+	if s.busy || s.owner == w.id && !s.backlog && at < s.at { // one with a backlog is looked at as soon as there is a place
 		w.wake(i, at)
 	}
 }
@@ -108,7 +102,7 @@ func (w *worker) balance() {
 			owned[s.owner]--
 			owned[w.id]++
 			s.take = true
-			w.makeReady(i)
+			w.wake(i, 0)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import "sync"
 type Places struct {
 	lock   sync.Mutex
 	total  int
-	free   int
 	weight int // of all shares
 	shares map[*share]struct{}
 }
@@ -20,7 +19,7 @@ func NewPlaces(n int) *Places {
 	if n <= 0 {
 		panic("rediswheel: NewPlaces of less than one place")
 	}
-	return &Places{total: n, free: n, shares: make(map[*share]struct{})}
+	return &Places{total: n, shares: make(map[*share]struct{})}
 }
 
 // A share is what one Run has of places.
@@ -57,13 +56,14 @@ func (s *share) due() int { return max(s.total*s.own/s.weight, 1) }
 func (s *share) open() int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	n := s.free
+	free, wanted := s.total, 0
 	for o := range s.shares {
+		free -= o.used
 		if o != s && o.hungry {
-			n -= max(o.due()-o.used, 0)
+			wanted += max(o.due()-o.used, 0)
 		}
 	}
-	return max(n, min(s.free, s.due()-s.used), 0)
+	return max(free-wanted, min(free, s.due()-s.used), 0)
 }
 
 // take takes up to n places. Only the share's own Run may call it.
@@ -71,8 +71,7 @@ func (s *share) take(n int) int {
 	n = min(n, s.open())
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	n = min(n, s.free)
-	s.used, s.free = s.used+n, s.free-n
+	s.used += n
 	return n
 }
 
@@ -86,7 +85,7 @@ func (s *share) setHungry(yes bool) {
 func (s *share) giveBack(n int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.used, s.free = s.used-n, s.free+n
+	s.used -= n
 	for o := range s.shares {
 		if o != s && o.hungry && n > 0 {
 			select {

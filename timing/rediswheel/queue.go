@@ -235,13 +235,10 @@ const layout = "4"
 // that, if nobody has said so before.
 func (q *Queue) settleShards(ctx context.Context, shards int) (int, error) {
 	key := q.cfg.Name + ":conf"
+	set := q.client.SetNX(ctx, key, layout+" "+strconv.Itoa(shards), 0).Err()
 	there, err := q.client.Get(ctx, key).Result()
-	if errors.Is(err, redis.Nil) {
-		_ = q.client.SetNX(ctx, key, layout+" "+strconv.Itoa(shards), 0).Err() // if it fails, so does what follows
-		there, err = q.client.Get(ctx, key).Result()
-	}
 	if err != nil {
-		return 0, explain("open", err)
+		return 0, explain("open", cmp.Or(set, err))
 	}
 	version, number, _ := strings.Cut(there, " ")
 	settled, err := strconv.Atoi(number)
@@ -255,33 +252,20 @@ func (q *Queue) settleShards(ctx context.Context, shards int) (int, error) {
 // policy deletes only keys that expire; none of ours does.)
 func (q *Queue) checkEviction(ctx context.Context) error {
 	check := func(ctx context.Context, c redis.Cmdable) error {
-		info, err := c.Info(ctx, "memory").Result()
-		if refused := redis.Error(nil); errors.As(err, &refused) {
+		info := c.InfoMap(ctx, "memory")
+		if refused := redis.Error(nil); errors.As(info.Err(), &refused) {
 			return nil // the section is not known, or not for us to see
 		}
-		if err != nil {
-			return explain("open", err)
-		}
-		policy, limit := field(info, "maxmemory_policy"), field(info, "maxmemory")
-		if strings.HasPrefix(policy, "allkeys-") && limit != "0" {
+		policy := info.Item("Memory", "maxmemory_policy")
+		if strings.HasPrefix(policy, "allkeys-") && info.Item("Memory", "maxmemory") != "0" {
 			return badConfig("redis has maxmemory-policy %s and would throw tasks away: set it to noeviction", policy)
 		}
-		return nil
+		return explain("open", info.Err())
 	}
 	if cluster, ok := q.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return check(ctx, c) })
 	}
 	return check(ctx, q.client)
-}
-
-// field finds a line of INFO.
-func field(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
 }
 
 // shard returns where a key is.

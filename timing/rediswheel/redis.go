@@ -51,6 +51,15 @@ func (q *Queue) eval(ctx context.Context, c call) (any, error) {
 	return values[0], errs[0]
 }
 
+// evalShards runs a script on all shards.
+func (q *Queue) evalShards(ctx context.Context, script string, args ...any) ([]any, []error) {
+	calls := make([]call, len(q.keys))
+	for shard := range calls {
+		calls[shard] = q.on(shard, script, args...)
+	}
+	return q.evalAll(ctx, calls)
+}
+
 // evalAll runs scripts in one pipeline. Those that a server does not know are sent again with their
 // text: it was restarted, or is a new master.
 func (q *Queue) evalAll(ctx context.Context, calls []call) ([]any, []error) {

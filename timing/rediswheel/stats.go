@@ -63,11 +63,7 @@ func (q *Queue) Ahead(ctx context.Context, slice time.Duration, n int) (Stats, [
 	n = min(max(n, 0), 300)
 	s, ahead := q.Local(), make([]int, n)
 	owners := make(map[string]bool)
-	calls := make([]call, len(q.keys))
-	for shard := range calls {
-		calls[shard] = q.on(shard, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
-	}
-	values, errs := q.evalAll(ctx, calls)
+	values, errs := q.evalShards(ctx, "stats", "", max(slice, time.Millisecond).Milliseconds(), n)
 	for shard, v := range values {
 		if errs[shard] != nil {
 			return s, nil, errs[shard]

@@ -128,7 +128,7 @@ func (w *worker) now() time.Duration { return time.Since(w.start) }
 // work is the worker's loop.
 func (w *worker) work(stop <-chan struct{}) {
 	for i := range w.shards {
-		w.makeReady(i)
+		w.wake(i, 0)
 	}
 	w.restore()
 	w.wheel.Every(w.q.cfg.Lease/3, w.q.cfg.Lease/3, w.extend)
