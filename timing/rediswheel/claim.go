@@ -40,8 +40,8 @@ const (
 	pace      = 5 * time.Millisecond // between claims of tasks: what becomes due within it goes into one pipeline
 )
 
-// wake has a shard claimed at a time, whatever was planned before; if it is being claimed, after that
-// and no later than heard before.
+// wake has a shard claimed at a time, whatever was planned before; if it is being claimed, after
+// that and no later than heard before.
 func (w *worker) wake(i int, at time.Duration) {
 	switch s := &w.shards[i]; {
 	case s.busy:
