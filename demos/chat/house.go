@@ -18,7 +18,7 @@ type house interface {
 	// claim makes nick the session's and the old one free, unless somebody else has it: then err is
 	// errTaken. A session claims one at a time.
 	claim(s *session, nick string, then func(err error))
-	// release gives back the nickname of a session whose connection has closed.
+	// release gives a nickname back that the session has, or claims: its connection has closed.
 	release(s *session, nick string)
 	// join sends what was said since, or the history if that is "", and who is here.
 	join(s *session, room, since string)

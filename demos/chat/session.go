@@ -32,6 +32,7 @@ type session struct {
 	local  *room               // that room, in a localHouse
 	shared *redisgroup.Ordered // in a sharedHouse
 
+	wants     string // the nickname that is being claimed
 	name      string // the nickname that was claimed last, in a shared house
 	line      string // what the page calls the line that is being taken
 	asked     bool   // for the list of rooms
@@ -90,8 +91,9 @@ func (s *session) open(nick, room, since string) {
 // claim claims a nickname of the house. What is said meanwhile waits.
 func (s *session) claim(nick string, then func(err error)) {
 	done := false
+	s.wants = nick
 	s.chat.house.claim(s, nick, func(err error) {
-		done = true
+		done, s.wants = true, ""
 		s.c.ResumeRead()
 		then(err)
 	})
@@ -218,6 +220,9 @@ func (s *session) pong(data []byte) {
 
 // OnClose says goodbye to the others. A connection that only fetched the page has no session.
 func (s *session) OnClose(c *loop.Conn, err error) {
+	if s.wants != "" {
+		s.chat.house.release(s, s.wants)
+	}
 	if s.nick == "" {
 		return // a bad handshake is logged by the server, as all bad input is
 	}
