@@ -40,6 +40,8 @@ func (w *worker) hear(m message) {
 	switch mine := s.owner == w.id; {
 	case m[0] == "due":
 		w.expect(i, max(at, 0))
+	case m[0] == "own" && m[2] != w.id && mine: // it may be older than the worker's claim: Redis knows
+		w.wake(i, w.now())
 	case m[0] == "own" && m[2] != w.id:
 		s.owner, s.take, s.backlog = m[2], false, false
 		w.wake(i, max(at, w.now())+w.turn())

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -179,4 +180,27 @@ func TestIdleCost(t *testing.T) {
 			t.Errorf("%d workers ask more than one", workers)
 		}
 	}
+}
+
+// A message of the owner before may come after the claim that made a worker the owner. The worker
+// asks Redis which of them is right.
+func TestOldNewsOfOwner(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		ctx := context.Background()
+		client := embedded(t)
+		q := open(t, client, Config{Shards: 1})
+		r := newRecorder()
+		stop := start(t, q, r)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		news := fmt.Sprint("own ", q.keys[0][ownKey], " other ", time.Now().Add(3*DefaultRefresh).UnixMilli())
+		must(t, client.Publish(ctx, q.channel, news).Err())
+		synctest.Wait()
+		must(t, q.Add(ctx, Task{Key: "now"}))
+		time.Sleep(DefaultRefresh)
+		if n := len(r.got()); n != 1 {
+			t.Errorf("%d runs within a refresh", n)
+		}
+		must(t, stop())
+	})
 }
