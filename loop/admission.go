@@ -110,11 +110,11 @@ func (a *admission) giveBack() { a.tokens = min(a.tokens+a.cost, bucketSize) }
 func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.MaxSessions):
-		p.loop.count.sessions++
+		p.loop.count[numSessions]++
 		p.loop.rare = true
 		p.refused(ErrTooManyConns, newPeer)
 	case !p.admission.put(*d):
-		p.loop.count.lost++
+		p.loop.count[numLost]++
 		p.loop.rare = true
 	}
 }
@@ -137,12 +137,12 @@ func (p *packetPort) admit(busy bool) (more bool) {
 		if busy || a.crowded {
 			end = begun + admitLeast
 		}
-		opened := l.count.sessions
+		opened := l.count[numSessions]
 		for a.waiting() > 0 && l.clock() < end {
 			p.admitSome(end)
 		}
 		p.flush()
-		a.spend(l.clock()-begun, int(l.count.sessions-opened))
+		a.spend(l.clock()-begun, int(l.count[numSessions]-opened))
 	}
 	return p.admitsMore()
 }

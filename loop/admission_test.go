@@ -83,8 +83,8 @@ func testUDPNewcomersHaveAShare(t *testing.T) {
 	}
 	opened = append(opened, "20b")
 	got := slices.DeleteFunc(p.order, func(s string) bool { return s == "0b" || s == "1b" })
-	if !slices.Equal(got, opened) || p.Loop.count.lost != 0 {
-		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count.lost)
+	if !slices.Equal(got, opened) || p.Loop.count[numLost] != 0 {
+		t.Errorf("%q, want %q; %d lost", got, opened, p.Loop.count[numLost])
 	}
 	if p.admission.bytes != 0 || p.admission.queue != nil {
 		t.Errorf("%d bytes wait, room for %d datagrams is kept", p.admission.bytes, cap(p.admission.queue))
@@ -196,7 +196,7 @@ func testUDPNewcomersAreBounded(t *testing.T) {
 		t.Errorf("%d wait, with room for %d", n, cap(p.admission.queue))
 	}
 	opened, waiting := len(p.v4)-1, p.admission.waiting()
-	if lost := int(p.Loop.count.lost); lost != 47*63-opened-waiting {
+	if lost := int(p.Loop.count[numLost]); lost != 47*63-opened-waiting {
 		t.Errorf("%d of %d were lost, %d opened, %d wait", lost, 47*63, opened, waiting)
 	}
 	if got := len(p.order) - opened; got != 1+47 {
@@ -223,12 +223,12 @@ func testUDPNewcomersBeyondTheLimit(t *testing.T) {
 		p.turn()
 		p.pass(time.Millisecond)
 	}
-	if n := p.Loop.count; n.refused != 61 || n.sessions != 64 || n.lost != 0 {
-		t.Errorf("%d refused of %d, %d lost", n.refused, n.sessions, n.lost)
+	if n := p.Loop.count; n[numRefused] != 61 || n[numSessions] != 64 || n[numLost] != 0 {
+		t.Errorf("%d refused of %d, %d lost", n[numRefused], n[numSessions], n[numLost])
 	}
 	p.arrive(true, "", numbers(64, 128)...)
-	if n := p.Loop.count; n.refused != 61+64 || n.sessions != 128 || p.admission.waiting() != 0 {
-		t.Errorf("%d refused of %d, %d wait", n.refused, n.sessions, p.admission.waiting())
+	if n := p.Loop.count; n[numRefused] != 61+64 || n[numSessions] != 128 || p.admission.waiting() != 0 {
+		t.Errorf("%d refused of %d, %d wait", n[numRefused], n[numSessions], p.admission.waiting())
 	}
 }
 
@@ -249,7 +249,7 @@ func testUDPNewcomersThatPanic(t *testing.T) {
 	for p.admission.waiting() > 0 {
 		p.turn()
 	}
-	if len(p.order) != 10 || p.Loop.count.panics != 10 || len(p.v4) != 10 {
-		t.Errorf("%d served, %d panics, %d sessions", len(p.order), p.Loop.count.panics, len(p.v4))
+	if len(p.order) != 10 || p.Loop.count[numPanics] != 10 || len(p.v4) != 10 {
+		t.Errorf("%d served, %d panics, %d sessions", len(p.order), p.Loop.count[numPanics], len(p.v4))
 	}
 }

@@ -302,7 +302,7 @@ func (l *Loop) cutAll() {
 		if !c.isClosed() {
 			c.cut()
 		} else if waits {
-			l.count.cut++
+			l.count[numCut]++
 		}
 	}
 	l.endLingering()

@@ -232,8 +232,8 @@ func (c *Conn) isHeard() bool {
 }
 
 // waitsForReader reports whether input waits because the peer does not read: it is held back, or it
-// is paused, or waits for what is under way, and there is output that the socket does not take.
-// What counts then is whether it takes some.
+// is paused, or waits for what is under way, and there is output that the socket does not take. The
+// peer is alive then if it takes some output.
 func (c *Conn) waitsForReader() bool {
 	const underWay = pausedByUser | heldByJobs | heldByLayer
 	return c.in.pauses&heldBack != 0 || c.in.pauses&underWay != 0 && c.out.box != nil

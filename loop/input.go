@@ -32,7 +32,7 @@ func (s *sink) Readable(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
-	l.count.bytesIn += uint64(len(p))
+	l.count[numBytesIn] += uint64(len(p))
 	if c.isOpen() {
 		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
 		switch {
@@ -120,7 +120,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 	}
 	l.current, l.decoding = c, c.id
 	defer l.rescue(&err)
-	before := l.count.messages
+	before := l.count[numMessages]
 	for {
 		var msg []byte
 		if n := c.prefixedFrame(data); n != 0 {
@@ -129,7 +129,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 			break
 		}
 		if msg != nil {
-			l.count.messages++
+			l.count[numMessages]++
 			l.rest = data
 			var err error
 			if l.poisons {
@@ -164,7 +164,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
-		c.watchFrame(some, l.count.messages != before)
+		c.watchFrame(some, l.count[numMessages] != before)
 	}
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
@@ -360,7 +360,7 @@ func (c *Conn) holdBack() {
 	}
 	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
-		l.count.heldBack++
+		l.count[numHeldBack]++
 		l.rare = true
 	}
 }

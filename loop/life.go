@@ -383,7 +383,7 @@ func (c *Conn) sayLastWords() {
 
 // cut gives up flushing.
 func (c *Conn) cut() {
-	c.loop.count.cut++
+	c.loop.count[numCut]++
 	c.release(true)
 }
 
@@ -402,9 +402,9 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
-		l.count.closedBy[x.ending.reason]++
+		l.count[numClosedBy+counter(x.ending.reason)]++
 	} else if !c.isDialed() {
-		l.count.refused++
+		l.count[numRefused]++
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
@@ -540,7 +540,7 @@ func (g *lingering) end(gone bool) {
 // Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
 func (g *lingering) Readable(p []byte) {
 	g.loop.enter()
-	g.loop.count.bytesIn += uint64(len(p))
+	g.loop.count[numBytesIn] += uint64(len(p))
 	if g.bytes += len(p); g.bytes > lingerBytes {
 		g.end(false)
 	}

@@ -164,7 +164,7 @@ func (c *Conn) jobPanicked(v any) {
 	err := newPanicError(v)
 	c.loop.logPanic(err, c)
 	_ = c.loop.postUrgent(func() {
-		c.loop.count.panics++
+		c.loop.count[numPanics]++
 		c.loop.rare = true
 		c.beginClose(err)
 	})

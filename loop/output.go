@@ -236,7 +236,7 @@ func (c *Conn) writeOut() {
 
 // wrote notes that the system has taken n bytes, more than none. It is inlined.
 func (c *Conn) wrote(n int) {
-	c.loop.count.bytesOut += uint64(n)
+	c.loop.count[numBytesOut] += uint64(n)
 	c.idle.lastWrite = c.loop.now
 	if c.idle.watch != nil {
 		c.watchWritten(n)

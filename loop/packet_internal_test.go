@@ -91,7 +91,7 @@ func TestUDPFloodOfAddresses(t *testing.T) {
 	if len(p.v4) != 10_000 || r.server.sessions.Load() != 10_000 || len(r.conns) != 10_000 {
 		t.Errorf("%d sessions, %d counted", len(p.v4), r.server.sessions.Load())
 	}
-	if refused := r.count.refused; refused != uint64(n-9900) {
+	if refused := r.count[numRefused]; refused != uint64(n-9900) {
 		t.Errorf("%d were refused", refused)
 	}
 	to.sent = 0
@@ -191,8 +191,8 @@ func testUDPCutIsTold(t *testing.T) {
 	p, _ := newPort(r)
 	whole, cut := engine.Datagram{Data: []byte("whole"), Peer: from(1)}, engine.Datagram{Data: []byte("cu"), Peer: from(1), Cut: true}
 	(*portSink)(p).Received([]engine.Datagram{whole, cut, whole}, false)
-	if got != 2 || r.count.lost != 1 {
-		t.Errorf("%d were delivered, %d counted as lost", got, r.count.lost)
+	if got != 2 || r.count[numLost] != 1 {
+		t.Errorf("%d were delivered, %d counted as lost", got, r.count[numLost])
 	}
 }
 
@@ -215,8 +215,8 @@ func testUDPLostIsCounted(t *testing.T) {
 			batch[i] = engine.Datagram{Data: []byte("stop"), Peer: from(1)}
 		}
 		(*portSink)(p).Received(batch, false)
-		if n := r.Loop.count; n.messages != 2 || n.lost != 9 {
-			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n.messages, n.lost)
+		if n := r.Loop.count; n[numMessages] != 2 || n[numLost] != 9 {
+			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n[numMessages], n[numLost])
 		}
 	}
 }

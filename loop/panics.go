@@ -120,7 +120,7 @@ func (l *Loop) exited() {
 
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
-	l.count.panics++
+	l.count[numPanics]++
 	l.rare = true
 	err := newPanicError(v)
 	l.logPanic(err, l.current)

@@ -232,7 +232,7 @@ func (s *pipeSide) Passed(n int, rest []byte) {
 	l.enter()
 	all := uint64(n + len(rest))
 	from.idle.lastRead = l.now
-	l.count.bytesIn += all
+	l.count[numBytesIn] += all
 	s.bytes += all
 	if n > 0 {
 		to.wrote(n)

@@ -37,7 +37,7 @@ func TestPassedCounts(t *testing.T) {
 	if now < time.Second || a.idle.lastRead != now || b.idle.lastWrite != now || b.idle.lastRead != notYet {
 		t.Errorf("at %v: read %v, written %v", now, a.idle.lastRead, b.idle.lastWrite)
 	}
-	if in, out := r.count.bytesIn, r.count.bytesOut; in != 108 || out != 100 || s.bytes != 108 || b.pending() != 8 {
+	if in, out := r.count[numBytesIn], r.count[numBytesOut]; in != 108 || out != 100 || s.bytes != 108 || b.pending() != 8 {
 		t.Errorf("%d bytes in, %d out, %d by the pipe, %d wait", in, out, s.bytes, b.pending())
 	}
 	r.pass(time.Second)

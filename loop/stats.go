@@ -3,7 +3,6 @@ package loop
 import (
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
 )
@@ -151,40 +150,45 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// counters are a loop's own, all of them uint64. The last ones are not counted, but looked at by
-// showRare.
-type counters struct {
-	messages, bytesIn, bytesOut                    uint64
-	cut, refused, panics, sessions, lost, heldBack uint64
-	closedBy                                       [NumCloseReasons]uint64
+// A counter is a number of a loop's that others may see.
+type counter int
 
-	fired, handshakes, handshakesFailed uint64
-	handshakesPending, conns, timers    uint64
-}
+// The counters. The last ones are not counted, but looked at by showRare.
+const (
+	numMessages counter = iota
+	numBytesIn
+	numBytesOut
+	numCut
+	numRefused
+	numPanics
+	numSessions
+	numLost
+	numHeldBack
+	numFired
+	numHandshakes
+	numHandshakesFailed
+	numHandshakesPending
+	numConns
+	numTimers
+	numClosedBy // and one for each further CloseReason
 
-const numCounters = unsafe.Sizeof(counters{}) / 8
+	numCounters = numClosedBy + counter(NumCloseReasons)
+)
 
-// all returns the counters in their order.
-func (n *counters) all() *[numCounters]uint64 { return (*[numCounters]uint64)(unsafe.Pointer(n)) }
+// counters are a loop's own.
+type counters [numCounters]uint64
 
 // shownCounters are what other goroutines see of counters: copies, stored once per turn, as that is
 // much cheaper than counting atomically.
 type shownCounters [numCounters]atomic.Uint64
 
-func (s *shownCounters) load() (n counters) {
-	for i := range s {
-		n.all()[i] = s[i].Load()
-	}
-	return n
-}
-
 // show publishes the counters at the end of a turn: always the three that nearly each turn changes,
 // the others only when something happened that may have changed them.
 func (l *Loop) show() {
 	n, s := &l.count, &l.shown
-	s[0].Store(n.messages)
-	s[1].Store(n.bytesIn)
-	s[2].Store(n.bytesOut)
+	s[numMessages].Store(n[numMessages])
+	s[numBytesIn].Store(n[numBytesIn])
+	s[numBytesOut].Store(n[numBytesOut])
 	if l.rare || l.wheel.touched {
 		l.showRare()
 	}
@@ -205,12 +209,13 @@ func (l *Loop) check() {
 func (l *Loop) showRare() {
 	l.rare = false
 	n := &l.count
-	n.fired, n.conns, n.timers = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
+	n[numFired], n[numConns], n[numTimers] = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
 	if l.tls != nil {
 		counts := l.tls.Counts()
-		n.handshakes, n.handshakesFailed, n.handshakesPending = counts.Done, counts.Failed, uint64(l.tls.Handshakes())
+		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
+		n[numHandshakesPending] = uint64(l.tls.Handshakes())
 	}
-	for i, v := range n.all() {
+	for i, v := range n {
 		l.shown[i].Store(v)
 	}
 }
@@ -221,26 +226,29 @@ func (s *Server) Stats() Stats {
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	var sum counters
 	for _, l := range s.Loops() {
-		n := l.shown.load()
-		for i, v := range n.all() {
-			sum.all()[i] += v
+		var n counters
+		for i := range n {
+			n[i] = l.shown[i].Load()
+			sum[i] += n[i]
 		}
-		ls := LoopStats{Conns: int(n.conns), Messages: n.messages, BytesIn: n.bytesIn, BytesOut: n.bytesOut,
-			Timers: int(n.timers), Fired: n.fired, Mailbox: l.mail.Len(), HeldBack: n.heldBack}
+		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],
+			Timers: int(n[numTimers]), Fired: n[numFired], Mailbox: l.mail.Len(), HeldBack: n[numHeldBack]}
 		l.showMeter(&ls)
 		st.Lag, st.MaxLag = max(st.Lag, ls.Lag), max(st.MaxLag, ls.MaxLag)
 		st.Turn, st.MaxTurn = max(st.Turn, ls.Turn), max(st.MaxTurn, ls.MaxTurn)
 		st.Blocked += ls.Blocked
 		st.Loops = append(st.Loops, ls)
 	}
-	st.Conns, st.Timers, st.Fired = int(sum.conns), int(sum.timers), sum.fired
-	st.Messages, st.BytesIn, st.BytesOut = sum.messages, sum.bytesIn, sum.bytesOut
-	st.Refused = s.refused.Load() + sum.refused
-	st.Cut, st.Panics, st.HeldBack, st.Sessions, st.Lost = sum.cut, sum.panics, sum.heldBack, sum.sessions, sum.lost
-	st.Handshakes, st.HandshakesFailed = sum.handshakes, sum.handshakesFailed
-	st.HandshakesPending = int(sum.handshakesPending)
-	st.ClosedBy, st.Evicted = sum.closedBy, sum.closedBy[ClosedByIdle]
-	for _, n := range sum.closedBy {
+	st.Conns, st.Timers, st.Fired = int(sum[numConns]), int(sum[numTimers]), sum[numFired]
+	st.Messages, st.BytesIn, st.BytesOut = sum[numMessages], sum[numBytesIn], sum[numBytesOut]
+	st.Refused = s.refused.Load() + sum[numRefused]
+	st.Cut, st.Panics, st.HeldBack = sum[numCut], sum[numPanics], sum[numHeldBack]
+	st.Sessions, st.Lost = sum[numSessions], sum[numLost]
+	st.Handshakes, st.HandshakesFailed = sum[numHandshakes], sum[numHandshakesFailed]
+	st.HandshakesPending = int(sum[numHandshakesPending])
+	st.ClosedBy = [NumCloseReasons]uint64(sum[numClosedBy:])
+	st.Evicted = st.ClosedBy[ClosedByIdle]
+	for _, n := range st.ClosedBy {
 		st.Closed += n
 	}
 	return st

@@ -125,7 +125,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count.panics++
+		l.count[numPanics]++
 		l.rare = true
 	})
 	return err

@@ -141,16 +141,16 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
-	l.count.bytesIn += uint64(len(d.Data))
+	l.count[numBytesIn] += uint64(len(d.Data))
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
 	if d.Cut || !c.isOpen() || c.in.pauses != 0 {
-		l.count.lost++
+		l.count[numLost]++
 		l.rare = true
 		return
 	}
-	l.count.messages++
+	l.count[numMessages]++
 	l.current = c
 	if err := c.deliver(d.Data); err != nil {
 		c.refuseInput(err, "a message was refused")
@@ -181,7 +181,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
 	}
-	l.count.sessions++
+	l.count[numSessions]++
 	l.rare = true
 	if err := p.ln.enter(); err != nil {
 		p.refused(err, newPeer)
@@ -225,7 +225,7 @@ func (p *packetPort) localAddr(at netip.Addr) net.Addr {
 var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
-	p.loop.count.refused++
+	p.loop.count[numRefused]++
 	p.loop.server.logRefusal(reason, remote)
 }
 
@@ -244,7 +244,7 @@ func (p *packetPort) remove(s *udpSession) {
 // flush sends what waits.
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
-		p.loop.count.lost += uint64(lost)
+		p.loop.count[numLost] += uint64(lost)
 		p.loop.rare = true
 	}
 }
@@ -289,7 +289,7 @@ func (c *Conn) notSent(err error) error {
 	case errors.Is(err, syscall.EMSGSIZE):
 		return ErrDatagramTooLong
 	case errors.Is(err, syscall.EAGAIN):
-		c.loop.count.lost++
+		c.loop.count[numLost]++
 		c.loop.rare = true
 		return nil // as if it had been lost on the way
 	case c.isDialed():

@@ -12,8 +12,7 @@ import (
 type op byte
 
 const (
-	// What is published, in order for each room: by one command for all of a bucket, but for plain
-	// rooms.
+	// Publishing, in order for each room: one command for all of a bucket, but for plain rooms.
 	opPlain   op = iota // a message of a plain room
 	opOrdered           // a message of an ordered room
 	opPeek              // where an ordered room stands, in order with what is published to it

@@ -10,8 +10,8 @@ import (
 
 func item(o op, channel string) *outgoing { return &outgoing{op: o, place: place{channel: channel}} }
 
-// What is said in the ordered rooms of a bucket is one command, in its order. Each message of a
-// plain room has its own.
+// The messages of a bucket's ordered rooms are one command, in their order. Each message of a plain
+// room has its own.
 func TestTogether(t *testing.T) {
 	other := item(opOrdered, "c")
 	other.bucket = 1

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -14,17 +15,23 @@ import (
 	"time"
 )
 
-// A device of examples/gateway stays connected while the program is replaced: it does not log in
-// again, and commands reach it.
-func TestDeviceStaysOverARestart(t *testing.T) {
+// startWithLamp starts the program, and logs a device in.
+func startWithLamp(t *testing.T) (*restarting, net.Conn) {
 	p := startRestarting(t, "tcp")
 	device, err := p.dial()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer device.Close()
+	t.Cleanup(func() { device.Close() })
 	_ = device.SetDeadline(time.Now().Add(time.Minute))
 	exchange(t, device, string(login("lamp")), string(loggedIn))
+	return p, device
+}
+
+// A device of examples/gateway stays connected while the program is replaced: it does not log in
+// again, and commands reach it.
+func TestDeviceStaysOverARestart(t *testing.T) {
+	p, device := startWithLamp(t)
 	for i := range 3 {
 		p.restart(t, i)
 		answered := make(chan error, 1)
@@ -52,14 +59,7 @@ func TestDeviceStaysOverARestart(t *testing.T) {
 
 // A request that waits for a device when the program is replaced gets the device's answer.
 func TestCommandUnderWayOverARestart(t *testing.T) {
-	p := startRestarting(t, "tcp")
-	device, err := p.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer device.Close()
-	_ = device.SetDeadline(time.Now().Add(time.Minute))
-	exchange(t, device, string(login("lamp")), string(loggedIn))
+	p, device := startWithLamp(t)
 	url := regexp.MustCompile(`commands on (http://\S+)`).FindStringSubmatch(p.said())[1]
 	answer := make(chan string, 1)
 	go func() {

@@ -2,10 +2,11 @@
 -- come or gone, and the question where a room stands.
 -- KEYS: receipt; for each item the stream, and of a user the node's members of the room, the room's users, the
 -- node's tombstone, its rooms, and but in a cluster, where they are in another slot, the leases. Keys that need
--- not exist are those of users alone: while a slot moves, Redis refuses scripts with such keys. ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH,
--- database, length of a stream, its time to live in ms, the server's identity as the node knows it, the node;
--- then three of each item:
--- m, what the publisher knows, and the entry with that identity. What it knows is "epoch-*", if the stream's
+-- not exist are those of users alone: while a slot moves, Redis refuses scripts with such keys.
+-- ARGV: number of this command, 1 if this repeats what may have been taken, PUBLISH or SPUBLISH, database,
+-- length of a stream, its time to live in ms, the server's identity as the node knows it, the node; then three
+-- of each item:
+-- m, what the publisher knows, and the entry with that identity. That is "epoch-*", if the stream's
 -- last entry is of that epoch and identity, or ''; but of a message that may have been taken, to which server
 -- and in which command it was sent first, as "identity number".
 -- + or -, a user, and who says so (node:seq). It may be said again without effect.

@@ -270,8 +270,8 @@ func (p *poller) wakeUp() {
 // pending reports whether the loop is wanted.
 func (r *requests) pending() bool { return r.turn.Load() || r.called.Load() }
 
-// runRequests does what others want to be done, and reports whether a turn is wanted, too. What is
-// wanted meanwhile comes after the next look at the sockets.
+// runRequests does what others want to be done, and reports whether a turn is wanted, too. Requests
+// that come meanwhile are done after the next look at the sockets.
 func (p *poller) runRequests() (turn bool) {
 	if p.requests.called.Swap(false) {
 		for range p.loop.Len() {

@@ -105,8 +105,8 @@ func (s *socket) read() {
 	}
 }
 
-// checkPaused ends a paused socket that was reset. What is in a unix socket must not be lost: a
-// reset only means there that the peer has not read everything.
+// checkPaused ends a paused socket that was reset. Of a unix socket a reset only means that the
+// peer has not read everything: the input that is in it must not be lost.
 func (s *socket) checkPaused() {
 	if !s.unix {
 		if err := sockets.WasReset(s.fd); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A queue is a list, whatever comes and goes. What is in it at the end is lost.
+// A queue is a list, whatever comes and goes. Tasks that are in it at the end are lost.
 func TestQueue(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))

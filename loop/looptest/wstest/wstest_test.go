@@ -111,6 +111,23 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// A ping is answered by a pong that has its data.
+func TestPong(t *testing.T) {
+	var pongs []string
+	accept := func(c *loop.Conn) loop.Handler {
+		websocket.Of(c).OnPong = func(data []byte) { pongs = append(pongs, string(data)) }
+		return loop.HandlerFunc(func(c *loop.Conn, msg []byte) error { return websocket.Ping(c, msg) })
+	}
+	run(t, &loop.Server{Accept: accept}, func(t *testing.T, srv *looptest.Server) {
+		p := wstest.Open(t, srv, "/", nil)
+		p.Send("one", "two")
+		srv.Sleep(time.Second) // after which the test may look at pongs
+		if p.Pings() != 2 || !slices.Equal(pongs, []string{"one", "two"}) {
+			t.Errorf("%d pings, answered by %q", p.Pings(), pongs)
+		}
+	})
+}
+
 // A peer answers pings while time passes, until it is mute.
 func TestHeartbeat(t *testing.T) {
 	accept := handler.Chain(handler.Shared(loop.HandlerFunc(echo)), handler.Heartbeat{
