@@ -172,9 +172,9 @@ func (c *Conn) Codec() codec.Codec {
 
 // SetCodec frames what follows with codec, both ways: in OnMessage, what follows the message in
 // hand, even if it arrived with it. Bytes that have arrived but were less than a frame are decoded
-// anew, after the current callback. A nil codec means codec.Raw, and a nil pointer in it panics. A UDP
-// session has no use for one, and on a connection of a Pipe, which passes bytes on as they are, it
-// panics.
+// anew, after the current callback. A nil codec means codec.Raw, and a nil pointer in it panics. A
+// UDP session has no use for one, and on a connection of a Pipe, which passes bytes on as they are,
+// it panics.
 func (c *Conn) SetCodec(cd codec.Codec) {
 	c.loop.owner.Check("Conn.SetCodec")
 	if c.extras != nil && c.extras.pipe != nil {
