@@ -234,7 +234,7 @@ func (c *Conn) loseSocket() {
 	c.sock = nil
 	if x := c.extras; x != nil {
 		c.loop.wheel.Stop(x.ending.timer)
-		c.loop.wheel.Stop(x.retries.timer)
+		c.loop.wheel.Stop(x.retry)
 	}
 }
 
@@ -400,7 +400,7 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	accepted, err := c.handler != nil, x.ending.err
 	l.rare = true
 	l.wheel.Stop(x.ending.timer)
-	l.wheel.Stop(x.retries.timer)
+	l.wheel.Stop(x.retry)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
