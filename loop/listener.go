@@ -53,7 +53,6 @@ type listener struct {
 	accept                func(c *Conn) Handler
 	idleTimeout           time.Duration
 	net                   net.Listener
-	own                   net.Listener      // in place of net, if the engine can
 	lastLocal, lastRemote net.IP            // of the last connection
 	packets               engine.PacketPort // in place of net, for UDP
 	control               engine.Control    // of that
@@ -119,9 +118,6 @@ func (s *Server) closeListeners() {
 		if ln.net != nil {
 			_ = ln.net.Close()
 		}
-		if ln.own != nil {
-			_ = ln.own.Close()
-		}
 	}
 }
 
@@ -143,7 +139,7 @@ func (ln *listener) serve() {
 		if d := ln.server.gate.Wait(time.Now()); d > 0 && !ln.server.pause(d) {
 			return
 		}
-		nc, err := ln.next()
+		nc, err := ln.net.Accept()
 		switch {
 		case err == nil:
 			backoff = minBackoff
@@ -214,22 +210,6 @@ func (ln *listener) refuse(nc net.Conn, reason error) {
 	ln.hand(nc, l, l.sayFarewell, func(error) { <-s.lingerers })
 }
 
-// acceptOwn has the engine accept, if it can. A listener with options of its own, or from outside,
-// is accepted by package net.
-func (ln *listener) acceptOwn() {
-	if a, ok := ln.server.engine.(engine.Acceptor); ok && !ln.foreign && !ln.tcp.Delay {
-		ln.own = a.Accepting(ln.net)
-	}
-}
-
-// next waits for a connection.
-func (ln *listener) next() (net.Conn, error) {
-	if ln.own != nil {
-		return ln.own.Accept()
-	}
-	return ln.net.Accept()
-}
-
 // reset ends it at once.
 func reset(nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok {
@@ -260,8 +240,8 @@ func (ln *listener) fit(nc net.Conn) error {
 			return errors.Join(err, nc.Close())
 		}
 	}
-	if tcp, ok := nc.(*net.TCPConn); ok && ln.tcp.Delay {
-		_ = tcp.SetNoDelay(false)
+	if tcp, ok := nc.(*net.TCPConn); ok && !ln.foreign {
+		ln.tcp.setConn(tcp)
 	}
 	return nil
 }

@@ -73,28 +73,26 @@ func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
 	return o, nil
 }
 
-// listenConfig returns what makes package net listen with these options. Options of a listener hold
-// for the connections it accepts.
+// listenConfig returns what makes package net listen with these options. Connections inherit those
+// that control sets.
 func (o TCPOptions) listenConfig() net.ListenConfig {
-	lc := net.ListenConfig{KeepAliveConfig: o.KeepAlive}
-	if lc.KeepAliveConfig.Enable = !o.NoKeepAlive; o.NoKeepAlive {
-		lc.KeepAlive = -1
-	}
-	if inheritsKeepAlive { // control sets it, once
-		lc.KeepAlive, lc.KeepAliveConfig = -1, net.KeepAliveConfig{}
-	}
-	if inheritsKeepAlive || o.UserTimeout > 0 || o.SendBuffer > 0 || o.ReceiveBuffer > 0 || o.ReusePort {
-		lc.Control = o.control
-	}
-	if user, own := o.Control, lc.Control; own == nil {
-		lc.Control = user
-	} else if user != nil {
-		lc.Control = func(network, address string, c syscall.RawConn) error {
-			if err := own(network, address, c); err != nil {
-				return err
-			}
-			return user(network, address, c)
+	return net.ListenConfig{KeepAlive: -1, Control: func(network, address string, c syscall.RawConn) error {
+		if err := o.control(network, c); err != nil || o.Control == nil {
+			return err
 		}
+		return o.Control(network, address, c)
+	}}
+}
+
+// setConn sets the options of a connection that package net sets for each.
+func (o TCPOptions) setConn(c *net.TCPConn) {
+	alive := o.KeepAlive
+	if alive.Enable = !o.NoKeepAlive; alive.Enable {
+		_ = c.SetKeepAliveConfig(alive)
+	} else {
+		_ = c.SetKeepAlive(false) // that of an inherited listener
 	}
-	return lc
+	if o.Delay {
+		_ = c.SetNoDelay(false)
+	}
 }

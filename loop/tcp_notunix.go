@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// inheritsKeepAlive is false: package net sets the keep-alives of each connection.
-const inheritsKeepAlive = false
-
-// control is for options that cannot be set here.
-func (o TCPOptions) control(string, string, syscall.RawConn) error {
+// control refuses options that cannot be set here.
+func (o TCPOptions) control(string, syscall.RawConn) error {
+	if o.UserTimeout == 0 && o.SendBuffer == 0 && o.ReceiveBuffer == 0 && !o.ReusePort {
+		return nil
+	}
 	return fmt.Errorf("TCP: %w on this system: UserTimeout, SendBuffer, ReceiveBuffer, ReusePort", errors.ErrUnsupported)
 }
 

@@ -23,7 +23,7 @@ func ownFile(ln net.Listener) net.Listener {
 }
 
 // control sets what must be there before the socket is bound.
-func (o TCPOptions) control(network, _ string, c syscall.RawConn) (err error) {
+func (o TCPOptions) control(network string, c syscall.RawConn) (err error) {
 	controlErr := c.Control(func(fd uintptr) {
 		err = setAll(int(fd), network == "unix", o)
 	})
@@ -50,9 +50,6 @@ func setAll(fd int, isUnix bool, o TCPOptions) error {
 		if err := setReusePort(fd); err != nil {
 			return fmt.Errorf("TCP.ReusePort: %w", err)
 		}
-	}
-	if err := setKeepAlive(fd, o); err != nil {
-		return fmt.Errorf("TCP.KeepAlive: %w", err)
 	}
 	if err := setUserTimeout(fd, o.UserTimeout); err != nil {
 		return fmt.Errorf("TCP.UserTimeout: %w", err)

@@ -382,22 +382,17 @@ func (l *Loop) closePorts() {
 	l.ports = nil
 }
 
-// lookUp looks the name up on a goroutine, and goes on with its addresses on the loop.
-func (a *dialing) lookUp() {
-	ctx, cancel := context.WithCancel(context.Background())
-	a.stop = cancel
-	a.loop.server.newcomers.Go(func() {
-		defer cancel()
-		remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
-		_ = a.loop.postUrgent(func() {
-			switch {
-			case a.over:
-			case err != nil:
-				a.fail(a.wrap(err, dialAddr{a.network, a.address}))
-			default:
-				a.connectPackets(remotes)
-			}
-		})
+// lookUp looks the name up, beside the loop, and goes on with its addresses on the loop.
+func (a *dialing) lookUp(ctx context.Context) {
+	remotes, err := lookUp(ctx, strings.TrimPrefix(a.network, "udp"), a.address)
+	_ = a.loop.postUrgent(func() {
+		switch {
+		case !a.isWanted():
+		case err != nil:
+			a.fail(a.wrap(err, dialAddr{a.network, a.address}))
+		default:
+			a.connectPackets(remotes)
+		}
 	})
 }
 
@@ -442,18 +437,15 @@ func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
-	local, _ := a.localFor(remote)
 	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), a.localFor(remote), remote, (*portSink)(p))
 	if err != nil {
 		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}
 	p.to, p.local = to, net.UDPAddrFromAddrPort(own)
 	p.only = &udpSession{port: p}
-	if a.gone() {
+	if c, _ := a.bringUp(p.only, p.local, net.UDPAddrFromAddrPort(remote)); c == nil {
 		to.Close()
-		return nil
 	}
-	l.begin(a.arrival(p.only, p.local, net.UDPAddrFromAddrPort(remote)))
 	return nil
 }

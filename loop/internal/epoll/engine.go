@@ -44,8 +44,7 @@ type eventLoop struct {
 	engine  *Engine
 	index   int
 	poll    *poller
-	input   []byte // what sockets read into
-	pipe    *kernelPipe
+	input   []byte            // what sockets read into
 	packets *netpackets.Batch // what UDP sockets read into
 
 	running sync.WaitGroup // the goroutine; any may wait for it
@@ -107,7 +106,6 @@ func (e *Engine) Stop() error {
 	for _, l := range e.loops {
 		l.running.Wait()
 		l.poll.closeAll()
-		l.pipe.close()
 	}
 	return nil
 }
@@ -129,9 +127,6 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 
 // take makes a socket of a connection.
 func (l *eventLoop) take(nc net.Conn) (*socket, error) {
-	if n, ok := nc.(*newcomer); ok {
-		return &socket{loop: l, fd: n.fd}, nil
-	}
 	fd, err := takeOver(nc)
 	_, tcp := nc.(*net.TCPConn)
 	return &socket{loop: l, fd: fd, unix: !tcp}, err
