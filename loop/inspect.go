@@ -57,7 +57,6 @@ func (c *Conn) mustBeSound() {
 	c.require(c.handler != nil, "it has no handler")
 	c.require(c.sock != nil, "it has no socket")
 	if b := c.out.box; b != nil {
-		c.require(b.Sound(), "its output is not as long as is counted")
 		c.require(b.Len() > 0, "it holds memory for output, and has none")
 		c.require(b.Blocked, "it has output, and nothing is waited for")
 	}

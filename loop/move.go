@@ -208,7 +208,7 @@ func (c *Conn) moveOut() *Moved {
 		return nil
 	}
 	if b := c.out.box; b != nil {
-		m.Output = bytes.Join(b.Several(), nil)
+		m.Output = bytes.Clone(b.Bytes())
 	}
 	c.releaseOutput()
 	return m

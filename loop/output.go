@@ -49,7 +49,7 @@ func (c *Conn) Send(msg []byte) error {
 		b = c.out.box
 	}
 	if b == nil {
-		b = l.store.Get(len(msg))
+		b = l.store.Get()
 		c.out.box = b
 	}
 	if c.out.atEnd&listed == 0 {
@@ -166,14 +166,14 @@ func (c *Conn) room() error {
 func (c *Conn) space(n int) []byte {
 	c.touch()
 	if c.out.box == nil {
-		c.out.box = c.loop.store.Get(n)
+		c.out.box = c.loop.store.Get()
 	}
 	return c.out.box.Space(n, &c.loop.store)
 }
 
 // appended takes back what space returned, with more in it, or not.
 func (c *Conn) appended(tail []byte) {
-	if b := c.out.box; b.Take(tail, &c.loop.store) == 0 && b.Len() == 0 {
+	if b := c.out.box; b.Take(tail) == 0 && b.Len() == 0 {
 		c.releaseOutput()
 	}
 	if c.extras != nil {
@@ -195,13 +195,7 @@ func (c *Conn) writeOut() {
 	if c.sock == nil || b == nil {
 		return
 	}
-	var n int
-	var err error
-	if one := b.Single(); one != nil {
-		n, err = c.sock.Write(one)
-	} else {
-		n, err = c.sock.Writev(b.Several())
-	}
+	n, err := c.sock.Write(b.Bytes())
 	if err != nil {
 		c.abort(err)
 		return
