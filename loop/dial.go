@@ -73,9 +73,8 @@ type Dialer struct {
 	Proxy *url.URL
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
-	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops,
-	// and the connection is made there, which costs a little more; for udp it runs on the loop and
-	// must not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops;
+	// for udp it runs on the loop and must not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -84,8 +83,7 @@ type Dialer struct {
 // connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
 // reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// An address that is written in digits is connected to on the loop. Names are resolved on a
-// goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
+// Names are resolved, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
 // network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
 // error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it drains,
 // which say nothing of who was dialled; and one that says what is wrong with addr or the Dialer. To
@@ -141,7 +139,6 @@ func (a *dialing) begin() {
 		a.connectPackets([]netip.AddrPort{remote})
 	case a.isUDP():
 		a.lookUp()
-	case literal && a.dialer.Proxy == nil && a.dialer.Control == nil && a.connect(remote):
 	default:
 		a.dial()
 	}
@@ -223,19 +220,16 @@ func (a *dialing) literal() (remote netip.AddrPort, ok bool) {
 	return remote, !strings.HasSuffix(a.network, other)
 }
 
-// localFor returns the address to bind to for remote; zero means any. False: that is for net.Dialer
-// to find out.
-func (a *dialing) localFor(remote netip.AddrPort) (local netip.AddrPort, ok bool) {
+// localFor returns the address to bind to for remote; zero means any.
+func (a *dialing) localFor(remote netip.AddrPort) (local netip.AddrPort) {
 	v4 := remote.Addr().Is4()
 	switch from := a.dialer.LocalAddr.(type) {
-	case nil:
-		return local, true
 	case *net.TCPAddr:
 		local = localOf(from.AddrPort(), v4)
 	case *net.UDPAddr:
 		local = localOf(from.AddrPort(), v4)
 	}
-	return local, local.IsValid() && local.Addr().Is4() == v4
+	return local
 }
 
 // localOf returns the address to bind to: one without an IP means any.
@@ -248,27 +242,6 @@ func localOf(a netip.AddrPort, v4 bool) netip.AddrPort {
 		}
 	}
 	return netip.AddrPortFrom(ip, a.Port())
-}
-
-// connect begins a connect on the loop, if the engine can do that.
-func (a *dialing) connect(remote netip.AddrPort) bool {
-	l := a.loop
-	e, can := l.server.engine.(engine.Connector)
-	local, ok := a.localFor(remote)
-	if !can || !ok || remote.Addr().Zone() != "" {
-		return false
-	}
-	opened := func(sock engine.Socket, own netip.AddrPort, err error) engine.Sink {
-		if err != nil {
-			l.enter()
-			a.fail(a.wrap(err, net.TCPAddrFromAddrPort(remote)))
-			l.leave()
-			return nil
-		}
-		return a.opened(sock, net.TCPAddrFromAddrPort(own), net.TCPAddrFromAddrPort(remote))
-	}
-	a.stop = e.Connect(l.index, local, remote, opened)
-	return true
 }
 
 // wrap says what was tried, as package net does.

@@ -21,29 +21,3 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
-
-// What an engine passes on without a copy counts for both connections, and for the pipe, as if it
-// had been read and written.
-func TestPassedCounts(t *testing.T) {
-	r := newRig(t, &Server{}, HandlerFunc(echoAll))
-	a, _, _ := r.connect()
-	b, _, to := r.connect()
-	Pipe(a, b, PipeConfig{IdleTimeout: time.Hour})
-	s := a.extras.pipe
-	r.pass(time.Second)
-	to.room = 0
-	s.Passed(100, []byte("the rest"))
-	now := r.Loop.now
-	if now < time.Second || a.idle.lastRead != now || b.idle.lastWrite != now || b.idle.lastRead != notYet {
-		t.Errorf("at %v: read %v, written %v", now, a.idle.lastRead, b.idle.lastWrite)
-	}
-	if in, out := r.count[numBytesIn], r.count[numBytesOut]; in != 108 || out != 100 || s.bytes != 108 || b.pending() != 8 {
-		t.Errorf("%d bytes in, %d out, %d by the pipe, %d wait", in, out, s.bytes, b.pending())
-	}
-	r.pass(time.Second)
-	to.room = -1
-	b.out.box.Blocked = true
-	if s.Passed(0, []byte("more")); b.idle.lastWrite != now || a.idle.lastRead == now {
-		t.Errorf("what was not taken was written at %v, and read at %v", b.idle.lastWrite, a.idle.lastRead)
-	}
-}

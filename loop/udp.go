@@ -442,7 +442,7 @@ func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	if remote.Port() == 0 { // the kernel would take it, and refuse all that is sent
 		return a.wrap(&net.AddrError{Err: "port 0 cannot be dialled", Addr: a.address}, net.UDPAddrFromAddrPort(remote))
 	}
-	local, _ := a.localFor(remote)
+	local := a.localFor(remote)
 	p := &packetPort{loop: l}
 	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
 	if err != nil {

@@ -5,16 +5,6 @@ import (
 	"net/netip"
 )
 
-// A Connector is an Engine that connects without waiting.
-type Connector interface {
-	// Connect begins, on the loop, to connect a TCP socket to an address, which has no zone. open is
-	// called on the loop, once and never inline: with the socket and its own address, or with the
-	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
-	// open is not called; after open it does nothing.
-	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
-		cancel func())
-}
-
 // A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
 type PacketPort interface {
 	// Addr returns the address, with the real port.

@@ -183,37 +183,3 @@ func unused(t *testing.T) netip.AddrPort {
 	}
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(sa.(*syscall.SockaddrInet4).Port))
 }
-
-func TestConnectCanceled(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		addr, _ := listen(t)
-		r.do(0, func() {
-			cancel := r.Connect(0, netip.AddrPort{}, addr, func(engine.Socket, netip.AddrPort, error) engine.Sink {
-				t.Error("opened after cancel")
-				return nil
-			})
-			cancel()
-			cancel()
-		})
-		r.do(0, func() {})
-	})
-}
-
-// A connection to a port of this machine where nobody listens may get that port as its own, and
-// then it reaches itself.
-func TestConnectToItself(t *testing.T) {
-	engines(t, 1, func(t *testing.T, r *rig) {
-		own := unused(t)
-		result := make(chan error, 1)
-		r.do(0, func() {
-			free := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 77}), own.Port())
-			r.Connect(0, free, free, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
-				result <- err
-				return nil
-			})
-		})
-		if err := wait(t, result, "an answer"); err == nil {
-			t.Error("connected to itself")
-		}
-	})
-}

@@ -44,8 +44,7 @@ type eventLoop struct {
 	engine  *Engine
 	index   int
 	poll    *poller
-	input   []byte // what sockets read into
-	pipe    *kernelPipe
+	input   []byte            // what sockets read into
 	packets *netpackets.Batch // what UDP sockets read into
 
 	running sync.WaitGroup // the goroutine; any may wait for it
@@ -107,7 +106,6 @@ func (e *Engine) Stop() error {
 	for _, l := range e.loops {
 		l.running.Wait()
 		l.poll.closeAll()
-		l.pipe.close()
 	}
 	return nil
 }

@@ -330,8 +330,6 @@ func (p *poller) closeAll() {
 		switch x := e.pollee.(type) {
 		case *socket:
 			_ = unix.Close(x.fd)
-		case *attempt:
-			_ = unix.Close(x.fd)
 		case *packets:
 			_ = x.Socket.Close()
 		}

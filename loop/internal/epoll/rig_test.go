@@ -3,6 +3,7 @@
 package epoll
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/netip"
@@ -131,18 +132,14 @@ func listen(t *testing.T) (addr netip.AddrPort, accepted <-chan *net.TCPConn) {
 	return ln.Addr().(*net.TCPAddr).AddrPort(), conns
 }
 
-// connect connects on loop 0.
+// connect connects, and enrolls on loop 0.
 func (r *rig) connect(remote netip.AddrPort, sink engine.Sink) (sock engine.Socket, err error) {
 	r.t.Helper()
-	result := make(chan error, 1)
-	r.do(0, func() {
-		r.Connect(0, netip.AddrPort{}, remote, func(s engine.Socket, _ netip.AddrPort, err error) engine.Sink {
-			sock = s
-			result <- err
-			return sink
-		})
-	})
-	return sock, wait(r.t, result, "connecting")
+	nc, err := r.Dial(context.Background(), net.Dialer{}, "tcp", remote.String())
+	if err != nil {
+		return nil, err
+	}
+	return sock, r.enroll(nc, func(s engine.Socket) engine.Sink { sock = s; return sink })
 }
 
 // flood fills a socket, on the loop, and returns how much it has taken.

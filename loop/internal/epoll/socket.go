@@ -37,8 +37,6 @@ type socket struct {
 	lingers bool
 	closed  bool
 	unix    bool
-
-	flow engine.Flow // nil, or what input goes to without a copy
 }
 
 // wanted returns what s must be watched for. Without any of it epoll still reports a reset.
@@ -86,7 +84,7 @@ func (s *socket) polled(events uint32) {
 			s.checkPaused()
 		}
 	case events&(unix.EPOLLIN|broken) != 0:
-		s.receive()
+		s.read()
 	}
 }
 
