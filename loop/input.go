@@ -133,7 +133,7 @@ func (c *Conn) decode(data []byte, end time.Duration) (err error) {
 			l.rest = data
 			var err error
 			if l.poisons {
-				err = c.deliverLent(msg)
+				err = c.deliver(msg)
 			} else {
 				err = c.handler.OnMessage(c, msg)
 			}

@@ -65,7 +65,6 @@ type Loop struct {
 	current     *Conn  // whose code is running, nil for the loop's own
 	decoding    uint64 // the ID of the one whose input is being decoded, or 0
 	poisons     bool   // Server.Poison, or a build with the race detector
-	lender      lender
 	rest        []byte // what came together with the message in hand, after it
 	store       outbox.Store
 	trim        timing.Timer // of the store

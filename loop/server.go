@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -309,10 +310,10 @@ func (s *Server) Run(ctx context.Context) error {
 // leaves nothing behind. Start may be called once.
 func (s *Server) Start(ctx context.Context) error {
 	if ctx == nil {
-		return errNilContext
+		return errors.New("loop: Server.Start with a nil context")
 	}
 	if !s.started.CompareAndSwap(false, true) {
-		return errStarted
+		return errors.New("loop: Server.Start was called before: a Server runs once")
 	}
 	if err := s.prepare(); err != nil {
 		return err
@@ -358,7 +359,7 @@ func (s *Server) Start(ctx context.Context) error {
 // A peer that does not close its end after we have closed ours is waited for, for a second at most.
 func (s *Server) Wait() error {
 	if !s.ready.Load() {
-		return errNotStarted
+		return errors.New("loop: Server.Wait needs a Server that was started")
 	}
 	<-s.done
 	return s.err
@@ -367,10 +368,7 @@ func (s *Server) Wait() error {
 // LocalAddr returns the address that Addr became, with the real port, or nil before Start and
 // without an Addr.
 func (s *Server) LocalAddr() net.Addr {
-	if !s.ready.Load() {
-		return nil
-	}
-	if len(s.listeners) == 0 {
+	if !s.ready.Load() || len(s.listeners) == 0 {
 		return nil
 	}
 	return s.listeners[0].addr()
