@@ -205,12 +205,12 @@ func (c *Conn) wantsEOF() bool {
 
 // hasInput reports whether input waits that came before the end.
 func (c *Conn) hasInput() bool {
-	return (c.in.pauses != 0 || c.in.queued) && c.in.decoder.Buffered() > 0
+	return c.in.pauses != 0 && c.in.decoder.Buffered() > 0
 }
 
 // waitsForBudget reports whether there is input that only waits for its share of the loop.
 func (c *Conn) waitsForBudget() bool {
-	return c.in.queued && c.isOpen() && c.in.pauses&^(pausedForBudget|pausedSocket) == 0 && c.in.decoder.Buffered() > 0
+	return c.in.pauses == queued && c.isOpen() && c.in.decoder.Buffered() > 0
 }
 
 // outlive keeps c open after its socket has gone, until the input that came before is delivered, in
@@ -431,7 +431,7 @@ func (c *Conn) releaseSocket(hard bool) engine.Sink {
 	c.sock = nil
 	silent := c.handler == nil && (!c.hasWritten() || end.discard)
 	if !hard && sock != nil && !handshaking && !c.in.ended && !udp && !silent && end.reason != ClosedByIdle {
-		return l.linger(sock, c.in.pauses&pausedSocket != 0, c)
+		return l.linger(sock, c.in.unread, c)
 	}
 	if sock != nil {
 		sock.Close(hard)

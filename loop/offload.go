@@ -130,20 +130,19 @@ func (c *Conn) runThens() {
 		j.thens = slices.Delete(j.thens, 0, 1)
 		j.pending--
 		c.callHook(then)
-		if b := c.out.box; b != nil && b.Len() > c.loop.holdBackAt && c.isOpen() {
+		if c.pending() > c.loop.holdBackAt && c.isOpen() {
 			c.holdBack()
 		}
 	}
 	if !c.isOpen() {
 		return
 	}
-	if c.at() == stateFinishing && j.pending == 0 && !c.isBusy() {
+	switch drains := c.at() == stateFinishing && !c.isBusy(); {
+	case drains && j.pending == 0:
 		c.beginClose(ErrServerClosed)
 		return
-	}
-	if c.in.pauses&heldByJobs != 0 && j.pending <= jobsAhead/2 {
-		c.in.pauses &^= heldByJobs
-		c.resumed()
+	case !drains && j.pending <= jobsAhead/2:
+		c.resume(heldByJobs)
 	}
 	if c.in.ended && j.pending == 0 {
 		c.inputEnded()
@@ -185,7 +184,7 @@ func (c *Conn) drain() {
 		c.beginClose(ErrServerClosed)
 		return
 	case !busy:
-		c.pause(pausedByDrain)
+		c.pause(heldByJobs)
 	}
 	if c.at() == stateOpen {
 		c.enter(stateFinishing)

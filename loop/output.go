@@ -220,22 +220,11 @@ func (c *Conn) writeOut() {
 	}
 }
 
-// wrote notes that the system has taken n bytes, more than none. It is inlined.
+// wrote notes that the system has taken n bytes, more than none. A callback may have taken long.
 func (c *Conn) wrote(n int) {
 	c.loop.count[numBytesOut] += uint64(n)
 	c.idle.lastWrite = c.loop.now
-	if c.idle.watch != nil {
-		c.watchWritten(n)
-	}
-}
-
-// watchWritten notes how much was written, and when, if that is to be known to the instant: a
-// callback may have taken long.
-//
-//go:noinline
-func (c *Conn) watchWritten(n int) {
-	w := c.idle.watch
-	if w.written += n; w.has(IdleWrite, IdleBoth) {
+	if w := c.idle.watch; w != nil && w.exact {
 		c.idle.lastWrite = c.loop.clock()
 	}
 }

@@ -181,7 +181,7 @@ func (s *pipeSide) hold() {
 	if s.from.isOpen() {
 		s.from.pause(heldByPipe)
 		s.to.out.atEnd |= waitedFor
-		_ = s.from.stopReading() // an error: what comes is kept, up to a limit
+		s.from.stopReading()
 	}
 }
 
