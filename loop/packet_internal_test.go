@@ -182,20 +182,6 @@ func testUDPLimitRepliesFactors(t *testing.T) {
 	}
 }
 
-// A datagram that was cut is not delivered, and counted.
-func TestUDPCutIsTold(t *testing.T) { synctest.Test(t, testUDPCutIsTold) }
-
-func testUDPCutIsTold(t *testing.T) {
-	got := 0
-	r := newRig(t, &Server{}, HandlerFunc(func(*Conn, []byte) error { got++; return nil }))
-	p, _ := newPort(r)
-	whole, cut := engine.Datagram{Data: []byte("whole"), Peer: from(1)}, engine.Datagram{Data: []byte("cu"), Peer: from(1), Cut: true}
-	(*portSink)(p).Received([]engine.Datagram{whole, cut, whole}, false)
-	if got != 2 || r.count[numLost] != 1 {
-		t.Errorf("%d were delivered, %d counted as lost", got, r.count[numLost])
-	}
-}
-
 // What comes for a session that is paused, or was closed in the same turn, is lost, and counted. In
 // virtual time, as new peers have a share of the loop's.
 func TestUDPLostIsCounted(t *testing.T) { synctest.Test(t, testUDPLostIsCounted) }

@@ -31,9 +31,9 @@ type Stats struct {
 
 	Sessions uint64 // UDP peers that sent a first datagram, refused ones included
 
-	// Lost datagrams are those that the system did not take, that were too long to be received,
-	// that came when their session was paused or had been closed in the same turn, or of new peers
-	// that came faster than sessions can be opened.
+	// Lost datagrams are those that the system did not take, that came when their session was
+	// paused or had been closed in the same turn, or of new peers that came faster than sessions
+	// can be opened.
 	Lost uint64
 
 	Panics uint64 // recovered from callbacks

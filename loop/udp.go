@@ -145,7 +145,7 @@ func (s *udpSession) received(d *engine.Datagram) {
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
-	if d.Cut || !c.isOpen() || c.in.pauses != 0 {
+	if !c.isOpen() || c.in.pauses != 0 {
 		l.count[numLost]++
 		l.rare = true
 		return

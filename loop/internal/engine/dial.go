@@ -15,7 +15,8 @@ type Connector interface {
 		cancel func())
 }
 
-// A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
+// A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
+// share it. Each peer of it stays on one loop.
 type PacketPort interface {
 	// Addr returns the address, with the real port.
 	Addr() net.Addr
@@ -38,8 +39,6 @@ type Datagram struct {
 	// broadcast an address of the link that it came by. It is zero where the socket is bound to one
 	// address, and where the system does not tell; then the system chooses.
 	Local netip.Addr
-
-	Cut bool // it was longer than Data
 }
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
