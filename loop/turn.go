@@ -101,7 +101,6 @@ func (l *Loop) turn() {
 	more := l.runMail(end)
 	more = l.runTimers(end) || more
 	more = l.runReady() || more
-	more = l.admitPeers() || more
 	l.settle()
 	if l.store.Large() {
 		l.trimSoon()

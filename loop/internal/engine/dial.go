@@ -43,9 +43,8 @@ type Datagram struct {
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
 type PacketSink interface {
-	// Received hands over datagrams, in order. They are valid until it returns. More says that the
-	// system may have more of them already, which come next.
-	Received(batch []Datagram, more bool)
+	// Received hands over datagrams, in order. They are valid until it returns.
+	Received(batch []Datagram)
 
 	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
 	// It goes on.

@@ -43,7 +43,7 @@ func (p *packets) polled(uint32) {
 	b := p.loop.packets
 	switch p.Receive(b); {
 	case len(b.All) > 0:
-		p.sink.Received(b.All, b.More)
+		p.sink.Received(b.All)
 	case b.Err == nil || errors.Is(b.Err, unix.EAGAIN) || errors.Is(b.Err, unix.EINTR):
 	default:
 		p.sink.Failed(b.Err)

@@ -116,7 +116,7 @@ func (s *Packets) received() {
 	case b.Err != nil:
 		s.sink.Failed(b.Err)
 	case len(b.All) > 0:
-		s.sink.Received(b.All, b.More)
+		s.sink.Received(b.All)
 	}
 	s.free <- b
 }

@@ -16,7 +16,7 @@ type collected struct {
 	failed  []error
 }
 
-func (s *collected) Received(batch []engine.Datagram, _ bool) {
+func (s *collected) Received(batch []engine.Datagram) {
 	var all []string
 	for _, d := range batch {
 		all = append(all, string(d.Data))

@@ -48,9 +48,8 @@ type batchConn interface {
 // A Batch is what sockets receive into, one after the other. Of its memory only those pages are
 // resident that datagrams have filled.
 type Batch struct {
-	All  []engine.Datagram // valid until the Batch is used again
-	More bool              // the kernel may have more
-	Err  error             // that came in place of datagrams
+	All []engine.Datagram // valid until the Batch is used again
+	Err error             // that came in place of datagrams
 
 	messages []ipv4.Message
 }
@@ -170,7 +169,7 @@ func (s *Socket) Readable() bool { return InKernel(s.conn) }
 // with EAGAIN instead.
 func (s *Socket) Receive(b *Batch) {
 	n, err := s.batches.ReadBatch(b.messages, 0)
-	if b.All, b.More, b.Err = b.All[:0], n == batchSize && n > 1, bare(err); err != nil {
+	if b.All, b.Err = b.All[:0], bare(err); err != nil {
 		return
 	}
 	for i := range b.messages[:n] {
