@@ -131,7 +131,7 @@ func (l *Loop) leaveMeasured() {
 // are left.
 func (l *Loop) runMail(end time.Duration) (more bool) {
 	if n, since := l.mail.Refill(); n > 0 {
-		l.meter.Waited.Note(l.now-since, 1, l.now)
+		l.meter.NoteWaited(l.now-since, l.now)
 	}
 	for l.mail.Left() > 0 {
 		stop := max(0, l.mail.Left()-mailBatch)
