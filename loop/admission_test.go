@@ -40,7 +40,7 @@ func (p *slowPort) arrive(msg string, peers ...int) {
 	for _, n := range peers {
 		batch = append(batch, engine.Datagram{Data: []byte(fmt.Sprint(n, msg)), Peer: from(n)})
 	}
-	(*portSink)(p.packetPort).Received(batch)
+	p.Received(batch)
 	for _, d := range batch {
 		clear(d.Data) // the engine uses it again
 	}
@@ -131,7 +131,7 @@ func testUDPNewcomersPayForTheirAnswers(t *testing.T) {
 			batch = append(batch, engine.Datagram{Data: []byte("hello"), Peer: from(n)})
 		}
 		first += len(batch)
-		for _, step := range []func(){func() { (*portSink)(p).Received(batch) }, r.turn} {
+		for _, step := range []func(){func() { p.Received(batch) }, r.turn} {
 			begun := p.loop.clock()
 			if step(); p.loop.clock()-begun > admitShare+admitLot*answer {
 				t.Fatalf("%d are open; the last ones took %v", len(p.sessions), p.loop.clock()-begun)

@@ -51,7 +51,7 @@ func (p *packetPort) receive(first, n int) {
 			batch[i] = engine.Datagram{Data: []byte("hello"), Peer: from(first + at + i)}
 		}
 		p.admission.tokens = bucketSize
-		(*portSink)(p).Received(batch[:min(len(batch), n-at)])
+		p.Received(batch[:min(len(batch), n-at)])
 		for len(p.admission.queue) > 0 { // the machine is slow
 			p.admission.tokens = bucketSize
 			p.loop.turn()
@@ -109,8 +109,8 @@ func TestUDPDoesNotAllocate(t *testing.T) {
 	r := newRig(t, &Server{}, HandlerFunc(echoAll))
 	p, _ := newPort(r)
 	batch := []engine.Datagram{{Data: []byte("a"), Peer: from(1)}, {Data: []byte("b"), Peer: from(2)}}
-	(*portSink)(p).Received(batch)
-	if n := testing.AllocsPerRun(100, func() { (*portSink)(p).Received(batch) }); n > 0 {
+	p.Received(batch)
+	if n := testing.AllocsPerRun(100, func() { p.Received(batch) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -135,7 +135,7 @@ func TestUDPServesFirst(t *testing.T) {
 			order = append(order, "open")
 			return accept(c)
 		}
-		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
+		p.Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
 		order = nil
 		var batch []engine.Datagram
 		for _, d := range []struct {
@@ -144,7 +144,7 @@ func TestUDPServesFirst(t *testing.T) {
 		}{{2, "a"}, {1, "b"}, {3, "panic"}, {2, "c"}, {1, "panic"}, {4, "d"}, {1, "not any more"}, {2, "e"}} {
 			batch = append(batch, engine.Datagram{Data: []byte(d.msg), Peer: from(d.peer)})
 		}
-		(*portSink)(p).Received(batch)
+		p.Received(batch)
 		want := []string{"b", "panic", "open", "a", "open", "panic", "c", "open", "d", "e"}
 		if !slices.Equal(order, want) {
 			t.Errorf("%q, want %q", order, want)
@@ -175,7 +175,7 @@ func testUDPLimitRepliesFactors(t *testing.T) {
 			conn.LimitReplies(c.factor)
 			return accept(conn)
 		}
-		(*portSink)(p).Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
+		p.Received([]engine.Datagram{{Data: []byte("hello"), Peer: from(1)}})
 		if sent != c.allowed {
 			t.Errorf("factor %d: %d bytes were sent for 5, want %d", c.factor, sent, c.allowed)
 		}
@@ -200,7 +200,7 @@ func testUDPLostIsCounted(t *testing.T) {
 		for i := range batch {
 			batch[i] = engine.Datagram{Data: []byte("stop"), Peer: from(1)}
 		}
-		(*portSink)(p).Received(batch)
+		p.Received(batch)
 		if n := r.Loop.count; n[numMessages] != 2 || n[numLost] != 9 {
 			t.Errorf("%s: %d delivered, %d lost; want 2 and 9", name, n[numMessages], n[numLost])
 		}

@@ -29,8 +29,7 @@ const (
 )
 
 // A packetPort is a loop's socket of one UDP address, with the sessions of the peers that the
-// kernel sends there; or the socket of one session that was dialled. It is an engine.PacketSink, by
-// the type below.
+// kernel sends there; or the socket of one session that was dialled. It is the engine.PacketSink.
 type packetPort struct {
 	loop      *Loop
 	ln        *listener // nil if dialled
@@ -65,12 +64,8 @@ func newPacketPort(l *Loop, ln *listener, local net.Addr) *packetPort {
 	return &packetPort{loop: l, ln: ln, local: local, sessions: make(map[sessionKey]*udpSession)}
 }
 
-// portSink makes a packetPort an engine.PacketSink.
-type portSink packetPort
-
 // Received is a turn of the loop: all that is taken at once.
-func (s *portSink) Received(batch []engine.Datagram) {
-	p := (*packetPort)(s)
+func (p *packetPort) Received(batch []engine.Datagram) {
 	l := p.loop
 	l.enter()
 	p.looked = l.now
@@ -84,8 +79,7 @@ func (s *portSink) Received(batch []engine.Datagram) {
 }
 
 // Failed ends a session that was dialled. Of others nobody can tell whom it concerns.
-func (s *portSink) Failed(err error) {
-	p := (*packetPort)(s)
+func (p *packetPort) Failed(err error) {
 	p.loop.enter()
 	if p.only != nil {
 		p.only.c.beginClose(os.NewSyscallError("read", errors.Unwrap(err)))
@@ -299,7 +293,7 @@ func (s *Server) servePackets() error {
 			err := ln.packets.Serve(l.index, func(to engine.Packets) engine.PacketSink {
 				p.to = to
 				l.ports = append(l.ports, p)
-				return (*portSink)(p)
+				return p
 			})
 			if err != nil {
 				return fmt.Errorf("loop: %s: cannot receive: %w", ln.field, err)
@@ -388,7 +382,7 @@ func (a *dialing) tryPackets(remote netip.AddrPort) error {
 	}
 	local, _ := a.localFor(remote)
 	p := &packetPort{loop: l}
-	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, (*portSink)(p))
+	to, own, err := l.server.engine.ConnectPacket(l.index, a.control(), local, remote, p)
 	if err != nil {
 		return a.wrap(err, net.UDPAddrFromAddrPort(remote))
 	}

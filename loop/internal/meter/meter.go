@@ -34,9 +34,10 @@ type Meter struct {
 	watchdog  *Watchdog
 	loop      int // its index
 	goroutine atomic.Uint64
-	since     atomic.Int64 // when the turn that runs began, or noTurn
-	seen      atomic.Int64 // when the turn began that the watchdog saw last
-	reported  atomic.Int64 // and the one that it reported last
+	since     atomic.Int64  // when the turn that runs began, or noTurn
+	seen      atomic.Int64  // when the turn began that the watchdog saw last
+	reported  atomic.Int64  // and the one that it reported last
+	credit    time.Duration // the watchdog's: for how long it has seen that turn, stops of the process left out
 
 	mu     sync.Mutex
 	record Record

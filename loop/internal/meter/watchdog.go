@@ -39,18 +39,9 @@ type Watchdog struct {
 	done      chan struct{}
 	meters    []*Meter
 
-	watched []watched // its goroutine's own, by loop
-
 	// Finding a stack stops the whole process for a moment, so only one report a second has it. The
 	// others are counted.
 	reports gate.Log
-}
-
-// watched is what the watchdog knows of the turn it saw in a loop last.
-type watched struct {
-	since   time.Duration // when it began, or noTurn
-	credit  time.Duration // for how long it was seen, stops of the process left out
-	blocked bool          // it has been counted
 }
 
 // NewWatchdog returns a Watchdog for loops whose turns may take threshold by clock. Give it each
@@ -74,7 +65,6 @@ func (d *Watchdog) Watch(m *Meter) {
 		t.Store(noTurn)
 	}
 	d.meters = append(d.meters, m)
-	d.watched = append(d.watched, watched{since: noTurn})
 }
 
 // awake is called by a loop that has begun a turn while the watchdog was asleep.
@@ -131,23 +121,20 @@ func (d *Watchdog) anyTurn() bool {
 
 // look looks at all loops, gap after the look before.
 func (d *Watchdog) look(now, gap time.Duration) {
-	for i, m := range d.meters {
-		w, since, passed := &d.watched[i], time.Duration(m.since.Load()), gap
-		if since != w.since {
-			*w = watched{since: since}
-			m.seen.Store(int64(since))
-			passed = now - since
+	for _, m := range d.meters {
+		since, passed := time.Duration(m.since.Load()), gap
+		if m.seen.Swap(int64(since)) != int64(since) {
+			m.credit, passed = 0, now-since
 		}
 		if since == noTurn {
 			continue
 		}
-		w.credit += min(passed, d.period)
-		if w.credit >= d.threshold && !w.blocked {
-			w.blocked = true
+		before := m.credit
+		if m.credit += min(passed, d.period); before < d.threshold && m.credit >= d.threshold {
 			m.mu.Lock()
 			m.record.Blocked++
 			m.mu.Unlock()
-			d.report(m, w.since, now)
+			d.report(m, since, now)
 		}
 	}
 }
