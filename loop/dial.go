@@ -406,16 +406,18 @@ func (c *Conn) lookAtHandshake() {
 // recovers from a panic.
 func (o *dialOpening) handOver(c *Conn) {
 	c.handler = nil
+	welcome := false
 	defer func() {
-		if c.handler == nil {
+		if !welcome {
 			c.handler = HandlerFunc(func(*Conn, []byte) error { return nil })
 			c.beginClose(nil)
 		}
 	}()
-	if o.end() {
-		c.ask(func(c *Conn) Handler { return o.open(c, nil) })
+	if !o.end() {
+		return
 	}
-	if c.handler == nil || c.asks != asksForDialer { // or the user has set another codec
+	c.ask(func(c *Conn) Handler { return o.open(c, nil) })
+	if welcome = c.handler != nil; !welcome || c.asks != asksForDialer { // or the user has set another codec
 		return
 	}
 	c.asks = asksForMore
