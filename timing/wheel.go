@@ -46,7 +46,15 @@ func (w *Wheel) Handle(index int) Timer {
 	if index <= 0 || index >= int(w.made) || w.node(uint32(index)).call == nil {
 		return Timer{}
 	}
-	return Timer{w.id, uint32(index), w.node(uint32(index)).gen}
+	return w.handle(uint32(index))
+}
+
+// handle returns the timer of a node that is pending, and the zero Timer for 0.
+func (w *Wheel) handle(i uint32) Timer {
+	if i == 0 {
+		return Timer{}
+	}
+	return Timer{w.id, i, w.node(i).gen}
 }
 
 // The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot
