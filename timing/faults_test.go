@@ -345,7 +345,7 @@ func TestTheZeroWheelIsEmpty(t *testing.T) {
 		t.Errorf("%v, %d, %d, %+v", w.Now(), w.Len(), w.Fired(), w.Stats())
 	}
 	for _, r := range w.Rings() {
-		if r.Occupied != [1]uint64{} {
+		if r.Occupied != 0 {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -30,15 +30,3 @@ func assert(holds bool, fault string) {
 		panic("timing: the wheel is broken: " + fault)
 	}
 }
-
-// isLinked reports whether the neighbours of a node lead to it.
-func (w *Wheel) isLinked(s *slot, i uint32, n *node) bool {
-	before, behind := s.first, s.last
-	if n.prev != 0 {
-		before = w.node(n.prev).next
-	}
-	if n.next != 0 {
-		behind = w.node(n.next).prev
-	}
-	return before == i && behind == i
-}

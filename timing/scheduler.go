@@ -96,6 +96,9 @@ type queuedLock struct {
 
 // Lock is for callers.
 func (l *queuedLock) Lock() {
+	if l.TryLock() {
+		return
+	}
 	l.queue.Lock()
 	l.Mutex.Lock()
 	l.queue.Unlock()

@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"sync/atomic"
@@ -8,30 +9,29 @@ import (
 )
 
 // This file is the whole wheel, from the handle down to the lists. docs/wheel.md explains it with
-// pictures; drain.go empties a wheel in order, and stats.go tells what it holds.
+// pictures.
 
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
-	// Tick is the resolution: deadlines are rounded up to a multiple of it. So a callback comes up
-	// to a tick late: with a Tick of 1 s, a delay of 1 s takes between 1 and 2 s. A small tick
-	// costs nothing while nothing is due; a large one is for callbacks that are to come together. 0
-	// means time.Millisecond. A negative Tick is a programmer's error: New panics.
+	// Tick is the resolution: deadlines are rounded up to a multiple of it. With a Tick of 1 s, a
+	// delay of 1 s takes between 1 and 2 s. A small tick costs nothing while nothing is due; a large
+	// one is for callbacks that are to come together. 0 means time.Millisecond; New panics if it is
+	// negative.
 	Tick time.Duration
 }
 
-// Timer is the handle of a callback in a [Wheel]: a small comparable value without pointers. The
-// zero Timer was never pending. A Timer is stale once its callback has run, or it was stopped or
-// drained. A stale Timer, and one that another wheel returned, are harmless: Stop, Reset, Extend,
-// Pending and When report false and touch nothing.
+// Timer is the handle of a callback in a [Wheel]: a small comparable value. The zero Timer was never
+// pending. A Timer is stale once its callback has run, or it was stopped or drained. A stale Timer,
+// and one of another wheel, are harmless: methods report false and touch nothing.
 type Timer struct {
 	wheel uint32 // Wheel.id
 	index uint32 // of the node
 	gen   uint32 // of the node, while the timer is pending
 }
 
-// Index returns the number of the timer's node, from 1 on. No two pending timers of a wheel have
-// the same, and the numbers of timers that are gone are used again: so an owner can keep what it
-// knows of its timers in a slice beside the wheel. The zero Timer has 0.
+// Index returns the number of the timer's node, from 1 on; that of the zero Timer is 0. No two
+// pending timers of a wheel have the same, and numbers are used again: so an owner can keep what it
+// knows of its timers in a slice.
 func (t Timer) Index() int { return int(t.index) }
 
 // Due is a timer that [Wheel.Take] hands out.
@@ -69,12 +69,12 @@ const (
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
 // runs there. Make one with [New]: the methods of the zero Wheel panic, but for those that only
-// tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty.
+// tell of it (Now, Len, Next, Fired, Stats and Rings), to which it is empty. A nil function panics.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
-// and do not allocate once the wheel has grown to its largest size. It keeps that memory for timers
-// to come; [Wheel.Drain] gives it back. A timer takes 32 bytes, and its handle 12, which are the
-// caller's. An empty wheel takes half a KB, one with a timer an hour away 7 KB.
+// and do not allocate once the wheel has grown to its largest size. [Wheel.Drain] gives the memory
+// back. A timer takes 32 bytes, and the caller's handle 12. An empty wheel takes half a KB, one with
+// a timer an hour away 7 KB.
 type Wheel struct {
 	id   uint32
 	tick uint64        // Config.Tick, in ns
@@ -82,12 +82,9 @@ type Wheel struct {
 	told time.Duration // the last one: before now, if the clock stepped back
 	pos  uint64        // the tick where the hand is: not after now's, and all that was due before has run
 
-	perTick uint64 // 2^(63+shift)/tick, rounded up
-	shift   uint8  // 2^shift >= tick
-
 	// slots[level<<slotBits|n] is slot n of a level. There are as many levels as were needed so far.
 	slots    []slot
-	occupied [numLevels]uint64 // bit n: slot n of the level has timers, or all of them were stopped
+	occupied [numLevels]uint64 // bit n: slot n of the level has timers
 
 	// moving is the index of a slot of which some timers have moved down and others have not; or 0.
 	moving int
@@ -105,8 +102,7 @@ type Wheel struct {
 
 // slot is a list of timers, in the order in which they were added.
 type slot struct {
-	first, last uint32 // nodes
-	count       uint32
+	first, last uint32        // nodes
 	early       time.Duration // not after the earliest deadline, if there is a timer
 }
 
@@ -144,15 +140,7 @@ func New(cfg Config) *Wheel {
 	if cfg.Tick < 0 {
 		panic("timing: a negative Tick")
 	}
-	if cfg.Tick == 0 {
-		cfg.Tick = time.Millisecond
-	}
-	w := &Wheel{tick: uint64(cfg.Tick), round: 1}
-	w.shift = uint8(bits.Len64(w.tick - 1))
-	if w.perTick = 1 << 63; w.shift > 0 {
-		w.perTick, _ = bits.Div64(1<<(w.shift-1), 0, w.tick)
-		w.perTick++
-	}
+	w := &Wheel{tick: uint64(cmp.Or(cfg.Tick, time.Millisecond)), round: 1}
 	w.clear()
 	return w
 }
@@ -165,25 +153,24 @@ func (w *Wheel) clear() {
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
 	w.nodes, w.made, w.free = nil, 0, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
-	w.counts.Pending = 0
+	w.counts.Pending, w.counts.Levels = 0, [numLevels]int{}
 }
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
 // is not after the wheel's time, that is the next Advance: never this one, and never inline.
 // Callbacks run in the order of their deadlines, and those of one tick in the order they were
-// added. It panics if f is nil.
+// added.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
 	mustCall("At", f)
 	return w.add(when, f)
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on
-// its own, so a period that is no multiple of the tick does not drift. A period is missed when f is
-// due later than its tick: those are skipped, and counted in [Stats].Skipped. f runs once, not in a
-// burst, and its next call is the first one whose tick Advance has not come to. Of periods below a
-// tick, one in a tick is called. The timer is pending, with its next deadline, while f runs: a
-// panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if f is nil or period
-// is not positive.
+// its own, so a period that is no multiple of the tick does not drift. Periods whose tick has passed
+// when f is called are skipped, and counted in [Stats].Skipped: f runs once, not in a burst. Of
+// periods below a tick, one in a tick is called. The timer is pending, with its next deadline, while
+// f runs: a panic of f does not end it, [Wheel.Stop] and the end of time do. It panics if period is
+// not positive.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	mustRepeat(period, f)
 	t := w.add(first, f)
@@ -203,8 +190,8 @@ func (w *Wheel) add(when time.Duration, f func()) Timer {
 }
 
 // Stop removes t and reports whether that prevented a future call: true for a pending timer, a
-// periodic one inside its own callback included; false once it has run, was stopped, or is no timer
-// of w. The callback and the timer's memory are free at once.
+// periodic one inside its own callback included. The callback and the timer's memory are free at
+// once.
 func (w *Wheel) Stop(t Timer) bool {
 	n := w.find(t)
 	if n == nil {
@@ -262,8 +249,7 @@ func (w *Wheel) Len() int { return w.counts.Pending }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
 // is pending. It is never later than that, and earlier only if the timer it was for has been
-// stopped or moved away. If work is left because a budget ran out, or timers were added that are
-// already due, it is a time not after the one last given to Advance.
+// stopped or moved away. While something is due, it is not after the time last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
 	if w.counts.Pending == 0 {
 		return 0, false
@@ -280,9 +266,9 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 
 // Advance tells the wheel the time and runs what is due, and returns how many callbacks it ran. It
 // touches at most budget timers, each callback and each step of a timer to another slot counting
-// one; budget <= 0 means no limit. The other timers that are due stay pending, can be stopped or
-// moved, and make [Wheel.Next] report no later than now. A jump of any length costs what is due,
-// not the ticks passed over. A time earlier than one told before counts as that one.
+// one; budget <= 0 means no limit. The other timers that are due stay pending. A jump of any length
+// costs what is due, not the ticks passed over. A time earlier than one told before counts as that
+// one.
 //
 // A callback may call any method but Advance and Take, which panic. Timers it stops do not run,
 // those of the same batch included; timers it adds do not run before the next Advance. If a
@@ -347,19 +333,12 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 // slot that is moving is the exception: it was the first, and some of its timers are below already.
 func (w *Wheel) nextSlot() (level int, tick uint64) {
 	if w.moving > 0 {
-		if w.slots[w.moving].first != 0 {
-			return w.moving >> slotBits, w.pos
-		}
-		w.moving = 0
+		return w.moving >> slotBits, w.pos
 	}
-	for level := range w.occupied {
-		for w.occupied[level] != 0 {
-			n := bits.TrailingZeros64(w.occupied[level])
-			if w.slots[level<<slotBits|n].first != 0 {
-				shift := uint(level) * slotBits
-				return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
-			}
-			w.occupied[level] &^= 1 << n
+	for level, occupied := range w.occupied {
+		if occupied != 0 {
+			n, shift := bits.TrailingZeros64(occupied), uint(level)*slotBits
+			return level, (w.pos>>shift&^slotMask | uint64(n)) << shift
 		}
 	}
 	return 0, math.MaxUint64
@@ -468,7 +447,7 @@ func (w *Wheel) place(i uint32, n *node, tick uint64) {
 		w.occupied[level] |= 1 << (at & slotMask)
 	}
 	s.early = min(s.early, n.when)
-	s.count++
+	w.counts.Levels[level]++
 	if n.slot&extended == 0 {
 		n.prev, n.next = s.last, 0
 	} else {
@@ -508,10 +487,18 @@ func (w *Wheel) tickOf(i uint32, n *node) uint64 {
 
 // unlink takes a node out of its slot.
 func (w *Wheel) unlink(i uint32, n *node) {
-	s := &w.slots[n.slot&slotIndex]
-	assert(!asserting || w.isLinked(s, i, n), "a list that does not lead to its timer")
-	s.count--
+	at := n.slot & slotIndex
+	s := &w.slots[at]
+	assert(!asserting || n.prev == 0 && s.first == i || w.node(n.prev).next == i, "a timer is not behind the one before it")
+	assert(!asserting || n.next == 0 && s.last == i || w.node(n.next).prev == i, "a timer is not before the one behind it")
 	w.link(s, n, n.next, n.prev)
+	w.counts.Levels[at>>slotBits]--
+	if s.first == 0 {
+		w.occupied[at>>slotBits] &^= 1 << (at & slotMask)
+		if int(at) == w.moving {
+			w.moving = 0
+		}
+	}
 	if n.round != 0 {
 		delete(w.late, i)
 	}
@@ -569,13 +556,8 @@ func slotAt(level int, tick uint64) int {
 	return level<<slotBits | int(tick>>(uint(level)*slotBits)&slotMask)
 }
 
-// down returns the last tick that is not after t. t >= 0. It divides by w.tick, in a quarter of the
-// time that a division takes: Granlund and Montgomery, "Division by Invariant Integers using
-// Multiplication" (PLDI 1994), for dividends of 63 bits.
-func (w *Wheel) down(t time.Duration) uint64 {
-	hi, _ := bits.Mul64(uint64(t)<<1, w.perTick)
-	return hi >> (w.shift & 63)
-}
+// down returns the last tick that is not after t. t >= 0.
+func (w *Wheel) down(t time.Duration) uint64 { return uint64(t) / w.tick }
 
 // up returns the first tick that is not before t. t >= 1.
 func (w *Wheel) up(t time.Duration) uint64 { return w.down(t-1) + 1 }
