@@ -40,7 +40,7 @@ func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.Len())
 	for i := range w.pending() {
 		n := w.node(i)
-		all = append(all, pending{n.when, w.tickOf(i, n), w.handle(i)})
+		all = append(all, pending{n.when, w.tickOf(i, n), w.Handle(int(i))})
 	}
 	slices.SortStableFunc(all, func(p, q pending) int {
 		return cmp.Or(cmp.Compare(p.when, q.when), cmp.Compare(p.tick, q.tick))

@@ -309,7 +309,7 @@ func newKeys[K comparable, V any](w *Wheel) keys[K, V] {
 }
 
 // timer returns the timer of a key, which is the zero Timer if there is none.
-func (k *keys[K, V]) timer(key K) Timer { return k.wheel.handle(k.nodes[key]) }
+func (k *keys[K, V]) timer(key K) Timer { return k.wheel.Handle(int(k.nodes[key])) }
 
 // find returns the entry of a key, or nil.
 func (k *keys[K, V]) find(key K) *Entry[K, V] {

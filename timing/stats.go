@@ -14,9 +14,6 @@ type Stats struct {
 // Stats returns the wheel's numbers.
 func (w *Wheel) Stats() Stats { return w.counts }
 
-// Fired returns how many callbacks the wheel has run.
-func (w *Wheel) Fired() uint64 { return w.counts.Fired }
-
 // A Ring is one level of a [Wheel], which has 64 slots, for tools that draw it.
 type Ring struct {
 	Span     time.Duration // of a slot

@@ -116,7 +116,7 @@ func (w *Wheel) checkTick(i uint32, n *node, at int) error {
 func (w *Wheel) checkFree(pending map[uint32]bool) error {
 	free := make(map[uint32]bool)
 	for i := w.free; i != 0; i = w.node(i).next {
-		if n := w.node(i); free[i] || pending[i] || n.call != nil || n.gen == lastGen {
+		if n := w.node(i); free[i] || pending[i] || n.call != nil || n.slot != inNone || n.gen == lastGen {
 			return fmt.Errorf("node %d is free: twice %v, pending %v, with a callback %v", i, free[i], pending[i], n.call != nil)
 		}
 		free[i] = true

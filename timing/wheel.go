@@ -103,6 +103,7 @@ type node struct {
 // Bits of node.slot.
 const (
 	slotIndex = 1<<10 - 1 // the index
+	inNone    = slotIndex // that of a free node
 	periodic  = 1 << 14   // Wheel.periods has its period
 	extended  = 1 << 15   // its deadline may be later than its slot
 )
@@ -135,7 +136,7 @@ func (w *Wheel) clear() {
 	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
 	}
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
-	w.nodes, w.made, w.free = nil, 0, 0
+	w.nodes, w.made, w.free = [][]node{make([]node, 1)}, 1, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
 	w.counts.Pending, w.counts.Levels = 0, [numLevels]int{}
 }
@@ -225,15 +226,8 @@ func (w *Wheel) When(t Timer) (when time.Duration, ok bool) {
 
 // Handle returns the pending timer with an Index, the zero Timer if there is none.
 func (w *Wheel) Handle(index int) Timer {
-	if index <= 0 || index >= int(w.made) || w.node(uint32(index)).call == nil {
-		return Timer{}
-	}
-	return w.handle(uint32(index))
-}
-
-// handle returns the timer of a node that is pending, and the zero Timer for 0.
-func (w *Wheel) handle(i uint32) Timer {
-	if i == 0 {
+	i := uint32(index)
+	if index <= 0 || index >= int(w.made) || w.node(i).slot == inNone {
 		return Timer{}
 	}
 	return Timer{w.id, i, w.node(i).gen}
@@ -506,9 +500,7 @@ func (w *Wheel) newNode() uint32 {
 		return i
 	}
 	mustBeMade(w)
-	if w.made == 0 {
-		w.nodes, w.made = [][]node{make([]node, 1)}, 1
-	} else if w.made&chunkMask == 0 {
+	if w.made&chunkMask == 0 {
 		w.nodes = append(w.nodes, make([]node, 0, chunkLen))
 	}
 	last := &w.nodes[len(w.nodes)-1]
@@ -523,7 +515,7 @@ func (w *Wheel) release(i uint32, n *node) {
 		delete(w.periods, i)
 	}
 	n.call = nil // what it refers to is free at once
-	n.slot, n.round = 0, 0
+	n.slot, n.round = inNone, 0
 	w.counts.Pending--
 	if n.gen++; n.gen != lastGen {
 		n.next, w.free = w.free, i
