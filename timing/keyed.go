@@ -2,7 +2,6 @@ package timing
 
 import (
 	"iter"
-	"sync"
 	"time"
 )
 
@@ -12,8 +11,7 @@ type Entry[K comparable, V any] struct {
 	Value V
 }
 
-// KeyedConfig holds the settings of a [Keyed]: those of a [SchedulerConfig], for entries in place
-// of timers and the expire function in place of callbacks. The zero value is ready to use.
+// KeyedConfig holds the settings of a [Keyed], which mean what those of a [SchedulerConfig] do.
 type KeyedConfig struct {
 	Tick       time.Duration // for entries that live minutes a second is cheaper than a millisecond
 	MaxPending int
@@ -24,12 +22,12 @@ type KeyedConfig struct {
 // what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
 // methods of the zero Keyed panic. Delays, the goroutine, and what becomes of a Keyed that is
-// forgotten are those of a [Scheduler].
+// forgotten are as with a [Scheduler].
 //
-// Set, Move, Remove and Get take constant time. They do not allocate once the Keyed has grown to
-// its largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map of
-// the keys. Keys are compared with ==, as there: a NaN can be set and expires, but is never found,
-// and a key that cannot be compared panics.
+// Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown to its
+// largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map. Keys
+// are compared with ==: a NaN can be set and expires, but is never found, and a key that cannot be
+// compared panics.
 type Keyed[K comparable, V any] struct {
 	core[K, V]
 	s Scheduler // drives the core, with one worker
@@ -37,16 +35,15 @@ type Keyed[K comparable, V any] struct {
 
 // NewKeyed returns an empty Keyed. It panics if the config makes no sense.
 //
-// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time: neither
-// early, nor late by more than a tick and what calls before it take. The entries have been removed,
+// expire gets what has expired, in the order of the deadlines, up to 256 entries at a time: never
+// early, and late by a tick at most and what calls before it take. The entries have been removed,
 // so their keys may be set again. The slice is only valid until expire returns. Calls run one at a
-// time, on a goroutine of the Keyed, without a lock. A panic is recovered and reported to OnPanic,
-// and the rest of that batch is not offered again: who calls functions of others there recovers for
-// each. expire may be nil: then entries just go.
+// time, on a goroutine of the Keyed, without a lock. A panic is reported to OnPanic, and costs the
+// rest of that batch. expire may be nil: then entries just go.
 func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[K, V])) *Keyed[K, V] {
 	k := &Keyed[K, V]{}
 	k.s.init(SchedulerConfig{Tick: cfg.Tick, MaxPending: cfg.MaxPending, OnPanic: cfg.OnPanic})
-	k.init(k.s.wheel, &k.s.mu, expire)
+	k.init(k.s.wheel, k.s.lock, k.s.mu.Unlock, expire)
 	return k
 }
 
@@ -54,19 +51,19 @@ func NewKeyed[K comparable, V any](cfg KeyedConfig, expire func(expired []Entry[
 // deadline are replaced. The error is nil, ErrStopped, or a *LimitError.
 func (k *Keyed[K, V]) Set(key K, value V, d time.Duration) error {
 	return k.s.schedule(d, func(when time.Duration) error {
-		if err := k.s.admit(k.others(key)); err != nil {
-			return err
+		err := k.s.admit(k.wheel.Len(), k.find(key) != nil)
+		if err == nil {
+			k.core.Set(key, value, when)
 		}
-		k.set(key, value, when)
-		return nil
+		return err
 	})
 }
 
 // Update gives a key the value that f returns, in one step: f gets the key's value, and false if it
-// has none. A new entry expires d from now, and one that there was keeps its deadline: so a cache
-// fills in what is missing, and a counter counts within a window of time. Update returns the new
-// value, and the error that Set would, with which f has not been called. f runs with the lock held:
-// it must not call methods of k. If f panics, nothing has changed.
+// has none. A new entry expires d from now, and one that there was keeps its deadline: so a counter
+// counts within a window of time. Update returns the new value, or the error that Set would,
+// without a call of f. f runs with the lock held: it must not call methods of k. If f panics,
+// nothing has changed.
 func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V) (value V, err error) {
 	err = k.s.schedule(d, func(when time.Duration) error {
 		if e := k.find(key); e != nil {
@@ -74,11 +71,11 @@ func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V)
 			value = e.Value
 			return nil
 		}
-		if err := k.s.admit(k.wheel.Len()); err != nil {
+		if err := k.s.admit(k.wheel.Len(), false); err != nil {
 			return err
 		}
 		value = f(value, false)
-		k.set(key, value, when)
+		k.core.Set(key, value, when)
 		return nil
 	})
 	return value, err
@@ -88,7 +85,7 @@ func (k *Keyed[K, V]) Update(key K, d time.Duration, f func(value V, ok bool) V)
 // true; false if there is none.
 func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
 	return nil == k.s.schedule(d, func(when time.Duration) error {
-		if !k.move(key, when) {
+		if !k.core.Move(key, when) {
 			return ErrUnknownKey
 		}
 		return nil
@@ -98,66 +95,50 @@ func (k *Keyed[K, V]) Move(key K, d time.Duration) bool {
 // When returns the deadline of a key's entry, and false if there is none.
 func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
 	k.lock()
-	defer k.locker.Unlock()
-	return k.s.time(k.wheel.When(k.timer(key)))
+	defer k.leave()
+	offset, ok := k.wheel.When(k.timer(key))
+	if ok {
+		when = k.s.start.Add(offset)
+	}
+	return when, ok
 }
 
 // Stop ends the Keyed and returns its entries in the order of their deadlines. expire is not called
-// any more; Stop does not wait for a call that is running, so expire may call it. Set then returns
-// ErrStopped, and the other methods find nothing. To stop again does nothing and returns nil.
+// any more; Stop does not wait for a call that is running, so expire may call it. Then methods
+// return ErrStopped, or find nothing. To stop again does nothing and returns nil.
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	k.lock()
-	defer k.locker.Unlock()
+	defer k.leave()
 	k.s.stop()
 	return k.takeAll()
 }
 
 // KeyedWheel is a [Keyed] for the owner of a [Wheel], on whose goroutine every method and the
 // expire function run: it has no goroutine, no clock and no lock. Make one with [NewKeyedWheel]:
-// the methods of the zero KeyedWheel panic.
+// the methods of the zero KeyedWheel panic. With one entry it takes 14 KB.
 //
-// It has a wheel of its own, and one timer in the owner's Wheel, for its first deadline. Drain of
-// that Wheel takes the timer away: drain the KeyedWheel before. With one entry it takes 14 KB. One
-// that was drained has no timer there, so there is nothing to stop.
+// It has one timer in the owner's Wheel, for its first deadline, and none once it was drained.
+// Drain of that Wheel takes the timer away: drain the KeyedWheel before.
 type KeyedWheel[K comparable, V any] struct{ core[K, V] }
 
 // NewKeyedWheel returns an empty KeyedWheel on a Wheel, with its tick and its time.
 //
-// expire gets what [NewKeyed] says, one batch in each Advance of the owner's, as one timer of its.
-// If there is more, the owner's Next is not after its time, as where a budget has run out: so go on
-// until it is. A panic goes on through the owner's Advance.
+// expire gets what [NewKeyed] says, one batch in each Advance of the owner's. If there is more, the
+// owner's Next is not after its time. A panic goes on through the owner's Advance.
 func NewKeyedWheel[K comparable, V any](owner *Wheel, expire func(expired []Entry[K, V])) *KeyedWheel[K, V] {
 	mustBeMade(owner)
 	k := &KeyedWheel[K, V]{}
-	k.init(owner, noLock{}, expire)
+	k.init(owner, func() {}, func() {}, expire)
 	return k
 }
 
-// noLock is the lock of what has one owner.
-type noLock struct{}
-
-func (noLock) Lock()   {}
-func (noLock) Unlock() {}
-
-// Set is that of a [Keyed], but the entry expires at when, an offset on the owner's clock. If that
-// is not after the owner's time, it expires in the next Advance.
-func (k *KeyedWheel[K, V]) Set(key K, value V, when time.Duration) {
-	mustBeMade(k.wheel)
-	k.set(key, value, when)
-}
-
-// Move is that of a [Keyed], with the time at which the entry expires.
-func (k *KeyedWheel[K, V]) Move(key K, when time.Duration) bool {
-	mustBeMade(k.wheel)
-	return k.move(key, when)
-}
-
 // core is what a [Keyed] and a [KeyedWheel] have in common: keys with a wheel of their own, which
-// one timer in a wheel of its owner's drives, the alarm. The lock is the owner's.
+// one timer in its owner's wheel drives, the alarm.
 type core[K comparable, V any] struct {
 	keys[K, V]
 	owner  *Wheel
-	locker sync.Locker
+	enter  func() // locks the owner
+	leave  func() // unlocks it
 	alarm  Timer
 	call   func() // ring, made once
 	expire func(expired []Entry[K, V])
@@ -167,27 +148,29 @@ type core[K comparable, V any] struct {
 // keyedBatch is how many entries an expire function gets at most.
 const keyedBatch = 256
 
-func (c *core[K, V]) init(owner *Wheel, locker sync.Locker, expire func([]Entry[K, V])) {
+func (c *core[K, V]) init(owner *Wheel, enter, leave func(), expire func([]Entry[K, V])) {
 	c.keys = newKeys[K, V](New(Config{Tick: time.Duration(owner.tick)}))
 	c.wheel.Advance(owner.now, 0)
-	c.owner, c.locker, c.expire, c.call = owner, locker, expire, c.ring
-	if expire == nil {
-		c.expire = func([]Entry[K, V]) {}
-	}
+	c.owner, c.enter, c.leave, c.expire, c.call = owner, enter, leave, expire, c.ring
 }
 
 func (c *core[K, V]) lock() {
 	mustBeMade(c.wheel)
-	c.locker.Lock()
+	c.enter()
 }
 
-func (c *core[K, V]) set(key K, value V, when time.Duration) {
+// Set is that of a [Keyed], but the entry expires at when, an offset on the owner's clock. If that
+// is not after the owner's time, it expires in the next Advance.
+func (c *core[K, V]) Set(key K, value V, when time.Duration) {
+	mustBeMade(c.wheel)
 	c.wheel.now = c.owner.now
-	c.keys.set(key, value, when)
+	c.set(key, value, when)
 	c.arm()
 }
 
-func (c *core[K, V]) move(key K, when time.Duration) bool {
+// Move is that of a [Keyed], with the time at which the entry expires.
+func (c *core[K, V]) Move(key K, when time.Duration) bool {
+	mustBeMade(c.wheel)
 	c.wheel.now = c.owner.now
 	moved := c.wheel.Extend(c.timer(key), when)
 	c.arm()
@@ -208,29 +191,29 @@ func (c *core[K, V]) arm() {
 
 // ring is the alarm's callback: one batch.
 func (c *core[K, V]) ring() {
-	c.locker.Lock()
+	c.enter()
 	c.wheel.Take(c.owner.now, keyedBatch, func(d Due) bool {
 		c.batch = append(c.batch, c.takeOut(d.Timer))
 		return true
 	})
-	c.locker.Unlock()
+	c.leave()
 	defer func() { // as expire may panic
-		c.locker.Lock()
-		defer c.locker.Unlock()
+		c.enter()
+		defer c.leave()
 		clear(c.batch) // it keeps nothing alive
 		c.batch = c.batch[:0]
 		c.arm()
 	}()
-	if len(c.batch) > 0 {
+	if len(c.batch) > 0 && c.expire != nil {
 		c.expire(c.batch)
 	}
 }
 
 // Remove takes out the entry of a key and returns its value. True means that expire will not get
-// it; false that there is none: there never was one, it has expired, or was removed.
+// it.
 func (c *core[K, V]) Remove(key K) (value V, ok bool) {
 	c.lock()
-	defer c.locker.Unlock()
+	defer c.leave()
 	return c.remove(key)
 }
 
@@ -238,7 +221,7 @@ func (c *core[K, V]) Remove(key K) (value V, ok bool) {
 // found until expire gets it.
 func (c *core[K, V]) Get(key K) (value V, ok bool) {
 	c.lock()
-	defer c.locker.Unlock()
+	defer c.leave()
 	if e := c.find(key); e != nil {
 		return e.Value, true
 	}
@@ -248,7 +231,7 @@ func (c *core[K, V]) Get(key K) (value V, ok bool) {
 // Len returns the number of entries.
 func (c *core[K, V]) Len() int {
 	c.lock()
-	defer c.locker.Unlock()
+	defer c.leave()
 	return c.wheel.Len()
 }
 
@@ -257,12 +240,12 @@ func (c *core[K, V]) Len() int {
 func (c *core[K, V]) All() iter.Seq2[K, V] {
 	mustBeMade(c.wheel)
 	return func(yield func(K, V) bool) {
-		c.locker.Lock()
+		c.enter()
 		var all []Entry[K, V]
-		for i := range c.wheel.pending() {
+		for _, i := range c.nodes {
 			all = append(all, c.entries[i])
 		}
-		c.locker.Unlock()
+		c.leave()
 		for _, e := range all {
 			if !yield(e.Key, e.Value) {
 				return
@@ -272,12 +255,11 @@ func (c *core[K, V]) All() iter.Seq2[K, V] {
 }
 
 // Drain takes out all entries, at one moment, and then calls f with each, in the order of their
-// deadlines, on the caller's goroutine. f may be nil, and may set entries, which stay. It returns
-// how many there were.
+// deadlines. f may be nil, and may set entries, which stay. It returns how many there were.
 func (c *core[K, V]) Drain(f func(key K, value V)) int {
 	c.lock()
 	all := c.takeAll()
-	c.locker.Unlock()
+	c.leave()
 	if f != nil {
 		for _, e := range all {
 			f(e.Key, e.Value)
@@ -317,14 +299,6 @@ func (k *keys[K, V]) find(key K) *Entry[K, V] {
 		return &k.entries[i]
 	}
 	return nil
-}
-
-// others returns how many timers the wheel has besides that of a key.
-func (k *keys[K, V]) others(key K) int {
-	if k.find(key) != nil {
-		return k.wheel.Len() - 1
-	}
-	return k.wheel.Len()
 }
 
 // set adds an entry, or replaces the one that the key has. A key that cannot be compared panics

@@ -45,7 +45,7 @@ func TestKeyedDrainBesideOthers(t *testing.T) {
 		t.Error("nothing was drained")
 	}
 	k.lock()
-	defer k.locker.Unlock()
+	defer k.leave()
 	k.core.validate(t)
 }
 

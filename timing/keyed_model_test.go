@@ -35,7 +35,7 @@ func (f sharedFace) now() time.Duration                         { return f.s.now
 func (f sharedFace) pass(d time.Duration)                       { pass(d) }
 func (f sharedFace) validate(t testing.TB) {
 	f.lock()
-	defer f.locker.Unlock()
+	defer f.leave()
 	f.core.validate(t)
 	f.s.wheel.validate(t)
 }
