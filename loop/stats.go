@@ -209,7 +209,7 @@ func (l *Loop) check() {
 func (l *Loop) showRare() {
 	l.rare = false
 	n := &l.count
-	n[numFired], n[numConns], n[numTimers] = l.wheel.Fired(), uint64(len(l.conns)), uint64(l.wheel.Len())
+	n[numFired], n[numConns], n[numTimers] = l.wheel.Stats().Fired, uint64(len(l.conns)), uint64(l.wheel.Len())
 	if l.tls != nil {
 		counts := l.tls.Counts()
 		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed

@@ -2,7 +2,6 @@ package timing
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"time"
 )
@@ -38,25 +37,14 @@ type pending struct {
 // are farther ahead in their slot, which is the same.
 func (w *Wheel) inOrder() []pending {
 	all := make([]pending, 0, w.Len())
-	for i := range w.pending() {
-		n := w.node(i)
-		all = append(all, pending{n.when, w.tickOf(i, n), Timer{w.id, i, n.gen}})
+	for _, s := range w.slots {
+		for i := s.first; i != 0; i = w.node(i).next {
+			n := w.node(i)
+			all = append(all, pending{n.when, w.tickOf(i, n), w.Handle(int(i))})
+		}
 	}
 	slices.SortStableFunc(all, func(p, q pending) int {
 		return cmp.Or(cmp.Compare(p.when, q.when), cmp.Compare(p.tick, q.tick))
 	})
 	return all
-}
-
-// pending yields the nodes of all slots.
-func (w *Wheel) pending() iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
-		for _, s := range w.slots {
-			for i := s.first; i != 0; i = w.node(i).next {
-				if !yield(i) {
-					return
-				}
-			}
-		}
-	}
 }
