@@ -50,7 +50,7 @@ func (s *Server) bringUp(ctx context.Context) error {
 }
 
 func (s *Server) startLoops() error {
-	s.watchdog = meter.NewWatchdog(s.BlockedAfter, func() time.Duration { return time.Since(s.base) }, s.Logger)
+	s.makeWatchdog()
 	errs := make(chan error, s.NumLoops)
 	for i := range s.NumLoops {
 		l := newLoop(s, i)
@@ -79,6 +79,12 @@ func (s *Server) startLoops() error {
 		err = errors.Join(err, s.abandon())
 	}
 	return err
+}
+
+// makeWatchdog makes the watchdog, which looks at all loops.
+func (s *Server) makeWatchdog() {
+	clock := func() time.Duration { return time.Since(s.base) }
+	s.watchdog = meter.NewWatchdog(s.BlockedAfter, clock, s.Logger)
 }
 
 // abandon ends loops of which one could not start: what was posted runs, and OnStop where OnStart
