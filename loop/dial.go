@@ -84,11 +84,11 @@ type Dialer struct {
 // connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
 // reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
-// network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
-// error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it drains,
-// which say nothing of who was dialled; and one that says what is wrong with addr or the Dialer. To
-// return nil from open refuses the connection: it is closed, and OnClose is not called.
+// Names are resolved on a goroutine, and their addresses raced, IPv4 beside IPv6. What the network
+// or a handshake says is a *net.OpError, with os.ErrDeadlineExceeded after Timeout.
+// ErrTooManyConns (the server has MaxConns) and ErrServerClosed (it drains) say nothing of who was
+// dialled. Other errors say what is wrong with addr or the Dialer. To return nil from open refuses
+// the connection: it is closed, and OnClose is not called.
 //
 // cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
 // unless that has begun. After the loops have ended open is not called either. A nil l or open

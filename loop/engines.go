@@ -1,8 +1,9 @@
 package loop
 
 import (
-	"cmp"
 	"fmt"
+
+	"github.com/rs/zerolog"
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netengine"
@@ -35,22 +36,27 @@ var engineNames = map[string]Engine{
 	engine.Gnet: EngineGnet, engine.Epoll: EngineEpoll, engine.Net: EngineNet,
 }
 
+// makeEngine has the engines that this system has.
+var makeEngine = map[Engine]func(log zerolog.Logger) engine.Engine{
+	EngineNet: func(zerolog.Logger) engine.Engine { return netengine.New() },
+}
+
 // newEngine returns the engine that s is to have.
 func (s *Server) newEngine() (engine.Engine, error) {
 	e := s.Engine
-	if e == EngineDefault {
-		name := engine.Default()
-		chosen, ok := engineNames[name]
-		if name != "" && !ok {
+	if name := engine.Default(); e == EngineDefault && name != "" {
+		if e = engineNames[name]; e == EngineDefault {
 			return nil, fmt.Errorf("loop: there is no engine %q", name)
 		}
-		e = cmp.Or(chosen, systemEngine)
 	}
-	switch e {
-	case EngineGnet:
-		return newGnet(s.Logger)
-	case EngineEpoll:
-		return newEpoll()
+	if e == EngineDefault {
+		if e = EngineGnet; makeEngine[e] == nil {
+			e = EngineNet
+		}
 	}
-	return netengine.New(), nil
+	if makeEngine[e] == nil {
+		name := map[Engine]string{EngineGnet: "EngineGnet", EngineEpoll: "EngineEpoll"}[e]
+		return nil, fmt.Errorf("loop: Server.Engine is %s, which this system does not have: leave it EngineDefault", name)
+	}
+	return makeEngine[e](s.Logger), nil
 }

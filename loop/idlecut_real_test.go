@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop"
-	"github.com/loopwheel/loopwheel/loop/internal/rig"
+	"github.com/loopwheel/loopwheel/internal/rig"
 )
 
 // download serves total bytes, some at a time, to who connects and says nothing.
