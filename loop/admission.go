@@ -24,7 +24,7 @@ const (
 	crowdPart  = 16
 	bucketSize = 4 * time.Millisecond
 
-	admitShare = 500 * time.Microsecond // for how long sessions are opened between two looks at the socket
+	admitShare = 500 * time.Microsecond // for which sessions are opened between two looks at the socket
 	admitLeast = 50 * time.Microsecond  // that the bucket must hold
 
 	// admitLot is after how many new peers their answers are sent, which may cost more than all
@@ -80,11 +80,9 @@ func (p *packetPort) newcomer(d *engine.Datagram) {
 	switch s := p.loop.server; {
 	case s.sessions.Load() >= int64(s.MaxSessions):
 		p.loop.count[numSessions]++
-		p.loop.rare = true
 		p.refused(ErrTooManyConns, newPeer)
 	case !p.admission.put(*d):
 		p.loop.count[numLost]++
-		p.loop.rare = true
 	}
 }
 

@@ -363,7 +363,6 @@ func (c *Conn) holdBack() {
 	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
 		l.count[numHeldBack]++
-		l.rare = true
 	}
 }
 

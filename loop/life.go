@@ -398,7 +398,6 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.err
-	l.rare = true
 	l.wheel.Stop(x.ending.timer)
 	l.wheel.Stop(x.retry)
 	c.releaseOutput()

@@ -81,7 +81,6 @@ type Loop struct {
 	// Other goroutines see these.
 	count       counters      // of this loop, its own
 	shown       shownCounters // the same for other goroutines
-	rare        bool          // a counter has changed that seldom does
 	checks      bool          // more is to be done at the end of each turn: see check
 	load        atomic.Int64  // connections, those on their way here included
 	arriving    atomic.Int64  // of these, those on their way here that have a place
@@ -175,14 +174,12 @@ func (l *Loop) AfterStop(f func()) {
 }
 
 func (l *Loop) add(c *Conn) {
-	l.rare = true
 	c.place = int32(len(l.conns))
 	l.conns = append(l.conns, c)
 }
 
 // remove takes c out of the list of connections.
 func (l *Loop) remove(c *Conn) {
-	l.rare = true
 	last := len(l.conns) - 1
 	moved := l.conns[last]
 	l.conns[c.place], l.conns[last] = moved, nil

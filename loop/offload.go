@@ -164,7 +164,6 @@ func (c *Conn) jobPanicked(v any) {
 	c.loop.logPanic(err, c)
 	_ = c.loop.postUrgent(func() {
 		c.loop.count[numPanics]++
-		c.loop.rare = true
 		c.beginClose(err)
 	})
 }

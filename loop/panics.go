@@ -69,7 +69,6 @@ func (l *Loop) exited() {
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
 	l.count[numPanics]++
-	l.rare = true
 	err := newPanicError(v)
 	l.logPanic(err, l.current)
 	return err

@@ -1,7 +1,7 @@
 package loop
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/loopwheel/loopwheel/loop/internal/meter"
@@ -153,7 +153,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // A counter is a number of a loop's that others may see.
 type counter int
 
-// The counters. The last ones are not counted, but looked at by showRare.
+// The counters. The last ones are not counted, but looked at by show.
 const (
 	numMessages counter = iota
 	numBytesIn
@@ -178,20 +178,25 @@ const (
 // counters are a loop's own.
 type counters [numCounters]uint64
 
-// shownCounters are what other goroutines see of counters: copies, stored once per turn, as that is
+// shownCounters are what other goroutines see of counters: a copy, made once per turn, as that is
 // much cheaper than counting atomically.
-type shownCounters [numCounters]atomic.Uint64
+type shownCounters struct {
+	sync.Mutex
+	counters
+}
 
-// show publishes the counters at the end of a turn: always the three that nearly each turn changes,
-// the others only when something happened that may have changed them.
+// show publishes the counters at the end of a turn.
 func (l *Loop) show() {
-	n, s := &l.count, &l.shown
-	s[numMessages].Store(n[numMessages])
-	s[numBytesIn].Store(n[numBytesIn])
-	s[numBytesOut].Store(n[numBytesOut])
-	if l.rare || l.wheel.touched {
-		l.showRare()
+	n := &l.count
+	n[numFired], n[numConns], n[numTimers] = l.wheel.Stats().Fired, uint64(len(l.conns)), uint64(l.wheel.Len())
+	if l.tls != nil {
+		counts := l.tls.Counts()
+		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
+		n[numHandshakesPending] = uint64(l.tls.Handshakes())
 	}
+	l.shown.Lock()
+	l.shown.counters = *n
+	l.shown.Unlock()
 	if l.checks {
 		l.check()
 	}
@@ -206,29 +211,16 @@ func (l *Loop) check() {
 	l.mustBeSound()
 }
 
-func (l *Loop) showRare() {
-	l.rare = false
-	n := &l.count
-	n[numFired], n[numConns], n[numTimers] = l.wheel.Stats().Fired, uint64(len(l.conns)), uint64(l.wheel.Len())
-	if l.tls != nil {
-		counts := l.tls.Counts()
-		n[numHandshakes], n[numHandshakesFailed] = counts.Done, counts.Failed
-		n[numHandshakesPending] = uint64(l.tls.Handshakes())
-	}
-	for i, v := range n {
-		l.shown[i].Store(v)
-	}
-}
-
 // Stats returns the server's numbers. Any goroutine may call it, at any time.
 func (s *Server) Stats() Stats {
 	st := Stats{Accepted: s.accepted.Load(), Probes: s.probes.Load()}
 	st.OffloadedWaiting, st.Offloaded = s.jobs.Counts()
 	var sum counters
 	for _, l := range s.Loops() {
-		var n counters
+		l.shown.Lock()
+		n := l.shown.counters
+		l.shown.Unlock()
 		for i := range n {
-			n[i] = l.shown[i].Load()
 			sum[i] += n[i]
 		}
 		ls := LoopStats{Conns: int(n[numConns]), Messages: n[numMessages], BytesIn: n[numBytesIn], BytesOut: n[numBytesOut],

@@ -121,7 +121,6 @@ func (s *udpSession) received(d *engine.Datagram) {
 	}
 	if !c.isOpen() || c.in.pauses&^queued != 0 {
 		l.count[numLost]++
-		l.rare = true
 		return
 	}
 	l.count[numMessages]++
@@ -138,7 +137,6 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 		return nil
 	}
 	l.count[numSessions]++
-	l.rare = true
 	if err := p.ln.enter(); err != nil {
 		p.refused(err, newPeer)
 		return nil
@@ -183,7 +181,6 @@ func (p *packetPort) refused(reason error, remote net.Addr) {
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
 		p.loop.count[numLost] += uint64(lost)
-		p.loop.rare = true
 	}
 }
 
@@ -228,7 +225,6 @@ func (c *Conn) notSent(err error) error {
 		return ErrDatagramTooLong
 	case errors.Is(err, syscall.EAGAIN):
 		c.loop.count[numLost]++
-		c.loop.rare = true
 		return nil // as if it had been lost on the way
 	case c.isDialed():
 		c.abort(err)

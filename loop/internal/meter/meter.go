@@ -37,7 +37,7 @@ type Meter struct {
 	since     atomic.Int64  // when the turn that runs began, or noTurn
 	seen      atomic.Int64  // when the turn began that the watchdog saw last
 	reported  atomic.Int64  // and the one that it reported last
-	credit    time.Duration // the watchdog's: for how long it has seen that turn, stops of the process left out
+	credit    time.Duration // the watchdog's: for how long it has seen that turn, without stops
 
 	mu     sync.Mutex
 	record Record
