@@ -68,7 +68,7 @@ func (l *Loop) exited() {
 
 // panicked counts and logs a recovered panic.
 func (l *Loop) panicked(v any) *PanicError {
-	l.count[numPanics]++
+	l.count.add(numPanics, 1)
 	err := newPanicError(v)
 	l.logPanic(err, l.current)
 	return err

@@ -122,7 +122,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count[numPanics]++
+		l.count.add(numPanics, 1)
 	})
 	return err
 }

@@ -115,15 +115,15 @@ func (p *packetPort) deliver(batch []engine.Datagram) (rest []engine.Datagram) {
 func (s *udpSession) received(d *engine.Datagram) {
 	c, l := s.c, s.port.loop
 	c.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(len(d.Data))
+	l.count.add(numBytesIn, len(d.Data))
 	if s.factor > 0 {
 		s.in += uint64(len(d.Data))
 	}
 	if !c.isOpen() || c.in.pauses&^queued != 0 {
-		l.count[numLost]++
+		l.count.add(numLost, 1)
 		return
 	}
-	l.count[numMessages]++
+	l.messages++
 	l.current = c
 	if err := c.deliver(d.Data); err != nil {
 		c.refuseInput(err, "a message was refused")
@@ -136,7 +136,7 @@ func (p *packetPort) accept(d *engine.Datagram) *udpSession {
 	if l.draining || s.leaving.Load() && !s.DrainAccept {
 		return nil
 	}
-	l.count[numSessions]++
+	l.count.add(numSessions, 1)
 	if err := p.ln.enter(); err != nil {
 		p.refused(err, newPeer)
 		return nil
@@ -173,14 +173,14 @@ func (p *packetPort) localAddr(at netip.Addr) net.Addr {
 var newPeer net.Addr = dialAddr{"udp", "a new peer"}
 
 func (p *packetPort) refused(reason error, remote net.Addr) {
-	p.loop.count[numRefused]++
+	p.loop.count.add(numRefused, 1)
 	p.loop.server.logRefusal(reason, remote)
 }
 
 // flush sends what waits.
 func (p *packetPort) flush() {
 	if lost := p.to.Flush(); lost > 0 {
-		p.loop.count[numLost] += uint64(lost)
+		p.loop.count.add(numLost, lost)
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *Conn) notSent(err error) error {
 	case errors.Is(err, syscall.EMSGSIZE):
 		return ErrDatagramTooLong
 	case errors.Is(err, syscall.EAGAIN):
-		c.loop.count[numLost]++
+		c.loop.count.add(numLost, 1)
 		return nil // as if it had been lost on the way
 	case c.isDialed():
 		c.abort(err)
