@@ -74,13 +74,15 @@ func (l *Loop) panicked(v any) *PanicError {
 	return err
 }
 
-// logPanic logs a panic, one each second. It may be called on any goroutine.
+// logPanic logs a panic, of those with one text one each second: what a peer can cause must not fill
+// the log. Any goroutine may call it.
 func (l *Loop) logPanic(err *PanicError, c *Conn) {
-	more, ok := l.server.panics.Pass(time.Now())
+	text := fmt.Sprint(err.Value)
+	more, ok := l.server.panics.Pass(text, time.Now())
 	if !ok {
 		return
 	}
-	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", fmt.Sprint(err.Value)).Bytes("stack", err.Stack)
+	event := l.server.Logger.Error().Int("more", more).Int("loop", l.index).Str("panic", text).Bytes("stack", err.Stack)
 	if c != nil {
 		event = event.Uint64("conn", c.id)
 	}

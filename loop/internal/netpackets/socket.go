@@ -78,6 +78,9 @@ type Socket struct {
 	out       outBatch
 }
 
+// SyscallConn implements syscall.Conn.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
 // use makes c the socket.
 func (s *Socket) use(c conn) { s.conn, s.batches = c, newBatchConn(c) }
 
