@@ -21,9 +21,8 @@ const (
 	// an error.
 	EngineGnet
 
-	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, UDP goes in
-	// batches, Pipe and dialling cost less. It is for Linux, but not on 386 and s390x; elsewhere
-	// Start returns an error.
+	// EngineEpoll is Linux' own epoll, without gnet. A loop that waits holds no P, and UDP goes in
+	// batches. It is for Linux, but not on 386 and s390x; elsewhere Start returns an error.
 	EngineEpoll
 
 	// EngineNet is Go's own net: everything works, at the price of one or two goroutines for each
