@@ -162,10 +162,8 @@ func (ln *listener) serve() {
 
 // pause waits for d, or returns false because the server drains.
 func (s *Server) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-s.draining:
 		return false

@@ -282,7 +282,7 @@ type Listener struct {
 	Addr        string        // as Server.Addr
 	Codec       codec.Codec   // nil means Server.Codec
 	Accept      Accept        // nil means Server.Accept
-	IdleTimeout time.Duration // 0 means Server.IdleTimeout
+	IdleTimeout time.Duration `zero:"Server.IdleTimeout"`
 
 	AcceptFrom    net.Listener   // as Server.AcceptFrom
 	TLS           *tls.Config    // nil means plain
@@ -291,8 +291,8 @@ type Listener struct {
 
 	// MaxConns is how many connections, or sessions of UDP, this address may have at once, within
 	// the limits of the Server: a crowd at one port leaves room at another, such as an
-	// administrator's. 0 means no limit of its own.
-	MaxConns int
+	// administrator's.
+	MaxConns int `zero:"no limit of its own"`
 
 	Control func(network, address string, c syscall.RawConn) error // as Server.Control; nil: nothing is to be set
 }

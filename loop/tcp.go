@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"fmt"
 	"net"
 	"reflect"
 	"syscall"
@@ -20,22 +19,22 @@ type TCPOptions struct {
 	NoKeepAlive bool
 
 	// UserTimeout breaks a connection when what was sent has not been acknowledged for so long
-	// (TCP_USER_TIMEOUT). 0: the system's, on Linux about 15 minutes.
-	UserTimeout time.Duration
+	// (TCP_USER_TIMEOUT).
+	UserTimeout time.Duration `zero:"the system's, on Linux about 15 minutes"`
 
 	// Delay turns on Nagle's algorithm, which holds back small packets while others are not
 	// acknowledged (no TCP_NODELAY). The messages of one callback leave in one write anyway.
 	Delay bool
 
-	// Backlog is how many connections may wait to be accepted. 0: the system's largest (on Linux
-	// net.core.somaxconn), which larger values are cut to.
-	Backlog int
+	// Backlog is how many connections may wait to be accepted. What is larger than the system's
+	// largest (on Linux net.core.somaxconn) is cut to that.
+	Backlog int `zero:"the system's largest"`
 
 	// SendBuffer and ReceiveBuffer are the kernel's buffers of each connection, in bytes
-	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. 0: the system fits them to the
-	// connection, which is usually better. With a small SendBuffer a peer that is sent little at a
-	// time, and does not read, is found sooner: only what the system does not take waits here.
-	SendBuffer, ReceiveBuffer int
+	// (SO_SNDBUF, SO_RCVBUF); Linux doubles them, for its own needs. With a small SendBuffer a peer
+	// that is sent little at a time, and does not read, is found sooner: only what the system does
+	// not take waits here.
+	SendBuffer, ReceiveBuffer int `zero:"the system's, fitted to the connection, which is usually better"`
 
 	// ReusePort lets several processes listen on the port, if all of them ask for it
 	// (SO_REUSEPORT). The system shares out connections among them; those that wait in the queue of
@@ -50,28 +49,6 @@ type TCPOptions struct {
 
 // isZero reports whether nothing is set.
 func (o TCPOptions) isZero() bool { return reflect.ValueOf(o).IsZero() }
-
-// tcpOptions returns the options of a listener.
-func (s *Server) tcpOptions(field string, l Listener) (TCPOptions, error) {
-	o := l.TCP
-	if o.isZero() && l.AcceptFrom == nil {
-		o = s.TCP
-	}
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"UserTimeout", int64(o.UserTimeout)},
-		{"Backlog", int64(o.Backlog)},
-		{"SendBuffer", int64(o.SendBuffer)},
-		{"ReceiveBuffer", int64(o.ReceiveBuffer)},
-	} {
-		if f.value < 0 {
-			return o, fmt.Errorf("loop: %s.TCP.%s is negative; 0 means the system's", field, f.name)
-		}
-	}
-	return o, nil
-}
 
 // listenConfig returns what makes package net listen with these options. Connections inherit those
 // that control sets.
