@@ -18,11 +18,10 @@ type KeyedConfig struct {
 	OnPanic    func(v any, stack []byte)
 }
 
-// Keyed is a timing wheel of keys, each with a value and a deadline, and of one function that gets
-// what has expired: a cache with a time to live, sessions, calls that wait for their answers. Any
+// Keyed is a timing wheel of keys, each with a value and a deadline, and of a function that gets
+// what has expired: a cache with a time to live, sessions, calls that wait for answers. Any
 // goroutine may call its methods, the expire function included. Make one with [NewKeyed]: the
-// methods of the zero Keyed panic. Delays, the goroutine, and what becomes of a Keyed that is
-// forgotten are as with a [Scheduler].
+// methods of the zero Keyed panic. Delays and goroutines are those of a [Scheduler].
 //
 // Set, Move, Remove and Get take constant time, and do not allocate once the Keyed has grown to its
 // largest size. An entry takes 32 bytes besides its key and value, and its place in a Go map. Keys
@@ -103,9 +102,7 @@ func (k *Keyed[K, V]) When(key K) (when time.Time, ok bool) {
 	return when, ok
 }
 
-// Stop ends the Keyed and returns its entries in the order of their deadlines. expire is not called
-// any more; Stop does not wait for a call that is running, so expire may call it. Then methods
-// return ErrStopped, or find nothing. To stop again does nothing and returns nil.
+// Stop ends the Keyed, as [Scheduler.Stop] does, and returns the entries in order of deadlines.
 func (k *Keyed[K, V]) Stop() []Entry[K, V] {
 	k.lock()
 	defer k.leave()
@@ -149,7 +146,7 @@ type core[K comparable, V any] struct {
 const keyedBatch = 256
 
 func (c *core[K, V]) init(owner *Wheel, enter, leave func(), expire func([]Entry[K, V])) {
-	c.keys = newKeys[K, V](New(Config{Tick: time.Duration(owner.tick)}))
+	c.keys = keys[K, V]{wheel: New(Config{Tick: time.Duration(owner.tick)}), nodes: make(map[K]uint32)}
 	c.wheel.Advance(owner.now, 0)
 	c.owner, c.enter, c.leave, c.expire, c.call = owner, enter, leave, expire, c.ring
 }
@@ -209,8 +206,7 @@ func (c *core[K, V]) ring() {
 	}
 }
 
-// Remove takes out the entry of a key and returns its value. True means that expire will not get
-// it.
+// Remove takes out the entry of a key. True means that there was one: expire will not get it.
 func (c *core[K, V]) Remove(key K) (value V, ok bool) {
 	c.lock()
 	defer c.leave()
@@ -284,10 +280,6 @@ type keys[K comparable, V any] struct {
 	wheel   *Wheel // which stays the same
 	nodes   map[K]uint32
 	entries []Entry[K, V] // by node
-}
-
-func newKeys[K comparable, V any](w *Wheel) keys[K, V] {
-	return keys[K, V]{wheel: w, nodes: make(map[K]uint32)}
 }
 
 // timer returns the timer of a key, which is the zero Timer if there is none.

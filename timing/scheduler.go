@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 // DefaultMaxPending is what SchedulerConfig.MaxPending and KeyedConfig.MaxPending are by default.
 const DefaultMaxPending = 1 << 24
 
-// Errors of a [Scheduler]; a [Keyed] returns the first.
+// Errors of a [Scheduler]. A [Keyed] returns the first.
 var (
 	ErrStopped    = errors.New("timing: it is stopped")
 	ErrUnknownKey = errors.New("timing: no timer with this key is pending")
@@ -29,16 +30,15 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("timing: %d timers are pending, which is the limit", e.Max)
 }
 
-// SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready to use. Negative
-// settings panic.
+// SchedulerConfig holds the settings of a [Scheduler]. The zero value is ready; negative ones
+// panic.
 type SchedulerConfig struct {
 	Tick       time.Duration // the resolution, as in [Config]; 0 means time.Millisecond
 	MaxPending int           // bounds the timers that are pending; 0 means DefaultMaxPending
 
-	// Workers is how many callbacks may run at a time, each on a goroutine of its own, so that a
-	// slow one delays nobody. A timer that is due while all are busy stays pending until one is
-	// free: it can be stopped and moved, and a periodic timer skips what it misses. Calls of a
-	// periodic timer may overlap. 0 means 1.
+	// Workers is how many callbacks may run at a time, each on a goroutine of its own. A timer that
+	// is due while all are busy stays pending until one is free: it can be stopped and moved, and a
+	// periodic timer skips what it misses. Calls of a periodic timer may overlap. 0 means 1.
 	Workers int
 
 	// OnPanic is told what a callback panicked with, and the stack, on the goroutine where it
@@ -47,8 +47,7 @@ type SchedulerConfig struct {
 }
 
 // Scheduler is a [Wheel] for programs without an event loop. Its methods may be called from any
-// goroutine, callbacks included. Make one with [NewScheduler]: it serves a whole program. A second
-// is good for another Tick, limit or number of workers; it takes 8 KB.
+// goroutine, callbacks included. Make one with [NewScheduler], for a whole program. It takes 8 KB.
 //
 // Callbacks run one at a time, unless there are more Workers, in the order of their deadlines, on a
 // goroutine that exists only while some are due: an empty Scheduler makes no wake-ups. A Scheduler
@@ -94,15 +93,12 @@ func (s *Scheduler) init(cfg SchedulerConfig) {
 	if cfg.MaxPending < 0 || cfg.Workers < 0 {
 		panic("timing: negative MaxPending or Workers")
 	}
-	if cfg.MaxPending == 0 {
-		cfg.MaxPending = DefaultMaxPending
-	}
 	if cfg.OnPanic == nil {
 		cfg.OnPanic = func(v any, stack []byte) { log.Printf("timing: callback panicked: %v\n%s", v, stack) }
 	}
-	cfg.Workers = max(cfg.Workers, 1)
+	cfg.MaxPending, cfg.Workers = cmp.Or(cfg.MaxPending, DefaultMaxPending), max(cfg.Workers, 1)
 	s.start, s.cfg, s.wheel = time.Now(), cfg, New(Config{Tick: cfg.Tick})
-	s.keys = newKeys[string, func()](s.wheel)
+	s.keys = keys[string, func()]{wheel: s.wheel, nodes: make(map[string]uint32)}
 	s.armed, s.ended = math.MaxInt64, make(chan struct{})
 }
 
@@ -118,9 +114,8 @@ func (s *Scheduler) AfterFunc(d time.Duration, f func()) (Job, error) {
 	return s.add(d, func(when time.Duration) Timer { return s.wheel.At(when, f) })
 }
 
-// At calls f once, at t, which is turned into a delay now: if the wall clock is set, or the machine
-// sleeps, the call does not follow. A program that has to follow, as cron has, plans a minute ahead
-// at most.
+// At calls f once, at t, which is turned into a delay now: the call does not follow a wall clock
+// that is set, or a machine that sleeps. Who has to follow, as cron, plans a minute ahead at most.
 func (s *Scheduler) At(t time.Time, f func()) (Job, error) {
 	return s.AfterFunc(time.Until(t), f)
 }
@@ -221,9 +216,8 @@ func (s *Scheduler) Move(key string, d time.Duration) error {
 	})
 }
 
-// Remove stops the timer with the key. True means that its callback will never run; false that
-// there is no such timer, or its callback has been started: one that sets its own key again has to
-// look by itself whether it still should.
+// Remove stops the timer with the key. False means that there is none, or that its callback has
+// been started: one that sets its own key again has to look by itself whether it still should.
 func (s *Scheduler) Remove(key string) bool {
 	s.lock()
 	defer s.mu.Unlock()
@@ -281,8 +275,7 @@ func (s *Scheduler) schedule(delay time.Duration, add func(when time.Duration) e
 	return err
 }
 
-// admit counts a timer to be added, or returns why none may be. One that replaces another is not
-// one more that is pending.
+// admit counts a timer to be added to those that are pending, or returns why none may be.
 func (s *Scheduler) admit(pending int, replaces bool) error {
 	if s.stopped {
 		return ErrStopped
@@ -345,7 +338,6 @@ func (s *Scheduler) runDue() (more bool) {
 
 // takeNext takes a callback that is due. It may be nil though there is more: others get the lock.
 func (s *Scheduler) takeNext() (f func(), more bool) {
-	const budget = 256
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
@@ -353,7 +345,7 @@ func (s *Scheduler) takeNext() (f func(), more bool) {
 	}
 	var d Due
 	now := s.now()
-	if s.wheel.Take(now, budget, func(due Due) bool { d = due; return false }) == 0 {
+	if s.wheel.Take(now, 256, func(due Due) bool { d = due; return false }) == 0 {
 		next, ok := s.wheel.Next()
 		return nil, ok && next <= now
 	}
@@ -397,9 +389,8 @@ type Pending struct {
 	Func func()
 }
 
-// Drain takes all pending timers off the Scheduler, at one moment, and then calls fn with each, in
-// the order of their deadlines. fn may be nil, and may add timers, which stay. It returns how many
-// there were.
+// Drain takes out all timers, at one moment, and then calls fn with each, in the order of their
+// deadlines. fn may be nil, and may add timers, which stay. It returns how many there were.
 func (s *Scheduler) Drain(fn func(Pending)) int {
 	s.lock()
 	all := s.takeAll()

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// This file is the whole wheel, from the handle down to the lists. docs/wheel.md explains it with
-// pictures.
-
 // Config holds the settings of a [Wheel]. The zero Config is ready to use.
 type Config struct {
 	// Tick is the resolution: deadlines are rounded up to a multiple of it. With a Tick of 1 s, a
@@ -20,29 +17,28 @@ type Config struct {
 }
 
 // Timer is the handle of a callback in a [Wheel]: a small comparable value. The zero Timer was
-// never pending. A Timer is stale once its callback has run, or it was stopped or drained. Stale
-// ones, and those of another wheel, are harmless: methods report false and touch nothing.
+// never pending. Timers that have run or were stopped, and those of another wheel, are harmless:
+// methods report false and touch nothing.
 type Timer struct {
 	wheel uint32 // Wheel.id
 	index uint32 // of the node
 	gen   uint32 // of the node, while the timer is pending
 }
 
-// Index returns the number of the timer's node, from 1 on; 0 for the zero Timer. No two pending
-// timers of a wheel have the same, and numbers are used again: so an owner can keep what it knows
-// of its timers in a slice.
+// Index returns the number of the timer's node, from 1 on; 0 for the zero Timer. Numbers are used
+// again: so an owner can keep what it knows of its pending timers in a slice.
 func (t Timer) Index() int { return int(t.index) }
 
 // Due is a timer that [Wheel.Take] hands out.
 type Due struct {
-	Timer Timer         // stale, unless the timer is periodic
+	Timer Timer         // pending if it is periodic
 	When  time.Duration // the deadline, as it was given
 	Func  func()
 }
 
 // The geometry. A slot of level k is as long as 64^k ticks, and so a level is as long as one slot
-// of the level above. In other words, a slot's number on level k is digit k of its ticks, written
-// to the base 64. At 1 ms, level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
+// of the level above: a slot's number on level k is digit k of its ticks, to the base 64. At 1 ms,
+// level 0 is 64 ms long, level 1 4.1 s, level 2 4.4 min, level 3 4.7 h.
 const (
 	slotBits  = 6
 	numSlots  = 1 << slotBits
@@ -52,7 +48,8 @@ const (
 
 // Wheel is a hierarchical timing wheel. One goroutine owns it: every method, and every callback,
 // runs there. Make one with [New]: the methods of the zero Wheel panic, but for those that only
-// tell of it (Now, Len, Next, Stats and Rings), to which it is empty. A nil callback panics.
+// tell of it (Now, Len, Next, Stats and Rings), to which it is empty. A nil callback panics, and so
+// does a period that is not positive.
 //
 // At, Stop and Reset take constant time whatever the number of timers and however far off they are,
 // and do not allocate once the wheel has grown to its largest size; [Wheel.Drain] gives the memory
@@ -69,7 +66,6 @@ type Wheel struct {
 	// far.
 	slots    []slot
 	occupied [numLevels]uint64 // bit n: slot n of the level has timers
-
 	// moving is the index of a slot of which some timers have moved down and others have not; or 0.
 	moving int
 
@@ -130,11 +126,9 @@ func New(cfg Config) *Wheel {
 	return w
 }
 
-// clear makes w an empty wheel without memory for timers, and all its handles those of another
-// wheel. Its time and its counters stay.
+// clear makes w an empty wheel, whose handles are those of another. Its time and counters stay.
 func (w *Wheel) clear() {
-	for w.id = wheelIDs.Add(1); w.id == 0; w.id = wheelIDs.Add(1) {
-	}
+	w.id = max(wheelIDs.Add(1), 1) // it may overflow
 	w.slots, w.occupied, w.moving = nil, [numLevels]uint64{}, 0
 	w.nodes, w.made, w.free = [][]node{make([]node, 1)}, 1, 0
 	w.periods, w.late = make(map[uint32]time.Duration), make(map[uint32]uint64)
@@ -143,18 +137,16 @@ func (w *Wheel) clear() {
 
 // At has f called by the first Advance whose time is not before when, rounded up to a tick. If when
 // is not after the wheel's time, that is the next Advance: never this one, and never inline.
-// Callbacks run in the order of their deadlines, and those of one tick in the order they were
-// added.
+// Callbacks run in the order of their deadlines, and within a tick as they were added.
 func (w *Wheel) At(when time.Duration, f func()) Timer {
 	mustCall("At", f)
 	return w.add(when, f)
 }
 
 // Every has f called at first, first+period, first+2*period and so on, each rounded up to a tick on
-// its own: a period that is no multiple of the tick does not drift. Periods whose tick Advance has
-// passed are skipped and counted: f runs once, not in a burst. Of periods below a tick, one in a
-// tick is called. The timer is pending, with its next deadline, while f runs: a panic of f does not
-// end it, [Wheel.Stop] and the end of time do. A period that is not positive panics.
+// its own: the rate does not drift. Periods whose tick Advance has passed are skipped and counted:
+// f runs once, not in a burst. Of periods below a tick, one in a tick is called. The timer is
+// pending, with its next deadline, while f runs, whose panic does not end it.
 func (w *Wheel) Every(first, period time.Duration, f func()) Timer {
 	mustRepeat(period, f)
 	t := w.add(first, f)
@@ -199,10 +191,8 @@ func (w *Wheel) Reset(t Timer, when time.Duration) bool {
 }
 
 // Extend is Reset for timers that are put off again and again and nearly never run, as timeouts
-// are. It does not keep the order: among the timers of its tick, t runs wherever it happens to.
-//
-// A timer that is put off stays in its slot, and only its deadline is changed. When the slot's time
-// has come, the timer is filed anew.
+// are. The timer stays in its slot, and only its deadline is changed. When the slot's time has
+// come, it is filed anew, in no order with the other timers of its tick.
 func (w *Wheel) Extend(t Timer, when time.Duration) bool {
 	n := w.find(t)
 	if n == nil || when < n.when || n.round != 0 || n.slot&periodic != 0 {
@@ -240,8 +230,8 @@ func (w *Wheel) Now() time.Duration { return w.now }
 func (w *Wheel) Len() int { return w.counts.Pending }
 
 // Next returns when Advance next has a callback to run, rounded up to a tick; ok is false if none
-// is pending. It is never later than that, and earlier only if the timer it was for has been
-// stopped or moved away. While something is due, it is not after the time last given to Advance.
+// is pending. It is earlier only if the timer it was for has been stopped or moved away. While
+// something is due, it is not after the time last given to Advance.
 func (w *Wheel) Next() (when time.Duration, ok bool) {
 	if w.counts.Pending == 0 {
 		return 0, false
@@ -263,8 +253,7 @@ func (w *Wheel) Next() (when time.Duration, ok bool) {
 //
 // A callback may call any method but Advance and Take, which panic. Timers it stops do not run,
 // those of the same batch included; timers it adds do not run before the next Advance. If a
-// callback panics, so does Advance, and the wheel is as if the callback had returned: the next
-// Advance goes on with the rest.
+// callback panics, so does Advance, and the wheel is as if the callback had returned.
 func (w *Wheel) Advance(now time.Duration, budget int) (fired int) {
 	return w.Take(now, budget, nil)
 }
@@ -286,9 +275,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 	if budget <= 0 {
 		budget = math.MaxInt
 	}
-	if w.round++; w.round == 0 {
-		w.round = 1
-	}
+	w.round = max(w.round+1, 1) // it may overflow
 	before := w.counts.Fired
 	w.advancing = true
 	defer func() { w.advancing = false }() // deferred, as a callback may panic
@@ -296,8 +283,7 @@ func (w *Wheel) Take(now time.Duration, budget int, take func(Due) (more bool)) 
 	return int(w.counts.Fired - before)
 }
 
-// run works on one timer after the other until none is due, the budget is used up, or take has
-// enough.
+// run works on one timer after the other until none is due, or budget or take ends it.
 func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 	for ; budget > 0; budget-- {
 		level, tick := w.nextSlot()
@@ -320,8 +306,7 @@ func (w *Wheel) run(target uint64, budget int, take func(Due) bool) {
 	}
 }
 
-// nextSlot returns the slot to work on next, by its level and first tick, which is math.MaxUint64
-// if there is none.
+// nextSlot returns the slot to work on next, by its level and first tick, or math.MaxUint64.
 //
 // A timer's level is the highest digit in which its tick differs from the hand's. So all timers of
 // a level are due before any of the levels above, and within a level the lower slots come first. A
@@ -542,8 +527,7 @@ func (w *Wheel) reached(t time.Duration) uint64 {
 	return w.down(t)
 }
 
-// time returns the time of a tick. The tick that rounding up can put after the end of time is at
-// its end.
+// time returns the time of a tick, which is at most the end of time.
 func (w *Wheel) time(n uint64) time.Duration {
 	hi, lo := bits.Mul64(n, w.tick)
 	if hi != 0 || lo > math.MaxInt64 {
@@ -552,8 +536,7 @@ func (w *Wheel) time(n uint64) time.Duration {
 	return time.Duration(lo)
 }
 
-// mustBeMade panics for the wheel of what is zero, which has no tick, or is not there. It reads
-// nothing that changes: a Scheduler and a Keyed call it without their lock.
+// mustBeMade panics for the wheel of what is zero. It needs no lock.
 func mustBeMade(w *Wheel) {
 	if w == nil || w.tick == 0 {
 		panic("timing: the zero Wheel, Scheduler, Keyed or KeyedWheel: make one with its New function")
@@ -573,8 +556,7 @@ func mustRepeat(period time.Duration, f func()) {
 	}
 }
 
-// assert panics if an invariant of the wheel does not hold, in builds that look; see asserting. Of
-// a condition that may cost something in others, asserting is a part.
+// assert panics if an invariant of the wheel does not hold, in builds that look: see asserting.
 func assert(holds bool, fault string) {
 	if asserting && !holds {
 		panic("timing: the wheel is broken: " + fault)
