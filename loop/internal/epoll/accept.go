@@ -99,6 +99,7 @@ func (n *newcomer) LocalAddr() net.Addr  { return n.local }
 
 // Close resets the connection.
 func (n *newcomer) Close() error {
-	sockets.Harden(n.fd)
+	d := sockets.Descriptor(n.fd)
+	d.Harden()
 	return unix.Close(n.fd)
 }
