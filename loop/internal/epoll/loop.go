@@ -16,7 +16,6 @@ import (
 
 	"github.com/loopwheel/loopwheel/loop/internal/engine"
 	"github.com/loopwheel/loopwheel/loop/internal/netpackets"
-	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/taskloop"
 )
 
@@ -27,12 +26,6 @@ const (
 	// disarmAfter is how many rounds in a row have found something when Go's poller is told not to
 	// listen any more.
 	disarmAfter = 2
-
-	// readBuffer is how much one read takes, and each loop has one buffer of this size, of which
-	// only the pages are resident that reads have filled. With 64 KiB large frames cost 2.6 times as
-	// much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never whole in
-	// it and is copied, which is a third of what it costs.
-	readBuffer = sockets.MaxRaw
 )
 
 // longAgo is a deadline that is over.

@@ -92,10 +92,10 @@ func (s *socket) polled(events uint32) {
 // read takes what a buffer holds. It reads by recv(2), for the same reasons as Write.
 func (s *socket) read() {
 	if s.loop.input == nil {
-		s.loop.input = make([]byte, readBuffer)
+		s.loop.input = make([]byte, sockets.ReadBuffer)
 	}
 	buf := s.loop.input
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.Descriptor), uintptr(unsafe.Pointer(&buf[0])), readBuffer, 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.Descriptor), uintptr(unsafe.Pointer(&buf[0])), sockets.ReadBuffer, 0, 0, 0)
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR: // it is reported again
 	case errno != 0:

@@ -29,12 +29,6 @@ import (
 	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
-// readBuffer is how much one read takes, and each loop has one buffer of this size, of which only
-// the pages are resident that reads have filled. With gnet's default of 64 KiB large frames cost
-// 2.6 times as much CPU; with 256 KiB a frame of that size, whose header makes it longer, is never
-// whole in it and is copied, which is a third of what it costs.
-const readBuffer = 512 << 10
-
 // enrollTimeout is how long Stop waits for connections that are being enrolled: a loop that is
 // blocked takes none.
 const enrollTimeout = time.Second
@@ -110,7 +104,7 @@ func (l *eventLoop) start() (err error) {
 		gnet.WithTicker(true),
 		gnet.WithLogger(logger{l.engine.log}),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it as package net has set it: without delay
-		gnet.WithReadBufferCap(readBuffer))
+		gnet.WithReadBufferCap(sockets.ReadBuffer))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 )
 
 // resumeAgain is when a socket that could not be resumed, because descriptors had run out, is tried
@@ -91,7 +93,7 @@ func (s *socket) attach(c gnet.Conn) {
 // gnet's place.
 func (s *socket) readRest() {
 	s.resuming = false
-	buf := make([]byte, readBuffer)
+	buf := make([]byte, sockets.ReadBuffer)
 	for !s.isClosed() && !s.paused {
 		switch n, err := unix.Read(s.FD(), buf); {
 		case n > 0:

@@ -7,7 +7,6 @@ package outbox
 
 import (
 	"encoding/binary"
-	"slices"
 	"unsafe"
 
 	"github.com/loopwheel/loopwheel/internal/framing"
@@ -70,38 +69,32 @@ func (b *Box) Space(n int, s *Store) []byte {
 //
 //go:noinline
 func (b *Box) grow(n int, s *Store) []byte {
-	switch have := len(b.tail); {
-	case have == 0:
-		s.Pool.Put(b.tail)
-		b.tail = s.Pool.Get(n + Slack)
+	have, size := len(b.tail), 0
+	switch {
 	case have+n > MaxTail && have >= MaxTail/2:
 		b.filled = append(b.filled, s.fitted(b.tail))
 		b.tail = s.Pool.Get(max(n+Slack, MaxTail)) // more will follow, and should not have to move
-	case have+n > MaxTail: // the frame may become much shorter than n: do not leave this one half empty
-		small := b.tail
-		b.tail = append(s.Pool.Get(have+n+Slack), small...)
-		s.Pool.Put(small)
+		return b.tail
+	case have == 0 || have+n > MaxTail: // the frame may become much shorter than n: do not leave this one half empty
+		size = have + n + Slack
 	default:
-		small := b.tail
-		b.tail = append(s.Pool.Get(min(max(2*cap(small)-Slack, First, have+n+Slack), MaxTail)), small...)
-		s.Pool.Put(small)
+		size = min(max(2*cap(b.tail)-Slack, First, have+n+Slack), MaxTail)
 	}
+	small := b.tail
+	b.tail = append(s.Pool.Get(size), small...)
+	s.Pool.Put(small)
 	return b.tail
 }
 
 // AppendPrefixed appends a 4-byte big-endian length and the message, if the tail has room for it:
 // false, and nothing has happened, if not.
 func (b *Box) AppendPrefixed(msg []byte) bool {
-	at := len(b.tail)
-	end := at + 4 + len(msg)
-	if end > cap(b.tail) {
+	size := 4 + len(msg)
+	if len(b.tail)+size > cap(b.tail) {
 		return false
 	}
-	head := (*[4]byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.tail)), at))
-	binary.BigEndian.PutUint32(head[:], uint32(len(msg)))
-	b.tail = b.tail[:end]
-	b.size += 4 + len(msg)
-	copy(b.tail[at+4:], msg)
+	b.tail = append(binary.BigEndian.AppendUint32(b.tail, uint32(len(msg))), msg...)
+	b.size += size
 	return true
 }
 
@@ -189,39 +182,33 @@ type Store struct {
 	// loop that sends much in each turn has a large buffer in it.
 	hand *Box
 
-	spare []*Box
-	low   int // the fewest spares that there were since the last Trim
+	spare []*Box // without buffers
 }
 
 // Large reports whether the Store keeps so much that it should be trimmed when that is not needed
 // any more.
 func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
 
-// Trim gives the garbage collector what has not been used since the last Trim.
+// Trim gives the garbage collector the boxes, and the buffers that have not been used since the
+// last Trim.
 func (s *Store) Trim() {
 	s.Pool.Trim()
-	s.spare = slices.Delete(s.spare, 0, s.low)
-	s.low = len(s.spare)
+	s.spare = nil
 }
 
 // Get returns an empty box for a first frame of about n bytes: the one that the loop has at hand,
 // if the frame fits. The buffers of others are no larger than they must be, as a broadcast takes
 // very many at once.
 func (s *Store) Get(n int) *Box {
-	if b := s.hand; b != nil && n+Slack <= cap(b.tail) {
+	b := s.hand
+	if b != nil && n+Slack <= cap(b.tail) {
 		s.hand = nil
 		return b
 	}
-	return s.get(n)
-}
-
-func (s *Store) get(n int) (b *Box) {
 	if last := len(s.spare) - 1; last < 0 {
 		b = new(Box)
 	} else {
-		b, s.spare[last] = s.spare[last], nil
-		s.spare = s.spare[:last]
-		s.low = min(s.low, last)
+		b, s.spare = s.spare[last], s.spare[:last]
 	}
 	b.tail = s.Pool.Get(n + Slack)
 	return b
@@ -229,19 +216,15 @@ func (s *Store) get(n int) (b *Box) {
 
 // Put takes back a box, and drops what is in it.
 func (s *Store) Put(b *Box) {
-	if s.hand != nil || len(b.filled) != 0 || uint(cap(b.tail)-First) > MaxTail+Slack-First {
-		s.put(b)
-		return
+	if len(b.filled) > 0 {
+		s.empty(b)
 	}
-	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
-	s.hand = b
-}
-
-// put is Put for boxes that the loop does not take in hand as they are.
-func (s *Store) put(b *Box) {
-	s.empty(b)
 	if s.hand != nil || cap(b.tail) > MaxTail+Slack {
-		s.shelve(b)
+		s.Pool.Put(b.tail)
+		if len(s.spare) < keepBoxes {
+			*b = Box{filled: b.filled}
+			s.spare = append(s.spare, b)
+		}
 		return
 	}
 	if cap(b.tail) < First {
@@ -250,16 +233,6 @@ func (s *Store) put(b *Box) {
 	}
 	b.tail, b.off, b.size, b.Blocked = b.tail[:0], 0, 0, false
 	s.hand = b
-}
-
-// fitted returns a buffer that will wait for long in one that is not far too large.
-func (s *Store) fitted(b []byte) []byte {
-	if cap(b) < 4*len(b) {
-		return b
-	}
-	fit := append(s.Pool.Get(len(b)), b...)
-	s.Pool.Put(b)
-	return fit
 }
 
 // empty gives back the filled buffers.
@@ -273,11 +246,12 @@ func (s *Store) empty(b *Box) {
 	}
 }
 
-// shelve keeps a box without its buffer.
-func (s *Store) shelve(b *Box) {
-	s.Pool.Put(b.tail)
-	if len(s.spare) < keepBoxes {
-		*b = Box{filled: b.filled}
-		s.spare = append(s.spare, b)
+// fitted returns a buffer that will wait for long in one that is not far too large.
+func (s *Store) fitted(b []byte) []byte {
+	if cap(b) < 4*len(b) {
+		return b
 	}
+	fit := append(s.Pool.Get(len(b)), b...)
+	s.Pool.Put(b)
+	return fit
 }
