@@ -40,36 +40,42 @@ type question struct {
 
 	node      string // who asks, and
 	term      int    // in which term
-	answered  chan struct{}
-	abandoned bool // nobody waits for the answer
+	keeper    *keeper
+	done      chan struct{} // closed when it is answered
+	abandoned bool          // nobody waits for the answer
 	got       uint64
 	err       error
 }
 
 // post asks Redis. k.mu is held.
 func (k *keeper) post(q *question) error {
-	q.answered = make(chan struct{})
+	q.keeper, q.done = k, make(chan struct{})
 	bucket := k.hub.keys.buckets
-	err := k.hub.asking.add(&outgoing{place: place{bucket: bucket, channel: k.hub.keys.tag(bucket)}, op: opName, question: q})
+	err := k.hub.ask(&outgoing{place: place{bucket: bucket, channel: k.hub.keys.tag(bucket)}, op: opAsk, ask: q})
 	if err == nil {
 		k.asked++
 	}
 	return err
 }
 
-// claimArgs are the keys and arguments of claim.lua, see there.
-func (k *keeper) claimArgs(q *question) ([]string, []any) {
+func (q *question) void() bool  { return false }
+func (q *question) weight() int { return 1 }
+
+// command is a call of claim.lua, see there.
+func (q *question) command() (*script, []string, []any) {
+	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	q.node, q.term = k.nameLocked(), k.term
 	keys := &k.hub.keys
-	return []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
+	return claimScript, []string{keys.claims(), keys.nodes(), keys.claimed(q.node), keys.counts(), keys.token(), keys.loss()},
 		[]any{q.op, q.node, q.name, q.owner, q.token}
 }
 
-// end takes the answer to q. Where it did not come, or came too late for who asked, a list of what
-// Redis has will tell.
-func (k *keeper) end(q *question, cmd *redis.Cmd) {
+// answered takes the answer to q. Where it did not come, or came too late for who asked, a list of
+// what Redis has will tell.
+func (q *question) answered(cmd *redis.Cmd) error {
+	k := q.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked--
@@ -84,7 +90,14 @@ func (k *keeper) end(q *question, cmd *redis.Cmd) {
 		}
 		k.settle(q)
 	}
-	close(q.answered)
+	close(q.done)
+	return nil
+}
+
+func (q *question) refuse(err error) {
+	cmd := redis.NewCmd(q.keeper.hub.ctx)
+	cmd.SetErr(err)
+	_ = q.answered(cmd)
 }
 
 // settle does what an answer says. k.mu is held.
@@ -99,7 +112,7 @@ func (k *keeper) settle(q *question) {
 				k.tellLost(q.name, ho)
 			}
 		}
-	case q.abandoned, !stale && classify(q.err) == unclear:
+	case q.abandoned, q.err != nil && !stale && classify(q.err) == unclear:
 		k.doubt()
 	case q.err != nil, q.op == "release":
 	case q.op == "claim" && q.got > 0:
@@ -195,13 +208,13 @@ func (k *keeper) ask(ctx context.Context, q *question) (uint64, error) {
 // wait returns the answer to a question, or that ctx has ended.
 func (k *keeper) wait(ctx context.Context, q *question) (uint64, error) {
 	select {
-	case <-q.answered:
+	case <-q.done:
 	case <-ctx.Done():
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	select {
-	case <-q.answered:
+	case <-q.done:
 		return q.got, q.err
 	default:
 		q.abandoned = true
