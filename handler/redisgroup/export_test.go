@@ -72,7 +72,7 @@ func Together(h *Hub, f func()) {
 func Held(h *Hub) bool {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
-	return h.keeper.leased
+	return !h.keeper.until.IsZero()
 }
 
 // Claimed returns for whom h would claim a name again, or "".

@@ -77,7 +77,6 @@ func Open(ctx context.Context, client redis.UniversalClient, cfg Config) (*Hub, 
 		h.cfg.Logger.Warn().Err(err).Msg("redisgroup: Redis cannot be reached; trying on")
 	}
 	h.wg.Go(h.keeper.run)
-	h.wg.Go(h.keeper.runReaper)
 	return h, nil
 }
 
