@@ -7,9 +7,4 @@ import (
 	"time"
 )
 
-func setUserTimeout(_ int, d time.Duration) error {
-	if d == 0 {
-		return nil
-	}
-	return errors.ErrUnsupported
-}
+func setUserTimeout(int, time.Duration) error { return errors.ErrUnsupported }

@@ -24,37 +24,29 @@ func ownFile(ln net.Listener) net.Listener {
 
 // control sets what must be there before the socket is bound.
 func (o TCPOptions) control(network string, c syscall.RawConn) (err error) {
+	isTCP := network != "unix"
 	controlErr := c.Control(func(fd uintptr) {
-		err = setAll(int(fd), network == "unix", o)
+		s := int(fd)
+		for _, option := range []struct {
+			name string
+			is   bool
+			set  func() error
+		}{
+			{"SendBuffer", o.SendBuffer > 0, func() error { return unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_SNDBUF, o.SendBuffer) }},
+			{"ReceiveBuffer", o.ReceiveBuffer > 0, func() error { return unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBuffer) }},
+			{"ReusePort", isTCP && o.ReusePort, func() error { return setReusePort(s) }},
+			{"UserTimeout", isTCP && o.UserTimeout > 0, func() error { return setUserTimeout(s, o.UserTimeout) }},
+		} {
+			if !option.is {
+				continue
+			}
+			if err = option.set(); err != nil {
+				err = fmt.Errorf("TCP.%s: %w", option.name, err)
+				return
+			}
+		}
 	})
 	return cmp.Or(err, controlErr)
-}
-
-func setAll(fd int, isUnix bool, o TCPOptions) error {
-	set := func(level, name, value int) error {
-		if value == 0 {
-			return nil
-		}
-		return unix.SetsockoptInt(fd, level, name, value)
-	}
-	if err := set(unix.SOL_SOCKET, unix.SO_SNDBUF, o.SendBuffer); err != nil {
-		return fmt.Errorf("TCP.SendBuffer: %w", err)
-	}
-	if err := set(unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBuffer); err != nil {
-		return fmt.Errorf("TCP.ReceiveBuffer: %w", err)
-	}
-	if isUnix {
-		return nil
-	}
-	if o.ReusePort {
-		if err := setReusePort(fd); err != nil {
-			return fmt.Errorf("TCP.ReusePort: %w", err)
-		}
-	}
-	if err := setUserTimeout(fd, o.UserTimeout); err != nil {
-		return fmt.Errorf("TCP.UserTimeout: %w", err)
-	}
-	return nil
 }
 
 // setBacklog listens again, which changes the length of the queue.
