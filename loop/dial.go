@@ -74,7 +74,8 @@ type Dialer struct {
 
 	// Control is called with each socket before it is bound and connects, as that of net.Dialer is:
 	// to set options that are not here. For TCP and unix it runs on a goroutine beside the loops;
-	// for udp it runs on the loop and must not wait. An error, or a panic, ends the attempt. nil means nothing is to be set.
+	// for udp it runs on the loop and must not wait. An error, or a panic, ends the attempt. nil
+	// means nothing is to be set.
 	Control func(network, address string, c syscall.RawConn) error
 }
 
@@ -83,11 +84,11 @@ type Dialer struct {
 // connection, as Server.Accept would be, and its Handler is what open returns; or with nil and the
 // reason. Any goroutine may call Dial, a callback of l, too; it does not wait.
 //
-// Names are resolved, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what the
-// network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose own
-// error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it drains,
-// which say nothing of who was dialled; and one that says what is wrong with addr or the Dialer. To
-// return nil from open refuses the connection: it is closed, and OnClose is not called.
+// Names are resolved, and their addresses raced, IPv4 beside IPv6. Errors are *net.OpError for what
+// the network says, with os.ErrDeadlineExceeded after Timeout, and for what a handshake says, whose
+// own error is in it; ErrTooManyConns when the server has MaxConns and ErrServerClosed when it
+// drains, which say nothing of who was dialled; and one that says what is wrong with addr or the
+// Dialer. To return nil from open refuses the connection: it is closed, and OnClose is not called.
 //
 // cancel ends the attempt; any goroutine may call it, at any time. After it open is not called,
 // unless that has begun. After the loops have ended open is not called either. A nil l or open
