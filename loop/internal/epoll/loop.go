@@ -115,20 +115,17 @@ func (l *eventLoop) run() {
 	}
 }
 
-// poll does what there is to do, and returns nil when the loop is to end, or the error that ends it.
+// poll waits and does what there is to do, until the loop is to end, or there is an error.
 func (l *eventLoop) poll() error {
 	raw, err := l.file.SyscallConn()
-	if err == nil {
-		err = raw.Read(l.rounds)
-	}
-	for errors.Is(err, os.ErrDeadlineExceeded) { // the loop is to tick, or somebody has woken it
+	for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // it is to tick, or was woken
 		l.deadline = engine.Never
-		if err = l.file.SetReadDeadline(time.Time{}); err == nil {
-			err = raw.Read(l.rounds)
+		if err = l.file.SetReadDeadline(time.Time{}); err != nil {
+			break
 		}
-	}
-	if l.leaving.Load() {
-		return l.err
+		if err = raw.Read(l.rounds); err == nil {
+			return l.err
+		}
 	}
 	return err
 }

@@ -65,9 +65,6 @@ type eventLoop struct {
 	ticker  ticker
 	watcher watcher
 
-	next    chan *ticket // for a goroutine that waits in handOverAll
-	waiting atomic.Bool  // there is one
-
 	mu      sync.Mutex
 	tickets map[*ticket]struct{} // of connections on their way here; nil: the loop has ended
 }
@@ -87,7 +84,7 @@ func (e *Engine) Start(n int, base time.Time, h engine.Host) error {
 		l := &eventLoop{
 			engine: e, index: i, reserve: -1, ended: make(chan struct{}),
 			onTick: func() { h.OnTick(i) }, onWake: func() { h.OnWake(i) },
-			next: make(chan *ticket), tickets: make(map[*ticket]struct{}),
+			tickets: make(map[*ticket]struct{}),
 		}
 		if err := l.start(); err != nil {
 			return fmt.Errorf("loop: cannot start event loop %d: %w", i, err)

@@ -37,8 +37,7 @@ func (e *Engine) Enroll(loop int, nc net.Conn, open func(engine.Socket) engine.S
 }
 
 // enroll brings a connection to the loop. gnet waits, in EnrollContext, until OnOpen has run, and
-// for ever if the loop ends before: only goroutines of its own can call it. One of them stays, as
-// its stack has grown to what that needs.
+// for ever if the loop ends before: only a goroutine of its own can call it.
 func (l *eventLoop) enroll(t *ticket) {
 	l.mu.Lock()
 	alive := l.tickets != nil
@@ -46,30 +45,10 @@ func (l *eventLoop) enroll(t *ticket) {
 		l.tickets[t] = struct{}{}
 	}
 	l.mu.Unlock()
-	if !alive {
+	if alive {
+		go l.handOver(t)
+	} else {
 		go t.lose(engine.ErrEnded)
-		return
-	}
-	select {
-	case l.next <- t:
-	default:
-		go l.handOverAll(t)
-	}
-}
-
-// handOverAll hands over t, and those that come next if no other goroutine does.
-func (l *eventLoop) handOverAll(t *ticket) {
-	for {
-		l.handOver(t)
-		if !l.waiting.CompareAndSwap(false, true) {
-			return
-		}
-		select {
-		case t = <-l.next:
-			l.waiting.Store(false)
-		case <-l.ended:
-			return
-		}
 	}
 }
 

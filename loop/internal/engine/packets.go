@@ -3,7 +3,12 @@ package engine
 import (
 	"net"
 	"net/netip"
+	"syscall"
 )
+
+// Control is called with a socket before it is bound, or connects, as that of net.ListenConfig and
+// net.Dialer is. nil: there is nothing to do.
+type Control = func(network, address string, c syscall.RawConn) error
 
 // A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
 // share it. Each peer of it stays on one loop.
