@@ -38,14 +38,13 @@ type PipeConfig struct {
 //
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
-// that came before, and the other direction goes on. When one closes or breaks, the other is closed
-// with the same reason, after what is left for it. Where much comes at once, plain TCP on Linux is
-// passed on by splice(2), without a copy. A connection that is closing already ends the pipe at
-// once.
+// that came before, and the other direction goes on. When one closes or breaks, or is closing
+// already, the other is closed with the same reason, after what is left for it. Where much comes at
+// once, plain TCP on Linux is passed on by splice(2), without a copy.
 //
 // A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
-// that one's peer reads what came, and then not an end, which might look as if that were all, but a
-// reset. It is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
+// that one's peer reads what came, and then a reset, as an end might look as if that were all. The
+// reset is sent when the peer's system has acknowledged everything, or CloseTimeout is over; on
 // TCP, where ours tells what is acknowledged (not on macOS, the BSDs and Windows). Linux lets a
 // program read what came before a reset; others may drop what it has not read by then, as without a
 // proxy. An end of TLS without close_notify is no reset: too many end like that.
@@ -111,15 +110,7 @@ type pipeSide struct {
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
 	splicing bool
-	streak   int // how many times in a row much came; or little, while splicing
-}
-
-// back returns the other direction, whose output s.from takes.
-func (s *pipeSide) back() *pipeSide {
-	if s == &s.pipe.sides[0] {
-		return &s.pipe.sides[1]
-	}
-	return &s.pipe.sides[0]
+	streak   int // how many times in a row much came; while splicing, little
 }
 
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
@@ -162,57 +153,49 @@ func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
 // Unwrap makes HandlerAs find it.
 func (s *pipeSide) Unwrap() any { return s.handler }
 
-// pass is given what from has received: it goes from the read buffer into the socket, if nothing
-// waits before it.
+// pass is given what from has received.
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
-	to := s.to
-	if to.isClosing() || to.out.ended {
+	if s.to.isClosing() || s.to.out.ended {
 		return // it breaks, or will be closed at the end of this turn
 	}
 	s.send(p)
-	if s.splicing {
-		return
-	}
-	if s.streak++; len(p) < spliceFrom {
-		s.streak = 0
-	} else if s.streak >= spliceAfter {
-		s.splice()
-	}
+	s.choose(len(p))
 }
 
-// send writes p, or what the socket does not take of it later. If much waits then, from is not
-// read.
+// send writes p, at the end of the turn if it is not much. While much waits, from is not read.
 func (s *pipeSide) send(p []byte) {
 	to := s.to
-	if to.out.box == nil && to.sock != nil {
-		n, err := to.sock.Write(p)
-		if err != nil {
-			to.abort(err)
-			return
-		}
-		if n > 0 {
-			to.wrote(n)
-		}
-		if p = p[n:]; len(p) == 0 {
-			return
-		}
-	}
 	to.appended(append(to.space(len(p)), p...))
-	if to.pending() > pipeMark {
-		s.hold()
+	if to.pending() > pipeMark && !to.out.box.Blocked {
+		to.writeOut()
+	}
+	if to.pending() > pipeMark && s.from.isOpen() {
+		s.from.pause(heldByPipe)
+		s.from.stopReading()
+		to.out.atEnd |= waitedFor
 	}
 }
 
-// splice has the engine pass on what comes, if it can.
-func (s *pipeSide) splice() {
+// choose has the engine splice what comes, if it can, or ends that. n: so much has come at once.
+func (s *pipeSide) choose(n int) {
+	counts, times := n >= spliceFrom, spliceAfter
+	if s.splicing {
+		counts, times = n < spliceUntil, spliceFew
+	}
+	if s.streak++; !counts {
+		s.streak = 0
+	}
 	from, _ := s.from.sock.(engine.Splicer)
 	_, can := s.to.sock.(engine.Splicer)
-	if from == nil || !can || !s.from.isOpen() || s.from.in.pauses != 0 {
+	if s.streak < times || from == nil || !can {
 		return
 	}
-	if from.Splice(s) {
-		s.splicing, s.streak = true, 0
+	if s.streak = 0; s.splicing {
+		from.Splice(nil)
+		s.splicing = false
+	} else {
+		s.splicing = s.from.isOpen() && s.from.in.pauses == 0 && from.Splice(s)
 	}
 }
 
@@ -228,41 +211,19 @@ func (s *pipeSide) Target() engine.Socket {
 
 // Passed implements engine.Flow. It is a turn of the loop.
 func (s *pipeSide) Passed(n int, rest []byte) {
-	from, to, l := s.from, s.to, s.from.loop
+	l, all := s.from.loop, n+len(rest)
 	l.enter()
-	all := uint64(n + len(rest))
-	from.idle.lastRead = l.now
-	l.count[numBytesIn] += all
-	s.bytes += all
+	s.from.idle.lastRead = l.now
+	l.count[numBytesIn] += uint64(all)
+	s.bytes += uint64(all)
 	if n > 0 {
-		to.wrote(n)
+		s.to.wrote(n)
 	}
 	if len(rest) > 0 {
 		s.send(rest)
 	}
-	if s.streak++; all >= spliceUntil {
-		s.streak = 0
-	} else if sock, ok := from.sock.(engine.Splicer); ok && s.streak >= spliceFew {
-		sock.Splice(nil)
-		s.splicing, s.streak = false, 0
-	}
+	s.choose(all)
 	l.leave()
-}
-
-// hold stops reading, while much waits for to.
-func (s *pipeSide) hold() {
-	if s.from.isOpen() {
-		s.from.pause(heldByPipe)
-		s.to.out.atEnd |= waitedFor
-		s.from.stopReading()
-	}
-}
-
-// release reads again, when nothing waits any more.
-func (s *pipeSide) release() {
-	if s.from.isOpen() {
-		s.from.resume(heldByPipe)
-	}
 }
 
 // end passes on that from has ended its output.
