@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loopwheel/loopwheel/codec"
+	"github.com/loopwheel/loopwheel/loop/internal/sockets"
 	"github.com/loopwheel/loopwheel/loop/internal/tlsconn"
 	"github.com/loopwheel/loopwheel/timing"
 )
@@ -531,4 +532,12 @@ func (c *Conn) checkFrame(now time.Duration) {
 		f.due = later(now, max(frameGrace, min(late, c.loop.server.FrameTimeout)))
 		f.extended, f.decoded = true, false
 	}
+}
+
+// peerEnded reports whether the peer has ended its output, as far as the system tells.
+func (c *Conn) peerEnded() (ended bool) {
+	if control, err := c.systemSocket(); err == nil {
+		_ = control(func(fd uintptr) { ended = sockets.PeerEnded(fd) })
+	}
+	return ended
 }

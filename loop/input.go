@@ -54,7 +54,7 @@ func (s *sink) Readable(p []byte) {
 	l := c.loop
 	l.enter()
 	c.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(len(p))
+	l.count.add(numBytesIn, len(p))
 	if c.isOpen() {
 		c.out.atEnd |= listed // its turn ends here: to list it would cost a message 4 % more
 		switch {
@@ -139,7 +139,7 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 	l, look, came := c.loop, firstLook, len(data) > 0
 	l.current, l.decoding = c, c.id
 	defer l.rescue(&err)
-	before := l.count[numMessages]
+	before := l.messages
 	for {
 		if c.pending() > l.holdBackAt {
 			c.holdBack()
@@ -157,7 +157,7 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 			break
 		}
 		if msg != nil {
-			l.count[numMessages]++
+			l.messages++
 			l.rest = data
 			if err := c.deliver(msg); err != nil {
 				c.refuseInput(err, "a message was refused")
@@ -179,7 +179,7 @@ func (c *Conn) decodeUntil(data []byte, end time.Duration) (err error) {
 		}
 	}
 	if l.server.FrameTimeout > 0 && c.isOpen() {
-		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.count[numMessages] != before)
+		c.watchFrame(c.hasUnfinished() || !came && c.hasPartialRecord(), l.messages != before)
 	}
 	if l.decoding, l.rest = 0, nil; !c.isOpen() {
 		c.dropInput()
@@ -362,8 +362,7 @@ func (c *Conn) holdBack() {
 	}
 	if l := c.loop; c.pending() > l.holdBackAt && c.in.pauses&heldBack == 0 {
 		c.pause(heldBack)
-		l.count[numHeldBack]++
-		l.rare = true
+		l.count.add(numHeldBack, 1)
 	}
 }
 

@@ -385,7 +385,7 @@ func (c *Conn) sayLastWords() {
 
 // cut gives up flushing.
 func (c *Conn) cut() {
-	c.loop.count[numCut]++
+	c.loop.count.add(numCut, 1)
 	c.release(true)
 }
 
@@ -398,15 +398,14 @@ func (c *Conn) release(hard bool) (rest engine.Sink) {
 	}
 	l, x := c.loop, c.more()
 	accepted, err := c.handler != nil, x.ending.err
-	l.rare = true
 	l.wheel.Stop(x.ending.timer)
 	l.wheel.Stop(x.retry)
 	c.releaseOutput()
 	if accepted {
 		l.remove(c)
-		l.count[numClosedBy+counter(x.ending.reason)]++
+		l.count.add(numClosedBy+counter(x.ending.reason), 1)
 	} else if !c.isDialed() {
-		l.count[numRefused]++
+		l.count.add(numRefused, 1)
 	}
 	rest = c.releaseSocket(hard)
 	if accepted {
@@ -542,7 +541,7 @@ func (g *lingering) end(gone bool) {
 // Readable implements engine.Sink. A peer that goes on sending may lose what it has not read yet.
 func (g *lingering) Readable(p []byte) {
 	g.loop.enter()
-	g.loop.count[numBytesIn] += uint64(len(p))
+	g.loop.count.add(numBytesIn, len(p))
 	if g.bytes += len(p); g.bytes > lingerBytes {
 		g.end(false)
 	}

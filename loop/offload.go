@@ -158,8 +158,7 @@ func (c *Conn) jobPanicked(v any) {
 	err := newPanicError(v)
 	c.loop.logPanic(err, c)
 	_ = c.loop.postUrgent(func() {
-		c.loop.count[numPanics]++
-		c.loop.rare = true
+		c.loop.count.add(numPanics, 1)
 		c.beginClose(err)
 	})
 }

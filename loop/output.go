@@ -222,7 +222,7 @@ func (c *Conn) writeOut() {
 
 // wrote notes that the system has taken n bytes, more than none. A callback may have taken long.
 func (c *Conn) wrote(n int) {
-	c.loop.count[numBytesOut] += uint64(n)
+	c.loop.count.add(numBytesOut, n)
 	c.idle.lastWrite = c.loop.now
 	if w := c.idle.watch; w != nil && w.exact {
 		c.idle.lastWrite = c.loop.clock()

@@ -3,22 +3,12 @@ package loop
 import (
 	"net"
 	"time"
-
-	"github.com/loopwheel/loopwheel/loop/internal/engine"
 )
 
 // This file passes on what one connection receives to another.
 
 // pipeMark is how many bytes may wait in one side of a pipe before the other is not read any more.
 const pipeMark = 64 << 10
-
-const (
-	// A pipe splices when at least spliceFrom has come at once, spliceAfter times in a row. To copy
-	// less costs less than the additional system calls. It copies again when less than spliceUntil
-	// has come, spliceFew times in a row.
-	spliceFrom, spliceAfter = 64 << 10, 2
-	spliceUntil, spliceFew  = 16 << 10, 8
-)
 
 // A PipeConfig says how two connections are piped. The zero value is usable.
 type PipeConfig struct {
@@ -39,8 +29,7 @@ type PipeConfig struct {
 // When one side does not take what it is given the other is not read any more: no more than what
 // one read takes waits above 64 KiB. When one side ends its output that is passed on, after all
 // that came before, and the other direction goes on. When one closes or breaks, or is closing
-// already, the other is closed with the same reason, after what is left for it. Where much comes at
-// once, plain TCP on Linux is passed on by splice(2), without a copy.
+// already, the other is closed with the same reason, after what is left for it.
 //
 // A connection that breaks before the end of its input, as by a reset, breaks the other one, too:
 // that one's peer reads what came, and then a reset, as an end might look as if that were all. The
@@ -109,8 +98,6 @@ type pipeSide struct {
 	handler  Handler // from's own
 	bytes    uint64
 	ended    bool // from has ended its output, and to has been told
-	splicing bool
-	streak   int // how many times in a row much came; while splicing, little
 }
 
 // begin joins s.from to the pipe. Its idle timeout counts what comes from either side.
@@ -153,19 +140,14 @@ func (s *pipeSide) OnClose(c *Conn, err error) { s.handler.OnClose(c, err) }
 // Unwrap makes HandlerAs find it.
 func (s *pipeSide) Unwrap() any { return s.handler }
 
-// pass is given what from has received.
+// pass is given what from has received, and writes it: at the end of the turn if it is not much.
+// While much waits for to, from is not read.
 func (s *pipeSide) pass(p []byte) {
 	s.bytes += uint64(len(p))
-	if s.to.isClosing() || s.to.out.ended {
+	to := s.to
+	if to.isClosing() || to.out.ended {
 		return // it breaks, or will be closed at the end of this turn
 	}
-	s.send(p)
-	s.choose(len(p))
-}
-
-// send writes p, at the end of the turn if it is not much. While much waits, from is not read.
-func (s *pipeSide) send(p []byte) {
-	to := s.to
 	to.appended(append(to.space(len(p)), p...))
 	if to.pending() > pipeMark && !to.out.box.Blocked {
 		to.writeOut()
@@ -175,55 +157,6 @@ func (s *pipeSide) send(p []byte) {
 		s.from.stopReading()
 		to.out.atEnd |= waitedFor
 	}
-}
-
-// choose has the engine splice what comes, if it can, or ends that. n: so much has come at once.
-func (s *pipeSide) choose(n int) {
-	counts, times := n >= spliceFrom, spliceAfter
-	if s.splicing {
-		counts, times = n < spliceUntil, spliceFew
-	}
-	if s.streak++; !counts {
-		s.streak = 0
-	}
-	from, _ := s.from.sock.(engine.Splicer)
-	_, can := s.to.sock.(engine.Splicer)
-	if s.streak < times || from == nil || !can {
-		return
-	}
-	if s.streak = 0; s.splicing {
-		from.Splice(nil)
-		s.splicing = false
-	} else {
-		s.splicing = s.from.isOpen() && s.from.in.pauses == 0 && from.Splice(s)
-	}
-}
-
-// Target implements engine.Flow.
-func (s *pipeSide) Target() engine.Socket {
-	from, to := s.from, s.to
-	if !from.isOpen() || from.in.pauses != 0 || from.in.decoder.Buffered() > 0 ||
-		to.isClosing() || to.out.ended || to.out.box != nil {
-		return nil
-	}
-	return to.sock
-}
-
-// Passed implements engine.Flow. It is a turn of the loop.
-func (s *pipeSide) Passed(n int, rest []byte) {
-	l, all := s.from.loop, n+len(rest)
-	l.enter()
-	s.from.idle.lastRead = l.now
-	l.count[numBytesIn] += uint64(all)
-	s.bytes += uint64(all)
-	if n > 0 {
-		s.to.wrote(n)
-	}
-	if len(rest) > 0 {
-		s.send(rest)
-	}
-	s.choose(all)
-	l.leave()
 }
 
 // end passes on that from has ended its output.

@@ -33,7 +33,6 @@ type tlsLayer struct {
 // what takes its plaintext. A client's handshake begins with Start.
 func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsconn.Conn) (*Conn, engine.Sink),
 	failed func(error)) *tlsLayer {
-	l.rare = true
 	if l.tls == nil {
 		l.server.needHandshakers()
 		l.tls = l.newTLSLoop()
@@ -45,14 +44,12 @@ func (l *Loop) newTLS(cfg tlsconn.Config, sock engine.Socket, opened func(*tlsco
 
 // Opened implements tlsconn.Host.
 func (t *tlsLayer) Opened(tc *tlsconn.Conn) (sink engine.Sink) {
-	t.loop.rare = true
 	t.conn, sink = t.opened(tc)
 	return sink
 }
 
 // Failed implements tlsconn.Host.
 func (t *tlsLayer) Failed(err error) {
-	t.loop.rare = true
 	t.failed(err)
 }
 
@@ -125,8 +122,7 @@ func (l *Loop) hookPanicked(v any) error {
 	err := &PanicError{Value: v, Stack: debug.Stack()}
 	l.logPanic(err, nil)
 	_ = l.postUrgent(func() {
-		l.count[numPanics]++
-		l.rare = true
+		l.count.add(numPanics, 1)
 	})
 	return err
 }

@@ -5,17 +5,8 @@ import (
 	"net/netip"
 )
 
-// A Connector is an Engine that connects without waiting.
-type Connector interface {
-	// Connect begins, on the loop, to connect a TCP socket to an address, which has no zone. open is
-	// called on the loop, once and never inline: with the socket and its own address, or with the
-	// error and nothing else. A nil Sink refuses. cancel, on the loop, ends the attempt, and then
-	// open is not called; after open it does nothing.
-	Connect(loop int, local, remote netip.AddrPort, open func(s Socket, local netip.AddrPort, err error) Sink) (
-		cancel func())
-}
-
-// A PacketPort is a UDP address that all loops share. Each peer of it stays on one loop.
+// A PacketPort is a UDP address that all loops share, or that one loop has where the system cannot
+// share it. Each peer of it stays on one loop.
 type PacketPort interface {
 	// Addr returns the address, with the real port.
 	Addr() net.Addr
@@ -38,15 +29,12 @@ type Datagram struct {
 	// broadcast an address of the link that it came by. It is zero where the socket is bound to one
 	// address, and where the system does not tell; then the system chooses.
 	Local netip.Addr
-
-	Cut bool // it was longer than Data
 }
 
 // A PacketSink takes what happens to a UDP socket. Its methods are called on the loop.
 type PacketSink interface {
-	// Received hands over datagrams, in order. They are valid until it returns. More says that the
-	// system may have more of them already, which come next.
-	Received(batch []Datagram, more bool)
+	// Received hands over datagrams, in order. They are valid until it returns.
+	Received(batch []Datagram)
 
 	// Failed says that the socket has an error, such as the refusal of a peer that is connected to.
 	// It goes on.

@@ -21,6 +21,9 @@ const (
 	// keepHand is the largest buffer that a loop has at hand.
 	keepHand = 256<<10 + Slack
 
+	// keepBoxes is how many boxes without buffers a loop keeps.
+	keepBoxes = 1024
+
 	// keepIdle is how many bytes of other buffers a loop with nothing to do may keep.
 	keepIdle = 256 << 10
 )
@@ -105,6 +108,8 @@ type Store struct {
 	// hand is an empty box with a buffer. Most turns fill one, write it, and give it back here: a
 	// loop that sends much in each turn has a large buffer in it.
 	hand *Box
+
+	spare []*Box // without buffers, so that a broadcast makes none
 }
 
 // Large reports whether the Pool keeps so much that it should be trimmed when that is not needed
@@ -113,11 +118,16 @@ func (s *Store) Large() bool { return s.Pool.Held() > keepIdle }
 
 // Get returns an empty box.
 func (s *Store) Get() *Box {
-	b := s.hand
-	if b == nil {
+	if b := s.hand; b != nil {
+		s.hand = nil
+		return b
+	}
+	last := len(s.spare) - 1
+	if last < 0 {
 		return new(Box)
 	}
-	s.hand = nil
+	b := s.spare[last]
+	s.spare = s.spare[:last]
 	return b
 }
 
@@ -125,6 +135,9 @@ func (s *Store) Get() *Box {
 func (s *Store) Put(b *Box) {
 	if s.hand != nil || cap(b.buf) > keepHand {
 		s.Pool.Put(b.buf)
+		if *b = (Box{}); len(s.spare) < keepBoxes {
+			s.spare = append(s.spare, b)
+		}
 		return
 	}
 	b.buf, b.off, b.Blocked = b.buf[:0], 0, false
