@@ -38,7 +38,7 @@ type idle struct {
 // watch is what OnIdle, FrameTimeout and IdleCountsOutput need besides.
 type watch struct {
 	hooks   []*idleHook   // in the order they were added
-	exact   bool          // a hook has asked for writes: they are stamped to the instant
+	exact   bool          // a hook of writes wants them stamped to the instant
 	looked  time.Duration // when the kernel was asked what it holds, or notYet
 	unsent  int           // bytes that it held then; -1: it does not tell
 	moved   time.Duration // when output was last seen to move, or began to wait, or notYet
@@ -323,9 +323,7 @@ func (c *Conn) OnIdle(k Idle, d time.Duration, f func(n int)) Timer {
 		return Timer{}
 	}
 	w := c.watched()
-	if k != IdleRead && !w.exact {
-		c.stampWrites()
-	}
+	c.stampWrites(k)
 	since := c.lastActivity(k)
 	h := &idleHook{c: c, kind: k, d: d, f: f, since: since, next: later(since, d)}
 	w.hooks = append(w.hooks, h)
@@ -370,16 +368,18 @@ func (c *Conn) stalledLook() time.Duration {
 	return when
 }
 
-// stampWrites begins to note writes to the instant. When the last one was is only roughly known.
-func (c *Conn) stampWrites() {
+// stampWrites begins to note what a hook of kind k must know about output. What happened before is
+// only roughly known, or not at all.
+func (c *Conn) stampWrites(k Idle) {
 	w, now := c.watched(), c.loop.clock()
-	w.exact = true
-	if c.hasWritten() {
-		c.idle.lastWrite = now
-	}
-	if c.isBlocked() {
+	switch {
+	case k == WriteStalled && w.looked == notYet && c.isBlocked():
 		c.outputMoved(now)
 		w.moved = now
+	case (k == IdleWrite || k == IdleBoth) && !w.exact:
+		if w.exact = true; c.hasWritten() {
+			c.idle.lastWrite = now
+		}
 	}
 }
 
@@ -387,7 +387,7 @@ func (c *Conn) stampWrites() {
 // socket has taken some of it. Some may have moved within the kernel as well.
 func (c *Conn) outputWaits(moves bool) {
 	w := c.idle.watch
-	if w == nil || !w.exact || c.isClosing() {
+	if w == nil || c.isClosing() {
 		return
 	}
 	if now := c.loop.clock(); c.outputMoved(now) || moves {

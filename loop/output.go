@@ -335,7 +335,7 @@ func (c *Conn) checkWater() {
 		c.callHook(w.onFlushed)
 	}
 	if pipe != nil {
-		pipe.back().release()
+		pipe.to.resume(heldByPipe)
 	}
 }
 

@@ -69,10 +69,14 @@ func (b *Box) move(size int, s *Store) {
 // AppendPrefixed appends a 4-byte big-endian length and the message, if there is room for them:
 // false, and nothing has happened, if not.
 func (b *Box) AppendPrefixed(msg []byte) bool {
-	if len(b.buf)+4+len(msg) > cap(b.buf) {
+	at := len(b.buf)
+	end := at + 4 + len(msg)
+	if end > cap(b.buf) {
 		return false
 	}
-	b.buf = append(binary.BigEndian.AppendUint32(b.buf, uint32(len(msg))), msg...)
+	b.buf = b.buf[:end]
+	binary.BigEndian.PutUint32(b.buf[at:], uint32(len(msg)))
+	copy(b.buf[at+4:], msg)
 	return true
 }
 
