@@ -181,17 +181,14 @@ func (c *Conn) checkIdle() {
 	// until the loop has had a look at its sockets.
 	for range len(c.hooks()) + 1 {
 		h, when := c.nextIdle()
-		if when > now || c.isClosing() {
-			break
-		}
-		if h != nil {
+		switch {
+		case c.isClosing() || when > now:
+		case h != nil:
 			h.fire(now)
-			continue
+		default:
+			c.more().ending.resets = cut // the peer must not take the end for the end of all
+			c.beginClose(ErrIdle)
 		}
-		if cut { // the peer must not take the end for the end of all
-			c.more().ending.resets = true
-		}
-		c.beginClose(ErrIdle)
 	}
 	if !c.isClosing() {
 		c.checkFrame(now)
@@ -249,7 +246,8 @@ func (c *Conn) endWaits() bool {
 // seen for the first time counts as well.
 func (c *Conn) lookAtOutput(now time.Duration) {
 	w, unsent := c.watched(), c.sock.Unsent()
-	if w.looked != notYet && unsent < w.unsent || w.looked == notYet && c.pending()+max(0, unsent) > 0 {
+	first := w.looked == notYet
+	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
 		w.moved = now
 	}
 	w.looked, w.unsent = now, unsent
