@@ -181,17 +181,14 @@ func (c *Conn) checkIdle() {
 	// until the loop has had a look at its sockets.
 	for range len(c.hooks()) + 1 {
 		h, when := c.nextIdle()
-		if when > now || c.isClosing() {
-			break
-		}
-		if h != nil {
+		switch {
+		case c.isClosing() || when > now:
+		case h != nil:
 			h.fire(now)
-			continue
+		default:
+			c.more().ending.resets = cut // the peer must not take the end for the end of all
+			c.beginClose(ErrIdle)
 		}
-		if cut { // the peer must not take the end for the end of all
-			c.more().ending.resets = true
-		}
-		c.beginClose(ErrIdle)
 	}
 	if !c.isClosing() {
 		c.checkFrame(now)
@@ -205,16 +202,18 @@ func (c *Conn) checkIdle() {
 // lookAtSocket stamps signs of life that the loop has not seen yet: bytes that came while it was
 // busy, or while the process was stopped; output that moved within the kernel. Input that we do not
 // decode yet counts alike, wherever it waits: that it does is not the peer's silence. If it is the
-// peer's doing, as it does not take output, it is alive if it takes some.
+// peer's doing, as it does not take output, it was alive when it took some.
 func (c *Conn) lookAtSocket(now time.Duration) {
 	const waitsForReader = heldBack | pausedByUser | heldByJobs | heldByLayer
-	moved := (c.out.box != nil || c.loop.server.IdleCountsOutput) && c.outputMoved(now)
-	alive := moved
-	if c.out.box == nil || c.in.pauses&waitsForReader == 0 {
-		alive = c.isHeard()
+	s := &c.idle
+	if c.out.box != nil || c.loop.server.IdleCountsOutput {
+		c.lookAtOutput(now)
 	}
-	if alive {
-		c.idle.lastRead = now
+	switch {
+	case c.out.box != nil && c.in.pauses&waitsForReader != 0:
+		s.lastRead = max(s.lastRead, s.lastWrite, s.watch.moved)
+	case c.isHeard():
+		s.lastRead = now
 	}
 }
 
@@ -243,18 +242,15 @@ func (c *Conn) endWaits() bool {
 	return seen
 }
 
-// outputMoved asks the kernel whether the peer has taken output since the last look. Some that is
+// lookAtOutput asks the kernel whether the peer has taken output since the last look. Some that is
 // seen for the first time counts as well.
-func (c *Conn) outputMoved(now time.Duration) bool {
+func (c *Conn) lookAtOutput(now time.Duration) {
 	w, unsent := c.watched(), c.sock.Unsent()
-	moved := unsent < w.unsent || c.idle.lastWrite > w.looked
-	if w.looked == notYet {
-		moved = c.pending()+max(0, unsent) > 0
-	}
-	if w.looked, w.unsent = now, unsent; moved {
+	first := w.looked == notYet
+	if first && c.pending()+unsent > 0 || !first && unsent < w.unsent {
 		w.moved = now
 	}
-	return moved
+	w.looked, w.unsent = now, unsent
 }
 
 // isCutShort reports whether more might come: output waits, a request is being answered, or the
@@ -374,7 +370,7 @@ func (c *Conn) stampWrites(k Idle) {
 	w, now := c.watched(), c.loop.clock()
 	switch {
 	case k == WriteStalled && w.looked == notYet && c.isBlocked():
-		c.outputMoved(now)
+		c.lookAtOutput(now)
 		w.moved = now
 	case (k == IdleWrite || k == IdleBoth) && !w.exact:
 		if w.exact = true; c.hasWritten() {
@@ -390,7 +386,8 @@ func (c *Conn) outputWaits(moves bool) {
 	if w == nil || c.isClosing() {
 		return
 	}
-	if now := c.loop.clock(); c.outputMoved(now) || moves {
+	now := c.loop.clock()
+	if c.lookAtOutput(now); moves {
 		w.moved = now
 	}
 	c.refileIdle()

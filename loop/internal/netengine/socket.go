@@ -173,21 +173,6 @@ func (s *socket) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Writev implements engine.Socket.
-func (s *socket) Writev(bufs [][]byte) (n int, err error) {
-	for _, b := range bufs {
-		k, err := s.Write(b)
-		n += k
-		if err != nil && n == 0 {
-			return 0, err
-		}
-		if k < len(b) {
-			break
-		}
-	}
-	return n, nil
-}
-
 // startWriter starts the writer, unless it runs or has nothing to do. s.mu is held.
 func (s *socket) startWriter() {
 	if !s.writing && (len(s.out) > 0 || s.ends || s.gone) {
