@@ -275,7 +275,7 @@ type Server struct {
 	sessions                  atomic.Int64 // of UDP
 	gate                      *gate.Gate
 	refusals, badInput        gate.Log
-	panics                    gate.Log
+	panics                    sync.Map      // a *gate.Log for each place where code panics
 	lingerers                 chan struct{} // a value for each socket that lingers and never was a connection
 	slots                     int64         // how many connections may be on their way to one loop
 

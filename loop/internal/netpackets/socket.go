@@ -159,6 +159,9 @@ func Connect(control engine.Control, local, remote netip.AddrPort) (s *Socket, o
 	return s, c.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
 
+// SyscallConn implements syscall.Conn.
+func (s *Socket) SyscallConn() (syscall.RawConn, error) { return s.conn.SyscallConn() }
+
 // Close closes the socket. No other method may be called after it.
 func (s *Socket) Close() error { return s.conn.Close() }
 
