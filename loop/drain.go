@@ -265,7 +265,7 @@ func (c *Conn) SetBusy(busy bool) {
 	}
 	c.more().busy = busy
 	if c.at() == stateFinishing && !busy {
-		c.loop.AtTurnEnd(func() {
+		_ = c.loop.postUrgent(func() {
 			if c.at() == stateFinishing && !c.isBusy() {
 				c.drain()
 			}

@@ -74,8 +74,7 @@ type Loop struct {
 	holdBackAt  int          // the server's
 
 	// Its life.
-	started   bool     // OnStart has returned
-	atEnd     []func() // of this turn
+	started   bool // OnStart has returned
 	afterStop []func()
 	returned  bool // what rescue guards came to its end
 	drainState
